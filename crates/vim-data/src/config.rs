@@ -1,0 +1,118 @@
+//! The `[data]` section.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
+
+use crate::workers::Workers;
+
+/// A dataset that can be trained on.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+    IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum DatasetKind {
+    /// Procedural images, shape × texture: needs no files.
+    #[default]
+    Shapes,
+    /// CIFAR-10 from the archive as published (binary or python version, packed or unpacked).
+    Cifar10,
+    /// CIFAR-100 from the archive as published (binary or python version, packed or unpacked).
+    Cifar100,
+}
+
+/// The mean and standard deviation that pixels are normalised by.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Normalize {
+    /// ImageNet's, as the original does on every dataset.
+    #[default]
+    Imagenet,
+    /// The dataset's own.
+    Dataset,
+}
+
+/// What is done to a training image. Evaluation images are never augmented.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Augment {
+    /// Nothing.
+    None,
+    /// Zero padding by 4 pixels, a random crop of the original size, a horizontal flip with probability ½.
+    #[default]
+    Cifar,
+}
+
+/// The `[data]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// Which dataset.
+    pub dataset: DatasetKind,
+    /// The archive or folder it is read from; `shapes` needs none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Loader threads: `"auto"` (the cores this process may use, at most 8) or a number. The data do not depend on it.
+    pub workers: Workers,
+    /// Statistics that pixels are normalised by.
+    pub normalize: Normalize,
+    /// What is done to a training image.
+    pub augment: Augment,
+    /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which checkpoint is "best".
+    pub val_fraction: f64,
+    /// The `shapes` dataset's sizes.
+    pub shapes: ShapesConfig,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            dataset: DatasetKind::Shapes,
+            path: None,
+            workers: Workers::Auto,
+            normalize: Normalize::Imagenet,
+            augment: Augment::Cifar,
+            val_fraction: 0.0,
+            shapes: ShapesConfig::default(),
+        }
+    }
+}
+
+/// The `[data.shapes]` table: sizes of the procedural dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShapesConfig {
+    /// Side of an image, 32 to 64 pixels.
+    pub image_size: usize,
+    /// Images in the training split.
+    pub train: usize,
+    /// Images in the validation split (used when `val_fraction` is 0).
+    pub val: usize,
+    /// Images in the test split.
+    pub test: usize,
+    /// Seed of the images themselves; independent of `run.seed`.
+    pub seed: u64,
+}
+
+impl Default for ShapesConfig {
+    fn default() -> Self {
+        Self { image_size: 32, train: 10_000, val: 2_000, test: 2_000, seed: 0 }
+    }
+}

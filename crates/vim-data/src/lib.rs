@@ -1,0 +1,50 @@
+//! Images on disk, or drawn on demand, to batches of bytes: deterministic, in order, in bounded memory.
+//!
+//! [`open`] turns a [`DataConfig`] into [`Splits`]; a [`Loader`] turns a [`Split`] into [`Batch`]es.
+//! Every random choice is a pure function of a key (the seed, the epoch, the index of the image), so
+//! neither the number of threads nor a restart in the middle of an epoch changes a single byte.
+//!
+//! Pixels stay `u8`, height × width × RGB, until they are on the device: [`Statistics`] says what they
+//! are normalised by there.
+//!
+//! ```
+//! use vim_data::{Augment, DataConfig, Loader, LoaderConfig};
+//!
+//! let splits = vim_data::open(&DataConfig::default(), 0)?;
+//! let loader = Loader::new(splits.train, LoaderConfig::training(64, 2, 0, Augment::Cifar))?;
+//! let batch = loader.epoch(0, 0).next().expect("the split is not empty")?;
+//! assert_eq!(batch.images.len(), 64 * 32 * 32 * 3);
+//! # Ok::<(), vim_data::DataError>(())
+//! ```
+//!
+//! Legend of shapes: `B` batch, `H` `W` pixels; the last axis, of size 3, is red, green, blue.
+
+mod augment;
+mod batch;
+mod cifar;
+mod config;
+mod dataset;
+mod error;
+mod holdout;
+mod loader;
+mod pool;
+mod rng;
+mod sampler;
+mod shapes;
+mod split;
+mod splits;
+mod statistics;
+mod workers;
+
+pub use augment::AugmentPlan;
+pub use batch::Batch;
+pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
+pub use config::{Augment, DataConfig, DatasetKind, Normalize, ShapesConfig};
+pub use dataset::Dataset;
+pub use error::{DataError, Location};
+pub use loader::{EpochIter, Loader, LoaderConfig};
+pub use shapes::{Shapes, ShapesPart};
+pub use split::Split;
+pub use splits::{Splits, open};
+pub use statistics::Statistics;
+pub use workers::Workers;

@@ -1,0 +1,100 @@
+//! Random numbers from a key.
+//!
+//! ChaCha8 is specified bit for bit and the functions below are our own, so that no release of a
+//! random-number crate changes what a seed means.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// A generator that is a pure function of `purpose` and `key`.
+///
+/// `purpose` separates uses that share a key: the order of an epoch and its augmentation, say.
+pub(crate) fn keyed(purpose: &str, key: &[u64]) -> ChaCha8Rng {
+    let mut material = Vec::with_capacity(8 * key.len());
+    for word in key {
+        material.extend_from_slice(&word.to_le_bytes());
+    }
+    ChaCha8Rng::from_seed(blake3::derive_key(purpose, &material))
+}
+
+/// An integer, uniform in `0..bound`.
+///
+/// # Panics
+/// If `bound` is 0.
+///
+/// # Source
+/// Lemire 2019, "Fast random integer generation in an interval", algorithm 5.
+pub(crate) fn below(rng: &mut ChaCha8Rng, bound: u32) -> u32 {
+    assert!(bound > 0, "no integer is below 0");
+    let reject_under = bound.wrapping_neg() % bound;
+    loop {
+        let product = u64::from(rng.next_u32()) * u64::from(bound);
+        if product as u32 >= reject_under {
+            return (product >> 32) as u32;
+        }
+    }
+}
+
+/// A number, uniform in `low..high`, from the 24 bits that an `f32` holds exactly.
+pub(crate) fn uniform(rng: &mut ChaCha8Rng, low: f32, high: f32) -> f32 {
+    let unit = (rng.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32);
+    low + (high - low) * unit
+}
+
+/// Shuffles in place, every order equally likely (Fisher–Yates, from the end).
+///
+/// # Panics
+/// If there are 2³² items or more.
+pub(crate) fn shuffle<T>(rng: &mut ChaCha8Rng, items: &mut [T]) {
+    for last in (1..items.len()).rev() {
+        let bound =
+            u32::try_from(last + 1).expect("invariant: a dataset has fewer than 2^32 images");
+        items.swap(last, below(rng, bound) as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_and_purpose_both_matter() {
+        let first = |purpose: &str, key: &[u64]| keyed(purpose, key).next_u64();
+        assert_eq!(first("a", &[1, 2]), first("a", &[1, 2]));
+        assert_ne!(first("a", &[1, 2]), first("b", &[1, 2]));
+        assert_ne!(first("a", &[1, 2]), first("a", &[2, 1]));
+    }
+
+    #[test]
+    fn integers_below_a_bound_are_uniform() {
+        let mut rng = keyed("test below", &[]);
+        let mut counts = [0_u32; 9];
+        for _ in 0..90_000 {
+            counts[below(&mut rng, 9) as usize] += 1;
+        }
+        // Six standard deviations of a binomial with n = 90 000, p = 1/9 are 566.
+        assert!(counts.iter().all(|&count| count.abs_diff(10_000) < 566), "{counts:?}");
+    }
+
+    #[test]
+    fn uniform_numbers_stay_in_their_interval() {
+        let mut rng = keyed("test uniform", &[]);
+        let numbers: Vec<f32> = (0..10_000).map(|_| uniform(&mut rng, -2.0, 3.0)).collect();
+        assert!(numbers.iter().all(|x| (-2.0..3.0).contains(x)));
+        let mean = numbers.iter().sum::<f32>() / 10_000.0;
+        assert!((mean - 0.5).abs() < 0.1, "{mean}");
+    }
+
+    #[test]
+    fn every_order_of_three_is_as_likely() {
+        let mut rng = keyed("test shuffle", &[]);
+        let mut counts = std::collections::BTreeMap::new();
+        for _ in 0..6_000 {
+            let mut items = [0, 1, 2];
+            shuffle(&mut rng, &mut items);
+            *counts.entry(items).or_insert(0_u32) += 1;
+        }
+        assert_eq!(counts.len(), 6);
+        assert!(counts.values().all(|count| count.abs_diff(1_000) < 180), "{counts:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! A part of a dataset, shared between threads.
+
+use std::{fmt, sync::Arc};
+
+use crate::{config::Normalize, dataset::Dataset, error::DataError, statistics::Statistics};
+
+/// A view of some or all images of a dataset. Cloning it shares the images.
+///
+/// A *position* counts within the view, an *index* within the dataset.
+#[derive(Clone)]
+pub struct Split {
+    dataset: Arc<dyn Dataset>,
+    /// `None`: all of them, in order.
+    indices: Option<Arc<[usize]>>,
+}
+
+impl Split {
+    /// All images of a dataset.
+    #[must_use]
+    pub fn whole(dataset: Arc<dyn Dataset>) -> Self {
+        Self { dataset, indices: None }
+    }
+
+    /// The images at `indices`, in that order.
+    ///
+    /// # Panics
+    /// If an index is past the end of the dataset.
+    #[must_use]
+    pub fn subset(dataset: Arc<dyn Dataset>, indices: Vec<usize>) -> Self {
+        assert!(indices.iter().all(|&i| i < dataset.len()), "an index is past the dataset's end");
+        Self { dataset, indices: Some(indices.into()) }
+    }
+
+    /// The dataset that this is a view of.
+    #[must_use]
+    pub fn dataset(&self) -> &dyn Dataset {
+        &*self.dataset
+    }
+
+    /// Number of images.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.indices.as_ref().map_or_else(|| self.dataset.len(), |indices| indices.len())
+    }
+
+    /// Whether there are no images.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The index in the dataset of the image at `position`.
+    ///
+    /// # Panics
+    /// If `position` is past the end of a subset.
+    #[must_use]
+    pub fn index(&self, position: usize) -> usize {
+        self.indices.as_ref().map_or(position, |indices| indices[position])
+    }
+
+    /// The class of the image at `position`.
+    ///
+    /// # Panics
+    /// If `position` is past the end.
+    #[must_use]
+    pub fn label(&self, position: usize) -> u32 {
+        self.dataset.label(self.index(position))
+    }
+
+    /// The image at `position`, `[H, W, 3]`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    ///
+    /// # Panics
+    /// If `position` is past the end.
+    pub fn image(&self, position: usize) -> Result<Vec<u8>, DataError> {
+        self.dataset.image(self.index(position))
+    }
+
+    /// Height and width of every image, in pixels.
+    #[must_use]
+    pub fn image_size(&self) -> usize {
+        self.dataset.image_size()
+    }
+
+    /// Name of each class, by label.
+    #[must_use]
+    pub fn class_names(&self) -> &'static [&'static str] {
+        self.dataset.class_names()
+    }
+
+    /// Number of classes.
+    #[must_use]
+    pub fn num_classes(&self) -> usize {
+        self.dataset.num_classes()
+    }
+
+    /// The statistics that the configuration chose to normalise by.
+    #[must_use]
+    pub fn statistics(&self, normalize: Normalize) -> Statistics {
+        normalize.statistics(self.dataset.statistics())
+    }
+}
+
+impl fmt::Debug for Split {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Split")
+            .field("len", &self.len())
+            .field("of", &self.dataset.len())
+            .field("image_size", &self.image_size())
+            .field("num_classes", &self.num_classes())
+            .finish()
+    }
+}

@@ -1,0 +1,79 @@
+//! From a configuration to the parts of a dataset.
+
+use std::sync::Arc;
+
+use crate::{
+    cifar,
+    config::{DataConfig, DatasetKind},
+    dataset::Dataset,
+    error::DataError,
+    holdout,
+    shapes::{Shapes, ShapesPart},
+    split::Split,
+};
+
+/// The parts of a dataset, disjoint from each other.
+#[derive(Clone, Debug)]
+pub struct Splits {
+    /// Trained on.
+    pub train: Split,
+    /// Chooses the best checkpoint; absent unless held out or drawn. Never the test set.
+    pub val: Option<Split>,
+    /// Measured at the end.
+    pub test: Split,
+}
+
+/// Opens the dataset that a configuration names. CIFAR is read into memory whole.
+///
+/// With `val_fraction > 0` a stratified share of the training set, drawn from `seed`, becomes the
+/// validation split. Otherwise `shapes` has its own and CIFAR has none.
+///
+/// # Errors
+/// If a value is out of range, or the dataset's files are missing, damaged or of another dataset.
+pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
+    if !(0.0..1.0).contains(&config.val_fraction) {
+        return Err(invalid_fraction(config, "a share, 0 ≤ share < 1"));
+    }
+    let (train, own_val, test) = match config.dataset {
+        DatasetKind::Shapes => {
+            let part = |part| Shapes::new(config.shapes, part).map(whole);
+            let val = match config.shapes.val {
+                0 => None,
+                _ => Some(part(ShapesPart::Val)?),
+            };
+            (part(ShapesPart::Train)?, val, part(ShapesPart::Test)?)
+        }
+        DatasetKind::Cifar10 | DatasetKind::Cifar100 => {
+            let path =
+                config.path.as_deref().ok_or(DataError::MissingPath { dataset: config.dataset })?;
+            let (train, test) = cifar::open(config.dataset, path)?;
+            (whole(train), None, whole(test))
+        }
+    };
+    if config.val_fraction == 0.0 {
+        return Ok(Splits {
+            train: Split::whole(train),
+            val: own_val.map(Split::whole),
+            test: Split::whole(test),
+        });
+    }
+
+    let (kept, held) = holdout::stratified(&*train, config.val_fraction, seed);
+    if kept.is_empty() || held.is_empty() {
+        return Err(invalid_fraction(config, "a share that leaves both parts an image"));
+    }
+    Ok(Splits {
+        train: Split::subset(Arc::clone(&train), kept),
+        val: Some(Split::subset(train, held)),
+        test: Split::whole(test),
+    })
+}
+
+fn whole(dataset: impl Dataset + 'static) -> Arc<dyn Dataset> {
+    Arc::new(dataset)
+}
+
+fn invalid_fraction(config: &DataConfig, expected: &'static str) -> DataError {
+    let value = config.val_fraction.to_string();
+    DataError::InvalidConfig { key: "data.val_fraction", value, expected }
+}

@@ -1,0 +1,151 @@
+//! CIFAR from well-formed files.
+
+use std::{fs, process::Command};
+
+use vim_data::{DatasetKind, Normalize, PUBLISHED_ARCHIVES, Statistics, known_archive};
+
+use crate::fixture::{archive, binary_folder, content, make_archive, open, unpack};
+
+const KINDS: [(DatasetKind, &str, usize); 2] =
+    [(DatasetKind::Cifar10, "cifar10", 10), (DatasetKind::Cifar100, "cifar100", 100)];
+
+#[test]
+fn binary_and_python_versions_agree() {
+    for (kind, dataset, classes) in KINDS {
+        let binary = open(kind, &archive(dataset, "binary")).unwrap();
+        let python = open(kind, &archive(dataset, "python")).unwrap();
+        assert_eq!((binary.train.len(), binary.test.len()), (230, 110));
+        assert_eq!(binary.train.num_classes(), classes);
+        assert!(binary.val.is_none(), "the test set must not serve as validation set");
+        let images = content(&binary);
+        assert!(images == content(&python), "{dataset}");
+        let distinct: std::collections::BTreeSet<_> =
+            images.iter().map(|(_, pixels)| pixels).collect();
+        assert_eq!(distinct.len(), 340, "every image is its own");
+        assert_eq!(images.iter().map(|&(label, _)| label as usize).max(), Some(classes - 1));
+    }
+}
+
+#[test]
+fn planes_become_pixels_and_the_fine_label_counts() {
+    let folder = binary_folder(&[(3, 42, 0)], &[(0, 99, 7)]);
+    let mut record = vec![3, 42];
+    record.extend((0..3072_u32).map(|at| (at % 251) as u8)); // 251 is prime: planes differ
+    fs::write(folder.path().join("train.bin"), &record).unwrap();
+    let splits = open(DatasetKind::Cifar100, folder.path()).unwrap();
+    assert_eq!((splits.train.label(0), splits.test.label(0)), (42, 99));
+    assert_eq!(splits.train.class_names()[42], "leopard");
+    let pixels = splits.train.image(0).unwrap();
+    for (y, x, channel) in [(0, 0, 0), (0, 1, 0), (1, 0, 1), (31, 31, 2), (17, 5, 1)] {
+        let expected = ((channel * 1024 + y * 32 + x) % 251) as u8;
+        assert_eq!(pixels[(y * 32 + x) * 3 + channel], expected, "({y}, {x}, {channel})");
+    }
+}
+
+#[test]
+fn packed_unpacked_and_enclosing_folders_read_the_same() {
+    for (kind, dataset, _) in KINDS {
+        for format in ["binary", "python"] {
+            let packed = archive(dataset, format);
+            let expected = content(&open(kind, &packed).unwrap());
+
+            let root = tempfile::tempdir().unwrap();
+            unpack(&packed, root.path());
+            let inner = fs::read_dir(root.path()).unwrap().next().unwrap().unwrap().path();
+            let plain = tempfile::tempdir().unwrap();
+            let name = packed.file_name().unwrap().to_str().unwrap().replace(".gz", "");
+            let mut tar = tar::Builder::new(fs::File::create(plain.path().join(&name)).unwrap());
+            tar.append_dir_all("renamed", &inner).unwrap();
+            tar.finish().unwrap();
+            let holder = tempfile::tempdir().unwrap();
+            fs::copy(&packed, holder.path().join(packed.file_name().unwrap())).unwrap();
+
+            let tar_file = plain.path().join(&name);
+            for path in [root.path(), &inner, &tar_file, plain.path(), holder.path()] {
+                let got = content(&open(kind, path).unwrap());
+                assert!(got == expected, "{dataset} {format} {}", path.display());
+            }
+        }
+    }
+}
+
+/// Python 3 encodes bytes otherwise, differently in each protocol. The classes are stand-ins of the same
+/// names as numpy's, so that numpy itself is not needed.
+#[test]
+fn pickles_written_by_python_3_read_the_same() {
+    const REPICKLE: &str = r#"
+import pickle, sys, types
+source, target, protocol, fortran = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "fortran"
+multiarray, numpy = types.ModuleType("numpy.core.multiarray"), types.ModuleType("numpy")
+sys.modules.update({"numpy": numpy, "numpy.core": types.ModuleType("numpy.core"), "numpy.core.multiarray": multiarray})
+def _reconstruct(*arguments): pass
+_reconstruct.__module__ = "numpy.core.multiarray"; multiarray._reconstruct = _reconstruct
+def dtype(*arguments): pass
+dtype.__module__ = "numpy"; dtype.__qualname__ = "dtype"; numpy.dtype = dtype
+class Dtype:
+    def __reduce__(self): return dtype, ("u1", False, True), (3, "|", None, None, None, -1, -1, 0)
+class ndarray:
+    def __reduce__(self): return _reconstruct, (ndarray, (0,), b"b"), (1, (self.rows, 3072), Dtype(), fortran, self.data)
+ndarray.__module__ = "numpy"; numpy.ndarray = ndarray
+raw = open(source, "rb").read()
+records = [raw[i:i + 3074] for i in range(0, len(raw), 3074)]
+array = ndarray(); array.rows = len(records); planes = [r[2:] for r in records]
+array.data = bytes(p[i] for i in range(3072) for p in planes) if fortran else b"".join(planes)
+content = {b"fine_labels" if protocol < 4 else "fine_labels": [r[1] for r in records], b"data" if protocol < 4 else "data": array}
+pickle.dump(content, open(target, "wb"), protocol)
+"#;
+    let packed = archive("cifar100", "binary");
+    let expected = content(&open(DatasetKind::Cifar100, &packed).unwrap());
+    let source = tempfile::tempdir().unwrap();
+    unpack(&packed, source.path());
+    for (protocol, order) in [("2", "rows"), ("3", "rows"), ("4", "rows"), ("2", "fortran")] {
+        let target = tempfile::tempdir().unwrap();
+        for name in ["train", "test"] {
+            let status = Command::new("python3")
+                .args(["-c", REPICKLE])
+                .arg(source.path().join(format!("cifar-100-binary/{name}.bin")))
+                .arg(target.path().join(name))
+                .args([protocol, order])
+                .status()
+                .unwrap();
+            assert!(status.success());
+        }
+        let got = content(&open(DatasetKind::Cifar100, target.path()).unwrap());
+        assert!(got == expected, "protocol {protocol}, {order}");
+    }
+}
+
+#[test]
+fn script_is_deterministic() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |name: &str, seed| {
+        let path = folder.path().join(name);
+        make_archive(&path, "cifar100", "python", seed);
+        fs::read(path).unwrap()
+    };
+    let first = make("a.tar.gz", 7);
+    assert!(first == make("b.tar.gz", 7));
+    assert!(first != make("c.tar.gz", 8));
+}
+
+#[test]
+fn published_archives_are_known_by_name_and_length() {
+    let folder = tempfile::tempdir().unwrap();
+    for archive in &PUBLISHED_ARCHIVES {
+        let path = folder.path().join(archive.name);
+        let file = fs::File::create(&path).unwrap();
+        assert_eq!(known_archive(&path).unwrap(), None, "empty");
+        file.set_len(archive.bytes).unwrap(); // sparse
+        assert_eq!(known_archive(&path).unwrap(), Some(archive));
+    }
+    assert!(known_archive(&folder.path().join("absent")).is_err());
+}
+
+#[test]
+fn statistics_follow_the_choice() {
+    let splits = open(DatasetKind::Cifar100, &archive("cifar100", "binary")).unwrap();
+    assert_eq!(splits.train.statistics(Normalize::Dataset), Statistics::CIFAR100);
+    assert_eq!(splits.train.statistics(Normalize::Imagenet), Statistics::IMAGENET);
+    let splits = open(DatasetKind::Cifar10, &archive("cifar10", "binary")).unwrap();
+    assert_eq!(splits.train.statistics(Normalize::Dataset), Statistics::CIFAR10);
+}

@@ -1,0 +1,71 @@
+//! The `[data]` section: defaults, accepted forms, messages.
+
+use serde::{Deserialize, de::IntoDeserializer};
+use vim_data::{Augment, DataConfig, DatasetKind, Normalize, Workers};
+
+#[test]
+fn empty_section_is_the_default() {
+    let config: DataConfig = serde_json::from_str("{}").unwrap();
+    assert_eq!(config, DataConfig::default());
+    assert_eq!(config.dataset, DatasetKind::Shapes);
+    assert_eq!(config.workers, Workers::Auto);
+    assert_eq!(config.normalize, Normalize::Imagenet);
+    assert_eq!(config.augment, Augment::Cifar);
+    assert_eq!(config.val_fraction, 0.0);
+    assert_eq!(config.shapes.image_size, 32);
+}
+
+#[test]
+fn section_survives_a_round_trip() {
+    let text = r#"{"dataset":"cifar100","path":"data/x.tar.gz","workers":3,"normalize":"dataset",
+        "augment":"none","val_fraction":0.1,
+        "shapes":{"image_size":64,"train":10,"val":0,"test":5,"seed":9}}"#;
+    let config: DataConfig = serde_json::from_str(text).unwrap();
+    assert_eq!(config.workers, Workers::Fixed(3));
+    assert_eq!(config.shapes.seed, 9);
+    let printed = serde_json::to_string(&config).unwrap();
+    assert_eq!(serde_json::from_str::<DataConfig>(&printed).unwrap(), config);
+}
+
+#[test]
+fn unknown_keys_are_refused() {
+    for text in [r#"{"datasett":"shapes"}"#, r#"{"shapes":{"size":32}}"#, r#"{"dataset":"mnist"}"#]
+    {
+        assert!(serde_json::from_str::<DataConfig>(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn workers_are_auto_or_a_positive_number() {
+    let read = serde_json::from_str::<Workers>;
+    assert_eq!(read("\"auto\"").unwrap(), Workers::Auto);
+    assert_eq!(read("4").unwrap(), Workers::Fixed(4));
+    assert_eq!(serde_json::to_string(&Workers::Auto).unwrap(), "\"auto\"");
+    assert_eq!(serde_json::to_string(&Workers::Fixed(4)).unwrap(), "4");
+    for text in ["0", "-1", "1.5", "\"many\"", "true", "[1]"] {
+        let message = read(text).unwrap_err().to_string();
+        assert!(
+            message.contains("`\"auto\"` or a number of threads, 1 or more"),
+            "{text}: {message}"
+        );
+    }
+    // TOML's integers are signed.
+    let signed = |number: i64| {
+        Workers::deserialize(IntoDeserializer::<serde::de::value::Error>::into_deserializer(number))
+    };
+    assert_eq!(signed(4).unwrap(), Workers::Fixed(4));
+    assert!(signed(0).is_err());
+    assert_eq!(Workers::Fixed(3).count(), 3);
+    assert!((1..=8).contains(&Workers::Auto.count()));
+}
+
+#[test]
+fn schema_admits_what_is_read() {
+    let schema = serde_json::to_value(schemars_of::<Workers>()).unwrap();
+    assert_eq!(schema["oneOf"][0]["const"], "auto");
+    assert_eq!(schema["oneOf"][1]["minimum"], 1);
+}
+
+fn schemars_of<T: schemars::JsonSchema>() -> schemars::Schema {
+    schemars::schema_for!(T)
+}

@@ -1,0 +1,13 @@
+//! Integration tests, one binary.
+#![expect(clippy::unwrap_used, reason = "a failed test panics, also from its helpers")]
+
+mod augment;
+mod cifar;
+mod cifar_damage;
+mod config;
+mod fixture;
+mod loader;
+mod loader_faults;
+mod shapes;
+mod softmax;
+mod splits;

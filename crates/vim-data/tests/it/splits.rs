@@ -1,0 +1,76 @@
+//! Which images belong to which part.
+
+use std::collections::BTreeSet;
+
+use vim_data::{DataConfig, DataError, DatasetKind, Split};
+
+use crate::fixture::{archive, shapes};
+
+fn indices(split: &Split) -> BTreeSet<usize> {
+    (0..split.len()).map(|position| split.index(position)).collect()
+}
+
+fn with_fraction(config: DataConfig, val_fraction: f64) -> DataConfig {
+    DataConfig { val_fraction, ..config }
+}
+
+fn cifar() -> DataConfig {
+    let path = Some(archive("cifar10", "binary"));
+    DataConfig { dataset: DatasetKind::Cifar10, path, ..DataConfig::default() }
+}
+
+#[test]
+fn held_out_images_are_disjoint_and_complete() {
+    for config in [cifar(), shapes(230, 40, 30)] {
+        let splits = vim_data::open(&with_fraction(config, 0.1), 0).unwrap();
+        let val = splits.val.unwrap();
+        let (kept, held) = (indices(&splits.train), indices(&val));
+        assert_eq!((kept.len(), held.len()), (207, 23));
+        assert!(kept.is_disjoint(&held));
+        assert_eq!(kept.union(&held).copied().collect::<Vec<_>>(), (0..230).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn held_out_images_are_stratified() {
+    for fraction in [0.1, 0.25, 0.37, 0.5] {
+        let config = with_fraction(shapes(1_205, 0, 30), fraction);
+        let splits = vim_data::open(&config, 4).unwrap();
+        let val = splits.val.unwrap();
+        assert_eq!(val.len(), (1_205.0 * fraction).round() as usize);
+        for class in 0..12 {
+            let count =
+                |split: &Split| (0..split.len()).filter(|&i| split.label(i) == class).count();
+            let (held, kept) = (count(&val), count(&splits.train));
+            let share = (held + kept) as f64 * fraction;
+            assert!((held as f64 - share).abs() <= 1.0, "class {class}: {held} of {share}");
+        }
+    }
+}
+
+#[test]
+fn held_out_images_follow_from_the_seed() {
+    let held =
+        |seed| indices(&vim_data::open(&with_fraction(cifar(), 0.2), seed).unwrap().val.unwrap());
+    assert_eq!(held(1), held(1));
+    assert_ne!(held(1), held(2));
+}
+
+#[test]
+fn without_a_fraction_only_shapes_has_a_validation_split() {
+    assert!(vim_data::open(&cifar(), 0).unwrap().val.is_none());
+    assert!(vim_data::open(&shapes(20, 0, 5), 0).unwrap().val.is_none());
+    let splits = vim_data::open(&shapes(20, 7, 5), 0).unwrap();
+    assert_eq!((splits.train.len(), splits.val.unwrap().len(), splits.test.len()), (20, 7, 5));
+}
+
+#[test]
+fn bad_fractions_are_refused() {
+    for fraction in [-0.1, 1.0, 2.0, f64::NAN, f64::INFINITY, 0.001, 0.999] {
+        let result = vim_data::open(&with_fraction(shapes(20, 0, 5), fraction), 0);
+        assert!(
+            matches!(result, Err(DataError::InvalidConfig { key: "data.val_fraction", .. })),
+            "{fraction}"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! The short depthwise convolution before the scan: arguments, checks, and which implementation runs.
+
+mod autodiff;
+mod flex;
+mod reference;
+
+use burn::backend::Dispatch;
+use burn::tensor::Tensor;
+
+use crate::choice::{Implementation, ScanChoice, record};
+use crate::error::KernelError;
+use autodiff::ConvBackend;
+
+/// How a convolution runs; see [`causal_conv1d`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConvOptions {
+    /// Whether silu follows.
+    pub silu: bool,
+    /// Lets a token see those after it rather than those before: nothing is flipped.
+    pub reverse: bool,
+    /// Which implementation runs.
+    pub choice: ScanChoice,
+}
+
+/// A checked call in the form that the implementations take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ConvSpec {
+    pub(crate) silu: bool,
+    pub(crate) reverse: bool,
+    pub(crate) has_bias: bool,
+}
+
+/// Convolves every channel with its own taps along the tokens, causally.
+///
+/// `y[t] = f(bias + Σₖ weight[k]·x[t − (W−1) + k])`, zeros outside the sequence, f = silu or the
+/// identity; with `reverse`, `x[t + (W−1) − k]`. Differentiable in all three inputs.
+///
+/// # Shapes
+///
+/// - `x`, and the result: `[B, L, D]`
+/// - `weight`: `[D, 1, W]` with W = 2, 3 or 4, as PyTorch stores a depthwise kernel; the last tap
+///   multiplies the current token
+/// - `bias`: `[D]`
+///
+/// # Errors
+///
+/// [`KernelError::Shape`] names the argument whose shape disagrees; [`KernelError::NoKernel`] if
+/// `options.choice` forces a kernel that the device does not have.
+///
+/// # Source
+///
+/// `causal_conv1d_fn` of the original, channels last.
+pub fn causal_conv1d(
+    x: Tensor<3>,
+    weight: Tensor<3>,
+    bias: Option<Tensor<1>>,
+    options: ConvOptions,
+) -> Result<Tensor<3>, KernelError> {
+    check(&x, &weight, bias.as_ref())?;
+    let device = x.device();
+    let implementation = options.choice.resolve(&device)?;
+    record("causal_conv1d", implementation);
+    let spec = ConvSpec { silu: options.silu, reverse: options.reverse, has_bias: bias.is_some() };
+    // A backend extension has no optional tensors: an absent bias is one zero.
+    let bias = bias.unwrap_or_else(|| Tensor::zeros([1], &device));
+    Ok(match implementation {
+        Implementation::Reference => reference::conv(x, weight, bias, spec),
+        Implementation::Kernel => Tensor::from_dispatch(Dispatch::causal_conv1d(
+            x.into_dispatch(),
+            weight.into_dispatch(),
+            bias.into_dispatch(),
+            spec,
+        )),
+    })
+}
+
+fn check(x: &Tensor<3>, weight: &Tensor<3>, bias: Option<&Tensor<1>>) -> Result<(), KernelError> {
+    let [batch, len, d_inner] = x.dims();
+    let fail = |tensor, got: &[usize], expected| {
+        Err(KernelError::Shape { operation: "causal_conv1d", tensor, got: got.to_vec(), expected })
+    };
+    if batch == 0 || len == 0 || d_inner == 0 {
+        return fail("x", &x.dims(), "[B, L, D], none of them 0".to_string());
+    }
+    let [channels, one, width] = weight.dims();
+    if channels != d_inner || one != 1 || !(2..=4).contains(&width) {
+        let expected = format!("[D, 1, W] with D = {d_inner} and W = 2, 3 or 4");
+        return fail("weight", &weight.dims(), expected);
+    }
+    match bias {
+        Some(bias) if bias.dims() != [d_inner] => {
+            fail("bias", &bias.dims(), format!("[D] = [{d_inner}]"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}

@@ -1,0 +1,109 @@
+//! Which implementation of an operation runs, and who decides.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use burn::tensor::Device;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, VariantArray};
+
+use crate::error::KernelError;
+
+/// The environment variable of the original's scripts: true values ask for the kernel, others for the reference.
+pub const KERNEL_VARIABLE: &str = "VIM_USE_CUDA_KERNEL";
+
+/// What is asked for.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum ScanChoice {
+    /// The kernel where the device has one, else the reference; the log says which.
+    #[default]
+    Auto,
+    /// The fused kernel; an error where the device has none.
+    Kernel,
+    /// Tensor operations, on any device.
+    Reference,
+}
+
+/// What runs.
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[strum(serialize_all = "lowercase")]
+pub enum Implementation {
+    /// A fused kernel: native code on the CPU.
+    Kernel,
+    /// Tensor operations, differentiated by autodiff.
+    Reference,
+}
+
+impl ScanChoice {
+    /// What runs on `device`.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::NoKernel`] if a kernel is forced where there is none: never a silent fallback.
+    pub fn resolve(self, device: &Device) -> Result<Implementation, KernelError> {
+        match (self, has_kernel(device)) {
+            (Self::Auto | Self::Kernel, true) => Ok(Implementation::Kernel),
+            (Self::Kernel, false) => {
+                Err(KernelError::NoKernel { device: format!("{:?}", device.clone().inner()) })
+            }
+            (Self::Auto, false) | (Self::Reference, _) => Ok(Implementation::Reference),
+        }
+    }
+
+    /// What [`KERNEL_VARIABLE`] asks for, if it is set: `1`, `true`, `yes` and `on` are true, as in the original.
+    ///
+    /// It stands over a config file and under `--set`; a library caller that passes a choice is not overruled by it.
+    #[must_use]
+    pub fn from_env() -> Option<Self> {
+        let value = std::env::var(KERNEL_VARIABLE).ok()?;
+        Some(Self::from_flag(&value))
+    }
+
+    /// The meaning of a value of [`KERNEL_VARIABLE`].
+    #[must_use]
+    pub fn from_flag(value: &str) -> Self {
+        let on = ["1", "true", "yes", "on"];
+        if on.contains(&value.trim().to_ascii_lowercase().as_str()) {
+            Self::Kernel
+        } else {
+            Self::Reference
+        }
+    }
+}
+
+/// Whether this build has fused kernels for `device`.
+#[must_use]
+pub fn has_kernel(device: &Device) -> bool {
+    device.clone().inner() == Device::flex()
+}
+
+static RAN: Mutex<BTreeSet<(&'static str, Implementation)>> = Mutex::new(BTreeSet::new());
+
+/// Notes that `implementation` of `operation` ran.
+pub(crate) fn record(operation: &'static str, implementation: Implementation) {
+    if let Ok(mut ran) = RAN.lock() {
+        ran.insert((operation, implementation));
+    }
+}
+
+/// Every (operation, implementation) that has run in this process, for the log.
+#[must_use]
+pub fn implementations_run() -> Vec<(&'static str, Implementation)> {
+    RAN.lock().map(|ran| ran.iter().copied().collect()).unwrap_or_default()
+}

@@ -1,0 +1,27 @@
+//! Between Flex tensors and the slices that the native kernels take.
+
+use burn::backend::{Flex, ops::FloatTensorOps, tensor::FloatTensor};
+use burn::tensor::{DType, FloatDType, TensorData};
+
+/// The tensor in row-major order without gaps, in f32.
+pub(crate) fn contiguous(tensor: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+    if tensor.dtype() == DType::F32 {
+        tensor.to_contiguous()
+    } else {
+        Flex::float_cast(tensor.clone(), FloatDType::F32).to_contiguous()
+    }
+}
+
+/// The elements of a contiguous tensor.
+///
+/// # Panics
+///
+/// If the tensor did not come from [`contiguous`].
+pub(crate) fn slice(tensor: &FloatTensor<Flex>) -> &[f32] {
+    tensor.as_slice().expect("invariant: made contiguous")
+}
+
+/// A tensor of `values`.
+pub(crate) fn tensor(values: Vec<f32>, shape: &[usize]) -> FloatTensor<Flex> {
+    FloatTensor::<Flex>::from_data(TensorData::new(values, shape))
+}

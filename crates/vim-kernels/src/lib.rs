@@ -1,0 +1,31 @@
+//! The selective scan and its discretizations, and the short convolution before it, for Burn.
+//!
+//! > `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = c[t]·h[t] + d·u[t]`
+//!
+//! Three implementations with one meaning: a fused kernel, a reference in tensor operations, and
+//! an [`oracle`] in f64 loops that both are held against.
+//!
+//! Letters: `B` batch, `L` tokens, `D` channels (`d_inner`), `N` states per channel (`d_state`),
+//! `G` groups of channels that share B and C, `W` taps.
+
+mod causal_conv1d;
+mod choice;
+mod discretization;
+mod error;
+mod flex;
+mod native;
+pub mod oracle;
+mod phi;
+mod range;
+mod real;
+mod selective_scan;
+
+pub use causal_conv1d::{ConvOptions, causal_conv1d};
+pub use choice::{Implementation, KERNEL_VARIABLE, ScanChoice, has_kernel, implementations_run};
+pub use discretization::{
+    Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, discretize, linearize,
+};
+pub use error::KernelError;
+pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
+pub use real::Real;
+pub use selective_scan::{Projection, ScanOptions, ScanOutput, selective_scan};

@@ -1,0 +1,273 @@
+//! Eight `f32` side by side, with the transcendental functions the kernels need.
+//!
+//! Plain arrays and counted loops: the compiler turns each method into one or two vector
+//! instructions. NaN goes in, NaN comes out, of every function here.
+
+use std::ops::{Add, AddAssign, Mul, Neg, Sub};
+
+use crate::real::Real;
+
+/// Lanes in a vector.
+pub(crate) const LANES: usize = 8;
+
+/// Eight `f32`; `FMA` says whether the code is compiled where fused multiply-add is an instruction.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Lanes<const FMA: bool>([f32; LANES]);
+
+impl<const FMA: bool> Lanes<FMA> {
+    pub(crate) const ZERO: Self = Self([0.0; LANES]);
+
+    #[inline(always)]
+    pub(crate) fn splat(value: f32) -> Self {
+        Self([value; LANES])
+    }
+
+    /// The first `LANES` values of `from`, zeros where there are fewer.
+    #[inline(always)]
+    pub(crate) fn load(from: &[f32]) -> Self {
+        if let Some(full) = from.first_chunk::<LANES>() {
+            return Self(*full);
+        }
+        let mut lanes = [0.0; LANES];
+        lanes[..from.len()].copy_from_slice(from);
+        Self(lanes)
+    }
+
+    /// The lanes into `to`, as many as fit.
+    #[inline(always)]
+    pub(crate) fn store(self, to: &mut [f32]) {
+        if let Some(full) = to.first_chunk_mut::<LANES>() {
+            *full = self.0;
+            return;
+        }
+        let len = to.len();
+        to.copy_from_slice(&self.0[..len]);
+    }
+
+    #[inline(always)]
+    pub(crate) fn to_array(self) -> [f32; LANES] {
+        self.0
+    }
+
+    /// The sum of the lanes, in a fixed order.
+    #[inline(always)]
+    pub(crate) fn sum(self) -> f32 {
+        let [a, b, c, d, e, f, g, h] = self.0;
+        ((a + e) + (c + g)) + ((b + f) + (d + h))
+    }
+
+    #[inline(always)]
+    fn map(self, f: impl Fn(f32) -> f32) -> Self {
+        let mut out = self.0;
+        for value in &mut out {
+            *value = f(*value);
+        }
+        Self(out)
+    }
+
+    #[inline(always)]
+    fn zip(self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        let mut out = self.0;
+        for i in 0..LANES {
+            out[i] = f(out[i], other.0[i]);
+        }
+        Self(out)
+    }
+
+    /// `self · factor + term`.
+    #[inline(always)]
+    pub(crate) fn fma(self, factor: Self, term: Self) -> Self {
+        let mut out = self.0;
+        for i in 0..LANES {
+            out[i] = fused::<FMA>(out[i], factor.0[i], term.0[i]);
+        }
+        Self(out)
+    }
+
+    /// 1/(1 + e⁻ˣ).
+    #[inline(always)]
+    pub(crate) fn sigmoid(self) -> Self {
+        (-self).exp().offset(1.0).recip()
+    }
+
+    /// x·sigmoid(x).
+    #[inline(always)]
+    pub(crate) fn silu(self) -> Self {
+        self * self.sigmoid()
+    }
+
+    /// The derivative of [`silu`](Self::silu), σ·(1 + x·(1 − σ)).
+    #[inline(always)]
+    pub(crate) fn silu_slope(self) -> Self {
+        let s = self.sigmoid();
+        s * self.fma((-s).offset(1.0), Self::splat(1.0))
+    }
+
+    /// ln(1 + eˣ) = max(x, 0) + ln(1 + e^−|x|), exact to rounding on both sides of 0.
+    #[inline(always)]
+    pub(crate) fn softplus(self) -> Self {
+        // 2·atanh(s) = ln((1 + s)/(1 − s)) with s = y/(2 + y) ≤ 1/3 is ln(1 + y), without cancelling.
+        let y = self.map(|x| -x.abs()).exp();
+        let s = y * y.offset(2.0).recip();
+        let s2 = s * s;
+        let mut series = Self::splat(2.0 / 17.0);
+        for odd in [15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+            series = series.mul_add(s2, 2.0 / odd);
+        }
+        s.fma(series, self.map(|x| if x < 0.0 { 0.0 } else { x }))
+    }
+}
+
+#[inline(always)]
+fn fused<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// eˣ within 2 units in the last place; 0 below −87, ∞ above 88.72.
+///
+/// x = n·ln 2 + r with |r| ≤ ½ ln 2; e^r by the polynomial of Cephes' `expf` (Moshier), 2ⁿ by its bits.
+#[inline(always)]
+fn exp<const FMA: bool>(x: f32) -> f32 {
+    const LOW: f32 = -87.336_55;
+    const HIGH: f32 = 88.722_84;
+    // Adding 1.5·2²³ rounds to an integer and leaves it in the low bits.
+    const MAGIC: f32 = 12_582_912.0;
+    const LN2_HIGH: f32 = 0.693_359_4;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    // Comparisons with NaN are false, so a NaN stays: `f32::clamp` and `max` would lose it in vectors.
+    let clamped = if x < LOW { LOW } else { x };
+    let clamped = if clamped > HIGH { HIGH } else { clamped };
+    let shifted = fused::<FMA>(clamped, std::f32::consts::LOG2_E, MAGIC);
+    let n = shifted - MAGIC;
+    let r = fused::<FMA>(n, -LN2_LOW, fused::<FMA>(n, -LN2_HIGH, clamped));
+    let mut p = 1.987_569_1e-4;
+    for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1] {
+        p = fused::<FMA>(p, r, c);
+    }
+    let e = fused::<FMA>(p, r * r, r) + 1.0;
+    // Half of 2ⁿ, as 2ⁿ itself overflows at n = 128 where the product need not.
+    let exponent = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).wrapping_add(126);
+    let value = e * f32::from_bits(exponent << 23) * 2.0;
+    if x > HIGH { f32::INFINITY } else { value }
+}
+
+impl<const FMA: bool> Real for Lanes<FMA> {
+    const SERIES_TERMS: usize = 14;
+
+    #[inline(always)]
+    fn scale(self, factor: f64) -> Self {
+        self.map(|x| x * factor as f32)
+    }
+    #[inline(always)]
+    fn offset(self, term: f64) -> Self {
+        self.map(|x| x + term as f32)
+    }
+    #[inline(always)]
+    fn mul_add(self, factor: Self, term: f64) -> Self {
+        self.fma(factor, Self::splat(term as f32))
+    }
+    #[inline(always)]
+    fn constant(&self, value: f64) -> Self {
+        Self::splat(value as f32)
+    }
+    #[inline(always)]
+    fn exp(self) -> Self {
+        self.map(exp::<FMA>)
+    }
+    #[inline(always)]
+    fn recip(self) -> Self {
+        self.map(|x| 1.0 / x)
+    }
+    #[inline(always)]
+    fn choose_near(self, bound: f64, near: Self, far: Self) -> Self {
+        let mut out = far.0;
+        for i in 0..LANES {
+            out[i] = if self.0[i].abs() < bound as f32 { near.0[i] } else { out[i] };
+        }
+        Self(out)
+    }
+    #[inline(always)]
+    fn away_from_zero(self, bound: f64) -> Self {
+        let bound = bound as f32;
+        self.map(|x| if x.abs() < bound { bound } else { x })
+    }
+}
+
+impl<const FMA: bool> Add for Lanes<FMA> {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+}
+impl<const FMA: bool> Sub for Lanes<FMA> {
+    type Output = Self;
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+}
+impl<const FMA: bool> Mul for Lanes<FMA> {
+    type Output = Self;
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.zip(other, |a, b| a * b)
+    }
+}
+impl<const FMA: bool> Neg for Lanes<FMA> {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        self.map(|x| -x)
+    }
+}
+impl<const FMA: bool> AddAssign for Lanes<FMA> {
+    #[inline(always)]
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worst(
+        f: impl Fn(Lanes<false>) -> Lanes<false>,
+        exact: impl Fn(f64) -> f64,
+        from: f64,
+        to: f64,
+    ) -> f64 {
+        (0..=200_000)
+            .map(|i| {
+                let x = (from + (to - from) * f64::from(i) / 200_000.0) as f32;
+                let got = f64::from(f(Lanes::splat(x)).0[0]);
+                let want = exact(f64::from(x));
+                ((got - want) / want).abs()
+            })
+            .fold(0.0, f64::max)
+    }
+
+    // f32 has 6e-8; two roundings of the reduction and one of the product make a few of them.
+    #[test]
+    fn transcendental_functions_reach_f32_precision() {
+        assert!(worst(Real::exp, f64::exp, -86.0, 88.7) < 2.5e-7);
+        assert!(worst(Lanes::softplus, |x| x.exp().ln_1p(), -86.0, 80.0) < 4e-7);
+        assert!(worst(Lanes::sigmoid, |x| 1.0 / (1.0 + (-x).exp()), -80.0, 80.0) < 4e-7);
+    }
+
+    #[test]
+    fn extremes_are_limits_and_nan_stays() {
+        let at = |f: fn(Lanes<false>) -> Lanes<false>, x: f32| f(Lanes::splat(x)).0[0];
+        assert_eq!(at(Real::exp, f32::NEG_INFINITY), 0.0);
+        assert_eq!(at(Real::exp, -1e4), 0.0);
+        assert_eq!(at(Real::exp, 1e4), f32::INFINITY);
+        assert_eq!(at(Lanes::softplus, 1e4), 1e4);
+        assert_eq!(at(Lanes::softplus, -1e4), 0.0);
+        assert_eq!(at(Lanes::silu, -1e4), 0.0);
+        for f in [Real::exp, Lanes::softplus, Lanes::sigmoid, Lanes::silu, Lanes::silu_slope] {
+            assert!(at(f, f32::NAN).is_nan());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The arithmetic that formulas are written in: `f64` for the oracle, eight `f32` lanes for the
+//! native kernel, a tensor for the reference. One formula, three number types.
+
+use std::ops::{Add, Mul, Neg, Sub};
+
+use burn::tensor::Tensor;
+
+/// A number, a vector of lanes or a tensor.
+///
+/// Binary operations on tensors broadcast; nothing else about the types differs for a formula.
+pub trait Real:
+    Clone + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self> + Sized
+{
+    /// Terms of a power series about 0 that reach this type's precision for |x| ≤ 2.
+    const SERIES_TERMS: usize;
+
+    /// `self · factor`.
+    #[must_use]
+    fn scale(self, factor: f64) -> Self;
+
+    /// `self + term`.
+    #[must_use]
+    fn offset(self, term: f64) -> Self;
+
+    /// `self · factor + term`, fused where the type has it.
+    #[must_use]
+    fn mul_add(self, factor: Self, term: f64) -> Self;
+
+    /// `value` in the shape of `self`.
+    #[must_use]
+    fn constant(&self, value: f64) -> Self;
+
+    /// eˣ.
+    #[must_use]
+    fn exp(self) -> Self;
+
+    /// 1/x.
+    #[must_use]
+    fn recip(self) -> Self;
+
+    /// `near` where |x| < `bound`, else `far`; `self` is x. What is not chosen may be anything finite.
+    #[must_use]
+    fn choose_near(self, bound: f64, near: Self, far: Self) -> Self;
+
+    /// x where |x| ≥ `bound`, else `bound`: an argument at which a closed form that divides by x is
+    /// finite, and so is its derivative.
+    #[must_use]
+    fn away_from_zero(self, bound: f64) -> Self;
+}
+
+impl Real for f64 {
+    const SERIES_TERMS: usize = 26;
+
+    fn scale(self, factor: f64) -> Self {
+        self * factor
+    }
+    fn offset(self, term: f64) -> Self {
+        self + term
+    }
+    fn mul_add(self, factor: Self, term: f64) -> Self {
+        self * factor + term
+    }
+    fn constant(&self, value: f64) -> Self {
+        value
+    }
+    fn exp(self) -> Self {
+        f64::exp(self)
+    }
+    fn recip(self) -> Self {
+        1.0 / self
+    }
+    fn choose_near(self, bound: f64, near: Self, far: Self) -> Self {
+        if self.abs() < bound { near } else { far }
+    }
+    fn away_from_zero(self, bound: f64) -> Self {
+        if self.abs() < bound { bound } else { self }
+    }
+}
+
+impl<const R: usize> Real for Tensor<R> {
+    const SERIES_TERMS: usize = 14;
+
+    fn scale(self, factor: f64) -> Self {
+        self.mul_scalar(factor)
+    }
+    fn offset(self, term: f64) -> Self {
+        self.add_scalar(term)
+    }
+    fn mul_add(self, factor: Self, term: f64) -> Self {
+        self.mul(factor).add_scalar(term)
+    }
+    fn constant(&self, value: f64) -> Self {
+        self.full_like(value)
+    }
+    fn exp(self) -> Self {
+        Tensor::exp(self)
+    }
+    fn recip(self) -> Self {
+        Tensor::recip(self)
+    }
+    fn choose_near(self, bound: f64, near: Self, far: Self) -> Self {
+        far.mask_where(self.abs().lower_elem(bound), near)
+    }
+    fn away_from_zero(self, bound: f64) -> Self {
+        let near = self.clone().abs().lower_elem(bound);
+        self.mask_fill(near, bound)
+    }
+}

@@ -1,0 +1,23 @@
+//! Who decides which implementation runs.
+
+use burn::tensor::Device;
+use vim_kernels::{Implementation, ScanChoice};
+
+#[test]
+fn flex_has_a_kernel_with_and_without_autodiff() {
+    for device in [Device::flex(), Device::flex().autodiff()] {
+        assert_eq!(ScanChoice::Auto.resolve(&device), Ok(Implementation::Kernel));
+        assert_eq!(ScanChoice::Kernel.resolve(&device), Ok(Implementation::Kernel));
+        assert_eq!(ScanChoice::Reference.resolve(&device), Ok(Implementation::Reference));
+    }
+}
+
+#[test]
+fn flags_read_as_the_original_reads_them() {
+    for on in ["1", "true", "YES", " on "] {
+        assert_eq!(ScanChoice::from_flag(on), ScanChoice::Kernel);
+    }
+    for off in ["0", "false", "no", "off", "", "2"] {
+        assert_eq!(ScanChoice::from_flag(off), ScanChoice::Reference);
+    }
+}

@@ -1,0 +1,212 @@
+//! One row per method: its TOML name and its coefficients in f64, written independently of the crate.
+
+use strum::VariantArray;
+use vim_kernels::{Coefficients, Discretization, Series, discretize, linearize};
+
+struct Row {
+    method: Discretization,
+    name: &'static str,
+    /// `(a_bar, b_bar)` at `(delta, a)`, exact.
+    exact: fn(f64, f64) -> (f64, f64),
+    /// The same by the truncation as VisionMamba's README prints it, in powers of delta and a.
+    taylor: fn(f64, f64) -> (f64, f64),
+    two_way: bool,
+}
+
+/// The integral form φₖ(x) = ∫₀¹ e^{(1−s)x} s^{k−1}/(k−1)! ds, by Gauss–Legendre on 64 panels: no
+/// cancellation anywhere, and nothing in common with how the crate evaluates it.
+fn phi(k: i32, x: f64) -> f64 {
+    const NODES: [(f64, f64); 5] = [
+        (0.0, 0.568_888_888_888_888_9),
+        (0.538_469_310_105_683_1, 0.478_628_670_499_366_5),
+        (-0.538_469_310_105_683_1, 0.478_628_670_499_366_5),
+        (0.906_179_845_938_664, 0.236_926_885_056_189_1),
+        (-0.906_179_845_938_664, 0.236_926_885_056_189_1),
+    ];
+    let factorial = if k == 3 { 2.0 } else { 1.0 };
+    // The integrand lives within 1/|x| of s = 1 for large negative x: grade the panels towards it.
+    let panels = 64;
+    let edge = |i: i32| 1.0 - (1.0 - f64::from(i) / f64::from(panels)).powi(6);
+    (0..panels)
+        .flat_map(|i| {
+            let (low, high) = (edge(i), edge(i + 1));
+            NODES.map(|(node, weight)| {
+                let s = (low + high) / 2.0 + (high - low) / 2.0 * node;
+                weight * (high - low) / 2.0 * ((1.0 - s) * x).exp() * s.powi(k - 1) / factorial
+            })
+        })
+        .sum()
+}
+
+const ROWS: &[Row] = &[
+    Row {
+        method: Discretization::Zoh,
+        name: "zoh",
+        exact: |d, a| ((d * a).exp(), d),
+        taylor: |d, a| ((d * a).exp(), d),
+        two_way: false,
+    },
+    Row {
+        method: Discretization::Foh,
+        name: "foh",
+        exact: |d, a| ((d * a).exp(), d * d * phi(2, d * a)),
+        taylor: |d, a| {
+            let b = d.powi(2) / 2.0
+                + a * d.powi(3) / 6.0
+                + a.powi(2) * d.powi(4) / 24.0
+                + a.powi(3) * d.powi(5) / 120.0;
+            ((d * a).exp(), b)
+        },
+        two_way: false,
+    },
+    Row {
+        method: Discretization::Bilinear,
+        name: "bilinear",
+        exact: |d, a| ((2.0 + d * a) / (2.0 - d * a), 2.0 * d / (2.0 - d * a)),
+        taylor: |d, a| ((2.0 + d * a) / (2.0 - d * a), 2.0 * d / (2.0 - d * a)),
+        two_way: false,
+    },
+    Row {
+        method: Discretization::Poly,
+        name: "poly",
+        exact: |d, a| ((d * a).exp(), d * phi(1, d * a) + d * d * phi(2, d * a) / 2.0),
+        taylor: |d, a| {
+            let b = d
+                + (a / 2.0 + 1.0 / 4.0) * d.powi(2)
+                + (a.powi(2) / 6.0 + a / 12.0) * d.powi(3)
+                + (a.powi(3) / 24.0 + a.powi(2) / 48.0) * d.powi(4);
+            ((d * a).exp(), b)
+        },
+        two_way: true,
+    },
+    Row {
+        method: Discretization::HighOrder,
+        name: "highorder",
+        exact: |d, a| {
+            let x = d * a;
+            (x.exp(), d * phi(1, x) + d * d * phi(2, x) + d * d * d * phi(3, x) / 2.0)
+        },
+        taylor: |d, a| {
+            let b = d
+                + (a / 2.0 + 1.0 / 2.0) * d.powi(2)
+                + (a.powi(2) / 6.0 + a / 6.0 + 1.0 / 12.0) * d.powi(3)
+                + (a.powi(3) / 24.0 + a.powi(2) / 24.0 + a / 48.0) * d.powi(4);
+            ((d * a).exp(), b)
+        },
+        two_way: false,
+    },
+    Row {
+        method: Discretization::Rk4,
+        name: "rk4",
+        exact: |d, a| ((d * a).exp(), rk4_gain(d, a)),
+        taylor: |d, a| ((d * a).exp(), rk4_gain(d, a)),
+        two_way: false,
+    },
+];
+
+fn rk4_gain(d: f64, a: f64) -> f64 {
+    d + a * d.powi(2) / 2.0 + a.powi(2) * d.powi(3) / 6.0 + a.powi(3) * d.powi(4) / 24.0
+}
+
+/// Steps and rates from nearly nothing to |delta·a| = 1000, growing systems included.
+const POINTS: &[(f64, f64)] = &[
+    (1e-6, -1.0),
+    (0.001, -1.0),
+    (0.01, -16.0),
+    (0.1, -1.0),
+    (0.1, -16.0),
+    (0.3, 2.5),
+    (0.693, -4.0),
+    (0.693, -16.0),
+    (1.0, -1.999),
+    (1.0, -2.001),
+    (2.0, -16.0),
+    (1.0, -1000.0),
+];
+
+#[test]
+fn every_method_has_one_row() {
+    let rows: Vec<_> = ROWS.iter().map(|row| row.method).collect();
+    assert_eq!(rows, Discretization::VARIANTS);
+}
+
+#[test]
+fn toml_name_and_label_agree_and_typos_are_errors() {
+    #[derive(serde::Deserialize)]
+    struct Config {
+        method: Discretization,
+    }
+    let parse = |name: &str| toml::from_str::<Config>(&format!("method = {name:?}"));
+    for row in ROWS {
+        assert_eq!(parse(row.name).unwrap().method, row.method);
+        assert_eq!(row.method.to_string(), row.name);
+        assert_eq!(row.method.form().two_way, row.two_way);
+    }
+    assert!(parse("zho").is_err());
+}
+
+#[test]
+fn coefficients_match_the_row() {
+    for row in ROWS {
+        for &(delta, a) in POINTS {
+            for (series, formula) in [(Series::Exact, row.exact), (Series::Taylor, row.taylor)] {
+                let got = discretize(row.method, series, delta, a);
+                let (a_bar, b_bar) = formula(delta, a);
+                // 1e-11: the quadrature's own error; the crate's is some 1e-15.
+                let close = |g: f64, w: f64| (g - w).abs() <= 1e-11 * w.abs() + 1e-300;
+                assert!(close(got.a_bar, a_bar), "{} a_bar at {delta}, {a}", row.name);
+                let b = got.b_bar;
+                assert!(
+                    close(b, b_bar),
+                    "{} {series} b_bar at {delta}, {a}: {b} {b_bar}",
+                    row.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn derivatives_match_finite_differences() {
+    for &method in Discretization::VARIANTS {
+        for &series in Series::VARIANTS {
+            for &(delta, a) in POINTS {
+                let lin = linearize(method, series, delta, a);
+                let at = |delta, a| discretize(method, series, delta, a);
+                assert_eq!(lin.value, at(delta, a));
+                // Central differences in f64 with a step of 1e-5 of the argument: 1e-10 of truncation.
+                let slope =
+                    |minus: Coefficients<f64>, plus: Coefficients<f64>, h: f64| Coefficients {
+                        a_bar: (plus.a_bar - minus.a_bar) / (2.0 * h),
+                        b_bar: (plus.b_bar - minus.b_bar) / (2.0 * h),
+                    };
+                let h = 1e-5 * delta;
+                let d_delta = slope(at(delta - h, a), at(delta + h, a), h);
+                let ha = 1e-5 * a.abs();
+                let d_a = slope(at(delta, a - ha), at(delta, a + ha), ha);
+                // What rounding makes of a difference: 1e-16 of the value over 2e-5 of the argument.
+                let near = |got: f64, want: f64, floor: f64| {
+                    assert!(
+                        (got - want).abs() <= 1e-6 * want.abs() + floor,
+                        "{method} {series} at {delta}, {a}: {got} against {want}"
+                    );
+                };
+                let noise = |value: f64, argument: f64| 1e-10 * value.abs() / argument.abs();
+                near(lin.d_delta.a_bar, d_delta.a_bar, noise(lin.value.a_bar, delta));
+                near(lin.d_delta.b_bar, d_delta.b_bar, noise(lin.value.b_bar, delta));
+                near(lin.d_a.a_bar, d_a.a_bar, noise(lin.value.a_bar, a));
+                near(lin.d_a.b_bar, d_a.b_bar, noise(lin.value.b_bar, a));
+            }
+        }
+    }
+}
+
+#[test]
+fn exact_gains_stay_bounded_and_the_verdict_says_so() {
+    for &method in Discretization::VARIANTS {
+        for &series in Series::VARIANTS {
+            let gain = discretize(method, series, 1.0, -1e3).b_bar.abs();
+            assert_eq!(gain <= 1.0, method.bounded(series), "{method} {series}: {gain}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Every initial value.
+//!
+//! | parameter | starts as |
+//! |---|---|
+//! | `patch_embed.proj.weight` | LeCun normal: truncated at two deviations, variance 1/(3·P²) |
+//! | `patch_embed.proj.bias`, `head.bias` | 0 |
+//! | `cls_token`, `pos_embed`, `head.weight` | truncated normal, σ = 0.02, cut at ±2 |
+//! | `in_proj.weight`, `x_proj.weight` | U(±1/√inputs) |
+//! | `conv1d.weight`, `conv1d.bias` | U(±1/√W) |
+//! | `dt_proj.weight` | U(±1/√R) |
+//! | `dt_proj.bias` | softplus⁻¹(delta), delta log-uniform in 0.001 … 0.1; backward: [`DtBInit`] |
+//! | `a_log` | ln 1, ln 2, … ln N in every channel (S4D-real) |
+//! | `d`, every norm's `weight` | 1 |
+//! | `out_proj.weight` | U(±1/√D) / √depth |
+//!
+//! Drawn on the host, from the seed and the parameter's path alone: neither the device, nor the order
+//! of construction, nor another parameter's shape changes a value.
+//!
+//! # Source
+//!
+//! The original's initializers in their order of application; each row is what is left at the end.
+
+use burn::module::Param;
+use burn::nn::Linear;
+use burn::tensor::{Device, Tensor, TensorData};
+use rand_chacha::ChaCha8Rng;
+use vim_kernels::ScanOptions;
+
+use crate::block::Block;
+use crate::config::{DtBInit, ModelError, VimConfig};
+use crate::direction::{CausalConv1d, Direction};
+use crate::mixer::Mixer;
+use crate::norm::RmsNorm;
+use crate::patch_embed::{PatchEmbed, PatchProjection};
+use crate::rng::{key_of, keyed, normal, unit};
+use crate::vim::Vim;
+
+/// Standard deviation of a standard normal number that is cut at ±2.
+const CUT_NORMAL_STD: f64 = 0.879_625_661_034_239_8;
+/// The range that delta starts in, and the least that its bias is computed from.
+const DELTA: (f64, f64) = (1e-3, 1e-1);
+const DELTA_FLOOR: f64 = 1e-4;
+
+impl VimConfig {
+    /// Builds the model, every value a function of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Range`] names a value that cannot be built; [`ModelError::Kernel`] if `ssm.scan`
+    /// forces a kernel that `device` does not have.
+    pub fn init(&self, device: &Device, seed: u64) -> Result<Vim, ModelError> {
+        self.check()?;
+        self.ssm.scan.resolve(device)?;
+        let at = Scope { device, seed, path: String::new() };
+        let (d_model, num_classes) = (self.d_model, self.num_classes);
+        let layers = at.child("layers");
+        Ok(Vim {
+            patch_embed: self.patch_embed(&at.child("patch_embed.proj")),
+            cls_token: at.param("cls_token", [1, 1, d_model], Rule::SMALL_NORMAL),
+            pos_embed: at.param("pos_embed", [1, self.num_tokens(), d_model], Rule::SMALL_NORMAL),
+            layers: (0..self.depth).map(|i| self.block(&layers.child(&i.to_string()))).collect(),
+            norm_f: at.child("norm_f").rms_norm(d_model),
+            head: at.child("head").linear(
+                [d_model, num_classes],
+                Rule::SMALL_NORMAL,
+                Some(Rule::Constant(0.0)),
+            ),
+            config: self.clone(),
+        })
+    }
+
+    fn patch_embed(&self, at: &Scope) -> PatchEmbed {
+        let (d_model, patch) = (self.d_model, self.patch_size);
+        let std = ((3 * patch * patch) as f64).sqrt().recip() / CUT_NORMAL_STD;
+        let weight = Rule::Normal { std, cut: 2.0 * std };
+        PatchEmbed {
+            proj: PatchProjection {
+                weight: at.param("weight", [d_model, 3, patch, patch], weight),
+                bias: at.param("bias", [d_model], Rule::Constant(0.0)),
+            },
+            stride: self.stride,
+        }
+    }
+
+    fn block(&self, at: &Scope) -> Block {
+        let (d_model, d_inner) = (self.d_model, self.d_inner());
+        let mixer = at.child("mixer");
+        let in_proj = Rule::fan_in(d_model);
+        // One residual branch per block, so the stream's variance does not grow with depth.
+        let out_proj = Rule::fan_in(d_inner * self.depth);
+        let backward_bias = match self.ssm.dt_b_init {
+            DtBInit::InverseSoftplus => Rule::InverseSoftplus,
+            DtBInit::UpstreamZero => Rule::Constant(0.0),
+        };
+        Block {
+            norm: at.child("norm").rms_norm(d_model),
+            mixer: Mixer {
+                in_proj: mixer.child("in_proj").linear([d_model, 2 * d_inner], in_proj, None),
+                forward: self.direction(&mixer.child("forward"), Rule::InverseSoftplus),
+                backward: self.direction(&mixer.child("backward"), backward_bias),
+                out_proj: mixer.child("out_proj").linear([d_inner, d_model], out_proj, None),
+                scan: ScanOptions {
+                    method: self.discretization,
+                    series: self.ssm.series,
+                    delta_softplus: true,
+                    reverse: false,
+                    choice: self.ssm.scan,
+                },
+            },
+        }
+    }
+
+    fn direction(&self, at: &Scope, dt_bias: Rule) -> Direction {
+        let (d_inner, d_state, dt_rank) = (self.d_inner(), self.d_state, self.dt_rank());
+        let (conv1d, taps) = (at.child("conv1d"), Rule::fan_in(self.d_conv));
+        let (x_proj, dt_proj) = (Rule::fan_in(d_inner), Rule::fan_in(dt_rank));
+        Direction {
+            a_log: at.param("a_log", [d_inner, d_state], Rule::LogStates),
+            d: at.param("d", [d_inner], Rule::Constant(1.0)),
+            conv1d: CausalConv1d {
+                weight: conv1d.param("weight", [d_inner, 1, self.d_conv], taps),
+                bias: conv1d.param("bias", [d_inner], taps),
+            },
+            x_proj: at.child("x_proj").linear([d_inner, dt_rank + 2 * d_state], x_proj, None),
+            dt_proj: at.child("dt_proj").linear([dt_rank, d_inner], dt_proj, Some(dt_bias)),
+        }
+    }
+}
+
+/// How a parameter starts.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    /// The same everywhere.
+    Constant(f32),
+    /// Uniform in ±`bound`.
+    Uniform { bound: f64 },
+    /// Normal around 0, redrawn outside ±`cut`.
+    Normal { std: f64, cut: f64 },
+    /// ln 1, ln 2, … along the last dimension.
+    LogStates,
+    /// The bias whose softplus is log-uniform in [`DELTA`].
+    InverseSoftplus,
+}
+
+impl Rule {
+    /// Of class token, positions and head.
+    const SMALL_NORMAL: Self = Self::Normal { std: 0.02, cut: 2.0 };
+
+    /// PyTorch's default for a layer whose outputs see `inputs` numbers each.
+    fn fan_in(inputs: usize) -> Self {
+        Self::Uniform { bound: (inputs as f64).sqrt().recip() }
+    }
+
+    fn value(self, index: usize, last_dim: usize, rng: &mut ChaCha8Rng) -> f32 {
+        match self {
+            Self::Constant(value) => value,
+            Self::Uniform { bound } => (bound * (2.0 * unit(rng) - 1.0)) as f32,
+            Self::Normal { std, cut } => loop {
+                let value = std * normal(rng);
+                if value.abs() <= cut {
+                    break value as f32;
+                }
+            },
+            Self::LogStates => ((index % last_dim + 1) as f64).ln() as f32,
+            Self::InverseSoftplus => {
+                let (low, high) = (DELTA.0.ln(), DELTA.1.ln());
+                let delta = (low + (high - low) * unit(rng)).exp().max(DELTA_FLOOR);
+                (delta + (-(-delta).exp_m1()).ln()) as f32
+            }
+        }
+    }
+}
+
+/// A place in the model: where parameters get their names, and from them their values.
+struct Scope<'a> {
+    device: &'a Device,
+    seed: u64,
+    path: String,
+}
+
+impl Scope<'_> {
+    fn join(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) }
+    }
+
+    fn child(&self, name: &str) -> Self {
+        Self { device: self.device, seed: self.seed, path: self.join(name) }
+    }
+
+    fn param<const D: usize>(&self, name: &str, shape: [usize; D], rule: Rule) -> Param<Tensor<D>> {
+        let mut rng = keyed(b"vim-model: inits", self.seed, key_of(&self.join(name)));
+        let size: usize = shape.iter().product();
+        let values: Vec<f32> =
+            (0..size).map(|index| rule.value(index, shape[D - 1], &mut rng)).collect();
+        Param::<Tensor<D>>::from_data(TensorData::new(values, shape), self.device)
+    }
+
+    fn linear(&self, shape: [usize; 2], weight: Rule, bias: Option<Rule>) -> Linear {
+        Linear {
+            weight: self.param("weight", shape, weight),
+            bias: bias.map(|rule| self.param("bias", [shape[1]], rule)),
+        }
+    }
+
+    fn rms_norm(&self, d_model: usize) -> RmsNorm {
+        RmsNorm { weight: self.param("weight", [d_model], Rule::Constant(1.0)) }
+    }
+}

@@ -1,0 +1,75 @@
+//! The parameters by path, and which of them weight decay acts on.
+
+use burn::module::{Module, ModuleVisitor, Param, ParamGroup, ParamId};
+use burn::tensor::Tensor;
+
+use crate::vim::Vim;
+
+/// One parameter of a model.
+#[derive(Clone, Debug)]
+pub struct ParameterInfo {
+    /// Its path in the module, as a visitor and a [`ParamGroup`] see it: `layers.0.mixer.forward.a_log`.
+    pub path: String,
+    /// What gradients and optimizer state are keyed by.
+    pub id: ParamId,
+    /// Its shape, with a [`Linear`](burn::nn::Linear) weight as `[inputs, outputs]`.
+    pub shape: Vec<usize>,
+    /// Whether weight decay acts on it: [`decays`] of its path and rank.
+    pub decays: bool,
+}
+
+/// Whether weight decay acts on the parameter at `path`, a tensor with `rank` dimensions.
+///
+/// Exempt are biases, everything with one dimension (norms, `d`), positions and the class token.
+///
+/// # Source
+///
+/// What the original's optimizer really does: it marks `a_log` as exempt too, but nothing reads the
+/// mark, and `a_log` has two dimensions, so it decays.
+#[must_use]
+pub fn decays(path: &str, rank: usize) -> bool {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    rank > 1 && !["bias", "pos_embed", "cls_token"].contains(&name)
+}
+
+impl Vim {
+    /// Every parameter, in the order of the modules.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<ParameterInfo> {
+        let mut lister = Lister::default();
+        self.visit(&mut lister);
+        lister.parameters
+    }
+
+    /// The parameters that weight decay leaves alone, for an optimizer's second group.
+    ///
+    /// By path, so the group holds for a model that is loaded later too.
+    #[must_use]
+    pub fn exempt_from_decay(&self) -> ParamGroup {
+        let exempt = self.parameters().into_iter().filter(|parameter| !parameter.decays);
+        ParamGroup::from_paths(exempt.map(|parameter| parameter.path).collect())
+    }
+}
+
+#[derive(Default)]
+struct Lister {
+    path: Vec<String>,
+    parameters: Vec<ParameterInfo>,
+}
+
+impl ModuleVisitor for Lister {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let path = self.path.join(".");
+        let decays = decays(&path, D);
+        let shape = param.lazy_shape().to_vec();
+        self.parameters.push(ParameterInfo { path, id: param.id, shape, decays });
+    }
+}

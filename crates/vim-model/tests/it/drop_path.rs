@@ -1,0 +1,81 @@
+//! Stochastic depth in the whole model.
+
+use burn::module::Param;
+use burn::tensor::{Device, Tensor, TensorData};
+use vim_model::{Vim, VimConfig};
+
+use crate::support::{error, images, numbers, small};
+
+const RATE: f64 = 0.5;
+
+fn model(depth: usize, drop_path: f64) -> Vim {
+    VimConfig { depth, drop_path, ..small() }.init(&Device::flex(), 0).unwrap()
+}
+
+fn batch(size: usize) -> Tensor<4> {
+    Tensor::from_data(images(size, 16), &Device::flex())
+}
+
+#[test]
+fn nothing_is_dropped_in_evaluation_or_at_rate_zero() {
+    let plain = numbers(model(3, 0.0).forward(batch(4)));
+    assert_eq!(numbers(model(3, 0.9).forward(batch(4))), plain);
+    assert_eq!(numbers(model(3, 0.0).forward_train(batch(4), 1)), plain);
+    assert_ne!(numbers(model(3, 0.9).forward_train(batch(4), 1)), plain);
+}
+
+#[test]
+fn the_seed_decides_what_is_dropped() {
+    let model = model(3, RATE);
+    let run = |seed| numbers(model.forward_train(batch(16), seed));
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+/// With one block there is one place to drop at: an image's output is that of no block at all, or of a
+/// block that counts 1/keep.
+#[test]
+fn an_image_loses_the_block_or_has_it_scaled_up() {
+    let model = model(1, RATE);
+    let scaled = |factor: f64| {
+        let mut scaled = model.clone();
+        scaled.layers[0].mixer.out_proj.weight =
+            Param::from_tensor(model.layers[0].mixer.out_proj.weight.val() * factor);
+        numbers(scaled.forward(batch(1)))
+    };
+    let (dropped, kept) = (scaled(0.0), scaled(1.0 / (1.0 - RATE)));
+    assert!(error(&dropped, &kept) > 1e-2, "the block matters");
+
+    let size = 400;
+    let copies =
+        TensorData::new(images(1, 16).try_to_vec::<f32>().unwrap().repeat(size), [size, 3, 16, 16]);
+    let logits = model.forward_train(Tensor::from_data(copies, &Device::flex()), 9);
+    let mut kept_images = 0_usize;
+    for image in numbers(logits).chunks(5) {
+        let (to_dropped, to_kept) = (error(image, &dropped), error(image, &kept));
+        assert!(to_dropped.min(to_kept) < 1e-5, "neither: {to_dropped:.1e} {to_kept:.1e}");
+        kept_images += usize::from(to_kept < to_dropped);
+    }
+    // Five standard deviations of 400 fair coins are 50.
+    assert!(kept_images.abs_diff(200) < 50, "{kept_images} of {size} kept");
+}
+
+/// Three blocks at rate r drop in two places, after the second block (r/2) and after the third (r):
+/// copies of one image come out in four ways. Two blocks drop in one place, four in three.
+#[test]
+fn every_place_of_the_schedule_drops() {
+    let size = 400;
+    let copies =
+        TensorData::new(images(1, 16).try_to_vec::<f32>().unwrap().repeat(size), [size, 3, 16, 16]);
+    for (depth, ways) in [(2, 2), (3, 4), (4, 8)] {
+        let x = Tensor::from_data(copies.clone(), &Device::flex());
+        let logits = numbers(model(depth, RATE).forward_train(x, 3));
+        let mut kinds: Vec<&[f32]> = Vec::new();
+        for image in logits.chunks(5) {
+            if kinds.iter().all(|kind| error(image, kind) > 1e-4) {
+                kinds.push(image);
+            }
+        }
+        assert_eq!(kinds.len(), ways, "depth {depth}");
+    }
+}

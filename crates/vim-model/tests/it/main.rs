@@ -1,0 +1,13 @@
+//! Integration tests, one binary.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
+mod agreement;
+mod drop_path;
+mod golden;
+mod import;
+mod init;
+mod parameters;
+mod patch_embed;
+mod shapes;
+mod support;

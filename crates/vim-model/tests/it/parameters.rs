@@ -1,0 +1,102 @@
+//! How many parameters, which, and which of them decay.
+
+use burn::module::{Module, ParamGroup};
+use burn::tensor::Device;
+use vim_model::{Preset, VimConfig, decays};
+
+use crate::support::small;
+
+#[test]
+fn presets_have_the_published_sizes() {
+    for (preset, expected) in [
+        (Preset::Tiny, 7_148_008),
+        (Preset::Small, 25_796_584),
+        (Preset::Base, 97_598_440),
+        (Preset::TinyStride8, 7_250_344),
+    ] {
+        assert_eq!(VimConfig::preset(preset).num_parameters(), expected, "{preset:?}");
+    }
+    let cifar100 =
+        VimConfig { image_size: 32, num_classes: 100, ..VimConfig::preset(Preset::Tiny) };
+    assert_eq!(cifar100.num_parameters(), 6_937_444);
+}
+
+#[test]
+fn the_closed_form_counts_what_is_built() {
+    let odd = VimConfig { stride: 3, d_conv: 3, expand: 3, d_model: 20, ..small() };
+    for config in [VimConfig::preset(Preset::Tiny), VimConfig::preset(Preset::Small), small(), odd]
+    {
+        let model = config.init(&Device::flex(), 0).unwrap();
+        assert_eq!(model.num_params(), config.num_parameters());
+        let listed: usize =
+            model.parameters().iter().map(|p| p.shape.iter().product::<usize>()).sum();
+        assert_eq!(listed, config.num_parameters());
+    }
+}
+
+/// Every path of a layer, with its shape in the small model, and whether it decays.
+const LAYER: [(&str, &[usize], bool); 17] = [
+    ("norm.weight", &[16], false),
+    ("mixer.in_proj.weight", &[16, 64], true),
+    ("mixer.forward.a_log", &[32, 4], true),
+    ("mixer.forward.d", &[32], false),
+    ("mixer.forward.conv1d.weight", &[32, 1, 4], true),
+    ("mixer.forward.conv1d.bias", &[32], false),
+    ("mixer.forward.x_proj.weight", &[32, 9], true),
+    ("mixer.forward.dt_proj.weight", &[1, 32], true),
+    ("mixer.forward.dt_proj.bias", &[32], false),
+    ("mixer.backward.a_log", &[32, 4], true),
+    ("mixer.backward.d", &[32], false),
+    ("mixer.backward.conv1d.weight", &[32, 1, 4], true),
+    ("mixer.backward.conv1d.bias", &[32], false),
+    ("mixer.backward.x_proj.weight", &[32, 9], true),
+    ("mixer.backward.dt_proj.weight", &[1, 32], true),
+    ("mixer.backward.dt_proj.bias", &[32], false),
+    ("mixer.out_proj.weight", &[32, 16], true),
+];
+
+#[test]
+fn all_paths_shapes_and_decays() {
+    let mut expected = vec![
+        ("patch_embed.proj.weight".to_string(), vec![16, 3, 4, 4], true),
+        ("patch_embed.proj.bias".to_string(), vec![16], false),
+        ("cls_token".to_string(), vec![1, 1, 16], false),
+        ("pos_embed".to_string(), vec![1, 17, 16], false),
+    ];
+    for layer in 0..2 {
+        expected.extend(LAYER.map(|(path, shape, decays)| {
+            (format!("layers.{layer}.{path}"), shape.to_vec(), decays)
+        }));
+    }
+    expected.push(("norm_f.weight".to_string(), vec![16], false));
+    expected.push(("head.weight".to_string(), vec![16, 5], true));
+    expected.push(("head.bias".to_string(), vec![5], false));
+
+    let model = small().init(&Device::flex(), 0).unwrap();
+    let listed: Vec<_> =
+        model.parameters().into_iter().map(|p| (p.path, p.shape, p.decays)).collect();
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn the_exempt_group_is_what_does_not_decay() {
+    let device = Device::flex();
+    let group = small().init(&device, 0).unwrap().exempt_from_decay();
+    // Another model of the same shape: the group goes by path, not by identity.
+    let parameters = small().init(&device, 1).unwrap().parameters();
+    for parameter in &parameters {
+        let exempt = group.matches(&parameter.id, Some(&parameter.path));
+        assert_eq!(exempt, !parameter.decays, "{}", parameter.path);
+    }
+    let everything = ParamGroup::all();
+    assert!(parameters.iter().all(|p| everything.matches(&p.id, Some(&p.path))));
+}
+
+#[test]
+fn a_name_is_exempt_by_its_last_part_only() {
+    assert!(decays("bias.weight", 2));
+    assert!(!decays("head.bias", 2));
+    assert!(!decays("pos_embed", 3));
+    assert!(decays("layers.0.mixer.forward.a_log", 2));
+    assert!(!decays("layers.0.mixer.forward.d", 1));
+}

@@ -1,0 +1,112 @@
+//! What several tests build and measure.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Gradients, Tensor, TensorData, activation::log_softmax};
+use vim_model::{Preset, SsmConfig, Vim, VimConfig};
+
+/// Numbers by parameter path, each with its shape, a linear layer's weight as PyTorch stores it.
+pub(crate) type Named = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", name].iter().collect()
+}
+
+/// 17 tokens, 16 channels, two blocks: every part of the model, none of the size.
+pub(crate) fn small() -> VimConfig {
+    VimConfig {
+        image_size: 16,
+        patch_size: 4,
+        stride: 4,
+        depth: 2,
+        d_model: 16,
+        d_state: 4,
+        num_classes: 5,
+        ssm: SsmConfig::default(),
+        ..VimConfig::preset(Preset::Tiny)
+    }
+}
+
+/// Images that look like nothing in particular and have no symmetry, `[B, 3, side, side]`.
+pub(crate) fn images(batch: usize, side: usize) -> TensorData {
+    let numbers: Vec<f32> =
+        (0..batch * 3 * side * side).map(|i| ((i * i) as f32 * 0.37 + i as f32).sin()).collect();
+    TensorData::new(numbers, [batch, 3, side, side])
+}
+
+/// Mean cross-entropy against one label per image, `[1]`.
+pub(crate) fn cross_entropy(logits: Tensor<2>, labels: &[i64]) -> Tensor<1> {
+    let [batch, classes] = logits.dims();
+    let mut one_hot = vec![0.0_f32; batch * classes];
+    for (row, &label) in labels.iter().enumerate() {
+        one_hot[row * classes + usize::try_from(label).unwrap()] = 1.0;
+    }
+    let one_hot = Tensor::from_data(TensorData::new(one_hot, [batch, classes]), &logits.device());
+    (log_softmax(logits, 1) * one_hot).sum().neg() / batch as f64
+}
+
+/// Every parameter of the model.
+pub(crate) fn values(model: &Vim) -> Named {
+    let mut collect =
+        Collect { grads: None, linear: Vec::new(), path: Vec::new(), found: Named::new() };
+    model.visit(&mut collect);
+    collect.found
+}
+
+/// Every parameter's gradient.
+pub(crate) fn gradients(model: &Vim, grads: &Gradients) -> Named {
+    let mut collect =
+        Collect { grads: Some(grads), linear: Vec::new(), path: Vec::new(), found: Named::new() };
+    model.visit(&mut collect);
+    collect.found
+}
+
+struct Collect<'a> {
+    grads: Option<&'a Gradients>,
+    linear: Vec<bool>,
+    path: Vec<String>,
+    found: Named,
+}
+
+impl ModuleVisitor for Collect<'_> {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push(name.to_string());
+        self.linear.push(container_type == "Struct:Linear");
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+        self.linear.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let path = self.path.join(".");
+        let tensor = match self.grads {
+            Some(grads) => {
+                param.val().grad(grads).unwrap_or_else(|| panic!("no gradient for {path}"))
+            }
+            None => param.val(),
+        };
+        let is_linear = self.linear.last() == Some(&true);
+        let tensor = if is_linear && D == 2 { tensor.transpose() } else { tensor };
+        let shape = tensor.dims().to_vec();
+        self.found.insert(path, (shape, tensor.into_data().try_to_vec().unwrap()));
+    }
+}
+
+pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_to_vec().unwrap()
+}
+
+/// max |a − b| / max |b|: the error of `a` in units of the largest reference.
+pub(crate) fn error(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let largest = b.iter().fold(0.0_f64, |max, x| max.max(f64::from(x.abs())));
+    let worst = a.iter().zip(b).fold(0.0_f64, |max, (x, y)| {
+        let difference = f64::from(*x) - f64::from(*y);
+        if difference.is_nan() { f64::INFINITY } else { max.max(difference.abs()) }
+    });
+    worst / largest
+}

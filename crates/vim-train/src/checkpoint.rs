@@ -1,0 +1,431 @@
+//! Checkpoints as folders of files: written so that a crash at any moment leaves the earlier ones whole.
+//!
+//! A save writes a `.tmp-` folder and renames it to `step-NNNNNNNN` once everything in it, its
+//! manifest last, is on the disk; only then are old checkpoints removed. So a folder of that name
+//! is complete, and what is damaged later is recognised by the manifest and passed over.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::{self, MANIFEST};
+use crate::retention;
+use crate::storage::{Disk, Storage, replace};
+
+/// Name of the state's file.
+const STATE: &str = "state.json";
+/// Name of the file that names the best checkpoint.
+const BEST: &str = "best";
+
+/// Why a checkpoint cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// No room, even after everything but the newest checkpoint was removed.
+    #[error(
+        "no room for a checkpoint in {}: {source}; free space or raise the quota, the earlier checkpoint is kept",
+        path.display()
+    )]
+    Full {
+        /// The folder that could not be written.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// A file or folder cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// A checkpoint is not what was written.
+    #[error("checkpoint {} is damaged: {why}", path.display())]
+    Damaged {
+        /// Its folder.
+        path: PathBuf,
+        /// How it shows.
+        why: String,
+    },
+    /// There is no such checkpoint.
+    #[error("no {which} checkpoint in {}", folder.display())]
+    Missing {
+        /// Which one.
+        which: String,
+        /// Where it was looked for.
+        folder: PathBuf,
+    },
+}
+
+impl CheckpointError {
+    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+}
+
+/// Where training stands: all that a resumed run needs besides the named files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Epoch that the next step belongs to, from 0.
+    pub epoch: u64,
+    /// Batch within that epoch that comes next, from 0.
+    pub batch: u64,
+    /// The best evaluation so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
+    /// Losses since the last record of them.
+    #[serde(default)]
+    pub window: Window,
+    /// Whether the evaluation that was due at this step is still to be made.
+    #[serde(default)]
+    pub eval_pending: bool,
+    /// Length of `metrics.jsonl` in bytes.
+    pub metrics_len: u64,
+}
+
+/// A mean in the making.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    #[serde(with = "exact")]
+    sum: f64,
+    count: u64,
+}
+
+impl Window {
+    /// Adds a number.
+    pub fn add(&mut self, number: f64) {
+        self.sum += number;
+        self.count += 1;
+    }
+
+    /// The mean of what was added; not a number if nothing was.
+    #[must_use]
+    pub fn mean(self) -> f64 {
+        self.sum / self.count as f64
+    }
+}
+
+/// An evaluation, and when it was.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// Its metric; larger is better.
+    #[serde(with = "exact")]
+    pub metric: f64,
+    /// Steps done then.
+    pub step: u64,
+}
+
+/// A float as text: the JSON reader's own floats may be one unit in the last place off.
+mod exact {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(number)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A checkpoint in memory, every file as it was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Where training stood.
+    pub state: State,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Checkpoint {
+    /// Reads the checkpoint in the folder `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Damaged`] if anything in it is not as the manifest says.
+    pub fn read(path: &Path) -> Result<Self, CheckpointError> {
+        let damaged = |why: String| CheckpointError::Damaged { path: path.to_owned(), why };
+        let read = |name: &str| {
+            fs::read(path.join(name)).map_err(|error| {
+                // Only these are the checkpoint's fault; others, such as missing rights, must not pass for damage.
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                    damaged(format!("{name} is missing"))
+                } else {
+                    CheckpointError::io("read", &path.join(name))(error)
+                }
+            })
+        };
+        let entries =
+            String::from_utf8(read(MANIFEST)?).ok().and_then(|text| manifest::read(&text));
+        let entries =
+            entries.ok_or_else(|| damaged(format!("{MANIFEST} is cut short or altered")))?;
+        let mut files = BTreeMap::new();
+        for (name, entry) in entries {
+            let bytes = read(&name)?;
+            if let Some(why) = entry.mismatch(&bytes) {
+                return Err(damaged(format!("{name} {why}")));
+            }
+            files.insert(name, bytes);
+        }
+        let state = files.remove(STATE).ok_or_else(|| damaged(format!("{STATE} is missing")))?;
+        let state = serde_json::from_slice(&state).map_err(|error| damaged(error.to_string()))?;
+        Ok(Self { path: path.to_owned(), state, files })
+    }
+
+    /// Takes the bytes of a named file out of the checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// If the checkpoint has no such file.
+    pub fn take(&mut self, name: &str) -> Result<Vec<u8>, CheckpointError> {
+        self.files.remove(name).ok_or_else(|| CheckpointError::Damaged {
+            path: self.path.clone(),
+            why: format!("it has no file {name}"),
+        })
+    }
+}
+
+/// Which checkpoint of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// The one with the best evaluation.
+    Best,
+    /// The newest.
+    Last,
+    /// The one in this folder.
+    Path(PathBuf),
+}
+
+/// What a run has to go on from.
+#[derive(Debug, Default)]
+pub struct Latest {
+    /// The newest checkpoint that is whole.
+    pub checkpoint: Option<Checkpoint>,
+    /// Newer ones that are not, and why.
+    pub passed_over: Vec<CheckpointError>,
+}
+
+/// The folder of a run's checkpoints.
+#[derive(Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+    keep_last: usize,
+    storage: Box<dyn Storage>,
+}
+
+impl Checkpoints {
+    /// Opens the folder for the run that owns it, and removes what a crash left unfinished.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be made or tidied.
+    pub fn open(folder: &Path, keep_last: usize) -> Result<Self, CheckpointError> {
+        Self::with_storage(folder, keep_last, Box::new(Disk))
+    }
+
+    /// [`Checkpoints::open`] on another storage.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be made or tidied.
+    pub fn with_storage(
+        folder: &Path,
+        keep_last: usize,
+        storage: Box<dyn Storage>,
+    ) -> Result<Self, CheckpointError> {
+        storage.create_dir(folder).map_err(CheckpointError::io("make", folder))?;
+        let this = Self { folder: folder.to_owned(), keep_last, storage };
+        retention::tidy(&this.folder, this.storage.as_ref())
+            .map_err(CheckpointError::io("tidy", folder))?;
+        Ok(this)
+    }
+
+    /// Writes a checkpoint of `state` and the named `files`, then removes those that need not be kept.
+    ///
+    /// Where there is no room, all but the newest and the best are removed, and it is tried once more.
+    ///
+    /// # Errors
+    ///
+    /// Whatever fails, the newest earlier checkpoint is still there.
+    pub fn save(&self, files: &[(&str, &[u8])], state: &State) -> Result<PathBuf, CheckpointError> {
+        let written = self.write(files, state).or_else(|error| {
+            if !is_full(&error) {
+                return Err(error);
+            }
+            self.prune(1);
+            self.write(files, state)
+        });
+        match written {
+            Ok(path) => {
+                self.prune(self.keep_last);
+                Ok(path)
+            }
+            Err(source) if is_full(&source) => {
+                Err(CheckpointError::Full { path: self.folder.clone(), source })
+            }
+            Err(source) => Err(CheckpointError::io("write a checkpoint in", &self.folder)(source)),
+        }
+    }
+
+    fn write(&self, files: &[(&str, &[u8])], state: &State) -> io::Result<PathBuf> {
+        let name = retention::folder_name(state.step);
+        let temporary = self.folder.join(format!(".tmp-{name}"));
+        let written = self.write_into(&temporary, files, state).and_then(|()| {
+            let path = self.folder.join(&name);
+            retention::put_in_place(&temporary, &path, self.storage.as_ref())?;
+            Ok(path)
+        });
+        if written.is_err() {
+            // Gives the space back; if that fails as well, the next start does it.
+            let _ = self.storage.remove(&temporary);
+        }
+        written
+    }
+
+    fn write_into(&self, folder: &Path, files: &[(&str, &[u8])], state: &State) -> io::Result<()> {
+        if folder.exists() {
+            self.storage.remove(folder)?;
+        }
+        self.storage.create_dir(folder)?;
+        let state = serde_json::to_vec(state)?;
+        let all: Vec<(&str, &[u8])> =
+            files.iter().copied().chain([(STATE, state.as_slice())]).collect();
+        for (name, bytes) in &all {
+            self.storage.write(&folder.join(name), bytes)?;
+        }
+        let manifest = manifest::write(all);
+        self.storage.write(&folder.join(MANIFEST), manifest.as_bytes())?;
+        self.storage.sync_dir(folder)
+    }
+
+    /// Removes all but the `keep` newest checkpoints and the best. What cannot be removed stays.
+    fn prune(&self, keep: usize) {
+        let best = self.best_step();
+        for (step, path) in retention::list(&self.folder).iter().rev().skip(keep) {
+            if Some(*step) != best {
+                let _ = self.storage.remove(path);
+            }
+        }
+    }
+
+    /// Makes the checkpoint of `step` the best, which is never removed.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such checkpoint, or its name cannot be written.
+    pub fn mark_best(&self, step: u64) -> Result<(), CheckpointError> {
+        let name = retention::folder_name(step);
+        if !self.folder.join(&name).is_dir() {
+            return Err(CheckpointError::Missing { which: name, folder: self.folder.clone() });
+        }
+        let path = self.folder.join(BEST);
+        replace(self.storage.as_ref(), &path, format!("{name}\n").as_bytes())
+            .map_err(CheckpointError::io("write", &path))
+    }
+
+    /// The step of the best checkpoint, if there is one.
+    #[must_use]
+    pub fn best_step(&self) -> Option<u64> {
+        best_step(&self.folder)
+    }
+
+    /// The folder of the checkpoint of `step`, whether or not there is one.
+    #[must_use]
+    pub fn path_of(&self, step: u64) -> PathBuf {
+        self.folder.join(retention::folder_name(step))
+    }
+
+    /// The steps of all checkpoints, ascending.
+    #[must_use]
+    pub fn steps(&self) -> Vec<u64> {
+        retention::list(&self.folder).into_iter().map(|(step, _)| step).collect()
+    }
+
+    /// The newest checkpoint that is whole. Damaged ones are renamed to `.bad-…`, never removed.
+    ///
+    /// If `best` names one of those, or none, it is set back to what the checkpoint found remembers.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read for another reason than damage.
+    pub fn latest_valid(&self) -> Result<Latest, CheckpointError> {
+        let mut latest = Latest::default();
+        for (_, path) in retention::list(&self.folder).iter().rev() {
+            match Checkpoint::read(path) {
+                Ok(checkpoint) => {
+                    latest.checkpoint = Some(checkpoint);
+                    break;
+                }
+                Err(damaged @ CheckpointError::Damaged { .. }) => {
+                    retention::set_aside(path, self.storage.as_ref())
+                        .map_err(CheckpointError::io("rename", path))?;
+                    latest.passed_over.push(damaged);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        self.restore_best(latest.checkpoint.as_ref())?;
+        Ok(latest)
+    }
+
+    fn restore_best(&self, checkpoint: Option<&Checkpoint>) -> Result<(), CheckpointError> {
+        let path = self.folder.join(BEST);
+        let remembered = checkpoint.and_then(|checkpoint| checkpoint.state.best);
+        let named = self.best_step().filter(|step| self.steps().contains(step));
+        match remembered {
+            Some(best) if named == Some(best.step) => Ok(()),
+            Some(best) if self.steps().contains(&best.step) => self.mark_best(best.step),
+            Some(_) | None if path.exists() => {
+                self.storage.remove(&path).map_err(CheckpointError::io("remove", &path))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Reads one checkpoint of the folder `folder` without changing anything there, as a run may be at work.
+///
+/// # Errors
+///
+/// If there is none, or it is damaged; for [`Selection::Last`], only if all are.
+pub fn select(folder: &Path, selection: &Selection) -> Result<Checkpoint, CheckpointError> {
+    let missing = |which: &str| CheckpointError::Missing {
+        which: which.to_owned(),
+        folder: folder.to_owned(),
+    };
+    match selection {
+        Selection::Path(path) => Checkpoint::read(path),
+        Selection::Best => {
+            let step = best_step(folder).ok_or_else(|| missing(BEST))?;
+            Checkpoint::read(&folder.join(retention::folder_name(step)))
+        }
+        Selection::Last => {
+            let mut failure = None;
+            for (_, path) in retention::list(folder).iter().rev() {
+                match Checkpoint::read(path) {
+                    Ok(checkpoint) => return Ok(checkpoint),
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+            }
+            Err(failure.unwrap_or_else(|| missing("last")))
+        }
+    }
+}
+
+fn best_step(folder: &Path) -> Option<u64> {
+    let name = fs::read_to_string(folder.join(BEST)).ok()?;
+    retention::step_of(name.trim_end())
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

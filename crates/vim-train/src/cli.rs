@@ -1,0 +1,192 @@
+//! The command line.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::checkpoint::Selection;
+use crate::run_dir::Resume;
+
+/// Train Vision Mamba under six discretizations, from a TOML file.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done
+    1  the run failed
+    2  bad command line
+   65  data missing or damaged
+   69  device not available
+   70  internal error
+   73  the run folder is in use, or holds a run already
+   74  a file cannot be read or written
+   75  interrupted and saved: the same command with --resume auto goes on
+   76  training diverged
+   78  bad configuration
+  130  Ctrl-C, saved
+
+Results go to stdout, everything else to stderr. An error is one line: what, where, what to do.";
+
+const TRAIN_EXAMPLES: &str = "\
+Examples:
+  vim-train train configs/debug.toml
+  vim-train train configs/debug.toml --set model.discretization=bilinear --set run.seed=1
+  vim-train train configs/debug.toml --resume auto    start, or go on after an interruption
+
+SIGTERM, SIGUSR1 and SIGUSR2 save a checkpoint and exit 75; Ctrl-C saves and exits 130, a second
+Ctrl-C exits at once. `vim-train --help` lists all exit codes.";
+
+const EVAL_EXAMPLES: &str = "\
+Examples:
+  vim-train eval configs/debug.toml
+  vim-train eval configs/debug.toml --checkpoint last --split val --json
+  vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500";
+
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  vim-train config configs/debug.toml                 the file with all defaults filled in
+  vim-train config configs/debug.toml --set optim.lr=5e-4
+  vim-train config > configs/mine.toml                all defaults, to start from
+  vim-train config --schema > vim-train.schema.json   for completion in an editor
+
+What it prints is itself a configuration file, and is what a run records.";
+
+/// A subcommand.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model, or go on with a run that was interrupted.
+    #[command(after_help = TRAIN_EXAMPLES)]
+    Train(TrainArgs),
+    /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
+    #[command(after_help = EVAL_EXAMPLES)]
+    Eval(EvalArgs),
+    /// Check a configuration and print it in full, defaults and --set included.
+    #[command(after_help = CONFIG_EXAMPLES)]
+    Config(ConfigArgs),
+    /// List the discretizations.
+    Methods(MethodsArgs),
+}
+
+/// `vim-train train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// Configuration file.
+    pub config: PathBuf,
+    /// What differs from the file.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// What to do if the run's folder holds a run.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t, conflicts_with = "fresh")]
+    pub resume: Resume,
+    /// Move a run in the run's folder aside, to NAME.old-N, and start anew.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Print the run's result on stdout as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `vim-train eval`.
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    /// Configuration file of the run.
+    pub config: PathBuf,
+    /// What differs from the file.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Which checkpoint: `best`, `last`, or the folder of one.
+    #[arg(long, value_name = "best|last|PATH", default_value = "best", value_parser = selection)]
+    pub checkpoint: Selection,
+    /// Which images.
+    #[arg(long, value_enum, default_value_t)]
+    pub split: EvalSplit,
+    /// Print the result on stdout as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The images to evaluate on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EvalSplit {
+    /// The validation images, by which the best checkpoint was chosen.
+    Val,
+    /// The test images.
+    #[default]
+    Test,
+}
+
+impl EvalSplit {
+    /// Its name in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Val => "val",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// `vim-train config`.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// Configuration file; without one, the defaults are printed.
+    pub config: Option<PathBuf>,
+    /// What differs from the file.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Print the JSON schema of configuration files instead.
+    #[arg(long, conflicts_with_all = ["config", "set", "json", "doc"])]
+    pub schema: bool,
+    /// Print the reference of all keys as Markdown instead, as in docs/config.md.
+    #[arg(long, conflicts_with_all = ["config", "set", "json"])]
+    pub doc: bool,
+    /// Print the configuration as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `vim-train methods`.
+#[derive(Debug, Args)]
+pub struct MethodsArgs {
+    /// Print the list as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Values over those of the configuration file.
+#[derive(Debug, Default, Args)]
+pub struct Overrides {
+    /// Set a key over the file, as in `--set optim.lr=5e-4`; may be repeated, the last one counts.
+    ///
+    /// VALUE is TOML; what is not TOML is taken as text, so that `--set data.path=/scratch/x` needs
+    /// no quotes.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+fn selection(text: &str) -> Result<Selection, Infallible> {
+    Ok(match text {
+        "best" => Selection::Best,
+        "last" => Selection::Last,
+        path => Selection::Path(path.into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,207 @@
+//! What can be wrong with a configuration, and where it was written.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use vim_kernels::{KERNEL_VARIABLE, KernelError};
+use vim_model::ModelError;
+
+/// A configuration that cannot be used. Its text is one line: where, which key, what, what to do.
+#[derive(Debug)]
+pub struct ConfigError {
+    /// Where the value was written.
+    pub origin: Origin,
+    /// The key's path, such as `data.workers`; empty where the text as a whole is at fault.
+    pub key: String,
+    /// What is wrong.
+    pub problem: Box<Problem>,
+    /// The line of the file with the place marked, for a terminal.
+    pub caret: Option<String>,
+}
+
+/// Where a value was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Not known, or nowhere: a default, or a configuration made by code.
+    Unknown,
+    /// In a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Line and column, from 1.
+        position: Option<(usize, usize)>,
+    },
+    /// On the command line, as written there.
+    Set(String),
+    /// In the environment.
+    Environment,
+}
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(#[source] io::Error),
+    /// The text is not TOML.
+    #[error("not valid TOML: {message}")]
+    Syntax {
+        /// What the parser expected.
+        message: String,
+    },
+    /// No such key.
+    #[error("unknown key{}", hint(nearest.as_deref(), known))]
+    UnknownKey {
+        /// The key that was probably meant.
+        nearest: Option<String>,
+        /// The keys there are at this place.
+        known: Vec<String>,
+    },
+    /// No such choice.
+    #[error("unknown value `{value}`{}", hint(nearest.as_deref(), known))]
+    UnknownValue {
+        /// What was written.
+        value: String,
+        /// The choice that was probably meant.
+        nearest: Option<String>,
+        /// The choices there are.
+        known: Vec<String>,
+    },
+    /// A value of the wrong kind.
+    #[error("{message}")]
+    Type {
+        /// What it is, and what it should be.
+        message: String,
+    },
+    /// A value outside its range.
+    #[error("{value} is out of range: expected {expected}")]
+    Range {
+        /// What was written.
+        value: String,
+        /// What would do.
+        expected: String,
+    },
+    /// An implementation that is not there.
+    #[error("{0}")]
+    Kernel(#[source] KernelError),
+    /// A `--set` without `=`, or whose key is not a path.
+    #[error("expected KEY=VALUE, such as optim.lr=5e-4")]
+    Assignment,
+    /// A name template that cannot be filled in.
+    #[error("no key `{name}` for `{{{name}}}`{}", hint(nearest.as_deref(), &[]))]
+    Placeholder {
+        /// What stands between the braces.
+        name: String,
+        /// The key that was probably meant.
+        nearest: Option<String>,
+    },
+    /// A name that cannot be a folder's.
+    #[error("`{name}` cannot be the name of a folder inside run.root")]
+    FolderName {
+        /// The name with its placeholders filled in.
+        name: String,
+    },
+}
+
+impl ConfigError {
+    /// A problem whose place is not known yet.
+    pub(crate) fn new(key: impl Into<String>, problem: Problem) -> Self {
+        let (key, problem) = (key.into(), Box::new(problem));
+        Self { origin: Origin::Unknown, key, problem, caret: None }
+    }
+
+    /// `value` of `key` is outside its range.
+    pub(crate) fn range(
+        key: impl Into<String>,
+        value: impl fmt::Display,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::new(key, Problem::Range { value: value.to_string(), expected: expected.into() })
+    }
+
+    /// The same problem, at `origin`.
+    pub(crate) fn at(mut self, origin: Origin) -> Self {
+        self.origin = origin;
+        self
+    }
+}
+
+impl From<ModelError> for ConfigError {
+    fn from(error: ModelError) -> Self {
+        match error {
+            ModelError::Range { key, value, expected } => {
+                Self::range(format!("model.{key}"), value, expected)
+            }
+            ModelError::Kernel(error) => Self::new("ssm.scan", Problem::Kernel(error)),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.origin != Origin::Unknown {
+            write!(formatter, "{}: ", self.origin)?;
+        }
+        if !self.key.is_empty() {
+            write!(formatter, "{}: ", self.key)?;
+        }
+        self.problem.fmt(formatter)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => Ok(()),
+            Self::File { path, position: None } => write!(formatter, "{}", path.display()),
+            Self::File { path, position: Some((line, column)) } => {
+                write!(formatter, "{}:{line}:{column}", path.display())
+            }
+            Self::Set(assignment) => write!(formatter, "from --set {assignment}"),
+            Self::Environment => write!(formatter, "from {KERNEL_VARIABLE}"),
+        }
+    }
+}
+
+fn hint(nearest: Option<&str>, known: &[String]) -> String {
+    let mut hint = nearest.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
+    if !known.is_empty() {
+        hint.push_str(&format!(" (known: {})", known.join(", ")));
+    }
+    hint
+}
+
+/// The one of `known` that `word` is probably a misspelling of.
+pub(crate) fn nearest(word: &str, known: &[String]) -> Option<String> {
+    // A third of the letters, but always two: a swap in a short word counts as one.
+    let most = (word.chars().count() / 3).max(2);
+    known
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(&word.to_lowercase(), name), name))
+        .filter(|&(distance, name)| distance <= most && distance < name.chars().count())
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, name)| name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_is_near() {
+        let known = ["zoh", "foh", "bilinear", "rk4", "workers"].map(str::to_owned);
+        for (word, expected) in [
+            ("wrokers", Some("workers")),
+            ("num_workers", None),
+            ("ZOH", Some("zoh")),
+            ("rk5", Some("rk4")),
+            ("bilnear", Some("bilinear")),
+            ("tustin", None),
+        ] {
+            assert_eq!(nearest(word, &known).as_deref(), expected, "{word}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The configuration: one TOML file, complete, and `--set` over it.
+//!
+//! Every section's struct lives with its consumer and is embedded here; defaults are the structs'
+//! `Default`, and stand nowhere else. [`Config::load`] reads and checks, once; nothing behind it
+//! sees a value that was not checked.
+
+mod devices;
+mod document;
+mod error;
+mod load;
+mod name;
+mod reference;
+mod schema;
+mod sections;
+mod validate;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use vim_data::DataConfig;
+use vim_model::{ModelConfig, SsmConfig, VimConfig};
+
+pub use devices::{Backend, DevicesConfig, Gpus};
+pub use error::{ConfigError, Origin, Problem};
+pub(crate) use load::dotted_values;
+pub use reference::reference;
+pub use schema::schema;
+pub use sections::{CheckpointConfig, LogConfig, OptimConfig, Optimizer, RunConfig, TrainConfig};
+
+/// A whole configuration file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Name, place and seed of the run.
+    pub run: RunConfig,
+    /// The model: a named size and what differs from it.
+    pub model: ModelConfig,
+    /// Numerics of the state-space layer.
+    pub ssm: SsmConfig,
+    /// The images.
+    pub data: DataConfig,
+    /// The loop.
+    pub train: TrainConfig,
+    /// The optimizer and its schedule.
+    pub optim: OptimConfig,
+    /// When to save, and what to keep.
+    pub checkpoint: CheckpointConfig,
+    /// What to compute on.
+    pub devices: DevicesConfig,
+    /// What to report.
+    pub log: LogConfig,
+}
+
+/// Stands for the number of classes where it does not matter: no key of `[model]` depends on it.
+const ANY_CLASSES: usize = 1000;
+
+impl Config {
+    /// The configuration with every key of `[model]` spelled out, as a run records it.
+    ///
+    /// # Errors
+    ///
+    /// If the model cannot be built.
+    pub fn effective(&self) -> Result<Self, ConfigError> {
+        let model = VimConfig::new(&self.model, self.ssm, ANY_CLASSES)?;
+        Ok(Self { model: model.to_section(self.model.preset), ..self.clone() })
+    }
+
+    /// The configuration as TOML: a file that loads to the same configuration.
+    ///
+    /// Keys that are not set, and have no default, stand in it as comments.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        document::print(self)
+    }
+}

@@ -1,0 +1,93 @@
+//! The reference of all keys, for docs/config.md.
+
+use serde_json::Value;
+
+use super::Config;
+use super::schema::{Node, paths};
+
+/// Every key as Markdown: a table per section with kind, default and effect.
+///
+/// `vim-train config --doc` prints it, and a test compares it with docs/config.md.
+#[must_use]
+pub fn reference() -> String {
+    let defaults = serde_json::to_value(Config::default())
+        .expect("invariant: a configuration has a JSON form");
+    let mut text = String::new();
+    let mut section = String::new();
+    for (path, node) in in_file_order(paths()) {
+        let (parent, key) = path.rsplit_once('.').unwrap_or(("", &path));
+        if parent != section {
+            section = parent.to_owned();
+            text.push_str(&format!("\n## `[{section}]`\n\n"));
+            text.push_str("| key | value | default | effect |\n|---|---|---|---|\n");
+        }
+        let default = defaults.pointer(&format!("/{}", path.replace('.', "/")));
+        let default =
+            default.map_or_else(|| "–".to_owned(), |value| format!("`{}`", in_toml(value)));
+        let effect = node.description().replace('\n', " ").replace('|', "\\|");
+        text.push_str(&format!("| `{key}` | {} | {default} | {effect} |\n", kind(node)));
+    }
+    text.trim_start().to_owned()
+}
+
+/// Sorts keys as a printed configuration has them; those that it leaves out end their section.
+fn in_file_order(mut paths: Vec<(String, Node)>) -> Vec<(String, Node)> {
+    let printed = Config::default().effective().unwrap_or_default().to_toml();
+    let mut section = String::new();
+    let mut order: Vec<String> = Vec::new();
+    for line in printed.lines() {
+        if let Some(header) = line.strip_prefix('[') {
+            section = header.trim_end_matches(']').to_owned();
+        } else if let Some(key) = line.trim_start_matches("# ").split(' ').next() {
+            order.push(format!("{section}.{key}"));
+        }
+    }
+    paths.sort_by_key(|(path, _)| order.iter().position(|printed| printed == path));
+    paths
+}
+
+fn in_toml(value: &Value) -> String {
+    match value.as_f64() {
+        Some(number) if value.is_f64() && number != 0.0 && number.abs() < 1e-3 => {
+            format!("{number:e}")
+        }
+        Some(_) | None => value.to_string(),
+    }
+}
+
+/// What a key takes.
+fn kind(node: Node) -> String {
+    match node.choices() {
+        Some(choices) => {
+            let quoted: Vec<String> = choices.iter().map(|name| format!("`\"{name}\"`")).collect();
+            quoted.join(", ")
+        }
+        None => kind_of(node.resolved()),
+    }
+}
+
+fn kind_of(schema: &Value) -> String {
+    if let Some(forms) = schema.get("oneOf").and_then(Value::as_array) {
+        return forms.iter().map(kind_of).collect::<Vec<_>>().join(" or ");
+    }
+    if let Some(constant) = schema.get("const") {
+        return format!("`{constant}`");
+    }
+    if schema.get("pattern").is_some() {
+        return "length of training".to_owned();
+    }
+    let named = match schema.get("type") {
+        // An optional key may be a number or null; it is the number that is written.
+        Some(Value::Array(types)) => types.first().and_then(Value::as_str),
+        other => other.and_then(Value::as_str),
+    };
+    match named {
+        Some("array") => {
+            let items = schema.get("items").map(kind_of).unwrap_or_default();
+            format!("list of {items}s")
+        }
+        Some("string") => "text".to_owned(),
+        Some(name) => name.to_owned(),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,146 @@
+//! The configuration's JSON schema: for editors, and for the names that an error message knows.
+
+use std::sync::OnceLock;
+
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::Config;
+
+/// The JSON schema of a configuration file, draft 7, the newest that TOML editors read.
+#[must_use]
+pub fn schema() -> &'static Value {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    SCHEMA.get_or_init(|| {
+        SchemaSettings::draft07().into_generator().into_root_schema_for::<Config>().to_value()
+    })
+}
+
+/// A place in the schema.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    written: &'static Value,
+}
+
+impl Node {
+    /// The file as a whole.
+    pub(super) fn root() -> Self {
+        Self { written: schema() }
+    }
+
+    /// What `key` may hold.
+    pub(super) fn get(self, key: &str) -> Option<Self> {
+        let properties = self.resolved().get("properties")?;
+        Some(Self { written: properties.get(key)? })
+    }
+
+    /// The keys of a section; `None` if this is a value.
+    pub(super) fn keys(self) -> Option<Vec<String>> {
+        Some(self.resolved().get("properties")?.as_object()?.keys().cloned().collect())
+    }
+
+    /// The values that a string may have, if they can be listed.
+    pub(super) fn choices(self) -> Option<Vec<String>> {
+        let value = self.resolved();
+        let listed: Option<Vec<String>> = if let Some(names) = value.get("enum") {
+            names.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+        } else {
+            let forms = value.get("oneOf")?.as_array()?;
+            // Documented and undocumented variants are listed apart: `const` here, `enum` there.
+            forms.iter().try_fold(Vec::new(), |mut names, form| {
+                match (form.get("const"), form.get("enum")) {
+                    (Some(name), _) => names.push(name.as_str()?.to_owned()),
+                    (None, Some(more)) => {
+                        for name in more.as_array()? {
+                            names.push(name.as_str()?.to_owned());
+                        }
+                    }
+                    (None, None) => return None,
+                }
+                Some(names)
+            })
+        };
+        listed.filter(|names| !names.is_empty())
+    }
+
+    /// What the key is for.
+    pub(super) fn description(self) -> &'static str {
+        let text = |value: &'static Value| value.get("description").and_then(Value::as_str);
+        text(self.written).or_else(|| text(self.resolved())).unwrap_or_default()
+    }
+
+    /// The schema itself, behind the references and the `null` that an optional key is wrapped in.
+    pub(super) fn resolved(self) -> &'static Value {
+        let mut value = self.written;
+        loop {
+            let reference = value.get("$ref").and_then(Value::as_str);
+            let inner = if let Some(pointer) = reference {
+                schema().pointer(pointer.trim_start_matches('#'))
+            } else {
+                let wrapped = value.get("allOf").or_else(|| value.get("anyOf"));
+                wrapped.and_then(Value::as_array).and_then(|forms| {
+                    forms.iter().find(|form| form.get("type") != Some(&Value::from("null")))
+                })
+            };
+            match inner {
+                Some(inner) => value = inner,
+                None => return value,
+            }
+        }
+    }
+}
+
+/// The path of every key that holds a value, such as `data.shapes.seed`; a section's own keys come
+/// before those of the sections inside it, as they must in a file.
+pub(super) fn paths() -> Vec<(String, Node)> {
+    fn collect(prefix: &str, node: Node, into: &mut Vec<(String, Node)>) {
+        let mut sections = Vec::new();
+        for key in node.keys().unwrap_or_default() {
+            let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            match node.get(&key) {
+                Some(child) if child.keys().is_some() => sections.push((path, child)),
+                Some(child) => into.push((path, child)),
+                None => {}
+            }
+        }
+        for (path, child) in sections {
+            collect(&path, child, into);
+        }
+    }
+    let mut paths = Vec::new();
+    collect("", Node::root(), &mut paths);
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(path: &str) -> Node {
+        path.split('.').try_fold(Node::root(), Node::get).unwrap()
+    }
+
+    #[test]
+    fn knows_keys_at_every_level() {
+        assert!(Node::root().keys().unwrap().contains(&"optim".to_owned()));
+        assert!(at("data.shapes").keys().unwrap().contains(&"seed".to_owned()));
+        assert!(at("model.depth").keys().is_none());
+        assert!(Node::root().get("nothing").is_none());
+    }
+
+    #[test]
+    fn knows_the_choices() {
+        assert_eq!(at("devices.backend").choices().unwrap(), ["auto", "cpu", "cuda", "wgpu"]);
+        assert!(at("model.discretization").choices().unwrap().contains(&"rk4".to_owned()));
+        for open in ["run.name", "data.workers", "devices.gpus", "optim.warmup", "model.depth"] {
+            assert!(at(open).choices().is_none(), "{open}");
+        }
+    }
+
+    #[test]
+    fn every_key_says_what_it_is_for() {
+        for (path, node) in paths() {
+            assert!(!node.description().is_empty(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The sections that belong to this crate, and their defaults.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::interval::Interval;
+
+/// The `[run]` section.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// Name of the run's folder in `run.root`. `{key}` stands for the value of any key, as in `{optim.lr}`.
+    pub name: String,
+    /// Folder that holds the runs' folders.
+    pub root: PathBuf,
+    /// Seed of everything random: initial values, order of the images, augmentation, drop path.
+    pub seed: u64,
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self {
+            name: "{model.discretization}-s{run.seed}".into(),
+            root: "data/runs".into(),
+            seed: 0,
+        }
+    }
+}
+
+/// The `[train]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// Passes over the training images.
+    pub epochs: u64,
+    /// Images per optimizer step, on all devices together.
+    pub batch_size: usize,
+    /// Share of the target that is spread evenly over all classes, 0 ≤ share < 1.
+    pub label_smoothing: f64,
+    /// Largest norm of the gradient of all parameters together; a longer one is scaled down to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_grad: Option<f64>,
+    /// How often to evaluate on the validation images, in steps or epochs.
+    pub eval_every: Interval,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            epochs: 300,
+            batch_size: 128,
+            label_smoothing: 0.1,
+            clip_grad: None,
+            eval_every: Interval::Epochs(1.0),
+        }
+    }
+}
+
+/// An optimizer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Optimizer {
+    /// AdamW (Loshchilov and Hutter 2019): Adam with decoupled weight decay.
+    #[default]
+    AdamW,
+}
+
+/// The `[optim]` section: the optimizer, and its learning rate's linear warm-up and cosine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct OptimConfig {
+    /// Which optimizer.
+    pub name: Optimizer,
+    /// Learning rate at the end of the warm-up, its largest. It is not scaled by the batch size.
+    pub lr: f64,
+    /// Decoupled weight decay of the parameters that decay.
+    pub weight_decay: f64,
+    /// Decay rates of the two moving averages, each 0 ≤ rate < 1.
+    pub betas: [f64; 2],
+    /// Added to the denominator of the update.
+    pub eps: f64,
+    /// Length of the linear warm-up, in steps or epochs; `"0ep"` for none.
+    pub warmup: Interval,
+    /// Learning rate that the cosine ends at.
+    pub min_lr: f64,
+    /// Learning rate that the warm-up starts from.
+    pub warmup_lr: f64,
+}
+
+impl Default for OptimConfig {
+    fn default() -> Self {
+        Self {
+            name: Optimizer::AdamW,
+            lr: 1e-3,
+            weight_decay: 0.05,
+            betas: [0.9, 0.999],
+            eps: 1e-8,
+            warmup: Interval::Epochs(5.0),
+            min_lr: 1e-5,
+            warmup_lr: 1e-6,
+        }
+    }
+}
+
+/// The `[checkpoint]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointConfig {
+    /// How often to save, in steps, epochs or minutes: the most that a crash can lose.
+    pub every: Interval,
+    /// Newest checkpoints to keep, 2 or more; the best one is kept besides.
+    pub keep_last: usize,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self { every: Interval::Epochs(1.0), keep_last: 2 }
+    }
+}
+
+/// The `[log]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// How often to write a record of training to `metrics.jsonl` and a line to the log, in steps or epochs.
+    pub every: Interval,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { every: Interval::Steps(50) }
+    }
+}

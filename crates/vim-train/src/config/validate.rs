@@ -1,0 +1,120 @@
+//! The ranges of all values, checked once.
+
+use std::fmt::Display;
+
+use vim_model::VimConfig;
+
+use super::{ANY_CLASSES, Config, ConfigError, Gpus};
+use crate::interval::Interval;
+
+impl Config {
+    /// Checks every value that this crate and the model use; `[data]` is checked where data are opened.
+    ///
+    /// # Errors
+    ///
+    /// The first value outside its range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check_run()?;
+        VimConfig::new(&self.model, self.ssm, ANY_CLASSES)?;
+        self.check_train()?;
+        self.check_optim()?;
+        self.check_devices()?;
+        periodic("checkpoint.every", self.checkpoint.every, true)?;
+        check(
+            self.checkpoint.keep_last >= 2,
+            "checkpoint.keep_last",
+            self.checkpoint.keep_last,
+            "2 or more, so that a damaged one leaves another",
+        )?;
+        periodic("log.every", self.log.every, false)
+    }
+
+    fn check_run(&self) -> Result<(), ConfigError> {
+        // TOML's integers are signed.
+        check(i64::try_from(self.run.seed).is_ok(), "run.seed", self.run.seed, "less than 2^63")?;
+        self.run_name().map(|_| ())
+    }
+
+    fn check_train(&self) -> Result<(), ConfigError> {
+        let train = &self.train;
+        check(train.epochs >= 1, "train.epochs", train.epochs, "1 or more")?;
+        check(train.batch_size >= 1, "train.batch_size", train.batch_size, "1 or more")?;
+        share("train.label_smoothing", train.label_smoothing)?;
+        if let Some(norm) = train.clip_grad {
+            positive("train.clip_grad", norm)?;
+        }
+        periodic("train.eval_every", train.eval_every, false)
+    }
+
+    fn check_optim(&self) -> Result<(), ConfigError> {
+        let optim = &self.optim;
+        positive("optim.lr", optim.lr)?;
+        let decay = optim.weight_decay;
+        check(decay.is_finite() && decay >= 0.0, "optim.weight_decay", decay, "0 or more")?;
+        for beta in optim.betas {
+            share("optim.betas", beta)?;
+        }
+        positive("optim.eps", optim.eps)?;
+        for (key, rate) in [("optim.min_lr", optim.min_lr), ("optim.warmup_lr", optim.warmup_lr)] {
+            check(
+                (0.0..=optim.lr).contains(&rate),
+                key,
+                rate,
+                format!("0 to optim.lr = {}", optim.lr),
+            )?;
+        }
+        let (warmup, epochs) = (optim.warmup, self.train.epochs);
+        match warmup {
+            Interval::Epochs(length) => check(
+                length < epochs as f64,
+                "optim.warmup",
+                warmup,
+                format!("shorter than training, which has train.epochs = {epochs}"),
+            ),
+            // Compared with the number of steps once that is known, by `Schedule::new`.
+            Interval::Steps(_) => Ok(()),
+            Interval::Minutes(_) => check(false, "optim.warmup", warmup, NO_CLOCK),
+        }
+    }
+
+    fn check_devices(&self) -> Result<(), ConfigError> {
+        let several = "one GPU, as 1 or a list of one number; more than one is not supported yet";
+        match &self.devices.gpus {
+            Gpus::All => {}
+            Gpus::Count(count) => check(*count == 1, "devices.gpus", count, several)?,
+            Gpus::List(numbers) => {
+                check(numbers.len() == 1, "devices.gpus", &self.devices.gpus, several)?;
+            }
+        }
+        match self.devices.threads {
+            Some(threads) => check(threads >= 1, "devices.threads", threads, "1 or more"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Metrics must be the same on a slow machine and on a fast one.
+const NO_CLOCK: &str = "steps or epochs (\"50st\", \"1ep\"): results may not depend on the clock";
+
+fn check(
+    holds: bool,
+    key: &str,
+    value: impl Display,
+    expected: impl Into<String>,
+) -> Result<(), ConfigError> {
+    if holds { Ok(()) } else { Err(ConfigError::range(key, value, expected)) }
+}
+
+fn positive(key: &str, value: f64) -> Result<(), ConfigError> {
+    check(value.is_finite() && value > 0.0, key, value, "more than 0")
+}
+
+fn share(key: &str, value: f64) -> Result<(), ConfigError> {
+    check((0.0..1.0).contains(&value), key, value, "0 or more and less than 1")
+}
+
+fn periodic(key: &str, every: Interval, may_be_minutes: bool) -> Result<(), ConfigError> {
+    check(!every.is_zero(), key, every, "more than 0")?;
+    let clocked = matches!(every, Interval::Minutes(_));
+    check(may_be_minutes || !clocked, key, every, NO_CLOCK)
+}

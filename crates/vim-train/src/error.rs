@@ -1,0 +1,191 @@
+//! What can end a command, and the exit code that says so.
+
+use std::io;
+use std::path::PathBuf;
+
+use vim_data::DataError;
+use vim_kernels::KernelError;
+use vim_model::ModelError;
+
+use crate::checkpoint::CheckpointError;
+use crate::config::ConfigError;
+use crate::lock::Holder;
+use crate::signals::Stop;
+
+/// Why a command did not succeed. Each text is one line: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+
+    /// The data cannot be opened or read.
+    #[error("failed to {0}")]
+    Data(#[from] DataError),
+
+    /// An operation cannot run.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+
+    /// The device asked for is not there.
+    #[error("{0}")]
+    Device(String),
+
+    /// A checkpoint cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+
+    /// A checkpoint does not fit the model.
+    #[error("{checkpoint} does not fit the model: {problems}; use the configuration it was made with")]
+    Weights {
+        /// Which checkpoint.
+        checkpoint: String,
+        /// What does not fit.
+        problems: String,
+    },
+
+    /// The run folder is in use.
+    #[error("{} is in use by {holder}: wait for it, or change run.name", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+        /// Who uses it.
+        holder: Box<Holder>,
+    },
+
+    /// The run folder holds a run, and nothing says to go on with it.
+    #[error(
+        "{} already holds a run: go on with it by --resume auto, move it aside by --fresh, or change run.name",
+        path.display()
+    )]
+    AlreadyHoldsRun {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// The run folder holds no run to go on with.
+    #[error("{} holds no run to resume: start one by --resume auto, or correct run.name", path.display())]
+    NothingToResume {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// The run in the folder was made with another configuration.
+    #[error(
+        "{} was recorded with another configuration: {}; restore these keys, move the run aside by --fresh, or change run.name",
+        path.display(),
+        differences.join(", ")
+    )]
+    ConfigChanged {
+        /// The folder.
+        path: PathBuf,
+        /// Keys with the recorded value and the one asked for.
+        differences: Vec<String>,
+    },
+
+    /// A file or folder cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+
+    /// A signal asked the run to stop.
+    #[error("stopped by {} after step {step}: go on by the same command with --resume auto", stop.name())]
+    Stopped {
+        /// The signal.
+        stop: Stop,
+        /// Steps done and saved.
+        step: u64,
+    },
+
+    /// The loss or the gradient is no longer finite.
+    #[error("training diverged at step {step}: {what}; lower optim.lr, or set train.clip_grad")]
+    Diverged {
+        /// The step.
+        step: u64,
+        /// What is not finite, and its value.
+        what: String,
+    },
+
+    /// The run ended without its result.
+    #[error("{0}")]
+    Failed(String),
+
+    /// A defect of this program.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+}
+
+impl Error {
+    /// [`Error::Io`] as a function from its cause, for `map_err`.
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// The exit code, as `vim-train --help` lists it.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Data(DataError::InvalidConfig { .. } | DataError::MissingPath { .. }) => 78,
+            Self::Data(_) | Self::Weights { .. } => 65,
+            Self::Device(_) | Self::Kernel(KernelError::NoKernel { .. }) => 69,
+            Self::Internal(_) | Self::Kernel(KernelError::Shape { .. }) => 70,
+            Self::InUse { .. } | Self::AlreadyHoldsRun { .. } => 73,
+            Self::Io { .. } | Self::Checkpoint(_) => 74,
+            Self::Stopped { stop: Stop::Scheduler { .. }, .. } => 75,
+            Self::Stopped { stop: Stop::Keyboard, .. } => 130,
+            Self::Diverged { .. } => 76,
+            Self::Config(_) | Self::NothingToResume { .. } | Self::ConfigChanged { .. } => 78,
+        }
+    }
+}
+
+impl From<ModelError> for Error {
+    fn from(error: ModelError) -> Self {
+        match error {
+            // Not a mistake in the configuration: elsewhere it may well run.
+            ModelError::Kernel(error) => Self::Kernel(error),
+            ModelError::Range { .. } => Self::Config(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::consts::SIGTERM;
+
+    use super::*;
+
+    #[test]
+    fn the_codes_that_scripts_rely_on() {
+        let stopped = |stop| Error::Stopped { stop, step: 3 };
+        for (error, code) in [
+            (Error::Failed(String::new()), 1),
+            (Error::Data(DataError::NotAnArchive { path: "x".into() }), 65),
+            (Error::Device(String::new()), 69),
+            (Error::Kernel(KernelError::NoKernel { device: String::new() }), 69),
+            (Error::Internal(String::new()), 70),
+            (Error::AlreadyHoldsRun { path: "x".into() }, 73),
+            (Error::io("read", "x")(io::ErrorKind::NotFound.into()), 74),
+            (stopped(Stop::Scheduler { signal: SIGTERM }), 75),
+            (Error::Diverged { step: 1, what: "loss".into() }, 76),
+            (
+                ModelError::Range { key: "depth", value: "0".into(), expected: "1".into() }.into(),
+                78,
+            ),
+            (stopped(Stop::Keyboard), 130),
+        ] {
+            assert_eq!(error.exit_code(), code, "{error}");
+        }
+    }
+}

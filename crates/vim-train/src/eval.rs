@@ -1,0 +1,162 @@
+//! Evaluation: loss, top-1 and top-5 over a split, and the `eval` command.
+
+use burn::tensor::Device;
+use serde::Serialize;
+use vim_data::{Loader, LoaderConfig, Split, Statistics};
+use vim_model::{Vim, VimConfig};
+
+use crate::batches::to_tensors;
+use crate::checkpoint::select;
+use crate::cli::{EvalArgs, EvalSplit};
+use crate::config::Config;
+use crate::device;
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::run_dir::checkpoints_in;
+use crate::signals::StopRequest;
+use crate::summary::percent;
+use crate::weights;
+
+/// What an evaluation measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Scores {
+    /// Images evaluated.
+    pub images: usize,
+    /// Mean cross-entropy, without smoothing.
+    pub loss: f64,
+    /// Share of images whose class has the largest logit.
+    pub top1: f64,
+    /// Share of images whose class is among the five largest logits.
+    pub top5: f64,
+}
+
+/// Evaluates `model` on `split`; `None` if `stop` asked to stop on the way.
+///
+/// # Errors
+///
+/// Whatever is wrong with the images.
+pub fn evaluate(
+    model: &Vim,
+    split: &Split,
+    statistics: Statistics,
+    batch_size: usize,
+    workers: usize,
+    device: &Device,
+    stop: Option<&StopRequest>,
+) -> Result<Option<Scores>, Error> {
+    let loader = Loader::new(split.clone(), LoaderConfig::evaluation(batch_size, workers))?;
+    let (mut images, mut loss, mut top1, mut top5) = (0, 0.0, 0, 0);
+    for batch in loader.epoch(0, 0) {
+        if stop.is_some_and(|stop| stop.get().is_some()) {
+            return Ok(None);
+        }
+        let batch = batch?;
+        let (pixels, _) = to_tensors(&batch, statistics, device);
+        let logits: Vec<f32> = model.forward(pixels).into_data().iter().collect();
+        let classes = logits.len() / batch.labels.len();
+        for (row, &label) in logits.chunks_exact(classes).zip(&batch.labels) {
+            let (nll, rank) = score(row, label as usize);
+            loss += nll;
+            top1 += usize::from(rank < 1);
+            top5 += usize::from(rank < 5);
+        }
+        images += batch.labels.len();
+    }
+    let share = |count: usize| count as f64 / images as f64;
+    Ok(Some(Scores { images, loss: loss / images as f64, top1: share(top1), top5: share(top5) }))
+}
+
+/// Negative log-likelihood of `label`, and how many classes come before it.
+///
+/// A class with the same logit and a smaller number comes before; a logit that is not a number
+/// makes the image wrong.
+fn score(logits: &[f32], label: usize) -> (f64, usize) {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&x| f64::from(x - largest).exp()).sum();
+    let own = logits[label];
+    let before = |(class, x): (usize, f32)| {
+        class != label && (x > own || (x == own && class < label) || x.is_nan())
+    };
+    let rank = logits.iter().copied().enumerate().filter(|&pair| before(pair)).count();
+    let rank = if own.is_nan() { logits.len() } else { rank };
+    (sum.ln() - f64::from(own - largest), rank)
+}
+
+/// `vim-train eval`.
+///
+/// # Errors
+///
+/// Whatever keeps the checkpoint from being evaluated.
+pub fn run(args: &EvalArgs) -> Result<(), Error> {
+    let config = Config::load(&args.config, &args.overrides.set)?;
+    let chosen = device::choose(&config.devices)?;
+    let splits = vim_data::open(&config.data, config.run.seed)?;
+    let split = match args.split {
+        EvalSplit::Test => splits.test,
+        EvalSplit::Val => splits.val.ok_or_else(|| {
+            Error::Failed(
+                "there are no validation images: hold some out by data.val_fraction, or use --split test"
+                    .into(),
+            )
+        })?,
+    };
+    let statistics = split.statistics(config.data.normalize);
+    let classes = splits.train.num_classes();
+    let model = VimConfig::new(&config.model, config.ssm, classes)?;
+    crate::train::check_image_size(&model, &split)?;
+    let mut checkpoint = select(&checkpoints_in(&config.run_folder()?), &args.checkpoint)?;
+    let bytes = checkpoint.take(weights::MODEL)?;
+    let source = checkpoint.path.display().to_string();
+    let model = weights::model_from_bytes(model.init(&chosen.device, 0)?, &bytes, &source)?;
+    let stop = StopRequest::install().map_err(|e| Error::Internal(e.to_string()))?;
+    let scores = evaluate(
+        &model,
+        &split,
+        statistics,
+        config.train.batch_size,
+        config.data.workers.count(),
+        &chosen.device,
+        Some(&stop),
+    )?;
+    let Some(scores) = scores else {
+        let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
+        return Err(Error::Stopped { stop, step: checkpoint.state.step });
+    };
+    if args.json {
+        #[derive(Serialize)]
+        struct Record {
+            checkpoint: String,
+            step: u64,
+            split: &'static str,
+            loss: f64,
+            top1: f64,
+            top5: f64,
+            images: usize,
+        }
+        let Scores { images, loss, top1, top5 } = scores;
+        let (split, step) = (args.split.name(), checkpoint.state.step);
+        return print_json(&Record { checkpoint: source, step, split, loss, top1, top5, images });
+    }
+    let name = args.split.name();
+    print(&format!("checkpoint {source} (step {})", checkpoint.state.step))?;
+    print(&format!("{name} images {}, loss {:.4}", scores.images, scores.loss))?;
+    print(&format!("{name} top-5 {}", percent(scores.top5)))?;
+    print(&format!("{name} top-1 {}", percent(scores.top1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_break_ties_by_class_and_nan_is_wrong() {
+        assert_eq!(score(&[0.0, 3.0, 1.0], 1).1, 0);
+        assert_eq!(score(&[0.0, 3.0, 1.0], 0).1, 2);
+        assert_eq!(score(&[2.0, 2.0, 2.0], 0).1, 0);
+        assert_eq!(score(&[2.0, 2.0, 2.0], 2).1, 2);
+        assert_eq!(score(&[f32::NAN; 6], 3).1, 6);
+        assert_eq!(score(&[0.0, f32::NAN], 0).1, 1);
+        let (nll, _) = score(&[1.0, 2.0], 0);
+        assert!((nll - (1.0 + 1f64.exp()).ln()).abs() < 1e-6, "{nll}");
+    }
+}

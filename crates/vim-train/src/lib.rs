@@ -1,0 +1,36 @@
+//! Train, evaluate and compare Vision Mamba under six discretizations.
+//!
+//! A configuration ([`config`]) describes a run; a run has a folder ([`run_dir`]) with checkpoints
+//! ([`checkpoint`]) and metrics ([`metrics`]); whatever goes wrong is an [`Error`] with an exit code.
+
+pub mod batches;
+pub mod checkpoint;
+pub mod cli;
+pub mod comm;
+pub mod config;
+pub mod device;
+mod error;
+pub mod eval;
+pub mod interval;
+pub mod lock;
+pub mod log;
+pub mod loss;
+mod manifest;
+pub mod methods;
+pub mod metrics;
+pub mod optim;
+pub mod output;
+pub mod progress;
+mod retention;
+pub mod run_dir;
+pub mod run_env;
+pub mod schedule;
+pub mod show_config;
+pub mod signals;
+pub mod storage;
+pub mod summary;
+pub mod timestamp;
+pub mod train;
+pub mod weights;
+
+pub use error::Error;

@@ -1,0 +1,42 @@
+//! The command line: parse, run, map the result to an exit code.
+
+use std::any::Any;
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+
+use clap::Parser;
+use vim_train::Error;
+use vim_train::cli::{Cli, Command};
+use vim_train::{eval, methods, show_config, train};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match catch_unwind(|| run(&cli.command)).unwrap_or_else(|panic| Err(from_panic(&*panic))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            if let Error::Config(config) = &error
+                && let Some(caret) = &config.caret
+            {
+                eprintln!("{caret}");
+            }
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<(), Error> {
+    match command {
+        Command::Train(args) => train::run(args),
+        Command::Eval(args) => eval::run(args),
+        Command::Config(args) => show_config::run(args),
+        Command::Methods(args) => methods::run(args),
+    }
+}
+
+/// A panic is a defect, and its message the best there is to report.
+fn from_panic(panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Error::Internal(text.unwrap_or("a panic without a message").to_owned())
+}

@@ -1,0 +1,151 @@
+//! How training gets on: a bar on a terminal, plain lines elsewhere.
+
+use std::env;
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::log::Log;
+use crate::summary::{duration, percent, rate};
+
+/// What is worth knowing at a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// Steps done.
+    pub step: u64,
+    /// The epoch being trained, from 0.
+    pub epoch: u64,
+    /// Mean training loss since the last report.
+    pub loss: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Top-1 accuracy of the last evaluation, 0 to 1.
+    pub top1: Option<f64>,
+    /// Images per second since the last report.
+    pub images_per_second: f64,
+}
+
+/// Shows reports; see [`Progress::new`].
+#[derive(Debug)]
+pub struct Progress {
+    log: Log,
+    bar: Option<ProgressBar>,
+    epochs: u64,
+    total: u64,
+    first: u64,
+    start: Instant,
+}
+
+impl Progress {
+    /// Starts at step `first` of `total`.
+    ///
+    /// A bar is drawn if stderr is a terminal and neither `NO_COLOR`, `CI` nor `TERM=dumb` says
+    /// that nobody is there to see it move.
+    #[must_use]
+    pub fn new(log: &Log, first: u64, total: u64, epochs: u64) -> Self {
+        let bar = wants_bar().then(|| {
+            let template = "{bar:24} {pos}/{len} {elapsed_precise} {wide_msg}";
+            let style = ProgressStyle::with_template(template)
+                .expect("invariant: the template is well formed");
+            let bar = ProgressBar::new(total).with_style(style).with_position(first);
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        log.set_bar(bar.clone());
+        Self { log: log.clone(), bar, epochs, total, first, start: Instant::now() }
+    }
+
+    /// Moves the bar; to be called after every step.
+    pub fn step(&self, step: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(step);
+        }
+    }
+
+    /// Shows a report; to be called as often as `log.every` says.
+    pub fn report(&self, report: &Report) {
+        let left = time_left(self.first, report.step, self.total, self.start.elapsed());
+        let line = line(report, self.epochs, self.total, left);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(report.step);
+                bar.set_message(line.clone());
+                self.log.file_line(line);
+            }
+            None => self.log.line(line),
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.log.set_bar(None);
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn wants_bar() -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stderr().is_terminal() && !is_set("CI") && !is_set("NO_COLOR") && !is_dumb
+}
+
+/// The time that the remaining steps take at the pace so far; `None` before there is a pace.
+fn time_left(first: u64, step: u64, total: u64, elapsed: Duration) -> Option<Duration> {
+    let done = step.checked_sub(first).filter(|&done| done > 0)?;
+    let share = total.saturating_sub(step) as f64 / done as f64;
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() * share).ok()
+}
+
+/// A report as a line.
+fn line(report: &Report, epochs: u64, total: u64, left: Option<Duration>) -> String {
+    let Report { step, epoch, loss, lr, top1, images_per_second } = report;
+    let mut line =
+        format!("epoch {}/{epochs} step {step}/{total} loss {loss:.4} lr {lr:.2e}", epoch + 1);
+    if let Some(top1) = top1 {
+        line.push_str(&format!(" top-1 {}", percent(*top1)));
+    }
+    line.push_str(&format!(" {} img/s", rate(*images_per_second)));
+    if let Some(left) = left {
+        line.push_str(&format!(" eta {}", duration(left)));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let mut report = Report {
+            step: 1200,
+            epoch: 2,
+            loss: 3.214_56,
+            lr: 8.8e-4,
+            top1: None,
+            images_per_second: 1840.4,
+        };
+        assert_eq!(
+            line(&report, 300, 117_000, None),
+            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 1840 img/s"
+        );
+        report.top1 = Some(0.2134);
+        let left = Some(Duration::from_secs(7980));
+        assert_eq!(
+            line(&report, 300, 117_000, left),
+            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 top-1 21.34 % 1840 img/s eta 2h13m"
+        );
+    }
+
+    #[test]
+    fn time_left_counts_only_this_process() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(time_left(100, 100, 400, minute), None);
+        assert_eq!(time_left(100, 200, 400, minute), Some(2 * minute));
+        assert_eq!(time_left(100, 400, 400, minute), Some(Duration::ZERO));
+    }
+}

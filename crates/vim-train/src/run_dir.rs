@@ -1,0 +1,313 @@
+//! A run's folder: who may use it, what it holds, and whether a run in it goes on.
+//!
+//! | file | content |
+//! |---|---|
+//! | `config.toml` | the effective configuration, complete |
+//! | `env.json` | versions, machine, job, command line of the last start |
+//! | `metrics.jsonl` | results; the same bytes for the same configuration, seed and device |
+//! | `timing.jsonl` | speeds, which depend on the clock |
+//! | `log.txt` | what was said |
+//! | `checkpoints/` | see [`crate::checkpoint`] |
+//! | `exit.json` | how the last process ended; absent while one is at work |
+//! | `LOCK` | see [`crate::lock`] |
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, dotted_values};
+use crate::error::Error;
+use crate::lock::{Lock, LockError};
+use crate::run_env::Environment;
+use crate::storage::{Disk, Storage, replace};
+
+/// What to do where there is a run already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Resume {
+    /// Go on with it; start one where there is none.
+    Auto,
+    /// Stop with an error.
+    #[default]
+    Never,
+    /// Go on with it; stop with an error where there is none.
+    Must,
+}
+
+/// How a process at work on a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExitReason {
+    /// The last epoch is done: there is nothing to go on with.
+    Finished,
+    /// A signal asked for it; the state is saved.
+    Interrupted,
+    /// The loss or the gradient is no longer finite.
+    Diverged,
+    /// An error.
+    Failed,
+}
+
+/// `exit.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// Why the process ended.
+    pub reason: ExitReason,
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Top-1 accuracy on the test images, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top1: Option<f64>,
+    /// The best top-1 accuracy of all evaluations on the validation images, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_top1: Option<f64>,
+    /// The error, in a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The process's exit code.
+    pub exit_code: u8,
+}
+
+/// What was found in the run's folder.
+#[derive(Debug)]
+pub enum Opened {
+    /// A run to work on, new or not.
+    Run(RunDir),
+    /// A run that is finished.
+    Finished {
+        /// Its folder.
+        path: PathBuf,
+        /// How it ended.
+        exit: ExitRecord,
+    },
+}
+
+/// A run's folder, for this process alone.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    is_resumed: bool,
+    moved_aside: Option<PathBuf>,
+    lock: Lock,
+}
+
+const CONFIG: &str = "config.toml";
+const EXIT: &str = "exit.json";
+
+/// Keys that may differ when a run goes on, because no result depends on them.
+///
+/// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
+/// by it: another template that leads to the same folder is the same name.
+const FREE_KEYS: [&str; 8] = [
+    "run.root",
+    "run.name",
+    "log.",
+    "devices.threads",
+    "data.workers",
+    "data.path",
+    "checkpoint.every",
+    "checkpoint.keep_last",
+];
+
+impl RunDir {
+    /// Opens the folder of the run that `config` (effective) describes.
+    ///
+    /// `fresh` moves a run that is there to `<name>.old-N` first, and starts a new one.
+    ///
+    /// # Errors
+    ///
+    /// If another process is at work there, if there is a run and `resume` does not allow for it
+    /// (or the reverse), or if that run was recorded with another configuration.
+    pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
+        let path = config.run_folder()?;
+        let holds_run = |path: &Path| path.join(CONFIG).is_file();
+        // Without this, a mere typing error would leave a folder behind.
+        if resume == Resume::Must && !holds_run(&path) {
+            return Err(Error::NothingToResume { path });
+        }
+        let mut lock = Self::lock(&path)?;
+        let mut moved_aside = None;
+        if fresh && holds_run(&path) {
+            let aside = move_aside(&path)?;
+            // The old lock moved along with its folder, and still keeps others out of that one.
+            lock = Self::lock(&path)?;
+            moved_aside = Some(aside);
+        }
+        let mut run = Self { path, is_resumed: false, moved_aside, lock };
+        if holds_run(&run.path) {
+            if resume == Resume::Never {
+                return Err(Error::AlreadyHoldsRun { path: run.path });
+            }
+            run.check_unchanged(config)?;
+            if let Some(exit) = run.read_exit()?.filter(|exit| exit.reason == ExitReason::Finished)
+            {
+                return Ok(Opened::Finished { path: run.path, exit });
+            }
+            run.is_resumed = true;
+            run.remove_exit()?;
+        }
+        run.write(CONFIG, config.to_toml().as_bytes())?;
+        Ok(Opened::Run(run))
+    }
+
+    fn lock(path: &Path) -> Result<Lock, Error> {
+        fs::create_dir_all(path).map_err(Error::io("make", path))?;
+        let file = path.join("LOCK");
+        Lock::acquire(&file).map_err(|error| match error {
+            LockError::Held(holder) => {
+                Error::InUse { path: path.to_owned(), holder: Box::new(holder) }
+            }
+            LockError::Io(source) => Error::Io { action: "lock", path: file, source },
+        })
+    }
+
+    fn check_unchanged(&self, config: &Config) -> Result<(), Error> {
+        let path = self.path.join(CONFIG);
+        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let recorded = Config::from_toml(&text).map_err(|error| {
+            Error::Config(
+                error.at(crate::config::Origin::File { path: path.clone(), position: None }),
+            )
+        })?;
+        let differences = differences(&recorded, config);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(Error::ConfigChanged { path: self.path.clone(), differences })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a run was here, to go on with; it may have been stopped before its first checkpoint.
+    #[must_use]
+    pub fn is_resumed(&self) -> bool {
+        self.is_resumed
+    }
+
+    /// Where `--fresh` moved the run that was here.
+    #[must_use]
+    pub fn moved_aside(&self) -> Option<&Path> {
+        self.moved_aside.as_deref()
+    }
+
+    /// Whether other processes are kept out; some cluster file systems cannot.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_enforced()
+    }
+
+    /// Where results go.
+    #[must_use]
+    pub fn metrics(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// Where speeds go.
+    #[must_use]
+    pub fn timing(&self) -> PathBuf {
+        self.path.join("timing.jsonl")
+    }
+
+    /// Where the log goes.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.path.join("log.txt")
+    }
+
+    /// Where checkpoints go.
+    #[must_use]
+    pub fn checkpoints(&self) -> PathBuf {
+        checkpoints_in(&self.path)
+    }
+
+    /// Records what is at work.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write_environment(&self, environment: &Environment) -> Result<(), Error> {
+        self.write_json("env.json", environment)
+    }
+
+    /// Records how this process ends.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write_exit(&self, exit: &ExitRecord) -> Result<(), Error> {
+        self.write_json(EXIT, exit)
+    }
+
+    fn read_exit(&self) -> Result<Option<ExitRecord>, Error> {
+        let path = self.path.join(EXIT);
+        match fs::read(&path) {
+            // A record that cannot be understood says no more than none: the checkpoints decide.
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("read", path)(error)),
+        }
+    }
+
+    fn remove_exit(&self) -> Result<(), Error> {
+        let path = self.path.join(EXIT);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io("remove", path)(error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
+        let mut text = serde_json::to_string_pretty(value)
+            .map_err(|error| Error::Internal(format!("{name}: {error}")))?;
+        text.push('\n');
+        self.write(name, text.as_bytes())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let path = self.path.join(name);
+        replace(&Disk, &path, bytes).map_err(Error::io("write", path))
+    }
+}
+
+/// The folder of the checkpoints of the run in `run`.
+#[must_use]
+pub fn checkpoints_in(run: &Path) -> PathBuf {
+    run.join("checkpoints")
+}
+
+fn differences(recorded: &Config, now: &Config) -> Vec<String> {
+    let (recorded, now) = (dotted_values(recorded), dotted_values(now));
+    let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let is_free = |key: &str| {
+        FREE_KEYS.iter().any(|free| key == *free || (free.ends_with('.') && key.starts_with(free)))
+    };
+    keys.into_iter()
+        .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
+        .map(|key| {
+            let show = |value: Option<&toml::Value>| {
+                value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
+            };
+            format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
+        })
+        .collect()
+}
+
+/// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.
+fn move_aside(path: &Path) -> Result<PathBuf, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let aside = (1..)
+        .map(|number| path.with_file_name(format!("{name}.old-{number}")))
+        .find(|candidate| !candidate.exists())
+        .expect("invariant: the numbers do not end");
+    Disk.rename(path, &aside).map_err(Error::io("move aside", path))?;
+    Ok(aside)
+}

@@ -1,0 +1,92 @@
+//! Writing that survives a crash: what is there is complete, and what was reported written is there.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The operations that a checkpoint is made of, so that a test can let any of them fail.
+pub trait Storage: fmt::Debug + Send + Sync {
+    /// Makes a folder, and those above it.
+    ///
+    /// # Errors
+    ///
+    /// As the operating system.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Writes a new file, and returns when it is on the disk.
+    ///
+    /// # Errors
+    ///
+    /// As the operating system.
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+
+    /// Renames a file or folder; a file in the way is replaced.
+    ///
+    /// # Errors
+    ///
+    /// As the operating system.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Returns when the names in a folder are on the disk.
+    ///
+    /// # Errors
+    ///
+    /// As the operating system.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a file, or a folder with all that is in it.
+    ///
+    /// # Errors
+    ///
+    /// As the operating system.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Storage for Disk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+    }
+}
+
+/// Replaces the file `path` as a whole: a crash leaves the old content or the new one.
+///
+/// # Errors
+///
+/// As the operating system; the old content is then still there.
+pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let mut name = OsString::from(".tmp-");
+    name.push(path.file_name().unwrap_or_default());
+    let temporary = folder.join(name);
+    let written = storage.write(&temporary, bytes).and_then(|()| storage.rename(&temporary, path));
+    if written.is_err() {
+        // The reason for the failure is worth more than that of a failed tidying up.
+        let _ = storage.remove(&temporary);
+    }
+    written.and_then(|()| storage.sync_dir(folder))
+}

@@ -1,0 +1,123 @@
+//! The block of lines at the end of a run, and how numbers look in lines for people.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The run's name.
+    pub name: String,
+    /// How it ended, such as `finished` or `stopped by SIGTERM`.
+    pub outcome: String,
+    /// Steps done, of how many.
+    pub steps: (u64, u64),
+    /// Mean training loss since the report before.
+    pub loss: Option<f64>,
+    /// Top-1 accuracy of the last evaluation on the validation images, 0 to 1.
+    pub top1: Option<f64>,
+    /// The best of these accuracies, and the step it was reached at.
+    pub best: Option<(f64, u64)>,
+    /// Top-1 accuracy on the test images, 0 to 1.
+    pub test_top1: Option<f64>,
+    /// Images per second of training, over this process's life.
+    pub images_per_second: Option<f64>,
+    /// How long this process was at work.
+    pub elapsed: Duration,
+    /// The run's folder.
+    pub folder: PathBuf,
+}
+
+/// The summary as lines, without a newline at the end.
+#[must_use]
+pub fn summary(summary: &Summary) -> String {
+    let (done, total) = summary.steps;
+    let rows = [
+        ("run", Some(summary.name.clone())),
+        ("outcome", Some(summary.outcome.clone())),
+        ("steps", Some(format!("{done} of {total}"))),
+        ("loss", summary.loss.map(|loss| format!("{loss:.4}"))),
+        ("top-1", summary.top1.map(percent)),
+        (
+            "best top-1",
+            summary.best.map(|(top1, step)| format!("{} at step {step}", percent(top1))),
+        ),
+        ("test top-1", summary.test_top1.map(percent)),
+        ("speed", summary.images_per_second.map(|speed| format!("{} img/s", rate(speed)))),
+        ("time", Some(duration(summary.elapsed))),
+        ("folder", Some(summary.folder.display().to_string())),
+    ];
+    let lines: Vec<String> = rows
+        .into_iter()
+        .filter_map(|(label, value)| Some(format!("{label:<12}{}", value?)))
+        .collect();
+    lines.join("\n")
+}
+
+/// A share of 1 as a percentage.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
+
+/// A speed, with as many digits as mean something.
+#[must_use]
+pub fn rate(per_second: f64) -> String {
+    if per_second < 100.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
+}
+
+/// A duration in its two largest units.
+#[must_use]
+pub fn duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{:02}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{minutes:02}m"),
+        (_, _, _) => format!("{days}d{hours:02}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_leaves_out_what_is_not_known() {
+        let mut numbers = Summary {
+            name: "zoh-s0".into(),
+            outcome: "finished".into(),
+            steps: (500, 500),
+            loss: Some(0.4321),
+            top1: Some(0.912),
+            best: Some((0.915, 450)),
+            test_top1: None,
+            images_per_second: Some(88.04),
+            elapsed: Duration::from_secs(754),
+            folder: "data/runs/zoh-s0".into(),
+        };
+        let expected = "\
+run         zoh-s0
+outcome     finished
+steps       500 of 500
+loss        0.4321
+top-1       91.20 %
+best top-1  91.50 % at step 450
+speed       88.0 img/s
+time        12m34s
+folder      data/runs/zoh-s0";
+        assert_eq!(summary(&numbers), expected);
+        numbers.test_top1 = Some(1.0);
+        assert!(summary(&numbers).contains("test top-1  100.00 %"));
+    }
+
+    #[test]
+    fn durations() {
+        for (seconds, text) in
+            [(0, "0s"), (59, "59s"), (61, "1m01s"), (3600, "1h00m"), (90_061, "1d01h")]
+        {
+            assert_eq!(duration(Duration::from_secs(seconds)), text);
+        }
+    }
+}

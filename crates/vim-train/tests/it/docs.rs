@@ -1,0 +1,43 @@
+use std::fs;
+use std::path::PathBuf;
+
+use vim_train::config::{Config, reference};
+
+fn page() -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn docs_config_md_has_the_reference() {
+    assert!(
+        page().contains(&reference()),
+        "docs/config.md is out of date: replace its reference by what `vim-train config --doc` prints"
+    );
+}
+
+#[test]
+fn the_reference_has_every_key() {
+    let schema = serde_json::to_value(vim_train::config::schema()).unwrap();
+    let definitions = schema["definitions"].as_object().unwrap();
+    let mut keys = 0;
+    for definition in definitions.values() {
+        let Some(properties) = definition["properties"].as_object() else { continue };
+        for key in properties.keys().filter(|key| *key != "shapes") {
+            keys += 1;
+            assert!(reference().contains(&format!("| `{key}` |")), "{key}");
+        }
+    }
+    assert!(keys > 40, "the schema has keys at all");
+}
+
+#[test]
+fn the_examples_load() {
+    let page = page();
+    let examples: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        Config::from_toml(example).unwrap();
+    }
+}

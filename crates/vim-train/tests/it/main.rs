@@ -1,0 +1,14 @@
+//! Integration tests, one binary.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
+
+mod checkpoint;
+mod commands;
+mod config;
+mod docs;
+mod faults;
+mod helpers;
+mod lock;
+mod metrics;
+mod run_dir;
+mod signals;
