@@ -19,6 +19,7 @@ mod phi;
 mod range;
 mod real;
 mod selective_scan;
+mod term;
 
 pub use causal_conv1d::{ConvOptions, causal_conv1d};
 pub use choice::{Implementation, KERNEL_VARIABLE, ScanChoice, has_kernel, implementations_run};

@@ -9,11 +9,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
 use crate::manifest::{self, MANIFEST};
 use crate::retention;
 use crate::storage::{Disk, Storage, replace};
+
+pub use crate::state::{Best, State, Window};
 
 /// Name of the state's file.
 const STATE: &str = "state.json";
@@ -65,74 +65,6 @@ pub enum CheckpointError {
 impl CheckpointError {
     fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source }
-    }
-}
-
-/// Where training stands: all that a resumed run needs besides the named files.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
-    /// Optimizer steps done.
-    pub step: u64,
-    /// Epoch that the next step belongs to, from 0.
-    pub epoch: u64,
-    /// Batch within that epoch that comes next, from 0.
-    pub batch: u64,
-    /// The best evaluation so far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub best: Option<Best>,
-    /// Losses since the last record of them.
-    #[serde(default)]
-    pub window: Window,
-    /// Whether the evaluation that was due at this step is still to be made.
-    #[serde(default)]
-    pub eval_pending: bool,
-    /// Length of `metrics.jsonl` in bytes.
-    pub metrics_len: u64,
-}
-
-/// A mean in the making.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Window {
-    #[serde(with = "exact")]
-    sum: f64,
-    count: u64,
-}
-
-impl Window {
-    /// Adds a number.
-    pub fn add(&mut self, number: f64) {
-        self.sum += number;
-        self.count += 1;
-    }
-
-    /// The mean of what was added; not a number if nothing was.
-    #[must_use]
-    pub fn mean(self) -> f64 {
-        self.sum / self.count as f64
-    }
-}
-
-/// An evaluation, and when it was.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Best {
-    /// Its metric; larger is better.
-    #[serde(with = "exact")]
-    pub metric: f64,
-    /// Steps done then.
-    pub step: u64,
-}
-
-/// A float as text: the JSON reader's own floats may be one unit in the last place off.
-mod exact {
-    use serde::de::{Deserialize, Deserializer, Error};
-    use serde::ser::Serializer;
-
-    pub(super) fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(number)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

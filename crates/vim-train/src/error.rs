@@ -36,7 +36,9 @@ pub enum Error {
     Checkpoint(#[from] CheckpointError),
 
     /// A checkpoint does not fit the model.
-    #[error("{checkpoint} does not fit the model: {problems}; use the configuration it was made with")]
+    #[error(
+        "{checkpoint} does not fit the model: {problems}; use the configuration it was made with"
+    )]
     Weights {
         /// Which checkpoint.
         checkpoint: String,

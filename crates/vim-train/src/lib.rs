@@ -27,6 +27,7 @@ pub mod run_env;
 pub mod schedule;
 pub mod show_config;
 pub mod signals;
+pub mod state;
 pub mod storage;
 pub mod summary;
 pub mod timestamp;

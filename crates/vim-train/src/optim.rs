@@ -83,12 +83,9 @@ impl ModuleMapper for Update<'_> {
         let weight_decay = if decays(&path, D) { weight_decay } else { 0.0 };
         let count = gradient.shape().num_elements();
         let gradient = gradient.reshape([count]);
-        let gradient =
-            if self.scale == 1.0 { gradient } else { gradient.mul_scalar(self.scale) };
+        let gradient = if self.scale == 1.0 { gradient } else { gradient.mul_scalar(self.scale) };
         let (first, second) = match self.optimizer.moments.remove(&path) {
-            Some(Moments { first, second }) => {
-                (first.mul_scalar(beta1), second.mul_scalar(beta2))
-            }
+            Some(Moments { first, second }) => (first.mul_scalar(beta1), second.mul_scalar(beta2)),
             None => (gradient.zeros_like(), gradient.zeros_like()),
         };
         let first = first + gradient.clone().mul_scalar(1.0 - beta1);

@@ -41,6 +41,8 @@ pub enum Resume {
 pub enum ExitReason {
     /// The last epoch is done: there is nothing to go on with.
     Finished,
+    /// The steps asked for are done, and more are left.
+    Paused,
     /// A signal asked for it; the state is saved.
     Interrupted,
     /// The loss or the gradient is no longer finite.

@@ -101,7 +101,8 @@ pub fn model_from_bytes(model: Vim, bytes: &[u8], source: &str) -> Result<Vim, E
                 Some((shape, bytes)) if shape == expected => param.map(|old| {
                     let (device, requires_grad) = (old.device().inner(), old.is_require_grad());
                     let new = Tensor::<D>::from_data(data(&shape, bytes), &device);
-                    let new = if old.device().is_autodiff() { Tensor::from_inner(new) } else { new };
+                    let new =
+                        if old.device().is_autodiff() { Tensor::from_inner(new) } else { new };
                     if requires_grad { new.require_grad() } else { new }
                 }),
                 Some((shape, _)) => {
@@ -156,7 +157,8 @@ pub fn optimizer_from_bytes(
     device: &Device,
     source: &str,
 ) -> Result<AdamW, Error> {
-    let wrong = |what: &str| Error::Weights { checkpoint: source.to_owned(), problems: what.into() };
+    let wrong =
+        |what: &str| Error::Weights { checkpoint: source.to_owned(), problems: what.into() };
     let tensors = open(bytes, source)?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| wrong(&e.to_string()))?;
     let steps = header.metadata().as_ref().and_then(|about| about.get("steps")?.parse().ok());

@@ -1,5 +1,7 @@
 //! The scan as a differentiable operation of Burn: the backend's kernels, and the autodiff node.
 
+#![expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -52,7 +54,6 @@ pub(crate) trait ScanKernels: Backend {
 #[backend_extension(Flex, Autodiff)]
 pub(crate) trait ScanBackend: Backend {
     /// See [`super::selective_scan`].
-    #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
     fn selective_scan(
         u: FloatTensor<Self>,
         delta: FloatTensor<Self>,

@@ -27,7 +27,8 @@ pub(super) fn scan(
     let c = per_channel(c, d_inner, spec.c_constant);
     let [_, d_state] = a.dims();
     // A transfer from the device each time, until there is something to say.
-    if !spec.method.bounded(spec.series) && range::largest_polynomial_argument() <= range::POLYNOMIAL_LIMIT
+    if !spec.method.bounded(spec.series)
+        && range::largest_polynomial_argument() <= range::POLYNOMIAL_LIMIT
     {
         let largest = |delta: f32, a: f32| range::note(delta * a);
         largest(

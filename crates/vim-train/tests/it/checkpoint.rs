@@ -8,7 +8,7 @@ use vim_train::checkpoint::{
 
 pub(crate) fn state(step: u64) -> State {
     let best = Some(Best { metric: 0.1 + 0.2, step: 10 });
-    State { step, epoch: step / 10, batch: step % 10, best, metrics_len: step * 100 }
+    State { step, epoch: step / 10, batch: step % 10, best, metrics_len: step * 100, ..State::default() }
 }
 
 /// Bytes that differ from step to step.

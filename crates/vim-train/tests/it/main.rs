@@ -10,5 +10,7 @@ mod faults;
 mod helpers;
 mod lock;
 mod metrics;
+mod resume;
 mod run_dir;
 mod signals;
+mod train;

@@ -1,0 +1,143 @@
+//! From a configuration and a run's folder to a trainer that is ready for its next step.
+
+use std::time::Instant;
+
+use burn::module::Module;
+use vim_data::{Loader, LoaderConfig, Split, Splits};
+use vim_model::VimConfig;
+
+use super::Trainer;
+use crate::checkpoint::{Checkpoints, State};
+use crate::comm::{Comm, SingleDevice};
+use crate::config::Config;
+use crate::device::{self, Chosen};
+use crate::error::Error;
+use crate::log::Log;
+use crate::metrics::JsonlWriter;
+use crate::optim::AdamW;
+use crate::run_dir::RunDir;
+use crate::run_env::Environment;
+use crate::schedule::Schedule;
+use crate::signals::StopRequest;
+use crate::weights;
+
+/// The order of the data and of the learning rates: all that can be known before there is a folder.
+pub(super) struct Plan {
+    comm: SingleDevice,
+    loader: Loader,
+    schedule: Schedule,
+    steps_per_epoch: u64,
+    total_steps: u64,
+}
+
+impl Plan {
+    /// The plan of `config` on the training images of `splits`.
+    pub(super) fn new(config: &Config, splits: &Splits) -> Result<Self, Error> {
+        let comm = SingleDevice;
+        let (workers, seed) = (config.data.workers.count(), config.run.seed);
+        let batch_size = config.train.batch_size / comm.size();
+        let training = LoaderConfig::training(batch_size, workers, seed, config.data.augment);
+        let loader = Loader::new(splits.train.clone(), training)?;
+        let steps_per_epoch = loader.batches_per_epoch() as u64;
+        let total_steps = steps_per_epoch * config.train.epochs;
+        let schedule = Schedule::new(&config.optim, steps_per_epoch, total_steps)?;
+        Ok(Self { comm, loader, schedule, steps_per_epoch, total_steps })
+    }
+}
+
+impl<'a> Trainer<'a> {
+    pub(super) fn new(
+        config: &'a Config,
+        model_config: &VimConfig,
+        chosen: Chosen,
+        splits: Splits,
+        plan: Plan,
+        run: &'a RunDir,
+        log: &'a Log,
+    ) -> Result<Self, Error> {
+        let Plan { comm, loader, schedule, steps_per_epoch, total_steps } = plan;
+        let workers = config.data.workers.count();
+        let threads = device::threads();
+        run.write_environment(&Environment::of_this_process(chosen.name.clone(), threads))?;
+        if let Some(aside) = run.moved_aside() {
+            log.line(format!("the run that was here is now {}", aside.display()));
+        }
+        if !run.is_locked() {
+            log.line("warning: this file system has no locks; nothing keeps a second run out of the folder");
+        }
+
+        let seed = config.run.seed;
+
+        // 1. The model and the optimizer: from the newest checkpoint that is whole, else from the seed.
+        let device = chosen.device.autodiff();
+        let mut model = model_config.init(&device, seed)?;
+        let mut optimizer = AdamW::new(&config.optim);
+        let mut state = State::default();
+        let checkpoints = Checkpoints::open(&run.checkpoints(), config.checkpoint.keep_last)?;
+        let latest = checkpoints.latest_valid()?;
+        for error in &latest.passed_over {
+            log.line(format!("warning: {error}; passed over, and kept under another name"));
+        }
+        if let Some(mut checkpoint) = latest.checkpoint {
+            let source = checkpoint.path.display().to_string();
+            model = weights::model_from_bytes(model, &checkpoint.take(weights::MODEL)?, &source)?;
+            let bytes = checkpoint.take(weights::OPTIMIZER)?;
+            optimizer = weights::optimizer_from_bytes(&config.optim, &bytes, &device, &source)?;
+            state = checkpoint.state;
+        }
+
+        // 2. Files, cut back to where the checkpoint stands: what comes after is written again.
+        let metrics = JsonlWriter::truncated(&run.metrics(), state.metrics_len)?;
+        let timing = JsonlWriter::appending(&run.timing())?;
+
+        log.line(format!("run {}", run.path().display()));
+        log.line(format!("device {}, {threads} threads, {workers} loader threads", chosen.name));
+        log.line(format!(
+            "model {} parameters, {} tokens, {} (series {})",
+            model.num_params(),
+            model_config.num_tokens(),
+            model_config.discretization,
+            model_config.ssm.series
+        ));
+        log.line(format!(
+            "data {} train, {} val, {} test images of {} px, {} classes",
+            splits.train.len(),
+            splits.val.as_ref().map_or(0, Split::len),
+            splits.test.len(),
+            splits.train.image_size(),
+            splits.train.num_classes()
+        ));
+        if splits.val.is_none() {
+            log.line("no validation images: the last weights are the result (data.val_fraction holds some out)");
+        }
+        log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
+        if run.is_resumed() {
+            log.line(format!("resumed at step {}", state.step));
+        }
+        Ok(Self {
+            first_step: state.step,
+            stop: StopRequest::install()
+                .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?,
+            config,
+            device,
+            splits,
+            run,
+            log,
+            comm,
+            checkpoints,
+            metrics,
+            timing,
+            loader,
+            schedule,
+            total_steps,
+            model: Some(model),
+            optimizer,
+            state,
+            last_loss: None,
+            last_top1: None,
+            test_top1: None,
+            warned: false,
+            start: Instant::now(),
+        })
+    }
+}

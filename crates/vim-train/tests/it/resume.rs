@@ -1,0 +1,117 @@
+//! A run that is killed and resumed leaves the same bytes as one that is not.
+
+use std::fs;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::train::{Bench, assert_code};
+
+/// Slow enough to be hit at a step: one thread, and a wider model.
+const SLOW: [&str; 6] =
+    ["--set", "model.d_model=64", "--set", "devices.threads=1", "--set", "data.workers=1"];
+
+fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    SLOW.iter().chain(more).copied().collect()
+}
+
+/// The weights of the newest checkpoint.
+fn weights(bench: &Bench, name: &str) -> Vec<u8> {
+    let file = "checkpoints/step-00000024/model.safetensors";
+    fs::read(bench.folder(name).join(file)).unwrap()
+}
+
+fn assert_same(bench: &Bench, name: &str) {
+    assert_eq!(bench.metrics("whole"), bench.metrics(name));
+    assert!(weights(bench, "whole") == weights(bench, name), "the weights differ");
+}
+
+#[test]
+fn killed_at_random_it_leaves_the_same_bytes() {
+    let bench = Bench::new();
+    assert_code(&bench.train("whole", &args(&[])), 0);
+    let mut kills = 0;
+    let mut delay = 40;
+    loop {
+        let mut child = bench
+            .command("train", "killed", &args(&["--resume", "auto"]))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // From before the first checkpoint to well into training; the pattern is fixed, where it
+        // hits is up to the machine.
+        delay = (delay * 7 + 13) % 800 + 30 * kills;
+        sleep(Duration::from_millis(delay));
+        if child.try_wait().unwrap().is_none() {
+            child.kill().unwrap();
+            kills += 1;
+        }
+        let status = child.wait().unwrap();
+        if status.success() {
+            break;
+        }
+        assert!(kills < 200, "it never gets anywhere");
+    }
+    assert!(kills >= 3, "only {kills} kills: the test proves little");
+    assert_same(&bench, "killed");
+}
+
+#[test]
+fn signals_save_and_tell_by_the_exit_code() {
+    let bench = Bench::new();
+    assert_code(&bench.train("whole", &args(&[])), 0);
+    for (signal, code) in
+        [(Signal::TERM, 75), (Signal::USR1, 75), (Signal::USR2, 75), (Signal::INT, 130)]
+    {
+        let name = format!("signal-{code}-{}", signal.as_raw());
+        // Without a checkpoint of its own before the signal comes.
+        let more = ["--set", "checkpoint.every=\"24st\"", "--resume", "auto"];
+        let mut child = bench
+            .command("train", &name, &args(&more))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let metrics = bench.folder(&name).join("metrics.jsonl");
+        while fs::metadata(&metrics).map_or(0, |file| file.len()) == 0 {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before the signal");
+            sleep(Duration::from_millis(2));
+        }
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        kill_process(pid, signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{signal:?}");
+        assert_code(&bench.train(&name, &args(&more)), 0);
+        assert_same(&bench, &name);
+    }
+}
+
+#[test]
+fn steps_pause_and_resume_goes_on() {
+    let bench = Bench::new();
+    assert_code(&bench.train("whole", &args(&[])), 0);
+    assert_code(&bench.train("paused", &args(&["--steps", "7"])), 0);
+    let exit = fs::read_to_string(bench.folder("paused").join("exit.json")).unwrap();
+    assert!(exit.contains("\"paused\""), "{exit}");
+    assert_code(&bench.train("paused", &args(&["--resume", "must"])), 0);
+    assert_same(&bench, "paused");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over() {
+    let bench = Bench::new();
+    assert_code(&bench.train("whole", &args(&[])), 0);
+    assert_code(&bench.train("damaged", &args(&["--steps", "7"])), 0);
+    let file = bench.folder("damaged").join("checkpoints/step-00000007/optimizer.safetensors");
+    let mut bytes = fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let output = bench.train("damaged", &args(&["--resume", "auto"]));
+    assert_code(&output, 0);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("damaged") && said.contains("resumed at step 6"), "{said}");
+    assert_same(&bench, "damaged");
+}
