@@ -49,7 +49,7 @@ pub enum DataError {
     },
 
     /// A file or folder could not be read.
-    #[error("read `{}`", path.display())]
+    #[error("read `{}`: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -134,7 +134,9 @@ pub enum DataError {
     },
 
     /// A python-version file is not a pickle that can be read without executing anything.
-    #[error("decode pickle {file}: cut short, damaged or written with a protocol above 4")]
+    #[error(
+        "decode pickle {file}: cut short, damaged or written with a protocol above 4 ({source})"
+    )]
     Pickle {
         /// The file.
         file: Location,
@@ -180,7 +182,7 @@ pub enum DataError {
     },
 
     /// A loader thread could not be started.
-    #[error("start loader thread {worker}: lower `data.workers`")]
+    #[error("start loader thread {worker}: {source}; lower `data.workers`")]
     Spawn {
         /// Number of the thread.
         worker: usize,

@@ -246,7 +246,8 @@ impl Decay {
     fn value<T: Real>(self, x: T) -> T {
         match self {
             Self::Exponential => x.exp(),
-            Self::Cayley => x.clone().scale(0.5).offset(1.0) * cayley_inverse(x),
+            // 2/(1 − x/2) − 1: its derivative, by autodiff too, has nothing to cancel at large |x|.
+            Self::Cayley => cayley_inverse(x).scale(2.0).offset(-1.0),
         }
     }
 

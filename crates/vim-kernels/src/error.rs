@@ -1,5 +1,7 @@
 //! What can be wrong with a call.
 
+use burn::tensor::DType;
+
 /// A call that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
@@ -23,4 +25,27 @@ pub enum KernelError {
         /// The shape that would do.
         expected: String,
     },
+    /// A tensor of another type than f32.
+    #[error("{operation}: `{tensor}` is {got}, only f32 is supported")]
+    Dtype {
+        /// The operation called.
+        operation: &'static str,
+        /// The argument at fault.
+        tensor: &'static str,
+        /// Its type.
+        got: String,
+    },
+}
+
+/// All tensors of a call must be f32.
+pub(crate) fn check_dtype<const N: usize>(
+    operation: &'static str,
+    tensors: [(&'static str, Option<DType>); N],
+) -> Result<(), KernelError> {
+    for (tensor, dtype) in tensors {
+        if let Some(dtype) = dtype.filter(|&dtype| dtype != DType::F32) {
+            return Err(KernelError::Dtype { operation, tensor, got: dtype.name().to_string() });
+        }
+    }
+    Ok(())
 }

@@ -52,6 +52,9 @@ pub(crate) fn phi_series<T: Real>(k: usize, terms: usize, x: T) -> T {
 pub(crate) fn phi_series_derivative<T: Real>(k: usize, terms: usize, x: T) -> T {
     let coefficient = |j: usize| (j + 1) as f64 * INVERSE_FACTORIAL[k + j + 1];
     let terms = terms - 1;
+    if terms == 0 {
+        return x.constant(0.0);
+    }
     if terms == 1 {
         return x.constant(coefficient(0));
     }
@@ -80,7 +83,8 @@ pub(crate) fn phi<T: Real>(k: usize, x: T, exp: T) -> T {
         }
         _ => unreachable!("φₖ is defined for k = 1, 2, 3"),
     };
-    x.clone().choose_near(NEAR, phi_near(k, x), far)
+    let near = phi_near(k, x.clone().near_zero(NEAR));
+    x.choose_near(NEAR, near, far)
 }
 
 /// `φₖ′(x)` for k = 1, 2, 3; `exp` is eˣ.
@@ -102,7 +106,8 @@ pub(crate) fn phi_derivative<T: Real>(k: usize, x: T, exp: T) -> T {
         }
         _ => unreachable!("φₖ′ is defined for k = 1, 2, 3"),
     };
-    x.clone().choose_near(NEAR, phi_near_derivative(k, x), far)
+    let near = phi_near_derivative(k, x.clone().near_zero(NEAR));
+    x.choose_near(NEAR, near, far)
 }
 
 /// `φₖ` near 0, down from φ₃: `φₖ₋₁ = 1/(k−1)! + x·φₖ`. Calls for several k share the series.

@@ -1,7 +1,7 @@
 //! How far |delta·a| has gone where a method is a bare polynomial in it.
 //!
-//! Such a method's input gain is large, and of the wrong sign, beyond about 2. Training watches this
-//! and says so; nothing is changed by it.
+//! Beyond about 2 such a method's input gain is off by a quarter and more, and soon large and of the
+//! wrong sign. Training watches this and says so; nothing is changed by it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,8 +12,8 @@ pub const POLYNOMIAL_LIMIT: f32 = 2.0;
 static LARGEST: AtomicU32 = AtomicU32::new(0);
 
 /// The largest |delta·a| that a scan of this process has met under a method that is not
-/// [bounded](crate::Discretization::bounded); 0 if there was none. Within a block of channels it is
-/// an upper bound: the largest delta times the largest |a|.
+/// [bounded](crate::Discretization::bounded); 0 if there was none. The reference's figure is an upper
+/// bound: the largest delta times the largest |a|.
 #[must_use]
 pub fn largest_polynomial_argument() -> f32 {
     f32::from_bits(LARGEST.load(Ordering::Relaxed))

@@ -42,6 +42,11 @@ pub trait Real:
     #[must_use]
     fn choose_near(self, bound: f64, near: Self, far: Self) -> Self;
 
+    /// x where |x| < `bound`, else something finite in there: an argument at which a series about 0 is
+    /// finite. Where it is not chosen, a gradient of zero times infinity would still be a NaN.
+    #[must_use]
+    fn near_zero(self, bound: f64) -> Self;
+
     /// x where |x| ≥ `bound`, else `bound`: an argument at which a closed form that divides by x is
     /// finite, and so is its derivative.
     #[must_use]
@@ -72,6 +77,9 @@ impl Real for f64 {
     fn choose_near(self, bound: f64, near: Self, far: Self) -> Self {
         if self.abs() < bound { near } else { far }
     }
+    fn near_zero(self, bound: f64) -> Self {
+        if self.abs() < bound { self } else { 0.0 }
+    }
     fn away_from_zero(self, bound: f64) -> Self {
         if self.abs() < bound { bound } else { self }
     }
@@ -100,6 +108,10 @@ impl<const R: usize> Real for Tensor<R> {
     }
     fn choose_near(self, bound: f64, near: Self, far: Self) -> Self {
         far.mask_where(self.abs().lower_elem(bound), near)
+    }
+    fn near_zero(self, bound: f64) -> Self {
+        let far = self.clone().abs().greater_equal_elem(bound);
+        self.mask_fill(far, 0.0)
     }
     fn away_from_zero(self, bound: f64) -> Self {
         let near = self.clone().abs().lower_elem(bound);

@@ -52,8 +52,30 @@ pub enum CheckpointError {
         /// How it shows.
         why: String,
     },
+    /// A checkpoint is whole, but of another version of this program.
+    #[error(
+        "checkpoint {} cannot be understood by this version: {why}; go on with the version that wrote it, or start anew by --fresh",
+        path.display()
+    )]
+    Incompatible {
+        /// Its folder.
+        path: PathBuf,
+        /// What is not understood.
+        why: String,
+    },
+    /// There are checkpoints, and none of them is whole.
+    #[error(
+        "none of the {count} checkpoints in {} is whole; they are kept as .bad-…; start anew by --fresh",
+        folder.display()
+    )]
+    NoneWhole {
+        /// How many there are.
+        count: usize,
+        /// Where.
+        folder: PathBuf,
+    },
     /// There is no such checkpoint.
-    #[error("no {which} checkpoint in {}", folder.display())]
+    #[error("no {which} checkpoint in {}{}", folder.display(), if which == BEST { ": without validation images there is no best one, use --checkpoint last" } else { "" })]
     Missing {
         /// Which one.
         which: String,
@@ -109,7 +131,10 @@ impl Checkpoint {
             files.insert(name, bytes);
         }
         let state = files.remove(STATE).ok_or_else(|| damaged(format!("{STATE} is missing")))?;
-        let state = serde_json::from_slice(&state).map_err(|error| damaged(error.to_string()))?;
+        let state = serde_json::from_slice(&state).map_err(|error| {
+            // The bytes are those that were written: passing over them would throw work away.
+            CheckpointError::Incompatible { path: path.to_owned(), why: error.to_string() }
+        })?;
         Ok(Self { path: path.to_owned(), state, files })
     }
 
@@ -306,6 +331,11 @@ impl Checkpoints {
             }
         }
         self.restore_best(latest.checkpoint.as_ref())?;
+        // Also on a later attempt, when they have been set aside: to start over is not for us to decide.
+        let count = retention::count_set_aside(&self.folder);
+        if latest.checkpoint.is_none() && count > 0 {
+            return Err(CheckpointError::NoneWhole { count, folder: self.folder.clone() });
+        }
         Ok(latest)
     }
 

@@ -102,15 +102,29 @@ fn cuda_count() -> usize {
 
 #[cfg(feature = "wgpu")]
 fn wgpu(config: &DevicesConfig) -> Result<Chosen, Error> {
-    let number = one_gpu(config, "wgpu", wgpu_count())?;
-    let device = Device::wgpu(burn::tensor::DeviceKind::DiscreteGpu(number));
-    Ok(Chosen { device, name: format!("wgpu:{number}") })
+    let mut gpus = wgpu_gpus();
+    let number = one_gpu(config, "wgpu", gpus.len())?;
+    Ok(Chosen { device: gpus.swap_remove(number), name: format!("wgpu:{number}") })
+}
+
+/// The real GPUs: a rasterizer that runs on the processor is none.
+#[cfg(feature = "wgpu")]
+fn wgpu_gpus() -> Vec<Device> {
+    let all = || Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec();
+    let software = |device: &Device| {
+        let name = device.identity().map(|identity| identity.name.to_lowercase());
+        name.is_none_or(|name| {
+            ["llvmpipe", "lavapipe", "swiftshader"].iter().any(|s| name.contains(s))
+        })
+    };
+    let mut gpus = std::panic::catch_unwind(all).unwrap_or_default();
+    gpus.retain(|device| !software(device));
+    gpus
 }
 
 #[cfg(feature = "wgpu")]
 fn wgpu_count() -> usize {
-    std::panic::catch_unwind(|| Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec().len())
-        .unwrap_or(0)
+    wgpu_gpus().len()
 }
 
 #[cfg(not(feature = "cuda"))]

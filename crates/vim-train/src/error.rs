@@ -1,5 +1,6 @@
 //! What can end a command, and the exit code that says so.
 
+use std::any::Any;
 use std::io;
 use std::path::PathBuf;
 
@@ -105,8 +106,17 @@ pub enum Error {
         step: u64,
     },
 
+    /// A signal ended a command that saves nothing.
+    #[error("interrupted by {}: nothing was saved, run it again", stop.name())]
+    Interrupted {
+        /// The signal.
+        stop: Stop,
+    },
+
     /// The loss or the gradient is no longer finite.
-    #[error("training diverged at step {step}: {what}; lower optim.lr, or set train.clip_grad")]
+    #[error(
+        "training diverged at step {step}: {what}; lower optim.lr or set train.clip_grad, and start again with --fresh"
+    )]
     Diverged {
         /// The step.
         step: u64,
@@ -133,19 +143,35 @@ impl Error {
         move |source| Self::Io { action, path, source }
     }
 
+    /// A panic is a defect, and its message the best there is to report.
+    #[must_use]
+    pub fn from_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self::Internal(text.unwrap_or("a panic without a message").to_owned())
+    }
+
     /// The exit code, as `vim-train --help` lists it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,
-            Self::Data(DataError::InvalidConfig { .. } | DataError::MissingPath { .. }) => 78,
-            Self::Data(_) | Self::Weights { .. } => 65,
+            Self::Data(
+                DataError::InvalidConfig { .. }
+                | DataError::MissingPath { .. }
+                | DataError::NoBatches { .. },
+            ) => 78,
             Self::Device(_) | Self::Kernel(KernelError::NoKernel { .. }) => 69,
-            Self::Internal(_) | Self::Kernel(KernelError::Shape { .. }) => 70,
+            Self::Internal(_)
+            | Self::Kernel(KernelError::Shape { .. } | KernelError::Dtype { .. })
+            | Self::Data(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => 70,
+            Self::Data(_) | Self::Weights { .. } => 65,
             Self::InUse { .. } | Self::AlreadyHoldsRun { .. } => 73,
             Self::Io { .. } | Self::Checkpoint(_) => 74,
-            Self::Stopped { stop: Stop::Scheduler { .. }, .. } => 75,
-            Self::Stopped { stop: Stop::Keyboard, .. } => 130,
+            Self::Stopped { stop: Stop::Scheduler { .. }, .. }
+            | Self::Interrupted { stop: Stop::Scheduler { .. } } => 75,
+            Self::Stopped { stop: Stop::Keyboard, .. }
+            | Self::Interrupted { stop: Stop::Keyboard } => 130,
             Self::Diverged { .. } => 76,
             Self::Config(_) | Self::NothingToResume { .. } | Self::ConfigChanged { .. } => 78,
         }

@@ -6,13 +6,13 @@ use vim_data::{Loader, LoaderConfig, Split, Statistics};
 use vim_model::{Vim, VimConfig};
 
 use crate::batches::to_tensors;
-use crate::checkpoint::select;
+use crate::checkpoint::{Selection, select};
 use crate::cli::{EvalArgs, EvalSplit};
 use crate::config::Config;
 use crate::device;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::run_dir::checkpoints_in;
+use crate::run_dir::{check_same_model_and_data, checkpoints_in};
 use crate::signals::StopRequest;
 use crate::summary::percent;
 use crate::weights;
@@ -89,6 +89,7 @@ fn score(logits: &[f32], label: usize) -> (f64, usize) {
 /// Whatever keeps the checkpoint from being evaluated.
 pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
+    device::use_threads(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
     let split = match args.split {
@@ -104,7 +105,13 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let classes = splits.train.num_classes();
     let model = VimConfig::new(&config.model, config.ssm, classes)?;
     crate::train::check_image_size(&model, &split)?;
-    let mut checkpoint = select(&checkpoints_in(&config.run_folder()?), &args.checkpoint)?;
+    let run = config.run_folder()?;
+    // Another method, normalisation or seed leaves no trace in the weights, only in the result. A
+    // checkpoint given by its folder may be of any run: there the caller answers for it.
+    if matches!(args.checkpoint, Selection::Best | Selection::Last) && run.is_dir() {
+        check_same_model_and_data(&run, &config)?;
+    }
+    let mut checkpoint = select(&checkpoints_in(&run), &args.checkpoint)?;
     let bytes = checkpoint.take(weights::MODEL)?;
     let source = checkpoint.path.display().to_string();
     let model = weights::model_from_bytes(model.init(&chosen.device, 0)?, &bytes, &source)?;
@@ -120,7 +127,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     )?;
     let Some(scores) = scores else {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
-        return Err(Error::Stopped { stop, step: checkpoint.state.step });
+        return Err(Error::Interrupted { stop });
     };
     if args.json {
         #[derive(Serialize)]

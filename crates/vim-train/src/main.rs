@@ -1,6 +1,5 @@
 //! The command line: parse, run, map the result to an exit code.
 
-use std::any::Any;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
@@ -11,7 +10,8 @@ use vim_train::{eval, methods, show_config, train};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match catch_unwind(|| run(&cli.command)).unwrap_or_else(|panic| Err(from_panic(&*panic))) {
+    match catch_unwind(|| run(&cli.command)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -32,11 +32,4 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Config(args) => show_config::run(args),
         Command::Methods(args) => methods::run(args),
     }
-}
-
-/// A panic is a defect, and its message the best there is to report.
-fn from_panic(panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::Internal(text.unwrap_or("a panic without a message").to_owned())
 }

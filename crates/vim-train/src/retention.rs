@@ -77,6 +77,12 @@ pub(crate) fn set_aside(path: &Path, storage: &dyn Storage) -> io::Result<()> {
     storage.sync_dir(folder)
 }
 
+/// How many checkpoints have been set aside.
+pub(crate) fn count_set_aside(folder: &Path) -> usize {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".bad-")).count()
+}
+
 /// `folder/name`, or the first of `folder/name-2`, `folder/name-3`, … that nothing has.
 fn free_name(folder: &Path, name: &str) -> PathBuf {
     let numbered = (2..).map(|number| folder.join(format!("{name}-{number}")));

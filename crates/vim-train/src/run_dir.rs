@@ -71,6 +71,21 @@ pub struct ExitRecord {
     pub exit_code: u8,
 }
 
+impl ExitRecord {
+    /// The record of a process that did not get to train.
+    #[must_use]
+    pub fn failed(error: &Error) -> Self {
+        Self {
+            reason: ExitReason::Failed,
+            step: 0,
+            top1: None,
+            best_top1: None,
+            error: Some(error.to_string()),
+            exit_code: error.exit_code(),
+        }
+    }
+}
+
 /// What was found in the run's folder.
 #[derive(Debug)]
 pub enum Opened {
@@ -123,7 +138,12 @@ impl RunDir {
     /// (or the reverse), or if that run was recorded with another configuration.
     pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
         let path = config.run_folder()?;
-        let holds_run = |path: &Path| path.join(CONFIG).is_file();
+        // Checkpoints without a configuration are somebody's work all the same.
+        let holds_run = |path: &Path| {
+            path.join(CONFIG).is_file()
+                || fs::read_dir(checkpoints_in(path))
+                    .is_ok_and(|mut inside| inside.next().is_some())
+        };
         // Without this, a mere typing error would leave a folder behind.
         if resume == Resume::Must && !holds_run(&path) {
             return Err(Error::NothingToResume { path });
@@ -165,18 +185,11 @@ impl RunDir {
     }
 
     fn check_unchanged(&self, config: &Config) -> Result<(), Error> {
-        let path = self.path.join(CONFIG);
-        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-        let recorded = Config::from_toml(&text).map_err(|error| {
-            Error::Config(
-                error.at(crate::config::Origin::File { path: path.clone(), position: None }),
-            )
-        })?;
-        let differences = differences(&recorded, config);
-        if differences.is_empty() {
-            return Ok(());
-        }
-        Err(Error::ConfigChanged { path: self.path.clone(), differences })
+        let is_free = |key: &str| {
+            let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
+            FREE_KEYS.iter().any(|free| under(free))
+        };
+        check_recorded(&self.path, config, is_free)
     }
 
     /// The folder.
@@ -284,15 +297,39 @@ pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")
 }
 
-fn differences(recorded: &Config, now: &Config) -> Vec<String> {
-    let (recorded, now) = (dotted_values(recorded), dotted_values(now));
+/// The weights of the run in `run` mean what `config` says they mean.
+///
+/// # Errors
+///
+/// [`Error::ConfigChanged`] if the run was recorded with another model, or with data that are split
+/// or normalised otherwise.
+pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Error> {
+    let matters = |key: &str| {
+        let sections = ["model.", "ssm.", "data."];
+        (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
+            && !["ssm.scan", "ssm.dt_b_init", "data.path", "data.workers", "data.augment"]
+                .contains(&key)
+    };
+    check_recorded(run, config, |key| !matters(key))
+}
+
+/// The configuration recorded in `run` is `config`, but for keys that are free.
+fn check_recorded(
+    run: &Path,
+    config: &Config,
+    is_free: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
+    let path = run.join(CONFIG);
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let recorded = Config::from_toml(&text).map_err(|error| {
+        Error::Config(error.at(crate::config::Origin::File { path: path.clone(), position: None }))
+    })?;
+    let (recorded, now) = (dotted_values(&recorded), dotted_values(config));
     let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
     keys.sort();
     keys.dedup();
-    let is_free = |key: &str| {
-        FREE_KEYS.iter().any(|free| key == *free || (free.ends_with('.') && key.starts_with(free)))
-    };
-    keys.into_iter()
+    let differences: Vec<String> = keys
+        .into_iter()
         .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
         .map(|key| {
             let show = |value: Option<&toml::Value>| {
@@ -300,7 +337,11 @@ fn differences(recorded: &Config, now: &Config) -> Vec<String> {
             };
             format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
         })
-        .collect()
+        .collect();
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::ConfigChanged { path: run.to_owned(), differences })
 }
 
 /// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.

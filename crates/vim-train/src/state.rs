@@ -22,6 +22,12 @@ pub struct State {
     pub eval_pending: bool,
     /// Length of `metrics.jsonl` in bytes.
     pub metrics_len: u64,
+    /// Steps of an epoch: what the data's size came to.
+    #[serde(default)]
+    pub steps_per_epoch: u64,
+    /// What computed, such as `cpu`.
+    #[serde(default)]
+    pub device: String,
 }
 
 /// A mean in the making.

@@ -8,7 +8,7 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 use crate::choice::{Implementation, ScanChoice, record};
-use crate::error::KernelError;
+use crate::error::{KernelError, check_dtype};
 use autodiff::ConvBackend;
 
 /// How a convolution runs; see [`causal_conv1d`].
@@ -44,7 +44,8 @@ pub(crate) struct ConvSpec {
 ///
 /// # Errors
 ///
-/// [`KernelError::Shape`] names the argument whose shape disagrees; [`KernelError::NoKernel`] if
+/// [`KernelError::Shape`] names the argument whose shape disagrees, [`KernelError::Dtype`] one that
+/// is not f32; [`KernelError::NoKernel`] if
 /// `options.choice` forces a kernel that the device does not have.
 ///
 /// # Source
@@ -75,6 +76,12 @@ pub fn causal_conv1d(
 }
 
 fn check(x: &Tensor<3>, weight: &Tensor<3>, bias: Option<&Tensor<1>>) -> Result<(), KernelError> {
+    let dtypes = [
+        ("x", Some(x.dtype())),
+        ("weight", Some(weight.dtype())),
+        ("bias", bias.map(Tensor::dtype)),
+    ];
+    check_dtype("causal_conv1d", dtypes)?;
     let [batch, len, d_inner] = x.dims();
     let fail = |tensor, got: &[usize], expected| {
         Err(KernelError::Shape { operation: "causal_conv1d", tensor, got: got.to_vec(), expected })

@@ -187,6 +187,11 @@ impl<const FMA: bool> Real for Lanes<FMA> {
         }
         Self(out)
     }
+    /// Nothing is differentiated through the series here, and what is not chosen is dropped.
+    #[inline(always)]
+    fn near_zero(self, _bound: f64) -> Self {
+        self
+    }
     #[inline(always)]
     fn away_from_zero(self, bound: f64) -> Self {
         let bound = bound as f32;

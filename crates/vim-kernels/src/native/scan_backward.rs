@@ -232,24 +232,28 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let c = Projection::new(inputs, inputs.c, &block.c, spec.c_constant, batch, token, strip);
         let b_row = if spec.b_constant { 0 } else { token * d_state };
         let c_row = if spec.c_constant { 0 } else { token * d_state };
+        // Slices of one length, so that no index needs a check.
         let (before, after) = states.split_at(d_state);
-        let grad_b = &mut sums.b[b_row..b_row + d_state];
-        let grad_c = &mut sums.c[c_row..c_row + d_state];
+        let (g, a) = (&mut g[..d_state], &block.a[..d_state]);
+        let (before, after) = (&before[..d_state], &after[..d_state]);
+        let grad_a = &mut sums.a[..d_state];
+        let grad_b = &mut sums.b[b_row..][..d_state];
+        let grad_c = &mut sums.c[c_row..][..d_state];
         let (mut grad_u, mut grad_delta) = (Lanes::ZERO, Lanes::ZERO);
-        for (n, (g, grad_a)) in g.iter_mut().zip(&mut sums.a).enumerate() {
-            let a = block.a[n];
-            let step = linearize(method, series, delta, a);
-            let grad_h = c.at(n).fma(dy, *g);
+        for n in 0..d_state {
+            let (b, c) = (b.at(n), c.at(n));
+            let step = linearize(method, series, delta, a[n]);
+            let grad_h = c.fma(dy, g[n]);
             grad_c[n] = dy.fma(after[n], grad_c[n]);
             let grad_drive = grad_h * step.value.b_bar;
             grad_b[n] = grad_drive.fma(u, grad_b[n]);
-            grad_u = grad_drive.fma(b.at(n), grad_u);
+            grad_u = grad_drive.fma(b, grad_u);
             let grad_a_bar = grad_h * before[n];
-            let grad_b_bar = grad_h * (b.at(n) * u);
+            let grad_b_bar = grad_h * (b * u);
             grad_delta =
                 grad_a_bar.fma(step.d_delta.a_bar, grad_b_bar.fma(step.d_delta.b_bar, grad_delta));
-            *grad_a = grad_a_bar.fma(step.d_a.a_bar, grad_b_bar.fma(step.d_a.b_bar, *grad_a));
-            *g = grad_h * step.value.a_bar;
+            grad_a[n] = grad_a_bar.fma(step.d_a.a_bar, grad_b_bar.fma(step.d_a.b_bar, grad_a[n]));
+            g[n] = grad_h * step.value.a_bar;
         }
         sums.u[token] += grad_u;
         sums.delta[token] += grad_delta;

@@ -165,13 +165,16 @@ impl<const FMA: bool> Block<FMA> {
         };
     }
 
-    /// The largest delta times the largest |a|.
+    /// The largest |delta·a| of the channels; a lane without a channel has a = 0.
     fn largest_argument(&self) -> f32 {
         let largest = |of: &[Lanes<FMA>]| {
-            let magnitudes = of.iter().flat_map(|lanes| lanes.to_array()).map(f32::abs);
-            magnitudes.fold(0.0, f32::max)
+            of.iter().fold([0.0; LANES], |most: [f32; LANES], lanes| {
+                let lanes = lanes.to_array();
+                std::array::from_fn(|lane| most[lane].max(lanes[lane].abs()))
+            })
         };
-        largest(&self.delta) * largest(&self.a)
+        let (delta, a) = (largest(&self.delta), largest(&self.a));
+        (0..LANES).map(|lane| delta[lane] * a[lane]).fold(0.0, f32::max)
     }
 
     /// One token: `h ← a_bar·h + b_bar·b·u`; returns `c·h`, weighted for the mean of a two-way method.
@@ -191,11 +194,13 @@ impl<const FMA: bool> Block<FMA> {
             Projection::new(inputs, inputs.b, &self.b, inputs.spec.b_constant, batch, token, strip);
         let c =
             Projection::new(inputs, inputs.c, &self.c, inputs.spec.c_constant, batch, token, strip);
+        let d_state = inputs.sizes.d_state;
+        let (h, a) = (&mut h[..d_state], &self.a[..d_state]);
         let mut y = Lanes::ZERO;
-        for (n, (h, &a)) in h.iter_mut().zip(&self.a).enumerate() {
-            let step = discretize(method, series, delta, a);
-            *h = step.a_bar.fma(*h, step.b_bar * (b.at(n) * u));
-            y = c.at(n).fma(*h, y);
+        for n in 0..d_state {
+            let step = discretize(method, series, delta, a[n]);
+            h[n] = step.a_bar.fma(h[n], step.b_bar * (b.at(n) * u));
+            y = c.at(n).fma(h[n], y);
         }
         y * Lanes::splat(inputs.spec.way_weight())
     }
@@ -259,7 +264,7 @@ impl<'a, const FMA: bool> Projection<'a, FMA> {
             return Self::PerChannel(per_channel);
         }
         let at = inputs.sizes.row(batch, token, strip.group);
-        Self::Row(&values[at..at + inputs.sizes.d_state])
+        Self::Row(&values[at..][..inputs.sizes.d_state])
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 
 use crate::choice::{Implementation, ScanChoice, record};
 use crate::discretization::{Discretization, Series};
-use crate::error::KernelError;
+use crate::error::{KernelError, check_dtype};
 
 use autodiff::ScanBackend;
 
@@ -124,6 +124,7 @@ impl ScanSpec {
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees with `u` and `a`;
+/// [`KernelError::Dtype`] one that is not f32;
 /// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have.
 ///
 /// # Source
@@ -197,6 +198,19 @@ fn check(
     delta_bias: Option<&Tensor<1>>,
     spec: ScanSpec,
 ) -> Result<(), KernelError> {
+    check_dtype(
+        "selective_scan",
+        [
+            ("u", Some(u.dtype())),
+            ("delta", Some(delta.dtype())),
+            ("a", Some(a.dtype())),
+            ("b", Some(b.dtype())),
+            ("c", Some(c.dtype())),
+            ("d", d.map(Tensor::dtype)),
+            ("z", z.map(Tensor::dtype)),
+            ("delta_bias", delta_bias.map(Tensor::dtype)),
+        ],
+    )?;
     let [batch, len, d_inner] = u.dims();
     let [_, d_state] = a.dims();
     let expect = |tensor: &'static str, got: &[usize], good: bool, expected: String| {

@@ -1,6 +1,6 @@
 //! Kernel and reference against the oracle: outputs, last state and all eight gradients.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, FloatDType, Tensor};
 use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, KernelError, ScanChoice, ScanOptions, Series, selective_scan};
@@ -97,6 +97,7 @@ fn kernel_matches_the_oracle_where_delta_a_is_huge() {
     // delta reaches 1.3, so delta·a reaches −1000 and beyond: every decay underflows.
     for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
         check_all([2, 37, 6, 3], &FORMS[..1], 1000.0, choice);
+        check_all([1, 5, 6, 3], &FORMS[..1], 20_000.0, choice);
     }
 }
 
@@ -133,11 +134,34 @@ fn the_same_bits_twice() {
 
 #[test]
 fn nan_is_not_swallowed() {
-    let mut scan = scan([1, 5, 3, 2], Form::Variable, 3.0, 17);
-    scan.u[4] = f64::NAN;
-    let out = run(&scan, ScanChoice::Kernel, &grad_of(&scan));
-    assert!(out.y[4].is_nan() && out.y[7].is_nan(), "NaN in u must reach y now and later");
-    assert!(out.y[0].is_finite() && out.y[5].is_finite(), "and nothing before or beside it");
+    let clean = || scan([1, 5, 3, 2], Form::Variable, 3.0, 17);
+    // Channel 1 of token 1 is poisoned: it and what comes after it in its channel must show it.
+    for input in ["u", "delta", "z"] {
+        let mut scan = clean();
+        match input {
+            "u" => scan.u[4] = f64::NAN,
+            "delta" => scan.delta[4] = f64::NAN,
+            _ => scan.z.as_mut().unwrap()[4] = f64::NAN,
+        }
+        let grad_y = grad_of(&scan);
+        for &method in Discretization::VARIANTS {
+            let out = run(&OracleScan { method, ..scan.clone() }, ScanChoice::Kernel, &grad_y);
+            assert!(out.y[4].is_nan(), "{method}: {input} to y");
+            assert!(input == "z" || out.y[7].is_nan(), "{method}: {input} to later y");
+            assert!(out.y[5].is_finite(), "{method}: nothing reaches another channel");
+            for (name, grad) in named(&out.grads) {
+                // y is linear in u, so u's own gradient does not see it; D's sees u and the gate only.
+                let blind = (input == "u" && name == "u") || (input == "delta" && name == "d");
+                let reached = grad.iter().any(|g| g.is_nan());
+                assert!(reached || blind, "{method}: {input} to the gradient of {name}");
+            }
+        }
+    }
+    let scan = clean();
+    let mut grad_y = grad_of(&scan);
+    grad_y[10] = f64::NAN;
+    let out = run(&scan, ScanChoice::Kernel, &grad_y);
+    assert!(out.grads.u[4].is_nan() && out.grads.a[2].is_nan() && out.grads.u[5].is_finite());
 }
 
 #[test]
@@ -158,11 +182,26 @@ fn wrong_shapes_name_the_argument() {
     };
     let at_fault = |result: Result<_, KernelError>| match result {
         Err(KernelError::Shape { tensor, .. }) => tensor,
-        Err(KernelError::NoKernel { .. }) | Ok(_) => "nothing",
+        Err(KernelError::NoKernel { .. } | KernelError::Dtype { .. }) | Ok(_) => "nothing",
     };
     assert_eq!(at_fault(call([2, 3, 4], [4, 5], [2, 3, 5], 4)), "nothing");
     assert_eq!(at_fault(call([2, 4, 4], [4, 5], [2, 3, 5], 4)), "delta");
     assert_eq!(at_fault(call([2, 3, 4], [3, 5], [2, 3, 5], 4)), "a");
     assert_eq!(at_fault(call([2, 3, 4], [4, 5], [2, 3, 6], 4)), "c");
     assert_eq!(at_fault(call([2, 3, 4], [4, 5], [2, 3, 5], 3)), "d");
+}
+
+#[test]
+fn another_type_than_f32_is_an_error() {
+    let device = Device::flex();
+    let u = Tensor::<3>::zeros([2, 3, 4], &device);
+    let b = Tensor::<3>::zeros([2, 3, 5], &device);
+    let delta = u.clone().cast(FloatDType::F64);
+    let a = Tensor::zeros([4, 5], &device);
+    for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+        let options = ScanOptions { choice, ..ScanOptions::default() };
+        let (u, delta, a, b) = (u.clone(), delta.clone(), a.clone(), b.clone());
+        let result = selective_scan(u, delta, a, b.clone(), b, None, None, None, options);
+        assert!(matches!(result, Err(KernelError::Dtype { tensor: "delta", .. })));
+    }
 }

@@ -3,6 +3,7 @@
 mod report;
 mod setup;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use burn::module::Module;
@@ -27,7 +28,7 @@ use crate::metrics::JsonlWriter;
 use crate::optim::{AdamW, clip_factor, global_norm};
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Report};
-use crate::run_dir::{Opened, RunDir};
+use crate::run_dir::{ExitRecord, Opened, RunDir};
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::summary::percent;
@@ -41,6 +42,8 @@ use setup::Plan;
 ///
 /// Whatever keeps the run from its result; the run's folder records it.
 pub fn run(args: &TrainArgs) -> Result<(), Error> {
+    let stop = StopRequest::install()
+        .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
     let config = Config::load(&args.config, &args.overrides.set)?;
     device::use_threads(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
@@ -62,13 +65,21 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
         }
     };
     let log = Log::open(&run.log())?;
-    let mut trainer = Trainer::new(&config, &model_config, chosen, splits, plan, &run, &log)?;
-    let outcome = trainer.train(args.steps);
-    let exit = trainer.exit_record(&outcome);
+    let work = || -> Result<Outcome, Error> {
+        let mut trainer =
+            Trainer::new(&config, &model_config, chosen, splits, plan, &run, &log, stop)?;
+        let result = trainer.train(args.steps);
+        let exit = trainer.exit_record(&result);
+        log.line(trainer.summary(name, &result));
+        Ok((exit, result))
+    };
+    // However it ends, a panic included, the folder says so: no `exit.json` means "at work".
+    let outcome = catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|panic| Err(Error::from_panic(&*panic)));
+    let (exit, result) = outcome.unwrap_or_else(|error| (ExitRecord::failed(&error), Err(error)));
     // The run's own error is what matters; that its record could not be written comes second.
     let written = run.write_exit(&exit);
-    log.line(trainer.summary(name, &outcome));
-    let test = outcome?;
+    let test = result?;
     written?;
     let line = test.map(|test| result_line(test.top1));
     if let Some(line) = &line {
@@ -80,6 +91,9 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
         None => Ok(()),
     }
 }
+
+/// How the process ends, and the scores on the test images if training is finished.
+type Outcome = (ExitRecord, Result<Option<Scores>, Error>);
 
 fn result_line(top1: f64) -> String {
     format!("test top-1 {}", percent(top1))
@@ -108,6 +122,8 @@ struct Trainer<'a> {
     loader: Loader,
     schedule: Schedule,
     total_steps: u64,
+    /// Tensors that must have a gradient.
+    num_parameters: usize,
     /// `None` only while a step makes the next one.
     model: Option<Vim>,
     optimizer: AdamW,
@@ -198,6 +214,11 @@ impl<'a> Trainer<'a> {
         let value = self.comm.mean(f64::from(loss.clone().into_scalar::<f32>()));
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         let gradients = self.comm.mean_gradients(gradients);
+        let parameters = self.num_parameters;
+        if gradients.len() != parameters {
+            let got = gradients.len();
+            return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
+        }
         let grad_norm = global_norm(&model, &gradients);
         for (what, number) in [("loss", value), ("gradient norm", grad_norm)] {
             if !number.is_finite() {
@@ -218,7 +239,10 @@ impl<'a> Trainer<'a> {
 
     fn last_good(&self) -> String {
         match self.checkpoints.steps().last() {
-            Some(step) => format!("; the last good checkpoint is of step {step}"),
+            Some(step) => format!(
+                "; the last good checkpoint is of step {step}, {}",
+                self.checkpoints.path_of(*step).display()
+            ),
             None => "; there is no checkpoint yet".into(),
         }
     }
@@ -246,18 +270,17 @@ impl<'a> Trainer<'a> {
     /// Evaluates the result of the run on the test images.
     fn test(&mut self) -> Result<Scores, Error> {
         let test = self.splits.test.clone();
-        let best = self.state.best.map(|best| best.step);
-        let (model, which, step) = match best {
-            Some(step) if step != self.state.step => {
-                let path = self.checkpoints.path_of(step);
-                let mut checkpoint = Checkpoint::read(&path)?;
-                let bytes = checkpoint.take(weights::MODEL)?;
-                let source = path.display().to_string();
-                let model = self.model().clone();
-                (weights::model_from_bytes(model, &bytes, &source)?, "best", step)
-            }
-            Some(step) => (self.model().clone(), "best", step),
-            None => (self.model().clone(), "last", self.state.step),
+        let last = (self.state.step, "last");
+        let (model, (step, which)) = match self.state.best.map(|best| best.step) {
+            None => (self.model().clone(), last),
+            Some(step) if step == self.state.step => (self.model().clone(), (step, "best")),
+            Some(step) => match self.load(step) {
+                Ok(model) => (model, (step, "best")),
+                Err(error) => {
+                    self.log.line(format!("warning: {error}; testing the last weights instead"));
+                    (self.model().clone(), last)
+                }
+            },
         };
         let Some(scores) = self.evaluate(&model, &test)? else {
             self.stop_if_asked()?;
@@ -267,6 +290,13 @@ impl<'a> Trainer<'a> {
         self.metrics.sync()?;
         self.test_top1 = Some(scores.top1);
         Ok(scores)
+    }
+
+    /// The weights of the checkpoint of `step`.
+    fn load(&self, step: u64) -> Result<Vim, Error> {
+        let path = self.checkpoints.path_of(step);
+        let bytes = Checkpoint::read(&path)?.take(weights::MODEL)?;
+        weights::model_from_bytes(self.model().clone(), &bytes, &path.display().to_string())
     }
 
     fn evaluate(&self, model: &Vim, split: &Split) -> Result<Option<Scores>, Error> {

@@ -67,7 +67,7 @@ impl Trainer<'_> {
         self.warned = true;
         let (method, series) = (self.config.model.discretization, self.config.ssm.series);
         self.log.line(format!(
-            "warning: |delta·A| reaches {largest:.1}; {method} under series {series} is a polynomial in it, whose input gain is large and of the wrong sign beyond 2 (docs/discretizations.md)"
+            "warning: |delta·A| reaches {largest:.1}; {method} under series {series} is a polynomial in it, whose input gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)"
         ));
     }
 

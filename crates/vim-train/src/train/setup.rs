@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use burn::module::Module;
 use vim_data::{Loader, LoaderConfig, Split, Splits};
-use vim_model::VimConfig;
+use vim_model::{Vim, VimConfig};
 
 use super::Trainer;
-use crate::checkpoint::{Checkpoints, State};
+use crate::checkpoint::{Checkpoint, Checkpoints, State};
 use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
 use crate::device::{self, Chosen};
@@ -54,6 +54,7 @@ impl<'a> Trainer<'a> {
         plan: Plan,
         run: &'a RunDir,
         log: &'a Log,
+        stop: StopRequest,
     ) -> Result<Self, Error> {
         let Plan { comm, loader, schedule, steps_per_epoch, total_steps } = plan;
         let workers = config.data.workers.count();
@@ -84,7 +85,31 @@ impl<'a> Trainer<'a> {
             let bytes = checkpoint.take(weights::OPTIMIZER)?;
             optimizer = weights::optimizer_from_bytes(&config.optim, &bytes, &device, &source)?;
             state = checkpoint.state;
+            if state.steps_per_epoch != steps_per_epoch {
+                return Err(Error::Failed(format!(
+                    "{source} counts {} steps an epoch, these data make {steps_per_epoch}: data.path holds other images than those trained on",
+                    state.steps_per_epoch
+                )));
+            }
+            if state.device != chosen.name {
+                log.line(format!(
+                    "warning: so far this run was on {}, now it is on {}: the numbers will differ in rounding",
+                    state.device, chosen.name
+                ));
+            }
+            check_moments(&model, &optimizer, &source)?;
+            if let Some(best) = state.best
+                && Checkpoint::read(&checkpoints.path_of(best.step)).is_err()
+            {
+                log.line(format!(
+                    "warning: the best checkpoint, of step {}, is lost; the best is now sought among later ones",
+                    best.step
+                ));
+                state.best = None;
+            }
         }
+        state.steps_per_epoch = steps_per_epoch;
+        state.device.clone_from(&chosen.name);
 
         // 2. Files, cut back to where the checkpoint stands: what comes after is written again.
         let metrics = JsonlWriter::truncated(&run.metrics(), state.metrics_len)?;
@@ -116,8 +141,7 @@ impl<'a> Trainer<'a> {
         }
         Ok(Self {
             first_step: state.step,
-            stop: StopRequest::install()
-                .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?,
+            stop,
             config,
             device,
             splits,
@@ -130,6 +154,7 @@ impl<'a> Trainer<'a> {
             loader,
             schedule,
             total_steps,
+            num_parameters: model.parameters().len(),
             model: Some(model),
             optimizer,
             state,
@@ -140,4 +165,21 @@ impl<'a> Trainer<'a> {
             start: Instant::now(),
         })
     }
+}
+
+/// Every parameter must have its moments, of its size: a fresh one among old ones would be corrected
+/// for steps that it has not seen.
+fn check_moments(model: &Vim, optimizer: &AdamW, source: &str) -> Result<(), Error> {
+    let parameters = model.parameters();
+    for parameter in &parameters {
+        let count: usize = parameter.shape.iter().product();
+        let fits = optimizer.moments.get(&parameter.path).is_some_and(|moments| {
+            moments.first.dims() == [count] && moments.second.dims() == [count]
+        });
+        if !fits {
+            let problems = format!("the optimizer's moments of {} are not its own", parameter.path);
+            return Err(Error::Weights { checkpoint: source.to_owned(), problems });
+        }
+    }
+    Ok(())
 }

@@ -8,7 +8,14 @@ use vim_train::checkpoint::{
 
 pub(crate) fn state(step: u64) -> State {
     let best = Some(Best { metric: 0.1 + 0.2, step: 10 });
-    State { step, epoch: step / 10, batch: step % 10, best, metrics_len: step * 100, ..State::default() }
+    State {
+        step,
+        epoch: step / 10,
+        batch: step % 10,
+        best,
+        metrics_len: step * 100,
+        ..State::default()
+    }
 }
 
 /// Bytes that differ from step to step.
@@ -145,14 +152,15 @@ fn every_missing_file_is_noticed() {
 }
 
 #[test]
-fn all_damaged_is_none() {
+fn all_damaged_is_an_error_and_stays_one() {
     let (folder, checkpoints) = three();
     for at in [10, 20, 30] {
         fs::remove_file(step(folder.path(), at).join("MANIFEST")).unwrap();
     }
-    let latest = checkpoints.latest_valid().unwrap();
-    assert_eq!(latest.checkpoint, None);
-    assert_eq!(latest.passed_over.len(), 3);
+    for _ in 0..2 {
+        let error = checkpoints.latest_valid().unwrap_err();
+        assert!(matches!(error, CheckpointError::NoneWhole { count: 3, .. }), "{error}");
+    }
     assert_eq!(checkpoints.best_step(), None, "best would name a checkpoint that is not there");
 }
 

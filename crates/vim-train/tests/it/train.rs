@@ -125,9 +125,23 @@ fn a_folder_with_a_run_is_not_touched_unasked() {
 #[test]
 fn the_same_numbers_with_any_number_of_threads() {
     let bench = Bench::new();
-    assert_code(&bench.train("a", &["--set", "data.workers=1", "--set", "devices.threads=1"]), 0);
-    assert_code(&bench.train("b", &["--set", "data.workers=5", "--set", "devices.threads=3"]), 0);
-    assert_eq!(bench.metrics("a"), bench.metrics("b"));
+    // Large enough for matrix products and the scan to be shared out among threads.
+    let run = |name, workers, threads| {
+        let (workers, threads) =
+            (format!("data.workers={workers}"), format!("devices.threads={threads}"));
+        let size = [
+            "--set",
+            "model.d_model=128",
+            "--set",
+            "train.batch_size=128",
+            "--set",
+            "model.patch_size=4",
+        ];
+        let more = [&size[..], &["--set", &workers, "--set", &threads, "--steps", "2"]].concat();
+        assert_code(&bench.train(name, &more), 0);
+        bench.metrics(name)
+    };
+    assert_eq!(run("a", 1, 1), run("b", 5, 3));
 }
 
 #[test]
@@ -154,7 +168,8 @@ fn the_environment_chooses_the_scan_and_set_overrules_it() {
     let bench = Bench::new();
     let ran = |more: &[&str], flag: &str| {
         let more = [&["--steps", "1", "--fresh"], more].concat();
-        let output = bench.command("train", "a", &more).env(KERNEL_VARIABLE, flag).output().unwrap();
+        let output =
+            bench.command("train", "a", &more).env(KERNEL_VARIABLE, flag).output().unwrap();
         assert_code(&output, 0);
         let log = fs::read_to_string(bench.folder("a").join("log.txt")).unwrap();
         log.contains("selective_scan: kernel")
@@ -166,11 +181,22 @@ fn the_environment_chooses_the_scan_and_set_overrules_it() {
 #[test]
 fn divergence_stops_with_the_step_and_keeps_the_last_checkpoint() {
     let bench = Bench::new();
-    assert_code(&bench.train("a", &["--set", "optim.lr=1e18", "--set", "optim.warmup_lr=1e-3"]), 76);
+    // The rate climbs over four steps to one that no model survives; the first step is saved.
+    let more = ["--set", "optim.lr=1e18", "--set", "optim.warmup_lr=1e-3", "--set"];
+    let more = [&more[..], &["checkpoint.every=\"1st\""]].concat();
+    assert_code(&bench.train("a", &more), 76);
     let exit = bench.exit("a");
     assert_eq!((exit["reason"].as_str(), exit["exit_code"].as_u64()), (Some("diverged"), Some(76)));
     let error = exit["error"].as_str().unwrap();
-    assert!(error.contains("diverged at step") && error.contains("checkpoint"), "{error}");
+    let saved =
+        bench.folder("a").join(format!("checkpoints/step-{:08}", exit["step"].as_u64().unwrap()));
+    assert!(
+        error.contains("diverged at step") && error.contains(saved.to_str().unwrap()),
+        "{error}"
+    );
+    assert!(saved.join("model.safetensors").is_file());
+    let more = ["--checkpoint", saved.to_str().unwrap()];
+    assert_code(&bench.command("eval", "a", &more).output().unwrap(), 0);
     assert!(!bench.metrics("a").contains("null"), "no number that is not one is recorded");
 }
 
@@ -192,7 +218,15 @@ fn what_is_not_there_has_a_code_of_its_own() {
     assert!(!bench.folder("a").exists(), "a mistake leaves no folder behind");
 
     assert_code(&bench.train("a", &["--steps", "1"]), 0);
-    let other = ["--checkpoint", "last", "--set", "model.d_model=48"];
+    let other = ["--checkpoint", "last", "--set", "model.discretization=foh"];
+    let output = bench.command("eval", "a", &other).output().unwrap();
+    assert_code(&output, 78);
+    assert!(
+        text(&output.stderr).contains("model.discretization"),
+        "weights look the same under any method"
+    );
+    let last = bench.folder("a").join("checkpoints/step-00000001");
+    let other = ["--checkpoint", last.to_str().unwrap(), "--set", "model.d_model=48"];
     let output = bench.command("eval", "a", &other).output().unwrap();
     assert_code(&output, 65);
     assert!(text(&output.stderr).contains("cls_token is [1, 1, 32], not [1, 1, 48]"));
