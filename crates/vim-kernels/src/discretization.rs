@@ -211,33 +211,61 @@ pub fn discretize<T: Real>(
 ) -> Coefficients<T> {
     let form = method.form();
     let x = delta.clone() * a;
-    let gains = values(form.gains, series, &x);
-    let b_bar = horner(&delta, gains).times(&delta).like(&x);
-    Coefficients { a_bar: form.decay.value(x), b_bar }
+    let a_bar = form.decay.value(x.clone());
+    let gains = form.gain_values(series, &x, &a_bar);
+    Coefficients { b_bar: horner(&delta, gains).times(&delta).like(&x), a_bar }
 }
 
 /// [`discretize`] and its derivatives in `delta` and in `a`.
 #[inline(always)]
 pub fn linearize<T: Real>(method: Discretization, series: Series, delta: T, a: T) -> Linearized<T> {
+    let a_bar = method.form().decay.value(delta.clone() * a.clone());
+    linearize_at(method, series, delta, a, a_bar)
+}
+
+/// [`linearize`] where `a_bar` is known already: most methods then need no exponential.
+#[inline(always)]
+pub(crate) fn linearize_at<T: Real>(
+    method: Discretization,
+    series: Series,
+    delta: T,
+    a: T,
+    a_bar: T,
+) -> Linearized<T> {
     let form = method.form();
     let x = delta.clone() * a.clone();
-    let slope = form.decay.slope(x.clone());
-    let [g1, g2, g3] = form.gains;
-    let gain_slopes = [g1.slope(series, &x), g2.slope(series, &x), g3.slope(series, &x)];
-    let gain_slope = horner(&delta, gain_slopes).times(&delta);
+    let [s1, s2, s3] = form.gains;
+    let slope = |gain: Gain| gain.slope(series, &x, &a_bar, form.decay);
+    let gain_slope = horner(&delta, [slope(s1), slope(s2), slope(s3)]).times(&delta);
+    let [g1, g2, g3] = form.gain_values(series, &x, &a_bar);
+    let b_bar = horner(&delta, [g1.clone(), g2.clone(), g3.clone()]).times(&delta).like(&x);
     // At fixed x: ∂b_bar/∂delta = ψ₁ + 2·delta·ψ₂ + 3·delta²·ψ₃.
-    let [g1, g2, g3] = values(form.gains, series, &x);
     let direct = horner(&delta, [g1, g2.scale(2.0), g3.scale(3.0)]);
+    let decay_slope = form.decay.slope(&x, &a_bar);
     Linearized {
-        value: discretize(method, series, delta.clone(), a.clone()),
         d_delta: Coefficients {
-            a_bar: slope.clone() * a.clone(),
+            a_bar: decay_slope.clone() * a.clone(),
             b_bar: gain_slope.clone().times(&a).plus(direct).like(&x),
         },
         d_a: Coefficients {
-            a_bar: slope * delta.clone(),
+            a_bar: decay_slope * delta.clone(),
             b_bar: gain_slope.times(&delta).like(&x),
         },
+        value: Coefficients { a_bar, b_bar },
+    }
+}
+
+impl Form {
+    /// ψ₁, ψ₂, ψ₃ at x. Written out: the closure of `array::map` is not inlined, and the native
+    /// kernel's speed hangs on every branch here being decided when it is compiled.
+    #[inline(always)]
+    fn gain_values<T: Real>(self, series: Series, x: &T, a_bar: &T) -> [Term<T>; 3] {
+        let [g1, g2, g3] = self.gains;
+        [
+            g1.value(series, x, a_bar, self.decay),
+            g2.value(series, x, a_bar, self.decay),
+            g3.value(series, x, a_bar, self.decay),
+        ]
     }
 }
 
@@ -252,25 +280,34 @@ impl Decay {
     }
 
     #[inline(always)]
-    fn slope<T: Real>(self, x: T) -> T {
+    fn slope<T: Real>(self, x: &T, a_bar: &T) -> T {
         match self {
-            Self::Exponential => x.exp(),
+            Self::Exponential => a_bar.clone(),
             Self::Cayley => {
-                let inverse = cayley_inverse(x);
+                let inverse = cayley_inverse(x.clone());
                 inverse.clone() * inverse
             }
+        }
+    }
+
+    /// eˣ, which is `a_bar` itself for most.
+    #[inline(always)]
+    fn exp<T: Real>(self, x: &T, a_bar: &T) -> T {
+        match self {
+            Self::Exponential => a_bar.clone(),
+            Self::Cayley => x.clone().exp(),
         }
     }
 }
 
 impl Gain {
     #[inline(always)]
-    fn value<T: Real>(self, series: Series, x: &T) -> Term<T> {
+    fn value<T: Real>(self, series: Series, x: &T, a_bar: &T, decay: Decay) -> Term<T> {
         match (self, series) {
             (Self::Constant(value), _) => Term::Constant(value),
             (Self::Cayley, _) => Term::Of(cayley_inverse(x.clone())),
             (Self::Phi { k, weight, .. }, Series::Exact) => {
-                Term::Of(phi(k, x.clone(), x.clone().exp())).scale(weight)
+                Term::Of(phi(k, x.clone(), decay.exp(x, a_bar))).scale(weight)
             }
             (Self::Phi { k, weight, terms }, Series::Taylor) => {
                 Term::Of(phi_series(k, terms, x.clone())).scale(weight)
@@ -280,7 +317,7 @@ impl Gain {
     }
 
     #[inline(always)]
-    fn slope<T: Real>(self, series: Series, x: &T) -> Term<T> {
+    fn slope<T: Real>(self, series: Series, x: &T, a_bar: &T, decay: Decay) -> Term<T> {
         match (self, series) {
             (Self::Constant(_), _) => Term::Constant(0.0),
             (Self::Cayley, _) => {
@@ -288,7 +325,7 @@ impl Gain {
                 Term::Of(inverse.clone() * inverse).scale(0.5)
             }
             (Self::Phi { k, weight, .. }, Series::Exact) => {
-                Term::Of(phi_derivative(k, x.clone(), x.clone().exp())).scale(weight)
+                Term::Of(phi_derivative(k, x.clone(), decay.exp(x, a_bar))).scale(weight)
             }
             (Self::Phi { k, weight, terms }, Series::Taylor) => {
                 Term::Of(phi_series_derivative(k, terms, x.clone())).scale(weight)
@@ -298,13 +335,6 @@ impl Gain {
             }
         }
     }
-}
-
-/// The three gains. Written out: the closure of `array::map` is not inlined, and the native kernel's
-/// speed hangs on every branch here being decided when it is compiled.
-#[inline(always)]
-fn values<T: Real>([g1, g2, g3]: [Gain; 3], series: Series, x: &T) -> [Term<T>; 3] {
-    [g1.value(series, x), g2.value(series, x), g3.value(series, x)]
 }
 
 /// 1/(1 − x/2).

@@ -17,7 +17,7 @@ use super::strip::{Sizes, Strip};
 use crate::selective_scan::ScanSpec;
 
 /// Tokens between saved states.
-pub(crate) const CHUNK: usize = 32;
+pub(crate) const CHUNK: usize = 16;
 
 /// The arguments of a scan as contiguous slices; shapes as in [`crate::selective_scan()`].
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use super::strip::Strip;
 use super::{Kernel, widest};
 use strum::VariantArray;
 
-use crate::discretization::{Discretization, PerMethod, Series, linearize, per_method};
+use crate::discretization::{Discretization, PerMethod, Series, linearize_at, per_method};
 
 /// A strip's part of the gradients.
 pub(super) struct StripGrads {
@@ -190,6 +190,7 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let mut g = vec![Lanes::ZERO; d_state];
         // The states before each token of a chunk, and after its last.
         let mut history = vec![Lanes::ZERO; (CHUNK + 1) * d_state];
+        let mut decays = vec![Lanes::ZERO; CHUNK * d_state];
         for chunk in (0..chunks).rev() {
             let saved = ((index * spec.ways() + way) * chunks + chunk) * d_state * LANES;
             for (n, h) in history[..d_state].iter_mut().enumerate() {
@@ -200,18 +201,20 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
                 history.copy_within(i * d_state..(i + 1) * d_state, (i + 1) * d_state);
                 let token = spec.token(sizes.len, step, way);
                 let h = &mut history[(i + 1) * d_state..(i + 2) * d_state];
-                let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, h);
+                let kept = &mut decays[i * d_state..(i + 1) * d_state];
+                let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, h, kept);
                 block.y[token] += y;
             }
             for (i, step) in steps.enumerate().rev() {
                 let token = spec.token(sizes.len, step, way);
                 let states = &history[i * d_state..(i + 2) * d_state];
-                self.pull(block, sums, token, states, &mut g);
+                let kept = &decays[i * d_state..(i + 1) * d_state];
+                self.pull(block, sums, token, states, kept, &mut g);
             }
         }
     }
 
-    /// One token of the adjoint: `states` holds h before and after it.
+    /// One token of the adjoint: `states` holds h before and after it, `decays` its `a_bar`.
     #[inline(always)]
     fn pull<const FMA: bool>(
         &self,
@@ -219,6 +222,7 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         sums: &mut Sums<FMA>,
         token: usize,
         states: &[Lanes<FMA>],
+        decays: &[Lanes<FMA>],
         g: &mut [Lanes<FMA>],
     ) {
         let Job { inputs, batch, strip, .. } = self.0;
@@ -236,13 +240,14 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let (before, after) = states.split_at(d_state);
         let (g, a) = (&mut g[..d_state], &block.a[..d_state]);
         let (before, after) = (&before[..d_state], &after[..d_state]);
+        let decays = &decays[..d_state];
         let grad_a = &mut sums.a[..d_state];
         let grad_b = &mut sums.b[b_row..][..d_state];
         let grad_c = &mut sums.c[c_row..][..d_state];
         let (mut grad_u, mut grad_delta) = (Lanes::ZERO, Lanes::ZERO);
         for n in 0..d_state {
             let (b, c) = (b.at(n), c.at(n));
-            let step = linearize(method, series, delta, a[n]);
+            let step = linearize_at(method, series, delta, a[n], decays[n]);
             let grad_h = c.fma(dy, g[n]);
             grad_c[n] = dy.fma(after[n], grad_c[n]);
             let grad_drive = grad_h * step.value.b_bar;

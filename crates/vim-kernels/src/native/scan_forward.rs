@@ -75,7 +75,8 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
                         }
                     }
                     let token = spec.token(sizes.len, step, way);
-                    let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, &mut h);
+                    let none = &mut [];
+                    let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, &mut h, none);
                     block.y[token] += y;
                 }
                 if way == 0 {
@@ -178,6 +179,8 @@ impl<const FMA: bool> Block<FMA> {
     }
 
     /// One token: `h ← a_bar·h + b_bar·b·u`; returns `c·h`, weighted for the mean of a two-way method.
+    ///
+    /// Keeps every `a_bar` in `decays` if there is room.
     #[inline(always)]
     pub(super) fn step<const METHOD: usize, const SERIES: usize>(
         &self,
@@ -186,6 +189,7 @@ impl<const FMA: bool> Block<FMA> {
         strip: Strip,
         token: usize,
         h: &mut [Lanes<FMA>],
+        decays: &mut [Lanes<FMA>],
     ) -> Lanes<FMA> {
         let method = const { Discretization::VARIANTS[METHOD] };
         let series = const { Series::VARIANTS[SERIES] };
@@ -199,6 +203,9 @@ impl<const FMA: bool> Block<FMA> {
         let mut y = Lanes::ZERO;
         for n in 0..d_state {
             let step = discretize(method, series, delta, a[n]);
+            if let Some(decay) = decays.get_mut(n) {
+                *decay = step.a_bar;
+            }
             h[n] = step.a_bar.fma(h[n], step.b_bar * (b.at(n) * u));
             y = c.at(n).fma(h[n], y);
         }
