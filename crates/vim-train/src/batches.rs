@@ -1,7 +1,10 @@
 //! From a batch of bytes to tensors: upload as u8, normalise on the device.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use vim_data::{Batch, Statistics};
+use vim_data::{Batch, Split, Statistics};
+use vim_model::VimConfig;
+
+use crate::config::ConfigError;
 
 /// `[B, 3, H, W]` normalised images and `[B]` labels.
 ///
@@ -17,6 +20,19 @@ pub fn to_tensors(batch: &Batch, by: Statistics, device: &Device) -> (Tensor<4>,
     let images = (images.div_scalar(255.0) - channel(by.mean)) / channel(by.std);
     let labels: Vec<i32> = batch.labels.iter().map(|&label| label as i32).collect();
     (images, Tensor::from_data(TensorData::new(labels, [count]), device))
+}
+
+/// The images must be what the model is made for.
+///
+/// # Errors
+///
+/// If their size is not `model.image_size`.
+pub fn check_image_size(model: &VimConfig, split: &Split) -> Result<(), ConfigError> {
+    if model.image_size == split.image_size() {
+        return Ok(());
+    }
+    let expected = format!("{}, the size of the dataset's images", split.image_size());
+    Err(ConfigError::range("model.image_size", model.image_size, expected))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use vim_data::{Loader, LoaderConfig, Split, Statistics};
 use vim_model::{Vim, VimConfig};
 
-use crate::batches::to_tensors;
+use crate::batches::{check_image_size, to_tensors};
 use crate::checkpoint::{Selection, select};
 use crate::cli::{EvalArgs, EvalSplit};
 use crate::config::Config;
@@ -104,7 +104,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let statistics = split.statistics(config.data.normalize);
     let classes = splits.train.num_classes();
     let model = VimConfig::new(&config.model, config.ssm, classes)?;
-    crate::train::check_image_size(&model, &split)?;
+    check_image_size(&model, &split)?;
     let run = config.run_folder()?;
     // Another method, normalisation or seed leaves no trace in the weights, only in the result. A
     // checkpoint given by its folder may be of any run: there the caller answers for it.

@@ -240,6 +240,16 @@ impl RunDir {
         checkpoints_in(&self.path)
     }
 
+    /// Returns when the files that were made in the folder are on the disk by name, so that no
+    /// checkpoint remembers more of `metrics.jsonl` than a crash leaves.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn sync(&self) -> Result<(), Error> {
+        Disk.sync_dir(&self.path).map_err(Error::io("write", &self.path))
+    }
+
     /// Records what is at work.
     ///
     /// # Errors

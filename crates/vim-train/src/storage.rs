@@ -64,7 +64,11 @@ impl Storage for Disk {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        match File::open(path)?.sync_all() {
+            // Some network and user-space file systems cannot sync a folder, and order renames themselves.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            result => result,
+        }
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

@@ -3,7 +3,9 @@
 //! Written once for vectors of eight `f32` and compiled twice: for AVX2 with fused multiply-add,
 //! chosen when the processor has them, and for the target's baseline.
 
+mod block;
 pub(crate) mod conv;
+pub(crate) mod inputs;
 pub(crate) mod lanes;
 pub(crate) mod scan;
 mod scan_backward;

@@ -3,54 +3,17 @@
 //! One task is a strip of up to 64 channels of one batch element; it runs the recurrence over all
 //! tokens with eight channels to a vector and the N states in the first-level cache, and returns
 //! its part of the outputs, which is then copied into place. The forward pass keeps the states at
-//! the starts of chunks of [`CHUNK`] tokens, `⌈L/CHUNK⌉·B·D·N` numbers (twice for a two-way
+//! the starts of chunks of [`CHUNK`](super::inputs::CHUNK) tokens, `⌈L/CHUNK⌉·B·D·N` numbers (twice for a two-way
 //! method); the backward pass recomputes the rest a chunk at a time.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::lanes::{LANES, Lanes};
+use super::inputs::{ScanInputs, starts_len};
 use super::scan_backward::{StripGrads, backward_strip};
 use super::scan_forward::{StripForward, forward_strip};
 use super::strip::{Sizes, Strip};
-use crate::selective_scan::ScanSpec;
-
-/// Tokens between saved states.
-pub(crate) const CHUNK: usize = 16;
-
-/// The arguments of a scan as contiguous slices; shapes as in [`crate::selective_scan()`].
-#[derive(Clone, Copy)]
-pub(crate) struct ScanInputs<'a> {
-    pub(crate) sizes: Sizes,
-    pub(crate) spec: ScanSpec,
-    pub(crate) u: &'a [f32],
-    pub(crate) delta: &'a [f32],
-    pub(crate) a: &'a [f32],
-    pub(crate) b: &'a [f32],
-    pub(crate) c: &'a [f32],
-    pub(crate) d: Option<&'a [f32]>,
-    pub(crate) z: Option<&'a [f32]>,
-    pub(crate) delta_bias: Option<&'a [f32]>,
-}
-
-impl ScanInputs<'_> {
-    /// The `width` channels from `first` on, of a token, in a `[B, L, D]`.
-    ///
-    /// A method, not a closure: closures are not always inlined, and then miss the wide vectors.
-    #[inline(always)]
-    pub(super) fn columns<const FMA: bool>(
-        &self,
-        of: &[f32],
-        batch: usize,
-        token: usize,
-        first: usize,
-        width: usize,
-    ) -> Lanes<FMA> {
-        let at = (batch * self.sizes.len + token) * self.sizes.d_inner + first;
-        Lanes::load(&of[at..at + width])
-    }
-}
 
 /// `y [B, L, D]`, `last_state [B, D, N]`, and the states at chunk starts, in an order of the kernel's own.
 pub(crate) struct ScanForward {
@@ -69,11 +32,6 @@ pub(crate) struct ScanGrads {
     pub(crate) d: Option<Vec<f32>>,
     pub(crate) z: Option<Vec<f32>>,
     pub(crate) delta_bias: Option<Vec<f32>>,
-}
-
-/// Floats that a strip saves: for each block, way, chunk and state, eight lanes.
-pub(crate) fn starts_len(sizes: Sizes, spec: ScanSpec, strip: Strip) -> usize {
-    strip.blocks().count() * spec.ways() * sizes.len.div_ceil(CHUNK) * sizes.d_state * LANES
 }
 
 /// Runs the scan; keeps chunk starts if `save`.

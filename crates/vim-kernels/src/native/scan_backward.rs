@@ -4,13 +4,13 @@
 //! gradient is local: `dc += h·dy`, `d(a_bar) = g·h[t-1]`, `d(b_bar) = g·b·u`, and so on. The states
 //! are recomputed a chunk at a time, from the last chunk to the first.
 
-use super::lanes::{LANES, Lanes};
-use super::scan::{CHUNK, ScanInputs};
-use super::scan_forward::{Block, Projection, untranspose};
-use super::strip::Strip;
-use super::{Kernel, widest};
 use strum::VariantArray;
 
+use super::block::{Block, Projection, untranspose};
+use super::inputs::{CHUNK, ScanInputs};
+use super::lanes::{LANES, Lanes};
+use super::strip::Strip;
+use super::{Kernel, widest};
 use crate::discretization::{Discretization, PerMethod, Series, linearize_at, per_method};
 
 /// A strip's part of the gradients.

@@ -5,7 +5,8 @@ use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use super::ScanSpec;
 use super::autodiff::{ScanArguments, ScanKernels, ScanPrimitives};
 use crate::flex::{contiguous, slice, tensor};
-use crate::native::scan::{self, ScanForward, ScanGrads, ScanInputs};
+use crate::native::inputs::ScanInputs;
+use crate::native::scan::{self, ScanForward, ScanGrads};
 use crate::native::strip::Sizes;
 
 type Flexible = FloatTensor<Flex>;

@@ -63,17 +63,10 @@ impl Config {
                 format!("0 to optim.lr = {}", optim.lr),
             )?;
         }
-        let (warmup, epochs) = (optim.warmup, self.train.epochs);
-        match warmup {
-            Interval::Epochs(length) => check(
-                length < epochs as f64,
-                "optim.warmup",
-                warmup,
-                format!("shorter than training, which has train.epochs = {epochs}"),
-            ),
-            // Compared with the number of steps once that is known, by `Schedule::new`.
-            Interval::Steps(_) => Ok(()),
-            Interval::Minutes(_) => check(false, "optim.warmup", warmup, NO_CLOCK),
+        // A warm-up longer than training is no mistake of its own: a short trial of a long recipe has one.
+        match optim.warmup {
+            Interval::Epochs(_) | Interval::Steps(_) => Ok(()),
+            Interval::Minutes(_) => check(false, "optim.warmup", optim.warmup, NO_CLOCK),
         }
     }
 

@@ -10,15 +10,13 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor};
 use vim_data::{Loader, Split, Splits};
-use vim_model::{Vim, VimConfig};
+use vim_model::Vim;
 
 use crate::batches::to_tensors;
 use crate::checkpoint::{Best, Checkpoint, Checkpoints, State, Window};
 use crate::cli::TrainArgs;
 use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
-use crate::config::ConfigError;
-use crate::device;
 use crate::error::Error;
 use crate::eval::{Scores, evaluate};
 use crate::interval::Cadence;
@@ -45,13 +43,8 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     let stop = StopRequest::install()
         .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
     let config = Config::load(&args.config, &args.overrides.set)?;
-    device::use_threads(config.devices.threads)?;
-    let chosen = device::choose(&config.devices)?;
     // Everything that can be wrong with the experiment is found before its folder is made.
-    let splits = vim_data::open(&config.data, config.run.seed)?;
-    let model_config = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
-    check_image_size(&model_config, &splits.train)?;
-    let plan = Plan::new(&config, &splits)?;
+    let plan = Plan::new(&config)?;
     let (folder, name) = (RunDir::open(&config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,
@@ -66,8 +59,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     };
     let log = Log::open(&run.log())?;
     let work = || -> Result<Outcome, Error> {
-        let mut trainer =
-            Trainer::new(&config, &model_config, chosen, splits, plan, &run, &log, stop)?;
+        let mut trainer = Trainer::new(&config, plan, &run, &log, stop)?;
         let result = trainer.train(args.steps);
         let exit = trainer.exit_record(&result);
         log.line(trainer.summary(name, &result));
@@ -97,15 +89,6 @@ type Outcome = (ExitRecord, Result<Option<Scores>, Error>);
 
 fn result_line(top1: f64) -> String {
     format!("test top-1 {}", percent(top1))
-}
-
-/// The images must be what the model is made for.
-pub(crate) fn check_image_size(model: &VimConfig, split: &Split) -> Result<(), Error> {
-    if model.image_size == split.image_size() {
-        return Ok(());
-    }
-    let expected = format!("{}, the size of the dataset's images", split.image_size());
-    Err(ConfigError::range("model.image_size", model.image_size, expected).into())
 }
 
 struct Trainer<'a> {

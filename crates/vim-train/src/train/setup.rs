@@ -7,6 +7,7 @@ use vim_data::{Loader, LoaderConfig, Split, Splits};
 use vim_model::{Vim, VimConfig};
 
 use super::Trainer;
+use crate::batches::check_image_size;
 use crate::checkpoint::{Checkpoint, Checkpoints, State};
 use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
@@ -21,8 +22,11 @@ use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::weights;
 
-/// The order of the data and of the learning rates: all that can be known before there is a folder.
+/// All that can be known, and be wrong, before there is a folder.
 pub(super) struct Plan {
+    chosen: Chosen,
+    splits: Splits,
+    model: VimConfig,
     comm: SingleDevice,
     loader: Loader,
     schedule: Schedule,
@@ -31,8 +35,14 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The plan of `config` on the training images of `splits`.
-    pub(super) fn new(config: &Config, splits: &Splits) -> Result<Self, Error> {
+    /// The plan of a run of `config`.
+    pub(super) fn new(config: &Config) -> Result<Self, Error> {
+        device::use_threads(config.devices.threads)?;
+        let chosen = device::choose(&config.devices)?;
+        config.ssm.scan.resolve(&chosen.device)?;
+        let splits = vim_data::open(&config.data, config.run.seed)?;
+        let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
+        check_image_size(&model, &splits.train)?;
         let comm = SingleDevice;
         let (workers, seed) = (config.data.workers.count(), config.run.seed);
         let batch_size = config.train.batch_size / comm.size();
@@ -41,22 +51,20 @@ impl Plan {
         let steps_per_epoch = loader.batches_per_epoch() as u64;
         let total_steps = steps_per_epoch * config.train.epochs;
         let schedule = Schedule::new(&config.optim, steps_per_epoch, total_steps)?;
-        Ok(Self { comm, loader, schedule, steps_per_epoch, total_steps })
+        Ok(Self { chosen, splits, model, comm, loader, schedule, steps_per_epoch, total_steps })
     }
 }
 
 impl<'a> Trainer<'a> {
     pub(super) fn new(
         config: &'a Config,
-        model_config: &VimConfig,
-        chosen: Chosen,
-        splits: Splits,
         plan: Plan,
         run: &'a RunDir,
         log: &'a Log,
         stop: StopRequest,
     ) -> Result<Self, Error> {
-        let Plan { comm, loader, schedule, steps_per_epoch, total_steps } = plan;
+        let Plan { chosen, splits, model: model_config, .. } = plan;
+        let Plan { comm, loader, schedule, steps_per_epoch, total_steps, .. } = plan;
         let workers = config.data.workers.count();
         let threads = device::threads();
         run.write_environment(&Environment::of_this_process(chosen.name.clone(), threads))?;
@@ -114,6 +122,7 @@ impl<'a> Trainer<'a> {
         // 2. Files, cut back to where the checkpoint stands: what comes after is written again.
         let metrics = JsonlWriter::truncated(&run.metrics(), state.metrics_len)?;
         let timing = JsonlWriter::appending(&run.timing())?;
+        run.sync()?;
 
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {}, {threads} threads, {workers} loader threads", chosen.name));
@@ -136,6 +145,12 @@ impl<'a> Trainer<'a> {
             log.line("no validation images: the last weights are the result (data.val_fraction holds some out)");
         }
         log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
+        if !schedule.reaches_its_peak() {
+            log.line(format!(
+                "warning: optim.warmup = {} is as long as training or longer: optim.lr is never reached",
+                config.optim.warmup
+            ));
+        }
         if run.is_resumed() {
             log.line(format!("resumed at step {}", state.step));
         }

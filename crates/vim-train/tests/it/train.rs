@@ -213,7 +213,7 @@ fn what_is_not_there_has_a_code_of_its_own() {
     let wrong_size = bench.train("a", &["--set", "model.image_size=64"]);
     assert_code(&wrong_size, 78);
     assert!(text(&wrong_size.stderr).contains("model.image_size"));
-    assert_code(&bench.train("a", &["--set", "optim.warmup=\"99ep\""]), 78);
+    assert_code(&bench.train("a", &["--set", "train.batch_size=1000"]), 78);
     assert_code(&bench.command("eval", "a", &[]).output().unwrap(), 74);
     assert!(!bench.folder("a").exists(), "a mistake leaves no folder behind");
 
