@@ -161,8 +161,13 @@ pub(crate) fn run(scan: &OracleScan, choice: ScanChoice, grad_y: &[f64]) -> Outc
 /// max |difference| / max |reference|; NaN counts as infinite. A reference that is nothing but what
 /// f32 rounds to 0 is taken for 1e-30.
 pub(crate) fn error(got: &[f64], want: &[f64]) -> f64 {
+    error_over(got, want, 1e-30)
+}
+
+/// The same, over `floor` where that is larger than max |reference|.
+pub(crate) fn error_over(got: &[f64], want: &[f64], floor: f64) -> f64 {
     assert_eq!(got.len(), want.len(), "lengths differ");
-    let scale = want.iter().fold(1e-30, |m: f64, w| m.max(w.abs()));
+    let scale = want.iter().fold(floor, |m: f64, w| m.max(w.abs()));
     let worst = got.iter().zip(want).map(|(g, w)| {
         let d = (g - w).abs();
         if d.is_nan() { f64::INFINITY } else { d }
