@@ -6,8 +6,6 @@
 //! the starts of chunks of [`CHUNK`](super::inputs::CHUNK) tokens, `⌈L/CHUNK⌉·B·D·N` numbers (twice for a two-way
 //! method); the backward pass recomputes the rest a chunk at a time.
 
-use std::ops::Range;
-
 use rayon::prelude::*;
 
 use super::inputs::{ScanInputs, starts_len};
@@ -37,118 +35,169 @@ pub(crate) struct ScanGrads {
 /// Runs the scan; keeps chunk starts if `save`.
 pub(crate) fn forward(inputs: ScanInputs<'_>, save: bool) -> ScanForward {
     let Sizes { batch, len, d_inner, d_state, .. } = inputs.sizes;
-    let jobs = jobs(inputs);
-    let saved = if save { jobs.last().map_or(0, |job| job.starts.end) } else { 0 };
+    let strips = inputs.sizes.strips();
+    let saved = if save { saved_len(inputs, &strips) } else { 0 };
     let mut out = ScanForward {
         y: vec![0.0; batch * len * d_inner],
         last_state: vec![0.0; batch * d_inner * d_state],
-        starts: vec![0.0; saved],
+        starts: vec![0.0; batch * saved],
     };
-    for round in jobs.chunks(round_len(inputs.sizes)) {
-        let parts: Vec<_> =
-            round.par_iter().map(|job| forward_strip(inputs, job.batch, job.strip, save)).collect();
-        for (job, StripForward { y, last_state, starts }) in round.iter().zip(parts) {
-            copy_columns(&y, batch_of(&mut out.y, job.batch, len * d_inner), d_inner, job.strip);
-            let state = (job.batch * d_inner + job.strip.first) * d_state;
-            out.last_state[state..state + last_state.len()].copy_from_slice(&last_state);
-            if save {
-                out.starts[job.starts.clone()].copy_from_slice(&starts);
+    out.y
+        .par_chunks_mut(len * d_inner)
+        .zip(out.last_state.par_chunks_mut(d_inner * d_state))
+        .zip(parts(&mut out.starts, batch))
+        .enumerate()
+        .for_each(|(batch, ((y, last_state), mut starts))| {
+            let run = |&strip| forward_strip(inputs, batch, strip, save);
+            let done: Vec<StripForward> = strips.par_iter().map(run).collect();
+            for (&strip, part) in strips.iter().zip(done) {
+                copy_columns(&part.y, y, d_inner, strip);
+                let states = strip.first * d_state..(strip.first + strip.channels) * d_state;
+                last_state[states].copy_from_slice(&part.last_state);
+                let (mine, rest) = starts.split_at_mut(part.starts.len());
+                mine.copy_from_slice(&part.starts);
+                starts = rest;
             }
-        }
-    }
+        });
     out
 }
 
 /// Pulls `grad_y [B, L, D]` back to every input.
 pub(crate) fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], starts: &[f32]) -> ScanGrads {
-    let Sizes { len, d_inner, d_state, .. } = inputs.sizes;
+    let Sizes { batch, len, d_inner, .. } = inputs.sizes;
+    let strips = inputs.sizes.strips();
+    let saved = saved_len(inputs, &strips);
     let like = |input: &[f32]| vec![0.0; input.len()];
-    let mut grads = ScanGrads {
-        u: like(inputs.u),
-        delta: like(inputs.delta),
-        a: like(inputs.a),
-        b: like(inputs.b),
-        c: like(inputs.c),
-        d: inputs.d.map(like),
-        z: inputs.z.map(like),
-        delta_bias: inputs.delta_bias.map(like),
-    };
-    for round in jobs(inputs).chunks(round_len(inputs.sizes)) {
-        let parts: Vec<_> = round
-            .par_iter()
-            .map(|job| {
-                backward_strip(inputs, job.batch, job.strip, grad_y, &starts[job.starts.clone()])
-            })
-            .collect();
-        for (&Job { batch, strip, .. }, part) in round.iter().zip(parts) {
-            let StripGrads { u, delta, z, a, b, c, d, delta_bias } = part;
-            let block = len * d_inner;
-            copy_columns(&u, batch_of(&mut grads.u, batch, block), d_inner, strip);
-            copy_columns(&delta, batch_of(&mut grads.delta, batch, block), d_inner, strip);
-            if let Some(to) = &mut grads.z {
-                copy_columns(&z, batch_of(to, batch, block), d_inner, strip);
+    let (mut u, mut delta) = (like(inputs.u), like(inputs.delta));
+    let mut z = inputs.z.map_or(Vec::new(), like);
+    let (mut b, mut c) = (like(inputs.b), like(inputs.c));
+    // Where B or C is constant its gradient is a total over the batch, as A's is.
+    let per_token = |values, constant| if constant { &mut [][..] } else { values };
+    let totals: Vec<Totals> = u
+        .par_chunks_mut(len * d_inner)
+        .zip(delta.par_chunks_mut(len * d_inner))
+        .zip(parts(&mut z, batch))
+        .zip(parts(per_token(&mut b, inputs.spec.b_constant), batch))
+        .zip(parts(per_token(&mut c, inputs.spec.c_constant), batch))
+        .enumerate()
+        .map(|(batch, ((((u, delta), z), b), c))| {
+            let mut offset = batch * saved;
+            let jobs: Vec<_> = strips
+                .iter()
+                .map(|&strip| {
+                    let start = offset;
+                    offset += starts_len(inputs.sizes, inputs.spec, strip);
+                    (strip, &starts[start..offset])
+                })
+                .collect();
+            let run = |&(strip, starts)| backward_strip(inputs, batch, strip, grad_y, starts);
+            let done: Vec<StripGrads> = jobs.par_iter().map(run).collect();
+            let mut totals = Totals::new(inputs);
+            for (&strip, part) in strips.iter().zip(&done) {
+                copy_columns(&part.u, u, d_inner, strip);
+                copy_columns(&part.delta, delta, d_inner, strip);
+                if inputs.z.is_some() {
+                    copy_columns(&part.z, z, d_inner, strip);
+                }
+                totals.add_strip(inputs, strip, part, b, c);
             }
-            add(&mut grads.a[strip.first * d_state..], &a);
-            add_projection(&mut grads.b, &b, inputs.spec.b_constant, inputs.sizes, batch, strip);
-            add_projection(&mut grads.c, &c, inputs.spec.c_constant, inputs.sizes, batch, strip);
-            if let Some(to) = &mut grads.d {
-                add(&mut to[strip.first..], &d);
-            }
-            if let Some(to) = &mut grads.delta_bias {
-                add(&mut to[strip.first..], &delta_bias);
-            }
+            totals
+        })
+        .collect();
+    // In the order of the batch, whatever the number of threads.
+    let mut sum = Totals::new(inputs);
+    for total in &totals {
+        sum.add(total);
+    }
+    ScanGrads {
+        u,
+        delta,
+        a: sum.a,
+        b: if inputs.spec.b_constant { sum.b } else { b },
+        c: if inputs.spec.c_constant { sum.c } else { c },
+        d: inputs.d.map(|_| sum.d),
+        z: inputs.z.map(|_| z),
+        delta_bias: inputs.delta_bias.map(|_| sum.delta_bias),
+    }
+}
+
+/// Gradients that are sums over the batch.
+struct Totals {
+    a: Vec<f32>,
+    /// Empty unless B is constant.
+    b: Vec<f32>,
+    /// Empty unless C is constant.
+    c: Vec<f32>,
+    d: Vec<f32>,
+    delta_bias: Vec<f32>,
+}
+
+impl Totals {
+    fn new(inputs: ScanInputs<'_>) -> Self {
+        let ScanInputs { sizes, spec, .. } = inputs;
+        Self {
+            a: vec![0.0; inputs.a.len()],
+            b: vec![0.0; if spec.b_constant { inputs.b.len() } else { 0 }],
+            c: vec![0.0; if spec.c_constant { inputs.c.len() } else { 0 }],
+            d: vec![0.0; sizes.d_inner],
+            delta_bias: vec![0.0; sizes.d_inner],
         }
     }
-    grads
-}
 
-/// One task, and where its saved states lie.
-struct Job {
-    batch: usize,
-    strip: Strip,
-    starts: Range<usize>,
-}
-
-/// Every task, in the order in which sums over them are taken.
-fn jobs(inputs: ScanInputs<'_>) -> Vec<Job> {
-    let mut end = 0;
-    let strips = inputs.sizes.strips();
-    (0..inputs.sizes.batch)
-        .flat_map(|batch| strips.iter().map(move |&strip| (batch, strip)))
-        .map(|(batch, strip)| {
-            let start = end;
-            end += starts_len(inputs.sizes, inputs.spec, strip);
-            Job { batch, strip, starts: start..end }
-        })
-        .collect()
-}
-
-/// Tasks whose results are held at once: enough to keep every thread busy. The results are merged
-/// in the order of the tasks, so the number of threads does not change a bit of them.
-fn round_len(sizes: Sizes) -> usize {
-    (4 * rayon::current_num_threads()).max(sizes.strips().len())
-}
-
-fn batch_of(all: &mut [f32], batch: usize, block: usize) -> &mut [f32] {
-    &mut all[batch * block..(batch + 1) * block]
-}
-
-/// Adds a strip's gradient of B or C: `[L, N]` of its group, or `[channels, N]` where constant.
-fn add_projection(
-    to: &mut [f32],
-    from: &[f32],
-    constant: bool,
-    sizes: Sizes,
-    batch: usize,
-    strip: Strip,
-) {
-    if constant {
-        add(&mut to[strip.first * sizes.d_state..], from);
-        return;
+    /// Adds a strip's gradients; those of B and C go to `b` and `c [L, G, N]` where they vary.
+    fn add_strip(
+        &mut self,
+        inputs: ScanInputs<'_>,
+        strip: Strip,
+        part: &StripGrads,
+        b: &mut [f32],
+        c: &mut [f32],
+    ) {
+        let ScanInputs { sizes, spec, .. } = inputs;
+        let states = strip.first * sizes.d_state;
+        add(&mut self.a[states..], &part.a);
+        if spec.b_constant {
+            add(&mut self.b[states..], &part.b);
+        } else {
+            add_group(b, &part.b, sizes, strip.group);
+        }
+        if spec.c_constant {
+            add(&mut self.c[states..], &part.c);
+        } else {
+            add_group(c, &part.c, sizes, strip.group);
+        }
+        add(&mut self.d[strip.first..], &part.d);
+        add(&mut self.delta_bias[strip.first..], &part.delta_bias);
     }
-    for (token, row) in from.chunks_exact(sizes.d_state).enumerate() {
-        let at = sizes.row(batch, token, strip.group);
-        add(&mut to[at..at + sizes.d_state], row);
+
+    fn add(&mut self, other: &Self) {
+        add(&mut self.a, &other.a);
+        add(&mut self.b, &other.b);
+        add(&mut self.c, &other.c);
+        add(&mut self.d, &other.d);
+        add(&mut self.delta_bias, &other.delta_bias);
+    }
+}
+
+/// Floats that a batch element saves.
+fn saved_len(inputs: ScanInputs<'_>, strips: &[Strip]) -> usize {
+    strips.iter().map(|&strip| starts_len(inputs.sizes, inputs.spec, strip)).sum()
+}
+
+/// `values` in `count` equal parts, which are empty if it is.
+fn parts(values: &mut [f32], count: usize) -> Vec<&mut [f32]> {
+    if values.is_empty() {
+        return (0..count).map(|_| &mut [][..]).collect();
+    }
+    let len = values.len() / count;
+    values.chunks_mut(len).collect()
+}
+
+/// Adds `[L, N]` of a group to `[L, G, N]`.
+fn add_group(to: &mut [f32], from: &[f32], sizes: Sizes, group: usize) {
+    let Sizes { groups, d_state, .. } = sizes;
+    for (to, from) in to.chunks_exact_mut(groups * d_state).zip(from.chunks_exact(d_state)) {
+        add(&mut to[group * d_state..(group + 1) * d_state], from);
     }
 }
 
