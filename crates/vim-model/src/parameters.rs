@@ -1,6 +1,6 @@
 //! The parameters by path, and which of them weight decay acts on.
 
-use burn::module::{Module, ModuleVisitor, Param, ParamGroup, ParamId};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
 
 use crate::vim::Vim;
@@ -8,7 +8,7 @@ use crate::vim::Vim;
 /// One parameter of a model.
 #[derive(Clone, Debug)]
 pub struct ParameterInfo {
-    /// Its path in the module, as a visitor and a [`ParamGroup`] see it: `layers.0.mixer.forward.a_log`.
+    /// Its path in the module, as a visitor sees it: `layers.0.mixer.forward.a_log`.
     pub path: String,
     /// What gradients and optimizer state are keyed by.
     pub id: ParamId,
@@ -39,15 +39,6 @@ impl Vim {
         let mut lister = Lister::default();
         self.visit(&mut lister);
         lister.parameters
-    }
-
-    /// The parameters that weight decay leaves alone, for an optimizer's second group.
-    ///
-    /// By path, so the group holds for a model that is loaded later too.
-    #[must_use]
-    pub fn exempt_from_decay(&self) -> ParamGroup {
-        let exempt = self.parameters().into_iter().filter(|parameter| !parameter.decays);
-        ParamGroup::from_paths(exempt.map(|parameter| parameter.path).collect())
     }
 }
 

@@ -1,7 +1,7 @@
 //! AdamW and the norm of the gradient.
 //!
 //! Our own, because a run's numerics and its exact resumption are this program's business: the
-//! state is kept by parameter path, and the formula is PyTorch's to the order of operations.
+//! state is kept by parameter path, and the formula is PyTorch's.
 
 use std::collections::BTreeMap;
 

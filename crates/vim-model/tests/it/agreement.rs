@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
-use vim_kernels::{Discretization, Implementation, ScanChoice, Series, implementations_run};
+use vim_kernels::{Discretization, ScanChoice, Series};
 use vim_model::{DtBInit, SsmConfig, VimConfig};
 
 use crate::support::{Named, cross_entropy, error, gradients, images, numbers, small};
@@ -76,20 +76,6 @@ fn the_series_reaches_the_scan() {
         numbers(model.forward(Tensor::from_data(images(2, 16), &device)))
     };
     assert!(error(&logits(Series::Taylor), &logits(Series::Exact)) > 1e-2);
-}
-
-#[test]
-fn the_choice_reaches_every_operation() {
-    let ran = |scan| {
-        run(Discretization::Zoh, scan);
-        implementations_run()
-    };
-    let operations = ["causal_conv1d", "selective_scan"];
-    let all = |implementation| operations.map(|name| (name, implementation));
-    let kernels = ran(ScanChoice::Kernel);
-    assert!(all(Implementation::Kernel).iter().all(|pair| kernels.contains(pair)), "{kernels:?}");
-    let both = ran(ScanChoice::Reference);
-    assert!(all(Implementation::Reference).iter().all(|pair| both.contains(pair)), "{both:?}");
 }
 
 /// Images come from a loader without an autodiff graph; evaluation uses the model without one.

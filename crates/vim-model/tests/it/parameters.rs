@@ -1,6 +1,6 @@
 //! How many parameters, which, and which of them decay.
 
-use burn::module::{Module, ParamGroup};
+use burn::module::Module;
 use burn::tensor::Device;
 use vim_model::{Preset, VimConfig, decays};
 
@@ -76,20 +76,6 @@ fn all_paths_shapes_and_decays() {
     let listed: Vec<_> =
         model.parameters().into_iter().map(|p| (p.path, p.shape, p.decays)).collect();
     assert_eq!(listed, expected);
-}
-
-#[test]
-fn the_exempt_group_is_what_does_not_decay() {
-    let device = Device::flex();
-    let group = small().init(&device, 0).unwrap().exempt_from_decay();
-    // Another model of the same shape: the group goes by path, not by identity.
-    let parameters = small().init(&device, 1).unwrap().parameters();
-    for parameter in &parameters {
-        let exempt = group.matches(&parameter.id, Some(&parameter.path));
-        assert_eq!(exempt, !parameter.decays, "{}", parameter.path);
-    }
-    let everything = ParamGroup::all();
-    assert!(parameters.iter().all(|p| everything.matches(&p.id, Some(&p.path))));
 }
 
 #[test]
