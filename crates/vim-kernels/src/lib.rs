@@ -10,6 +10,8 @@
 
 mod causal_conv1d;
 mod choice;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
 mod discretization;
 mod error;
 mod flex;
