@@ -17,6 +17,8 @@ mod error;
 mod flex;
 mod native;
 pub mod oracle;
+#[cfg(any(test, feature = "cuda", feature = "wgpu"))]
+mod parts;
 mod phi;
 mod range;
 mod real;

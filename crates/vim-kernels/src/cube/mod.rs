@@ -3,10 +3,16 @@
 //! All of them take contiguous storage and write contiguous storage. CUDA pads the rows of tensors
 //! that Burn makes itself ("pitched"), so every input passes through [`dense`] first.
 
+pub(crate) mod scan;
+pub(crate) mod traced;
+
+use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeDevice;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
+use cubecl::ir::ElemType;
 
 /// The tensor with rows that follow each other without padding; copies only where they do not.
 pub(crate) fn dense(tensor: CubeTensor) -> CubeTensor {
@@ -20,6 +26,11 @@ pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) ->
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
 }
 
+/// The type of the tensor's elements, as a kernel is compiled for it.
+pub(crate) fn elem(tensor: &CubeTensor) -> ElemType {
+    dtype_to_storage_type(tensor.dtype)
+}
+
 /// Whether kernels may exchange values between the units of a plane (a warp).
 ///
 /// Only for planes of 32, which the reductions are written for.
@@ -29,4 +40,9 @@ pub(crate) fn has_planes(client: &Client) -> bool {
     properties.features.plane.contains(cubecl::ir::features::Plane::Ops)
         && hardware.plane_size_min == 32
         && hardware.plane_size_max == 32
+}
+
+/// Whether a kernel on this tensor's device may hold PTX instructions.
+pub(crate) fn has_ptx(tensor: &CubeTensor) -> bool {
+    matches!(tensor.device, CubeDevice::Cuda(_))
 }

@@ -51,7 +51,7 @@ pub(crate) trait ScanKernels: Backend {
 }
 
 /// The scan as dispatched: on a backend, or on autodiff over one.
-#[backend_extension(Flex, Autodiff)]
+#[backend_extension(Flex, Autodiff, Cube: cfg(any(feature = "cuda", feature = "wgpu")))]
 pub(crate) trait ScanBackend: Backend {
     /// See [`super::selective_scan`].
     fn selective_scan(

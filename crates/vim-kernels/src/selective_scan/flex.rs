@@ -4,7 +4,7 @@ use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 
 use super::ScanSpec;
 use super::autodiff::{ScanArguments, ScanKernels, ScanPrimitives};
-use crate::flex::{contiguous, slice, tensor};
+use crate::flex::{contiguous, slice, tensor, tensor_as};
 use crate::native::inputs::ScanInputs;
 use crate::native::scan::{self, ScanForward, ScanGrads};
 use crate::native::strip::Sizes;
@@ -22,7 +22,7 @@ impl ScanKernels for Flex {
         let ScanForward { y, last_state, starts } = scan::forward(inputs, save);
         let Sizes { batch, len, d_inner, d_state, .. } = inputs.sizes;
         let out = ScanPrimitives {
-            y: tensor(y, &[batch, len, d_inner]),
+            y: tensor_as(y, &[batch, len, d_inner], arguments.u.dtype()),
             last_state: tensor(last_state, &[batch, d_inner, d_state]),
         };
         (
@@ -46,7 +46,7 @@ impl ScanKernels for Flex {
             scan::backward(dense.inputs(spec), slice(&grad_y), slice(&saved));
         let like = |values: Vec<f32>, of: &Flexible| {
             let shape: Vec<usize> = of.shape().iter().copied().collect();
-            tensor(values, &shape)
+            tensor_as(values, &shape, of.dtype())
         };
         // The zero that stands for an absent input has a gradient of zero.
         let optional =

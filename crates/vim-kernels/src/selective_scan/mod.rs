@@ -1,15 +1,17 @@
 //! The selective scan on tensors: arguments, shape checks, and which implementation runs.
 
 mod autodiff;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
 mod flex;
 mod reference;
 
 use burn::backend::Dispatch;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::choice::{Implementation, ScanChoice, record};
 use crate::discretization::{Discretization, Series};
-use crate::error::{KernelError, check_dtype};
+use crate::error::{KernelError, check_dtypes};
 
 use autodiff::ScanBackend;
 
@@ -121,10 +123,13 @@ impl ScanSpec {
 /// - `b`, `c`: `[B, L, N]`, `[B, L, G, N]` or `[D, N]`, see [`Projection`]
 /// - `d`, `delta_bias`: `[D]`
 ///
+/// `u`, `delta`, `z` and B and C that vary are f32, or all of them bf16 where the device has it, and
+/// `y` is as they are; the others are f32, and so are the state and every sum.
+///
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees with `u` and `a`;
-/// [`KernelError::Dtype`] one that is not f32;
+/// [`KernelError::Dtype`] one of another type;
 /// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have.
 ///
 /// # Source
@@ -161,11 +166,19 @@ pub fn selective_scan(
     let implementation = options.choice.resolve(&device)?;
     record("selective_scan", implementation);
     // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
-    let d = d.unwrap_or_else(|| Tensor::zeros([1], &device));
-    let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], &device));
-    let delta_bias = delta_bias.unwrap_or_else(|| Tensor::zeros([1], &device));
+    let dtype = u.dtype();
+    let d = d.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
+    let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, dtype)));
+    let delta_bias = delta_bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     Ok(match implementation {
-        Implementation::Reference => reference::scan(u, delta, a, b, c, d, z, delta_bias, spec),
+        Implementation::Reference => {
+            // The state and every sum are f32, whatever the activations are.
+            let wide = |t: Tensor<3>| t.cast(FloatDType::F32);
+            let [u, delta, z] = [u, delta, z].map(wide);
+            let [b, c] = [b, c].map(|t| t.cast(FloatDType::F32));
+            let out = reference::scan(u, delta, a, b, c, d, z, delta_bias, spec);
+            ScanOutput { y: out.y.cast(dtype), ..out }
+        }
         Implementation::Kernel => {
             let out = Dispatch::selective_scan(
                 u.into_dispatch(),
@@ -198,19 +211,21 @@ fn check(
     delta_bias: Option<&Tensor<1>>,
     spec: ScanSpec,
 ) -> Result<(), KernelError> {
-    check_dtype(
-        "selective_scan",
-        [
-            ("u", Some(u.dtype())),
-            ("delta", Some(delta.dtype())),
-            ("a", Some(a.dtype())),
-            ("b", Some(b.dtype())),
-            ("c", Some(c.dtype())),
-            ("d", d.map(Tensor::dtype)),
-            ("z", z.map(Tensor::dtype)),
-            ("delta_bias", delta_bias.map(Tensor::dtype)),
-        ],
-    )?;
+    let mut activations = vec![("u", u.dtype()), ("delta", delta.dtype())];
+    let mut weights = vec![
+        ("a", Some(a.dtype())),
+        ("d", d.map(Tensor::dtype)),
+        ("delta_bias", delta_bias.map(Tensor::dtype)),
+    ];
+    for (name, tensor, constant) in [("b", b, spec.b_constant), ("c", c, spec.c_constant)] {
+        if constant {
+            weights.push((name, Some(tensor.dtype())));
+        } else {
+            activations.push((name, tensor.dtype()));
+        }
+    }
+    activations.extend(z.map(|z| ("z", z.dtype())));
+    check_dtypes("selective_scan", &u.device(), &activations, &weights)?;
     let [batch, len, d_inner] = u.dims();
     let [_, d_state] = a.dims();
     let expect = |tensor: &'static str, got: &[usize], good: bool, expected: String| {

@@ -4,8 +4,11 @@
 
 mod causal_conv1d;
 mod choice;
+mod devices;
 mod discretization;
 mod golden;
 mod oracle;
 mod selective_scan;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod selective_scan_gpu;
 mod support;

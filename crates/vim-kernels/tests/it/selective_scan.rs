@@ -5,7 +5,7 @@ use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, KernelError, ScanChoice, ScanOptions, Series, selective_scan};
 
-use crate::support::{Form, Sizes, error_over, grad_of, named, run, scan};
+use crate::support::{Form, Sizes, error_over, grad_of, named, run, run_on, scan};
 
 /// max |difference| / max |reference| in f32, of arrays with a value per token. A coefficient is
 /// good to about 4 units in the last place (2.4e-7), and a state sums of the order of
@@ -16,13 +16,25 @@ const PER_TOKEN: f64 = 2e-5;
 /// a few times smaller than what was rounded on the way to it.
 const SUMS: f64 = 1e-4;
 
+/// The same in bf16, inputs rounded to it: the result is f32's, rounded to 8 bits (2⁻⁹ = 2e-3), and so
+/// is the gradient that comes in.
+const BF16: f64 = 8e-3;
+
+/// The same for sums over tokens, whose terms were each rounded so, and have both signs.
+const BF16_SUMS: f64 = 2e-2;
+
 fn check(scan: &OracleScan, choice: ScanChoice) {
+    check_on(&Device::flex(), FloatDType::F32, scan, choice);
+}
+
+/// Holds `scan` on `device` against the oracle.
+pub(crate) fn check_on(device: &Device, dtype: FloatDType, scan: &OracleScan, choice: ScanChoice) {
     let grad_y = grad_of(scan);
-    let got = run(scan, choice, &grad_y);
+    let got = run_on(device, dtype, scan, choice, &grad_y);
     let (y, last_state) = scan.forward();
     let grads = scan.backward(&grad_y);
     let what = format!(
-        "{choice} {} {} reverse {} [{}, {}, {}, {}]",
+        "{choice} {dtype:?} {} {} reverse {} [{}, {}, {}, {}]",
         scan.method, scan.series, scan.reverse, scan.batch, scan.len, scan.d_inner, scan.d_state
     );
     let mut pairs = vec![("y", &got.y[..], &y[..]), ("last_state", &got.last_state, &last_state)];
@@ -40,7 +52,12 @@ fn check(scan: &OracleScan, choice: ScanChoice) {
         let error = error_over(got, want, floor);
         let constant = (name == "b" && scan.b_constant) || (name == "c" && scan.c_constant);
         let sum = constant || ["a", "d", "delta_bias"].contains(&name);
-        let tolerance = if sum { SUMS } else { PER_TOKEN };
+        let tolerance = match (dtype, sum, name) {
+            (FloatDType::BF16, true, _) => BF16_SUMS,
+            (FloatDType::BF16, false, _) if name != "last_state" => BF16,
+            (_, true, _) => SUMS,
+            (_, false, _) => PER_TOKEN,
+        };
         assert!(error <= tolerance, "{what}: {name} is off by {error:.1e}");
     }
 }

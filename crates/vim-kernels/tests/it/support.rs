@@ -1,6 +1,6 @@
 //! Inputs for scans, scans as tensors, and comparisons.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use vim_kernels::oracle::{OracleScan, OracleScanGrads};
 use vim_kernels::{Projection, ScanChoice, ScanOptions, selective_scan};
 
@@ -89,6 +89,16 @@ pub(crate) fn values<const R: usize>(tensor: Tensor<R>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
+/// To the nearest bf16, ties to even.
+pub(crate) fn to_bf16(values: &[f64]) -> Vec<f64> {
+    let round = |value: &f64| {
+        let bits = (*value as f32).to_bits();
+        let up = 0x7FFF + ((bits >> 16) & 1);
+        f64::from(f32::from_bits((bits + up) & 0xFFFF_0000))
+    };
+    values.iter().map(round).collect()
+}
+
 /// Output, last state and gradients of a scan, by an implementation on tensors.
 pub(crate) struct Outcome {
     pub(crate) y: Vec<f64>,
@@ -98,7 +108,18 @@ pub(crate) struct Outcome {
 
 /// Runs `scan` forward and backward on Flex.
 pub(crate) fn run(scan: &OracleScan, choice: ScanChoice, grad_y: &[f64]) -> Outcome {
-    let device = Device::flex().autodiff();
+    run_on(&Device::flex(), FloatDType::F32, scan, choice, grad_y)
+}
+
+/// Runs `scan` forward and backward on `device`, its activations of type `dtype`.
+pub(crate) fn run_on(
+    device: &Device,
+    dtype: FloatDType,
+    scan: &OracleScan,
+    choice: ScanChoice,
+    grad_y: &[f64],
+) -> Outcome {
+    let device = device.clone().autodiff();
     let OracleScan { batch, len, d_inner, d_state, groups, .. } = *scan;
     let tokens = [batch, len, d_inner];
     let u = tensor(&scan.u, tokens, &device).require_grad();
@@ -110,9 +131,9 @@ pub(crate) fn run(scan: &OracleScan, choice: ScanChoice, grad_y: &[f64]) -> Outc
         if constant {
             leaf.clone().reshape([d_inner, d_state]).into()
         } else if groups > 1 {
-            leaf.clone().reshape([batch, len, groups, d_state]).into()
+            leaf.clone().reshape([batch, len, groups, d_state]).cast(dtype).into()
         } else {
-            leaf.clone().reshape([batch, len, d_state]).into()
+            leaf.clone().reshape([batch, len, d_state]).cast(dtype).into()
         }
     };
     let (b, c) = (leaf(&scan.b), leaf(&scan.c));
@@ -127,20 +148,20 @@ pub(crate) fn run(scan: &OracleScan, choice: ScanChoice, grad_y: &[f64]) -> Outc
         choice,
     };
     let out = selective_scan(
-        u.clone(),
-        delta.clone(),
+        u.clone().cast(dtype),
+        delta.clone().cast(dtype),
         a.clone(),
         form(&b, scan.b_constant),
         form(&c, scan.c_constant),
         d.clone(),
-        z.clone(),
+        z.clone().map(|z| z.cast(dtype)),
         bias.clone(),
         options,
     )
     .unwrap();
     let y = values(out.y.clone());
     let last_state = values(out.last_state);
-    let grads = (out.y * tensor(grad_y, tokens, &device)).sum().backward();
+    let grads = (out.y.cast(FloatDType::F32) * tensor(grad_y, tokens, &device)).sum().backward();
     let grad = |t: &Tensor<1>| values(t.grad(&grads).unwrap());
     Outcome {
         y,

@@ -1,0 +1,266 @@
+//! The forward scan: a unit to a channel, its states in registers, B and C of a tile of tokens in
+//! shared memory, the tokens one after the other.
+
+use cubecl::prelude::*;
+
+use super::place::{
+    Place, Sizes, load_rates, load_rows, place, projections, start_index, state_index, token_at,
+};
+use super::plan::{CHUNK, ScanPlan};
+use super::token::{advance, advance_silently, rates_len, sigmoid, step_size};
+
+/// Runs one pass. Shapes as in [`crate::selective_scan()`]; beside them `carry [segments, B, N, D]`,
+/// the states that the segments begin with; `partial [B, L, D]`, what earlier passes add to the
+/// output; `starts [ways, chunks, B, N, D]`, kept for the backward pass. What the plan does not use is one element.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
+    u: &[F],
+    delta: &[F],
+    a: &[f32],
+    b: &[FB],
+    c: &[FC],
+    d: &[f32],
+    z: &[F],
+    delta_bias: &[f32],
+    carry: &[f32],
+    y: &mut [F],
+    partial: &mut [f32],
+    last_state: &mut [f32],
+    starts: &mut [f32],
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F)] _f: ElemType,
+    #[define(FB)] _fb: ElemType,
+    #[define(FC)] _fc: ElemType,
+) {
+    let at = place(sizes, plan);
+    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
+    load_rates(&mut rates, a, &at, sizes, plan);
+    let mut shared = projections::<FB, FC>(b, c, &at, sizes, plan);
+    let skip = if comptime!(plan.has_d && plan.last) { d[at.channel] } else { 0.0f32.runtime() };
+    let bias = if comptime!(plan.has_bias) { delta_bias[at.channel] } else { 0.0f32.runtime() };
+    let mut h = Array::<f32>::new(plan.states);
+    #[unroll]
+    for n in 0..plan.states {
+        h[n] = if comptime!(plan.segmented) {
+            carry[state_index(at.segment, n, &at, sizes)]
+        } else {
+            0.0f32.runtime()
+        };
+    }
+    // Tokens are read a chunk ahead of their use.
+    let mut next_u = Array::<f32>::new(CHUNK);
+    let mut next_delta = Array::<f32>::new(CHUNK);
+    let mut next_z = Array::<f32>::new(CHUNK);
+    read_chunk::<F>(&mut next_u, u, at.begin, &at, sizes, plan);
+    read_chunk::<F>(&mut next_delta, delta, at.begin, &at, sizes, plan);
+    if comptime!(plan.has_z && plan.last) {
+        read_chunk::<F>(&mut next_z, z, at.begin, &at, sizes, plan);
+    }
+    let mut first = at.begin;
+    while first < at.end {
+        sync_cube();
+        if comptime!(!plan.b_constant) {
+            load_rows::<FB>(&mut shared.b, b, first, plan.tile, &at, sizes, plan);
+        }
+        if comptime!(!plan.c_constant) {
+            load_rows::<FC>(&mut shared.c, c, first, plan.tile, &at, sizes, plan);
+        }
+        sync_cube();
+        let mut chunk = 0usize;
+        while chunk < plan.tile && first + chunk < at.end {
+            let begin = first + chunk;
+            if comptime!(plan.save) {
+                if at.active {
+                    #[unroll]
+                    for n in 0..plan.states {
+                        if comptime!(!plan.ragged)
+                            || sizes.first_state as usize + n < sizes.d_state as usize
+                        {
+                            starts[start_index(begin, n, &at, sizes)] = h[n];
+                        }
+                    }
+                }
+            }
+            let mut now_u = Array::<f32>::new(CHUNK);
+            let mut now_delta = Array::<f32>::new(CHUNK);
+            let mut now_z = Array::<f32>::new(CHUNK);
+            #[unroll]
+            for j in 0..CHUNK {
+                now_u[j] = next_u[j];
+                now_delta[j] = next_delta[j];
+                now_z[j] = next_z[j];
+            }
+            read_chunk::<F>(&mut next_u, u, begin + CHUNK, &at, sizes, plan);
+            read_chunk::<F>(&mut next_delta, delta, begin + CHUNK, &at, sizes, plan);
+            if comptime!(plan.has_z && plan.last) {
+                read_chunk::<F>(&mut next_z, z, begin + CHUNK, &at, sizes, plan);
+            }
+            #[unroll]
+            for j in 0..CHUNK {
+                if begin + j < at.end {
+                    let size = step_size(now_delta[j], bias, plan);
+                    let row = (chunk + j) * plan.states;
+                    let mut sum = advance(&mut h, &rates, &shared, row, size, now_u[j], plan);
+                    if comptime!(plan.halved) {
+                        sum *= 0.5f32;
+                    }
+                    if at.active {
+                        let index = token_index(begin + j, &at, sizes, plan);
+                        if comptime!(!plan.first) {
+                            sum += partial[index];
+                        }
+                        if comptime!(plan.last) {
+                            let mut out = sum + skip * now_u[j];
+                            if comptime!(plan.has_z) {
+                                out *= now_z[j] * sigmoid(now_z[j], plan.ptx);
+                            }
+                            y[index] = F::cast_from(out);
+                        } else {
+                            partial[index] = sum;
+                        }
+                    }
+                }
+            }
+            chunk += CHUNK;
+        }
+        first += plan.tile;
+    }
+    if comptime!(plan.leaves_state) {
+        if at.active && at.end == sizes.len as usize {
+            #[unroll]
+            for n in 0..plan.states {
+                let state = sizes.first_state as usize + n;
+                if comptime!(!plan.ragged) || state < sizes.d_state as usize {
+                    let row = at.batch * sizes.d_inner as usize + at.channel;
+                    last_state[row * sizes.d_state as usize + state] = h[n];
+                }
+            }
+        }
+    }
+}
+
+/// Runs every segment from a zero state: `carry` becomes the states that it ends with, `product` what a
+/// state at its beginning is multiplied by on the way. `[segments, B, N, D]` both.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+pub(crate) fn segment_ends<F: Float, FB: Float>(
+    u: &[F],
+    delta: &[F],
+    a: &[f32],
+    b: &[FB],
+    delta_bias: &[f32],
+    carry: &mut [f32],
+    product: &mut [f32],
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F)] _f: ElemType,
+    #[define(FB)] _fb: ElemType,
+) {
+    let at = place(sizes, plan);
+    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
+    load_rates(&mut rates, a, &at, sizes, plan);
+    let mut shared = projections::<FB, FB>(b, b, &at, sizes, plan);
+    let bias = if comptime!(plan.has_bias) { delta_bias[at.channel] } else { 0.0f32.runtime() };
+    let mut h = Array::<f32>::new(plan.states);
+    let mut whole = Array::<f32>::new(plan.states);
+    #[unroll]
+    for n in 0..plan.states {
+        h[n] = 0.0f32;
+        whole[n] = 1.0f32;
+    }
+    let mut first = at.begin;
+    while first < at.end {
+        sync_cube();
+        if comptime!(!plan.b_constant) {
+            load_rows::<FB>(&mut shared.b, b, first, plan.tile, &at, sizes, plan);
+        }
+        sync_cube();
+        let mut chunk = 0usize;
+        while chunk < plan.tile && first + chunk < at.end {
+            let begin = first + chunk;
+            let mut now_u = Array::<f32>::new(CHUNK);
+            let mut now_delta = Array::<f32>::new(CHUNK);
+            read_chunk::<F>(&mut now_u, u, begin, &at, sizes, plan);
+            read_chunk::<F>(&mut now_delta, delta, begin, &at, sizes, plan);
+            #[unroll]
+            for j in 0..CHUNK {
+                if begin + j < at.end {
+                    let size = step_size(now_delta[j], bias, plan);
+                    let row = (chunk + j) * plan.states;
+                    advance_silently(
+                        &mut h, &mut whole, &rates, &shared, row, size, now_u[j], plan,
+                    );
+                }
+            }
+            chunk += CHUNK;
+        }
+        first += plan.tile;
+    }
+    if at.active {
+        #[unroll]
+        for n in 0..plan.states {
+            if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize {
+                let index = state_index(at.segment, n, &at, sizes);
+                carry[index] = h[n];
+                product[index] = whole[n];
+            }
+        }
+    }
+}
+
+/// Turns what segments end with into what they begin with, in place: `carry[k] ← s`, `s ← product[k]·s + carry[k]`.
+/// A unit for each of the `width` (batch, state, channel); from the last segment on if `backwards`.
+#[cube(launch_unchecked)]
+pub(crate) fn carry_over(
+    carry: &mut [f32],
+    product: &[f32],
+    segments: u32,
+    width: u32,
+    #[comptime] backwards: bool,
+) {
+    let i = ABSOLUTE_POS;
+    let width = width as usize;
+    if i < width {
+        let segments = segments as usize;
+        let mut state = 0.0f32;
+        for k in 0..segments {
+            let slot = if comptime!(backwards) { segments - 1 - k } else { k };
+            let index = slot * width + i;
+            let end = carry[index];
+            let factor = product[index];
+            carry[index] = state;
+            state = factor * state + end;
+        }
+    }
+}
+
+/// Where the token of `step` stands in a `[B, L, D]`, in the unit's channel.
+#[cube]
+pub(crate) fn token_index(
+    step: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) -> usize {
+    let token = at.batch * sizes.len as usize + token_at(step, sizes, plan);
+    token * sizes.d_inner as usize + at.channel
+}
+
+/// Reads the unit's channel of a chunk of tokens; past the segment, its last token again.
+#[cube]
+pub(crate) fn read_chunk<F: Float>(
+    to: &mut Array<f32>,
+    from: &[F],
+    first: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    #[unroll]
+    for j in 0..CHUNK {
+        let step = min(first + j, at.end - 1);
+        to[j] = f32::cast_from(from[token_index(step, at, sizes, plan)]);
+    }
+}

@@ -1,0 +1,8 @@
+//! The selective scan for GPUs.
+
+pub(crate) mod backward;
+pub(crate) mod forward;
+pub(crate) mod place;
+pub(crate) mod plan;
+pub(crate) mod reduce;
+pub(crate) mod token;

@@ -1,0 +1,173 @@
+//! Where a unit works, and how it reads what its cube shares.
+
+use cubecl::prelude::*;
+
+use super::plan::{CHUNK, ScanPlan};
+use super::token::{Projections, keep_state};
+
+/// Sizes of a call that are known when it is launched.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) batch: u32,
+    pub(crate) len: u32,
+    pub(crate) d_inner: u32,
+    pub(crate) d_state: u32,
+    pub(crate) groups: u32,
+    /// The first state of this pass.
+    pub(crate) first_state: u32,
+    /// Tokens of a segment, a multiple of the chunk.
+    pub(crate) segment: u32,
+    /// Which scan of a two-way method this is.
+    pub(crate) way: u32,
+}
+
+/// A unit's channel, its batch element and its segment of the sequence.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) batch: usize,
+    pub(crate) group: usize,
+    pub(crate) channel: usize,
+    /// Units beyond the last channel of a group compute along, on that channel, and write nothing.
+    pub(crate) active: bool,
+    pub(crate) segment: usize,
+    /// Steps of the segment, in the order of the scan.
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
+}
+
+/// The place of this unit: cubes are `(group × strip of channels, batch, segment)`.
+#[cube]
+pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
+    let per_group = sizes.d_inner as usize / sizes.groups as usize;
+    let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
+    let group = CUBE_POS_X as usize / strips;
+    let within = (CUBE_POS_X as usize % strips) * plan.units + UNIT_POS_X as usize;
+    let segment = CUBE_POS_Z as usize;
+    let begin = segment * sizes.segment as usize;
+    Place {
+        batch: CUBE_POS_Y as usize,
+        group,
+        channel: group * per_group + min(within, per_group - 1),
+        active: within < per_group,
+        segment,
+        begin,
+        end: min(begin + sizes.segment as usize, sizes.len as usize),
+    }
+}
+
+/// The token that comes `step`-th.
+#[cube]
+pub(crate) fn token_at(step: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) -> usize {
+    if comptime!(plan.reverse) { sizes.len as usize - 1 - step } else { step }
+}
+
+/// Where `[segment, batch, state, channel]` stands in a buffer of states.
+#[cube]
+pub(crate) fn state_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) -> usize {
+    let row = (slot * sizes.batch as usize + at.batch) * sizes.d_state as usize
+        + sizes.first_state as usize
+        + state;
+    row * sizes.d_inner as usize + at.channel
+}
+
+/// Where the state at the start of the chunk that begins at `step` stands in `[ways, chunks, B, N, D]`.
+#[cube]
+pub(crate) fn start_index(step: usize, state: usize, at: &Place, sizes: &Sizes) -> usize {
+    let chunks = (sizes.len as usize + comptime!(CHUNK - 1)) / CHUNK;
+    state_index(sizes.way as usize * chunks + step / CHUNK, state, at, sizes)
+}
+
+/// `from[channel, state]`, or 0 for a state that is not.
+#[cube]
+pub(crate) fn weight<F: Float>(
+    from: &[F],
+    state: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) -> f32 {
+    let n = sizes.first_state as usize + state;
+    let base = at.channel * sizes.d_state as usize;
+    if comptime!(plan.ragged) {
+        let last = sizes.d_state as usize - 1;
+        let value = f32::cast_from(from[base + min(n, last)]);
+        select(n <= last, value, 0.0f32)
+    } else {
+        f32::cast_from(from[base + n])
+    }
+}
+
+/// The rates of the unit's states, in the form that the forward scan keeps.
+#[cube]
+pub(crate) fn load_rates(
+    rates: &mut Array<f32>,
+    a: &[f32],
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    #[unroll]
+    for n in 0..plan.states {
+        keep_state(rates, weight::<f32>(a, n, at, sizes, plan), n, plan);
+    }
+}
+
+/// Shared rows and own copies of B and C; what does not vary by token is read here.
+#[cube]
+pub(crate) fn projections<FB: Float, FC: Float>(
+    b: &[FB],
+    c: &[FC],
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) -> Projections {
+    let shared_b = comptime!(if plan.b_constant { 1 } else { plan.tile * plan.states });
+    let shared_c = comptime!(if plan.c_constant { 1 } else { plan.tile * plan.states });
+    let mut own_b = Array::<f32>::new(comptime!(if plan.b_constant { plan.states } else { 1 }));
+    let mut own_c = Array::<f32>::new(comptime!(if plan.c_constant { plan.states } else { 1 }));
+    if comptime!(plan.b_constant) {
+        #[unroll]
+        for n in 0..plan.states {
+            own_b[n] = weight::<FB>(b, n, at, sizes, plan);
+        }
+    }
+    if comptime!(plan.c_constant) {
+        #[unroll]
+        for n in 0..plan.states {
+            own_c[n] = weight::<FC>(c, n, at, sizes, plan);
+        }
+    }
+    Projections {
+        b: Shared::<[f32]>::new_slice(shared_b),
+        c: Shared::<[f32]>::new_slice(shared_c),
+        own_b,
+        own_c,
+    }
+}
+
+/// Reads the rows of B or C of the `count` steps from `first` on into shared memory; zeros past the segment.
+#[cube]
+pub(crate) fn load_rows<F: Float>(
+    to: &mut Shared<[f32]>,
+    from: &[F],
+    first: usize,
+    #[comptime] count: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    let mut i = UNIT_POS_X as usize;
+    while i < comptime!(count * plan.states) {
+        let step = first + i / plan.states;
+        let n = sizes.first_state as usize + i % plan.states;
+        let mut value = 0.0f32;
+        let there = step < at.end && (comptime!(!plan.ragged) || n < sizes.d_state as usize);
+        if there {
+            let token = at.batch * sizes.len as usize + token_at(step, sizes, plan);
+            let row = (token * sizes.groups as usize + at.group) * sizes.d_state as usize;
+            value = f32::cast_from(from[row + n]);
+        }
+        to[i] = value;
+        i += plan.units;
+    }
+}

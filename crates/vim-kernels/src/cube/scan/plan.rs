@@ -1,0 +1,45 @@
+//! What a scan kernel is compiled for, and the sizes it is launched with.
+
+use crate::discretization::{Discretization, Series};
+
+/// Tokens between saved states, and tokens whose states the backward pass holds at once.
+pub(crate) const CHUNK: usize = 8;
+
+/// A scan kernel's compile-time choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ScanPlan {
+    pub(crate) method: Discretization,
+    pub(crate) series: Series,
+    pub(crate) softplus: bool,
+    /// Whether this pass walks the tokens from the last to the first.
+    pub(crate) reverse: bool,
+    pub(crate) has_d: bool,
+    pub(crate) has_z: bool,
+    pub(crate) has_bias: bool,
+    pub(crate) b_constant: bool,
+    pub(crate) c_constant: bool,
+    /// States that a unit holds: all of them, or a part where there are more than it can.
+    pub(crate) states: usize,
+    /// Whether `states` times the passes may exceed N.
+    pub(crate) ragged: bool,
+    /// Units of a cube: channels.
+    pub(crate) units: usize,
+    /// Tokens of B and C in shared memory at once; a multiple of [`CHUNK`].
+    pub(crate) tile: usize,
+    /// Whether this is the first pass over the sequence, and the last.
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    /// Whether each scan of a two-way method counts half.
+    pub(crate) halved: bool,
+    /// Whether segments of the sequence run in cubes of their own, from carried states.
+    pub(crate) segmented: bool,
+    /// Whether chunk starts are kept for the backward pass.
+    pub(crate) save: bool,
+    /// Whether this pass leaves the last state.
+    pub(crate) leaves_state: bool,
+    pub(crate) ptx: bool,
+    pub(crate) planes: bool,
+}
+
+/// Units of a plane where planes are used.
+pub(crate) const PLANE: usize = 32;

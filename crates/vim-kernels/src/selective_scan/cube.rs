@@ -1,0 +1,467 @@
+//! The scan's kernels behind Burn's CubeCL backend: which passes run, with what sizes, into what buffers.
+
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{TensorMetadata, tensor::FloatTensor};
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::ScanSpec;
+use super::autodiff::{ScanArguments, ScanBackend, ScanKernels, ScanPrimitives};
+use crate::cube::scan::backward::{scan_backward, segment_outflows};
+use crate::cube::scan::forward::{carry_over, scan_forward, segment_ends};
+use crate::cube::scan::place::SizesLaunch;
+use crate::cube::scan::plan::{CHUNK, ScanPlan};
+use crate::cube::scan::reduce::{COLUMNS, ROWS, add_rows};
+use crate::cube::{dense, elem, empty, has_planes, has_ptx};
+
+/// States that a unit holds in registers at once; more take further passes.
+const MOST_STATES: usize = 16;
+
+/// Channels of a cube where the device has the shared memory for it.
+const WIDE: usize = 128;
+
+/// Fewest tokens that a segment is worth its passes for.
+const SHORTEST_SEGMENT: usize = 64;
+
+/// Cubes for each multiprocessor below which the sequence is cut into segments.
+const CUBES_PER_PROCESSOR: usize = 2;
+
+/// Multiprocessors where the device does not tell.
+const PROCESSORS: usize = 16;
+
+impl ScanBackend for CubeBackend {
+    fn selective_scan(
+        u: FloatTensor<Self>,
+        delta: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+        d: FloatTensor<Self>,
+        z: FloatTensor<Self>,
+        delta_bias: FloatTensor<Self>,
+        spec: ScanSpec,
+    ) -> ScanPrimitives<Self> {
+        Self::forward(ScanArguments { u, delta, a, b, c, d, z, delta_bias }, spec, false).0
+    }
+}
+
+/// A call's sizes.
+#[derive(Clone, Copy)]
+struct Shape {
+    batch: usize,
+    len: usize,
+    d_inner: usize,
+    d_state: usize,
+    groups: usize,
+}
+
+/// How a call is cut into cubes and passes.
+#[derive(Clone, Copy)]
+struct Layout {
+    shape: Shape,
+    spec: ScanSpec,
+    units: usize,
+    /// Strips of `units` channels in a group.
+    strips: usize,
+    /// States of a pass, and how many such passes a scan takes.
+    states: usize,
+    state_passes: usize,
+    /// Tokens of a segment.
+    segment: usize,
+    ptx: bool,
+    planes: bool,
+}
+
+/// A pass over the sequence.
+#[derive(Clone, Copy)]
+struct Pass {
+    way: usize,
+    part: usize,
+    first: bool,
+    last: bool,
+}
+
+impl Layout {
+    fn new(arguments: &ScanArguments<CubeBackend>, spec: ScanSpec, backward: bool) -> Self {
+        let [batch, len, d_inner] = arguments.u.shape().dims();
+        let [_, d_state] = arguments.a.shape().dims();
+        let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.meta.shape()[2] };
+        let groups =
+            groups(&arguments.b, spec.b_constant).max(groups(&arguments.c, spec.c_constant));
+        let shape = Shape { batch, len, d_inner, d_state, groups };
+        let properties = arguments.u.client.properties();
+        let hardware = &properties.hardware;
+        let state_passes = d_state.div_ceil(MOST_STATES);
+        let states = d_state.div_ceil(state_passes);
+        // The backward pass keeps a chunk's states in shared memory, four bytes each.
+        let wide = !backward
+            || hardware.max_shared_memory_size >= (CHUNK + 3) * states * WIDE * size_of::<f32>();
+        let most = (if wide { WIDE } else { 32 }).min(hardware.max_units_per_cube as usize);
+        let per_group = d_inner / groups;
+        let units = per_group.next_multiple_of(32).min(most);
+        let strips = per_group.div_ceil(units);
+        let processors =
+            hardware.num_streaming_multiprocessors.map_or(PROCESSORS, |count| count as usize);
+        let segment = segment(len, strips * groups * batch, processors);
+        Self {
+            shape,
+            spec,
+            units,
+            strips,
+            states,
+            state_passes,
+            segment,
+            ptx: has_ptx(&arguments.u),
+            planes: has_planes(&arguments.u.client),
+        }
+    }
+
+    fn segments(&self) -> usize {
+        self.shape.len.div_ceil(self.segment)
+    }
+
+    fn chunks(&self) -> usize {
+        self.shape.len.div_ceil(CHUNK)
+    }
+
+    fn passes(&self) -> Vec<Pass> {
+        let count = self.spec.ways() * self.state_passes;
+        (0..count)
+            .map(|i| Pass {
+                way: i / self.state_passes,
+                part: i % self.state_passes,
+                first: i == 0,
+                last: i + 1 == count,
+            })
+            .collect()
+    }
+
+    fn plan(&self, pass: Pass, save: bool) -> ScanPlan {
+        let spec = self.spec;
+        ScanPlan {
+            method: spec.method,
+            series: spec.series,
+            softplus: spec.delta_softplus,
+            reverse: spec.reverse ^ (pass.way == 1),
+            has_d: spec.has_d,
+            has_z: spec.has_z,
+            has_bias: spec.has_delta_bias,
+            b_constant: spec.b_constant,
+            c_constant: spec.c_constant,
+            states: self.states,
+            ragged: self.states * self.state_passes != self.shape.d_state,
+            units: self.units,
+            tile: 4 * CHUNK,
+            first: pass.first,
+            last: pass.last,
+            halved: spec.ways() == 2,
+            segmented: self.segments() > 1,
+            save,
+            leaves_state: pass.way == 0,
+            ptx: self.ptx,
+            planes: self.planes,
+        }
+    }
+
+    fn sizes(&self, pass: Pass) -> SizesLaunch {
+        let Shape { batch, len, d_inner, d_state, groups } = self.shape;
+        SizesLaunch::new(
+            batch as u32,
+            len as u32,
+            d_inner as u32,
+            d_state as u32,
+            groups as u32,
+            (pass.part * self.states) as u32,
+            self.segment as u32,
+            pass.way as u32,
+        )
+    }
+
+    fn cubes(&self) -> CubeCount {
+        CubeCount::Static(
+            (self.shape.groups * self.strips) as u32,
+            self.shape.batch as u32,
+            self.segments() as u32,
+        )
+    }
+
+    fn units(&self) -> CubeDim {
+        CubeDim::new_1d(self.units as u32)
+    }
+}
+
+/// Tokens of a segment: the whole sequence where the batch and the channels fill the device, else as few as
+/// fill it, but no fewer than [`SHORTEST_SEGMENT`].
+fn segment(len: usize, cubes: usize, processors: usize) -> usize {
+    let segments = (CUBES_PER_PROCESSOR * processors / cubes).min(len / SHORTEST_SEGMENT).max(1);
+    len.div_ceil(segments).next_multiple_of(CHUNK)
+}
+
+impl ScanKernels for CubeBackend {
+    fn forward(
+        arguments: ScanArguments<Self>,
+        spec: ScanSpec,
+        save: bool,
+    ) -> (ScanPrimitives<Self>, Option<FloatTensor<Self>>) {
+        let arguments = arguments.dense();
+        let layout = Layout::new(&arguments, spec, false);
+        let Shape { batch, len, d_inner, d_state, .. } = layout.shape;
+        let like = &arguments.u;
+        let client = &like.client;
+        let one = || empty(like, [1], DType::F32);
+        let y = empty(like, [batch, len, d_inner], like.dtype);
+        let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
+        let states = [layout.segments(), batch, d_state, d_inner];
+        let saved = [spec.ways() * layout.chunks() * batch * d_state * d_inner];
+        let starts = if save { empty(like, saved, DType::F32) } else { one() };
+        let passes = layout.passes();
+        let partial =
+            if passes.len() > 1 { empty(like, [batch, len, d_inner], DType::F32) } else { one() };
+        for pass in passes {
+            let plan = layout.plan(pass, save);
+            let carry = if plan.segmented {
+                let (carry, product) =
+                    (empty(like, states, DType::F32), empty(like, states, DType::F32));
+                // SAFETY: every index is below the sizes that the buffers were made with, which
+                // `selective_scan` checked against the arguments' shapes.
+                #[expect(unsafe_code, reason = "launches without bounds checks")]
+                unsafe {
+                    segment_ends::launch_unchecked(
+                        client,
+                        layout.cubes(),
+                        layout.units(),
+                        arguments.u.clone().into_buffer_arg(),
+                        arguments.delta.clone().into_buffer_arg(),
+                        arguments.a.clone().into_buffer_arg(),
+                        arguments.b.clone().into_buffer_arg(),
+                        arguments.delta_bias.clone().into_buffer_arg(),
+                        carry.clone().into_buffer_arg(),
+                        product.clone().into_buffer_arg(),
+                        layout.sizes(pass),
+                        plan,
+                        elem(&arguments.u),
+                        elem(&arguments.b),
+                    );
+                }
+                carried(&carry, product, layout, false);
+                carry
+            } else {
+                one()
+            };
+            // SAFETY: as above.
+            #[expect(unsafe_code, reason = "launches without bounds checks")]
+            unsafe {
+                scan_forward::launch_unchecked(
+                    client,
+                    layout.cubes(),
+                    layout.units(),
+                    arguments.u.clone().into_buffer_arg(),
+                    arguments.delta.clone().into_buffer_arg(),
+                    arguments.a.clone().into_buffer_arg(),
+                    arguments.b.clone().into_buffer_arg(),
+                    arguments.c.clone().into_buffer_arg(),
+                    arguments.d.clone().into_buffer_arg(),
+                    arguments.z.clone().into_buffer_arg(),
+                    arguments.delta_bias.clone().into_buffer_arg(),
+                    carry.into_buffer_arg(),
+                    y.clone().into_buffer_arg(),
+                    partial.clone().into_buffer_arg(),
+                    last_state.clone().into_buffer_arg(),
+                    starts.clone().into_buffer_arg(),
+                    layout.sizes(pass),
+                    plan,
+                    elem(&arguments.u),
+                    elem(&arguments.b),
+                    elem(&arguments.c),
+                );
+            }
+        }
+        (ScanPrimitives { y, last_state }, save.then_some(starts))
+    }
+
+    fn backward(
+        grad_y: FloatTensor<Self>,
+        arguments: ScanArguments<Self>,
+        saved: FloatTensor<Self>,
+        spec: ScanSpec,
+    ) -> [FloatTensor<Self>; 8] {
+        let (arguments, grad_y) = (arguments.dense(), dense(grad_y));
+        let layout = Layout::new(&arguments, spec, true);
+        let Shape { batch, len, d_inner, d_state, groups } = layout.shape;
+        let like = &arguments.u;
+        let client = &like.client;
+        let f32s = |count: usize| empty(like, [count], DType::F32);
+        let same = |t: &CubeTensor| empty(like, t.meta.shape().clone(), t.dtype);
+        let [grad_u, grad_delta, grad_z] = [&arguments.u, &arguments.delta, &arguments.z].map(same);
+        let passes = layout.passes();
+        let tokens = if passes.len() > 1 { batch * len * d_inner } else { 1 };
+        let [sum_u, sum_delta, sum_z] = [(); 3].map(|()| f32s(tokens));
+        let rows = layout.segments() * batch;
+        let state_rows = spec.ways() * rows;
+        let strip_rows = spec.ways() * layout.strips;
+        let per_state = d_state * d_inner;
+        let per_token = batch * len * groups * d_state;
+        let part = |constant: bool| {
+            f32s(if constant { state_rows * per_state } else { strip_rows * per_token })
+        };
+        let (part_b, part_c) = (part(spec.b_constant), part(spec.c_constant));
+        let part_a = f32s(state_rows * per_state);
+        let (part_d, part_bias) = (f32s(rows * d_inner), f32s(rows * d_inner));
+        let states = [layout.segments(), batch, d_state, d_inner];
+        for pass in passes {
+            let plan = layout.plan(pass, false);
+            let carry = if plan.segmented {
+                let (carry, product) =
+                    (empty(like, states, DType::F32), empty(like, states, DType::F32));
+                // SAFETY: every index is below the sizes that the buffers were made with, which
+                // `selective_scan` checked against the arguments' shapes.
+                #[expect(unsafe_code, reason = "launches without bounds checks")]
+                unsafe {
+                    segment_outflows::launch_unchecked(
+                        client,
+                        layout.cubes(),
+                        layout.units(),
+                        arguments.delta.clone().into_buffer_arg(),
+                        arguments.a.clone().into_buffer_arg(),
+                        arguments.c.clone().into_buffer_arg(),
+                        arguments.z.clone().into_buffer_arg(),
+                        arguments.delta_bias.clone().into_buffer_arg(),
+                        grad_y.clone().into_buffer_arg(),
+                        carry.clone().into_buffer_arg(),
+                        product.clone().into_buffer_arg(),
+                        layout.sizes(pass),
+                        plan,
+                        elem(&arguments.u),
+                        elem(&arguments.c),
+                    );
+                }
+                carried(&carry, product, layout, true);
+                carry
+            } else {
+                f32s(1)
+            };
+            // SAFETY: as above.
+            #[expect(unsafe_code, reason = "launches without bounds checks")]
+            unsafe {
+                scan_backward::launch_unchecked(
+                    client,
+                    layout.cubes(),
+                    layout.units(),
+                    arguments.u.clone().into_buffer_arg(),
+                    arguments.delta.clone().into_buffer_arg(),
+                    arguments.a.clone().into_buffer_arg(),
+                    arguments.b.clone().into_buffer_arg(),
+                    arguments.c.clone().into_buffer_arg(),
+                    arguments.d.clone().into_buffer_arg(),
+                    arguments.z.clone().into_buffer_arg(),
+                    arguments.delta_bias.clone().into_buffer_arg(),
+                    grad_y.clone().into_buffer_arg(),
+                    saved.clone().into_buffer_arg(),
+                    carry.into_buffer_arg(),
+                    grad_u.clone().into_buffer_arg(),
+                    grad_delta.clone().into_buffer_arg(),
+                    grad_z.clone().into_buffer_arg(),
+                    sum_u.clone().into_buffer_arg(),
+                    sum_delta.clone().into_buffer_arg(),
+                    sum_z.clone().into_buffer_arg(),
+                    part_b.clone().into_buffer_arg(),
+                    part_c.clone().into_buffer_arg(),
+                    part_a.clone().into_buffer_arg(),
+                    part_d.clone().into_buffer_arg(),
+                    part_bias.clone().into_buffer_arg(),
+                    layout.sizes(pass),
+                    plan,
+                    elem(&arguments.u),
+                    elem(&arguments.b),
+                    elem(&arguments.c),
+                );
+            }
+        }
+        let projection = |part, of: &CubeTensor, constant| {
+            let rows = if constant { state_rows } else { strip_rows };
+            summed(part, of, rows, d_inner, constant)
+        };
+        let grad_b = projection(part_b, &arguments.b, spec.b_constant);
+        let grad_c = projection(part_c, &arguments.c, spec.c_constant);
+        let grad_a = summed(part_a, &arguments.a, state_rows, d_inner, true);
+        let channel = |part, of: &CubeTensor, there: bool| {
+            if there { summed(part, of, rows, d_inner, false) } else { zeros_like(of) }
+        };
+        let grad_d = channel(part_d, &arguments.d, spec.has_d);
+        let grad_bias = channel(part_bias, &arguments.delta_bias, spec.has_delta_bias);
+        let grad_z = if spec.has_z { grad_z } else { zeros_like(&arguments.z) };
+        [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
+    }
+}
+
+/// The zero that stands for an absent input has a gradient of zero.
+fn zeros_like(of: &CubeTensor) -> CubeTensor {
+    let dtype = of.dtype.try_into().unwrap_or(burn::tensor::FloatDType::F32);
+    CubeBackend::float_zeros(of.meta.shape().clone(), &of.device, dtype)
+}
+
+/// Turns the ends of segments into their beginnings.
+fn carried(carry: &CubeTensor, product: CubeTensor, layout: Layout, backwards: bool) {
+    let width = layout.shape.batch * layout.shape.d_state * layout.shape.d_inner;
+    let units = 128;
+    // SAFETY: both buffers have `segments · width` elements, and units beyond `width` do nothing.
+    #[expect(unsafe_code, reason = "launches without bounds checks")]
+    unsafe {
+        carry_over::launch_unchecked(
+            &carry.client,
+            CubeCount::Static(width.div_ceil(units) as u32, 1, 1),
+            CubeDim::new_1d(units as u32),
+            carry.clone().into_buffer_arg(),
+            product.into_buffer_arg(),
+            layout.segments() as u32,
+            width as u32,
+            backwards,
+        );
+    }
+}
+
+/// The sum of the rows of `part`, shaped as `of`.
+fn summed(
+    part: CubeTensor,
+    of: &CubeTensor,
+    rows: usize,
+    d_inner: usize,
+    transpose: bool,
+) -> CubeTensor {
+    let out = empty(of, of.meta.shape().clone(), of.dtype);
+    let width = of.meta.shape().num_elements();
+    // SAFETY: `part` has `rows · width` elements and `out` has `width`.
+    #[expect(unsafe_code, reason = "launches without bounds checks")]
+    unsafe {
+        add_rows::launch_unchecked(
+            &of.client,
+            CubeCount::Static(width.div_ceil(COLUMNS) as u32, 1, 1),
+            CubeDim::new_2d(COLUMNS as u32, ROWS as u32),
+            part.into_buffer_arg(),
+            out.clone().into_buffer_arg(),
+            rows as u32,
+            width as u32,
+            d_inner as u32,
+            transpose,
+            elem(of),
+        );
+    }
+    out
+}
+
+impl ScanArguments<CubeBackend> {
+    fn dense(self) -> Self {
+        Self {
+            u: dense(self.u),
+            delta: dense(self.delta),
+            a: dense(self.a),
+            b: dense(self.b),
+            c: dense(self.c),
+            d: dense(self.d),
+            z: dense(self.z),
+            delta_bias: dense(self.delta_bias),
+        }
+    }
+}
