@@ -25,6 +25,16 @@ pub enum KernelError {
         /// The shape that would do.
         expected: String,
     },
+    /// Of A, B and C, one is complex and another is not.
+    #[error("{operation}: `{tensor}` is {got} where `a` is not: a, b and c are all real or all complex")]
+    Complex {
+        /// The operation called.
+        operation: &'static str,
+        /// The argument at fault.
+        tensor: &'static str,
+        /// What it is: "real" or "complex".
+        got: &'static str,
+    },
     /// A tensor of another type than f32.
     #[error("{operation}: `{tensor}` is {got}, only f32 is supported")]
     Dtype {

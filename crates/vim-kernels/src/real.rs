@@ -34,6 +34,12 @@ pub trait Real:
     #[must_use]
     fn exp(self) -> Self;
 
+    /// 2ˣ.
+    #[must_use]
+    fn exp2(self) -> Self {
+        self.scale(std::f64::consts::LN_2).exp()
+    }
+
     /// 1/x.
     #[must_use]
     fn recip(self) -> Self;
