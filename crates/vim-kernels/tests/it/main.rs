@@ -4,6 +4,7 @@
 
 mod causal_conv1d;
 mod choice;
+mod complex_scan;
 mod discretization;
 mod golden;
 mod oracle;
