@@ -178,3 +178,132 @@ impl<T: Trig> Real for Complex<T> {
         self.clone().choose_near(bound, edge, self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discretization::{Discretization, Series, discretize, linearize};
+    use crate::phi::{phi, phi_derivative};
+    use burn::tensor::{Device, TensorData};
+    use strum::VariantArray;
+
+    type Number = Complex<f64>;
+
+    fn modulus(x: Number) -> f64 {
+        x.re.hypot(x.im)
+    }
+
+    /// Points of the left half plane, both axes included, to |x| = 50, as f32 has them.
+    fn points() -> Vec<Number> {
+        let quarter = std::f64::consts::FRAC_PI_2;
+        (0..150)
+            .flat_map(|i| (0..=40).map(move |j| (i, j)))
+            .map(|(i, j)| {
+                let r = 10f64.powf(-2.0 + 3.7 * f64::from(i) / 150.0);
+                let (sin, cos) = (quarter * (1.0 + f64::from(j) / 20.0)).sin_cos();
+                Complex::new(f64::from((r * cos) as f32), f64::from((r * sin) as f32))
+            })
+            .collect()
+    }
+
+    /// φₖ(x) = ∫₀¹ e^{(1−s)x} s^{k−1}/(k−1)! ds, or its derivative, by Gauss–Legendre on 100 panels.
+    fn quadrature(k: usize, slope: bool, x: Number) -> Number {
+        const NODES: [(f64, f64); 5] = [
+            (0.0, 0.568_888_888_888_888_9),
+            (0.538_469_310_105_683_1, 0.478_628_670_499_366_5),
+            (-0.538_469_310_105_683_1, 0.478_628_670_499_366_5),
+            (0.906_179_845_938_664, 0.236_926_885_056_189_1),
+            (-0.906_179_845_938_664, 0.236_926_885_056_189_1),
+        ];
+        let factorial = if k == 3 { 2.0 } else { 1.0 };
+        // Finer towards s = 1, where the integrand lives for x far to the left.
+        let edge = |i: u32| 1.0 - (1.0 - f64::from(i) / 100.0).powi(3);
+        let mut sum = Complex::new(0.0, 0.0);
+        for (low, high) in (0..100).map(|i| (edge(i), edge(i + 1))) {
+            for (node, weight) in NODES {
+                let s = (low + high) / 2.0 + (high - low) / 2.0 * node;
+                let power = s.powi(k as i32 - 1) * if slope { 1.0 - s } else { 1.0 };
+                let weight = weight * (high - low) / 2.0 * power / factorial;
+                sum = sum + x.scale(1.0 - s).exp().scale(weight);
+            }
+        }
+        sum
+    }
+
+    /// The far forms were arranged for real x. Here they are on the whole left half plane, in f64 and in f32.
+    #[test]
+    fn phi_is_right_for_complex_x() {
+        let points = points();
+        let device = Device::flex();
+        let column = |part: fn(&Number) -> f64| {
+            let part: Vec<f32> = points.iter().map(|x| part(x) as f32).collect();
+            Tensor::<1>::from_data(TensorData::new(part, [points.len()]), &device)
+        };
+        let x32 = Complex::new(column(|x| x.re), column(|x| x.im));
+        for k in 1..=3 {
+            for slope in [false, true] {
+                let single = if slope {
+                    phi_derivative(k, x32.clone(), x32.clone().exp())
+                } else {
+                    phi(k, x32.clone(), x32.clone().exp())
+                };
+                let read = |t: Tensor<1>| t.into_data().iter::<f64>().collect::<Vec<f64>>();
+                let single = read(single.re).into_iter().zip(read(single.im));
+                for (&x, (re, im)) in points.iter().zip(single) {
+                    let double =
+                        if slope { phi_derivative(k, x, x.exp()) } else { phi(k, x, x.exp()) };
+                    let want = quadrature(k, slope, x);
+                    // φ₁ has zeros at 2πi·n, where only its absolute error can be small.
+                    let size = modulus(want).max(0.1 / modulus(x).max(1.0));
+                    let off = modulus(double - want) / size;
+                    assert!(off <= 1e-12, "f64 phi{k} slope {slope} at {x:?}: {off:.1e}");
+                    let off = modulus(Complex::new(re, im) - want) / modulus(want).max(size);
+                    assert!(off <= 1.5e-6, "f32 phi{k} slope {slope} at {x:?}: {off:.1e}");
+                }
+            }
+        }
+    }
+
+    /// Along the real and along the imaginary direction alike: the coefficients are holomorphic.
+    #[test]
+    fn derivatives_hold_in_both_directions() {
+        for &method in Discretization::VARIANTS {
+            for &series in Series::VARIANTS {
+                for (delta, re, im) in
+                    [(0.1, -1.0, 2.0), (0.7, -0.01, 3.0), (0.7, -4.0, -16.0), (1.0, -1.4, 1.4)]
+                {
+                    let (delta, a) = (Complex::real(delta), Complex::new(re, im));
+                    let lin = linearize(method, series, delta, a);
+                    let at = |delta, a| discretize(method, series, delta, a);
+                    for step in [Complex::new(1e-6, 0.0), Complex::new(0.0, 1e-6)] {
+                        let slope =
+                            |plus: Number, minus: Number| (plus - minus).scale(0.5) * step.recip();
+                        let close = |got: Number, plus, minus| {
+                            let want = slope(plus, minus);
+                            // Differences of values of about 1 over 2e-6: 1e-9.
+                            let near = modulus(got - want) <= 1e-7 * modulus(want).max(1.0);
+                            assert!(near, "{method} {series} at {a:?}: {got:?} {want:?}");
+                        };
+                        let (plus, minus) = (at(delta + step, a), at(delta - step, a));
+                        close(lin.d_delta.a_bar, plus.a_bar, minus.a_bar);
+                        close(lin.d_delta.b_bar, plus.b_bar, minus.b_bar);
+                        let (plus, minus) = (at(delta, a + step), at(delta, a - step));
+                        close(lin.d_a.a_bar, plus.a_bar, minus.a_bar);
+                        close(lin.d_a.b_bar, plus.b_bar, minus.b_bar);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reciprocals_neither_overflow_nor_vanish() {
+        for size in [1e-300, 1e-160, 1.0, 1e160, 1e300] {
+            for x in [Complex::new(3.0, -4.0), Complex::new(0.0, 2.0), Complex::new(-1.0, 0.0)] {
+                let x = x.scale(size);
+                let one = x * x.recip();
+                assert!(modulus(one - Complex::new(1.0, 0.0)) <= 1e-15, "{x:?}: {one:?}");
+            }
+        }
+    }
+}

@@ -26,7 +26,9 @@ pub enum KernelError {
         expected: String,
     },
     /// Of A, B and C, one is complex and another is not.
-    #[error("{operation}: `{tensor}` is {got} where `a` is not: a, b and c are all real or all complex")]
+    #[error(
+        "{operation}: `{tensor}` is {got} where `a` is not: a, b and c are all real or all complex"
+    )]
     Complex {
         /// The operation called.
         operation: &'static str,

@@ -106,13 +106,17 @@ fn complex_scan_gradients_match_finite_differences() {
                         let read = |x: &Complex<f64>| if imaginary { x.im } else { x.re };
                         let part = array(&mut scan).iter().map(read).collect();
                         let subject = OnePart { scan: scan.clone(), part };
-                        let want = differences(&subject, |s| &mut s.part, |s| {
-                            let mut scan = s.scan.clone();
-                            for (x, &part) in array(&mut scan).iter_mut().zip(&s.part) {
-                                *(if imaginary { &mut x.im } else { &mut x.re }) = part;
-                            }
-                            loss(&scan)
-                        });
+                        let want = differences(
+                            &subject,
+                            |s| &mut s.part,
+                            |s| {
+                                let mut scan = s.scan.clone();
+                                for (x, &part) in array(&mut scan).iter_mut().zip(&s.part) {
+                                    *(if imaginary { &mut x.im } else { &mut x.re }) = part;
+                                }
+                                loss(&scan)
+                            },
+                        );
                         let got: Vec<f64> = got.iter().map(read).collect();
                         check(&what(&format!("{name} imaginary {imaginary}")), &got, &want);
                     }

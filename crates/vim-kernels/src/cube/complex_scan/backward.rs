@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 
 use super::numbers::{Pair, advance, pull, sigmoid, step_size, step_slope};
 use super::plan::{
-    CHUNK, ComplexPlan, Place, Sizes, UNITS, channel_index, place, projection,
-    row_index, state_index, token_at, token_index,
+    CHUNK, ComplexPlan, Place, Sizes, UNITS, channel_index, place, projection, row_index,
+    state_index, token_at, token_index,
 };
 
 /// Numbers a token contributes to the gradients of B and C: two parts of each.
@@ -267,10 +267,8 @@ fn add_strips(
     sizes: &Sizes,
     #[comptime] plan: ComplexPlan,
 ) {
-    let rows = sizes.batch as usize
-        * sizes.len as usize
-        * sizes.groups as usize
-        * sizes.d_state as usize;
+    let rows =
+        sizes.batch as usize * sizes.len as usize * sizes.groups as usize * sizes.d_state as usize;
     let strips = (sizes.d_inner as usize / sizes.groups as usize).div_ceil(UNITS);
     let mut row = UNIT_POS_X as usize;
     while row < count * PARTS {

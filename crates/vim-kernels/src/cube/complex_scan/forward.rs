@@ -4,8 +4,7 @@ use cubecl::prelude::*;
 
 use super::numbers::{Pair, advance, output, sigmoid, step_size};
 use super::plan::{
-    CHUNK, ComplexPlan, Sizes, channel_index, place, projection, state_index, token_at,
-    token_index,
+    CHUNK, ComplexPlan, Sizes, channel_index, place, projection, state_index, token_at, token_index,
 };
 
 /// Runs one way. Shapes as in [`crate::selective_scan()`]; beside them `partial [B, L, D]`, what the first

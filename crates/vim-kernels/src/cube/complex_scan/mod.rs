@@ -51,7 +51,10 @@ impl ComplexScanKernels for CubeBackend {
             let sizes = Sizes { slots_before: (way * call.slots()) as u32, ..*sizes };
             // SAFETY: units without a channel do nothing, and every index is a product of the checked
             // shapes that the buffers were made for.
-            #[expect(unsafe_code, reason = "bounds checks in the inner loop would cost more than it does")]
+            #[expect(
+                unsafe_code,
+                reason = "bounds checks in the inner loop would cost more than it does"
+            )]
             unsafe {
                 complex_forward::launch_unchecked(
                     &like.client,
@@ -111,7 +114,10 @@ impl ComplexScanKernels for CubeBackend {
             let sizes = Sizes { slots_before: (way * call.slots()) as u32, ..*sizes };
             // SAFETY: units without a channel read that of another and write nothing, and every index
             // is a product of the checked shapes that the buffers were made for.
-            #[expect(unsafe_code, reason = "bounds checks in the inner loop would cost more than it does")]
+            #[expect(
+                unsafe_code,
+                reason = "bounds checks in the inner loop would cost more than it does"
+            )]
             unsafe {
                 complex_backward::launch_unchecked(
                     &like.client,
@@ -216,8 +222,8 @@ impl Call {
         let [batch, len, d_inner] = arguments.u.shape().dims();
         let [_, d_state] = arguments.a_re.shape().dims();
         let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.shape()[2] };
-        let groups = groups(&arguments.b_re, spec.b_constant)
-            .max(groups(&arguments.c_re, spec.c_constant));
+        let groups =
+            groups(&arguments.b_re, spec.b_constant).max(groups(&arguments.c_re, spec.c_constant));
         let sizes = Sizes {
             batch: batch as u32,
             len: len as u32,

@@ -43,10 +43,7 @@ pub(super) struct Pulled {
 }
 
 fn number<'a>(scope: &'a Scope, plan: ComplexPlan, pair: PairExpand) -> Complex<Traced<'a>> {
-    Complex::new(
-        Traced::new(scope, plan.ptx, pair.re),
-        Traced::new(scope, plan.ptx, pair.im),
-    )
+    Complex::new(Traced::new(scope, plan.ptx, pair.re), Traced::new(scope, plan.ptx, pair.im))
 }
 
 fn pair(number: Complex<Traced<'_>>) -> PairExpand {

@@ -5,7 +5,8 @@ use cubecl::prelude::*;
 use super::Traced;
 use crate::complex::Trig;
 
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType)]
+#[expect(dead_code, reason = "kernels read the fields of its expansion")]
 struct SineCosine {
     sin: f32,
     cos: f32,

@@ -124,19 +124,8 @@ impl ComplexScanBackend for CubeBackend {
         delta_bias: FloatTensor<Self>,
         spec: ScanSpec,
     ) -> ComplexScanPrimitives<Self> {
-        let arguments = ComplexScanArguments {
-            u,
-            delta,
-            a_re,
-            a_im,
-            b_re,
-            b_im,
-            c_re,
-            c_im,
-            d,
-            z,
-            delta_bias,
-        };
+        let arguments =
+            ComplexScanArguments { u, delta, a_re, a_im, b_re, b_im, c_re, c_im, d, z, delta_bias };
         Self::forward(arguments, spec, false).0
     }
 }

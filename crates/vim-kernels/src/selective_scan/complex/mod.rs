@@ -71,9 +71,8 @@ fn beside<const R: usize>(
 
 /// What runs on `device` where A is complex.
 pub(super) fn resolve(choice: ScanChoice, device: &Device) -> Result<Implementation, KernelError> {
-    choice.resolve_where(has_kernel(device), || {
-        format!("complex A on {:?}", device.clone().inner())
-    })
+    choice
+        .resolve_where(has_kernel(device), || format!("complex A on {:?}", device.clone().inner()))
 }
 
 /// Whether this build has a kernel for complex A on `device`: the CubeCL devices.
