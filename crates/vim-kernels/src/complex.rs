@@ -206,7 +206,7 @@ mod tests {
             .collect()
     }
 
-    /// φₖ(x) = ∫₀¹ e^{(1−s)x} s^{k−1}/(k−1)! ds, or its derivative, by Gauss–Legendre on 100 panels.
+    /// φₖ(x) = ∫₀¹ e^{(1−s)x} s^{k−1}/(k−1)! ds, or its derivative, by Gauss–Legendre on 200 panels.
     fn quadrature(k: usize, slope: bool, x: Number) -> Number {
         const NODES: [(f64, f64); 5] = [
             (0.0, 0.568_888_888_888_888_9),
@@ -217,9 +217,9 @@ mod tests {
         ];
         let factorial = if k == 3 { 2.0 } else { 1.0 };
         // Finer towards s = 1, where the integrand lives for x far to the left.
-        let edge = |i: u32| 1.0 - (1.0 - f64::from(i) / 100.0).powi(3);
+        let edge = |i: u32| 1.0 - (1.0 - f64::from(i) / 200.0).powi(3);
         let mut sum = Complex::new(0.0, 0.0);
-        for (low, high) in (0..100).map(|i| (edge(i), edge(i + 1))) {
+        for (low, high) in (0..200).map(|i| (edge(i), edge(i + 1))) {
             for (node, weight) in NODES {
                 let s = (low + high) / 2.0 + (high - low) / 2.0 * node;
                 let power = s.powi(k as i32 - 1) * if slope { 1.0 - s } else { 1.0 };

@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 
 /// A of a scan, `[D, N]`; its real part is negative for a stable system.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a handful of them live, for the length of a call")]
 pub enum Rate {
     /// Real.
     Real(Tensor<2>),

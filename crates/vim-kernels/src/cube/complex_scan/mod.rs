@@ -5,6 +5,7 @@
 //! the backward pass reads again. That is `⌈L/16⌉ − 1` states a channel, for each way of a two-way method.
 
 mod backward;
+mod call;
 mod forward;
 mod numbers;
 mod plan;
@@ -19,16 +20,12 @@ use cubecl::prelude::*;
 
 use super::{dense, empty};
 use crate::selective_scan::ScanSpec;
-use crate::selective_scan::complex::autodiff::{
-    ComplexScanArguments, ComplexScanKernels, ComplexScanPrimitives,
-};
+use crate::selective_scan::complex::autodiff::{ComplexScanKernels, ComplexScanPrimitives};
 
 use backward::complex_backward;
+use call::{Arguments, Call};
 use forward::complex_forward;
-use plan::{CHUNK, ComplexPlan, Sizes, SizesLaunch, UNITS};
-use sums::{sum_parts, sum_states};
-
-type Arguments = ComplexScanArguments<CubeBackend>;
+use plan::{Sizes, UNITS};
 
 impl ComplexScanKernels for CubeBackend {
     fn forward(
@@ -194,146 +191,5 @@ impl ComplexScanKernels for CubeBackend {
             grad_z,
             by_channel(1, &arguments.delta_bias, spec.has_delta_bias),
         ]
-    }
-}
-
-impl Sizes {
-    fn launch(self) -> SizesLaunch {
-        SizesLaunch::new(
-            self.batch,
-            self.len,
-            self.d_inner,
-            self.d_state,
-            self.groups,
-            self.slots_before,
-        )
-    }
-}
-
-/// A call with contiguous arguments.
-struct Call {
-    arguments: Arguments,
-    spec: ScanSpec,
-    sizes: Sizes,
-}
-
-impl Call {
-    fn new(arguments: Arguments, spec: ScanSpec) -> Self {
-        let [batch, len, d_inner] = arguments.u.shape().dims();
-        let [_, d_state] = arguments.a_re.shape().dims();
-        let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.shape()[2] };
-        let groups =
-            groups(&arguments.b_re, spec.b_constant).max(groups(&arguments.c_re, spec.c_constant));
-        let sizes = Sizes {
-            batch: batch as u32,
-            len: len as u32,
-            d_inner: d_inner as u32,
-            d_state: d_state as u32,
-            groups: groups as u32,
-            slots_before: 0,
-        };
-        let arguments = Arguments {
-            u: dense(arguments.u),
-            delta: dense(arguments.delta),
-            a_re: dense(arguments.a_re),
-            a_im: dense(arguments.a_im),
-            b_re: dense(arguments.b_re),
-            b_im: dense(arguments.b_im),
-            c_re: dense(arguments.c_re),
-            c_im: dense(arguments.c_im),
-            d: dense(arguments.d),
-            z: dense(arguments.z),
-            delta_bias: dense(arguments.delta_bias),
-        };
-        Self { arguments, spec, sizes }
-    }
-
-    /// `[B, L, D, N]`.
-    fn dims(&self) -> [usize; 4] {
-        let Sizes { batch, len, d_inner, d_state, .. } = self.sizes;
-        [batch, len, d_inner, d_state].map(|size| size as usize)
-    }
-
-    /// Chunk starts that a way keeps.
-    fn slots(&self) -> usize {
-        (self.sizes.len as usize).div_ceil(CHUNK) - 1
-    }
-
-    /// Strips of channels in a group.
-    fn strips(&self) -> usize {
-        ((self.sizes.d_inner / self.sizes.groups) as usize).div_ceil(UNITS)
-    }
-
-    fn cubes(&self) -> CubeCount {
-        CubeCount::Static(self.sizes.groups * self.strips() as u32, self.sizes.batch, 1)
-    }
-
-    fn plan(&self, way: usize, save: bool) -> ComplexPlan {
-        let spec = self.spec;
-        ComplexPlan {
-            method: spec.method,
-            series: spec.series,
-            softplus: spec.delta_softplus,
-            reverse: spec.reverse ^ (way == 1),
-            has_d: spec.has_d,
-            has_z: spec.has_z,
-            has_bias: spec.has_delta_bias,
-            b_constant: spec.b_constant,
-            c_constant: spec.c_constant,
-            first: way == 0,
-            last: way + 1 == spec.ways(),
-            save,
-            // The portable exponential and division: this kernel is not tuned.
-            ptx: false,
-        }
-    }
-
-    /// Room for `len` numbers, at least one: a kernel cannot be passed none.
-    fn floats(&self, len: usize) -> CubeTensor {
-        empty(&self.arguments.u, [len.max(1)], DType::F32)
-    }
-
-    fn sum_parts(
-        &self,
-        from: &CubeTensor,
-        offset: usize,
-        stride: usize,
-        parts: usize,
-        out: &CubeTensor,
-    ) {
-        // SAFETY: units past `stride` do nothing, and the caller's `from` holds what it names.
-        #[expect(unsafe_code, reason = "the launch without bounds checks is unsafe")]
-        unsafe {
-            sum_parts::launch_unchecked(
-                &out.client,
-                CubeCount::Static((stride as u32).div_ceil(256), 1, 1),
-                CubeDim::new_1d(256),
-                from.clone().into_buffer_arg(),
-                out.clone().into_buffer_arg(),
-                offset as u32,
-                stride as u32,
-                parts as u32,
-                dtype_to_storage_type(out.dtype),
-            );
-        }
-    }
-
-    fn sum_states(&self, from: &CubeTensor, offset: usize, out: &CubeTensor) {
-        let Sizes { batch, d_inner, d_state, .. } = self.sizes;
-        // SAFETY: units past `[D, N]` do nothing, and the caller's `from` holds what it names.
-        #[expect(unsafe_code, reason = "the launch without bounds checks is unsafe")]
-        unsafe {
-            sum_states::launch_unchecked(
-                &out.client,
-                CubeCount::Static((d_inner * d_state).div_ceil(256), 1, 1),
-                CubeDim::new_1d(256),
-                from.clone().into_buffer_arg(),
-                out.clone().into_buffer_arg(),
-                offset as u32,
-                batch,
-                d_state,
-                d_inner,
-            );
-        }
     }
 }
