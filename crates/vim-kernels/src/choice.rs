@@ -58,11 +58,18 @@ impl ScanChoice {
     ///
     /// [`KernelError::NoKernel`] if a kernel is forced where there is none: never a silent fallback.
     pub fn resolve(self, device: &Device) -> Result<Implementation, KernelError> {
-        match (self, has_kernel(device)) {
+        self.resolve_where(has_kernel(device), || format!("{:?}", device.clone().inner()))
+    }
+
+    /// What runs, given whether there is a kernel; `place` names what it would be for.
+    pub(crate) fn resolve_where(
+        self,
+        has_kernel: bool,
+        place: impl FnOnce() -> String,
+    ) -> Result<Implementation, KernelError> {
+        match (self, has_kernel) {
             (Self::Auto | Self::Kernel, true) => Ok(Implementation::Kernel),
-            (Self::Kernel, false) => {
-                Err(KernelError::NoKernel { device: format!("{:?}", device.clone().inner()) })
-            }
+            (Self::Kernel, false) => Err(KernelError::NoKernel { device: place() }),
             (Self::Auto, false) | (Self::Reference, _) => Ok(Implementation::Reference),
         }
     }

@@ -25,6 +25,18 @@ pub enum KernelError {
         /// The shape that would do.
         expected: String,
     },
+    /// Of A, B and C, one is complex and another is not.
+    #[error(
+        "{operation}: `{tensor}` is {got} where `a` is not: a, b and c are all real or all complex"
+    )]
+    Complex {
+        /// The operation called.
+        operation: &'static str,
+        /// The argument at fault.
+        tensor: &'static str,
+        /// What it is: "real" or "complex".
+        got: &'static str,
+    },
     /// A tensor of a type that the operation does not take there.
     #[error(
         "{operation}: `{tensor}` is {got}: f32 is supported, and bf16 for activations where the device has it"

@@ -10,6 +10,7 @@
 
 mod causal_conv1d;
 mod choice;
+mod complex;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod discretization;
@@ -26,11 +27,13 @@ mod selective_scan;
 mod term;
 
 pub use causal_conv1d::{ConvOptions, causal_conv1d};
+
 pub use choice::{Implementation, KERNEL_VARIABLE, ScanChoice, has_kernel, implementations_run};
+pub use complex::{Complex, Trig};
 pub use discretization::{
     Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, discretize, linearize,
 };
 pub use error::KernelError;
 pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 pub use real::Real;
-pub use selective_scan::{Projection, ScanOptions, ScanOutput, selective_scan};
+pub use selective_scan::{Projection, Rate, ScanOptions, ScanOutput, selective_scan};

@@ -3,6 +3,7 @@
 //! All of them take contiguous storage and write contiguous storage. CUDA pads the rows of tensors
 //! that Burn makes itself ("pitched"), so every input passes through [`dense`] first.
 
+pub(crate) mod complex_scan;
 pub(crate) mod scan;
 pub(crate) mod traced;
 

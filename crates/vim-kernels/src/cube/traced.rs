@@ -4,6 +4,8 @@
 //! [`crate::discretization`] on it once, while a kernel is built, writes that formula into the kernel.
 //! There is no second version of any formula for the GPU.
 
+mod trig;
+
 use std::ops::{Add, Mul, Neg, Sub};
 
 use cubecl::ir::Scope;

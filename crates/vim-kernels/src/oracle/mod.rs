@@ -4,9 +4,11 @@
 //! gradients are checked by finite differences.
 
 mod conv;
+mod number;
 mod scan;
 
 pub use conv::{OracleConv, OracleConvGrads};
+pub use number::Number;
 pub use scan::{OracleScan, OracleScanGrads};
 
 /// ln(1 + eˣ), without overflow.

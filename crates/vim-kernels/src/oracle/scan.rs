@@ -1,11 +1,12 @@
-//! The selective scan in f64.
+//! The selective scan in f64, with real or complex states.
 
-use super::{sigmoid, silu, silu_slope, softplus};
+use super::{Number, sigmoid, silu, silu_slope, softplus};
 use crate::discretization::{Discretization, Series, discretize, linearize};
 
-/// A scan to run; shapes as in [`crate::selective_scan()`], row-major.
+/// A scan to run; shapes as in [`crate::selective_scan()`], row-major. `T` is `f64`, or
+/// [`Complex<f64>`](crate::Complex) where A, B and C are complex.
 #[derive(Clone, Debug, Default)]
-pub struct OracleScan {
+pub struct OracleScan<T = f64> {
     /// `B`.
     pub batch: usize,
     /// `L`.
@@ -33,11 +34,11 @@ pub struct OracleScan {
     /// `[B, L, D]`.
     pub delta: Vec<f64>,
     /// `[D, N]`.
-    pub a: Vec<f64>,
+    pub a: Vec<T>,
     /// B.
-    pub b: Vec<f64>,
+    pub b: Vec<T>,
     /// C.
-    pub c: Vec<f64>,
+    pub c: Vec<T>,
     /// `[D]`.
     pub d: Option<Vec<f64>>,
     /// `[B, L, D]`.
@@ -49,21 +50,21 @@ pub struct OracleScan {
 /// Gradients of a scan, shaped as its inputs; empty where an input is absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "each is the gradient of the input of its name")]
-pub struct OracleScanGrads {
+pub struct OracleScanGrads<T = f64> {
     pub u: Vec<f64>,
     pub delta: Vec<f64>,
-    pub a: Vec<f64>,
-    pub b: Vec<f64>,
-    pub c: Vec<f64>,
+    pub a: Vec<T>,
+    pub b: Vec<T>,
+    pub c: Vec<T>,
     pub d: Vec<f64>,
     pub z: Vec<f64>,
     pub delta_bias: Vec<f64>,
 }
 
-impl OracleScan {
+impl<T: Number> OracleScan<T> {
     /// `y [B, L, D]` and the last state `[B, D, N]` of the first scan.
     #[must_use]
-    pub fn forward(&self) -> (Vec<f64>, Vec<f64>) {
+    pub fn forward(&self) -> (Vec<f64>, Vec<T>) {
         let mut y = vec![0.0; self.u.len()];
         let mut last_state = Vec::new();
         for batch in 0..self.batch {
@@ -88,13 +89,13 @@ impl OracleScan {
 
     /// The gradients of `Σ grad_y·y`.
     #[must_use]
-    pub fn backward(&self, grad_y: &[f64]) -> OracleScanGrads {
+    pub fn backward(&self, grad_y: &[f64]) -> OracleScanGrads<T> {
         let mut grads = OracleScanGrads {
             u: vec![0.0; self.u.len()],
             delta: vec![0.0; self.delta.len()],
-            a: vec![0.0; self.a.len()],
-            b: vec![0.0; self.b.len()],
-            c: vec![0.0; self.c.len()],
+            a: vec![T::real(0.0); self.a.len()],
+            b: vec![T::real(0.0); self.b.len()],
+            c: vec![T::real(0.0); self.c.len()],
             d: vec![0.0; self.d.as_ref().map_or(0, Vec::len)],
             z: vec![0.0; self.z.as_ref().map_or(0, Vec::len)],
             delta_bias: vec![0.0; self.delta_bias.as_ref().map_or(0, Vec::len)],
@@ -125,13 +126,13 @@ impl OracleScan {
         grads
     }
 
-    /// One channel's `Σ c·h` by token, averaged over the ways, and for each way the states `[N]` after every step.
-    fn channel(&self, batch: usize, channel: usize) -> (Vec<f64>, Vec<Vec<Vec<f64>>>) {
+    /// One channel's `Σ c·h` by token (`2·Re` of it where complex), averaged over the ways, and for each way the states `[N]` after every step.
+    fn channel(&self, batch: usize, channel: usize) -> (Vec<f64>, Vec<Vec<Vec<T>>>) {
         let ways = if self.method.form().two_way { 2 } else { 1 };
         let mut y = vec![0.0; self.len];
         let mut all = Vec::new();
         for way in 0..ways {
-            let mut h = vec![0.0; self.d_state];
+            let mut h = vec![T::real(0.0); self.d_state];
             let mut states = Vec::new();
             for step in 0..self.len {
                 let token = self.token(step, way);
@@ -139,11 +140,11 @@ impl OracleScan {
                 let (delta, _) = self.delta(at, channel);
                 for n in 0..self.d_state {
                     let a = self.a[channel * self.d_state + n];
-                    let step = discretize(self.method, self.series, delta, a);
+                    let step = discretize(self.method, self.series, T::real(delta), a);
                     let b = self.b[self.projection(self.b_constant, batch, token, channel, n)];
                     let c = self.c[self.projection(self.c_constant, batch, token, channel, n)];
-                    h[n] = step.a_bar * h[n] + step.b_bar * b * self.u[at];
-                    y[token] += c * h[n] / ways as f64;
+                    h[n] = step.a_bar * h[n] + (step.b_bar * b).scale(self.u[at]);
+                    y[token] += T::OUTPUT * (c * h[n]).re() / ways as f64;
                 }
                 states.push(h.clone());
             }
@@ -158,11 +159,11 @@ impl OracleScan {
         batch: usize,
         channel: usize,
         way: usize,
-        states: &[Vec<f64>],
+        states: &[Vec<T>],
         grad_scan: &[f64],
-        grads: &mut OracleScanGrads,
+        grads: &mut OracleScanGrads<T>,
     ) {
-        let mut grad_h = vec![0.0; self.d_state];
+        let mut grad_h = vec![T::real(0.0); self.d_state];
         for step in (0..self.len).rev() {
             let token = self.token(step, way);
             let at = self.at(batch, token, channel);
@@ -171,22 +172,28 @@ impl OracleScan {
                 let a_at = channel * self.d_state + n;
                 let b_at = self.projection(self.b_constant, batch, token, channel, n);
                 let c_at = self.projection(self.c_constant, batch, token, channel, n);
-                let lin = linearize(self.method, self.series, delta, self.a[a_at]);
-                let before = if step == 0 { 0.0 } else { states[step - 1][n] };
-                grads.c[c_at] += grad_scan[token] * states[step][n];
-                grad_h[n] += grad_scan[token] * self.c[c_at];
-                let grad_a_bar = grad_h[n] * before;
-                let grad_b_bar = grad_h[n] * self.b[b_at] * self.u[at];
-                grads.b[b_at] += grad_h[n] * lin.value.b_bar * self.u[at];
-                grads.u[at] += grad_h[n] * lin.value.b_bar * self.b[b_at];
-                grads.a[a_at] += grad_a_bar * lin.d_a.a_bar + grad_b_bar * lin.d_a.b_bar;
-                let grad_delta =
-                    (grad_a_bar * lin.d_delta.a_bar + grad_b_bar * lin.d_delta.b_bar) * slope;
+                let lin = linearize(self.method, self.series, T::real(delta), self.a[a_at]);
+                let before = if step == 0 { T::real(0.0) } else { states[step - 1][n] };
+                let (b, c, u) = (self.b[b_at], self.c[c_at], self.u[at]);
+                let grad_y = T::OUTPUT * grad_scan[token];
+                grads.c[c_at] = grads.c[c_at] + states[step][n].conj().scale(grad_y);
+                grad_h[n] = grad_h[n] + c.conj().scale(grad_y);
+                let grad_a_bar = grad_h[n] * before.conj();
+                let grad_b_bar = (grad_h[n] * b.conj()).scale(u);
+                grads.b[b_at] = grads.b[b_at] + (grad_h[n] * lin.value.b_bar.conj()).scale(u);
+                grads.u[at] += (grad_h[n] * (lin.value.b_bar * b).conj()).re();
+                grads.a[a_at] = grads.a[a_at]
+                    + grad_a_bar * lin.d_a.a_bar.conj()
+                    + grad_b_bar * lin.d_a.b_bar.conj();
+                let grad_delta = slope
+                    * (grad_a_bar * lin.d_delta.a_bar.conj()
+                        + grad_b_bar * lin.d_delta.b_bar.conj())
+                    .re();
                 grads.delta[at] += grad_delta;
                 if self.delta_bias.is_some() {
                     grads.delta_bias[channel] += grad_delta;
                 }
-                grad_h[n] *= lin.value.a_bar;
+                grad_h[n] = grad_h[n] * lin.value.a_bar.conj();
             }
         }
     }

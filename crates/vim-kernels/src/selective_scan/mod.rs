@@ -1,6 +1,8 @@
 //! The selective scan on tensors: arguments, shape checks, and which implementation runs.
 
+mod arguments;
 mod autodiff;
+pub(crate) mod complex;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod flex;
@@ -13,7 +15,9 @@ use crate::choice::{Implementation, ScanChoice, record};
 use crate::discretization::{Discretization, Series};
 use crate::error::{KernelError, check_dtypes};
 
+pub use arguments::{Projection, Rate};
 use autodiff::ScanBackend;
+use complex::Parts;
 
 /// How a scan runs; see [`selective_scan`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,52 +34,16 @@ pub struct ScanOptions {
     pub choice: ScanChoice,
 }
 
-/// B or C of a scan.
-#[derive(Clone, Debug)]
-pub enum Projection {
-    /// One per token, `[B, L, N]`.
-    Variable(Tensor<3>),
-    /// One per token and group of channels, `[B, L, G, N]`; channel `i` is in group `i·G/D`.
-    Grouped(Tensor<4>),
-    /// One per channel, the same at every token, `[D, N]`.
-    Constant(Tensor<2>),
-}
-
-impl From<Tensor<3>> for Projection {
-    fn from(tensor: Tensor<3>) -> Self {
-        Self::Variable(tensor)
-    }
-}
-impl From<Tensor<4>> for Projection {
-    fn from(tensor: Tensor<4>) -> Self {
-        Self::Grouped(tensor)
-    }
-}
-impl From<Tensor<2>> for Projection {
-    fn from(tensor: Tensor<2>) -> Self {
-        Self::Constant(tensor)
-    }
-}
-
-impl Projection {
-    /// `[B, L, G, N]`, or `[1, 1, D, N]` where constant.
-    fn into_four(self) -> (Tensor<4>, bool) {
-        match self {
-            Self::Variable(t) => (t.unsqueeze_dim(2), false),
-            Self::Grouped(t) => (t, false),
-            Self::Constant(t) => (t.unsqueeze(), true),
-        }
-    }
-}
-
 /// What a scan returns.
 #[derive(Clone, Debug)]
 pub struct ScanOutput {
     /// `[B, L, D]`.
     pub y: Tensor<3>,
     /// The state after the last token scanned, `[B, D, N]`, without gradient; of the first of the
-    /// two scans where the method runs two.
+    /// two scans where the method runs two. Its real part where A is complex.
     pub last_state: Tensor<3>,
+    /// The imaginary part of the last state, where A is complex.
+    pub last_state_im: Option<Tensor<3>>,
 }
 
 /// A checked call in the form that the implementations take it.
@@ -116,10 +84,14 @@ impl ScanSpec {
 /// each direction with the same coefficients and averages. Differentiable in all eight inputs,
 /// with the exact adjoint of what is computed.
 ///
+/// A may be complex, given as `(re, im)`; B and C then are too, the state is, and
+/// `y[t] = (2·Re(c[t]·h[t]) + d·u[t])·silu(z[t])`: each state stands for a conjugate pair. The gradients of a
+/// complex input's parts are those of the two tensors.
+///
 /// # Shapes
 ///
 /// - `u`, `delta`, `z`, and the returned `y`: `[B, L, D]`
-/// - `a`: `[D, N]`, negative for a stable system
+/// - `a`: `[D, N]`, negative for a stable system, see [`Rate`]
 /// - `b`, `c`: `[B, L, N]`, `[B, L, G, N]` or `[D, N]`, see [`Projection`]
 /// - `d`, `delta_bias`: `[D]`
 ///
@@ -130,7 +102,9 @@ impl ScanSpec {
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees with `u` and `a`;
 /// [`KernelError::Dtype`] one of another type;
-/// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have.
+/// [`KernelError::Complex`] one that is real where A is complex, or the reverse;
+/// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have; with complex A,
+/// Flex has none, and [`ScanChoice::Auto`] runs the reference there.
 ///
 /// # Source
 ///
@@ -140,7 +114,7 @@ impl ScanSpec {
 pub fn selective_scan(
     u: Tensor<3>,
     delta: Tensor<3>,
-    a: Tensor<2>,
+    a: impl Into<Rate>,
     b: impl Into<Projection>,
     c: impl Into<Projection>,
     d: Option<Tensor<1>>,
@@ -148,8 +122,9 @@ pub fn selective_scan(
     delta_bias: Option<Tensor<1>>,
     options: ScanOptions,
 ) -> Result<ScanOutput, KernelError> {
-    let (b, b_constant) = b.into().into_four();
-    let (c, c_constant) = c.into().into_four();
+    let (a, a_im) = a.into().into_parts();
+    let (b, b_im, b_constant) = b.into().into_parts();
+    let (c, c_im, c_constant) = c.into().into_parts();
     let spec = ScanSpec {
         method: options.method,
         series: options.series,
@@ -162,14 +137,22 @@ pub fn selective_scan(
         c_constant,
     };
     check(&u, &delta, &a, &b, &c, d.as_ref(), z.as_ref(), delta_bias.as_ref(), spec)?;
+    let imaginary = complex::imaginary_parts((&a, a_im), (&b, b_im), (&c, c_im))?;
     let device = u.device();
-    let implementation = options.choice.resolve(&device)?;
+    let implementation = match &imaginary {
+        None => options.choice.resolve(&device)?,
+        Some(_) => complex::resolve(options.choice, &device)?,
+    };
     record("selective_scan", implementation);
     // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
     let dtype = u.dtype();
     let d = d.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, dtype)));
     let delta_bias = delta_bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
+    if let Some(imaginary) = imaginary {
+        let parts = Parts { a, b, c, imaginary };
+        return Ok(complex::scan(u, delta, parts, d, z, delta_bias, spec, implementation));
+    }
     Ok(match implementation {
         Implementation::Reference => {
             // The state and every sum are f32, whatever the activations are.
@@ -194,6 +177,7 @@ pub fn selective_scan(
             ScanOutput {
                 y: Tensor::from_dispatch(out.y),
                 last_state: Tensor::from_dispatch(out.last_state),
+                last_state_im: None,
             }
         }
     })

@@ -4,6 +4,7 @@
 
 mod causal_conv1d;
 mod choice;
+mod complex_scan;
 mod devices;
 mod discretization;
 mod golden;

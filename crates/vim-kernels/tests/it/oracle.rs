@@ -2,8 +2,9 @@
 
 use strum::VariantArray;
 use vim_kernels::oracle::{OracleConv, OracleScan};
-use vim_kernels::{Discretization, Series};
+use vim_kernels::{Complex, Discretization, Series};
 
+use crate::complex_scan::complex;
 use crate::support::{Form, Numbers, grad_of, named, scan};
 
 /// Central differences of `loss` in every element that `field` reaches.
@@ -63,6 +64,62 @@ fn scan_gradients_match_finite_differences() {
                 for reverse in [false, true] {
                     let base = scan([2, 3, 4, 2], form, 3.0, 7);
                     check_scan(&OracleScan { method, series, reverse, ..base });
+                }
+            }
+        }
+    }
+}
+
+/// `OracleScan` with one part of a complex array laid open, as `differences` wants it.
+#[derive(Clone)]
+struct OnePart {
+    scan: OracleScan<Complex<f64>>,
+    part: Vec<f64>,
+}
+
+#[test]
+fn complex_scan_gradients_match_finite_differences() {
+    type Array = fn(&mut OracleScan<Complex<f64>>) -> &mut Vec<Complex<f64>>;
+    for &method in Discretization::VARIANTS {
+        for &series in Series::VARIANTS {
+            for form in [Form::Variable, Form::Grouped(2), Form::Constant, Form::Mixed] {
+                let base = complex([2, 3, 4, 2], form, 3.0, 3.0, 7);
+                let mut scan = OracleScan { method, series, reverse: form == Form::Mixed, ..base };
+                let grad_y = Numbers::new(99).vec(scan.u.len(), -1.0, 1.0);
+                let loss = |s: &OracleScan<Complex<f64>>| -> f64 {
+                    s.forward().0.iter().zip(&grad_y).map(|(y, g)| y * g).sum()
+                };
+                let grads = scan.backward(&grad_y);
+                let what = |name: &str| format!("complex {method} {series} {name}");
+                check(&what("u"), &grads.u, &differences(&scan, |s| &mut s.u, loss));
+                check(&what("delta"), &grads.delta, &differences(&scan, |s| &mut s.delta, loss));
+                let bias = differences(&scan, |s| s.delta_bias.as_mut().unwrap(), loss);
+                check(&what("delta_bias"), &grads.delta_bias, &bias);
+                check(&what("z"), &grads.z, &differences(&scan, |s| s.z.as_mut().unwrap(), loss));
+                let arrays: [(&str, Array, &[Complex<f64>]); 3] = [
+                    ("a", |s| &mut s.a, &grads.a),
+                    ("b", |s| &mut s.b, &grads.b),
+                    ("c", |s| &mut s.c, &grads.c),
+                ];
+                for (name, array, got) in arrays {
+                    for imaginary in [false, true] {
+                        let read = |x: &Complex<f64>| if imaginary { x.im } else { x.re };
+                        let part = array(&mut scan).iter().map(read).collect();
+                        let subject = OnePart { scan: scan.clone(), part };
+                        let want = differences(
+                            &subject,
+                            |s| &mut s.part,
+                            |s| {
+                                let mut scan = s.scan.clone();
+                                for (x, &part) in array(&mut scan).iter_mut().zip(&s.part) {
+                                    *(if imaginary { &mut x.im } else { &mut x.re }) = part;
+                                }
+                                loss(&scan)
+                            },
+                        );
+                        let got: Vec<f64> = got.iter().map(read).collect();
+                        check(&what(&format!("{name} imaginary {imaginary}")), &got, &want);
+                    }
                 }
             }
         }
