@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
+use burn::backend::DispatchDevice;
 use burn::tensor::Device;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,7 +91,12 @@ impl ScanChoice {
 /// Whether this build has fused kernels for `device`.
 #[must_use]
 pub fn has_kernel(device: &Device) -> bool {
-    device.clone().inner() == Device::flex()
+    match device.clone().inner().as_dispatch() {
+        DispatchDevice::Flex(_) => true,
+        #[cfg(any(feature = "cuda", feature = "wgpu"))]
+        DispatchDevice::Cube(_) => true,
+        _ => false,
+    }
 }
 
 static RAN: Mutex<BTreeSet<(&'static str, Implementation)>> = Mutex::new(BTreeSet::new());

@@ -25,3 +25,9 @@ pub(crate) fn slice(tensor: &FloatTensor<Flex>) -> &[f32] {
 pub(crate) fn tensor(values: Vec<f32>, shape: &[usize]) -> FloatTensor<Flex> {
     FloatTensor::<Flex>::from_data(TensorData::new(values, shape))
 }
+
+/// The same in the type `dtype`, to which an f32 result is rounded.
+pub(crate) fn tensor_as(values: Vec<f32>, shape: &[usize], dtype: DType) -> FloatTensor<Flex> {
+    let values = tensor(values, shape);
+    if dtype == DType::F32 { values } else { Flex::float_cast(values, dtype.into()) }
+}

@@ -4,9 +4,11 @@
 //! gradients are checked by finite differences.
 
 mod conv;
+mod norm;
 mod scan;
 
 pub use conv::{OracleConv, OracleConvGrads};
+pub use norm::{OracleNorm, OracleNormGrads};
 pub use scan::{OracleScan, OracleScanGrads};
 
 /// ln(1 + eˣ), without overflow.

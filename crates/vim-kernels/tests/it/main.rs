@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod add_rms_norm;
 mod causal_conv1d;
 mod choice;
+mod devices;
 mod discretization;
 mod golden;
 mod oracle;

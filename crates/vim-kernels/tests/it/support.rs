@@ -89,6 +89,16 @@ pub(crate) fn values<const R: usize>(tensor: Tensor<R>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
+/// To the nearest bf16, ties to even.
+pub(crate) fn to_bf16(values: &[f64]) -> Vec<f64> {
+    let round = |value: &f64| {
+        let bits = (*value as f32).to_bits();
+        let up = 0x7FFF + ((bits >> 16) & 1);
+        f64::from(f32::from_bits((bits + up) & 0xFFFF_0000))
+    };
+    values.iter().map(round).collect()
+}
+
 /// Output, last state and gradients of a scan, by an implementation on tensors.
 pub(crate) struct Outcome {
     pub(crate) y: Vec<f64>,
