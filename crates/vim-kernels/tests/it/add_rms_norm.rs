@@ -191,26 +191,30 @@ fn the_same_bits_twice() {
     }
 }
 
-/// Two layers share a stream: the sum of the first is read by its own norm and by the second layer.
+/// Two layers share a stream: the sum of the first is read by its own norm and by the second layer. So
+/// it is where memory-bound operations are computed again for the backward pass.
 #[test]
 fn a_stream_of_two_layers_has_the_references_gradients() {
     for on in devices() {
-        let device = on.clone().autodiff();
-        let run = |choice| {
-            let mut numbers = Numbers::new(47);
-            let mut leaf = || tensor(&numbers.vec(5 * 12, -1.0, 1.0), [5, 12], &device);
-            let (x, y, by) = (leaf().require_grad(), leaf(), leaf());
-            let weight = tensor(&numbers.vec(12, 0.5, 1.5), [12], &device).require_grad();
-            let (a, sum) = add_rms_norm(x.clone(), None, weight.clone(), EPSILON, choice).unwrap();
-            let next = a * y;
-            let (b, sum) = add_rms_norm(next, Some(sum), weight.clone(), EPSILON, choice).unwrap();
-            let grads = (b * by.clone() + sum.square() * by).sum().backward();
-            (values(x.grad(&grads).unwrap()), values(weight.grad(&grads).unwrap()))
-        };
-        let (x, weight) = run(ScanChoice::Kernel);
-        let (want_x, want_weight) = run(ScanChoice::Reference);
-        assert!(error(&x, &want_x) <= F32, "{on:?} x");
-        assert!(error(&weight, &want_weight) <= F32, "{on:?} weight");
+        let tracked = on.clone().autodiff();
+        for device in [tracked.clone(), tracked.gradient_checkpointing()] {
+            let run = |choice| {
+                let mut numbers = Numbers::new(47);
+                let mut leaf = || tensor(&numbers.vec(5 * 12, -1.0, 1.0), [5, 12], &device);
+                let (x, y, by) = (leaf().require_grad(), leaf(), leaf());
+                let weight = tensor(&numbers.vec(12, 0.5, 1.5), [12], &device).require_grad();
+                let (a, sum) =
+                    add_rms_norm(x.clone(), None, weight.clone(), EPSILON, choice).unwrap();
+                let (b, sum) =
+                    add_rms_norm(a * y, Some(sum), weight.clone(), EPSILON, choice).unwrap();
+                let grads = (b * by.clone() + sum.square() * by).sum().backward();
+                (values(x.grad(&grads).unwrap()), values(weight.grad(&grads).unwrap()))
+            };
+            let (x, weight) = run(ScanChoice::Kernel);
+            let (want_x, want_weight) = run(ScanChoice::Reference);
+            assert!(error(&x, &want_x) <= F32, "{on:?} x");
+            assert!(error(&weight, &want_weight) <= F32, "{on:?} weight");
+        }
     }
 }
 
