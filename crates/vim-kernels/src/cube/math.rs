@@ -49,7 +49,7 @@ pub(crate) fn silu<N: Size>(x: Vector<f32, N>, #[comptime] ptx: bool) -> Vector<
     y
 }
 
-/// The derivative of [`silu`], σ·(1 + x·(1 − σ)).
+/// The derivative of `silu`, σ·(1 + x·(1 − σ)).
 #[cube]
 pub(crate) fn silu_slope<N: Size>(x: Vector<f32, N>, #[comptime] ptx: bool) -> Vector<f32, N> {
     let mut y = Vector::<f32, N>::empty();
