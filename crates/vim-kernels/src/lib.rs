@@ -8,6 +8,7 @@
 //! Letters: `B` batch, `L` tokens, `D` channels (`d_inner`), `N` states per channel (`d_state`),
 //! `G` groups of channels that share B and C, `W` taps.
 
+mod add_rms_norm;
 mod causal_conv1d;
 mod choice;
 mod complex;
@@ -26,6 +27,7 @@ mod real;
 mod selective_scan;
 mod term;
 
+pub use add_rms_norm::add_rms_norm;
 pub use causal_conv1d::{ConvOptions, causal_conv1d};
 
 pub use choice::{Implementation, KERNEL_VARIABLE, ScanChoice, has_kernel, implementations_run};

@@ -18,7 +18,7 @@ pub struct Block {
 impl Block {
     /// Takes the previous block's output and the residual stream to this block's.
     ///
-    /// The sum is taken at the start of the next block, so that a kernel can fuse it with the norm;
+    /// The sum is taken at the start of the next block, so that one kernel takes it and the norm;
     /// the first block has no residual yet.
     ///
     /// # Shapes
@@ -30,10 +30,7 @@ impl Block {
         hidden: Tensor<3>,
         residual: Option<Tensor<3>>,
     ) -> (Tensor<3>, Tensor<3>) {
-        let residual = match residual {
-            Some(residual) => residual + hidden,
-            None => hidden,
-        };
-        (self.mixer.forward(self.norm.forward(residual.clone())), residual)
+        let (normed, residual) = self.norm.forward(hidden, residual, self.mixer.scan.choice);
+        (self.mixer.forward(normed), residual)
     }
 }

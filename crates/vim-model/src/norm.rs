@@ -2,6 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
+use vim_kernels::{ScanChoice, add_rms_norm};
 
 /// Added to the mean square, as in the original.
 const EPSILON: f64 = 1e-5;
@@ -14,18 +15,27 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Normalizes every token.
+    /// Adds `x` to the residual stream and normalizes every token of the sum: `(normed, sum)`.
     ///
     /// # Shapes
     ///
-    /// - `x`, and the result: `[B, L, M]`
+    /// - `x`, `residual`, and both results: `[B, L, M]`
+    ///
+    /// # Panics
+    ///
+    /// If the shapes disagree, or if `choice` forces a kernel that the device does not have.
     ///
     /// # Source
     ///
-    /// Zhang and Sennrich 2019, eq. 4; weight only, no bias.
+    /// Zhang and Sennrich 2019, eq. 4; weight only, no bias. The original's `fused_add_norm`.
     #[must_use]
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let scale = (x.clone().square().mean_dim(2) + EPSILON).sqrt(); // [B, L, 1]
-        x / scale * self.weight.val().unsqueeze()
+    pub fn forward(
+        &self,
+        x: Tensor<3>,
+        residual: Option<Tensor<3>>,
+        choice: ScanChoice,
+    ) -> (Tensor<3>, Tensor<3>) {
+        add_rms_norm(x, residual, self.weight.val(), EPSILON, choice)
+            .expect("invariant: init checked the shapes and the choice of kernel")
     }
 }

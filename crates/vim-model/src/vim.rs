@@ -99,11 +99,8 @@ impl Vim {
             tokens.slice([0..batch, position..position + 1]) // [B, 1, M]
         };
         let hidden = drop(depth, class(hidden));
-        let last = match residual {
-            Some(residual) => class(residual) + hidden,
-            None => hidden,
-        };
-        self.head.forward(self.norm_f.forward(last).reshape([batch, d_model]))
+        let (last, _) = self.norm_f.forward(hidden, residual.map(class), self.config.ssm.scan);
+        self.head.forward(last.reshape([batch, d_model]))
     }
 
     /// Patches with the class token in their middle and positions added: `[B, L, M]`.

@@ -29,7 +29,7 @@ pub(super) trait ConvKernels: Backend {
 }
 
 /// The convolution as dispatched: on a backend, or on autodiff over one.
-#[backend_extension(Flex, Autodiff)]
+#[backend_extension(Flex, Cube: cfg(any(feature = "cuda", feature = "wgpu")), Autodiff)]
 pub(super) trait ConvBackend: Backend {
     /// See [`super::causal_conv1d`].
     fn causal_conv1d(
@@ -41,6 +41,18 @@ pub(super) trait ConvBackend: Backend {
 }
 
 impl ConvBackend for Flex {
+    fn causal_conv1d(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        spec: ConvSpec,
+    ) -> FloatTensor<Self> {
+        Self::forward(x, weight, bias, spec)
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+impl ConvBackend for burn_cubecl::CubeBackend {
     fn causal_conv1d(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,

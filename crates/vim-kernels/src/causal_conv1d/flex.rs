@@ -4,7 +4,7 @@ use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 
 use super::ConvSpec;
 use super::autodiff::ConvKernels;
-use crate::flex::{contiguous, slice, tensor};
+use crate::flex::{contiguous, slice, tensor, tensor_as};
 use crate::native::conv::{self, ConvInputs};
 
 impl ConvKernels for Flex {
@@ -14,9 +14,10 @@ impl ConvKernels for Flex {
         bias: FloatTensor<Self>,
         spec: ConvSpec,
     ) -> FloatTensor<Self> {
+        let dtype = x.dtype();
         let [x, weight, bias] = [x, weight, bias].map(|t| contiguous(&t));
         let y = conv::forward(inputs(&x, &weight, &bias, spec));
-        tensor(y, &x.shape().dims::<3>())
+        tensor_as(y, &x.shape().dims::<3>(), dtype)
     }
 
     fn backward(
@@ -26,10 +27,11 @@ impl ConvKernels for Flex {
         bias: FloatTensor<Self>,
         spec: ConvSpec,
     ) -> [FloatTensor<Self>; 3] {
+        let dtype = x.dtype();
         let [x, weight, bias, grad_y] = [x, weight, bias, grad_y].map(|t| contiguous(&t));
         let grads = conv::backward(inputs(&x, &weight, &bias, spec), slice(&grad_y));
         [
-            tensor(grads.x, &x.shape().dims::<3>()),
+            tensor_as(grads.x, &x.shape().dims::<3>(), dtype),
             tensor(grads.weight, &weight.shape().dims::<3>()),
             tensor(if spec.has_bias { grads.bias } else { vec![0.0] }, &bias.shape().dims::<1>()),
         ]

@@ -1,14 +1,16 @@
 //! The short depthwise convolution before the scan: arguments, checks, and which implementation runs.
 
 mod autodiff;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
 mod flex;
 mod reference;
 
 use burn::backend::Dispatch;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use crate::choice::{Implementation, ScanChoice, record};
-use crate::error::{KernelError, check_dtype};
+use crate::error::{KernelError, check_dtypes};
 use autodiff::ConvBackend;
 
 /// How a convolution runs; see [`causal_conv1d`].
@@ -42,10 +44,13 @@ pub(crate) struct ConvSpec {
 ///   multiplies the current token
 /// - `bias`: `[D]`
 ///
+/// `x` is f32, or bf16 where the device has it, and the result is as `x`; `weight` and `bias` are f32,
+/// and so is every sum.
+///
 /// # Errors
 ///
-/// [`KernelError::Shape`] names the argument whose shape disagrees, [`KernelError::Dtype`] one that
-/// is not f32; [`KernelError::NoKernel`] if
+/// [`KernelError::Shape`] names the argument whose shape disagrees, [`KernelError::Dtype`] one of
+/// another type; [`KernelError::NoKernel`] if
 /// `options.choice` forces a kernel that the device does not have.
 ///
 /// # Source
@@ -63,7 +68,7 @@ pub fn causal_conv1d(
     record("causal_conv1d", implementation);
     let spec = ConvSpec { silu: options.silu, reverse: options.reverse, has_bias: bias.is_some() };
     // A backend extension has no optional tensors: an absent bias is one zero.
-    let bias = bias.unwrap_or_else(|| Tensor::zeros([1], &device));
+    let bias = bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     Ok(match implementation {
         Implementation::Reference => reference::conv(x, weight, bias, spec),
         Implementation::Kernel => Tensor::from_dispatch(Dispatch::causal_conv1d(
@@ -76,12 +81,8 @@ pub fn causal_conv1d(
 }
 
 fn check(x: &Tensor<3>, weight: &Tensor<3>, bias: Option<&Tensor<1>>) -> Result<(), KernelError> {
-    let dtypes = [
-        ("x", Some(x.dtype())),
-        ("weight", Some(weight.dtype())),
-        ("bias", bias.map(Tensor::dtype)),
-    ];
-    check_dtype("causal_conv1d", dtypes)?;
+    let weights = [("weight", Some(weight.dtype())), ("bias", bias.map(Tensor::dtype))];
+    check_dtypes("causal_conv1d", &x.device(), &[("x", x.dtype())], &weights)?;
     let [batch, len, d_inner] = x.dims();
     let fail = |tensor, got: &[usize], expected| {
         Err(KernelError::Shape { operation: "causal_conv1d", tensor, got: got.to_vec(), expected })

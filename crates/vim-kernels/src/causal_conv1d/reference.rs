@@ -1,14 +1,16 @@
-//! The convolution in tensor operations: one shifted product a tap.
+//! The convolution in tensor operations, in f32: one shifted product a tap.
 
-use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
+use burn::tensor::{DType, FloatDType, Tensor};
 
 use super::ConvSpec;
 
 pub(super) fn conv(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, spec: ConvSpec) -> Tensor<3> {
     let [batch, len, d_inner] = x.dims();
     let [_, _, width] = weight.dims();
-    let zeros = Tensor::zeros([batch, width - 1, d_inner], &x.device());
+    let dtype = FloatDType::from(x.dtype());
+    let x = x.cast(FloatDType::F32);
+    let zeros = Tensor::zeros([batch, width - 1, d_inner], (&x.device(), DType::F32));
     let padded = Tensor::cat(if spec.reverse { vec![x, zeros] } else { vec![zeros, x] }, 1);
     let mut y: Option<Tensor<3>> = None;
     for tap in 0..width {
@@ -22,5 +24,6 @@ pub(super) fn conv(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, spec: ConvS
     }
     let y = y.expect("invariant: at least two taps");
     let y = if spec.has_bias { y + bias.unsqueeze() } else { y };
-    if spec.silu { silu(y) } else { y }
+    let y = if spec.silu { silu(y) } else { y };
+    y.cast(dtype)
 }

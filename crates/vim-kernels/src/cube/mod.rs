@@ -4,7 +4,11 @@
 //! that Burn makes itself ("pitched"), so every input passes through [`dense`] first.
 
 pub(crate) mod complex_scan;
+pub(crate) mod conv;
+mod math;
+pub(crate) mod norm;
 pub(crate) mod scan;
+pub(crate) mod sum;
 pub(crate) mod traced;
 
 use burn::backend::cubecl::dtype_to_storage_type;
@@ -12,6 +16,7 @@ use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeDevice;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::CubeCount;
 use cubecl::client::Client;
 use cubecl::ir::ElemType;
 
@@ -46,4 +51,16 @@ pub(crate) fn has_planes(client: &Client) -> bool {
 /// Whether a kernel on this tensor's device may hold PTX instructions.
 pub(crate) fn has_ptx(tensor: &CubeTensor) -> bool {
     matches!(tensor.device, CubeDevice::Cuda(_))
+}
+
+/// A grid of at least `count` cubes, spread over its axes where one is too short: a kernel reads
+/// `CUBE_POS` and leaves what lies beyond `count` alone.
+pub(crate) fn cubes(client: &Client, count: usize) -> CubeCount {
+    cubecl::calculate_cube_count_elemwise(client, count, cubecl::CubeDim::new_1d(1))
+}
+
+/// The widest of 4, 2 and 1 neighbouring channels, at most `most`, that a thread can take of rows of
+/// `channels`.
+pub(crate) fn lanes(channels: usize, most: usize) -> usize {
+    [4, 2].into_iter().find(|&n| n <= most && channels.is_multiple_of(n)).unwrap_or(1)
 }

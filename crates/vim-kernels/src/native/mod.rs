@@ -7,6 +7,7 @@ mod block;
 pub(crate) mod conv;
 pub(crate) mod inputs;
 pub(crate) mod lanes;
+pub(crate) mod norm;
 pub(crate) mod scan;
 mod scan_backward;
 mod scan_forward;

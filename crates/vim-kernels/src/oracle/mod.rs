@@ -4,10 +4,12 @@
 //! gradients are checked by finite differences.
 
 mod conv;
+mod norm;
 mod number;
 mod scan;
 
 pub use conv::{OracleConv, OracleConvGrads};
+pub use norm::{OracleNorm, OracleNormGrads};
 pub use number::Number;
 pub use scan::{OracleScan, OracleScanGrads};
 

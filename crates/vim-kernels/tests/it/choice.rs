@@ -1,14 +1,17 @@
 //! Who decides which implementation runs.
 
-use burn::tensor::Device;
 use vim_kernels::{Implementation, ScanChoice};
 
+use crate::devices::devices;
+
 #[test]
-fn flex_has_a_kernel_with_and_without_autodiff() {
-    for device in [Device::flex(), Device::flex().autodiff()] {
-        assert_eq!(ScanChoice::Auto.resolve(&device), Ok(Implementation::Kernel));
-        assert_eq!(ScanChoice::Kernel.resolve(&device), Ok(Implementation::Kernel));
-        assert_eq!(ScanChoice::Reference.resolve(&device), Ok(Implementation::Reference));
+fn every_device_has_a_kernel_with_and_without_autodiff() {
+    for plain in devices() {
+        for device in [plain.clone(), plain.autodiff()] {
+            assert_eq!(ScanChoice::Auto.resolve(&device), Ok(Implementation::Kernel));
+            assert_eq!(ScanChoice::Kernel.resolve(&device), Ok(Implementation::Kernel));
+            assert_eq!(ScanChoice::Reference.resolve(&device), Ok(Implementation::Reference));
+        }
     }
 }
 

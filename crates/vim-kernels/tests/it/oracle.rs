@@ -1,7 +1,7 @@
 //! The oracle's gradients against finite differences of its own output, in f64.
 
 use strum::VariantArray;
-use vim_kernels::oracle::{OracleConv, OracleScan};
+use vim_kernels::oracle::{OracleConv, OracleNorm, OracleScan};
 use vim_kernels::{Complex, Discretization, Series};
 
 use crate::complex_scan::complex;
@@ -152,6 +152,39 @@ fn conv_gradients_match_finite_differences() {
                 check("weight", &grads.weight, &differences(&conv, |c| &mut c.weight, loss));
                 let bias = differences(&conv, |c| c.bias.as_mut().unwrap(), loss);
                 check("bias", &grads.bias, &bias);
+            }
+        }
+    }
+}
+
+#[test]
+fn norm_gradients_match_finite_differences() {
+    for (rows, d_model) in [(1, 1), (3, 1), (2, 5)] {
+        for has_residual in [true, false] {
+            let mut x = Numbers::new(11);
+            let norm = OracleNorm {
+                d_model,
+                // Large enough for its share of the gradient to be seen.
+                epsilon: 0.3,
+                x: x.vec(rows * d_model, -1.0, 1.0),
+                residual: has_residual.then(|| x.vec(rows * d_model, -1.0, 1.0)),
+                weight: x.vec(d_model, -1.0, 1.0),
+            };
+            let by_normed = x.vec(rows * d_model, -1.0, 1.0);
+            let by_sum = x.vec(rows * d_model, -1.0, 1.0);
+            let loss = |n: &OracleNorm| -> f64 {
+                let (normed, sum) = n.forward();
+                let weigh = |of: Vec<f64>, by: &[f64]| -> f64 {
+                    of.iter().zip(by).map(|(y, g)| y * g).sum()
+                };
+                weigh(normed, &by_normed) + weigh(sum, &by_sum)
+            };
+            let grads = norm.backward(&by_normed, &by_sum);
+            check("x", &grads.x, &differences(&norm, |n| &mut n.x, loss));
+            check("weight", &grads.weight, &differences(&norm, |n| &mut n.weight, loss));
+            if has_residual {
+                let residual = differences(&norm, |n| n.residual.as_mut().unwrap(), loss);
+                check("residual", &grads.residual, &residual);
             }
         }
     }

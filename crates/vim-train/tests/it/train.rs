@@ -156,14 +156,14 @@ fn every_method_trains_and_kernel_and_reference_agree() {
             assert_code(&bench.train("a", &more), 0);
             let log = fs::read_to_string(bench.folder("a").join("log.txt")).unwrap();
             // A process of its own says what ran in it: each operation as chosen, and nothing else.
-            let ran: Vec<_> = ["causal_conv1d", "selective_scan"]
+            let ran: Vec<_> = ["add_rms_norm", "causal_conv1d", "selective_scan"]
                 .map(|operation| scan.replace("ssm.scan=", &format!("{operation}: ")))
                 .to_vec();
             let said: Vec<_> = log
                 .lines()
                 .filter(|line| line.ends_with(": kernel") || line.ends_with(": reference"))
                 .collect();
-            assert_eq!(said.len(), 2, "{log}");
+            assert_eq!(said.len(), 3, "{log}");
             assert!(said.iter().zip(&ran).all(|(said, ran)| said.ends_with(ran)), "{said:?}");
             losses.push(bench.records("a", "train")[1]["loss"].as_f64().unwrap());
         }

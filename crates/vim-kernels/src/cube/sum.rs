@@ -1,0 +1,89 @@
+//! Sums over the rows of partial results, in an order that depends on the sizes alone.
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::cubes;
+
+/// Columns of a cube: a sector of memory's worth.
+const COLUMNS: usize = 8;
+/// Threads that share a column's rows.
+const SHARES: usize = 32;
+/// Loads in flight per thread.
+const STEP: usize = 4;
+
+/// Sums `partials [rows, columns]` over the rows, into `first` (the first `split` columns) and
+/// `second` (the others).
+#[cube(launch_unchecked)]
+fn sum_rows_kernel(
+    partials: &[f32],
+    first: &mut [f32],
+    second: &mut [f32],
+    rows: usize,
+    columns: usize,
+    split: usize,
+) {
+    let x = UNIT_POS_X as usize;
+    let y = UNIT_POS_Y as usize;
+    let column = CUBE_POS * COLUMNS + x;
+    let mut shares = Shared::<[f32]>::new_slice(comptime!(COLUMNS * SHARES));
+
+    let mut sum = 0.0f32;
+    if column < columns {
+        let mut row = y;
+        while row < rows {
+            #[unroll]
+            for step in 0..STEP {
+                let at = row + step * SHARES;
+                if at < rows {
+                    sum += partials[at * columns + column];
+                }
+            }
+            row += comptime!(STEP * SHARES);
+        }
+    }
+    shares[y * COLUMNS + x] = sum;
+    sync_cube();
+
+    if y == 0 && column < columns {
+        let mut total = 0.0f32;
+        #[unroll]
+        for share in 0..SHARES {
+            total += shares[share * COLUMNS + x];
+        }
+        if column < split {
+            first[column] = total;
+        } else {
+            second[column - split] = total;
+        }
+    }
+}
+
+/// The sums of the columns of `partials [rows, columns]`: the first `split` into `first`, the others
+/// into `second`, which is not touched where there are none.
+#[expect(unsafe_code, reason = "launching a kernel without bounds checks")]
+pub(crate) fn sum_rows(
+    partials: CubeTensor,
+    rows: usize,
+    columns: usize,
+    split: usize,
+    first: &CubeTensor,
+    second: &CubeTensor,
+) {
+    let client = partials.client.clone();
+    // SAFETY: the partials are contiguous and hold rows·columns elements, `first` holds `split` and
+    // `second` the others; the kernel reads and writes below these.
+    unsafe {
+        sum_rows_kernel::launch_unchecked(
+            &client,
+            cubes(&client, columns.div_ceil(COLUMNS)),
+            CubeDim::new_2d(COLUMNS as u32, SHARES as u32),
+            partials.into_buffer_arg(),
+            first.clone().into_buffer_arg(),
+            second.clone().into_buffer_arg(),
+            rows,
+            columns,
+            split,
+        );
+    }
+}
