@@ -15,6 +15,7 @@ mod cube;
 mod discretization;
 mod error;
 mod flex;
+mod full_scan;
 mod native;
 pub mod oracle;
 mod phi;
@@ -29,6 +30,7 @@ pub use discretization::{
     Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, discretize, linearize,
 };
 pub use error::KernelError;
+pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 pub use real::Real;
 pub use selective_scan::{Projection, ScanOptions, ScanOutput, selective_scan};

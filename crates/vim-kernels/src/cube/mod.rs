@@ -3,6 +3,8 @@
 //! All of them take contiguous storage and write contiguous storage. CUDA pads the rows of tensors
 //! that Burn makes itself ("pitched"), so every input passes through [`dense`] first.
 
+mod full_scan;
+
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;

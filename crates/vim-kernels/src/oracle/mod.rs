@@ -4,9 +4,11 @@
 //! gradients are checked by finite differences.
 
 mod conv;
+mod full_scan;
 mod scan;
 
 pub use conv::{OracleConv, OracleConvGrads};
+pub use full_scan::OracleFullScan;
 pub use scan::{OracleScan, OracleScanGrads};
 
 /// ln(1 + eˣ), without overflow.

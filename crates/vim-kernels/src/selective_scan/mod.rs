@@ -2,7 +2,7 @@
 
 mod autodiff;
 mod flex;
-mod reference;
+pub(crate) mod reference;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
@@ -57,7 +57,7 @@ impl From<Tensor<2>> for Projection {
 
 impl Projection {
     /// `[B, L, G, N]`, or `[1, 1, D, N]` where constant.
-    fn into_four(self) -> (Tensor<4>, bool) {
+    pub(crate) fn into_four(self) -> (Tensor<4>, bool) {
         match self {
             Self::Variable(t) => (t.unsqueeze_dim(2), false),
             Self::Grouped(t) => (t, false),

@@ -5,6 +5,7 @@
 mod causal_conv1d;
 mod choice;
 mod discretization;
+mod full_scan;
 mod golden;
 mod oracle;
 mod selective_scan;
