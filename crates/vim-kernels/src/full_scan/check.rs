@@ -93,8 +93,7 @@ impl Call<'_> {
         like_u("delta", self.delta.dims())?;
         let square = self.a.dims()[0] == d_inner && d_state == columns;
         let good = square && (1..=MAX_FULL_STATES).contains(&d_state);
-        let expected =
-            format!("[D, N, N] with D = {d_inner} and N from 1 to {MAX_FULL_STATES}");
+        let expected = format!("[D, N, N] with D = {d_inner} and N from 1 to {MAX_FULL_STATES}");
         expect("a", &self.a.dims(), good, expected)?;
         for (name, tensor, constant) in
             [("b", self.b, self.spec.b_constant), ("c", self.c, self.spec.c_constant)]
@@ -137,5 +136,9 @@ fn expect(
     expected: String,
 ) -> Result<(), KernelError> {
     let got = got.to_vec();
-    if good { Ok(()) } else { Err(KernelError::Shape { operation: OPERATION, tensor, got, expected }) }
+    if good {
+        Ok(())
+    } else {
+        Err(KernelError::Shape { operation: OPERATION, tensor, got, expected })
+    }
 }

@@ -19,8 +19,8 @@ use crate::choice::{Implementation, ScanChoice, record};
 use crate::error::KernelError;
 use crate::selective_scan::{Projection, ScanOutput};
 
-pub(crate) use autodiff::{FullArguments, FullKernels, FullPrimitives};
 use autodiff::FullScanBackend;
+pub(crate) use autodiff::{FullArguments, FullKernels, FullPrimitives};
 
 /// The most states that a full A may have: a channel's matrix stays in a GPU block's shared memory.
 pub const MAX_FULL_STATES: usize = 32;

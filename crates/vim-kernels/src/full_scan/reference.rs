@@ -1,7 +1,7 @@
 //! The scan with a full A in tensor operations: any backend, differentiated by autodiff, written to be read.
 
-use burn::tensor::{Int, Tensor};
 use burn::tensor::activation::{log_sigmoid, silu};
+use burn::tensor::{Int, Tensor};
 
 use super::FullSpec;
 use crate::selective_scan::ScanOutput;
@@ -62,7 +62,8 @@ fn solve(system: Tensor<4>, right: Tensor<3>) -> Tensor<3> {
         let column = work.clone().narrow(3, k, 1); // [B, D, N, 1]
         // A row that is taken counts as less than a free row of zeros.
         let size = column.clone().detach().abs() * free.clone() + (free.clone() - 1.0);
-        let pivot = rows.clone().equal(size.argmax(2).expand([batch, d_inner, n_states, 1])).float(); // [B, D, N, 1]
+        let pivot =
+            rows.clone().equal(size.argmax(2).expand([batch, d_inner, n_states, 1])).float(); // [B, D, N, 1]
         free = free - pivot.clone();
         let top = (work.clone() * pivot.clone()).sum_dim(2); // [B, D, 1, N + 1]
         let others = column * (pivot.clone() * -1.0 + 1.0);

@@ -106,10 +106,9 @@ pub(crate) fn backward(inputs: FullInputs<'_>, grad_y: &[f32], starts: &[f32]) -
                 put_column(&mut z[tokens.clone()], d_inner, channel, &part.z);
             }
             add(&mut grads.a[channel * part.a.len()..], &part.a);
-            for (all, part, constant) in [
-                (&mut grads.b, &part.b, spec.b_constant),
-                (&mut grads.c, &part.c, spec.c_constant),
-            ] {
+            for (all, part, constant) in
+                [(&mut grads.b, &part.b, spec.b_constant), (&mut grads.c, &part.c, spec.c_constant)]
+            {
                 if constant {
                     add(&mut all[channel * part.len()..], part);
                 } else {
@@ -300,7 +299,10 @@ impl<'a> Channel<'a> {
 
     /// One token of the adjoint; `g` is the gradient of the state after it, and becomes that of the
     /// state before it: `2q − g` with `(I − M)ᵀ·q = g`.
-    #[expect(clippy::too_many_arguments, reason = "a token's part of the adjoint touches all of it")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a token's part of the adjoint touches all of it"
+    )]
     fn pull(
         &self,
         token: &TokenInputs<'_>,

@@ -32,7 +32,8 @@ impl OracleFullScan {
                     y[at] = scan.skipped(out, at, channel)
                         * scan.z.as_ref().map_or(1.0, |z| silu(z[at]));
                 }
-                last_state.extend(steps.into_iter().last().map(|step| step.after).unwrap_or_default());
+                last_state
+                    .extend(steps.into_iter().last().map(|step| step.after).unwrap_or_default());
             }
         }
         (y, last_state)
@@ -157,7 +158,8 @@ impl OracleFullScan {
 
 /// `I − delta/2·A`, or its transpose, by rows.
 fn system(a: &[f64], n_states: usize, delta: f64, transposed: bool) -> Vec<Vec<f64>> {
-    let at = |n: usize, m: usize| if transposed { a[m * n_states + n] } else { a[n * n_states + m] };
+    let at =
+        |n: usize, m: usize| if transposed { a[m * n_states + n] } else { a[n * n_states + m] };
     let entry = |n, m| if n == m { 1.0 } else { 0.0 } - 0.5 * delta * at(n, m);
     (0..n_states).map(|n| (0..n_states).map(|m| entry(n, m)).collect()).collect()
 }

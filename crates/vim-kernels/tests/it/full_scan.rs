@@ -171,7 +171,10 @@ fn kernel_matches_the_oracle_at_awkward_sizes() {
     for d_state in [1, 2, 5, 16, 17, 32] {
         for len in [1, 2, 5, 37] {
             for d_inner in [1, 5] {
-                check(&full([1, len, d_inner, d_state], Form::Variable, 4.0, 5), ScanChoice::Kernel);
+                check(
+                    &full([1, len, d_inner, d_state], Form::Variable, 4.0, 5),
+                    ScanChoice::Kernel,
+                );
             }
         }
     }

@@ -60,7 +60,8 @@ pub(super) fn forward<F: Float, P: Float, Q: Float>(
         }
         let token = place.batch * len + token_of(step, len, plan);
         let at = token * d_inner + place.channel;
-        let projected = (token * groups + place.group) * size + select(place.state, place.n, 0usize);
+        let projected =
+            (token * groups + place.group) * size + select(place.state, place.n, 0usize);
         let mut b_at = projected;
         if comptime!(plan.spec.b_constant) {
             b_at = state;

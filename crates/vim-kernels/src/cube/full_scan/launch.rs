@@ -199,6 +199,11 @@ impl Call {
         let blocks = (d_inner / groups).div_ceil(plan.teams());
         let types = [&arguments.u, &arguments.b, &arguments.c]
             .map(|tensor| dtype_to_storage_type(tensor.dtype));
-        Self { sizes: Sizes { batch, len, d_inner, d_state, groups, blocks }, arguments, plan, types }
+        Self {
+            sizes: Sizes { batch, len, d_inner, d_state, groups, blocks },
+            arguments,
+            plan,
+            types,
+        }
     }
 }

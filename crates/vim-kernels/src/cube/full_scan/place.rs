@@ -24,12 +24,7 @@ pub(super) struct Place {
 
 /// The place of this unit; `blocks` is how many blocks share a group of channels.
 #[cube]
-pub(super) fn place(
-    d_inner: usize,
-    groups: usize,
-    blocks: usize,
-    #[comptime] plan: Plan,
-) -> Place {
+pub(super) fn place(d_inner: usize, groups: usize, blocks: usize, #[comptime] plan: Plan) -> Place {
     let unit = UNIT_POS_X as usize;
     let team = comptime!(plan.team);
     let n = unit % team;
