@@ -17,6 +17,7 @@ mod cube;
 mod discretization;
 mod error;
 mod flex;
+mod full_scan;
 mod native;
 pub mod oracle;
 #[cfg(any(test, feature = "cuda", feature = "wgpu"))]
@@ -36,6 +37,7 @@ pub use discretization::{
     Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, discretize, linearize,
 };
 pub use error::KernelError;
+pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 pub use real::Real;
 pub use selective_scan::{Projection, Rate, ScanOptions, ScanOutput, selective_scan};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
-use vim_kernels::{Discretization, KernelError, ScanChoice, Series};
+use vim_kernels::{Discretization, KernelError, MAX_FULL_STATES, ScanChoice, Series};
 
 /// A named size: the values that [`ModelConfig`] takes where a key is left out.
 ///
@@ -75,6 +75,20 @@ pub enum DtBInit {
     UpstreamZero,
 }
 
+/// What a channel's matrix A may be.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum StateMatrix {
+    /// Diagonal and negative: every state decays on its own.
+    #[default]
+    Diagonal,
+    /// That, and a skew-symmetric matrix beside it which turns the states into each other; always
+    /// stable. Bilinear only, at most 32 states.
+    Full,
+}
+
 /// The `[ssm]` section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -85,6 +99,8 @@ pub struct SsmConfig {
     pub scan: ScanChoice,
     /// Where the reverse branch's `dt_proj` bias starts.
     pub dt_b_init: DtBInit,
+    /// A of a channel: diagonal, or full (a learned coupling of its states that starts at none; bilinear only, `d_state` at most 32).
+    pub a: StateMatrix,
 }
 
 /// A complete model description: [`ModelConfig`] with its preset applied, [`SsmConfig`], and the number of classes.
@@ -248,7 +264,11 @@ impl VimConfig {
         let x_proj = linear(d_inner, dt_rank + 2 * self.d_state);
         let dt_proj = linear(dt_rank, d_inner) + d_inner;
         let a_log_and_d = d_inner * self.d_state + d_inner;
-        let direction = conv1d + x_proj + dt_proj + a_log_and_d;
+        let a_off = match self.ssm.a {
+            StateMatrix::Diagonal => 0,
+            StateMatrix::Full => d_inner * self.d_state * self.d_state,
+        };
+        let direction = conv1d + x_proj + dt_proj + a_log_and_d + a_off;
         let mixer = linear(d_model, 2 * d_inner) + 2 * direction + linear(d_inner, d_model);
         let head = linear(d_model, self.num_classes) + self.num_classes;
         patches + positions + self.depth * (mixer + d_model) + d_model + head
@@ -281,6 +301,16 @@ impl VimConfig {
         }
         if self.d_state > 256 {
             return range("d_state", &self.d_state, "1 to 256");
+        }
+        if self.ssm.a == StateMatrix::Full {
+            if self.discretization != Discretization::Bilinear {
+                let only = "\"bilinear\", the one method for ssm.a = \"full\"";
+                return range("discretization", &self.discretization, only);
+            }
+            if self.d_state > MAX_FULL_STATES {
+                let most = format!("1 to {MAX_FULL_STATES} with ssm.a = \"full\"");
+                return range("d_state", &self.d_state, &most);
+            }
         }
         if !(0.0..1.0).contains(&self.drop_path) {
             return range("drop_path", &self.drop_path, "0 <= drop_path < 1");

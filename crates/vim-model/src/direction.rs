@@ -4,7 +4,9 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::module::linear;
-use vim_kernels::{ConvOptions, ScanOptions, causal_conv1d, selective_scan};
+use vim_kernels::{
+    ConvOptions, FullScanOptions, ScanOptions, causal_conv1d, full_scan, selective_scan,
+};
 
 /// The parameters of a depthwise convolution along the tokens.
 #[derive(Module, Debug)]
@@ -18,8 +20,10 @@ pub struct CausalConv1d {
 /// The parameters with which a mixer goes over the tokens in one direction.
 #[derive(Module, Debug)]
 pub struct Direction {
-    /// `A = −exp(a_log)`, `[D, N]`.
+    /// `A = −exp(a_log)`, `[D, N]`: of a full A, its diagonal.
     pub a_log: Param<Tensor<2>>,
+    /// Of a full A, what turns the states into each other: its skew-symmetric part, `[D, N, N]`.
+    pub a_off: Option<Param<Tensor<3>>>,
     /// Gain of the skip connection around the scan, `[D]`.
     pub d: Param<Tensor<1>>,
     /// The convolution before the scan.
@@ -55,10 +59,34 @@ impl Direction {
             .expect("invariant: as many parts as sizes");
         let delta = linear(dt, self.dt_proj.weight.val(), None); // [B, L, D]
 
-        let a = self.a_log.val().exp().neg();
-        let delta_bias = self.dt_proj.bias.as_ref().map(Param::val);
-        selective_scan(u, delta, a, b, c, Some(self.d.val()), Some(z), delta_bias, scan)
-            .expect("invariant: init checked the shapes and the choice of kernel")
-            .y
+        let (d, delta_bias) = (Some(self.d.val()), self.dt_proj.bias.as_ref().map(Param::val));
+        match self.full_a() {
+            None => {
+                let a = self.a_log.val().exp().neg();
+                selective_scan(u, delta, a, b, c, d, Some(z), delta_bias, scan)
+            }
+            Some(a) => {
+                let ScanOptions { delta_softplus, reverse, choice, .. } = scan;
+                let options = FullScanOptions { delta_softplus, reverse, choice };
+                full_scan(u, delta, a, b, c, d, Some(z), delta_bias, options)
+            }
+        }
+        .expect("invariant: init checked the shapes and the choice of kernel")
+        .y
+    }
+
+    /// `A = −diag(exp(a_log)) + (a_off − a_offᵀ)/2`, `[D, N, N]`, where it is full.
+    ///
+    /// Its symmetric part is the diagonal, negative whatever the parameters are: the model is stable,
+    /// and the bilinear step exists for every delta. Up to a rotation of the states every A with a
+    /// negative definite symmetric part has this form, and up to a change of basis every stable A.
+    #[must_use]
+    pub fn full_a(&self) -> Option<Tensor<3>> {
+        let a_off = self.a_off.as_ref()?.val();
+        let decay = self.a_log.val().exp();
+        let [_, d_state] = decay.dims();
+        let identity = Tensor::<2>::eye(d_state, &decay.device()).unsqueeze::<3>();
+        let skew = (a_off.clone() - a_off.swap_dims(1, 2)) * 0.5;
+        Some(skew - decay.unsqueeze_dim::<3>(2) * identity)
     }
 }

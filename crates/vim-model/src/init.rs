@@ -10,6 +10,7 @@
 //! | `dt_proj.weight` | U(±1/√R) |
 //! | `dt_proj.bias` | softplus⁻¹(delta), delta log-uniform in 0.001 … 0.1; backward: [`DtBInit`] |
 //! | `a_log` | ln 1, ln 2, … ln N in every channel (S4D-real) |
+//! | `a_off`, if there is one | 0: a full A starts as the diagonal one |
 //! | `d`, every norm's `weight` | 1 |
 //! | `out_proj.weight` | U(±1/√D) / √depth |
 //!
@@ -27,7 +28,7 @@ use rand_chacha::ChaCha8Rng;
 use vim_kernels::ScanOptions;
 
 use crate::block::Block;
-use crate::config::{DtBInit, ModelError, VimConfig};
+use crate::config::{DtBInit, ModelError, StateMatrix, VimConfig};
 use crate::direction::{CausalConv1d, Direction};
 use crate::mixer::Mixer;
 use crate::norm::RmsNorm;
@@ -116,6 +117,12 @@ impl VimConfig {
         let (x_proj, dt_proj) = (Rule::fan_in(d_inner), Rule::fan_in(dt_rank));
         Direction {
             a_log: at.param("a_log", [d_inner, d_state], Rule::LogStates),
+            a_off: match self.ssm.a {
+                StateMatrix::Diagonal => None,
+                StateMatrix::Full => {
+                    Some(at.param("a_off", [d_inner, d_state, d_state], Rule::Constant(0.0)))
+                }
+            },
             d: at.param("d", [d_inner], Rule::Constant(1.0)),
             conv1d: CausalConv1d {
                 weight: conv1d.param("weight", [d_inner, 1, self.d_conv], taps),

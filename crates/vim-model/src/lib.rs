@@ -21,7 +21,7 @@ mod rng;
 mod vim;
 
 pub use block::Block;
-pub use config::{DtBInit, ModelConfig, ModelError, Preset, SsmConfig, VimConfig};
+pub use config::{DtBInit, ModelConfig, ModelError, Preset, SsmConfig, StateMatrix, VimConfig};
 pub use direction::{CausalConv1d, Direction};
 pub use import::{ImportError, Misshapen, import_pytorch, pytorch_key};
 pub use mixer::Mixer;

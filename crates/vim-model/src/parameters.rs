@@ -20,7 +20,8 @@ pub struct ParameterInfo {
 
 /// Whether weight decay acts on the parameter at `path`, a tensor with `rank` dimensions.
 ///
-/// Exempt are biases, everything with one dimension (norms, `d`), positions and the class token.
+/// Exempt are biases, everything with one dimension (norms, `d`), positions, the class token, and
+/// `a_off`, whose size is a frequency and no gain.
 ///
 /// # Source
 ///
@@ -29,7 +30,7 @@ pub struct ParameterInfo {
 #[must_use]
 pub fn decays(path: &str, rank: usize) -> bool {
     let name = path.rsplit('.').next().unwrap_or(path);
-    rank > 1 && !["bias", "pos_embed", "cls_token"].contains(&name)
+    rank > 1 && !["bias", "pos_embed", "cls_token", "a_off"].contains(&name)
 }
 
 impl Vim {

@@ -5,6 +5,7 @@
 
 pub(crate) mod complex_scan;
 pub(crate) mod conv;
+mod full_scan;
 mod math;
 pub(crate) mod norm;
 pub(crate) mod scan;

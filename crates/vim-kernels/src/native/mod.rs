@@ -5,8 +5,10 @@
 
 mod block;
 pub(crate) mod conv;
+pub(crate) mod full_scan;
 pub(crate) mod inputs;
 pub(crate) mod lanes;
+mod lu;
 pub(crate) mod norm;
 pub(crate) mod scan;
 mod scan_backward;

@@ -4,11 +4,13 @@
 //! gradients are checked by finite differences.
 
 mod conv;
+mod full_scan;
 mod norm;
 mod number;
 mod scan;
 
 pub use conv::{OracleConv, OracleConvGrads};
+pub use full_scan::OracleFullScan;
 pub use norm::{OracleNorm, OracleNormGrads};
 pub use number::Number;
 pub use scan::{OracleScan, OracleScanGrads};

@@ -199,20 +199,20 @@ impl<T: Number> OracleScan<T> {
     }
 
     /// Delta after bias and softplus, and its derivative in the input.
-    fn delta(&self, at: usize, channel: usize) -> (f64, f64) {
+    pub(super) fn delta(&self, at: usize, channel: usize) -> (f64, f64) {
         let raw = self.delta[at] + self.delta_bias.as_ref().map_or(0.0, |bias| bias[channel]);
         if self.delta_softplus { (softplus(raw), sigmoid(raw)) } else { (raw, 1.0) }
     }
 
-    fn skipped(&self, out: f64, at: usize, channel: usize) -> f64 {
+    pub(super) fn skipped(&self, out: f64, at: usize, channel: usize) -> f64 {
         out + self.d.as_ref().map_or(0.0, |d| d[channel] * self.u[at])
     }
 
-    fn at(&self, batch: usize, token: usize, channel: usize) -> usize {
+    pub(super) fn at(&self, batch: usize, token: usize, channel: usize) -> usize {
         (batch * self.len + token) * self.d_inner + channel
     }
 
-    fn projection(
+    pub(super) fn projection(
         &self,
         constant: bool,
         batch: usize,
@@ -227,7 +227,7 @@ impl<T: Number> OracleScan<T> {
         ((batch * self.len + token) * self.groups + group) * self.d_state + n
     }
 
-    fn token(&self, step: usize, way: usize) -> usize {
+    pub(super) fn token(&self, step: usize, way: usize) -> usize {
         if self.reverse != (way == 1) { self.len - 1 - step } else { step }
     }
 }

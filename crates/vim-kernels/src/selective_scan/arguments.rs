@@ -103,7 +103,7 @@ impl From<(Tensor<2>, Tensor<2>)> for Projection {
 
 impl Projection {
     /// `[B, L, G, N]`, or `[1, 1, D, N]` where constant, which the last says; the imaginary part of a complex one.
-    pub(super) fn into_parts(self) -> (Tensor<4>, Option<Tensor<4>>, bool) {
+    pub(crate) fn into_parts(self) -> (Tensor<4>, Option<Tensor<4>>, bool) {
         match self {
             Self::Variable(t) => (t.unsqueeze_dim(2), None, false),
             Self::Grouped(t) => (t, None, false),

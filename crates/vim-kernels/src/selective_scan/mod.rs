@@ -6,7 +6,7 @@ pub(crate) mod complex;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod flex;
-mod reference;
+pub(crate) mod reference;
 
 use burn::backend::Dispatch;
 use burn::tensor::{DType, FloatDType, Tensor};

@@ -76,19 +76,19 @@ pub(super) fn scan(
 }
 
 /// `[B, L, D]` at a token, `[B, 1, D]`.
-pub(super) fn at(x: &Tensor<3>, t: usize) -> Tensor<3> {
+pub(crate) fn at(x: &Tensor<3>, t: usize) -> Tensor<3> {
     x.clone().narrow(1, t, 1)
 }
 
 /// B or C at a token, `[B, D, N]` or broadcastable to it.
-pub(super) fn row(x: &Tensor<4>, t: usize) -> Tensor<3> {
+pub(crate) fn row(x: &Tensor<4>, t: usize) -> Tensor<3> {
     let [batch, len, channels, d_state] = x.dims();
     let t = if len == 1 { 0 } else { t };
     x.clone().narrow(1, t, 1).reshape([batch, channels, d_state])
 }
 
 /// `[B, L, G, N]` → `[B, L, D, N]`, or broadcastable to it.
-pub(super) fn per_channel(x: Tensor<4>, d_inner: usize, constant: bool) -> Tensor<4> {
+pub(crate) fn per_channel(x: Tensor<4>, d_inner: usize, constant: bool) -> Tensor<4> {
     let [batch, len, groups, d_state] = x.dims();
     if constant || groups == 1 {
         return x;

@@ -8,6 +8,7 @@ mod choice;
 mod complex_scan;
 mod devices;
 mod discretization;
+mod full_scan;
 mod golden;
 mod oracle;
 mod selective_scan;

@@ -1,10 +1,11 @@
 //! The oracle's gradients against finite differences of its own output, in f64.
 
 use strum::VariantArray;
-use vim_kernels::oracle::{OracleConv, OracleNorm, OracleScan};
+use vim_kernels::oracle::{OracleConv, OracleFullScan, OracleNorm, OracleScan};
 use vim_kernels::{Complex, Discretization, Series};
 
 use crate::complex_scan::complex;
+use crate::full_scan::full;
 use crate::support::{Form, Numbers, grad_of, named, scan};
 
 /// Central differences of `loss` in every element that `field` reaches.
@@ -121,6 +122,34 @@ fn complex_scan_gradients_match_finite_differences() {
                         check(&what(&format!("{name} imaginary {imaginary}")), &got, &want);
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn full_scan_gradients_match_finite_differences() {
+    for form in [Form::Variable, Form::Grouped(2), Form::Constant, Form::Mixed] {
+        for reverse in [false, true] {
+            let mut full = full([2, 3, 4, 3], form, 3.0, 7);
+            full.0.reverse = reverse;
+            let grad_y = grad_of(&full.0);
+            let loss = |s: &OracleFullScan| -> f64 {
+                s.forward().0.iter().zip(&grad_y).map(|(y, g)| y * g).sum()
+            };
+            let grads = full.backward(&grad_y);
+            let want = [
+                differences(&full, |s| &mut s.0.u, loss),
+                differences(&full, |s| &mut s.0.delta, loss),
+                differences(&full, |s| &mut s.0.a, loss),
+                differences(&full, |s| &mut s.0.b, loss),
+                differences(&full, |s| &mut s.0.c, loss),
+                differences(&full, |s| s.0.d.as_mut().unwrap(), loss),
+                differences(&full, |s| s.0.z.as_mut().unwrap(), loss),
+                differences(&full, |s| s.0.delta_bias.as_mut().unwrap(), loss),
+            ];
+            for ((name, got), want) in named(&grads).into_iter().zip(&want) {
+                check(&format!("full {form:?} {name}"), got, want);
             }
         }
     }

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod drop_path;
+mod full_a;
 mod golden;
 mod import;
 mod init;
