@@ -157,9 +157,9 @@ impl Bench {
         let name = |pass: &str| format!("conv1d of 4 + silu, {implementation} {pass}");
         let prepare = || Ok((x.clone(), weight.clone(), bias.clone()));
         self.add(name("fwd"), Amount::elements(count, 2), prepare, run)?;
-        let leaf = |data: Tensor<3>| Tensor::from_data(data.into_data(), &tracked);
-        let x = leaf(x.clone()).cast(self.dtype.float()).require_grad();
-        let weight = leaf(weight.clone()).require_grad();
+        let leaf = |x: &Tensor<3>| Tensor::<3>::from_data(x.clone().into_data(), &tracked);
+        let x = leaf(&x).cast(self.dtype.float()).require_grad();
+        let weight = leaf(&weight).require_grad();
         let bias = Tensor::<1>::from_data(bias.clone().into_data(), &tracked).require_grad();
         let graph = || run((x.clone(), weight.clone(), bias.clone()));
         let back = |y: Tensor<3>| Ok(y.backward());

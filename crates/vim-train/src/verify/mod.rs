@@ -17,7 +17,7 @@ use serde::Serialize;
 pub use args::{Dtype, DtypeChoice, Shard, VerifyArgs};
 pub(crate) use args::{EXAMPLES, method, methods};
 pub(crate) use check::choice;
-use check::{Check, Context, Outcome, Verdict};
+use check::{Check, Context, Outcome};
 pub(crate) use scan::preferred;
 
 use crate::device;
@@ -174,6 +174,7 @@ mod tests {
 
     use burn::tensor::Device;
 
+    use super::check::Verdict;
     use super::*;
 
     fn context() -> Context {
