@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::checkpoint::Selection;
+use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs};
 use crate::run_dir::Resume;
+use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
 /// Train Vision Mamba under six discretizations, from a TOML file.
 #[derive(Debug, Parser)]
@@ -20,7 +22,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  the run failed
+    1  the run failed, or a check of verify did
     2  bad command line
    65  data missing or damaged
    69  device not available
@@ -72,6 +74,12 @@ pub enum Command {
     Config(ConfigArgs),
     /// List the discretizations.
     Methods(MethodsArgs),
+    /// Check every method and implementation on a device against loops in f64.
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyArgs),
+    /// Time the scan, or the operations that a layer is made of.
+    #[command(after_help = PROFILE_EXAMPLES)]
+    Profile(ProfileArgs),
 }
 
 /// `vim-train train`.

@@ -1,8 +1,11 @@
 //! The name of a backend → a device. The only file of this crate with a backend's `cfg`.
 
+use std::fmt;
+use std::str::FromStr;
+
 use burn::tensor::Device;
 
-use crate::config::{Backend, DevicesConfig};
+use crate::config::{Backend, DevicesConfig, Gpus};
 use crate::error::Error;
 
 /// What computes, and what to call it.
@@ -12,6 +15,125 @@ pub struct Chosen {
     pub device: Device,
     /// Its name for the log and the run's record, such as `cpu` or `cuda:0`.
     pub name: String,
+}
+
+/// A device as a flag names it: `auto`, `cpu`, `cuda`, `cuda:1`, `wgpu`, `wgpu:0`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceName {
+    /// What computes.
+    pub backend: Backend,
+    /// Which of them; the first where none is named.
+    pub number: Option<usize>,
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is none of auto, cpu, cuda, cuda:N, wgpu, wgpu:N");
+        let (name, number) = match text.split_once(':') {
+            Some((name, number)) => (name, Some(number.parse().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let backend = match name {
+            "auto" => Backend::Auto,
+            "cpu" => Backend::Cpu,
+            "cuda" => Backend::Cuda,
+            "wgpu" => Backend::Wgpu,
+            _ => return Err(wrong()),
+        };
+        let numbered = matches!(backend, Backend::Cuda | Backend::Wgpu);
+        if number.is_some() && !numbered { Err(wrong()) } else { Ok(Self { backend, number }) }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number {
+            Some(number) => write!(formatter, "{}:{number}", self.backend),
+            None => write!(formatter, "{}", self.backend),
+        }
+    }
+}
+
+/// The device that a flag names.
+///
+/// # Errors
+///
+/// [`Error::Device`] if it is not compiled in or not on this machine.
+pub fn choose_named(name: &DeviceName) -> Result<Chosen, Error> {
+    let gpus = Gpus::List(vec![name.number.unwrap_or(0)]);
+    choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, Asked::Flag)
+}
+
+/// Where a device was asked for, which an error names.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Config,
+    Flag,
+}
+
+impl Asked {
+    fn backend(self) -> &'static str {
+        match self {
+            Self::Config => "devices.backend",
+            Self::Flag => "--device",
+        }
+    }
+
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    fn gpus(self) -> &'static str {
+        match self {
+            Self::Config => "devices.gpus",
+            Self::Flag => "--device",
+        }
+    }
+
+    fn cpu(self) -> &'static str {
+        match self {
+            Self::Config => "devices.backend=cpu",
+            Self::Flag => "--device cpu",
+        }
+    }
+}
+
+/// What the hardware calls itself: the GPU's name, or the processor's.
+#[must_use]
+pub fn hardware(device: &Device) -> Option<String> {
+    gpu_name(device).or_else(|| {
+        let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    })
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn gpu_name(device: &Device) -> Option<String> {
+    device.identity().map(|identity| identity.name)
+}
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+fn gpu_name(_: &Device) -> Option<String> {
+    None
+}
+
+/// Multiply-adds in f32 that the device does per second, by the framework's own probe where it has one.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[must_use]
+pub fn multiply_adds_per_second(device: &Device) -> Option<f64> {
+    use burn::tensor::{ThroughputKey, ThroughputMode};
+    let dtype = ThroughputKey { mode: ThroughputMode::Launch }.dtype(); // f32
+    let key = ThroughputKey { mode: ThroughputMode::ComputeDirect { dtype } };
+    let stat = device.performance_stats(&[key]).into_iter().next()?;
+    // It counts a multiply-add as two.
+    stat.value.ok().map(|value| value.ops_per_s() / 2.0).filter(|rate| rate.is_finite())
+}
+
+/// Multiply-adds in f32 that the device does per second, by the framework's own probe where it has one.
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+#[must_use]
+pub fn multiply_adds_per_second(_: &Device) -> Option<f64> {
+    None
 }
 
 /// Limits the threads that compute on the CPU; without a limit there is one per core that this
@@ -36,19 +158,24 @@ pub fn threads() -> usize {
 
 /// The device that `config` asks for.
 ///
-/// `auto` takes the first present of cuda, wgpu (a real GPU, not an emulated one) and cpu.
+/// `auto` takes the first present of cuda, wgpu (a real GPU, not an emulated one) and cpu. `wgpu` by
+/// name also takes an emulated one, after the real ones.
 ///
 /// # Errors
 ///
 /// [`Error::Device`] if it is not compiled in, not on this machine, or more than one is asked for.
 pub fn choose(config: &DevicesConfig) -> Result<Chosen, Error> {
+    choose_as(config, Asked::Config)
+}
+
+fn choose_as(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
     match config.backend {
         Backend::Cpu => Ok(cpu()),
-        Backend::Cuda => cuda(config),
-        Backend::Wgpu => wgpu(config),
+        Backend::Cuda => cuda(config, asked),
+        Backend::Wgpu => wgpu(config, asked),
         Backend::Auto => match present() {
-            Backend::Cuda => cuda(config),
-            Backend::Wgpu => wgpu(config),
+            Backend::Cuda => cuda(config, asked),
+            Backend::Wgpu => wgpu(config, asked),
             Backend::Cpu | Backend::Auto => Ok(cpu()),
         },
     }
@@ -71,25 +198,35 @@ fn present() -> Backend {
 
 /// The number of the one GPU to use, of `visible`.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn one_gpu(config: &DevicesConfig, backend: &str, visible: usize) -> Result<usize, Error> {
+fn one_gpu(
+    config: &DevicesConfig,
+    asked: Asked,
+    backend: &str,
+    visible: usize,
+) -> Result<usize, Error> {
     match config.gpus.numbers(visible)[..] {
+        _ if visible == 0 => Err(Error::Device(format!(
+            "{}: no {backend} GPU on this machine: use {}",
+            asked.backend(),
+            asked.cpu()
+        ))),
         [number] if number < visible => Ok(number),
         [number] => Err(Error::Device(format!(
-            "devices.gpus: {backend} GPU {number} is not there, this machine has {visible}: choose another, or devices.backend=cpu"
-        ))),
-        [] => Err(Error::Device(format!(
-            "devices.backend: no {backend} GPU on this machine: use devices.backend=cpu"
+            "{}: {backend} GPU {number} is not there, this machine has {visible}: choose another, or {}",
+            asked.gpus(),
+            asked.cpu()
         ))),
         ref several => Err(Error::Device(format!(
-            "devices.gpus: {} GPUs, but a run uses one for now: set devices.gpus=1, and start a run on each",
+            "{}: {} GPUs, but a run uses one for now: set devices.gpus=1, and start a run on each",
+            asked.gpus(),
             several.len()
         ))),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(config: &DevicesConfig) -> Result<Chosen, Error> {
-    let number = one_gpu(config, "CUDA", cuda_count())?;
+fn cuda(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    let number = one_gpu(config, asked, "CUDA", cuda_count())?;
     Ok(Chosen { device: Device::cuda(number), name: format!("cuda:{number}") })
 }
 
@@ -101,35 +238,36 @@ fn cuda_count() -> usize {
 }
 
 #[cfg(feature = "wgpu")]
-fn wgpu(config: &DevicesConfig) -> Result<Chosen, Error> {
-    let mut gpus = wgpu_gpus();
-    let number = one_gpu(config, "wgpu", gpus.len())?;
+fn wgpu(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    let (mut gpus, emulated) = wgpu_gpus();
+    gpus.extend(emulated);
+    let number = one_gpu(config, asked, "wgpu", gpus.len())?;
     Ok(Chosen { device: gpus.swap_remove(number), name: format!("wgpu:{number}") })
 }
 
-/// The real GPUs: a rasterizer that runs on the processor is none.
+/// The real GPUs, and the rasterizers that run on the processor.
 #[cfg(feature = "wgpu")]
-fn wgpu_gpus() -> Vec<Device> {
+fn wgpu_gpus() -> (Vec<Device>, Vec<Device>) {
     let all = || Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec();
-    let software = |device: &Device| {
+    let emulated = |device: &Device| {
         let name = device.identity().map(|identity| identity.name.to_lowercase());
         name.is_none_or(|name| {
             ["llvmpipe", "lavapipe", "swiftshader"].iter().any(|s| name.contains(s))
         })
     };
-    let mut gpus = std::panic::catch_unwind(all).unwrap_or_default();
-    gpus.retain(|device| !software(device));
-    gpus
+    let (emulated, real) =
+        std::panic::catch_unwind(all).unwrap_or_default().into_iter().partition(emulated);
+    (real, emulated)
 }
 
 #[cfg(feature = "wgpu")]
 fn wgpu_count() -> usize {
-    wgpu_gpus().len()
+    wgpu_gpus().0.len()
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: &DevicesConfig) -> Result<Chosen, Error> {
-    Err(not_compiled("cuda"))
+fn cuda(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    Err(not_compiled("cuda", asked))
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -138,8 +276,8 @@ fn cuda_count() -> usize {
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn wgpu(_: &DevicesConfig) -> Result<Chosen, Error> {
-    Err(not_compiled("wgpu"))
+fn wgpu(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    Err(not_compiled("wgpu", asked))
 }
 
 #[cfg(not(feature = "wgpu"))]
@@ -148,8 +286,33 @@ fn wgpu_count() -> usize {
 }
 
 #[cfg(not(all(feature = "cuda", feature = "wgpu")))]
-fn not_compiled(feature: &str) -> Error {
+fn not_compiled(feature: &str, asked: Asked) -> Error {
     Error::Device(format!(
-        "devices.backend: this build has no {feature}: build it with --features {feature}, or use devices.backend=cpu"
+        "{}: this build has no {feature}: build it with --features {feature}, or use {}",
+        asked.backend(),
+        asked.cpu()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_devices() {
+        for (text, backend, number) in [
+            ("auto", Backend::Auto, None),
+            ("cpu", Backend::Cpu, None),
+            ("cuda", Backend::Cuda, None),
+            ("cuda:3", Backend::Cuda, Some(3)),
+            ("wgpu:0", Backend::Wgpu, Some(0)),
+        ] {
+            let name: DeviceName = text.parse().unwrap_or_default();
+            assert_eq!(name, DeviceName { backend, number });
+            assert_eq!(name.to_string(), text);
+        }
+        for text in ["", "gpu", "cpu:0", "auto:1", "cuda:", "cuda:-1", "CUDA"] {
+            assert!(text.parse::<DeviceName>().is_err(), "{text}");
+        }
+    }
 }

@@ -20,6 +20,7 @@ pub mod methods;
 pub mod metrics;
 pub mod optim;
 pub mod output;
+pub mod profile;
 pub mod progress;
 mod retention;
 pub mod run_dir;
@@ -32,6 +33,7 @@ pub mod storage;
 pub mod summary;
 pub mod timestamp;
 pub mod train;
+pub mod verify;
 pub mod weights;
 
 pub use error::Error;

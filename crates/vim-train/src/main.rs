@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
-use vim_train::{eval, methods, show_config, train};
+use vim_train::{eval, methods, profile, show_config, train, verify};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -31,5 +31,7 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Eval(args) => eval::run(args),
         Command::Config(args) => show_config::run(args),
         Command::Methods(args) => methods::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Profile(args) => profile::run(args),
     }
 }

@@ -1,0 +1,234 @@
+//! `vim-train profile ops`.
+
+use burn::tensor::{Device, Distribution, Tensor};
+use serde::Serialize;
+use strum::VariantArray;
+use vim_kernels::{ConvOptions, Discretization, Series, causal_conv1d, discretize};
+
+use super::args::OpsArgs;
+use super::timer::{Plan, Times, measure};
+use super::{Head, Skipped, no_such_type, plan, skip};
+use crate::device;
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::verify::{Dtype, choice, preferred};
+
+/// The document that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    head: Head,
+    batch: usize,
+    dim: usize,
+    seqlen: usize,
+    dstate: usize,
+    results: Vec<Record>,
+    skipped: Vec<Skipped>,
+}
+
+/// One operation.
+#[derive(Clone, Debug, Serialize)]
+struct Record {
+    operation: String,
+    dtype: Dtype,
+    #[serde(flatten)]
+    times: Times,
+    /// Billions of elements, or of multiply-adds, per second.
+    rate: f64,
+    unit: &'static str,
+    /// Inputs read once and outputs written once.
+    gb_per_s: f64,
+}
+
+/// What an operation does, for its rate.
+#[derive(Clone, Copy)]
+struct Amount {
+    count: usize,
+    unit: &'static str,
+    /// Numbers read and written.
+    numbers: usize,
+}
+
+impl Amount {
+    fn elements(count: usize, numbers_each: usize) -> Self {
+        Self { count, unit: "G elements/s", numbers: count * numbers_each }
+    }
+
+    /// Of `[m, k] · [k, n]`.
+    fn product(m: usize, k: usize, n: usize) -> Self {
+        Self { count: m * k * n, unit: "G multiply-adds/s", numbers: m * k + k * n + m * n }
+    }
+}
+
+/// Measures one operation after the other.
+struct Bench {
+    device: Device,
+    dtype: Dtype,
+    plan: Plan,
+    show: bool,
+    results: Vec<Record>,
+}
+
+impl Bench {
+    fn random<const R: usize>(&self, shape: [usize; R], low: f64, high: f64) -> Tensor<R> {
+        let x = Tensor::random(shape, Distribution::Uniform(low, high), &self.device);
+        if self.dtype == Dtype::F32 { x } else { x.cast(self.dtype.float()) }
+    }
+
+    fn add<P: Send, O: Send + 'static>(
+        &mut self,
+        operation: impl Into<String>,
+        amount: Amount,
+        prepare: impl FnMut() -> Result<P, Error>,
+        call: impl Fn(P) -> Result<O, Error> + Send + Sync,
+    ) -> Result<(), Error> {
+        let times = measure(&self.device, self.plan, prepare, call)?;
+        let best = times.best_ms();
+        let record = Record {
+            operation: operation.into(),
+            dtype: self.dtype,
+            rate: amount.count as f64 / best / 1e6,
+            unit: amount.unit,
+            gb_per_s: amount.numbers as f64 * self.dtype.bytes() as f64 / best / 1e6,
+            times,
+        };
+        if self.show {
+            let Times { median_ms, p10_ms, p90_ms, back_to_back_ms, .. } = record.times;
+            print(&format!(
+                "{:<34}{:<5}{median_ms:>9.3} [{p10_ms:>8.3} {p90_ms:>8.3}] {back_to_back_ms:>13.3} {:>7.1}  {:.2} {}",
+                record.operation,
+                record.dtype.to_string(),
+                record.gb_per_s,
+                record.rate,
+                record.unit
+            ))?;
+        }
+        self.results.push(record);
+        Ok(())
+    }
+
+    fn elementwise(&mut self, shape: [usize; 3]) -> Result<(), Error> {
+        let x = self.random(shape, -4.0, -0.01);
+        let count = shape.iter().product();
+        let once = |x: &Tensor<3>| {
+            let x = x.clone();
+            move || Ok(x.clone())
+        };
+        self.add("exponential", Amount::elements(count, 2), once(&x), |x| Ok(x.exp()))?;
+        self.add("reciprocal", Amount::elements(count, 2), once(&x), |x| Ok(x.recip()))?;
+        let delta = self.random(shape, 0.03, 1.3);
+        let a = self.random([1, 1, shape[2]], -4.0, -0.01);
+        for &method in Discretization::VARIANTS {
+            let prepare = || Ok((delta.clone(), a.clone()));
+            let call = move |(delta, a): (Tensor<3>, Tensor<3>)| {
+                let step = discretize(method, Series::Exact, delta, a);
+                Ok((step.a_bar, step.b_bar))
+            };
+            let amount = Amount::elements(count, 3);
+            self.add(format!("coefficients of {method}"), amount, prepare, call)?;
+        }
+        Ok(())
+    }
+
+    /// y = x·w, dx = dy·wᵀ and dw = xᵀ·dy, `[m, k]·[k, n]`.
+    fn product(&mut self, name: &str, m: usize, k: usize, n: usize) -> Result<(), Error> {
+        let x = self.random([m, k], -1.0, 1.0);
+        let w = self.random([k, n], -1.0, 1.0);
+        let dy = self.random([m, n], -1.0, 1.0);
+        let matmul = |(one, two): (Tensor<2>, Tensor<2>)| Ok(one.matmul(two));
+        let amount = Amount::product(m, k, n);
+        let of = |pass: &str| format!("{name} {m}x{k}x{n} {pass}");
+        self.add(of("y"), amount, || Ok((x.clone(), w.clone())), matmul)?;
+        self.add(of("dx"), amount, || Ok((dy.clone(), w.clone().transpose())), matmul)?;
+        self.add(of("dw"), amount, || Ok((x.clone().transpose(), dy.clone())), matmul)
+    }
+
+    fn conv(&mut self, shape @ [_, _, dim]: [usize; 3]) -> Result<(), Error> {
+        let tracked = self.device.clone().autodiff();
+        let implementation = preferred(&self.device);
+        let options =
+            ConvOptions { silu: true, choice: choice(implementation), ..ConvOptions::default() };
+        let x = self.random(shape, -1.0, 1.0);
+        let normal = Distribution::Normal(0.0, 0.5);
+        let weight = Tensor::<3>::random([dim, 1, 4], normal, &self.device);
+        let bias = Tensor::<1>::random([dim], normal, &self.device);
+        let run = move |(x, weight, bias)| Ok(causal_conv1d(x, weight, Some(bias), options)?);
+        let count = shape.iter().product();
+        let name = |pass: &str| format!("conv1d of 4 + silu, {implementation} {pass}");
+        let prepare = || Ok((x.clone(), weight.clone(), bias.clone()));
+        self.add(name("fwd"), Amount::elements(count, 2), prepare, run)?;
+        let leaf = |x: &Tensor<3>| Tensor::<3>::from_data(x.clone().into_data(), &tracked);
+        let x = leaf(&x).cast(self.dtype.float()).require_grad();
+        let weight = leaf(&weight).require_grad();
+        let bias = Tensor::<1>::from_data(bias.clone().into_data(), &tracked).require_grad();
+        let graph = || run((x.clone(), weight.clone(), bias.clone()));
+        let back = |y: Tensor<3>| Ok(y.backward());
+        self.add(name("bwd"), Amount::elements(count, 3), graph, back)
+    }
+
+    fn norm(&mut self, shape @ [_, _, width]: [usize; 3]) -> Result<(), Error> {
+        let tracked = self.device.clone().autodiff();
+        let rms = |(x, weight): (Tensor<3>, Tensor<1>)| {
+            let scale = (x.clone().square().mean_dim(2) + 1e-5).sqrt();
+            Ok(x / scale * weight.unsqueeze())
+        };
+        let count = shape.iter().product();
+        let x = self.random(shape, -1.0, 1.0);
+        let weight = self.random([width], 0.5, 1.5);
+        let prepare = || Ok((x.clone(), weight.clone()));
+        self.add("RMS norm, tensor operations fwd", Amount::elements(count, 2), prepare, rms)?;
+        let dtype = self.dtype.float();
+        let x = Tensor::<3>::from_data(x.clone().into_data(), &tracked).cast(dtype).require_grad();
+        let weight = Tensor::<1>::from_data(weight.clone().into_data(), &tracked);
+        let weight = weight.cast(dtype).require_grad();
+        let graph = || rms((x.clone(), weight.clone()));
+        let back = |y: Tensor<3>| Ok(y.backward());
+        self.add("RMS norm, tensor operations bwd", Amount::elements(count, 3), graph, back)
+    }
+}
+
+const TITLE: &str = "operation                         dtype       ms [     p10      p90]  back to back    GB/s  rate";
+
+pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
+    let chosen = device::choose_named(&args.common.device)?;
+    let (plan, show) = (plan(&args.common)?, !args.common.json);
+    let head = Head::new("profile ops", &chosen);
+    let OpsArgs { batch, dim, seqlen, dstate, .. } = *args;
+    if show {
+        print(&head.line())?;
+        print(&format!("B={batch} D={dim} L={seqlen} N={dstate}\n{TITLE}"))?;
+    }
+    let (mut results, mut skipped) = (Vec::new(), Vec::new());
+    for &dtype in args.common.dtype.dtypes() {
+        if !chosen.device.supports_dtype(dtype.float()) {
+            let reason = format!("the device does not compute in {dtype}");
+            skipped.push(skip(args.common.dtype, dtype, &chosen, "operations".into(), reason)?);
+            continue;
+        }
+        let device = chosen.device.clone();
+        let mut bench = Bench { device, dtype, plan, show, results: Vec::new() };
+        let (tokens, inner, width) = (batch * seqlen, [batch, seqlen, dim], dim.div_ceil(2));
+        let dt_rank = width.div_ceil(16);
+        bench.elementwise(inner)?;
+        bench.product("in_proj", tokens, width, 2 * dim)?;
+        bench.product("x_proj", tokens, dim, dt_rank + 2 * dstate)?;
+        bench.product("dt_proj", tokens, dt_rank, dim)?;
+        bench.product("out_proj", tokens, dim, width)?;
+        bench.norm([batch, seqlen, width])?;
+        match bench.conv(inner) {
+            Err(error) if no_such_type(&error) => {
+                let (what, reason) = (format!("causal_conv1d {dtype}"), error.to_string());
+                skipped.push(skip(args.common.dtype, dtype, &chosen, what, reason)?);
+            }
+            other => other?,
+        }
+        results.append(&mut bench.results);
+    }
+    if args.common.json {
+        return print_json(&Report { head, batch, dim, seqlen, dstate, results, skipped });
+    }
+    for Skipped { what, reason } in skipped {
+        print(&format!("skipped {what}: {reason}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! How long a call takes.
+
+use std::time::{Duration, Instant};
+
+use burn::tensor::{Device, ProfileOptions, TimingMethod, read_sync};
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// How often to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Calls timed one by one.
+    pub(crate) trials: usize,
+    /// Calls queued one behind the other.
+    pub(crate) queued: usize,
+    /// Time after which no further call is timed, from the third on.
+    pub(crate) budget: Duration,
+}
+
+/// Times of one call in milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Times {
+    /// `device` where events of the device were read, `clock` for a monotonic clock between two waits.
+    pub(crate) timer: &'static str,
+    /// Calls timed one by one.
+    pub(crate) trials: usize,
+    pub(crate) median_ms: f64,
+    pub(crate) min_ms: f64,
+    pub(crate) p10_ms: f64,
+    pub(crate) p90_ms: f64,
+    /// Per call, of `queued` calls between two waits for the device; the least of three rounds.
+    pub(crate) back_to_back_ms: f64,
+    pub(crate) queued: usize,
+}
+
+impl Times {
+    /// The better of the two: what the hardware needs, with as little of the host in it as can be had.
+    pub(crate) fn best_ms(&self) -> f64 {
+        self.median_ms.min(self.back_to_back_ms)
+    }
+}
+
+/// Warms up twice, then times `call` on what `prepare` makes for it, which is not timed.
+pub(crate) fn measure<P: Send, O: Send + 'static>(
+    device: &Device,
+    plan: Plan,
+    mut prepare: impl FnMut() -> Result<P, Error>,
+    call: impl Fn(P) -> Result<O, Error> + Send + Sync,
+) -> Result<Times, Error> {
+    for _ in 0..2 {
+        call(prepare()?)?;
+    }
+    wait(device)?;
+    let start = Instant::now();
+    let (mut times, mut timer) = (Vec::new(), "clock");
+    while times.len() < plan.trials && (times.len() < 3 || start.elapsed() < plan.budget) {
+        let input = prepare()?;
+        wait(device)?;
+        let (output, window) = device
+            .profile_with(ProfileOptions::default().flush(), || call(input).map_err(Box::new))
+            .map_err(|error| Error::Failed(format!("the device cannot be timed: {error}")))?;
+        if window.timing_method() == TimingMethod::Device {
+            timer = "device";
+        }
+        let ticks = read_sync(window.resolve());
+        output.map_err(|error| *error)?;
+        let ticks = ticks.ok_or_else(|| {
+            Error::Failed("the device gave no time: nothing ran between its events".into())
+        })?;
+        times.push(ticks.duration().as_secs_f64() * 1e3);
+    }
+    let start = Instant::now();
+    let mut back_to_back = f64::INFINITY;
+    for round in 0..3 {
+        if round > 0 && start.elapsed() >= plan.budget {
+            break;
+        }
+        let inputs = (0..plan.queued).map(|_| prepare()).collect::<Result<Vec<_>, _>>()?;
+        wait(device)?;
+        let start = Instant::now();
+        for input in inputs {
+            call(input)?;
+        }
+        wait(device)?;
+        back_to_back = back_to_back.min(start.elapsed().as_secs_f64() * 1e3 / plan.queued as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(Times {
+        timer,
+        trials: times.len(),
+        median_ms: quantile(&times, 0.5),
+        min_ms: quantile(&times, 0.0),
+        p10_ms: quantile(&times, 0.1),
+        p90_ms: quantile(&times, 0.9),
+        back_to_back_ms: back_to_back,
+        queued: plan.queued,
+    })
+}
+
+fn wait(device: &Device) -> Result<(), Error> {
+    device.sync().map_err(|error| Error::Failed(format!("the device failed: {error}")))
+}
+
+/// The value below which a share of `sorted` lies, between two of them by their distance.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let at = share * sorted.len().saturating_sub(1) as f64;
+    let (low, high) = (at.floor() as usize, at.ceil() as usize);
+    match (sorted.get(low), sorted.get(high)) {
+        (Some(one), Some(two)) => one + (two - one) * (at - low as f64),
+        (_, _) => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles() {
+        let values = [1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!(quantile(&values, 0.5), 3.0);
+        assert_eq!(quantile(&values, 0.0), 1.0);
+        assert!((quantile(&values, 0.9) - 4.6).abs() < 1e-12);
+        assert_eq!(quantile(&values[..1], 0.9), 1.0);
+        assert!(quantile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn every_call_gets_its_own_input_and_only_calls_are_timed() {
+        let plan = Plan { trials: 5, queued: 4, budget: Duration::from_secs(60) };
+        let mut made = 0;
+        let prepare = || {
+            made += 1;
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(made)
+        };
+        let times = measure(&Device::flex(), plan, prepare, |input: i32| Ok(input));
+        let times = times.unwrap_or_else(|error| panic!("{error}"));
+        // Two to warm up, five alone, three rounds of four.
+        assert_eq!((made, times.trials, times.timer), (2 + 5 + 12, 5, "clock"));
+        assert!(times.best_ms() < 5.0, "preparing is not timed: {times:?}");
+    }
+
+    #[test]
+    fn a_budget_leaves_three_calls() {
+        let plan = Plan { trials: 1000, queued: 1, budget: Duration::ZERO };
+        let times = measure(&Device::flex(), plan, || Ok(()), |()| Ok(()));
+        assert_eq!(times.map(|times| times.trials).unwrap_or(0), 3);
+    }
+}

@@ -1,0 +1,128 @@
+//! Inputs that are the same everywhere, and how far an array is from another.
+
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+
+use super::args::Dtype;
+
+/// Reproducible uniform numbers (SplitMix64: Steele, Lea and Flood 2014).
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// `n` numbers in [low, high), rounded to `dtype`, so that all start from the same.
+    pub(crate) fn vec(&mut self, n: usize, low: f64, high: f64, dtype: Dtype) -> Vec<f64> {
+        (0..n).map(|_| dtype.round(low + (high - low) * self.next())).collect()
+    }
+}
+
+impl Dtype {
+    /// The nearest number of this type, of two the even one.
+    #[must_use]
+    pub fn round(self, value: f64) -> f64 {
+        let value = value as f32;
+        f64::from(match self {
+            Self::F32 => value,
+            Self::Bf16 => {
+                let bits = value.to_bits();
+                let half = 0x7FFF + ((bits >> 16) & 1);
+                f32::from_bits(bits.wrapping_add(half) & 0xFFFF_0000)
+            }
+        })
+    }
+
+    /// Its name in Burn.
+    #[must_use]
+    pub fn float(self) -> FloatDType {
+        match self {
+            Self::F32 => FloatDType::F32,
+            Self::Bf16 => FloatDType::BF16,
+        }
+    }
+}
+
+/// `values`, which `dtype` holds exactly, on `device`.
+pub(crate) fn tensor<const R: usize>(
+    values: &[f64],
+    shape: [usize; R],
+    dtype: Dtype,
+    device: &Device,
+) -> Tensor<R> {
+    let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
+    let tensor = Tensor::from_data(TensorData::new(values, shape), device);
+    match dtype {
+        Dtype::F32 => tensor,
+        Dtype::Bf16 => tensor.cast(dtype.float()),
+    }
+}
+
+/// The numbers of a tensor.
+pub(crate) fn values<const R: usize>(tensor: Tensor<R>) -> Vec<f64> {
+    tensor.into_data().convert::<f32>().iter::<f64>().collect()
+}
+
+/// An error by its largest and by its mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Figures {
+    pub(crate) max: f64,
+    pub(crate) mean: f64,
+}
+
+/// |got − want| over the largest |want|, or over `floor` where that is larger. What is not a number,
+/// and an array of another length, is infinitely far.
+pub(crate) fn figures(got: &[f64], want: &[f64], floor: f64) -> Figures {
+    if got.len() != want.len() {
+        return Figures { max: f64::INFINITY, mean: f64::INFINITY };
+    }
+    let scale = want.iter().fold(floor, |m: f64, w| m.max(w.abs()));
+    let (mut max, mut sum) = (0.0_f64, 0.0);
+    for (g, w) in got.iter().zip(want) {
+        let off = (g - w).abs();
+        let off = if off.is_nan() { f64::INFINITY } else { off };
+        max = max.max(off);
+        sum += off;
+    }
+    Figures { max: max / scale, mean: sum / want.len().max(1) as f64 / scale }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_relative_to_the_largest_reference() {
+        let off = figures(&[1.0, -3.0, 0.5], &[1.0, -4.0, 0.0], 1e-30);
+        assert_eq!(off, Figures { max: 0.25, mean: 0.125 });
+        assert_eq!(figures(&[0.0; 2], &[0.0; 2], 1e-30), Figures { max: 0.0, mean: 0.0 });
+    }
+
+    #[test]
+    fn what_is_not_a_number_is_infinitely_far() {
+        assert_eq!(figures(&[f64::NAN, 1.0], &[1.0, 1.0], 1e-30).max, f64::INFINITY);
+        assert_eq!(figures(&[1.0], &[f64::INFINITY], 1e-30).max.is_finite(), false);
+        assert_eq!(figures(&[1.0], &[1.0, 1.0], 1e-30).max, f64::INFINITY);
+    }
+
+    #[test]
+    fn rounding_to_bf16_is_to_the_nearest_even() {
+        for (value, rounded) in [
+            (1.0, 1.0),
+            (1.0 + 1.0 / 256.0, 1.0),
+            (1.0 + 3.0 / 256.0, 1.0 + 4.0 / 256.0),
+            (1.0 + 1.1 / 256.0, 1.0 + 2.0 / 256.0),
+            (-0.1, -0.100_097_656_25),
+        ] {
+            assert_eq!(Dtype::Bf16.round(value), rounded, "{value}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `vim-train verify` as built.
+
+use std::collections::HashSet;
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+fn verify(args: &[&str]) -> Output {
+    let mut command = Command::cargo_bin("vim-train").unwrap();
+    command.args(["verify", "--device", "cpu", "--quick"]).args(args).output().unwrap()
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn names(document: &Value) -> Vec<String> {
+    let checks = document["checks"].as_array().unwrap();
+    checks.iter().map(|check| check["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_cpu_passes() {
+    let output = verify(&["--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = document(&output);
+    assert_eq!(document["device"], "cpu");
+    let summary = &document["summary"];
+    assert_eq!((&summary["failed"], &summary["passed"]), (&Value::from(0), &Value::from(true)));
+    assert!(summary["worst"]["max"].as_f64() <= summary["worst"]["tolerance"].as_f64());
+
+    let checks = document["checks"].as_array().unwrap();
+    for method in ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"] {
+        for implementation in ["kernel", "reference"] {
+            let check = checks.iter().find(|check| {
+                check["name"]
+                    == format!("oracle/selective_scan/{method}/exact/{implementation}/f32")
+            });
+            let rows = check.unwrap()["rows"].as_array().unwrap();
+            let arrays: Vec<&str> = rows.iter().map(|row| row["array"].as_str().unwrap()).collect();
+            let all = ["y", "last_state", "u", "delta", "a", "b", "c", "d", "z", "delta_bias"];
+            assert_eq!(arrays, all, "{method} {implementation}");
+            for row in rows {
+                assert_eq!(row["verdict"], "pass");
+                assert!(row["max"].as_f64() <= row["tolerance"].as_f64());
+                assert!(row["mean"].as_f64() <= row["max"].as_f64());
+                assert!(row["max"].as_f64() > Some(0.0), "f32 is not f64: {row}");
+            }
+        }
+    }
+    for part in ["oracle/causal_conv1d/kernel/f32", "adjoint/causal_conv1d/oracle/f64"] {
+        assert!(names(&document).contains(&part.to_owned()), "{part}");
+    }
+}
+
+#[test]
+fn a_failing_check_is_exit_code_1() {
+    // A millionth of the tolerance is below what f32 can do.
+    let args = ["--methods", "zoh", "--tolerance", "1e-6"];
+    let output = verify(&args);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.starts_with("error: ") && stderr.contains("oracle/selective_scan/zoh"),
+        "{stderr}"
+    );
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("FAIL y: ") && stdout.contains(" failed"), "{stdout}");
+
+    let output = verify(&[&args[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(document(&output)["summary"]["passed"], false);
+}
+
+#[test]
+fn shards_are_disjoint_and_complete() {
+    let run = |shard: &str| {
+        names(&document(&verify(&["--json", "--methods", "bilinear", "--shard", shard])))
+    };
+    let (all, parts) = (run("1/1"), [run("1/2"), run("2/2")]);
+    assert!(parts.iter().all(|part| part.len().abs_diff(all.len() / 2) <= 1));
+    let together: HashSet<String> = parts.concat().into_iter().collect();
+    assert_eq!(together.len(), all.len());
+    assert_eq!(together, all.into_iter().collect());
+}
+
+#[test]
+fn the_table_says_what_it_is_of() {
+    let output = verify(&["--methods", "zoh,rk4"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in [
+        "selective_scan against loops in f64",
+        "zoh exact kernel f32",
+        "causal_conv1d against loops in f64",
+        "against finite differences",
+        "1 different, 0 same within rounding, 0 identical; each twice the same bits: yes",
+        "1.000e-3",
+        "reported",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    let last = text.lines().last().unwrap();
+    assert!(last.contains(" checks, 0 failed") && last.contains("worst "), "{last}");
+}
+
+#[test]
+fn help_teaches() {
+    let help = String::from_utf8(verify(&["--help"]).stdout).unwrap();
+    for part in ["Examples:", "--shard", "Exit codes: 0 all checks passed, 1 a check failed"] {
+        assert!(help.contains(part), "{part} is not in\n{help}");
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_for() {
+    for args in [
+        &["--methods", "euler"][..],
+        &["--shard", "3/2"],
+        &["--tolerance", "0"],
+        &["--dtype", "f64"],
+        &["--device", "tpu"],
+    ] {
+        assert_eq!(verify(args).status.code(), Some(2), "{args:?}");
+    }
+}
