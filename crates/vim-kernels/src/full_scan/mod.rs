@@ -155,6 +155,7 @@ pub fn full_scan(
             ScanOutput {
                 y: Tensor::from_dispatch(out.y),
                 last_state: Tensor::from_dispatch(out.last_state),
+                last_state_im: None,
             }
         }
     })

@@ -43,7 +43,7 @@ pub(super) fn scan(
 
     let y = if spec.has_d { y + d.unsqueeze::<3>() * u } else { y };
     let y = if spec.has_z { y * silu(z) } else { y };
-    ScanOutput { y, last_state: h.detach() }
+    ScanOutput { y, last_state: h.detach(), last_state_im: None }
 }
 
 /// `x` of `system·x = right`, `[B, D, N]`, by Gauss-Jordan elimination with partial pivoting.
