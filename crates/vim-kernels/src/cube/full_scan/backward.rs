@@ -76,7 +76,7 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
     let mut sum_c = 0.0f32;
     let mut sum_d = 0.0f32;
     let mut sum_bias = 0.0f32;
-    let chunks = (len + chunk_len - 1) / chunk_len;
+    let chunks = (len + comptime!(plan.chunk() - 1)) / chunk_len;
     for back in 0..chunks {
         let chunk = chunks - 1 - back;
         let first = chunk * chunk_len;

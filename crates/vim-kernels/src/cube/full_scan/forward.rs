@@ -53,7 +53,8 @@ pub(super) fn forward<F: Float, P: Float, Q: Float>(
     let mut h = 0.0f32;
     for step in 0..len {
         if comptime!(plan.save) {
-            if step % comptime!(plan.chunk()) == 0 && place.state {
+            let starts_chunk = step % comptime!(plan.chunk()) == 0;
+            if starts_chunk && place.state {
                 let chunk = place.batch * chunks + step / comptime!(plan.chunk());
                 starts[chunk * d_inner * size + state] = h;
             }

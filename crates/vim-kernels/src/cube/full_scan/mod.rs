@@ -15,7 +15,7 @@ mod sum;
 
 use crate::full_scan::{CHUNK, FullSpec};
 
-/// Units of a block. With N = 32 its shared memory is 30 KiB in the backward pass; 32 KiB is what
+/// Units of a block. With N = 32 its shared memory is 31.5 KiB in the backward pass; 32 KiB is what
 /// every device has.
 const UNITS: usize = 128;
 
