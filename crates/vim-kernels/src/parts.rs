@@ -280,6 +280,35 @@ impl Parts {
             }
             _ => None,
         };
+        self.finish_forward(token, v, a_bar, inverse, far)
+    }
+
+    /// [`forward`](Self::forward) from a [slope state](Self::slope_state): fewer numbers to keep, more to do.
+    pub(crate) fn forward_again<T: Real>(
+        self,
+        token: &OfToken<T>,
+        state: &[T],
+    ) -> PartCoefficients<T> {
+        let v = token.scaled.clone() * state[0].clone();
+        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let far = match state {
+            [_, rate_inverse] => {
+                let f = self.far(token, exp, rate_inverse);
+                Some(self.combined(&v, |k| (1.0, f[k].clone())))
+            }
+            _ => None,
+        };
+        self.finish_forward(token, v, a_bar, inverse, far)
+    }
+
+    fn finish_forward<T: Real>(
+        self,
+        token: &OfToken<T>,
+        v: T,
+        a_bar: T,
+        inverse: Option<T>,
+        far: Option<T>,
+    ) -> PartCoefficients<T> {
         let exact = far.map(|far| {
             let near = polynomial(&token.near, &v).like(&v);
             v.clone().choose_near(NEAR * std::f64::consts::LOG2_E, near, far)
@@ -363,6 +392,30 @@ impl Parts {
         used.then(|| x().scale(-0.5).offset(1.0).recip())
     }
 
+    /// `f₀ … f_K` far from 0.
+    fn far<T: Real>(self, token: &OfToken<T>, exp: T, inverse: &T) -> Vec<T> {
+        let mut far = vec![exp];
+        for k in 1..=self.highest() {
+            let step = token.powers[k - 1].clone().scale(-inverse_factorial(k - 1));
+            let next = Term::Of(far[k - 1].clone()).plus(step).times(inverse);
+            far.push(next.like(inverse));
+        }
+        far
+    }
+
+    /// `Σ wₖ·factor·value` over what `of` gives for every k in use.
+    fn combined<T: Real>(self, like: &T, of: impl Fn(usize) -> (f64, T)) -> T {
+        let weights = self.weights();
+        (1..=self.highest())
+            .filter(|&k| weights[k - 1] != 0.0)
+            .map(|k| {
+                let (factor, value) = of(k);
+                Term::Of(value).scale(factor * weights[k - 1])
+            })
+            .fold(Term::Constant(0.0), Term::plus)
+            .like(like)
+    }
+
     /// `Σ wₖ·fₖ` and its derivatives by delta and by a.
     fn exact_slopes<T: Real>(
         self,
@@ -373,7 +426,6 @@ impl Parts {
     ) -> Option<[T; 3]> {
         let highest = self.highest();
         let [a, inverse] = state else { return None };
-        let weights = self.weights();
         let bound = NEAR * std::f64::consts::LOG2_E;
         // near[k] for k = 1 … K + 1; far[k] for k = 0 … K.
         let mut near = vec![polynomial(&token.near, v).like(v)];
@@ -384,25 +436,12 @@ impl Parts {
         }
         near.push(exp.clone());
         near.reverse();
-        let mut far = vec![exp.clone()];
-        for k in 1..=highest {
-            let step = token.powers[k - 1].clone().scale(-inverse_factorial(k - 1));
-            far.push(Term::Of(far[k - 1].clone()).plus(step).times(inverse).like(v));
-        }
+        let far = self.far(token, exp.clone(), inverse);
         let mut f = vec![exp];
         for k in 1..=highest {
             f.push(v.clone().choose_near(bound, near[k].clone(), far[k].clone()));
         }
-        let sum = |of: &dyn Fn(usize) -> (f64, T)| {
-            (1..=highest)
-                .filter(|&k| weights[k - 1] != 0.0)
-                .map(|k| {
-                    let (factor, value) = of(k);
-                    Term::Of(value).scale(factor * weights[k - 1])
-                })
-                .fold(Term::Constant(0.0), Term::plus)
-                .like(v)
-        };
+        let sum = |of: &dyn Fn(usize) -> (f64, T)| self.combined(v, of);
         let b = sum(&|k| (1.0, f[k].clone()));
         let d_delta = sum(&|k| (1.0, f[k - 1].clone()));
         let d_a_near = token.delta.clone() * b.clone() - sum(&|k| (k as f64, near[k + 1].clone()));
@@ -474,7 +513,12 @@ mod tests {
                             &parts.slope_state(lanes(a)),
                         );
                         let d_a = back.d_a.map_or(0.0, out);
+                        let again = parts.forward_again(
+                            &parts.token(lanes(delta)),
+                            &parts.slope_state(lanes(a)),
+                        );
                         for (name, got, want) in [
+                            ("b_bar once more", out(again.b_bar.value()), exact.value.b_bar),
                             ("a_bar", out(forward.a_bar), exact.value.a_bar),
                             ("b_bar", out(forward.b_bar.value()), exact.value.b_bar),
                             ("a_bar again", out(back.a_bar), exact.value.a_bar),

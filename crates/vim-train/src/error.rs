@@ -163,7 +163,9 @@ impl Error {
             ) => 78,
             Self::Device(_) | Self::Kernel(KernelError::NoKernel { .. }) => 69,
             Self::Internal(_)
-            | Self::Kernel(KernelError::Shape { .. } | KernelError::Complex { .. } | KernelError::Dtype { .. })
+            | Self::Kernel(
+                KernelError::Shape { .. } | KernelError::Complex { .. } | KernelError::Dtype { .. },
+            )
             | Self::Data(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => 70,
             Self::Data(_) | Self::Weights { .. } => 65,
             Self::InUse { .. } | Self::AlreadyHoldsRun { .. } => 73,

@@ -11,9 +11,9 @@ use super::ScanSpec;
 use super::autodiff::{ScanArguments, ScanBackend, ScanKernels, ScanPrimitives};
 use crate::cube::scan::backward::{scan_backward, segment_outflows};
 use crate::cube::scan::forward::{carry_over, scan_forward, segment_ends};
-use crate::cube::scan::place::SizesLaunch;
+use crate::cube::scan::place::{RowsLaunch, SizesLaunch};
 use crate::cube::scan::plan::{CHUNK, ScanPlan};
-use crate::cube::scan::reduce::{COLUMNS, ROWS, add_rows};
+use crate::cube::scan::reduce::{self, TableLaunch, add_rows};
 use crate::cube::{dense, elem, empty, has_planes, has_ptx};
 
 /// States that a unit holds in registers at once; more take further passes.
@@ -72,6 +72,8 @@ struct Layout {
     segment: usize,
     ptx: bool,
     planes: bool,
+    /// Strides of u, delta, z and the output's gradient: from batch element to batch element, and from token to token.
+    rows: [[usize; 2]; 4],
 }
 
 /// A pass over the sequence.
@@ -84,7 +86,12 @@ struct Pass {
 }
 
 impl Layout {
-    fn new(arguments: &ScanArguments<CubeBackend>, spec: ScanSpec, backward: bool) -> Self {
+    fn new(
+        arguments: &ScanArguments<CubeBackend>,
+        spec: ScanSpec,
+        grad_y: Option<&CubeTensor>,
+    ) -> Self {
+        let backward = grad_y.is_some();
         let [batch, len, d_inner] = arguments.u.shape().dims();
         let [_, d_state] = arguments.a.shape().dims();
         let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.meta.shape()[2] };
@@ -115,6 +122,8 @@ impl Layout {
             segment,
             ptx: has_ptx(&arguments.u),
             planes: has_planes(&arguments.u.client),
+            rows: [&arguments.u, &arguments.delta, &arguments.z, grad_y.unwrap_or(&arguments.u)]
+                .map(|t| [t.meta.strides()[0], t.meta.strides()[1]]),
         }
     }
 
@@ -176,6 +185,10 @@ impl Layout {
             (pass.part * self.states) as u32,
             self.segment as u32,
             pass.way as u32,
+            rows(&self.rows[0]),
+            rows(&self.rows[1]),
+            rows(&self.rows[2]),
+            rows(&self.rows[3]),
         )
     }
 
@@ -206,7 +219,7 @@ impl ScanKernels for CubeBackend {
         save: bool,
     ) -> (ScanPrimitives<Self>, Option<FloatTensor<Self>>) {
         let arguments = arguments.dense();
-        let layout = Layout::new(&arguments, spec, false);
+        let layout = Layout::new(&arguments, spec, None);
         let Shape { batch, len, d_inner, d_state, .. } = layout.shape;
         let like = &arguments.u;
         let client = &like.client;
@@ -287,8 +300,8 @@ impl ScanKernels for CubeBackend {
         saved: FloatTensor<Self>,
         spec: ScanSpec,
     ) -> [FloatTensor<Self>; 8] {
-        let (arguments, grad_y) = (arguments.dense(), dense(grad_y));
-        let layout = Layout::new(&arguments, spec, true);
+        let (arguments, grad_y) = (arguments.dense(), in_rows(grad_y));
+        let layout = Layout::new(&arguments, spec, Some(&grad_y));
         let Shape { batch, len, d_inner, d_state, groups } = layout.shape;
         let like = &arguments.u;
         let client = &like.client;
@@ -379,19 +392,62 @@ impl ScanKernels for CubeBackend {
                 );
             }
         }
-        let projection = |part, of: &CubeTensor, constant| {
+        let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
+        let [grad_b, grad_c, grad_a] = [&arguments.b, &arguments.c, &arguments.a].map(out);
+        let channel = |there: bool| f32s(if there { d_inner } else { 1 });
+        let (grad_d, grad_bias) = (channel(spec.has_d), channel(spec.has_delta_bias));
+        let projection = |of: &CubeTensor, constant: bool| {
             let rows = if constant { state_rows } else { strip_rows };
-            summed(part, of, rows, d_inner, constant)
+            (rows, of.meta.shape().num_elements(), constant)
         };
-        let grad_b = projection(part_b, &arguments.b, spec.b_constant);
-        let grad_c = projection(part_c, &arguments.c, spec.c_constant);
-        let grad_a = summed(part_a, &arguments.a, state_rows, d_inner, true);
-        let channel = |part, of: &CubeTensor, there: bool| {
-            if there { summed(part, of, rows, d_inner, false) } else { zeros_like(of) }
+        // An absent array's table is empty: its cubes find no column.
+        let width = |there: bool| if there { d_inner } else { 0 };
+        let tables = [
+            projection(&arguments.b, spec.b_constant),
+            projection(&arguments.c, spec.c_constant),
+            (state_rows, per_state, true),
+            (rows, width(spec.has_d), false),
+            (rows, width(spec.has_delta_bias), false),
+        ];
+        let mut first_cube = 0;
+        let mut next = |(rows, width, transposed): (usize, usize, bool)| {
+            let first = first_cube;
+            first_cube += reduce::cubes(rows, width);
+            TableLaunch::new(rows as u32, width as u32, first as u32, u32::from(transposed))
         };
-        let grad_d = channel(part_d, &arguments.d, spec.has_d);
-        let grad_bias = channel(part_bias, &arguments.delta_bias, spec.has_delta_bias);
-        let grad_z = if spec.has_z { grad_z } else { zeros_like(&arguments.z) };
+        let [table_b, table_c, table_a, table_d, table_bias] = tables.map(&mut next);
+        // SAFETY: every table says the sizes that its buffers were made with.
+        #[expect(unsafe_code, reason = "launches without bounds checks")]
+        unsafe {
+            add_rows::launch_unchecked(
+                client,
+                CubeCount::Static(first_cube as u32, 1, 1),
+                CubeDim::new_1d(reduce::UNITS as u32),
+                part_b.into_buffer_arg(),
+                part_c.into_buffer_arg(),
+                part_a.into_buffer_arg(),
+                part_d.into_buffer_arg(),
+                part_bias.into_buffer_arg(),
+                grad_b.clone().into_buffer_arg(),
+                grad_c.clone().into_buffer_arg(),
+                grad_a.clone().into_buffer_arg(),
+                grad_d.clone().into_buffer_arg(),
+                grad_bias.clone().into_buffer_arg(),
+                table_b,
+                table_c,
+                table_a,
+                table_d,
+                table_bias,
+                d_inner as u32,
+                elem(&arguments.b),
+                elem(&arguments.c),
+            );
+        }
+        let or_zero =
+            |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
+        let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
+        let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
+        let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
         [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
     }
 }
@@ -422,45 +478,25 @@ fn carried(carry: &CubeTensor, product: CubeTensor, layout: Layout, backwards: b
     }
 }
 
-/// The sum of the rows of `part`, shaped as `of`.
-fn summed(
-    part: CubeTensor,
-    of: &CubeTensor,
-    rows: usize,
-    d_inner: usize,
-    transpose: bool,
-) -> CubeTensor {
-    let out = empty(of, of.meta.shape().clone(), of.dtype);
-    let width = of.meta.shape().num_elements();
-    // SAFETY: `part` has `rows · width` elements and `out` has `width`.
-    #[expect(unsafe_code, reason = "launches without bounds checks")]
-    unsafe {
-        add_rows::launch_unchecked(
-            &of.client,
-            CubeCount::Static(width.div_ceil(COLUMNS) as u32, 1, 1),
-            CubeDim::new_2d(COLUMNS as u32, ROWS as u32),
-            part.into_buffer_arg(),
-            out.clone().into_buffer_arg(),
-            rows as u32,
-            width as u32,
-            d_inner as u32,
-            transpose,
-            elem(of),
-        );
-    }
-    out
+fn rows([batch, token]: &[usize; 2]) -> RowsLaunch {
+    RowsLaunch::new(*batch as u32, *token as u32)
+}
+
+/// The tensor as it is where the elements of its rows follow each other, whatever lies between the rows; else a copy.
+fn in_rows(tensor: CubeTensor) -> CubeTensor {
+    if tensor.meta.strides()[2] == 1 { tensor } else { dense(tensor) }
 }
 
 impl ScanArguments<CubeBackend> {
     fn dense(self) -> Self {
         Self {
-            u: dense(self.u),
-            delta: dense(self.delta),
+            u: in_rows(self.u),
+            delta: in_rows(self.delta),
             a: dense(self.a),
             b: dense(self.b),
             c: dense(self.c),
             d: dense(self.d),
-            z: dense(self.z),
+            z: in_rows(self.z),
             delta_bias: dense(self.delta_bias),
         }
     }

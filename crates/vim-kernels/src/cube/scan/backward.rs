@@ -9,13 +9,13 @@ use cubecl::prelude::*;
 
 use super::forward::{read_chunk, token_index};
 use super::place::{
-    Place, Sizes, load_rates, load_rows, place, projections, start_index, state_index, token_at,
-    weight,
+    Place, Sizes, load_rates, load_rows, place, projections, row_index, start_index, state_index,
+    token_at, weight,
 };
 use super::plan::{CHUNK, PLANE, ScanPlan};
 use super::token::{
-    Adjoint, advance, keep_slope_state, rates_len, retreat, retreat_silently, sigmoid,
-    slope_rates_len, softplus,
+    Adjoint, keep_slope_state, rates_len, readvance, retreat, retreat_silently, sigmoid,
+    slope_rates_len, softplus, step_size,
 };
 
 /// Runs one pass of the backward scan.
@@ -56,8 +56,6 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
 ) {
     let at = place(sizes, plan);
     let unit = UNIT_POS_X as usize;
-    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
-    load_rates(&mut rates, a, &at, sizes, plan);
     let mut slopes = Array::<f32>::new(comptime!(plan.states * slope_rates_len(plan)));
     let mut shared = projections::<FB, FC>(b, c, &at, sizes, plan);
     let mut before = Shared::<[f32]>::new_slice(comptime!(CHUNK * plan.states * plan.units));
@@ -111,24 +109,29 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
         }
         let mut now_u = Array::<f32>::new(CHUNK);
         let mut now_delta = Array::<f32>::new(CHUNK);
-        read_chunk::<F>(&mut now_u, u, begin, &at, sizes, plan);
-        read_chunk::<F>(&mut now_delta, delta, begin, &at, sizes, plan);
-        #[unroll]
-        for j in 0..CHUNK {
-            if j < tokens {
-                #[unroll]
-                for n in 0..plan.states {
-                    before[(j * plan.states + n) * plan.units + unit] = adjoint.h[n];
-                }
-                let x = now_delta[j] + bias;
-                let size = if comptime!(plan.softplus) { softplus(x, plan.ptx) } else { x };
-                advance(&mut adjoint.h, &rates, &shared, j * plan.states, size, now_u[j], plan);
+        read_chunk::<F>(&mut now_u, u, &sizes.u, begin, &at, sizes, plan);
+        read_chunk::<F>(&mut now_delta, delta, &sizes.delta, begin, &at, sizes, plan);
+        if tokens == CHUNK {
+            // Without a branch between them, the tokens' softplus overlap.
+            #[unroll]
+            for j in 0..CHUNK {
+                keep_before(&mut before, &adjoint.h, j, plan);
+                let size = step_size(now_delta[j], bias, plan);
+                readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, now_u[j], plan);
+            }
+        } else {
+            for j in 0..tokens {
+                keep_before(&mut before, &adjoint.h, j, plan);
+                let raw = delta[row_index(begin + j, &sizes.delta, &at, sizes, plan)];
+                let u_now = u[row_index(begin + j, &sizes.u, &at, sizes, plan)];
+                let size = step_size(f32::cast_from(raw), bias, plan);
+                let u_now = f32::cast_from(u_now);
+                readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, u_now, plan);
             }
         }
         // Backward, a token's inputs read one ahead of their use.
-        let mut index = token_index(begin + tokens - 1, &at, sizes, plan);
         let mut next = Array::<f32>::new(4usize);
-        read_token::<F>(&mut next, u, delta, grad_y, z, index, plan);
+        read_token::<F>(&mut next, u, delta, grad_y, z, begin + tokens - 1, &at, sizes, plan);
         for past in 0..tokens {
             let j = tokens - 1 - past;
             let mut now = Array::<f32>::new(4usize);
@@ -139,8 +142,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
             let (u_now, raw, dy, z_now) = (now[0], now[1], now[2], now[3]);
             let here = token_index(begin + j, &at, sizes, plan);
             if j > 0 {
-                index = token_index(begin + j - 1, &at, sizes, plan);
-                read_token::<F>(&mut next, u, delta, grad_y, z, index, plan);
+                read_token::<F>(&mut next, u, delta, grad_y, z, begin + j - 1, &at, sizes, plan);
             }
             let x = raw + bias;
             let size = if comptime!(plan.softplus) { softplus(x, plan.ptx) } else { x };
@@ -236,14 +238,25 @@ fn read_token<F: Float>(
     delta: &[F],
     grad_y: &[F],
     z: &[F],
-    index: usize,
+    step: usize,
+    at: &Place,
+    sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
-    to[0] = f32::cast_from(u[index]);
-    to[1] = f32::cast_from(delta[index]);
-    to[2] = f32::cast_from(grad_y[index]);
+    to[0] = f32::cast_from(u[row_index(step, &sizes.u, at, sizes, plan)]);
+    to[1] = f32::cast_from(delta[row_index(step, &sizes.delta, at, sizes, plan)]);
+    to[2] = f32::cast_from(grad_y[row_index(step, &sizes.grad_y, at, sizes, plan)]);
     if comptime!(plan.has_z) {
-        to[3] = f32::cast_from(z[index]);
+        to[3] = f32::cast_from(z[row_index(step, &sizes.z, at, sizes, plan)]);
+    }
+}
+
+/// Keeps the states before the `j`-th token of a chunk.
+#[cube]
+fn keep_before(before: &mut Shared<[f32]>, h: &Array<f32>, j: usize, #[comptime] plan: ScanPlan) {
+    #[unroll]
+    for n in 0..plan.states {
+        before[(j * plan.states + n) * plan.units + UNIT_POS_X as usize] = h[n];
     }
 }
 
@@ -403,10 +416,10 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
         let mut now_delta = Array::<f32>::new(CHUNK);
         let mut now_dy = Array::<f32>::new(CHUNK);
         let mut now_z = Array::<f32>::new(CHUNK);
-        read_chunk::<F>(&mut now_delta, delta, begin, &at, sizes, plan);
-        read_chunk::<F>(&mut now_dy, grad_y, begin, &at, sizes, plan);
+        read_chunk::<F>(&mut now_delta, delta, &sizes.delta, begin, &at, sizes, plan);
+        read_chunk::<F>(&mut now_dy, grad_y, &sizes.grad_y, begin, &at, sizes, plan);
         if comptime!(plan.has_z) {
-            read_chunk::<F>(&mut now_z, z, begin, &at, sizes, plan);
+            read_chunk::<F>(&mut now_z, z, &sizes.z, begin, &at, sizes, plan);
         }
         #[unroll]
         for past in 0..CHUNK {

@@ -4,7 +4,8 @@
 use cubecl::prelude::*;
 
 use super::place::{
-    Place, Sizes, load_rates, load_rows, place, projections, start_index, state_index, token_at,
+    Place, Rows, Sizes, load_rates, load_rows, place, projections, row_index, start_index,
+    state_index, token_at,
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::token::{advance, advance_silently, rates_len, sigmoid, step_size};
@@ -50,13 +51,11 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
         };
     }
     // Tokens are read a chunk ahead of their use.
-    let mut next_u = Array::<f32>::new(CHUNK);
-    let mut next_delta = Array::<f32>::new(CHUNK);
-    let mut next_z = Array::<f32>::new(CHUNK);
-    read_chunk::<F>(&mut next_u, u, at.begin, &at, sizes, plan);
-    read_chunk::<F>(&mut next_delta, delta, at.begin, &at, sizes, plan);
+    let mut next = Tokens::new();
+    read_chunk::<F>(&mut next.u, u, &sizes.u, at.begin, &at, sizes, plan);
+    read_chunk::<F>(&mut next.delta, delta, &sizes.delta, at.begin, &at, sizes, plan);
     if comptime!(plan.has_z && plan.last) {
-        read_chunk::<F>(&mut next_z, z, at.begin, &at, sizes, plan);
+        read_chunk::<F>(&mut next.z, z, &sizes.z, at.begin, &at, sizes, plan);
     }
     let mut first = at.begin;
     while first < at.end {
@@ -83,44 +82,53 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
                     }
                 }
             }
-            let mut now_u = Array::<f32>::new(CHUNK);
-            let mut now_delta = Array::<f32>::new(CHUNK);
-            let mut now_z = Array::<f32>::new(CHUNK);
+            let mut now = Tokens::new();
             #[unroll]
             for j in 0..CHUNK {
-                now_u[j] = next_u[j];
-                now_delta[j] = next_delta[j];
-                now_z[j] = next_z[j];
+                now.u[j] = next.u[j];
+                now.delta[j] = next.delta[j];
+                now.z[j] = next.z[j];
             }
-            read_chunk::<F>(&mut next_u, u, begin + CHUNK, &at, sizes, plan);
-            read_chunk::<F>(&mut next_delta, delta, begin + CHUNK, &at, sizes, plan);
+            read_chunk::<F>(&mut next.u, u, &sizes.u, begin + CHUNK, &at, sizes, plan);
+            read_chunk::<F>(&mut next.delta, delta, &sizes.delta, begin + CHUNK, &at, sizes, plan);
             if comptime!(plan.has_z && plan.last) {
-                read_chunk::<F>(&mut next_z, z, begin + CHUNK, &at, sizes, plan);
+                read_chunk::<F>(&mut next.z, z, &sizes.z, begin + CHUNK, &at, sizes, plan);
             }
-            #[unroll]
-            for j in 0..CHUNK {
-                if begin + j < at.end {
-                    let size = step_size(now_delta[j], bias, plan);
+            if begin + CHUNK <= at.end {
+                // Without a branch between them, the tokens' softplus and gate overlap.
+                #[unroll]
+                for j in 0..CHUNK {
+                    let size = step_size(now.delta[j], bias, plan);
                     let row = (chunk + j) * plan.states;
-                    let mut sum = advance(&mut h, &rates, &shared, row, size, now_u[j], plan);
-                    if comptime!(plan.halved) {
-                        sum *= 0.5f32;
-                    }
-                    if at.active {
-                        let index = token_index(begin + j, &at, sizes, plan);
-                        if comptime!(!plan.first) {
-                            sum += partial[index];
-                        }
-                        if comptime!(plan.last) {
-                            let mut out = sum + skip * now_u[j];
-                            if comptime!(plan.has_z) {
-                                out *= now_z[j] * sigmoid(now_z[j], plan.ptx);
-                            }
-                            y[index] = F::cast_from(out);
-                        } else {
-                            partial[index] = sum;
-                        }
-                    }
+                    let sum = advance(&mut h, &rates, &shared, row, size, now.u[j], plan);
+                    write_token::<F>(
+                        y,
+                        partial,
+                        sum,
+                        now.u[j],
+                        now.z[j],
+                        skip,
+                        begin + j,
+                        &at,
+                        sizes,
+                        plan,
+                    );
+                }
+            } else {
+                for j in 0..at.end - begin {
+                    let step = begin + j;
+                    let u_now = f32::cast_from(u[row_index(step, &sizes.u, &at, sizes, plan)]);
+                    let raw =
+                        f32::cast_from(delta[row_index(step, &sizes.delta, &at, sizes, plan)]);
+                    let z_now = if comptime!(plan.has_z && plan.last) {
+                        f32::cast_from(z[row_index(step, &sizes.z, &at, sizes, plan)])
+                    } else {
+                        0.0f32.runtime()
+                    };
+                    let size = step_size(raw, bias, plan);
+                    let row = (chunk + j) * plan.states;
+                    let sum = advance(&mut h, &rates, &shared, row, size, u_now, plan);
+                    write_token::<F>(y, partial, sum, u_now, z_now, skip, step, &at, sizes, plan);
                 }
             }
             chunk += CHUNK;
@@ -182,8 +190,8 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
             let begin = first + chunk;
             let mut now_u = Array::<f32>::new(CHUNK);
             let mut now_delta = Array::<f32>::new(CHUNK);
-            read_chunk::<F>(&mut now_u, u, begin, &at, sizes, plan);
-            read_chunk::<F>(&mut now_delta, delta, begin, &at, sizes, plan);
+            read_chunk::<F>(&mut now_u, u, &sizes.u, begin, &at, sizes, plan);
+            read_chunk::<F>(&mut now_delta, delta, &sizes.delta, begin, &at, sizes, plan);
             #[unroll]
             for j in 0..CHUNK {
                 if begin + j < at.end {
@@ -248,11 +256,65 @@ pub(crate) fn token_index(
     token * sizes.d_inner as usize + at.channel
 }
 
+/// The output of a token from `Σ c·h`, or its part of it.
+#[cube]
+fn write_token<F: Float>(
+    y: &mut [F],
+    partial: &mut [f32],
+    sum: f32,
+    u: f32,
+    z: f32,
+    skip: f32,
+    step: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    let index = token_index(step, at, sizes, plan);
+    let mut out = if comptime!(plan.halved) { sum * 0.5f32 } else { sum };
+    if comptime!(!plan.first) {
+        out += partial[index];
+    }
+    if comptime!(plan.last) {
+        out += skip * u;
+        if comptime!(plan.has_z) {
+            out *= z * sigmoid(z, plan.ptx);
+        }
+        if at.active {
+            y[index] = F::cast_from(out);
+        }
+    } else {
+        if at.active {
+            partial[index] = out;
+        }
+    }
+}
+
+/// A chunk of tokens in a unit's channel.
+#[derive(CubeType)]
+pub(crate) struct Tokens {
+    pub(crate) u: Array<f32>,
+    pub(crate) delta: Array<f32>,
+    pub(crate) z: Array<f32>,
+}
+
+#[cube]
+impl Tokens {
+    fn new() -> Tokens {
+        Tokens {
+            u: Array::<f32>::new(CHUNK),
+            delta: Array::<f32>::new(CHUNK),
+            z: Array::<f32>::new(CHUNK),
+        }
+    }
+}
+
 /// Reads the unit's channel of a chunk of tokens; past the segment, its last token again.
 #[cube]
 pub(crate) fn read_chunk<F: Float>(
     to: &mut Array<f32>,
     from: &[F],
+    rows: &Rows,
     first: usize,
     at: &Place,
     sizes: &Sizes,
@@ -261,6 +323,6 @@ pub(crate) fn read_chunk<F: Float>(
     #[unroll]
     for j in 0..CHUNK {
         let step = min(first + j, at.end - 1);
-        to[j] = f32::cast_from(from[token_index(step, at, sizes, plan)]);
+        to[j] = f32::cast_from(from[row_index(step, rows, at, sizes, plan)]);
     }
 }

@@ -5,6 +5,15 @@ use cubecl::prelude::*;
 use super::plan::{CHUNK, ScanPlan};
 use super::token::{Projections, keep_state};
 
+/// Where a tensor `[B, L, D]` keeps its rows, whose elements follow each other.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Rows {
+    /// From a batch element to the next.
+    pub(crate) batch: u32,
+    /// From a token to the next.
+    pub(crate) token: u32,
+}
+
 /// Sizes of a call that are known when it is launched.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Sizes {
@@ -19,6 +28,10 @@ pub(crate) struct Sizes {
     pub(crate) segment: u32,
     /// Which scan of a two-way method this is.
     pub(crate) way: u32,
+    pub(crate) u: Rows,
+    pub(crate) delta: Rows,
+    pub(crate) z: Rows,
+    pub(crate) grad_y: Rows,
 }
 
 /// A unit's channel, its batch element and its segment of the sequence.
@@ -59,6 +72,19 @@ pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
 #[cube]
 pub(crate) fn token_at(step: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) -> usize {
     if comptime!(plan.reverse) { sizes.len as usize - 1 - step } else { step }
+}
+
+/// Where the token of `step` stands in the unit's channel of a tensor.
+#[cube]
+pub(crate) fn row_index(
+    step: usize,
+    rows: &Rows,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) -> usize {
+    let token = token_at(step, sizes, plan);
+    at.batch * rows.batch as usize + at.channel + token * rows.token as usize
 }
 
 /// Where `[segment, batch, state, channel]` stands in a buffer of states.

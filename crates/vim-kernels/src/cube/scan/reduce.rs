@@ -2,52 +2,121 @@
 
 use cubecl::prelude::*;
 
-/// Columns that a cube adds.
-pub(crate) const COLUMNS: usize = 32;
+/// Units of a cube.
+pub(crate) const UNITS: usize = 256;
 
-/// Units that share a column's rows.
-pub(crate) const ROWS: usize = 8;
+/// Rows up to which a unit adds a column by itself; more are shared by [`ROWS`] units.
+pub(crate) const FEW_ROWS: usize = 16;
 
-/// `out[i] = Σ_k parts[k, i]` over `rows` rows of `width`, in cubes of [`COLUMNS`] × [`ROWS`].
-///
-/// Row `k` is added by unit `k mod ROWS` of its column, in rising order, and then the units' sums are. With
-/// `transpose`, the columns are `[N, D]` with D = `d_inner` and `out` is `[D, N]`.
+/// Units that share a column of many rows.
+const ROWS: usize = 8;
+
+/// Columns of a cube whose units share them.
+const COLUMNS: usize = UNITS / ROWS;
+
+/// An array of partial sums: `rows` rows of `width`.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Table {
+    pub(crate) rows: u32,
+    pub(crate) width: u32,
+    /// The first cube that works on it.
+    pub(crate) first_cube: u32,
+    /// 1 where the columns are `[N, D]` and the sums are to be `[D, N]`, of D = `d_inner`.
+    pub(crate) transposed: u32,
+}
+
+/// Cubes that a table takes.
+pub(crate) fn cubes(rows: usize, width: usize) -> usize {
+    width.div_ceil(if rows <= FEW_ROWS { UNITS } else { COLUMNS })
+}
+
+/// Adds up all of a backward scan's partial sums in one launch: `out[i] = Σ_k part[k, i]`.
 #[cube(launch_unchecked)]
-pub(crate) fn add_rows<F: Float>(
-    parts: &[f32],
-    out: &mut [F],
-    rows: u32,
-    width: u32,
+#[expect(clippy::too_many_arguments, reason = "five tables in one launch")]
+pub(crate) fn add_rows<FB: Float, FC: Float>(
+    part_b: &[f32],
+    part_c: &[f32],
+    part_a: &[f32],
+    part_d: &[f32],
+    part_bias: &[f32],
+    b: &mut [FB],
+    c: &mut [FC],
+    a: &mut [f32],
+    d: &mut [f32],
+    bias: &mut [f32],
+    table_b: &Table,
+    table_c: &Table,
+    table_a: &Table,
+    table_d: &Table,
+    table_bias: &Table,
     d_inner: u32,
-    #[comptime] transpose: bool,
-    #[define(F)] _f: ElemType,
+    #[define(FB)] _fb: ElemType,
+    #[define(FC)] _fc: ElemType,
 ) {
-    let rows = rows as usize;
-    let width = width as usize;
-    let column = CUBE_POS_X as usize * COLUMNS + UNIT_POS_X as usize;
-    let mut sums = Shared::<[f32]>::new_slice(comptime!(COLUMNS * ROWS));
-    let mut sum = 0.0f32;
-    if column < width {
-        let mut k = UNIT_POS_Y as usize;
-        while k < rows {
-            sum += parts[k * width + column];
-            k += ROWS;
+    let mut sums = Shared::<[f32]>::new_slice(UNITS);
+    if CUBE_POS_X >= table_bias.first_cube {
+        add_table::<f32>(part_bias, bias, table_bias, d_inner, &mut sums);
+    } else if CUBE_POS_X >= table_d.first_cube {
+        add_table::<f32>(part_d, d, table_d, d_inner, &mut sums);
+    } else if CUBE_POS_X >= table_a.first_cube {
+        add_table::<f32>(part_a, a, table_a, d_inner, &mut sums);
+    } else if CUBE_POS_X >= table_c.first_cube {
+        add_table::<FC>(part_c, c, table_c, d_inner, &mut sums);
+    } else {
+        add_table::<FB>(part_b, b, table_b, d_inner, &mut sums);
+    }
+}
+
+/// A unit adds its rows in rising order, and then the units' sums are added in theirs.
+#[cube]
+fn add_table<F: Float>(
+    part: &[f32],
+    out: &mut [F],
+    table: &Table,
+    d_inner: u32,
+    sums: &mut Shared<[f32]>,
+) {
+    let (rows, width) = (table.rows as usize, table.width as usize);
+    let cube = (CUBE_POS_X - table.first_cube) as usize;
+    let unit = UNIT_POS_X as usize;
+    if rows <= FEW_ROWS {
+        let column = cube * UNITS + unit;
+        if column < width {
+            let mut total = 0.0f32;
+            for k in 0..rows {
+                total += part[k * width + column];
+            }
+            out[place_of(column, table, d_inner)] = F::cast_from(total);
+        }
+    } else {
+        let column = cube * COLUMNS + unit % COLUMNS;
+        let mut sum = 0.0f32;
+        if column < width {
+            let mut k = unit / COLUMNS;
+            while k < rows {
+                sum += part[k * width + column];
+                k += ROWS;
+            }
+        }
+        sums[unit] = sum;
+        sync_cube();
+        if unit < COLUMNS && column < width {
+            let mut total = 0.0f32;
+            #[unroll]
+            for row in 0..ROWS {
+                total += sums[row * COLUMNS + unit];
+            }
+            out[place_of(column, table, d_inner)] = F::cast_from(total);
         }
     }
-    sums[UNIT_POS_Y as usize * COLUMNS + UNIT_POS_X as usize] = sum;
-    sync_cube();
-    if UNIT_POS_Y == 0 && column < width {
-        let mut total = 0.0f32;
-        #[unroll]
-        for row in 0..ROWS {
-            total += sums[row * COLUMNS + UNIT_POS_X as usize];
-        }
-        let index = if comptime!(transpose) {
-            let d_inner = d_inner as usize;
-            (column % d_inner) * (width / d_inner) + column / d_inner
-        } else {
-            column
-        };
-        out[index] = F::cast_from(total);
+}
+
+#[cube]
+fn place_of(column: usize, table: &Table, d_inner: u32) -> usize {
+    let mut index = column;
+    if table.transposed == 1 {
+        let d_inner = d_inner as usize;
+        index = (column % d_inner) * (table.width as usize / d_inner) + column / d_inner;
     }
+    index
 }

@@ -212,6 +212,41 @@ pub(crate) fn keep_slope_state(
     })
 }
 
+/// [`advance`] without the output, from what the backward scan keeps of the states.
+#[cube]
+pub(crate) fn readvance(
+    h: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let number = |value| Traced::new(scope, plan.ptx, value);
+        let parts = Parts::new(plan.method, plan.series);
+        let token = parts.token(number(delta));
+        let u = number(u);
+        let mut token_drive = None;
+        for n in 0..plan.states {
+            let len = parts.slope_state_len();
+            let state: Vec<_> =
+                (0..len).map(|i| number(get::expand(scope, rates, n * len + i))).collect();
+            let step = parts.forward_again(&token, &state);
+            let b = projections.b(scope, &at, n, plan);
+            let drive = match step.b_bar {
+                Part::Token(b_bar) => {
+                    token_drive.get_or_insert_with(|| b_bar * u.clone()).clone() * b
+                }
+                Part::State(b_bar) => b_bar * (u.clone() * b),
+            };
+            let next = step.a_bar * number(get::expand(scope, h, n)) + drive;
+            set::expand(scope, h, n, next.value());
+        }
+    })
+}
+
 /// The backward scan's registers, one for each state.
 #[derive(CubeType)]
 pub(crate) struct Adjoint {
