@@ -34,9 +34,9 @@ needs; `bwd`: the backward pass alone, on a graph made before):
                 hide behind work, as they do in a training step.
   GB/s          bytes that any implementation must move (every input read once, every output written
                 once; states that are saved are not counted) over the better of the two times.
-  roof          the time that those bytes, and the multiply-adds and exponentials of zoh, take at the
-                rates measured in the same run, over the better of the two times; other methods
-                compute more than is counted.
+  roof          the time that those bytes, or the multiply-adds of zoh if that is more, take at the rates
+                measured in the same run, over the better of the two times; exponentials, and what
+                other methods compute beyond zoh, are not counted.
   vs zoh        zoh's save + bwd over the method's, same implementation: above 1 is faster than zoh.
   vs ref        the reference's save + bwd over the kernel's, same method.
 

@@ -2,11 +2,11 @@
 //! held against must itself be right.
 
 use strum::VariantArray;
+use vim_kernels::Series;
 use vim_kernels::oracle::{OracleConv, OracleScan};
-use vim_kernels::{KernelError, Series};
 
 use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Worst};
+use super::check::{Check, Context, Row, Run, Subject, Worst};
 use super::compare::{Numbers, figures};
 use super::scan::{Form, grad_of, inputs, named};
 
@@ -129,8 +129,6 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     checks.push(check("causal_conv1d", Box::new(run)));
     checks
 }
-
-type Run = Box<dyn Fn(&Context, f64) -> Result<Vec<Row>, KernelError>>;
 
 fn check(operation: &'static str, run: Run) -> Check {
     Check {

@@ -125,6 +125,9 @@ impl Worst {
     }
 }
 
+/// What a check does, given the factor on tolerances.
+pub(crate) type Run = Box<dyn Fn(&Context, f64) -> Result<Vec<Row>, KernelError>>;
+
 /// One check. A further operation is a function that returns some of these, and an entry in
 /// `OPERATIONS`.
 pub(crate) struct Check {
@@ -136,8 +139,7 @@ pub(crate) struct Check {
     pub(crate) implementation: String,
     /// `f32`, `bf16` or `f64`.
     pub(crate) dtype: String,
-    /// Its rows, given the factor on tolerances.
-    pub(crate) run: Box<dyn Fn(&Context, f64) -> Result<Vec<Row>, KernelError>>,
+    pub(crate) run: Run,
 }
 
 impl Check {

@@ -12,7 +12,7 @@ pub(crate) struct Table {
 
 /// The width of the column of names, and of the others.
 const NAME: usize = 32;
-const COLUMN: usize = 10;
+const COLUMN: usize = 11;
 
 impl Subject {
     /// Whether its rows hold errors rather than differences or ratios.
