@@ -18,8 +18,12 @@ use crate::term::Term;
 /// |x| below which the polynomial is used. The closed form of φ₃ loses 4 bits here.
 const NEAR: f64 = 0.75;
 
-/// Degree of the polynomials: φ₁ to 7e-7 of its value, the others better.
+/// Degree of the polynomials of the forward scan: φ₁ to 7e-7 of its value, the others better.
 const DEGREE: usize = 5;
+
+/// Degree of the polynomial that the backward scan's ladder starts from, of the next φ after those used: each
+/// step down multiplies its error by x/k, so that φ₂ under φ₃ is good to 6e-7.
+const TOP_DEGREE: usize = 4;
 
 /// |a| is taken as at least this where something is divided by its cube.
 const SMALLEST_RATE: f64 = 1e-12;
@@ -51,8 +55,8 @@ pub(crate) struct PartCoefficients<T> {
 /// With what a gradient is pulled back through them by.
 pub(crate) struct PartLinearized<T> {
     pub(crate) a_bar: T,
-    /// `∂a_bar/∂x`.
-    pub(crate) decay_slope: T,
+    /// `∂a_bar/∂x` where it is not `a_bar` itself.
+    pub(crate) decay_slope: Option<T>,
     pub(crate) b_bar: Part<T>,
     /// `∂b_bar/∂delta`.
     pub(crate) d_delta: Part<T>,
@@ -208,7 +212,7 @@ impl Parts {
         let top = self.highest() + 1;
         let mut near = Table::new();
         if self.highest() > 0 {
-            for c in fitted_phi::<{ DEGREE + 1 }>(top, NEAR) {
+            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR) {
                 let mut row = [0.0; 5];
                 row[top] = c;
                 near.push(row);
@@ -326,8 +330,8 @@ impl Parts {
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay(token, state, &v);
         let decay_slope = match (self.form.decay, &inverse) {
-            (Decay::Cayley, Some(r)) => r.clone() * r.clone(),
-            (Decay::Cayley, None) | (Decay::Exponential, _) => a_bar.clone(),
+            (Decay::Cayley, Some(r)) => Some(r.clone() * r.clone()),
+            (Decay::Cayley, None) | (Decay::Exponential, _) => None,
         };
         let exact = self.exact_slopes(token, state, &v, exp);
         let [exact_b, exact_delta, exact_a] = match exact {
@@ -524,7 +528,11 @@ mod tests {
                             ("a_bar again", out(back.a_bar), exact.value.a_bar),
                             ("b_bar again", out(back.b_bar.value()), exact.value.b_bar),
                             ("d_delta", out(back.d_delta.value()), exact.d_delta.b_bar),
-                            ("decay by delta", out(back.decay_slope) * a, exact.d_delta.a_bar),
+                            (
+                                "decay by delta",
+                                back.decay_slope.map_or(out(back.a_bar), out) * a,
+                                exact.d_delta.a_bar,
+                            ),
                             ("d_a", d_a, exact.d_a.b_bar),
                         ] {
                             // a_bar passes through 0 and multiplies a state: its absolute error counts.

@@ -19,14 +19,16 @@ use crate::cube::{dense, elem, empty, has_planes, has_ptx};
 /// States that a unit holds in registers at once; more take further passes.
 const MOST_STATES: usize = 16;
 
-/// Channels of a cube where the device has the shared memory for it.
-const WIDE: usize = 128;
+/// Channels of a cube where the device has the units and the shared memory for it. NVIDIA's compiler gives a unit of
+/// such a cube up to 168 registers, so that it fits; in smaller cubes it takes more, and too few of
+/// them run at once.
+const WIDE: usize = 384;
 
 /// Fewest tokens that a segment is worth its passes for.
-const SHORTEST_SEGMENT: usize = 64;
+const SHORTEST_SEGMENT: usize = 32;
 
-/// Cubes for each multiprocessor below which the sequence is cut into segments.
-const CUBES_PER_PROCESSOR: usize = 2;
+/// Units for each multiprocessor below which the sequence is cut into segments.
+const UNITS_PER_PROCESSOR: usize = 384;
 
 /// Multiprocessors where the device does not tell.
 const PROCESSORS: usize = 16;
@@ -102,16 +104,26 @@ impl Layout {
         let hardware = &properties.hardware;
         let state_passes = d_state.div_ceil(MOST_STATES);
         let states = d_state.div_ceil(state_passes);
-        // The backward pass keeps a chunk's states in shared memory, four bytes each.
-        let wide = !backward
-            || hardware.max_shared_memory_size >= (CHUNK + 3) * states * WIDE * size_of::<f32>();
-        let most = (if wide { WIDE } else { 32 }).min(hardware.max_units_per_cube as usize);
         let per_group = d_inner / groups;
+        let planes = has_planes(&arguments.u.client);
+        // The backward pass keeps a chunk's states in shared memory, four bytes each.
+        let fits = |units: usize| {
+            let kept = CHUNK * states * units * size_of::<f32>();
+            let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
+            let rows = 2 * CHUNK * states * size_of::<f32>();
+            kept + sums + rows <= hardware.max_shared_memory_size
+        };
+        let most = [WIDE, 128, 64]
+            .into_iter()
+            .find(|&units| {
+                units <= hardware.max_units_per_cube as usize && (!backward || fits(units))
+            })
+            .unwrap_or(32);
         let units = per_group.next_multiple_of(32).min(most);
         let strips = per_group.div_ceil(units);
         let processors =
             hardware.num_streaming_multiprocessors.map_or(PROCESSORS, |count| count as usize);
-        let segment = segment(len, strips * groups * batch, processors);
+        let segment = segment(len, strips * groups * batch * units, processors);
         Self {
             shape,
             spec,
@@ -121,7 +133,7 @@ impl Layout {
             state_passes,
             segment,
             ptx: has_ptx(&arguments.u),
-            planes: has_planes(&arguments.u.client),
+            planes,
             rows: [&arguments.u, &arguments.delta, &arguments.z, grad_y.unwrap_or(&arguments.u)]
                 .map(|t| [t.meta.strides()[0], t.meta.strides()[1]]),
         }
@@ -205,10 +217,10 @@ impl Layout {
     }
 }
 
-/// Tokens of a segment: the whole sequence where the batch and the channels fill the device, else as few as
-/// fill it, but no fewer than [`SHORTEST_SEGMENT`].
-fn segment(len: usize, cubes: usize, processors: usize) -> usize {
-    let segments = (CUBES_PER_PROCESSOR * processors / cubes).min(len / SHORTEST_SEGMENT).max(1);
+/// Tokens of a segment: the whole sequence where a unit for each channel of the batch at least half fills the
+/// device, else as few as fill it, but no fewer than [`SHORTEST_SEGMENT`].
+fn segment(len: usize, units: usize, processors: usize) -> usize {
+    let segments = (UNITS_PER_PROCESSOR * processors / units).min(len / SHORTEST_SEGMENT).max(1);
     len.div_ceil(segments).next_multiple_of(CHUNK)
 }
 
@@ -258,8 +270,7 @@ impl ScanKernels for CubeBackend {
                         elem(&arguments.b),
                     );
                 }
-                carried(&carry, product, layout, false);
-                carry
+                carried(carry, product, layout, false)
             } else {
                 one()
             };
@@ -350,8 +361,7 @@ impl ScanKernels for CubeBackend {
                         elem(&arguments.c),
                     );
                 }
-                carried(&carry, product, layout, true);
-                carry
+                carried(carry, product, layout, true)
             } else {
                 f32s(1)
             };
@@ -458,24 +468,28 @@ fn zeros_like(of: &CubeTensor) -> CubeTensor {
     CubeBackend::float_zeros(of.meta.shape().clone(), &of.device, dtype)
 }
 
-/// Turns the ends of segments into their beginnings.
-fn carried(carry: &CubeTensor, product: CubeTensor, layout: Layout, backwards: bool) {
+/// What segments begin with, from what they end with.
+fn carried(ends: CubeTensor, product: CubeTensor, layout: Layout, backwards: bool) -> CubeTensor {
     let width = layout.shape.batch * layout.shape.d_state * layout.shape.d_inner;
     let units = 128;
-    // SAFETY: both buffers have `segments · width` elements, and units beyond `width` do nothing.
+    let begins = empty(&ends, ends.meta.shape().clone(), DType::F32);
+    let client = ends.client.clone();
+    // SAFETY: the buffers have `segments · width` elements, and units beyond `width` do nothing.
     #[expect(unsafe_code, reason = "launches without bounds checks")]
     unsafe {
         carry_over::launch_unchecked(
-            &carry.client,
+            &client,
             CubeCount::Static(width.div_ceil(units) as u32, 1, 1),
             CubeDim::new_1d(units as u32),
-            carry.clone().into_buffer_arg(),
+            ends.into_buffer_arg(),
             product.into_buffer_arg(),
+            begins.clone().into_buffer_arg(),
             layout.segments() as u32,
             width as u32,
             backwards,
         );
     }
+    begins
 }
 
 fn rows([batch, token]: &[usize; 2]) -> RowsLaunch {

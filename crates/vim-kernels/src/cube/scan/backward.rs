@@ -14,8 +14,8 @@ use super::place::{
 };
 use super::plan::{CHUNK, PLANE, ScanPlan};
 use super::token::{
-    Adjoint, keep_slope_state, rates_len, readvance, retreat, retreat_silently, sigmoid,
-    slope_rates_len, softplus, step_size,
+    Adjoint, keep_slope_state, kept_at, kept_from, rates_len, readvance, retreat, retreat_silently,
+    sigmoid, slope_rates_len, softplus, step_size,
 };
 
 /// Runs one pass of the backward scan.
@@ -55,7 +55,6 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     #[define(FC)] _fc: ElemType,
 ) {
     let at = place(sizes, plan);
-    let unit = UNIT_POS_X as usize;
     let mut slopes = Array::<f32>::new(comptime!(plan.states * slope_rates_len(plan)));
     let mut shared = projections::<FB, FC>(b, c, &at, sizes, plan);
     let mut before = Shared::<[f32]>::new_slice(comptime!(CHUNK * plan.states * plan.units));
@@ -157,7 +156,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
                 &slopes,
                 &shared,
                 &before,
-                j * plan.states * plan.units + unit,
+                kept_from(j, plan),
                 j * plan.states,
                 size,
                 u_now,
@@ -256,7 +255,7 @@ fn read_token<F: Float>(
 fn keep_before(before: &mut Shared<[f32]>, h: &Array<f32>, j: usize, #[comptime] plan: ScanPlan) {
     #[unroll]
     for n in 0..plan.states {
-        before[(j * plan.states + n) * plan.units + UNIT_POS_X as usize] = h[n];
+        before[kept_from(j, plan) + comptime!(kept_at(n, plan))] = h[n];
     }
 }
 

@@ -218,12 +218,13 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
     }
 }
 
-/// Turns what segments end with into what they begin with, in place: `carry[k] ← s`, `s ← product[k]·s + carry[k]`.
+/// Turns what segments end with into what they begin with: `begins[k] ← s`, `s ← product[k]·s + ends[k]`.
 /// A unit for each of the `width` (batch, state, channel); from the last segment on if `backwards`.
 #[cube(launch_unchecked)]
 pub(crate) fn carry_over(
-    carry: &mut [f32],
+    ends: &[f32],
     product: &[f32],
+    begins: &mut [f32],
     segments: u32,
     width: u32,
     #[comptime] backwards: bool,
@@ -233,15 +234,35 @@ pub(crate) fn carry_over(
     if i < width {
         let segments = segments as usize;
         let mut state = 0.0f32;
-        for k in 0..segments {
-            let slot = if comptime!(backwards) { segments - 1 - k } else { k };
-            let index = slot * width + i;
-            let end = carry[index];
-            let factor = product[index];
-            carry[index] = state;
-            state = factor * state + end;
+        let mut first = 0usize;
+        while first < segments {
+            // Read together, so that the segments' latencies overlap.
+            let mut end = Array::<f32>::new(CARRIED);
+            let mut factor = Array::<f32>::new(CARRIED);
+            #[unroll]
+            for j in 0..CARRIED {
+                let index = slot_at(min(first + j, segments - 1), segments, backwards) * width + i;
+                end[j] = ends[index];
+                factor[j] = product[index];
+            }
+            #[unroll]
+            for j in 0..CARRIED {
+                if first + j < segments {
+                    begins[slot_at(first + j, segments, backwards) * width + i] = state;
+                    state = factor[j] * state + end[j];
+                }
+            }
+            first += CARRIED;
         }
     }
+}
+
+/// Segments that [`carry_over`] reads at once.
+const CARRIED: usize = 16;
+
+#[cube]
+fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
+    if comptime!(backwards) { segments - 1 - k } else { k }
 }
 
 /// Where the token of `step` stands in a `[B, L, D]`, in the unit's channel.

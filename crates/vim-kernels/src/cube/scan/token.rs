@@ -270,8 +270,21 @@ pub(crate) struct TokenGrads {
     pub(crate) delta: f32,
 }
 
-/// The adjoint of [`advance`]: from `h[t]`, `h[t-1]` in `before` at `past` on, every `stride`, and the gradient
-/// `dy` of `Σ c·h`.
+/// Where state `n` of a unit stands among the states that a chunk keeps, from the unit's first on: four beside each
+/// other, which a unit moves at once.
+pub(crate) fn kept_at(n: usize, plan: ScanPlan) -> usize {
+    if plan.states % 4 == 0 { n / 4 * 4 * plan.units + n % 4 } else { n * plan.units }
+}
+
+/// Where a unit's first state of the `j`-th token of a chunk stands.
+#[cube]
+pub(crate) fn kept_from(j: usize, #[comptime] plan: ScanPlan) -> usize {
+    let unit = UNIT_POS_X as usize;
+    let width = comptime!(if plan.states % 4 == 0 { 4 } else { 1 });
+    j * plan.states * plan.units + unit * width
+}
+
+/// The adjoint of [`advance`]: from `h[t]`, `h[t-1]` in `before` from `past` on, and the gradient `dy` of `Σ c·h`.
 #[cube]
 pub(crate) fn retreat(
     adjoint: &mut Adjoint,
@@ -300,7 +313,7 @@ pub(crate) fn retreat(
             let state: Vec<_> =
                 (0..len).map(|i| number(get::expand(scope, rates, n * len + i))).collect();
             let h = number(get::expand(scope, &adjoint.h, n));
-            let h_before = number(row::expand(scope, before, past, n * plan.units));
+            let h_before = number(row::expand(scope, before, past, kept_at(n, plan)));
             let b = projections.b(scope, &at, n, plan);
             let c = projections.c(scope, &at, n, plan);
             let dh = c.clone() * dy.clone() + number(get::expand(scope, &adjoint.carry, n));
@@ -327,7 +340,12 @@ pub(crate) fn retreat(
             }
             set::expand(scope, &mut adjoint.b, n, db.value());
 
-            let dx = dh.clone() * h_before.clone() * step.decay_slope;
+            // For an exponential decay the slope is a_bar itself, and this product is needed anyway.
+            let flow = step.a_bar * dh.clone();
+            let dx = match step.decay_slope {
+                Some(slope) => dh.clone() * slope * h_before.clone(),
+                None => flow.clone() * h_before.clone(),
+            };
             let a = state[0].clone();
             ddelta.add(dx.clone() * a);
             let mut da = number(get::expand(scope, &adjoint.a, n)) + dx * delta.clone();
@@ -344,7 +362,7 @@ pub(crate) fn retreat(
                 }
             }
             set::expand(scope, &mut adjoint.a, n, da.value());
-            set::expand(scope, &mut adjoint.carry, n, (step.a_bar * dh).value());
+            set::expand(scope, &mut adjoint.carry, n, flow.value());
             set::expand(scope, &mut adjoint.h, n, h_before.value());
         }
         if let Some((_, d_delta, b_bar)) = by_token {
