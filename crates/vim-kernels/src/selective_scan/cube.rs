@@ -19,10 +19,9 @@ use crate::cube::{dense, elem, empty, has_planes, has_ptx};
 /// States that a unit holds in registers at once; more take further passes.
 const MOST_STATES: usize = 16;
 
-/// Channels of a cube where the device has the units and the shared memory for it. NVIDIA's compiler gives a unit of
-/// such a cube up to 168 registers, so that it fits; in smaller cubes it takes more, and too few of
-/// them run at once.
-const WIDE: usize = 384;
+/// Channels of a cube where the device has the units and the shared memory for it. Three such cubes fill a
+/// multiprocessor of an H200 as one of 384 would, without waiting for each other at its barriers.
+const WIDE: usize = 128;
 
 /// Fewest tokens that a segment is worth its passes for.
 const SHORTEST_SEGMENT: usize = 32;
@@ -113,7 +112,7 @@ impl Layout {
             let rows = 2 * CHUNK * states * size_of::<f32>();
             kept + sums + rows <= hardware.max_shared_memory_size
         };
-        let most = [WIDE, 128, 64]
+        let most = [WIDE, 64]
             .into_iter()
             .find(|&units| {
                 units <= hardware.max_units_per_cube as usize && (!backward || fits(units))

@@ -110,63 +110,64 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
         let mut now_delta = Array::<f32>::new(CHUNK);
         read_chunk::<F>(&mut now_u, u, &sizes.u, begin, &at, sizes, plan);
         read_chunk::<F>(&mut now_delta, delta, &sizes.delta, begin, &at, sizes, plan);
-        if tokens == CHUNK {
-            // Without a branch between them, the tokens' softplus overlap.
-            #[unroll]
-            for j in 0..CHUNK {
-                keep_before(&mut before, &adjoint.h, j, plan);
-                let size = step_size(now_delta[j], bias, plan);
-                readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, now_u[j], plan);
-            }
-        } else {
-            for j in 0..tokens {
-                keep_before(&mut before, &adjoint.h, j, plan);
-                let raw = delta[row_index(begin + j, &sizes.delta, &at, sizes, plan)];
-                let u_now = u[row_index(begin + j, &sizes.u, &at, sizes, plan)];
-                let size = step_size(f32::cast_from(raw), bias, plan);
-                let u_now = f32::cast_from(u_now);
-                readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, u_now, plan);
-            }
+        // Steps past the end take no time and change nothing, here and backwards.
+        #[unroll]
+        for j in 0..CHUNK {
+            keep_before(&mut before, &adjoint.h, j, plan);
+            let size = select(j < tokens, step_size(now_delta[j], bias, plan), 0.0f32);
+            readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, now_u[j], plan);
         }
-        // Backward, a token's inputs read one ahead of their use.
+        // Backward, a token's inputs read one ahead of their use, and two tokens at a time, so that what belongs to
+        // a token alone and the sums over channels overlap with the other's states.
         let mut next = Array::<f32>::new(4usize);
-        read_token::<F>(&mut next, u, delta, grad_y, z, begin + tokens - 1, &at, sizes, plan);
-        for past in 0..tokens {
-            let j = tokens - 1 - past;
-            let mut now = Array::<f32>::new(4usize);
+        read_token::<F>(&mut next, u, delta, grad_y, z, begin + CHUNK - 1, &at, sizes, plan);
+        for pair in 0..comptime!(CHUNK / PAIR) {
             #[unroll]
-            for i in 0..4usize {
-                now[i] = next[i];
-            }
-            let (u_now, raw, dy, z_now) = (now[0], now[1], now[2], now[3]);
-            let here = token_index(begin + j, &at, sizes, plan);
-            if j > 0 {
-                read_token::<F>(&mut next, u, delta, grad_y, z, begin + j - 1, &at, sizes, plan);
-            }
-            let x = raw + bias;
-            let size = if comptime!(plan.softplus) { softplus(x, plan.ptx) } else { x };
-            let logistic =
-                if comptime!(plan.has_z) { sigmoid(z_now, plan.ptx) } else { 1.0f32.runtime() };
-            let gate = if comptime!(plan.has_z) { z_now * logistic } else { 1.0f32.runtime() };
-            let dy = select(at.active, dy, 0.0f32);
-            let into = dy * gate;
-            let into_scan = if comptime!(plan.halved) { into * 0.5f32 } else { into };
-            let grads = retreat(
-                &mut adjoint,
-                &slopes,
-                &shared,
-                &before,
-                kept_from(j, plan),
-                j * plan.states,
-                size,
-                u_now,
-                into_scan,
-                plan,
-            );
-            if comptime!(!(plan.b_constant && plan.c_constant)) {
-                gather(&mut sums, &adjoint, j, plan);
-            }
-            if at.active {
+            for k in 0..PAIR {
+                let j = comptime!(CHUNK - 1 - k) - pair * PAIR;
+                let there = j < tokens;
+                let mut now = Array::<f32>::new(4usize);
+                #[unroll]
+                for i in 0..4usize {
+                    now[i] = next[i];
+                }
+                let (u_now, raw, dy, z_now) = (now[0], now[1], now[2], now[3]);
+                let here = token_index(min(begin + j, at.end - 1), &at, sizes, plan);
+                read_token::<F>(
+                    &mut next,
+                    u,
+                    delta,
+                    grad_y,
+                    z,
+                    begin + max(j, 1) - 1,
+                    &at,
+                    sizes,
+                    plan,
+                );
+                let x = raw + bias;
+                let size = if comptime!(plan.softplus) { softplus(x, plan.ptx) } else { x };
+                let size = select(there, size, 0.0f32);
+                let logistic =
+                    if comptime!(plan.has_z) { sigmoid(z_now, plan.ptx) } else { 1.0f32.runtime() };
+                let gate = if comptime!(plan.has_z) { z_now * logistic } else { 1.0f32.runtime() };
+                let dy = select(at.active && there, dy, 0.0f32);
+                let into = dy * gate;
+                let into_scan = if comptime!(plan.halved) { into * 0.5f32 } else { into };
+                let grads = retreat(
+                    &mut adjoint,
+                    &slopes,
+                    &shared,
+                    &before,
+                    kept_from(j, plan),
+                    j * plan.states,
+                    size,
+                    u_now,
+                    into_scan,
+                    plan,
+                );
+                if comptime!(!(plan.b_constant && plan.c_constant)) {
+                    gather(&mut sums, &adjoint, j, plan);
+                }
                 let mut du = grads.u + skip * into;
                 let mut ddelta = grads.delta;
                 let mut pre = if comptime!(plan.halved) { grads.y * 0.5f32 } else { grads.y };
@@ -184,17 +185,21 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
                     if comptime!(plan.softplus) {
                         ddelta *= sigmoid(x, plan.ptx);
                     }
-                    total_bias += ddelta;
-                    grad_u[here] = F::cast_from(du);
-                    grad_delta[here] = F::cast_from(ddelta);
-                    if comptime!(plan.has_z) {
-                        grad_z[here] = F::cast_from(dz);
-                    }
-                } else {
-                    sum_u[here] = du;
-                    sum_delta[here] = ddelta;
-                    if comptime!(plan.has_z) {
-                        sum_z[here] = dz;
+                    total_bias += select(at.active && there, ddelta, 0.0f32);
+                }
+                if at.active && there {
+                    if comptime!(plan.last) {
+                        grad_u[here] = F::cast_from(du);
+                        grad_delta[here] = F::cast_from(ddelta);
+                        if comptime!(plan.has_z) {
+                            grad_z[here] = F::cast_from(dz);
+                        }
+                    } else {
+                        sum_u[here] = du;
+                        sum_delta[here] = ddelta;
+                        if comptime!(plan.has_z) {
+                            sum_z[here] = dz;
+                        }
                     }
                 }
             }
@@ -242,6 +247,7 @@ fn read_token<F: Float>(
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
+    let step = min(step, at.end - 1);
     to[0] = f32::cast_from(u[row_index(step, &sizes.u, at, sizes, plan)]);
     to[1] = f32::cast_from(delta[row_index(step, &sizes.delta, at, sizes, plan)]);
     to[2] = f32::cast_from(grad_y[row_index(step, &sizes.grad_y, at, sizes, plan)]);
@@ -269,6 +275,9 @@ fn sums_len(plan: ScanPlan) -> usize {
         CHUNK * 2 * plan.states + 2 * plan.states * plan.units
     }
 }
+
+/// Tokens of a turn of the backward loop.
+const PAIR: usize = 2;
 
 /// Lanes of a plane that carry a sum for B; the others carry one for C.
 const HALF: usize = PLANE / 2;
@@ -423,27 +432,25 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
         #[unroll]
         for past in 0..CHUNK {
             let j = comptime!(CHUNK - 1 - past);
-            if begin + j < at.end {
-                let x = now_delta[j] + bias;
-                let size = if comptime!(plan.softplus) { softplus(x, plan.ptx) } else { x };
-                let mut into = now_dy[j];
-                if comptime!(plan.has_z) {
-                    into *= now_z[j] * sigmoid(now_z[j], plan.ptx);
-                }
-                if comptime!(plan.halved) {
-                    into *= 0.5f32;
-                }
-                retreat_silently(
-                    &mut flow,
-                    &mut whole,
-                    &rates,
-                    &shared,
-                    j * plan.states,
-                    size,
-                    into,
-                    plan,
-                );
+            let there = begin + j < at.end;
+            let size = select(there, step_size(now_delta[j], bias, plan), 0.0f32);
+            let mut into = select(there, now_dy[j], 0.0f32);
+            if comptime!(plan.has_z) {
+                into *= now_z[j] * sigmoid(now_z[j], plan.ptx);
             }
+            if comptime!(plan.halved) {
+                into *= 0.5f32;
+            }
+            retreat_silently(
+                &mut flow,
+                &mut whole,
+                &rates,
+                &shared,
+                j * plan.states,
+                size,
+                into,
+                plan,
+            );
         }
     }
     if at.active {

@@ -54,9 +54,6 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
     let mut next = Tokens::new();
     read_chunk::<F>(&mut next.u, u, &sizes.u, at.begin, &at, sizes, plan);
     read_chunk::<F>(&mut next.delta, delta, &sizes.delta, at.begin, &at, sizes, plan);
-    if comptime!(plan.has_z && plan.last) {
-        read_chunk::<F>(&mut next.z, z, &sizes.z, at.begin, &at, sizes, plan);
-    }
     let mut first = at.begin;
     while first < at.end {
         sync_cube();
@@ -87,49 +84,34 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
             for j in 0..CHUNK {
                 now.u[j] = next.u[j];
                 now.delta[j] = next.delta[j];
-                now.z[j] = next.z[j];
+            }
+            // The gate is not needed before the token's states are: no need to hold it longer.
+            if comptime!(plan.has_z && plan.last) {
+                read_chunk::<F>(&mut now.z, z, &sizes.z, begin, &at, sizes, plan);
             }
             read_chunk::<F>(&mut next.u, u, &sizes.u, begin + CHUNK, &at, sizes, plan);
             read_chunk::<F>(&mut next.delta, delta, &sizes.delta, begin + CHUNK, &at, sizes, plan);
-            if comptime!(plan.has_z && plan.last) {
-                read_chunk::<F>(&mut next.z, z, &sizes.z, begin + CHUNK, &at, sizes, plan);
-            }
-            if begin + CHUNK <= at.end {
-                // Without a branch between them, the tokens' softplus and gate overlap.
-                #[unroll]
-                for j in 0..CHUNK {
-                    let size = step_size(now.delta[j], bias, plan);
-                    let row = (chunk + j) * plan.states;
-                    let sum = advance(&mut h, &rates, &shared, row, size, now.u[j], plan);
-                    write_token::<F>(
-                        y,
-                        partial,
-                        sum,
-                        now.u[j],
-                        now.z[j],
-                        skip,
-                        begin + j,
-                        &at,
-                        sizes,
-                        plan,
-                    );
-                }
-            } else {
-                for j in 0..at.end - begin {
-                    let step = begin + j;
-                    let u_now = f32::cast_from(u[row_index(step, &sizes.u, &at, sizes, plan)]);
-                    let raw =
-                        f32::cast_from(delta[row_index(step, &sizes.delta, &at, sizes, plan)]);
-                    let z_now = if comptime!(plan.has_z && plan.last) {
-                        f32::cast_from(z[row_index(step, &sizes.z, &at, sizes, plan)])
-                    } else {
-                        0.0f32.runtime()
-                    };
-                    let size = step_size(raw, bias, plan);
-                    let row = (chunk + j) * plan.states;
-                    let sum = advance(&mut h, &rates, &shared, row, size, u_now, plan);
-                    write_token::<F>(y, partial, sum, u_now, z_now, skip, step, &at, sizes, plan);
-                }
+            // Steps past the end take no time and change nothing: without a branch between the tokens, their softplus
+            // and gates overlap.
+            #[unroll]
+            for j in 0..CHUNK {
+                let there = begin + j < at.end;
+                let size = select(there, step_size(now.delta[j], bias, plan), 0.0f32);
+                let row = (chunk + j) * plan.states;
+                let sum = advance(&mut h, &rates, &shared, row, size, now.u[j], plan);
+                write_token::<F>(
+                    y,
+                    partial,
+                    sum,
+                    now.u[j],
+                    now.z[j],
+                    skip,
+                    begin + j,
+                    there,
+                    &at,
+                    sizes,
+                    plan,
+                );
             }
             chunk += CHUNK;
         }
@@ -194,13 +176,10 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
             read_chunk::<F>(&mut now_delta, delta, &sizes.delta, begin, &at, sizes, plan);
             #[unroll]
             for j in 0..CHUNK {
-                if begin + j < at.end {
-                    let size = step_size(now_delta[j], bias, plan);
-                    let row = (chunk + j) * plan.states;
-                    advance_silently(
-                        &mut h, &mut whole, &rates, &shared, row, size, now_u[j], plan,
-                    );
-                }
+                let there = begin + j < at.end;
+                let size = select(there, step_size(now_delta[j], bias, plan), 0.0f32);
+                let row = (chunk + j) * plan.states;
+                advance_silently(&mut h, &mut whole, &rates, &shared, row, size, now_u[j], plan);
             }
             chunk += CHUNK;
         }
@@ -287,11 +266,12 @@ fn write_token<F: Float>(
     z: f32,
     skip: f32,
     step: usize,
+    there: bool,
     at: &Place,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
-    let index = token_index(step, at, sizes, plan);
+    let index = token_index(min(step, at.end - 1), at, sizes, plan);
     let mut out = if comptime!(plan.halved) { sum * 0.5f32 } else { sum };
     if comptime!(!plan.first) {
         out += partial[index];
@@ -301,11 +281,11 @@ fn write_token<F: Float>(
         if comptime!(plan.has_z) {
             out *= z * sigmoid(z, plan.ptx);
         }
-        if at.active {
+        if at.active && there {
             y[index] = F::cast_from(out);
         }
     } else {
-        if at.active {
+        if at.active && there {
             partial[index] = out;
         }
     }
