@@ -145,6 +145,11 @@ impl Parts {
         weights
     }
 
+    /// Whether no φ function is evaluated exactly.
+    pub(crate) fn is_light(self) -> bool {
+        self.highest() == 0
+    }
+
     /// How many numbers [`Self::state`] keeps of a state.
     pub(crate) fn state_len(self) -> usize {
         1 + self.highest()

@@ -15,6 +15,7 @@ use crate::cube::scan::place::{RowsLaunch, SizesLaunch};
 use crate::cube::scan::plan::{CHUNK, ScanPlan};
 use crate::cube::scan::reduce::{self, TableLaunch, add_rows};
 use crate::cube::{dense, elem, empty, has_planes, has_ptx};
+use crate::parts::Parts;
 
 /// States that a unit holds in registers at once; more take further passes.
 const MOST_STATES: usize = 16;
@@ -22,6 +23,10 @@ const MOST_STATES: usize = 16;
 /// Channels of a cube where the device has the units and the shared memory for it. Three such cubes fill a
 /// multiprocessor of an H200 as one of 384 would, without waiting for each other at its barriers.
 const WIDE: usize = 128;
+
+/// Channels of a cube of a forward scan that keeps four numbers of a state. NVIDIA's compiler gives a unit of such a
+/// cube no more than 168 registers; in smaller ones it takes a few more, and then too few cubes run at once.
+const WIDEST: usize = 384;
 
 /// Fewest tokens that a segment is worth its passes for.
 const SHORTEST_SEGMENT: usize = 32;
@@ -73,6 +78,7 @@ struct Layout {
     segment: usize,
     ptx: bool,
     planes: bool,
+    backward: bool,
     /// Strides of u, delta, z and the output's gradient: from batch element to batch element, and from token to token.
     rows: [[usize; 2]; 4],
 }
@@ -112,7 +118,8 @@ impl Layout {
             let rows = 2 * CHUNK * states * size_of::<f32>();
             kept + sums + rows <= hardware.max_shared_memory_size
         };
-        let most = [WIDE, 64]
+        let heavy = !backward && Parts::new(spec.method, spec.series).state_len() > 3;
+        let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {
                 units <= hardware.max_units_per_cube as usize && (!backward || fits(units))
@@ -133,6 +140,7 @@ impl Layout {
             segment,
             ptx: has_ptx(&arguments.u),
             planes,
+            backward,
             rows: [&arguments.u, &arguments.delta, &arguments.z, grad_y.unwrap_or(&arguments.u)]
                 .map(|t| [t.meta.strides()[0], t.meta.strides()[1]]),
         }
@@ -173,7 +181,7 @@ impl Layout {
             states: self.states,
             ragged: self.states * self.state_passes != self.shape.d_state,
             units: self.units,
-            tile: 4 * CHUNK,
+            tile: if self.backward { CHUNK } else { 4 * CHUNK },
             first: pass.first,
             last: pass.last,
             halved: spec.ways() == 2,

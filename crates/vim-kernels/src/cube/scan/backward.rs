@@ -117,14 +117,14 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
             let size = select(j < tokens, step_size(now_delta[j], bias, plan), 0.0f32);
             readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, now_u[j], plan);
         }
-        // Backward, a token's inputs read one ahead of their use, and two tokens at a time, so that what belongs to
-        // a token alone and the sums over channels overlap with the other's states.
+        // Backward, a token's inputs read one ahead of their use, and where there is room two tokens at a time, so that what
+        // belongs to a token alone and the sums over channels overlap with the other's states.
         let mut next = Array::<f32>::new(4usize);
         read_token::<F>(&mut next, u, delta, grad_y, z, begin + CHUNK - 1, &at, sizes, plan);
-        for pair in 0..comptime!(CHUNK / PAIR) {
+        for turn in 0..comptime!(CHUNK / plan.together()) {
             #[unroll]
-            for k in 0..PAIR {
-                let j = comptime!(CHUNK - 1 - k) - pair * PAIR;
+            for k in 0..comptime!(plan.together()) {
+                let j = comptime!(CHUNK - 1 - k) - turn * comptime!(plan.together());
                 let there = j < tokens;
                 let mut now = Array::<f32>::new(4usize);
                 #[unroll]
@@ -275,9 +275,6 @@ fn sums_len(plan: ScanPlan) -> usize {
         CHUNK * 2 * plan.states + 2 * plan.states * plan.units
     }
 }
-
-/// Tokens of a turn of the backward loop.
-const PAIR: usize = 2;
 
 /// Lanes of a plane that carry a sum for B; the others carry one for C.
 const HALF: usize = PLANE / 2;

@@ -54,6 +54,10 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
     let mut next = Tokens::new();
     read_chunk::<F>(&mut next.u, u, &sizes.u, at.begin, &at, sizes, plan);
     read_chunk::<F>(&mut next.delta, delta, &sizes.delta, at.begin, &at, sizes, plan);
+    let gated = comptime!(plan.has_z && plan.last);
+    if comptime!(gated && plan.light()) {
+        read_chunk::<F>(&mut next.z, z, &sizes.z, at.begin, &at, sizes, plan);
+    }
     let mut first = at.begin;
     while first < at.end {
         sync_cube();
@@ -84,13 +88,18 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
             for j in 0..CHUNK {
                 now.u[j] = next.u[j];
                 now.delta[j] = next.delta[j];
-            }
-            // The gate is not needed before the token's states are: no need to hold it longer.
-            if comptime!(plan.has_z && plan.last) {
-                read_chunk::<F>(&mut now.z, z, &sizes.z, begin, &at, sizes, plan);
+                if comptime!(gated && plan.light()) {
+                    now.z[j] = next.z[j];
+                }
             }
             read_chunk::<F>(&mut next.u, u, &sizes.u, begin + CHUNK, &at, sizes, plan);
             read_chunk::<F>(&mut next.delta, delta, &sizes.delta, begin + CHUNK, &at, sizes, plan);
+            // The gate is needed last: where registers are short it is not read ahead.
+            if comptime!(gated && plan.light()) {
+                read_chunk::<F>(&mut next.z, z, &sizes.z, begin + CHUNK, &at, sizes, plan);
+            } else if comptime!(gated) {
+                read_chunk::<F>(&mut now.z, z, &sizes.z, begin, &at, sizes, plan);
+            }
             // Steps past the end take no time and change nothing: without a branch between the tokens, their softplus
             // and gates overlap.
             #[unroll]

@@ -1,6 +1,7 @@
 //! What a scan kernel is compiled for, and the sizes it is launched with.
 
 use crate::discretization::{Discretization, Series};
+use crate::parts::Parts;
 
 /// Tokens between saved states, and tokens whose states the backward pass holds at once.
 pub(crate) const CHUNK: usize = 8;
@@ -39,6 +40,20 @@ pub(crate) struct ScanPlan {
     pub(crate) leaves_state: bool,
     pub(crate) ptx: bool,
     pub(crate) planes: bool,
+}
+
+impl ScanPlan {
+    /// Whether the method's arithmetic leaves registers to read further ahead and to overlap two tokens: those
+    /// that evaluate φ functions exactly do not. (Beyond 168 registers an H200 runs two cubes of 128 units at once
+    /// instead of three.)
+    pub(crate) fn light(self) -> bool {
+        Parts::new(self.method, self.series).is_light()
+    }
+
+    /// Tokens of a turn of the backward loop.
+    pub(crate) fn together(self) -> usize {
+        if self.light() { 2 } else { 1 }
+    }
 }
 
 /// Units of a plane where planes are used.
