@@ -97,7 +97,7 @@ fn rows(
     let grad_y = Numbers::new(23).vec(conv.x.len(), -1.0, 1.0, dtype);
     let grads = (y.clone() * tensor(&grad_y, shape, dtype, device)).sum().backward();
     let want = conv.backward(&grad_y);
-    let stored = if dtype == Dtype::Bf16 { STORED_BF16 } else { F32 };
+    let stored = if dtype == Dtype::Bf16 { STORED_BF16 + F32 } else { F32 };
     // An input without a gradient is an array of the wrong length, which fails.
     let mut arrays = vec![
         ("y", values(y), conv.forward(), stored),

@@ -246,6 +246,31 @@ mod tests {
         Outcome::of(&check, &context(), 1.0)
     }
 
+    /// On a GPU, `--quick` still has every operation, every method and both ways, and passes.
+    #[test]
+    fn few_kernels_are_of_every_method() {
+        let context = Context { compiles: true, ..context() };
+        let kernels: Vec<Check> = all_checks(&context)
+            .into_iter()
+            .filter(|check| check.implementation == "kernel" && check.dtype == "f32")
+            .collect();
+        let names: Vec<String> = kernels.iter().map(Check::name).collect();
+        let of = |part: &str| names.iter().filter(|name| name.starts_with(part)).count();
+        assert_eq!(of("oracle/selective_scan/"), 6 + 2, "{names:?}");
+        assert_eq!(of("oracle/selective_scan_complex/"), 6 + 2, "{names:?}");
+        for operation in ["full_scan", "causal_conv1d", "add_rms_norm"] {
+            assert_eq!(of(&format!("oracle/{operation}/")), 1, "{names:?}");
+        }
+        assert_eq!(of("stability/"), 6, "{names:?}");
+        for check in kernels {
+            let outcome = Outcome::of(&check, &context, 1.0);
+            // The CPU has no kernel for complex A.
+            let absent = check.operation == "selective_scan_complex";
+            assert_eq!(outcome.skipped.is_some(), absent, "{}", outcome.name);
+            assert!(!outcome.failed(), "{}: {:?}", outcome.name, outcome.worst());
+        }
+    }
+
     #[test]
     fn what_is_not_a_number_fails() {
         let figures = compare::Figures { max: f64::NAN, mean: 0.0 };

@@ -118,7 +118,7 @@ fn rows(
         loss
     };
     let grads = loss.backward();
-    let stored = if dtype == Dtype::Bf16 { STORED_BF16 } else { F32 };
+    let stored = if dtype == Dtype::Bf16 { STORED_BF16 + F32 } else { F32 };
     // An input without a gradient is an array of the wrong length, which fails.
     let mut arrays = vec![
         ("normed", values(normed), want_normed, stored),
