@@ -48,10 +48,11 @@ Examples:
   vim-train profile ops
   vim-train profile ops --device cuda:0 --dtype bf16 --batch 128 --seqlen 197 --json
 
-Times the parts that a Vim layer is made of, as tensor operations: exponential, reciprocal, the
-coefficients of each method (φ functions and the inverse of bilinear), the layer's matrix products
-forward and backward, the short convolution and the norm. Elementwise operations run over
-[batch, seqlen, dim].";
+Times the parts that a Vim layer is made of: exponential, reciprocal and the coefficients of each
+method (φ functions and the inverse of bilinear) in tensor operations over [batch, seqlen, dim]; the
+layer's matrix products, forward and backward; the short convolution; the addition to the residual
+stream with its norm, kernel and reference; and, by the scan with a full A, an N×N solve for each
+token and channel.";
 
 /// `vim-train profile`.
 #[derive(Debug, Args)]

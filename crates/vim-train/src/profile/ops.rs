@@ -1,9 +1,12 @@
 //! `vim-train profile ops`.
 
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{Device, Distribution, FloatDType, Tensor};
 use serde::Serialize;
 use strum::VariantArray;
-use vim_kernels::{ConvOptions, Discretization, Series, causal_conv1d, discretize};
+use vim_kernels::{
+    ConvOptions, Discretization, FullScanOptions, Implementation, MAX_FULL_STATES, Series,
+    add_rms_norm, causal_conv1d, discretize, full_scan, has_kernel,
+};
 
 use super::args::OpsArgs;
 use super::timer::{Plan, Times, measure};
@@ -166,25 +169,81 @@ impl Bench {
         self.add(name("bwd"), Amount::elements(count, 3), graph, back)
     }
 
-    fn norm(&mut self, shape @ [_, _, width]: [usize; 3]) -> Result<(), Error> {
+    /// The addition to the residual stream with its norm, by `implementation`.
+    fn norm(
+        &mut self,
+        shape @ [_, _, width]: [usize; 3],
+        implementation: Implementation,
+    ) -> Result<(), Error> {
         let tracked = self.device.clone().autodiff();
-        let rms = |(x, weight): (Tensor<3>, Tensor<1>)| {
-            let scale = (x.clone().square().mean_dim(2) + 1e-5).sqrt();
-            Ok(x / scale * weight.unsqueeze())
+        let norm = move |(x, stream, weight)| {
+            Ok(add_rms_norm(x, Some(stream), weight, 1e-5, choice(implementation))?)
         };
         let count = shape.iter().product();
         let x = self.random(shape, -1.0, 1.0);
-        let weight = self.random([width], 0.5, 1.5);
-        let prepare = || Ok((x.clone(), weight.clone()));
-        self.add("RMS norm, tensor operations fwd", Amount::elements(count, 2), prepare, rms)?;
-        let dtype = self.dtype.float();
-        let x = Tensor::<3>::from_data(x.clone().into_data(), &tracked).cast(dtype).require_grad();
-        let weight = Tensor::<1>::from_data(weight.clone().into_data(), &tracked);
-        let weight = weight.cast(dtype).require_grad();
-        let graph = || rms((x.clone(), weight.clone()));
-        let back = |y: Tensor<3>| Ok(y.backward());
-        self.add("RMS norm, tensor operations bwd", Amount::elements(count, 3), graph, back)
+        let uniform = |low, high| Distribution::Uniform(low, high);
+        let stream = Tensor::<3>::random(shape, uniform(-1.0, 1.0), &self.device);
+        let weight = Tensor::<1>::random([width], uniform(0.5, 1.5), &self.device);
+        // The stream and its gradients are f32 beside activations of either type.
+        let wide = if self.dtype == Dtype::F32 { 1 } else { 2 };
+        let name = |pass: &str| format!("add + RMS norm, {implementation} {pass}");
+        let prepare = || Ok((x.clone(), stream.clone(), weight.clone()));
+        self.add(name("fwd"), Amount::elements(count, 2 + 2 * wide), prepare, norm)?;
+        let leaf = |x: &Tensor<3>| Tensor::<3>::from_data(x.clone().into_data(), &tracked);
+        let x = leaf(&x).cast(self.dtype.float()).require_grad();
+        let stream = leaf(&stream).require_grad();
+        let weight = Tensor::<1>::from_data(weight.into_data(), &tracked).require_grad();
+        // Read through both results, as in a block: the gradient of each is an input.
+        let graph = || norm((x.clone(), stream.clone(), weight.clone()));
+        let back = |(normed, sum): (Tensor<3>, Tensor<3>)| {
+            Ok((normed.cast(FloatDType::F32) + sum).backward())
+        };
+        self.add(name("bwd"), Amount::elements(count, 2 + 3 * wide), graph, back)
     }
+
+    /// The scan with a full A of N×N, by `implementation`: a solve for each token and channel.
+    fn full_scan(
+        &mut self,
+        shape @ [batch, seqlen, dim]: [usize; 3],
+        n: usize,
+        implementation: Implementation,
+    ) -> Result<(), Error> {
+        let tracked = self.device.clone().autodiff();
+        let options = FullScanOptions { choice: choice(implementation), ..Default::default() };
+        let run = move |[u, delta, a, b, c]: [Tensor<3>; 5]| {
+            let out = full_scan(u, delta, a, b, c, None, None, None, options)?;
+            Ok(out.y)
+        };
+        let (u, delta) = (self.random(shape, -1.0, 1.0), self.random(shape, 0.03, 1.3));
+        // Dominated by its diagonal, so that every system has a solution.
+        let near = Distribution::Uniform(-0.5 / n as f64, 0.5 / n as f64);
+        let identity = Tensor::<2>::eye(n, &self.device).unsqueeze::<3>();
+        let a = Tensor::<3>::random([dim, n, n], near, &self.device) - identity * 2.0;
+        let rows = [batch, seqlen, n];
+        let (b, c) = (self.random(rows, -1.0, 1.0), self.random(rows, -1.0, 1.0));
+        let inputs = [u, delta, a, b, c];
+        let solves = shape.iter().product::<usize>();
+        let numbers = |activations: usize| activations * (solves + batch * seqlen * n);
+        // The elimination, (N³ − N)/3, and the two substitutions: a pass has at least that to do.
+        let count = solves * (n * (n * n - 1) / 3 + n * n);
+        let amount = |numbers| Amount { count, unit: "G multiply-adds/s", numbers };
+        let name = |pass: &str| format!("full scan {n}x{n}, {implementation} {pass}");
+        let prepare = || Ok(inputs.clone());
+        self.add(name("fwd"), amount(numbers(2) + solves + dim * n * n), prepare, run)?;
+        let leaves = inputs.clone().map(|x| {
+            let dtype = FloatDType::from(x.dtype());
+            Tensor::<3>::from_data(x.into_data(), &tracked).cast(dtype).require_grad()
+        });
+        let graph = || run(leaves.clone());
+        let back = |y: Tensor<3>| Ok(y.backward());
+        self.add(name("bwd"), amount(numbers(4) + solves + 2 * dim * n * n), graph, back)
+    }
+}
+
+/// What this build has for `device`.
+fn implementations(device: &Device) -> Vec<Implementation> {
+    let kernel = has_kernel(device).then_some(Implementation::Kernel);
+    kernel.into_iter().chain([Implementation::Reference]).collect()
 }
 
 const TITLE: &str = "operation                         dtype       ms [     p10      p90]  back to back    GB/s  rate";
@@ -214,13 +273,28 @@ pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
         bench.product("x_proj", tokens, dim, dt_rank + 2 * dstate)?;
         bench.product("dt_proj", tokens, dt_rank, dim)?;
         bench.product("out_proj", tokens, dim, width)?;
-        bench.norm([batch, seqlen, width])?;
-        match bench.conv(inner) {
-            Err(error) if no_such_type(&error) => {
-                let (what, reason) = (format!("causal_conv1d {dtype}"), error.to_string());
-                skipped.push(skip(args.common.dtype, dtype, &chosen, what, reason)?);
+        let mut done = vec![("causal_conv1d", bench.conv(inner))];
+        for implementation in implementations(&chosen.device) {
+            done.push(("add_rms_norm", bench.norm([batch, seqlen, width], implementation)));
+        }
+        // The reference solves by one tensor operation after the other: nothing to run at these sizes.
+        let solver = preferred(&chosen.device);
+        if solver == Implementation::Kernel && dstate <= MAX_FULL_STATES {
+            done.push(("full_scan", bench.full_scan(inner, dstate, solver)));
+        } else {
+            let reason =
+                format!("there is a kernel for N up to {MAX_FULL_STATES}, on some devices");
+            skipped.push(Skipped { what: format!("full_scan {dtype}"), reason });
+        }
+        for (operation, outcome) in done {
+            match outcome {
+                // The device has this type, the operation has not: said, and no error.
+                Err(error) if no_such_type(&error) => {
+                    let what = format!("{operation} {dtype}");
+                    skipped.push(Skipped { what, reason: error.to_string() });
+                }
+                other => other?,
             }
-            other => other?,
         }
         results.append(&mut bench.results);
     }

@@ -2,69 +2,70 @@
 //! held against must itself be right.
 
 use strum::VariantArray;
-use vim_kernels::Series;
-use vim_kernels::oracle::{OracleConv, OracleScan};
+use vim_kernels::oracle::{OracleConv, OracleFullScan, OracleNorm, OracleScan, OracleScanGrads};
+use vim_kernels::{Complex, Series};
 
 use super::args::Dtype;
 use super::check::{Check, Context, Row, Run, Subject, Worst};
 use super::compare::{Numbers, figures};
-use super::scan::{Form, grad_of, inputs, named};
+use super::full::full;
+use super::norm;
+use super::run::{Parts, named, real};
+use super::scan::{Form, grad_of, inputs, with_parts};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about 1e-12
 /// and rounds at about 1e-11.
 const F64: f64 = 1e-8;
 
-/// Central differences of `loss` in every element that `field` reaches.
+/// Central differences of `loss` in every number that `field` reaches, from number 0 to the last.
 fn differences<S: Clone>(
     subject: &S,
-    field: impl Fn(&mut S) -> Option<&mut Vec<f64>>,
+    field: impl Fn(&mut S, usize) -> Option<&mut f64>,
     loss: impl Fn(&S) -> f64,
 ) -> Vec<f64> {
     let mut subject = subject.clone();
-    let len = field(&mut subject).map_or(0, |values| values.len());
     let mut at = |i: usize, step: f64| {
-        let mut moved = 0.0;
-        if let Some(values) = field(&mut subject) {
-            moved = values[i];
-            values[i] += step;
-        }
+        let number = field(&mut subject, i)?;
+        let moved = *number;
+        *number += step;
         let loss = loss(&subject);
-        if let Some(values) = field(&mut subject) {
-            values[i] = moved;
-        }
-        loss
+        *field(&mut subject, i)? = moved;
+        Some(loss)
     };
     let h = 2e-4;
-    (0..len)
-        .map(|i| (8.0 * (at(i, h) - at(i, -h)) - (at(i, 2.0 * h) - at(i, -2.0 * h))) / (12.0 * h))
-        .collect()
+    let difference = |i| {
+        let [one, two] = [h, 2.0 * h].map(|h| Some(at(i, h)? - at(i, -h)?));
+        Some((8.0 * one? - two?) / (12.0 * h))
+    };
+    (0..).map_while(difference).collect()
 }
 
 fn dot(one: &[f64], two: &[f64]) -> f64 {
     one.iter().zip(two).map(|(a, b)| a * b).sum()
 }
 
-fn scan_rows(scan: &OracleScan, case: &str, factor: f64) -> Vec<Row> {
-    let grad_y = grad_of(scan, Dtype::F32);
-    let loss = |s: &OracleScan| dot(&s.forward().0, &grad_y);
+/// The rows of a scan, given where its inputs are, its output and its gradients.
+fn scan_rows<S: Clone, T: Parts>(
+    subject: &S,
+    scan: fn(&mut S) -> &mut OracleScan<T>,
+    loss: impl Fn(&S) -> f64,
+    grads: OracleScanGrads<T>,
+    case: &str,
+    factor: f64,
+) -> Vec<Row> {
     let want = [
-        differences(scan, |s| Some(&mut s.u), loss),
-        differences(scan, |s| Some(&mut s.delta), loss),
-        differences(scan, |s| Some(&mut s.a), loss),
-        differences(scan, |s| Some(&mut s.b), loss),
-        differences(scan, |s| Some(&mut s.c), loss),
-        differences(scan, |s| s.d.as_mut(), loss),
-        differences(scan, |s| s.z.as_mut(), loss),
-        differences(scan, |s| s.delta_bias.as_mut(), loss),
+        differences(subject, |s, i| scan(s).u.get_mut(i), &loss),
+        differences(subject, |s, i| scan(s).delta.get_mut(i), &loss),
+        differences(subject, |s, i| T::part(&mut scan(s).a, i), &loss),
+        differences(subject, |s, i| T::part(&mut scan(s).b, i), &loss),
+        differences(subject, |s, i| T::part(&mut scan(s).c, i), &loss),
+        differences(subject, |s, i| scan(s).d.as_mut()?.get_mut(i), &loss),
+        differences(subject, |s, i| scan(s).z.as_mut()?.get_mut(i), &loss),
+        differences(subject, |s, i| scan(s).delta_bias.as_mut()?.get_mut(i), &loss),
     ];
-    let grads = scan.backward(&grad_y);
-    named(&grads)
-        .into_iter()
-        .zip(want)
-        .map(|((array, got), want)| {
-            Row::judged(array, figures(got, &want, 1e-30), F64 * factor, case)
-        })
-        .collect()
+    let grads = real(grads);
+    let pairs = named(&grads).into_iter().zip(want);
+    pairs.map(|((array, got), want)| row(array, got, &want, case, factor)).collect()
 }
 
 fn conv_rows(conv: &OracleConv, case: &str, factor: f64) -> Vec<Row> {
@@ -72,39 +73,94 @@ fn conv_rows(conv: &OracleConv, case: &str, factor: f64) -> Vec<Row> {
     let loss = |c: &OracleConv| dot(&c.forward(), &grad_y);
     let grads = conv.backward(&grad_y);
     [
-        ("x", grads.x, differences(conv, |c| Some(&mut c.x), loss)),
-        ("weight", grads.weight, differences(conv, |c| Some(&mut c.weight), loss)),
-        ("bias", grads.bias, differences(conv, |c| c.bias.as_mut(), loss)),
+        ("x", grads.x, differences(conv, |c, i| c.x.get_mut(i), loss)),
+        ("weight", grads.weight, differences(conv, |c, i| c.weight.get_mut(i), loss)),
+        ("bias", grads.bias, differences(conv, |c, i| c.bias.as_mut()?.get_mut(i), loss)),
     ]
     .into_iter()
-    .map(|(array, got, want)| Row::judged(array, figures(&got, &want, 1e-30), F64 * factor, case))
+    .map(|(array, got, want)| row(array, &got, &want, case, factor))
     .collect()
 }
 
-/// Both operations, every method and series.
-pub(crate) fn checks(context: &Context) -> Vec<Check> {
+fn norm_rows(norm: &OracleNorm, case: &str, factor: f64) -> Vec<Row> {
+    let mut x = Numbers::new(7);
+    let mut by = || x.vec(norm.x.len(), -1.0, 1.0, Dtype::F32);
+    let (by_normed, by_sum) = (by(), by());
+    let loss = |norm: &OracleNorm| {
+        let (normed, sum) = norm.forward();
+        dot(&normed, &by_normed) + dot(&sum, &by_sum)
+    };
+    let grads = norm.backward(&by_normed, &by_sum);
+    let residual = differences(norm, |n, i| n.residual.as_mut()?.get_mut(i), loss);
+    [
+        ("x", grads.x, differences(norm, |n, i| n.x.get_mut(i), loss)),
+        ("weight", grads.weight, differences(norm, |n, i| n.weight.get_mut(i), loss)),
+        ("residual", grads.residual, residual),
+    ]
+    .into_iter()
+    .map(|(array, got, want)| row(array, &got, &want, case, factor))
+    .collect()
+}
+
+fn row(array: &str, got: &[f64], want: &[f64], case: &str, factor: f64) -> Row {
+    Row::judged(array, figures(got, want, 1e-30), F64 * factor, case)
+}
+
+/// The forms and directions to go through.
+fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
+    let forms = if context.quick { &Form::ALL[1..2] } else { &Form::ALL[..] };
+    let ways =
+        |&form| [false, true].map(|reverse| (form, reverse, format!("{form:?} reverse {reverse}")));
+    forms.iter().flat_map(ways)
+}
+
+/// The selective scan of real states or complex ones, every method and series.
+fn scans<T: Parts>(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     for &method in &context.methods {
         for &series in Series::VARIANTS {
             let run = move |context: &Context, factor: f64| {
-                let forms = if context.quick { &Form::ALL[1..2] } else { &Form::ALL[..] };
                 let mut worst = Worst::default();
-                for &form in forms {
-                    for reverse in [false, true] {
-                        let base = inputs([1, 3, 4, 2], form, 3.0, Dtype::F32);
-                        let scan = OracleScan { method, series, reverse, ..base };
-                        let case = format!("{form:?} reverse {reverse}");
-                        scan_rows(&scan, &case, factor).into_iter().for_each(|r| worst.add(r));
-                    }
+                for (form, reverse, case) in forms(context) {
+                    let base = inputs([1, 3, 4, 2], form, 3.0, Dtype::F32);
+                    let base = OracleScan { method, series, reverse, ..base };
+                    let scan: OracleScan<T> = with_parts(base, 3.0, Dtype::F32);
+                    let grad_y = grad_of(&scan, Dtype::F32);
+                    let loss = |s: &OracleScan<T>| dot(&s.forward().0, &grad_y);
+                    let grads = scan.backward(&grad_y);
+                    scan_rows(&scan, |s| s, loss, grads, &case, factor)
+                        .into_iter()
+                        .for_each(|row| worst.add(row));
                 }
                 Ok(worst.into_rows())
             };
-            checks.push(check("selective_scan", Box::new(run)));
-            if let Some(check) = checks.last_mut() {
-                (check.method, check.series) = (Some(method), Some(series));
-            }
+            let method = Some(method);
+            let check = check(T::OPERATION, Box::new(run));
+            checks.push(Check { method, series: Some(series), ..check });
         }
     }
+    checks
+}
+
+/// Every operation; the selective scan by every method and series.
+pub(crate) fn checks(context: &Context) -> Vec<Check> {
+    let mut checks = scans::<f64>(context);
+    checks.extend(scans::<Complex<f64>>(context));
+    let run = |context: &Context, factor: f64| {
+        let mut worst = Worst::default();
+        for (form, reverse, case) in forms(context) {
+            let base = inputs([1, 3, 4, 3], form, 3.0, Dtype::F32);
+            let scan = full(OracleScan { reverse, ..base }, 3.0);
+            let grad_y = grad_of(&scan.0, Dtype::F32);
+            let loss = |s: &OracleFullScan| dot(&s.forward().0, &grad_y);
+            let grads = scan.backward(&grad_y);
+            scan_rows(&scan, |s| &mut s.0, loss, grads, &case, factor)
+                .into_iter()
+                .for_each(|row| worst.add(row));
+        }
+        Ok(worst.into_rows())
+    };
+    checks.push(check("full_scan", Box::new(run)));
     let run = |_: &Context, factor: f64| {
         let mut worst = Worst::default();
         for (silu, reverse) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -127,6 +183,16 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         Ok(worst.into_rows())
     };
     checks.push(check("causal_conv1d", Box::new(run)));
+    let run = |_: &Context, factor: f64| {
+        let mut worst = Worst::default();
+        for residual in [true, false] {
+            let norm = norm::inputs(3, 5, residual, Dtype::F32);
+            let case = format!("residual {residual}");
+            norm_rows(&norm, &case, factor).into_iter().for_each(|row| worst.add(row));
+        }
+        Ok(worst.into_rows())
+    };
+    checks.push(check("add_rms_norm", Box::new(run)));
     checks
 }
 

@@ -7,7 +7,8 @@ use vim_kernels::{Implementation, KernelError, Series};
 use super::args::Dtype;
 use super::check::{Check, Context, Row, Subject, Verdict};
 use super::compare::figures;
-use super::scan::{Form, PER_TOKEN, Results, STORED_BF16, grad_of, inputs};
+use super::run::{PER_TOKEN, Results, STORED_BF16};
+use super::scan::{Form, grad_of, inputs};
 
 /// How near the outputs of two methods are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,6 +23,9 @@ the largest (or the mean) difference over the largest magnitude in the f64 array
 what is checked, to which tolerance and why. With --json, stdout is one document and nothing else; an
 error that is not a number is null there.
 
+The first run on a GPU compiles every kernel, a second or two each: many minutes for all checks, a few
+with --quick, which there takes few distinct kernels. --shard splits them over jobs.
+
 Exit codes: 0 all checks passed, 1 a check failed, 2 bad command line, 69 no such device or the device
 does not compute in --dtype.";
 
@@ -44,7 +47,7 @@ pub struct VerifyArgs {
     /// Only these methods, as in zoh,foh; `vim-train methods` lists them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = method)]
     pub methods: Vec<Discretization>,
-    /// Fewer and smaller shapes: seconds instead of a minute.
+    /// Fewer and smaller shapes, and on a GPU fewer distinct kernels.
     #[arg(long)]
     pub quick: bool,
     /// Run the I-th of N parts of the checks; the N parts together are all of them, each once.

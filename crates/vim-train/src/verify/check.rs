@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::Device;
 use serde::Serialize;
+use strum::VariantArray;
 use vim_kernels::{Discretization, Implementation, KernelError, ScanChoice, Series, has_kernel};
 
 use super::args::Dtype;
@@ -18,6 +19,8 @@ pub(crate) struct Context {
     pub(crate) methods: Vec<Discretization>,
     pub(crate) dtypes: &'static [Dtype],
     pub(crate) quick: bool,
+    /// Whether a kernel is compiled when it first runs, a second or two each, as on a GPU.
+    pub(crate) compiles: bool,
 }
 
 impl Context {
@@ -25,6 +28,28 @@ impl Context {
     pub(crate) fn implementations(&self) -> Vec<Implementation> {
         let kernel = has_kernel(&self.device).then_some(Implementation::Kernel);
         kernel.into_iter().chain([Implementation::Reference]).collect()
+    }
+
+    /// Whether to run as few distinct kernels as still touch every method and both ways.
+    pub(crate) fn few_kernels(&self, implementation: Implementation) -> bool {
+        self.quick && self.compiles && implementation == Implementation::Kernel
+    }
+
+    /// The series to check `method` under: both, or where kernels are to be few, Taylor's for the
+    /// first two of the methods that it changes.
+    pub(crate) fn series(
+        &self,
+        method: Discretization,
+        implementation: Implementation,
+    ) -> Vec<Series> {
+        let changed = |method: &&Discretization| {
+            method.bounded(Series::Exact) && !method.bounded(Series::Taylor)
+        };
+        let mut chosen = self.methods.iter().filter(changed).take(2);
+        if self.few_kernels(implementation) && !chosen.any(|&one| one == method) {
+            return vec![Series::Exact];
+        }
+        Series::VARIANTS.to_vec()
     }
 
     pub(crate) fn supports(&self, dtype: Dtype) -> bool {

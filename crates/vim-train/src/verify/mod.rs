@@ -6,6 +6,9 @@ mod args;
 mod check;
 mod compare;
 mod conv;
+mod full;
+mod norm;
+mod run;
 mod scan;
 mod stability;
 mod table;
@@ -13,6 +16,7 @@ mod table;
 use std::time::Instant;
 
 use serde::Serialize;
+use vim_kernels::Complex;
 
 pub use args::{Dtype, DtypeChoice, Shard, VerifyArgs};
 pub(crate) use args::{EXAMPLES, method, methods};
@@ -25,8 +29,16 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 5] =
-    [scan::checks, conv::checks, adjoint::checks, agreement::checks, stability::checks];
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 8] = [
+    scan::checks::<f64>,
+    scan::checks::<Complex<f64>>,
+    full::checks,
+    conv::checks,
+    norm::checks,
+    adjoint::checks,
+    agreement::checks,
+    stability::checks,
+];
 
 /// All checks for what is asked for, in a fixed order.
 fn all_checks(context: &Context) -> Vec<Check> {
@@ -118,13 +130,16 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
         methods: methods(&args.methods),
         dtypes: args.dtype.dtypes(),
         quick: args.quick,
+        compiles: chosen.name != "cpu",
     };
     let mut out = table::Table::new(!args.json);
     out.head(&chosen.name, hardware.as_deref())?;
     let mut outcomes = Vec::new();
     for check in args.shard.of(all_checks(&context)) {
         let outcome = Outcome::of(&check, &context, args.tolerance);
-        if let (Some(reason), DtypeChoice::Bf16) = (&outcome.skipped, args.dtype) {
+        // What only one operation lacks is skipped and said, as under `all`.
+        let lacking = args.dtype == DtypeChoice::Bf16 && !context.supports(Dtype::Bf16);
+        if let (Some(reason), true) = (&outcome.skipped, lacking) {
             return Err(Error::Device(format!(
                 "--dtype bf16: {}: {reason}: use --dtype f32 or another --device",
                 chosen.name
@@ -179,7 +194,13 @@ mod tests {
 
     fn context() -> Context {
         let dtypes = DtypeChoice::All.dtypes();
-        Context { device: Device::flex(), methods: methods(&[]), dtypes, quick: true }
+        Context {
+            device: Device::flex(),
+            methods: methods(&[]),
+            dtypes,
+            quick: true,
+            compiles: false,
+        }
     }
 
     #[test]
@@ -223,6 +244,31 @@ mod tests {
         let mut check = checks.swap_remove(0);
         check.run = Box::new(|_, _| Ok(Vec::new()));
         Outcome::of(&check, &context(), 1.0)
+    }
+
+    /// On a GPU, `--quick` still has every operation, every method and both ways, and passes.
+    #[test]
+    fn few_kernels_are_of_every_method() {
+        let context = Context { compiles: true, ..context() };
+        let kernels: Vec<Check> = all_checks(&context)
+            .into_iter()
+            .filter(|check| check.implementation == "kernel" && check.dtype == "f32")
+            .collect();
+        let names: Vec<String> = kernels.iter().map(Check::name).collect();
+        let of = |part: &str| names.iter().filter(|name| name.starts_with(part)).count();
+        assert_eq!(of("oracle/selective_scan/"), 6 + 2, "{names:?}");
+        assert_eq!(of("oracle/selective_scan_complex/"), 6 + 2, "{names:?}");
+        for operation in ["full_scan", "causal_conv1d", "add_rms_norm"] {
+            assert_eq!(of(&format!("oracle/{operation}/")), 1, "{names:?}");
+        }
+        assert_eq!(of("stability/"), 6, "{names:?}");
+        for check in kernels {
+            let outcome = Outcome::of(&check, &context, 1.0);
+            // The CPU has no kernel for complex A.
+            let absent = check.operation == "selective_scan_complex";
+            assert_eq!(outcome.skipped.is_some(), absent, "{}", outcome.name);
+            assert!(!outcome.failed(), "{}: {:?}", outcome.name, outcome.worst());
+        }
     }
 
     #[test]

@@ -1,28 +1,14 @@
-//! The selective scan: inputs, a run on tensors, and its checks against the f64 loops.
+//! The selective scan, of real states and of complex ones: inputs, cases, and its checks against the
+//! f64 loops.
 
-use burn::tensor::{Device, Tensor};
-use strum::VariantArray;
-use vim_kernels::oracle::{OracleScan, OracleScanGrads};
-use vim_kernels::{
-    Implementation, KernelError, Projection, ScanOptions, Series, has_kernel, selective_scan,
-};
+use burn::tensor::Device;
+use vim_kernels::oracle::OracleScan;
+use vim_kernels::{Implementation, Series, has_kernel};
 
 use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Worst, choice};
-use super::compare::{Numbers, figures, tensor, values};
-
-/// max |difference| / max |reference| in f32, of arrays with a value per token. A coefficient is good
-/// to about 4 units in the last place (2.4e-7), and a state sums of the order of 1/(1 − a_bar) of
-/// them, which is up to 100 here.
-pub(crate) const PER_TOKEN: f64 = 2e-5;
-
-/// The same for gradients that are sums over all tokens, whose terms have both signs: the sum may be
-/// a few times smaller than what was rounded on the way to it.
-const SUMS: f64 = 1e-4;
-
-/// The same for arrays that are stored in bf16: its numbers are 2⁻⁸ apart, relatively, so rounding a
-/// right result is off by half of that. The other half is for what was rounded on the way.
-pub(crate) const STORED_BF16: f64 = 1.0 / 256.0;
+use super::check::{Check, Context, Subject, Worst};
+use super::compare::Numbers;
+use super::run::{Parts, Results, judged};
 
 /// Which form B and C take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,166 +75,97 @@ pub(crate) fn inputs(
     }
 }
 
+/// `real` with imaginary parts where its states have any: delta·a turns by up to about `turn` radians
+/// a token.
+pub(crate) fn with_parts<T: Parts>(real: OracleScan, turn: f64, dtype: Dtype) -> OracleScan<T> {
+    let mut x = Numbers::new(1003);
+    let mut number = |re: f64, limit: f64, dtype| {
+        let count = T::default().parts().len();
+        T::of_parts(re, if count == 2 { x.vec(1, -limit, limit, dtype)[0] } else { 0.0 })
+    };
+    let of = |constant| if constant { Dtype::F32 } else { dtype };
+    let (of_b, of_c) = (of(real.b_constant), of(real.c_constant));
+    OracleScan {
+        batch: real.batch,
+        len: real.len,
+        d_inner: real.d_inner,
+        d_state: real.d_state,
+        groups: real.groups,
+        method: real.method,
+        series: real.series,
+        delta_softplus: real.delta_softplus,
+        reverse: real.reverse,
+        b_constant: real.b_constant,
+        c_constant: real.c_constant,
+        a: real.a.into_iter().map(|re| number(re, turn, Dtype::F32)).collect(),
+        b: real.b.into_iter().map(|re| number(re, 1.0, of_b)).collect(),
+        c: real.c.into_iter().map(|re| number(re, 1.0, of_c)).collect(),
+        u: real.u,
+        delta: real.delta,
+        d: real.d,
+        z: real.z,
+        delta_bias: real.delta_bias,
+    }
+}
+
 /// A weighting of the outputs, so that gradients of different outputs do not cancel or hide.
-pub(crate) fn grad_of(scan: &OracleScan, dtype: Dtype) -> Vec<f64> {
+pub(crate) fn grad_of<T>(scan: &OracleScan<T>, dtype: Dtype) -> Vec<f64> {
     Numbers::new(99).vec(scan.u.len(), -1.0, 1.0, dtype)
 }
 
-/// Output, last state and gradients of a scan.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Results {
-    pub(crate) y: Vec<f64>,
-    pub(crate) last_state: Vec<f64>,
-    pub(crate) grads: OracleScanGrads,
+/// A case of a check: sizes `[B, L, D, N]`, form, how far delta·a reaches, and the direction.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) sizes: [usize; 4],
+    pub(crate) form: Form,
+    pub(crate) reach: f64,
+    pub(crate) reverse: bool,
 }
 
-impl Results {
-    /// Those of the f64 loops.
-    pub(crate) fn of_oracle(scan: &OracleScan, grad_y: &[f64]) -> Self {
-        let (y, last_state) = scan.forward();
-        Self { y, last_state, grads: scan.backward(grad_y) }
+impl Case {
+    pub(crate) fn new(sizes: [usize; 4], form: Form, reach: f64) -> Self {
+        Self { sizes, form, reach, reverse: false }
     }
 
-    /// Those of `implementation` on `device`, which is without autodiff.
-    pub(crate) fn on_device(
-        scan: &OracleScan,
-        grad_y: &[f64],
-        implementation: Implementation,
-        dtype: Dtype,
-        device: &Device,
-    ) -> Result<Self, KernelError> {
-        let device = &device.clone().autodiff();
-        let OracleScan { batch, len, d_inner, d_state, groups, .. } = *scan;
-        let tokens = [batch, len, d_inner];
-        let per_token = |values| tensor(values, tokens, dtype, device).require_grad();
-        let weight =
-            |values: &Vec<f64>| tensor(values, [d_inner], Dtype::F32, device).require_grad();
-        let (u, delta) = (per_token(&scan.u), per_token(&scan.delta));
-        let a = tensor(&scan.a, [d_inner, d_state], Dtype::F32, device).require_grad();
-        // A leaf in one dimension, whichever form the projection takes.
-        let leaf = |values: &[f64], constant: bool| {
-            let dtype = if constant { Dtype::F32 } else { dtype };
-            tensor(values, [values.len()], dtype, device).require_grad()
-        };
-        let form = |leaf: &Tensor<1>, constant: bool| -> Projection {
-            if constant {
-                leaf.clone().reshape([d_inner, d_state]).into()
-            } else if groups > 1 {
-                leaf.clone().reshape([batch, len, groups, d_state]).into()
-            } else {
-                leaf.clone().reshape([batch, len, d_state]).into()
+    /// Each of `cases` forward and reverse.
+    pub(crate) fn both_ways(cases: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let ways = |case| [false, true].map(|reverse| Self { reverse, ..case });
+        cases.into_iter().flat_map(ways).collect()
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let [batch, len, d_inner, d_state] = self.sizes;
+        let way = if self.reverse { " reverse" } else { "" };
+        let far =
+            if self.reach > 4.0 { format!(" |delta a| to {}", self.reach) } else { String::new() };
+        format!("B={batch} L={len} D={d_inner} N={d_state}{}{way}{far}", self.form.name())
+    }
+}
+
+/// The cases for one method and series.
+fn cases<T: Parts>(context: &Context, series: Series, implementation: Implementation) -> Vec<Case> {
+    let usual = [2, 21, 6, 16];
+    if context.few_kernels(implementation) {
+        // One kernel: sizes and numbers that it is not compiled for.
+        return match series {
+            Series::Exact => {
+                let sizes = [[1, 1, 1, 16], [1, 2, 5, 16], usual];
+                let mut cases = sizes.map(|sizes| Case::new(sizes, Form::Variable, 4.0)).to_vec();
+                cases.push(Case::new(usual, Form::Variable, 1000.0));
+                cases
+            }
+            Series::Taylor => {
+                vec![Case { reverse: true, ..Case::new(usual, Form::Grouped(2), 4.0) }]
             }
         };
-        let (b, c) = (leaf(&scan.b, scan.b_constant), leaf(&scan.c, scan.c_constant));
-        let d = scan.d.as_ref().map(weight);
-        let z = scan.z.as_ref().map(|z| per_token(z));
-        let delta_bias = scan.delta_bias.as_ref().map(weight);
-        let out = selective_scan(
-            u.clone(),
-            delta.clone(),
-            a.clone(),
-            form(&b, scan.b_constant),
-            form(&c, scan.c_constant),
-            d.clone(),
-            z.clone(),
-            delta_bias.clone(),
-            ScanOptions {
-                method: scan.method,
-                series: scan.series,
-                delta_softplus: scan.delta_softplus,
-                reverse: scan.reverse,
-                choice: choice(implementation),
-            },
-        )?;
-        let y = values(out.y.clone());
-        let last_state = values(out.last_state);
-        let grads = (out.y * tensor(grad_y, tokens, dtype, device)).sum().backward();
-        // An input without a gradient is reported as an array of the wrong length, which fails.
-        let three = |t: &Tensor<3>| t.grad(&grads).map_or(vec![], values);
-        let two = |t: &Tensor<2>| t.grad(&grads).map_or(vec![], values);
-        let one = |t: &Tensor<1>| t.grad(&grads).map_or(vec![], values);
-        let grads = OracleScanGrads {
-            u: three(&u),
-            delta: three(&delta),
-            a: two(&a),
-            b: one(&b),
-            c: one(&c),
-            d: d.as_ref().map_or(vec![], one),
-            z: z.as_ref().map_or(vec![], three),
-            delta_bias: delta_bias.as_ref().map_or(vec![], one),
-        };
-        Ok(Self { y, last_state, grads })
     }
-
-    /// Every array with its name, `y` and `last_state` first.
-    pub(crate) fn named(&self) -> [(&'static str, &[f64]); 10] {
-        let [u, delta, a, b, c, d, z, delta_bias] = named(&self.grads);
-        [("y", &self.y), ("last_state", &self.last_state), u, delta, a, b, c, d, z, delta_bias]
-    }
-}
-
-/// Every gradient with its name.
-pub(crate) fn named(grads: &OracleScanGrads) -> [(&'static str, &[f64]); 8] {
-    [
-        ("u", &grads.u),
-        ("delta", &grads.delta),
-        ("a", &grads.a),
-        ("b", &grads.b),
-        ("c", &grads.c),
-        ("d", &grads.d),
-        ("z", &grads.z),
-        ("delta_bias", &grads.delta_bias),
-    ]
-}
-
-/// What the error of an array may be.
-fn tolerance(array: &str, scan: &OracleScan, dtype: Dtype) -> f64 {
-    let constant = (array == "b" && scan.b_constant) || (array == "c" && scan.c_constant);
-    let sum = constant || ["a", "d", "delta_bias"].contains(&array);
-    match dtype {
-        Dtype::Bf16 if !sum && array != "last_state" => STORED_BF16,
-        Dtype::F32 | Dtype::Bf16 => {
-            if sum {
-                SUMS
-            } else {
-                PER_TOKEN
-            }
-        }
-    }
-}
-
-/// The rows of one case: every array that it has.
-fn rows(
-    scan: &OracleScan,
-    implementation: Implementation,
-    dtype: Dtype,
-    device: &Device,
-    case: &str,
-    factor: f64,
-) -> Result<Vec<Row>, KernelError> {
-    let grad_y = grad_of(scan, dtype);
-    let got = Results::on_device(scan, &grad_y, implementation, dtype, device)?;
-    let want = Results::of_oracle(scan, &grad_y);
-    // The bias's gradient is one sum a channel of delta's, of both signs: its scale is what sums of
-    // such terms come to, the root of the sum of their squares, however far this one cancels.
-    let squares: f64 = want.grads.delta.iter().map(|g| g * g).sum();
-    let of_sums = (squares / scan.d_inner as f64).sqrt();
-    let pairs = got.named().into_iter().zip(want.named());
-    Ok(pairs
-        .filter(|(_, (_, want))| !want.is_empty())
-        .map(|((array, got), (_, want))| {
-            let floor = if array == "delta_bias" { of_sums } else { 1e-30 };
-            let tolerance = tolerance(array, scan, dtype) * factor;
-            Row::judged(array, figures(got, want, floor), tolerance, case)
-        })
-        .collect())
-}
-
-/// The cases of a check: sizes `[B, L, D, N]`, form, and how far delta·a reaches.
-fn cases(quick: bool, implementation: Implementation) -> Vec<([usize; 4], Form, f64)> {
-    let mut cases: Vec<_> = Form::ALL.map(|form| ([2, 21, 6, 16], form, 4.0)).into();
+    let complex = T::default().parts().len() == 2;
+    let mut cases: Vec<_> = Form::ALL.map(|form| Case::new(usual, form, 4.0)).into();
     let mut sizes = vec![[1, 1, 1, 1], [1, 2, 5, 17], [2, 5, 3, 1]];
-    if !quick {
+    if !context.quick && complex {
+        // Several chunks; wider than a block of channels.
+        sizes.extend([[1, 197, 5, 16], [1, 37, 130, 3]]);
+    } else if !context.quick {
         sizes.extend([[1, 5, 64, 16], [1, 197, 5, 16], [2, 37, 33, 17]]);
         // Longer than what one unit scans alone; wider than a block of channels.
         sizes.push(match implementation {
@@ -259,36 +176,54 @@ fn cases(quick: bool, implementation: Implementation) -> Vec<([usize; 4], Form, 
             sizes.push([1, 67, 130, 16]);
         }
     }
-    cases.extend(sizes.into_iter().map(|sizes| (sizes, Form::Variable, 4.0)));
+    cases.extend(sizes.into_iter().map(|sizes| Case::new(sizes, Form::Variable, 4.0)));
     // delta reaches 1.3, so delta·a reaches −1000 and beyond: every decay underflows.
-    cases.push(([1, 21, 6, 3], Form::Variable, 1000.0));
-    cases
+    cases.push(Case::new([1, 21, 6, 3], Form::Variable, 1000.0));
+    Case::both_ways(cases)
 }
 
-/// Every method, series, implementation and type: y, the last state and all gradients.
-pub(crate) fn checks(context: &Context) -> Vec<Check> {
+/// Every scan of a check, with what to call it.
+fn scans<T: Parts>(
+    context: &Context,
+    series: Series,
+    implementation: Implementation,
+    dtype: Dtype,
+) -> Vec<(OracleScan<T>, String)> {
+    let of_case = |case: Case| {
+        let real = inputs(case.sizes, case.form, case.reach, dtype);
+        let real = OracleScan { reverse: case.reverse, ..real };
+        (with_parts(real, case.reach, dtype), case.name())
+    };
+    let mut scans: Vec<_> =
+        cases::<T>(context, series, implementation).into_iter().map(of_case).collect();
+    if !context.few_kernels(implementation) {
+        for (real, absent) in without_optional_inputs(dtype) {
+            let OracleScan { batch, len, d_inner, d_state, .. } = real;
+            let case = format!("B={batch} L={len} D={d_inner} N={d_state} without {absent}");
+            scans.push((with_parts(real, 4.0, dtype), case));
+        }
+    }
+    scans
+}
+
+/// Every method, series, implementation and type, with real states or complex ones: y, the last state
+/// and all gradients.
+pub(crate) fn checks<T: Parts>(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     for implementation in context.implementations() {
         for &dtype in context.dtypes {
             for &method in &context.methods {
-                for &series in Series::VARIANTS {
+                for series in context.series(method, implementation) {
                     let run = move |context: &Context, factor: f64| {
                         let mut worst = Worst::default();
-                        for (sizes, form, reach) in cases(context.quick, implementation) {
-                            for reverse in [false, true] {
-                                let base = inputs(sizes, form, reach, dtype);
-                                let scan = OracleScan { method, series, reverse, ..base };
-                                let case = case_name(&scan, form, reach);
-                                let device = &context.device;
-                                rows(&scan, implementation, dtype, device, &case, factor)?
-                                    .into_iter()
-                                    .for_each(|row| worst.add(row));
-                            }
-                        }
-                        for scan in without_optional_inputs(dtype) {
+                        for (scan, case) in scans::<T>(context, series, implementation, dtype) {
                             let scan = OracleScan { method, series, ..scan };
-                            let case = case_name(&scan, Form::Variable, 4.0) + " inputs absent";
-                            rows(&scan, implementation, dtype, &context.device, &case, factor)?
+                            let grad_y = grad_of(&scan, dtype);
+                            let device = &context.device;
+                            let got =
+                                Results::on_device(&scan, &grad_y, implementation, dtype, device)?;
+                            let want = Results::of_oracle(&scan, &grad_y);
+                            judged(&scan, &got, &want, dtype, T::LOOSER, factor, &case)
                                 .into_iter()
                                 .for_each(|row| worst.add(row));
                         }
@@ -296,7 +231,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
                     };
                     checks.push(Check {
                         subject: Subject::Oracle,
-                        operation: "selective_scan",
+                        operation: T::OPERATION,
                         method: Some(method),
                         series: Some(series),
                         implementation: implementation.to_string(),
@@ -310,22 +245,15 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     checks
 }
 
-fn case_name(scan: &OracleScan, form: Form, reach: f64) -> String {
-    let OracleScan { batch, len, d_inner, d_state, .. } = scan;
-    let way = if scan.reverse { " reverse" } else { "" };
-    let far = if reach > 4.0 { format!(" |delta a| to {reach}") } else { String::new() };
-    format!("B={batch} L={len} D={d_inner} N={d_state}{}{way}{far}", form.name())
-}
-
 /// One without D, one without the gate, one without bias and softplus.
-fn without_optional_inputs(dtype: Dtype) -> [OracleScan; 3] {
+pub(crate) fn without_optional_inputs(dtype: Dtype) -> [(OracleScan, &'static str); 3] {
     let base = inputs([2, 5, 6, 4], Form::Variable, 4.0, dtype);
     // Without softplus, delta is used as it is: make it a step.
     let delta = base.delta.iter().map(|d| dtype.round(0.02 + d.abs() / 4.0)).collect();
     [
-        OracleScan { d: None, ..base.clone() },
-        OracleScan { z: None, ..base.clone() },
-        OracleScan { delta_bias: None, delta_softplus: false, delta, ..base },
+        (OracleScan { d: None, ..base.clone() }, "D"),
+        (OracleScan { z: None, ..base.clone() }, "gate"),
+        (OracleScan { delta_bias: None, delta_softplus: false, delta, ..base }, "delta bias"),
     ]
 }
 

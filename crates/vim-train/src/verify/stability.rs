@@ -7,7 +7,8 @@ use vim_kernels::{Discretization, Implementation, KernelError, Series, discretiz
 use super::args::Dtype;
 use super::check::{Check, Context, Row, Subject, Verdict};
 use super::compare::Numbers;
-use super::scan::{Results, STORED_BF16, grad_of};
+use super::run::{Results, STORED_BF16};
+use super::scan::grad_of;
 
 /// The step. A power of two: `a` is then exactly x/delta in every type.
 const DELTA: f64 = 0.5;
@@ -27,7 +28,10 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     for implementation in context.implementations() {
         for &dtype in context.dtypes {
             for &method in &context.methods {
-                for &series in Series::VARIANTS {
+                // One kernel a method, where they are to be few.
+                let few = context.few_kernels(implementation);
+                let series = if few { &[Series::Exact][..] } else { Series::VARIANTS };
+                for &series in series {
                     checks.push(Check {
                         subject: Subject::Stability,
                         operation: "selective_scan",

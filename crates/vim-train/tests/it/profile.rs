@@ -50,7 +50,15 @@ fn the_tables_are_tables() {
     assert!(scan.contains("peaks: copy ") && scan.contains("B=1 D=8 L=5 N=16 f32 exact"), "{scan}");
     assert!(scan.contains("zoh        kernel          bwd"), "{scan}");
     let ops = text(&profile(&["ops", "--batch", "1", "--dim", "16", "--seqlen", "5"]));
-    for part in ["exponential", "coefficients of foh", "x_proj 5x16x33 dw", "conv1d", "RMS norm"] {
+    for part in [
+        "exponential",
+        "coefficients of foh",
+        "x_proj 5x16x33 dw",
+        "conv1d",
+        "add + RMS norm, kernel bwd",
+        "add + RMS norm, reference bwd",
+        "full scan 16x16, kernel bwd",
+    ] {
         assert!(ops.contains(part), "{part} is not in\n{ops}");
     }
 }
