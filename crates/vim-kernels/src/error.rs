@@ -72,16 +72,3 @@ pub(crate) fn check_dtypes(
     }
     Ok(())
 }
-
-/// All tensors of a call must be f32.
-pub(crate) fn check_dtype<const N: usize>(
-    operation: &'static str,
-    tensors: [(&'static str, Option<DType>); N],
-) -> Result<(), KernelError> {
-    for (tensor, dtype) in tensors {
-        if let Some(dtype) = dtype.filter(|&dtype| dtype != DType::F32) {
-            return Err(KernelError::Dtype { operation, tensor, got: dtype.name().to_string() });
-        }
-    }
-    Ok(())
-}

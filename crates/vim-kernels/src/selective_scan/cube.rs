@@ -24,8 +24,8 @@ const MOST_STATES: usize = 16;
 /// multiprocessor of an H200 as one of 384 would, without waiting for each other at its barriers.
 const WIDE: usize = 128;
 
-/// Channels of a cube of a forward scan that keeps four numbers of a state. NVIDIA's compiler gives a unit of such a
-/// cube no more than 168 registers; in smaller ones it takes a few more, and then too few cubes run at once.
+/// Channels of a cube of a scan that is short of registers. NVIDIA's compiler gives a unit of such a cube no more than
+/// 168; in smaller ones it takes a few more, and then too few cubes run at once.
 const WIDEST: usize = 384;
 
 /// Fewest tokens that a segment is worth its passes for.
@@ -118,7 +118,8 @@ impl Layout {
             let rows = 2 * CHUNK * states * size_of::<f32>();
             kept + sums + rows <= hardware.max_shared_memory_size
         };
-        let heavy = !backward && Parts::new(spec.method, spec.series).state_len() > 3;
+        let parts = Parts::new(spec.method, spec.series);
+        let heavy = if backward { !parts.is_light() } else { parts.state_len() > 3 };
         let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {

@@ -55,6 +55,7 @@ pub(crate) fn step_size(raw: f32, bias: f32, #[comptime] plan: ScanPlan) -> f32 
 
 /// B and C of a token: rows of a tile in shared memory, or the channel's own.
 #[derive(CubeType)]
+#[expect(dead_code, reason = "its twin in the kernel's expansion is what is read")]
 pub(crate) struct Projections {
     pub(crate) b: Shared<[f32]>,
     pub(crate) c: Shared<[f32]>,

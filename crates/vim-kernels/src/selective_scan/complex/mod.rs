@@ -7,7 +7,7 @@
 pub(crate) mod autodiff;
 mod reference;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, FloatDType, Tensor};
 
 use super::{ScanOutput, ScanSpec};
 use crate::choice::{Implementation, ScanChoice};
@@ -101,7 +101,18 @@ pub(super) fn scan(
 ) -> ScanOutput {
     reference::note_argument(&delta, &parts, &delta_bias, spec);
     match implementation {
-        Implementation::Reference => reference::scan(u, delta, parts, d, z, delta_bias, spec),
+        Implementation::Reference => {
+            // The state and every sum are f32, whatever the activations are.
+            let dtype = u.dtype();
+            let [u, delta, z] = [u, delta, z].map(|t| t.cast(FloatDType::F32));
+            let Parts { a, b, c, imaginary } = parts;
+            let wide = |t: Tensor<4>| t.cast(FloatDType::F32);
+            let [b, c, b_im, c_im] = [b, c, imaginary.b, imaginary.c].map(wide);
+            let imaginary = Imaginary { a: imaginary.a, b: b_im, c: c_im };
+            let parts = Parts { a, b, c, imaginary };
+            let out = reference::scan(u, delta, parts, d, z, delta_bias, spec);
+            ScanOutput { y: out.y.cast(dtype), ..out }
+        }
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
         Implementation::Kernel => autodiff::scan(u, delta, parts, d, z, delta_bias, spec),
         #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
