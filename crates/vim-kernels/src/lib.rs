@@ -20,7 +20,7 @@ mod flex;
 mod full_scan;
 mod native;
 pub mod oracle;
-#[cfg(any(test, feature = "cuda", feature = "wgpu"))]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod parts;
 mod phi;
 mod range;

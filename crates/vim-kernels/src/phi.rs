@@ -34,14 +34,14 @@ const INVERSE_FACTORIAL: [f64; 34] = {
 };
 
 /// The coefficient of `xʲ` in the series of `φₖ`.
-#[cfg(any(test, feature = "cuda", feature = "wgpu"))]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn series_coefficient(k: usize, j: usize) -> f64 {
     inverse_factorial(k + j)
 }
 
 /// The polynomial with `N` coefficients that meets `φₖ` at the Chebyshev points of
 /// [−bound, bound], by rising power: within a hair of the best there is.
-#[cfg(any(test, feature = "cuda", feature = "wgpu"))]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn fitted_phi<const N: usize>(k: usize, bound: f64) -> [f64; N] {
     let value = |x: f64| (0..24).rev().fold(0.0, |sum, j| sum * x + series_coefficient(k, j));
     let node =

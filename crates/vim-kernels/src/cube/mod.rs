@@ -1,7 +1,7 @@
 //! Kernels in CubeCL, for CUDA and for any GPU that wgpu reaches.
 //!
-//! All of them take contiguous storage and write contiguous storage. CUDA pads the rows of tensors
-//! that Burn makes itself ("pitched"), so every input passes through [`dense`] first.
+//! All of them write contiguous storage. CUDA pads the rows of tensors that Burn makes itself ("pitched"), so every
+//! input passes through [`dense`] first, but for those that a kernel reads by their strides.
 
 pub(crate) mod complex_scan;
 pub(crate) mod conv;

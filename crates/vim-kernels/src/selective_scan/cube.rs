@@ -472,7 +472,7 @@ impl ScanKernels for CubeBackend {
 
 /// The zero that stands for an absent input has a gradient of zero.
 fn zeros_like(of: &CubeTensor) -> CubeTensor {
-    let dtype = of.dtype.try_into().unwrap_or(burn::tensor::FloatDType::F32);
+    let dtype = of.dtype.into();
     CubeBackend::float_zeros(of.meta.shape().clone(), &of.device, dtype)
 }
 

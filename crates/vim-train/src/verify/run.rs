@@ -60,8 +60,9 @@ impl Parts for f64 {
 impl Parts for Complex<f64> {
     const OPERATION: &'static str = "selective_scan_complex";
     /// A product of complex numbers rounds three times a part, where a real one rounds once, and the
-    /// terms that are rounded are larger than their sum.
-    const LOOSER: f64 = 1.5;
+    /// terms that are rounded are larger than their sum: most in delta's gradient by autodiff where |delta·A| reaches
+    /// 1000, 5.1e-5 on an H200.
+    const LOOSER: f64 = 3.0;
 
     fn parts(self) -> Vec<f64> {
         vec![self.re, self.im]

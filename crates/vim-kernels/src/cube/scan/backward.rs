@@ -5,6 +5,8 @@
 //! the delta bias) leaves as partial sums, which [`super::reduce`] adds in a fixed order: the same bits
 //! each time.
 
+#![expect(clippy::manual_div_ceil, reason = "a kernel has the operators, not the method")]
+
 use cubecl::prelude::*;
 
 use super::forward::{read_chunk, token_index};

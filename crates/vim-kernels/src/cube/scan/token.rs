@@ -74,7 +74,7 @@ impl ProjectionsExpand {
         let value = if plan.b_constant {
             get::expand(scope, &self.own_b, n)
         } else {
-            row::expand(scope, &self.b, at.clone(), n)
+            row::expand(scope, &self.b, *at, n)
         };
         Traced::new(scope, plan.ptx, value)
     }
@@ -89,7 +89,7 @@ impl ProjectionsExpand {
         let value = if plan.c_constant {
             get::expand(scope, &self.own_c, n)
         } else {
-            row::expand(scope, &self.c, at.clone(), n)
+            row::expand(scope, &self.c, *at, n)
         };
         Traced::new(scope, plan.ptx, value)
     }
@@ -274,14 +274,14 @@ pub(crate) struct TokenGrads {
 /// Where state `n` of a unit stands among the states that a chunk keeps, from the unit's first on: four beside each
 /// other, which a unit moves at once.
 pub(crate) fn kept_at(n: usize, plan: ScanPlan) -> usize {
-    if plan.states % 4 == 0 { n / 4 * 4 * plan.units + n % 4 } else { n * plan.units }
+    if plan.states.is_multiple_of(4) { n / 4 * 4 * plan.units + n % 4 } else { n * plan.units }
 }
 
 /// Where a unit's first state of the `j`-th token of a chunk stands.
 #[cube]
 pub(crate) fn kept_from(j: usize, #[comptime] plan: ScanPlan) -> usize {
     let unit = UNIT_POS_X as usize;
-    let width = comptime!(if plan.states % 4 == 0 { 4 } else { 1 });
+    let width = comptime!(if plan.states.is_multiple_of(4) { 4 } else { 1 });
     j * plan.states * plan.units + unit * width
 }
 
