@@ -6,6 +6,8 @@ pub(crate) mod complex;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod flex;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod layout;
 pub(crate) mod reference;
 
 use burn::backend::Dispatch;
