@@ -4,8 +4,9 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::module::linear;
-use vim_kernels::ScanOptions;
+use vim_kernels::{ScanOptions, scans_both_at_once};
 
+use crate::both::both;
 use crate::direction::Direction;
 
 /// Mixes tokens in both directions with shared outer projections.
@@ -50,6 +51,10 @@ impl Mixer {
         let x = linear(input.clone(), x_weight, None); // [B, L, D]
         let z = linear(input, z_weight, None); // [B, L, D]
 
+        if scans_both_at_once(&x.device()) && self.forward.a_off.is_none() {
+            let sum = both(&self.forward, &self.backward, x, z, self.scan);
+            return self.out_proj.forward(sum) * 0.5;
+        }
         let along = |direction: &Direction, reverse| {
             direction.forward(x.clone(), z.clone(), ScanOptions { reverse, ..self.scan })
         };
