@@ -105,7 +105,8 @@ impl Layout {
         };
         let parts = Parts::new(spec.method, spec.series);
         let heavy = if backward { !parts.is_light() } else { parts.state_len() > 3 };
-        let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
+        let name = if backward { "VIM_BWD" } else { "VIM_FWD" };
+        let most = [tuned(name, if heavy { WIDEST } else { WIDE }), WIDE, 64]
             .into_iter()
             .find(|&units| {
                 units <= hardware.max_units_per_cube as usize && (!backward || fits(units))
@@ -223,4 +224,8 @@ fn segment(len: usize, units: usize, processors: usize) -> usize {
 
 fn rows([batch, token]: &[usize; 2]) -> RowsLaunch {
     RowsLaunch::new(*batch as u32, *token as u32)
+}
+
+fn tuned(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(otherwise)
 }

@@ -11,8 +11,8 @@ use cubecl::prelude::*;
 
 use super::forward::{read_chunk, token_index};
 use super::place::{
-    Place, Sizes, keep, load_rows, order, part_index, place, projections, recall, row_index,
-    start_index, state_index, weight,
+    Place, Sizes, fetch_rows, keep, moved, order, part_index, place, projections, put_rows, recall,
+    row_index, start_index, state_index, weight,
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::retreat::{Adjoint, kept_at, kept_from, retreat};
@@ -89,44 +89,50 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     let mut total_d = 0.0f32;
     let mut total_bias = 0.0f32;
     let chunks = (at.end - at.begin + comptime!(CHUNK - 1)) / CHUNK;
+    // What a chunk begins with is read while the one after it is finished: its first states, u and delta, B and C.
+    let last = at.begin + (chunks - 1) * CHUNK;
+    let mut next_b = Array::<FB>::new(comptime!(moved(CHUNK, plan)));
+    let mut next_c = Array::<FC>::new(comptime!(moved(CHUNK, plan)));
+    if comptime!(!plan.b_constant) {
+        fetch_rows::<FB>(&mut next_b, b, last, CHUNK, &at, sizes, plan);
+    }
+    if comptime!(!plan.c_constant) {
+        fetch_rows::<FC>(&mut next_c, c, last, CHUNK, &at, sizes, plan);
+    }
+    let mut now_u = Array::<F>::new(CHUNK);
+    let mut now_delta = Array::<F>::new(CHUNK);
+    read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, last, &at, sizes, plan);
+    read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, last, &at, sizes, plan);
+    read_start(&mut adjoint.h, starts, last, order, &at, sizes, plan);
     for back in 0..chunks {
         let begin = at.begin + (chunks - 1 - back) * CHUNK;
+        let begin_before = max(begin, at.begin + CHUNK) - CHUNK;
         let tokens = min(at.end - begin, CHUNK);
         sync_cube();
         if comptime!(!plan.b_constant) {
-            load_rows::<FB>(&mut shared.b, b, begin, CHUNK, &at, sizes, plan);
+            put_rows::<FB>(&mut shared.b, &next_b, CHUNK, plan);
+            fetch_rows::<FB>(&mut next_b, b, begin_before, CHUNK, &at, sizes, plan);
         }
         if comptime!(!plan.c_constant) {
-            load_rows::<FC>(&mut shared.c, c, begin, CHUNK, &at, sizes, plan);
+            put_rows::<FC>(&mut shared.c, &next_c, CHUNK, plan);
+            fetch_rows::<FC>(&mut next_c, c, begin_before, CHUNK, &at, sizes, plan);
         }
         sync_cube();
+        let mut next = Array::<F>::new(4usize);
+        read_token::<F>(&mut next, u, delta, grad_y, z, begin + CHUNK - 1, &at, sizes, plan);
         // Forward again, keeping the state before every token.
-        #[unroll]
-        for n in 0..plan.states {
-            adjoint.h[n] = if comptime!(!plan.ragged)
-                || sizes.first_state as usize + n < sizes.d_state as usize
-            {
-                starts[start_index(begin, n ^ order, &at, sizes)]
-            } else {
-                0.0f32.runtime()
-            };
-        }
-        let mut now_u = Array::<f32>::new(CHUNK);
-        let mut now_delta = Array::<f32>::new(CHUNK);
-        read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, begin, &at, sizes, plan);
-        read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, begin, &at, sizes, plan);
         // Steps past the end take no time and change nothing, here and backwards.
         #[unroll]
         for j in 0..CHUNK {
             keep_before(&mut before, &adjoint.h, j, plan);
-            let size = select(j < tokens, step_size(now_delta[j], bias, plan), 0.0f32);
+            let raw = f32::cast_from(now_delta[j]);
+            let size = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
             steps[j * plan.units + unit] = size;
-            readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, now_u[j], plan);
+            let u = f32::cast_from(now_u[j]);
+            readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, u, plan);
         }
         // Backward, a token's inputs read one ahead of their use, and where there is room two tokens at a time, so that what
         // belongs to a token alone and the sums over channels overlap with the other's states.
-        let mut next = Array::<f32>::new(4usize);
-        read_token::<F>(&mut next, u, delta, grad_y, z, begin + CHUNK - 1, &at, sizes, plan);
         for turn in 0..comptime!(CHUNK / plan.together()) {
             #[unroll]
             for k in 0..comptime!(plan.together()) {
@@ -135,7 +141,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
                 let mut now = Array::<f32>::new(4usize);
                 #[unroll]
                 for i in 0..4usize {
-                    now[i] = next[i];
+                    now[i] = f32::cast_from(next[i]);
                 }
                 let (u_now, raw, dy, z_now) = (now[0], now[1], now[2], now[3]);
                 let here = token_index(min(begin + j, at.end - 1), &at, sizes, plan);
@@ -208,6 +214,10 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
                 }
             }
         }
+        read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, begin_before, &at, sizes, plan);
+        let raws = &mut now_delta;
+        read_chunk::<F>(raws, delta, at.batch, &sizes.delta, begin_before, &at, sizes, plan);
+        read_start(&mut adjoint.h, starts, begin_before, order, &at, sizes, plan);
         if comptime!(!(plan.b_constant && plan.c_constant)) {
             sync_cube();
             scatter(&sums, part_b, part_c, begin, tokens, &at, sizes, plan);
@@ -239,10 +249,32 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     }
 }
 
+/// Reads the states that the forward scan kept at `step`.
+#[cube]
+fn read_start(
+    h: &mut Array<f32>,
+    starts: &[f32],
+    step: usize,
+    order: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    #[unroll]
+    for n in 0..plan.states {
+        h[n] = if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize
+        {
+            starts[start_index(step, n ^ order, at, sizes)]
+        } else {
+            0.0f32.runtime()
+        };
+    }
+}
+
 /// Reads what the backward scan needs of the unit's channel of a token: u, delta, the output's gradient, z.
 #[cube]
 fn read_token<F: Float>(
-    to: &mut Array<f32>,
+    to: &mut Array<F>,
     u: &[F],
     delta: &[F],
     grad_y: &[F],
@@ -253,11 +285,11 @@ fn read_token<F: Float>(
     #[comptime] plan: ScanPlan,
 ) {
     let step = min(step, at.end - 1);
-    to[0] = f32::cast_from(u[row_index(step, at.batch, &sizes.u, at, sizes, plan)]);
-    to[1] = f32::cast_from(delta[row_index(step, at.batch, &sizes.delta, at, sizes, plan)]);
-    to[2] = f32::cast_from(grad_y[row_index(step, at.element, &sizes.grad_y, at, sizes, plan)]);
+    to[0] = u[row_index(step, at.batch, &sizes.u, at, sizes, plan)];
+    to[1] = delta[row_index(step, at.batch, &sizes.delta, at, sizes, plan)];
+    to[2] = grad_y[row_index(step, at.element, &sizes.grad_y, at, sizes, plan)];
     if comptime!(plan.has_z) {
-        to[3] = f32::cast_from(z[row_index(step, at.element, &sizes.z, at, sizes, plan)]);
+        to[3] = z[row_index(step, at.element, &sizes.z, at, sizes, plan)];
     }
 }
 

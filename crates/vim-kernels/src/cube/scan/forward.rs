@@ -9,8 +9,8 @@
 use cubecl::prelude::*;
 
 use super::place::{
-    Place, Rows, Sizes, keep, load_rates, load_rows, place, projections, recall, row_index,
-    start_index, state_index, token_at,
+    Place, Rows, Sizes, fetch_rows, keep, load_rates, moved, place, projections, put_rows, recall,
+    row_index, start_index, state_index, token_at,
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::token::{advance, rates_len, sigmoid, step_size};
@@ -55,22 +55,32 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
             0.0f32.runtime()
         };
     }
-    // Tokens are read a chunk ahead of their use.
-    let mut next = Tokens::new();
+    // Tokens are read a chunk ahead of their use, and B and C a tile.
+    let mut next = Tokens::<F>::new();
     read_chunk::<F>(&mut next.u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
     read_chunk::<F>(&mut next.delta, delta, at.batch, &sizes.delta, at.begin, &at, sizes, plan);
     let gated = comptime!(plan.has_z && plan.last);
     if comptime!(gated && plan.light()) {
         read_chunk::<F>(&mut next.z, z, at.element, &sizes.z, at.begin, &at, sizes, plan);
     }
+    let mut next_b = Array::<FB>::new(comptime!(moved(plan.tile, plan)));
+    let mut next_c = Array::<FC>::new(comptime!(moved(plan.tile, plan)));
+    if comptime!(!plan.b_constant) {
+        fetch_rows::<FB>(&mut next_b, b, at.begin, plan.tile, &at, sizes, plan);
+    }
+    if comptime!(!plan.c_constant) {
+        fetch_rows::<FC>(&mut next_c, c, at.begin, plan.tile, &at, sizes, plan);
+    }
     let mut first = at.begin;
     while first < at.end {
         sync_cube();
         if comptime!(!plan.b_constant) {
-            load_rows::<FB>(&mut shared.b, b, first, plan.tile, &at, sizes, plan);
+            put_rows::<FB>(&mut shared.b, &next_b, plan.tile, plan);
+            fetch_rows::<FB>(&mut next_b, b, first + plan.tile, plan.tile, &at, sizes, plan);
         }
         if comptime!(!plan.c_constant) {
-            load_rows::<FC>(&mut shared.c, c, first, plan.tile, &at, sizes, plan);
+            put_rows::<FC>(&mut shared.c, &next_c, plan.tile, plan);
+            fetch_rows::<FC>(&mut next_c, c, first + plan.tile, plan.tile, &at, sizes, plan);
         }
         sync_cube();
         let mut chunk = 0usize;
@@ -88,7 +98,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
                     }
                 }
             }
-            let mut now = Tokens::new();
+            let mut now = Tokens::<F>::new();
             #[unroll]
             for j in 0..CHUNK {
                 now.u[j] = next.u[j];
@@ -128,22 +138,13 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
             #[unroll]
             for j in 0..CHUNK {
                 let there = begin + j < at.end;
-                let size = select(there, step_size(now.delta[j], bias, plan), 0.0f32);
+                let u = f32::cast_from(now.u[j]);
+                let raw = f32::cast_from(now.delta[j]);
+                let size = select(there, step_size(raw, bias, plan), 0.0f32);
                 let row = (chunk + j) * plan.states;
-                let sum = advance(&mut h, &rates, &shared, row, size, now.u[j], plan);
-                write_token::<F>(
-                    y,
-                    rest,
-                    sum,
-                    now.u[j],
-                    now.z[j],
-                    skip,
-                    begin + j,
-                    there,
-                    &at,
-                    sizes,
-                    plan,
-                );
+                let sum = advance(&mut h, &rates, &shared, row, size, u, plan);
+                let z = f32::cast_from(now.z[j]);
+                write_token::<F>(y, rest, sum, u, z, skip, begin + j, there, &at, sizes, plan);
             }
             chunk += CHUNK;
         }
@@ -210,21 +211,21 @@ fn write_token<F: Float>(
     }
 }
 
-/// A chunk of tokens in a unit's channel.
+/// A chunk of tokens in a unit's channel, as they are in memory: nothing waits for them before their use.
 #[derive(CubeType)]
-pub(crate) struct Tokens {
-    pub(crate) u: Array<f32>,
-    pub(crate) delta: Array<f32>,
-    pub(crate) z: Array<f32>,
+struct Tokens<F: Float> {
+    u: Array<F>,
+    delta: Array<F>,
+    z: Array<F>,
 }
 
 #[cube]
-impl Tokens {
-    fn new() -> Tokens {
-        Tokens {
-            u: Array::<f32>::new(CHUNK),
-            delta: Array::<f32>::new(CHUNK),
-            z: Array::<f32>::new(CHUNK),
+impl<F: Float> Tokens<F> {
+    fn new() -> Tokens<F> {
+        Tokens::<F> {
+            u: Array::<F>::new(CHUNK),
+            delta: Array::<F>::new(CHUNK),
+            z: Array::<F>::new(CHUNK),
         }
     }
 }
@@ -232,7 +233,7 @@ impl Tokens {
 /// Reads the unit's channel of a chunk of tokens of batch element `element`; past the segment, its last token again.
 #[cube]
 pub(crate) fn read_chunk<F: Float>(
-    to: &mut Array<f32>,
+    to: &mut Array<F>,
     from: &[F],
     element: usize,
     rows: &Rows,
@@ -244,6 +245,6 @@ pub(crate) fn read_chunk<F: Float>(
     #[unroll]
     for j in 0..CHUNK {
         let step = min(first + j, at.end - 1);
-        to[j] = f32::cast_from(from[row_index(step, element, rows, at, sizes, plan)]);
+        to[j] = from[row_index(step, element, rows, at, sizes, plan)];
     }
 }

@@ -93,7 +93,8 @@ pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
 /// to another. In this order what it gives away lies in the same place in all units.
 #[cube]
 pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
-    if comptime!(plan.reordered()) { (UNIT_POS_X & 12) as usize } else { 0usize.runtime() }
+    // Eight units beside each other have the same order: what they read of a state lies in one sector of memory.
+    if comptime!(plan.reordered()) { ((UNIT_POS_X / 2) & 12) as usize } else { 0usize.runtime() }
 }
 
 /// The token that comes `step`-th.
@@ -253,10 +254,16 @@ pub(crate) fn keep<F: Float>(
     }
 }
 
-/// Reads the rows of B or C of the `count` steps from `first` on into shared memory; zeros past the segment.
+/// Values of B or of C that a unit moves from `count` steps into shared memory.
+pub(crate) fn moved(count: usize, plan: ScanPlan) -> usize {
+    (count * plan.states).div_ceil(plan.units)
+}
+
+/// Reads the unit's share of the rows of B or C of the `count` steps from `first` on; zeros past the segment. They
+/// stay in their type, so that nothing waits for them before [`put_rows`] does.
 #[cube]
-pub(crate) fn load_rows<F: Float>(
-    to: &mut Shared<[f32]>,
+pub(crate) fn fetch_rows<F: Float>(
+    to: &mut Array<F>,
     from: &[F],
     first: usize,
     #[comptime] count: usize,
@@ -264,18 +271,37 @@ pub(crate) fn load_rows<F: Float>(
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
-    let mut i = UNIT_POS_X as usize;
-    while i < comptime!(count * plan.states) {
+    #[unroll]
+    for k in 0..comptime!(moved(count, plan)) {
+        let i = UNIT_POS_X as usize + k * plan.units;
         let step = first + i / plan.states;
         let n = sizes.first_state as usize + i % plan.states;
-        let mut value = 0.0f32;
-        let there = step < at.end && (comptime!(!plan.ragged) || n < sizes.d_state as usize);
+        let mut there = step < at.end;
+        if comptime!(plan.ragged) {
+            there = there && n < sizes.d_state as usize;
+        }
+        to[k] = F::new(0.0f32);
         if there {
             let token = at.batch * sizes.len as usize + token_at(step, at, sizes, plan);
             let row = (token * sizes.groups as usize + at.group) * sizes.d_state as usize;
-            value = f32::cast_from(from[row + n]);
+            to[k] = from[row + n];
         }
-        to[i] = value;
-        i += plan.units;
+    }
+}
+
+/// Puts what [`fetch_rows`] read where all units of the cube read it.
+#[cube]
+pub(crate) fn put_rows<F: Float>(
+    to: &mut Shared<[f32]>,
+    from: &Array<F>,
+    #[comptime] count: usize,
+    #[comptime] plan: ScanPlan,
+) {
+    #[unroll]
+    for k in 0..comptime!(moved(count, plan)) {
+        let i = UNIT_POS_X as usize + k * plan.units;
+        if comptime!((k + 1) * plan.units <= count * plan.states) || i < count * plan.states {
+            to[i] = f32::cast_from(from[k]);
+        }
     }
 }

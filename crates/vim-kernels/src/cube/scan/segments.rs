@@ -3,7 +3,9 @@
 use cubecl::prelude::*;
 
 use super::forward::read_chunk;
-use super::place::{Sizes, load_rates, load_rows, place, projections, state_index};
+use super::place::{
+    Sizes, fetch_rows, load_rates, moved, place, projections, put_rows, state_index,
+};
 use super::plan::{CHUNK, ScanPlan};
 use super::retreat::retreat_silently;
 use super::token::{advance_silently, rates_len, sigmoid, step_size};
@@ -37,26 +39,33 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
         h[n] = 0.0f32;
         whole[n] = 1.0f32;
     }
+    let mut next_b = Array::<FB>::new(comptime!(moved(plan.tile, plan)));
+    if comptime!(!plan.b_constant) {
+        fetch_rows::<FB>(&mut next_b, b, at.begin, plan.tile, &at, sizes, plan);
+    }
     let mut first = at.begin;
     while first < at.end {
         sync_cube();
         if comptime!(!plan.b_constant) {
-            load_rows::<FB>(&mut shared.b, b, first, plan.tile, &at, sizes, plan);
+            put_rows::<FB>(&mut shared.b, &next_b, plan.tile, plan);
+            fetch_rows::<FB>(&mut next_b, b, first + plan.tile, plan.tile, &at, sizes, plan);
         }
         sync_cube();
         let mut chunk = 0usize;
         while chunk < plan.tile && first + chunk < at.end {
             let begin = first + chunk;
-            let mut now_u = Array::<f32>::new(CHUNK);
-            let mut now_delta = Array::<f32>::new(CHUNK);
+            let mut now_u = Array::<F>::new(CHUNK);
+            let mut now_delta = Array::<F>::new(CHUNK);
             read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, begin, &at, sizes, plan);
             read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, begin, &at, sizes, plan);
             #[unroll]
             for j in 0..CHUNK {
                 let there = begin + j < at.end;
-                let size = select(there, step_size(now_delta[j], bias, plan), 0.0f32);
+                let size =
+                    select(there, step_size(f32::cast_from(now_delta[j]), bias, plan), 0.0f32);
                 let row = (chunk + j) * plan.states;
-                advance_silently(&mut h, &mut whole, &rates, &shared, row, size, now_u[j], plan);
+                let u = f32::cast_from(now_u[j]);
+                advance_silently(&mut h, &mut whole, &rates, &shared, row, size, u, plan);
             }
             chunk += CHUNK;
         }
@@ -152,16 +161,22 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
         whole[n] = 1.0f32;
     }
     let chunks = (at.end - at.begin + comptime!(CHUNK - 1)) / CHUNK;
+    let mut next_c = Array::<FC>::new(comptime!(moved(CHUNK, plan)));
+    if comptime!(!plan.c_constant) {
+        let last = at.begin + (chunks - 1) * CHUNK;
+        fetch_rows::<FC>(&mut next_c, c, last, CHUNK, &at, sizes, plan);
+    }
     for back in 0..chunks {
         let begin = at.begin + (chunks - 1 - back) * CHUNK;
         sync_cube();
         if comptime!(!plan.c_constant) {
-            load_rows::<FC>(&mut shared.c, c, begin, CHUNK, &at, sizes, plan);
+            put_rows::<FC>(&mut shared.c, &next_c, CHUNK, plan);
+            fetch_rows::<FC>(&mut next_c, c, max(begin, CHUNK) - CHUNK, CHUNK, &at, sizes, plan);
         }
         sync_cube();
-        let mut now_delta = Array::<f32>::new(CHUNK);
-        let mut now_dy = Array::<f32>::new(CHUNK);
-        let mut now_z = Array::<f32>::new(CHUNK);
+        let mut now_delta = Array::<F>::new(CHUNK);
+        let mut now_dy = Array::<F>::new(CHUNK);
+        let mut now_z = Array::<F>::new(CHUNK);
         read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, begin, &at, sizes, plan);
         read_chunk::<F>(&mut now_dy, grad_y, at.element, &sizes.grad_y, begin, &at, sizes, plan);
         if comptime!(plan.has_z) {
@@ -171,10 +186,11 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
         for past in 0..CHUNK {
             let j = comptime!(CHUNK - 1 - past);
             let there = begin + j < at.end;
-            let size = select(there, step_size(now_delta[j], bias, plan), 0.0f32);
-            let mut into = select(there, now_dy[j], 0.0f32);
+            let size = select(there, step_size(f32::cast_from(now_delta[j]), bias, plan), 0.0f32);
+            let mut into = select(there, f32::cast_from(now_dy[j]), 0.0f32);
             if comptime!(plan.has_z) {
-                into *= now_z[j] * sigmoid(now_z[j], plan.ptx);
+                let z = f32::cast_from(now_z[j]);
+                into *= z * sigmoid(z, plan.ptx);
             }
             if comptime!(plan.halved) {
                 into *= 0.5f32;

@@ -33,10 +33,10 @@ pub(super) fn gather(
         let lane = UNIT_POS_X % comptime!(PLANE as u32);
         let of_b = sum_in_order(&adjoint.b, lane);
         let of_c = sum_in_order(&adjoint.c, lane);
-        let upper = lane & comptime!(HALF as u32) != 0;
+        let upper = lane & 4 != 0;
         let keep = select(upper, of_c, of_b);
         let send = select(upper, of_b, of_c);
-        let sum = keep + plane_shuffle_xor(send, comptime!(HALF as u32));
+        let sum = keep + plane_shuffle_xor(send, 4u32);
         sums[(unit / PLANE * CHUNK + j) * PLANE + unit % PLANE] = sum;
     } else if comptime!(plan.planes) {
         // Each round sends half of the values to the lane across and adds what comes from there:
@@ -87,34 +87,43 @@ pub(super) fn gather(
     }
 }
 
-/// The sum over 16 lanes of the value that belongs to state `lane % 16`; lanes hold their states in
-/// [order](super::place::order), so that in the first two of four rounds nothing has to be selected.
+/// The sum, over 16 lanes, of the state that [`lane_of`] gives to this one. Lanes hold their states in
+/// [order](super::place::order), so that where groups of four are exchanged nothing has to be selected.
 #[cube]
 fn sum_in_order(of: &Array<f32>, lane: u32) -> f32 {
-    let mut values = Array::<f32>::new(HALF / 2);
+    let mut values = Array::<f32>::new(HALF);
     #[unroll]
-    for i in 0..comptime!(HALF / 2) {
-        values[i] =
-            of[i] + plane_shuffle_xor(of[i + comptime!(HALF / 2)], comptime!(HALF as u32 / 2));
+    for i in 0..HALF {
+        values[i] = of[i];
     }
     #[unroll]
-    for i in 0..comptime!(HALF / 4) {
-        let other = values[i + comptime!(HALF / 4)];
-        values[i] += plane_shuffle_xor(other, comptime!(HALF as u32 / 4));
-    }
-    #[unroll]
-    for round in 0..2usize {
-        let half = comptime!(2usize >> round);
-        let upper = lane & comptime!(half as u32) != 0;
+    for round in 0..4usize {
+        let half = comptime!(HALF >> (round + 1));
+        let across = comptime!((if half >= 4 { 2 * half } else { half }) as u32);
+        let upper = lane & across != 0;
         #[unroll]
         for i in 0..half {
             let (low, high) = (values[i], values[i + half]);
-            let keep = select(upper, high, low);
-            let send = select(upper, low, high);
-            values[i] = keep + plane_shuffle_xor(send, comptime!(half as u32));
+            values[i] = if comptime!(half >= 4) {
+                low + plane_shuffle_xor(high, across)
+            } else {
+                let keep = select(upper, high, low);
+                let send = select(upper, low, high);
+                keep + plane_shuffle_xor(send, across)
+            };
         }
     }
     values[0]
+}
+
+/// The lane that has a state's sum, for B or for C.
+#[cube]
+fn lane_of(state: usize, of_c: bool, #[comptime] plan: ScanPlan) -> usize {
+    if comptime!(plan.reordered()) {
+        state / 4 * 8 + state % 4 + select(of_c, 4usize, 0usize)
+    } else {
+        state + select(of_c, HALF, 0usize)
+    }
 }
 
 /// Writes the sums of a chunk of `tokens` from step `begin` on.
@@ -140,7 +149,7 @@ pub(super) fn scatter(
         let n = if of_c { value - plan.states } else { value };
         let mut sum = 0.0f32;
         if comptime!(plan.planes) {
-            let lane = if of_c { HALF + n } else { n };
+            let lane = lane_of(n, of_c, plan);
             #[unroll]
             for plane in 0..comptime!(plan.units / PLANE) {
                 sum += sums[(plane * CHUNK + j) * PLANE + lane];
