@@ -19,15 +19,15 @@ use crate::phi::{fitted_phi, inverse_factorial, series_coefficient};
 use crate::real::Real;
 use crate::term::Term;
 
-/// |x| below which the polynomial is used. The closed form of φ₃ loses 4 bits here.
-const NEAR: f64 = 0.75;
+/// |x| below which the polynomial is used. The closed form of φ₂ loses 4 bits here.
+const NEAR: f64 = 0.5;
 
-/// Degree of the polynomials of the forward scan: φ₁ to 7e-7 of its value, the others better.
-const DEGREE: usize = 5;
+/// Degree of the polynomials of the forward scan: φ₁ to 2.7e-6 of its value, the others better.
+const DEGREE: usize = 4;
 
 /// Degree of the polynomial that the backward scan's ladder starts from, of the next φ after those used: each
 /// step down multiplies its error by x/k, so that φ₂ under φ₃ is good to 6e-7.
-const TOP_DEGREE: usize = 4;
+const TOP_DEGREE: usize = 3;
 
 /// |a| is taken as at least this where something is divided by its cube.
 const SMALLEST_RATE: f64 = 1e-12;
@@ -140,6 +140,11 @@ impl Parts {
     /// Whether no φ function is evaluated exactly.
     pub(crate) fn is_light(self) -> bool {
         self.highest() == 0
+    }
+
+    /// Whether `b_bar` is the token's alone.
+    pub(crate) fn is_plain(self) -> bool {
+        self.is_light() && self.cayley() == [0.0; 5] && self.polynomial().len() <= 1
     }
 
     /// How many numbers [`Self::state`] keeps of a state.
@@ -347,8 +352,12 @@ impl Parts {
 
     /// `f₀ … f_K` far from 0.
     fn far<T: Real>(self, token: &OfToken<T>, exp: T, inverse: &T) -> Vec<T> {
-        let mut far = vec![exp];
-        for k in 1..=self.highest() {
+        let mut far = vec![exp.clone()];
+        if self.highest() > 0 {
+            // One multiply-add, where (eˣ − 1)/a would be two operations.
+            far.push(exp * inverse.clone() - inverse.clone());
+        }
+        for k in 2..=self.highest() {
             let step = token.powers[k - 1].clone().scale(-inverse_factorial(k - 1));
             let next = Term::Of(far[k - 1].clone()).plus(step).times(inverse);
             far.push(next.like(inverse));

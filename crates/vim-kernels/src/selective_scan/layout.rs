@@ -104,9 +104,8 @@ impl Layout {
             kept + sums + rows + steps <= hardware.max_shared_memory_size
         };
         let parts = Parts::new(spec.method, spec.series);
-        let heavy = if backward { !parts.is_light() } else { parts.state_len() > 3 };
-        let name = if backward { "VIM_BWD" } else { "VIM_FWD" };
-        let most = [tuned(name, if heavy { WIDEST } else { WIDE }), WIDE, 64]
+        let heavy = if backward { !parts.is_plain() } else { !parts.is_light() };
+        let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {
                 units <= hardware.max_units_per_cube as usize && (!backward || fits(units))
@@ -224,8 +223,4 @@ fn segment(len: usize, units: usize, processors: usize) -> usize {
 
 fn rows([batch, token]: &[usize; 2]) -> RowsLaunch {
     RowsLaunch::new(*batch as u32, *token as u32)
-}
-
-fn tuned(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(otherwise)
 }
