@@ -118,8 +118,12 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
             fetch_rows::<FC>(&mut next_c, c, begin_before, CHUNK, &at, sizes, plan);
         }
         sync_cube();
-        let mut next = Array::<F>::new(4usize);
-        read_token::<F>(&mut next, u, delta, grad_y, z, begin + CHUNK - 1, &at, sizes, plan);
+        let mut next = Array::<F>::new(comptime!(4 * plan.ahead()));
+        #[unroll]
+        for k in 0..comptime!(plan.ahead()) {
+            let step = begin + comptime!(CHUNK - 1 - k);
+            read_token::<F>(&mut next, k, u, delta, grad_y, z, step, &at, sizes, plan);
+        }
         // Forward again, keeping the state before every token.
         // Steps past the end take no time and change nothing, here and backwards.
         #[unroll]
@@ -138,20 +142,21 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
             for k in 0..comptime!(plan.together()) {
                 let j = comptime!(CHUNK - 1 - k) - turn * comptime!(plan.together());
                 let there = j < tokens;
-                let mut now = Array::<f32>::new(4usize);
-                #[unroll]
-                for i in 0..4usize {
-                    now[i] = f32::cast_from(next[i]);
-                }
-                let (u_now, raw, dy, z_now) = (now[0], now[1], now[2], now[3]);
+                let slot = comptime!(4 * (k % plan.ahead()));
+                let u_now = f32::cast_from(next[slot]);
+                let raw = f32::cast_from(next[comptime!(slot + 1)]);
+                let dy = f32::cast_from(next[comptime!(slot + 2)]);
+                let z_now = f32::cast_from(next[comptime!(slot + 3)]);
                 let here = token_index(min(begin + j, at.end - 1), &at, sizes, plan);
+                let step = begin + max(j, comptime!(plan.ahead())) - comptime!(plan.ahead());
                 read_token::<F>(
                     &mut next,
+                    k % plan.ahead(),
                     u,
                     delta,
                     grad_y,
                     z,
-                    begin + max(j, 1) - 1,
+                    step,
                     &at,
                     sizes,
                     plan,
@@ -271,10 +276,12 @@ fn read_start(
     }
 }
 
-/// Reads what the backward scan needs of the unit's channel of a token: u, delta, the output's gradient, z.
+/// Reads what the backward scan needs of the unit's channel of a token: u, delta, the output's gradient, z; the
+/// `place`-th four of `to`.
 #[cube]
 fn read_token<F: Float>(
     to: &mut Array<F>,
+    #[comptime] place: usize,
     u: &[F],
     delta: &[F],
     grad_y: &[F],
@@ -285,11 +292,12 @@ fn read_token<F: Float>(
     #[comptime] plan: ScanPlan,
 ) {
     let step = min(step, at.end - 1);
-    to[0] = u[row_index(step, at.batch, &sizes.u, at, sizes, plan)];
-    to[1] = delta[row_index(step, at.batch, &sizes.delta, at, sizes, plan)];
-    to[2] = grad_y[row_index(step, at.element, &sizes.grad_y, at, sizes, plan)];
+    to[comptime!(4 * place)] = u[row_index(step, at.batch, &sizes.u, at, sizes, plan)];
+    to[comptime!(4 * place + 1)] = delta[row_index(step, at.batch, &sizes.delta, at, sizes, plan)];
+    to[comptime!(4 * place + 2)] =
+        grad_y[row_index(step, at.element, &sizes.grad_y, at, sizes, plan)];
     if comptime!(plan.has_z) {
-        to[3] = z[row_index(step, at.element, &sizes.z, at, sizes, plan)];
+        to[comptime!(4 * place + 3)] = z[row_index(step, at.element, &sizes.z, at, sizes, plan)];
     }
 }
 

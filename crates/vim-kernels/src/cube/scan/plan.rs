@@ -60,7 +60,12 @@ impl ScanPlan {
         self.planes && self.states == PLANE / 2 && !self.b_constant && !self.c_constant
     }
 
-    /// Tokens of a turn of the backward loop.
+    /// How many tokens ahead of their use the backward loop reads: as many as registers are left for.
+    pub(crate) fn ahead(self) -> usize {
+        if Parts::new(self.method, self.series).is_plain() { 2 } else { 1 }
+    }
+
+    /// Tokens of a turn of the backward loop; [`Self::ahead`] divides it.
     pub(crate) fn together(self) -> usize {
         if self.light() { 2 } else { 1 }
     }
