@@ -147,6 +147,16 @@ impl Parts {
         self.is_light() && self.cayley() == [0.0; 5] && self.polynomial().len() <= 1
     }
 
+    /// Whether the decay over several tokens depends on the sum of their deltas alone: `e^(a·Σdelta)`.
+    pub(crate) fn decays_by_sum(self) -> bool {
+        self.form.decay == Decay::Exponential
+    }
+
+    /// The decay over tokens whose deltas come to `total`, where [`Self::decays_by_sum`].
+    pub(crate) fn decay_over<T: Real>(self, total: T, state: &[T]) -> T {
+        (total.scale(std::f64::consts::LOG2_E) * state[0].clone()).exp2()
+    }
+
     /// How many numbers [`Self::state`] keeps of a state.
     pub(crate) fn state_len(self) -> usize {
         1 + self.highest()

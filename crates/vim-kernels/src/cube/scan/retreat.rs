@@ -137,7 +137,8 @@ pub(crate) fn retreat(
     })
 }
 
-/// The part of [`retreat`] that the carry needs; multiplies every state's `a_bar` into `product`.
+/// The part of [`retreat`] that the carry needs; multiplies every state's `a_bar` into `product`, unless
+/// [`decay_over`](super::token::decay_over) does.
 #[cube]
 pub(crate) fn retreat_silently(
     carry: &mut Array<f32>,
@@ -160,8 +161,10 @@ pub(crate) fn retreat_silently(
             let dh = projections.c(scope, &at, n, plan) * dy.clone()
                 + number(get::expand(scope, carry, n));
             set::expand(scope, carry, n, (a_bar.clone() * dh).value());
-            let whole = number(get::expand(scope, product, n)) * a_bar;
-            set::expand(scope, product, n, whole.value());
+            if !parts.decays_by_sum() {
+                let whole = number(get::expand(scope, product, n)) * a_bar;
+                set::expand(scope, product, n, whole.value());
+            }
         }
     })
 }

@@ -8,7 +8,7 @@ use super::place::{
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::retreat::retreat_silently;
-use super::token::{advance_silently, rates_len, sigmoid, step_size};
+use super::token::{advance_silently, decay_over, rates_len, sigmoid, step_size};
 
 /// Runs every segment from a zero state: `carry` becomes the states that it ends with, `product` what a
 /// state at its beginning is multiplied by on the way. `[segments, B, N, D]` both.
@@ -43,6 +43,12 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
     if comptime!(!plan.b_constant) {
         fetch_rows::<FB>(&mut next_b, b, at.begin, plan.tile, &at, sizes, plan);
     }
+    // Tokens are read a chunk ahead of their use.
+    let mut next_u = Array::<F>::new(CHUNK);
+    let mut next_delta = Array::<F>::new(CHUNK);
+    read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
+    read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, at.begin, &at, sizes, plan);
+    let mut total = 0.0f32;
     let mut first = at.begin;
     while first < at.end {
         sync_cube();
@@ -56,8 +62,23 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
             let begin = first + chunk;
             let mut now_u = Array::<F>::new(CHUNK);
             let mut now_delta = Array::<F>::new(CHUNK);
-            read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, begin, &at, sizes, plan);
-            read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, begin, &at, sizes, plan);
+            #[unroll]
+            for j in 0..CHUNK {
+                now_u[j] = next_u[j];
+                now_delta[j] = next_delta[j];
+            }
+            let after = begin + CHUNK;
+            read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, after, &at, sizes, plan);
+            read_chunk::<F>(
+                &mut next_delta,
+                delta,
+                at.batch,
+                &sizes.delta,
+                after,
+                &at,
+                sizes,
+                plan,
+            );
             #[unroll]
             for j in 0..CHUNK {
                 let there = begin + j < at.end;
@@ -66,11 +87,13 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
                 let row = (chunk + j) * plan.states;
                 let u = f32::cast_from(now_u[j]);
                 advance_silently(&mut h, &mut whole, &rates, &shared, row, size, u, plan);
+                total += size;
             }
             chunk += CHUNK;
         }
         first += plan.tile;
     }
+    decay_over(&mut whole, &rates, total, plan);
     if at.active {
         #[unroll]
         for n in 0..plan.states {
@@ -166,21 +189,41 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
         let last = at.begin + (chunks - 1) * CHUNK;
         fetch_rows::<FC>(&mut next_c, c, last, CHUNK, &at, sizes, plan);
     }
+    let last = at.begin + (chunks - 1) * CHUNK;
+    let mut next_delta = Array::<F>::new(CHUNK);
+    let mut next_dy = Array::<F>::new(CHUNK);
+    let mut next_z = Array::<F>::new(CHUNK);
+    read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, last, &at, sizes, plan);
+    read_chunk::<F>(&mut next_dy, grad_y, at.element, &sizes.grad_y, last, &at, sizes, plan);
+    if comptime!(plan.has_z) {
+        read_chunk::<F>(&mut next_z, z, at.element, &sizes.z, last, &at, sizes, plan);
+    }
+    let mut total = 0.0f32;
     for back in 0..chunks {
         let begin = at.begin + (chunks - 1 - back) * CHUNK;
+        let begin_before = max(begin, at.begin + CHUNK) - CHUNK;
         sync_cube();
         if comptime!(!plan.c_constant) {
             put_rows::<FC>(&mut shared.c, &next_c, CHUNK, plan);
-            fetch_rows::<FC>(&mut next_c, c, max(begin, CHUNK) - CHUNK, CHUNK, &at, sizes, plan);
+            fetch_rows::<FC>(&mut next_c, c, begin_before, CHUNK, &at, sizes, plan);
         }
         sync_cube();
         let mut now_delta = Array::<F>::new(CHUNK);
         let mut now_dy = Array::<F>::new(CHUNK);
         let mut now_z = Array::<F>::new(CHUNK);
-        read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, begin, &at, sizes, plan);
-        read_chunk::<F>(&mut now_dy, grad_y, at.element, &sizes.grad_y, begin, &at, sizes, plan);
+        #[unroll]
+        for j in 0..CHUNK {
+            now_delta[j] = next_delta[j];
+            now_dy[j] = next_dy[j];
+            if comptime!(plan.has_z) {
+                now_z[j] = next_z[j];
+            }
+        }
+        let before = begin_before;
+        read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, before, &at, sizes, plan);
+        read_chunk::<F>(&mut next_dy, grad_y, at.element, &sizes.grad_y, before, &at, sizes, plan);
         if comptime!(plan.has_z) {
-            read_chunk::<F>(&mut now_z, z, at.element, &sizes.z, begin, &at, sizes, plan);
+            read_chunk::<F>(&mut next_z, z, at.element, &sizes.z, before, &at, sizes, plan);
         }
         #[unroll]
         for past in 0..CHUNK {
@@ -195,6 +238,7 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
             if comptime!(plan.halved) {
                 into *= 0.5f32;
             }
+            total += size;
             retreat_silently(
                 &mut flow,
                 &mut whole,
@@ -207,6 +251,7 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
             );
         }
     }
+    decay_over(&mut whole, &rates, total, plan);
     if at.active {
         #[unroll]
         for n in 0..plan.states {

@@ -207,7 +207,7 @@ pub(crate) fn advance(
     })
 }
 
-/// [`advance`] without the output; multiplies every state's `a_bar` into `product`.
+/// [`advance`] without the output; multiplies every state's `a_bar` into `product`, unless [`decay_over`] does.
 #[cube]
 pub(crate) fn advance_silently(
     h: &mut Array<f32>,
@@ -232,8 +232,31 @@ pub(crate) fn advance_silently(
             let before = number(get::expand(scope, h, n));
             let next = next_state(&step, before, b, &u, &mut token_drive);
             set::expand(scope, h, n, next.value());
-            let whole = number(get::expand(scope, product, n)) * step.a_bar;
-            set::expand(scope, product, n, whole.value());
+            if !parts.decays_by_sum() {
+                let whole = number(get::expand(scope, product, n)) * step.a_bar;
+                set::expand(scope, product, n, whole.value());
+            }
+        }
+    })
+}
+
+/// `product` over tokens whose deltas come to `total`, where it is not multiplied together token by token.
+#[cube]
+pub(crate) fn decay_over(
+    product: &mut Array<f32>,
+    rates: &Array<f32>,
+    total: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let parts = Parts::new(plan.method, plan.series);
+        if parts.decays_by_sum() {
+            let total = Traced::new(scope, plan.ptx, total);
+            for n in 0..plan.states {
+                let state = kept_of(scope, rates, n, parts.state_len(), plan);
+                let whole = parts.decay_over(total.clone(), &state);
+                set::expand(scope, product, n, whole.value());
+            }
         }
     })
 }
