@@ -185,7 +185,7 @@ impl From<ModelError> for Error {
         match error {
             // Not a mistake in the configuration: elsewhere it may well run.
             ModelError::Kernel(error) => Self::Kernel(error),
-            ModelError::Range { .. } => Self::Config(error.into()),
+            ModelError::Range { .. } | ModelError::Conflict { .. } => Self::Config(error.into()),
         }
     }
 }
