@@ -47,6 +47,15 @@ pub enum Error {
         problems: String,
     },
 
+    /// Arrays to compare with are missing, damaged or of something else.
+    #[error("arrays {}: {problem}", path.display())]
+    Arrays {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+
     /// The run folder is in use.
     #[error("{} is in use by {holder}: wait for it, or change run.name", path.display())]
     InUse {
@@ -167,7 +176,7 @@ impl Error {
                 KernelError::Shape { .. } | KernelError::Complex { .. } | KernelError::Dtype { .. },
             )
             | Self::Data(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => 70,
-            Self::Data(_) | Self::Weights { .. } => 65,
+            Self::Data(_) | Self::Weights { .. } | Self::Arrays { .. } => 65,
             Self::InUse { .. } | Self::AlreadyHoldsRun { .. } => 73,
             Self::Io { .. } | Self::Checkpoint(_) => 74,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }
