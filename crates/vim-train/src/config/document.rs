@@ -121,7 +121,7 @@ pub(super) fn print(config: &Config) -> String {
 fn annotate(table: &mut Table, node: Node, comments: &mut String) {
     for (key, item) in table.iter_mut() {
         let Some(child) = node.get(&key) else { continue };
-        if let Some(number) = item.as_float().filter(|number| number.abs() < 1e-3) {
+        if let Some(number) = item.as_float().filter(|x| *x != 0.0 && x.abs() < 1e-3) {
             *item = toml_edit::value(short(number));
         } else if let Some(section) = item.as_table_mut() {
             section.decor_mut().set_prefix(format!("{comments}\n"));

@@ -260,15 +260,14 @@ impl ModuleVisitor for Collect<'_> {
 }
 
 fn import_error(error: ImportError, path: &Path) -> Error {
-    match error {
-        ImportError::Model(error) => error.into(),
-        error @ (ImportError::Read { .. } | ImportError::Mismatch { .. }) => {
-            let cause = std::error::Error::source(&error);
-            let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-            let problems = format!("{error}{cause}").replace('\n', " ");
-            Error::Weights { checkpoint: path.display().to_string(), problems }
-        }
+    if let ImportError::Model(error) = error {
+        return error.into();
     }
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+    let text = format!("{error}{}", cause.unwrap_or_default()).replace('\n', " ");
+    // What the error says of the file and the model, `Error::Weights` says itself.
+    let problems = text.split_once("does not fit the model: ").map_or(text.as_str(), |(_, p)| p);
+    Error::Weights { checkpoint: path.display().to_string(), problems: problems.to_owned() }
 }
 
 fn report(args: &EvalGoldenArgs, comparisons: &[Comparison], device: &str) -> Result<(), Error> {
