@@ -45,7 +45,7 @@ pub enum ScanChoice {
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[strum(serialize_all = "lowercase")]
 pub enum Implementation {
-    /// A fused kernel: native code on the CPU.
+    /// A fused kernel: native code on the CPU, CubeCL on a GPU.
     Kernel,
     /// Tensor operations, differentiated by autodiff.
     Reference,
@@ -98,8 +98,12 @@ impl ScanChoice {
 /// Whether this build has fused kernels for `device`.
 #[must_use]
 pub fn has_kernel(device: &Device) -> bool {
+    matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_)) || runs_cubes(device)
+}
+
+/// Whether the kernels for `device` are those in CubeCL.
+pub(crate) fn runs_cubes(device: &Device) -> bool {
     match device.clone().inner().as_dispatch() {
-        DispatchDevice::Flex(_) => true,
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
         DispatchDevice::Cube(_) => true,
         _ => false,

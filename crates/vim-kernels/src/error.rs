@@ -25,6 +25,20 @@ pub enum KernelError {
         /// The shape that would do.
         expected: String,
     },
+    /// A call beyond what the kernel can count or launch.
+    #[error(
+        "{operation}: {what} of {got} is beyond the kernel's limit of {limit}: use a smaller batch"
+    )]
+    TooLarge {
+        /// The operation called.
+        operation: &'static str,
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        got: usize,
+        /// How large it may be.
+        limit: usize,
+    },
     /// Of A, B and C, one is complex and another is not.
     #[error(
         "{operation}: `{tensor}` is {got} where `a` is not: a, b and c are all real or all complex"

@@ -30,7 +30,7 @@ mod selective_scan;
 mod term;
 
 pub use add_rms_norm::add_rms_norm;
-pub use causal_conv1d::{ConvOptions, causal_conv1d};
+pub use causal_conv1d::{ConvOptions, causal_conv1d, causal_conv1d_both};
 
 pub use choice::{Implementation, KERNEL_VARIABLE, ScanChoice, has_kernel, implementations_run};
 pub use complex::{Complex, Trig};
@@ -41,4 +41,7 @@ pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 pub use real::Real;
-pub use selective_scan::{Projection, Rate, ScanOptions, ScanOutput, selective_scan};
+pub use selective_scan::{
+    Projection, Rate, ScanOptions, ScanOutput, scans_both_at_once, selective_scan,
+    selective_scan_both,
+};

@@ -10,6 +10,10 @@
 //! `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without cancellation far
 //! from 0, the second near it.
 
+mod slopes;
+#[cfg(test)]
+mod tests;
+
 use crate::discretization::{Decay, Discretization, Form, Gain, Series};
 use crate::phi::{fitted_phi, inverse_factorial, series_coefficient};
 use crate::real::Real;
@@ -50,18 +54,6 @@ impl<T: Clone> Part<T> {
 pub(crate) struct PartCoefficients<T> {
     pub(crate) a_bar: T,
     pub(crate) b_bar: Part<T>,
-}
-
-/// With what a gradient is pulled back through them by.
-pub(crate) struct PartLinearized<T> {
-    pub(crate) a_bar: T,
-    /// `∂a_bar/∂x` where it is not `a_bar` itself.
-    pub(crate) decay_slope: Option<T>,
-    pub(crate) b_bar: Part<T>,
-    /// `∂b_bar/∂delta`.
-    pub(crate) d_delta: Part<T>,
-    /// `∂b_bar/∂a`, absent where it is zero.
-    pub(crate) d_a: Option<T>,
 }
 
 /// A method, prepared to be evaluated by parts.
@@ -330,54 +322,6 @@ impl Parts {
         }
     }
 
-    /// The coefficients and their slopes from a [token](Self::slope_token) and a [state](Self::slope_state).
-    pub(crate) fn backward<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartLinearized<T> {
-        let v = token.scaled.clone() * state[0].clone();
-        let (a_bar, exp, inverse) = self.decay(token, state, &v);
-        let decay_slope = match (self.form.decay, &inverse) {
-            (Decay::Cayley, Some(r)) => Some(r.clone() * r.clone()),
-            (Decay::Cayley, None) | (Decay::Exponential, _) => None,
-        };
-        let exact = self.exact_slopes(token, state, &v, exp);
-        let [exact_b, exact_delta, exact_a] = match exact {
-            Some(parts) => parts.map(Some),
-            None => [None, None, None],
-        };
-        let [cayley_b, cayley_delta, cayley_a] = match inverse {
-            Some(r) if self.cayley() != [0.0; 5] => {
-                // With w = Σ cₚ·deltaᵖ: b = w·r and ∂r/∂x = ½r². By delta, r² is taken out, so that
-                // nothing cancels at large |x|: p·r + ½x·r² = r²·(p − (p − 1)·x/2).
-                let weights = self.cayley();
-                let w = weighted(&weights, &token.powers);
-                let (mut first, mut second) = ([0.0; 5], [0.0; 5]);
-                for p in 1..5 {
-                    first[p - 1] = p as f64 * weights[p];
-                    second[p] = -0.5 * (p - 1) as f64 * weights[p];
-                }
-                let square = r.clone() * r.clone();
-                let slope = weighted(&second, &token.powers)
-                    .times(&state[0])
-                    .plus(weighted(&first, &token.powers));
-                [
-                    Some(w.clone().times(&r)),
-                    Some(slope.times(&square)),
-                    Some(w.times(&square).scale(0.5).times(&token.delta)),
-                ]
-            }
-            _ => [None, None, None],
-        };
-        let of_token = token.polynomial.len() <= 1;
-        let no_a = exact_a.is_none() && cayley_a.is_none() && token.d_a.is_empty();
-        let d_a = total(exact_a, polynomial(&token.d_a, &v), cayley_a, false, &v).value();
-        PartLinearized {
-            b_bar: total(exact_b, polynomial(&token.polynomial, &v), cayley_b, of_token, &v),
-            d_delta: total(exact_delta, polynomial(&token.d_delta, &v), cayley_delta, of_token, &v),
-            d_a: (!no_a).then_some(d_a),
-            a_bar,
-            decay_slope,
-        }
-    }
-
     /// `a_bar`, eˣ and `1/(1 − x/2)`, the last where it is used.
     fn decay<T: Real>(self, token: &OfToken<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
         match self.form.decay {
@@ -424,42 +368,6 @@ impl Parts {
             .fold(Term::Constant(0.0), Term::plus)
             .like(like)
     }
-
-    /// `Σ wₖ·fₖ` and its derivatives by delta and by a.
-    fn exact_slopes<T: Real>(
-        self,
-        token: &OfToken<T>,
-        state: &[T],
-        v: &T,
-        exp: T,
-    ) -> Option<[T; 3]> {
-        let highest = self.highest();
-        let [a, inverse] = state else { return None };
-        let bound = NEAR * std::f64::consts::LOG2_E;
-        // near[k] for k = 1 … K + 1; far[k] for k = 0 … K.
-        let mut near = vec![polynomial(&token.near, v).like(v)];
-        for k in (1..=highest).rev() {
-            let last = near[near.len() - 1].clone();
-            let step = token.powers[k].clone().scale(inverse_factorial(k));
-            near.push(Term::Of(a.clone() * last).plus(step).like(v));
-        }
-        near.push(exp.clone());
-        near.reverse();
-        let far = self.far(token, exp.clone(), inverse);
-        let mut f = vec![exp];
-        for k in 1..=highest {
-            f.push(v.clone().choose_near(bound, near[k].clone(), far[k].clone()));
-        }
-        let sum = |of: &dyn Fn(usize) -> (f64, T)| self.combined(v, of);
-        let b = sum(&|k| (1.0, f[k].clone()));
-        let d_delta = sum(&|k| (1.0, f[k - 1].clone()));
-        let d_a_near = token.delta.clone() * b.clone() - sum(&|k| (k as f64, near[k + 1].clone()));
-        let d_a_far = (token.delta.clone() * d_delta.clone()
-            - sum(&|k| (k as f64, far[k].clone())))
-            * inverse.clone();
-        let d_a = v.clone().choose_near(bound, d_a_near, d_a_far);
-        Some([b, d_delta, d_a])
-    }
 }
 
 /// `Σⱼ cⱼ·vʲ`.
@@ -488,72 +396,4 @@ fn total<T: Real>(
     }
     let value = sum.like(v);
     if of_token { Part::Token(value) } else { Part::State(value) }
-}
-
-#[cfg(test)]
-mod tests {
-    use strum::VariantArray;
-
-    use super::*;
-    use crate::discretization::linearize;
-    use crate::native::lanes::Lanes;
-
-    // In f32 as the kernels compute it, against the plain formulas in f64.
-    #[test]
-    fn parts_are_the_plain_formulas() {
-        let mut worst: (f64, String) = (0.0, String::new());
-        for &method in Discretization::VARIANTS {
-            for &series in Series::VARIANTS {
-                for delta in [1e-4, 0.003, 0.05, 0.3, 0.9, 2.5f64] {
-                    for i in 0..400 {
-                        let a = -f64::from((10f64.powf(-4.0 + 7.0 * f64::from(i) / 400.0)) as f32);
-                        let delta = f64::from(delta as f32);
-                        // Further out bare polynomials pass through 0, where no digit is left.
-                        if !method.bounded(series) && delta * -a > 1.0 {
-                            continue;
-                        }
-                        let parts = Parts::new(method, series);
-                        let lanes = |x: f64| Lanes::<false>::splat(x as f32);
-                        let out = |x: Lanes<false>| f64::from(x.to_array()[0]);
-                        let exact = linearize(method, series, delta, a);
-                        let forward =
-                            parts.forward(&parts.token(lanes(delta)), &parts.state(lanes(a)));
-                        let back = parts.backward(
-                            &parts.slope_token(lanes(delta)),
-                            &parts.slope_state(lanes(a)),
-                        );
-                        let d_a = back.d_a.map_or(0.0, out);
-                        let again = parts.forward_again(
-                            &parts.token(lanes(delta)),
-                            &parts.slope_state(lanes(a)),
-                        );
-                        for (name, got, want) in [
-                            ("b_bar once more", out(again.b_bar.value()), exact.value.b_bar),
-                            ("a_bar", out(forward.a_bar), exact.value.a_bar),
-                            ("b_bar", out(forward.b_bar.value()), exact.value.b_bar),
-                            ("a_bar again", out(back.a_bar), exact.value.a_bar),
-                            ("b_bar again", out(back.b_bar.value()), exact.value.b_bar),
-                            ("d_delta", out(back.d_delta.value()), exact.d_delta.b_bar),
-                            (
-                                "decay by delta",
-                                back.decay_slope.map_or(out(back.a_bar), out) * a,
-                                exact.d_delta.a_bar,
-                            ),
-                            ("d_a", d_a, exact.d_a.b_bar),
-                        ] {
-                            // a_bar passes through 0 and multiplies a state: its absolute error counts.
-                            let floor = if name.starts_with("a_bar") { 1.0 } else { 1e-7 };
-                            let error = (got - want).abs() / want.abs().max(floor);
-                            if error > worst.0 || error.is_nan() {
-                                let what = format!("{method} {series} {name} delta {delta} a {a}");
-                                worst = (error, format!("{what}: {got} for {want}"));
-                            }
-                            assert!(error <= 2e-5, "{error:.1e}: {}", worst.1);
-                        }
-                    }
-                }
-            }
-        }
-        println!("worst {worst:?}");
-    }
 }

@@ -37,6 +37,15 @@ pub struct Direction {
     pub dt_proj: Option<Linear>,
 }
 
+/// What a direction has beside A, unless it takes the other one's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts<'a> {
+    pub(crate) d: &'a Param<Tensor<1>>,
+    pub(crate) conv1d: &'a CausalConv1d,
+    pub(crate) x_proj: &'a Linear,
+    pub(crate) dt_proj: &'a Linear,
+}
+
 /// All that a scan takes beside A and the gate.
 #[derive(Clone, Debug)]
 pub(crate) struct Drive {
@@ -70,11 +79,20 @@ impl Direction {
         self.scan(self.drive(x, way), z, way)
     }
 
+    /// Its own convolution, projections and gain.
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        const OWN: &str = "invariant: a direction that is asked for its parts has its own";
+        Parts {
+            d: self.d.as_ref().expect(OWN),
+            conv1d: self.conv1d.as_ref().expect(OWN),
+            x_proj: self.x_proj.as_ref().expect(OWN),
+            dt_proj: self.dt_proj.as_ref().expect(OWN),
+        }
+    }
+
     /// The convolution and the projections: what `x`, `[B, L, D]`, drives the states with.
     pub(crate) fn drive(&self, x: Tensor<3>, way: ScanOptions) -> Drive {
-        const OWN: &str = "invariant: a direction that is asked for its drive has projections";
-        let (conv1d, x_proj) = (self.conv1d.as_ref().expect(OWN), self.x_proj.as_ref().expect(OWN));
-        let (dt_proj, d) = (self.dt_proj.as_ref().expect(OWN), self.d.as_ref().expect(OWN));
+        let Parts { d, conv1d, x_proj, dt_proj } = self.parts();
         let conv = ConvOptions { silu: true, reverse: way.reverse, choice: way.choice };
         let u = causal_conv1d(x, conv1d.weight.val(), Some(conv1d.bias.val()), conv)
             .expect("invariant: init checked the shapes and the choice of kernel");

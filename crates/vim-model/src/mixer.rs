@@ -4,8 +4,9 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::module::linear;
-use vim_kernels::ScanOptions;
+use vim_kernels::{ScanOptions, scans_both_at_once};
 
+use crate::both::both;
 use crate::config::{Bimamba, GateGradient};
 use crate::direction::Direction;
 
@@ -66,6 +67,9 @@ impl Mixer {
 
         let [first, last] = self.ways;
         let sum = match (&self.backward, self.bimamba) {
+            (Some(backward), Bimamba::V2) if self.both_at_once(&x) => {
+                both(&self.forward, backward, x, z, first)
+            }
             (Some(backward), Bimamba::V2) => {
                 self.forward.forward(x.clone(), z.clone(), first) + backward.forward(x, z, last)
             }
@@ -87,5 +91,13 @@ impl Mixer {
             Some(gamma) => out * gamma.val().unsqueeze(),
             None => out,
         }
+    }
+
+    /// Whether one launch takes both directions: where the kernels can, and the two differ in nothing but
+    /// their weights.
+    fn both_at_once(&self, x: &Tensor<3>) -> bool {
+        let [first, last] = self.ways;
+        let alike = ScanOptions { reverse: first.reverse, ..last } == first;
+        alike && self.forward.a_off.is_none() && scans_both_at_once(&x.device())
     }
 }

@@ -171,6 +171,7 @@ impl Error {
                 | DataError::NoBatches { .. },
             ) => 78,
             Self::Device(_) | Self::Kernel(KernelError::NoKernel { .. }) => 69,
+            Self::Kernel(KernelError::TooLarge { .. }) => 78,
             Self::Internal(_)
             | Self::Kernel(
                 KernelError::Shape { .. } | KernelError::Complex { .. } | KernelError::Dtype { .. },

@@ -32,6 +32,13 @@ pub(crate) struct ConvSpec {
     pub(crate) has_bias: bool,
 }
 
+impl ConvSpec {
+    /// The same in the other direction.
+    fn turned(self) -> Self {
+        Self { reverse: !self.reverse, ..self }
+    }
+}
+
 /// Convolves every channel with its own taps along the tokens, causally.
 ///
 /// `y[t] = f(bias + Σₖ weight[k]·x[t − (W−1) + k])`, zeros outside the sequence, f = silu or the
@@ -77,6 +84,45 @@ pub fn causal_conv1d(
             bias.into_dispatch(),
             spec,
         )),
+    })
+}
+
+/// Two convolutions of the same `x`, the second in the other direction and with weights of its own.
+///
+/// `[causal_conv1d(x, weights[0], …), causal_conv1d(x, weights[1], … with reverse turned)]`, `[2, B, L, D]`, written in
+/// place: what both directions' projections and [`selective_scan_both`](crate::selective_scan_both) read.
+///
+/// # Errors
+///
+/// As [`causal_conv1d`].
+pub fn causal_conv1d_both(
+    x: Tensor<3>,
+    weights: [Tensor<3>; 2],
+    biases: [Tensor<1>; 2],
+    options: ConvOptions,
+) -> Result<Tensor<4>, KernelError> {
+    for (weight, bias) in weights.iter().zip(&biases) {
+        check(&x, weight, Some(bias))?;
+    }
+    let implementation = options.choice.resolve(&x.device())?;
+    record("causal_conv1d", implementation);
+    let spec = ConvSpec { silu: options.silu, reverse: options.reverse, has_bias: true };
+    let [batch, len, d_inner] = x.dims();
+    let ([weight, weight_back], [bias, bias_back]) = (weights, biases);
+    Ok(match implementation {
+        Implementation::Reference => {
+            let back = reference::conv(x.clone(), weight_back, bias_back, spec.turned());
+            Tensor::stack(vec![reference::conv(x, weight, bias, spec), back], 0)
+        }
+        Implementation::Kernel => Tensor::<3>::from_dispatch(Dispatch::causal_conv1d_both(
+            x.into_dispatch(),
+            weight.into_dispatch(),
+            bias.into_dispatch(),
+            weight_back.into_dispatch(),
+            bias_back.into_dispatch(),
+            spec,
+        ))
+        .reshape([2, batch, len, d_inner]),
     })
 }
 

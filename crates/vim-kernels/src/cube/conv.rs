@@ -22,6 +22,8 @@ pub(crate) struct ConvConfig {
     pub(crate) silu: bool,
     pub(crate) reverse: bool,
     pub(crate) has_bias: bool,
+    /// Whether the gradient of x is added to what is there.
+    pub(crate) adds: bool,
     pub(crate) ptx: bool,
 }
 
@@ -79,7 +81,7 @@ fn load_bias<N: Size>(bias: &[f32], group: usize, #[comptime] has_bias: bool) ->
     offset
 }
 
-/// `y [B, L, D]` of `x [B, L, D]`, `weight [D, W]` and `bias [D]`; a thread for every strip and group
+/// `y [B, L, D]`, from element `to` on, of `x [B, L, D]`, `weight [D, W]` and `bias [D]`; a thread for every strip and group
 /// of channels, neighbouring groups in neighbouring threads.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn conv_forward<F: Float, N: Size>(
@@ -87,6 +89,7 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
     weight: &[f32],
     bias: &[f32],
     y: &mut [Vector<F, N>],
+    to: usize,
     strips: Strips,
     #[comptime] config: ConvConfig,
     #[define(F)] _dtype: ElemType,
@@ -138,7 +141,7 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
                     sum = silu::<N>(sum, comptime!(config.ptx));
                 }
                 let at = place(token + j, len, comptime!(config.reverse));
-                y[base + at * groups] = Vector::cast_from(sum);
+                y[to + base + at * groups] = Vector::cast_from(sum);
             }
         }
         #[unroll]
@@ -149,7 +152,7 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
     }
 }
 
-/// The gradient of x `[B, L, D]`, and of the weight `[D, W]` and the bias `[D]` as one row of
+/// The gradient of x `[B, L, D]` from that of y, which begins at element `from`, and of the weight `[D, W]` and the bias `[D]` as one row of
 /// `partials` for every cube.
 ///
 /// A strip's gradients of x need those of the sums of the W − 1 tokens after it, which are
@@ -162,6 +165,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
     bias: &[f32],
     grad_x: &mut [Vector<F, N>],
     partials: &mut [f32],
+    from: usize,
     strips: Strips,
     partial_len: usize,
     #[comptime] config: ConvConfig,
@@ -208,7 +212,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
                 let seen = select(token + j < len, token + j, len - 1);
                 let at = base + place(seen, len, comptime!(config.reverse)) * groups;
                 window[reach + j] = Vector::cast_from(x[at]);
-                grads[reach + j] = Vector::cast_from(grad_y[at]);
+                grads[reach + j] = Vector::cast_from(grad_y[from + at]);
             }
             #[unroll]
             for j in 0..STEP {
@@ -238,8 +242,12 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
                     for tap in 0..width {
                         back += taps[tap] * grads[reach + j - tap];
                     }
-                    let at = place(token + j - reach, len, comptime!(config.reverse));
-                    grad_x[base + at * groups] = Vector::cast_from(back);
+                    let at =
+                        base + place(token + j - reach, len, comptime!(config.reverse)) * groups;
+                    if comptime!(config.adds) {
+                        back += Vector::cast_from(grad_x[at]);
+                    }
+                    grad_x[at] = Vector::cast_from(back);
                 }
             }
             #[unroll]

@@ -2,7 +2,7 @@
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::DType;
+use burn::tensor::{DType, Slice};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -10,9 +10,10 @@ use cubecl::prelude::*;
 use super::ScanSpec;
 use super::autodiff::{ScanArguments, ScanBackend, ScanKernels, ScanPrimitives};
 use super::layout::{Layout, Shape};
-use crate::cube::scan::backward::{scan_backward, segment_outflows};
-use crate::cube::scan::forward::{carry_over, scan_forward, segment_ends};
+use crate::cube::scan::backward::scan_backward;
+use crate::cube::scan::forward::scan_forward;
 use crate::cube::scan::reduce::{self, TableLaunch, add_rows};
+use crate::cube::scan::segments::{carry_over, segment_ends, segment_outflows};
 use crate::cube::{dense, elem, empty};
 
 impl ScanBackend for CubeBackend {
@@ -49,8 +50,7 @@ impl ScanKernels for CubeBackend {
         let saved = [spec.ways() * layout.chunks() * batch * d_state * d_inner];
         let starts = if save { empty(like, saved, DType::F32) } else { one() };
         let passes = layout.passes();
-        let partial =
-            if passes.len() > 1 { empty(like, [batch, len, d_inner], DType::F32) } else { one() };
+        let rest = rest_of(&arguments.u, passes.len());
         for pass in passes {
             let plan = layout.plan(pass, save);
             let carry = if plan.segmented {
@@ -98,7 +98,7 @@ impl ScanKernels for CubeBackend {
                     arguments.delta_bias.clone().into_buffer_arg(),
                     carry.into_buffer_arg(),
                     y.clone().into_buffer_arg(),
-                    partial.clone().into_buffer_arg(),
+                    rest.clone().into_buffer_arg(),
                     last_state.clone().into_buffer_arg(),
                     starts.clone().into_buffer_arg(),
                     layout.sizes(pass),
@@ -109,6 +109,7 @@ impl ScanKernels for CubeBackend {
                 );
             }
         }
+        let y = if spec.paired { sum_of_halves(y) } else { y };
         (ScanPrimitives { y, last_state }, save.then_some(starts))
     }
 
@@ -120,26 +121,28 @@ impl ScanKernels for CubeBackend {
     ) -> [FloatTensor<Self>; 8] {
         let (arguments, grad_y) = (arguments.dense(), in_rows(grad_y));
         let layout = Layout::new(&arguments, spec, Some(&grad_y));
-        let Shape { batch, len, d_inner, d_state, groups } = layout.shape;
+        let Shape { batch, directions, len, d_inner, d_state, groups } = layout.shape;
         let like = &arguments.u;
         let client = &like.client;
         let f32s = |count: usize| empty(like, [count], DType::F32);
         let same = |t: &CubeTensor| empty(like, t.meta.shape().clone(), t.dtype);
-        let [grad_u, grad_delta, grad_z] = [&arguments.u, &arguments.delta, &arguments.z].map(same);
+        // Each direction has its own gradient of z, and u's shape is that of both.
+        let [grad_u, grad_delta] = [&arguments.u, &arguments.delta].map(same);
+        let grad_z = same(if spec.has_z { &arguments.u } else { &arguments.z });
         let passes = layout.passes();
-        let tokens = if passes.len() > 1 { batch * len * d_inner } else { 1 };
-        let [sum_u, sum_delta, sum_z] = [(); 3].map(|()| f32s(tokens));
-        let rows = layout.segments() * batch;
+        let [rest_u, rest_delta, rest_z] = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
+        let rows = layout.segments() * batch / directions;
         let state_rows = spec.ways() * rows;
         let strip_rows = spec.ways() * layout.strips;
-        let per_state = d_state * d_inner;
+        let per_state = directions * d_state * d_inner;
         let per_token = batch * len * groups * d_state;
         let part = |constant: bool| {
             f32s(if constant { state_rows * per_state } else { strip_rows * per_token })
         };
         let (part_b, part_c) = (part(spec.b_constant), part(spec.c_constant));
         let part_a = f32s(state_rows * per_state);
-        let (part_d, part_bias) = (f32s(rows * d_inner), f32s(rows * d_inner));
+        let (part_d, part_bias) =
+            (f32s(rows * directions * d_inner), f32s(rows * directions * d_inner));
         let states = [layout.segments(), batch, d_state, d_inner];
         for pass in passes {
             let plan = layout.plan(pass, false);
@@ -193,9 +196,9 @@ impl ScanKernels for CubeBackend {
                     grad_u.clone().into_buffer_arg(),
                     grad_delta.clone().into_buffer_arg(),
                     grad_z.clone().into_buffer_arg(),
-                    sum_u.clone().into_buffer_arg(),
-                    sum_delta.clone().into_buffer_arg(),
-                    sum_z.clone().into_buffer_arg(),
+                    rest_u.clone().into_buffer_arg(),
+                    rest_delta.clone().into_buffer_arg(),
+                    rest_z.clone().into_buffer_arg(),
                     part_b.clone().into_buffer_arg(),
                     part_c.clone().into_buffer_arg(),
                     part_a.clone().into_buffer_arg(),
@@ -211,14 +214,14 @@ impl ScanKernels for CubeBackend {
         }
         let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
         let [grad_b, grad_c, grad_a] = [&arguments.b, &arguments.c, &arguments.a].map(out);
-        let channel = |there: bool| f32s(if there { d_inner } else { 1 });
+        let channel = |there: bool| f32s(if there { directions * d_inner } else { 1 });
         let (grad_d, grad_bias) = (channel(spec.has_d), channel(spec.has_delta_bias));
         let projection = |of: &CubeTensor, constant: bool| {
             let rows = if constant { state_rows } else { strip_rows };
             (rows, of.meta.shape().num_elements(), constant)
         };
         // An absent array's table is empty: its cubes find no column.
-        let width = |there: bool| if there { d_inner } else { 0 };
+        let width = |there: bool| if there { directions * d_inner } else { 0 };
         let tables = [
             projection(&arguments.b, spec.b_constant),
             projection(&arguments.c, spec.c_constant),
@@ -256,6 +259,7 @@ impl ScanKernels for CubeBackend {
                 table_d,
                 table_bias,
                 d_inner as u32,
+                d_state as u32,
                 elem(&arguments.b),
                 elem(&arguments.c),
             );
@@ -265,6 +269,7 @@ impl ScanKernels for CubeBackend {
         let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
         let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
         let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
+        let grad_z = if spec.paired && spec.has_z { sum_of_halves(grad_z) } else { grad_z };
         [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
     }
 }
@@ -273,6 +278,25 @@ impl ScanKernels for CubeBackend {
 fn zeros_like(of: &CubeTensor) -> CubeTensor {
     let dtype = of.dtype.into();
     CubeBackend::float_zeros(of.meta.shape().clone(), &of.device, dtype)
+}
+
+/// Room for what an array like `of` cannot hold of the sums that one of several passes leaves the next.
+fn rest_of(of: &CubeTensor, passes: usize) -> CubeTensor {
+    let split = passes > 1 && of.dtype != DType::F32;
+    let count = if split { of.meta.shape().num_elements() } else { 1 };
+    empty(of, [count], of.dtype)
+}
+
+/// The sum of the two halves of a batch.
+fn sum_of_halves(whole: CubeTensor) -> CubeTensor {
+    let shape = whole.meta.shape().clone();
+    let each = shape[0] / 2;
+    let half = |from: usize| {
+        let mut slices: Vec<Slice> = shape.iter().map(|&size| Slice::from(0..size)).collect();
+        slices[0] = Slice::from(from..from + each);
+        CubeBackend::float_slice(whole.clone(), &slices)
+    };
+    CubeBackend::float_add(half(0), half(each))
 }
 
 /// What segments begin with, from what they end with.

@@ -91,6 +91,7 @@ impl Dense {
     }
 
     fn inputs(&self, spec: ScanSpec) -> ScanInputs<'_> {
+        debug_assert!(!spec.paired, "two directions are two calls here");
         let [batch, len, d_inner] = self.u.shape().dims();
         let [_, d_state] = self.a.shape().dims();
         let groups = |t: &Flexible, constant: bool| if constant { 1 } else { t.shape()[2] };

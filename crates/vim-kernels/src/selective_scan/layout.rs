@@ -1,6 +1,7 @@
 //! How a scan is cut into cubes, passes and segments.
 
 use burn::backend::TensorMetadata;
+use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -35,7 +36,9 @@ const PROCESSORS: usize = 16;
 /// A call's sizes.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
+    /// Batch elements of all directions.
     pub(super) batch: usize,
+    pub(super) directions: usize,
     pub(super) len: usize,
     pub(super) d_inner: usize,
     pub(super) d_state: usize,
@@ -55,6 +58,7 @@ pub(super) struct Layout {
     state_passes: usize,
     /// Tokens of a segment.
     segment: usize,
+    split: bool,
     ptx: bool,
     planes: bool,
     backward: bool,
@@ -83,7 +87,8 @@ impl Layout {
         let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.meta.shape()[2] };
         let groups =
             groups(&arguments.b, spec.b_constant).max(groups(&arguments.c, spec.c_constant));
-        let shape = Shape { batch, len, d_inner, d_state, groups };
+        let directions = if spec.paired { 2 } else { 1 };
+        let shape = Shape { batch, directions, len, d_inner, d_state, groups };
         let properties = arguments.u.client.properties();
         let hardware = &properties.hardware;
         let state_passes = d_state.div_ceil(MOST_STATES);
@@ -95,7 +100,8 @@ impl Layout {
             let kept = CHUNK * states * units * size_of::<f32>();
             let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
             let rows = 2 * CHUNK * states * size_of::<f32>();
-            kept + sums + rows <= hardware.max_shared_memory_size
+            let steps = CHUNK * units * size_of::<f32>();
+            kept + sums + rows + steps <= hardware.max_shared_memory_size
         };
         let parts = Parts::new(spec.method, spec.series);
         let heavy = if backward { !parts.is_light() } else { parts.state_len() > 3 };
@@ -118,6 +124,7 @@ impl Layout {
             states,
             state_passes,
             segment,
+            split: arguments.u.dtype != DType::F32,
             ptx: has_ptx(&arguments.u),
             planes,
             backward,
@@ -153,6 +160,7 @@ impl Layout {
             series: spec.series,
             softplus: spec.delta_softplus,
             reverse: spec.reverse ^ (pass.way == 1),
+            paired: spec.paired,
             has_d: spec.has_d,
             has_z: spec.has_z,
             has_bias: spec.has_delta_bias,
@@ -168,15 +176,17 @@ impl Layout {
             segmented: self.segments() > 1,
             save,
             leaves_state: pass.way == 0,
+            split: self.split,
             ptx: self.ptx,
             planes: self.planes,
         }
     }
 
     pub(super) fn sizes(&self, pass: Pass) -> SizesLaunch {
-        let Shape { batch, len, d_inner, d_state, groups } = self.shape;
+        let Shape { batch, directions, len, d_inner, d_state, groups } = self.shape;
         SizesLaunch::new(
             batch as u32,
+            (batch / directions) as u32,
             len as u32,
             d_inner as u32,
             d_state as u32,

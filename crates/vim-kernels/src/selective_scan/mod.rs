@@ -2,6 +2,8 @@
 
 mod arguments;
 mod autodiff;
+mod both;
+mod check;
 pub(crate) mod complex;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
@@ -13,12 +15,14 @@ pub(crate) mod reference;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::choice::{Implementation, ScanChoice, record};
+use crate::choice::{Implementation, ScanChoice, record, runs_cubes};
 use crate::discretization::{Discretization, Series};
-use crate::error::{KernelError, check_dtypes};
+use crate::error::KernelError;
 
 pub use arguments::{Projection, Rate};
 use autodiff::ScanBackend;
+pub use both::{scans_both_at_once, selective_scan_both};
+use check::{Given, shape_of};
 use complex::Parts;
 
 /// How a scan runs; see [`selective_scan`].
@@ -55,6 +59,8 @@ pub(crate) struct ScanSpec {
     pub(crate) series: Series,
     pub(crate) delta_softplus: bool,
     pub(crate) reverse: bool,
+    /// Whether two directions run at once; see [`selective_scan_both`].
+    pub(crate) paired: bool,
     pub(crate) has_d: bool,
     pub(crate) has_z: bool,
     pub(crate) has_delta_bias: bool,
@@ -132,19 +138,33 @@ pub fn selective_scan(
         series: options.series,
         delta_softplus: options.delta_softplus,
         reverse: options.reverse,
+        paired: false,
         has_d: d.is_some(),
         has_z: z.is_some(),
         has_delta_bias: delta_bias.is_some(),
         b_constant,
         c_constant,
     };
-    check(&u, &delta, &a, &b, &c, d.as_ref(), z.as_ref(), delta_bias.as_ref(), spec)?;
+    let given = Given {
+        u: shape_of(&u),
+        delta: shape_of(&delta),
+        a: shape_of(&a),
+        b: shape_of(&b),
+        c: shape_of(&c),
+        d: d.as_ref().map(shape_of),
+        z: z.as_ref().map(shape_of),
+        delta_bias: delta_bias.as_ref().map(shape_of),
+    };
+    given.check(spec, &u.device())?;
     let imaginary = complex::imaginary_parts((&a, a_im), (&b, b_im), (&c, c_im))?;
     let device = u.device();
     let implementation = match &imaginary {
         None => options.choice.resolve(&device)?,
         Some(_) => complex::resolve(options.choice, &device)?,
     };
+    if implementation == Implementation::Kernel && runs_cubes(&device) {
+        given.check_size(spec, 1)?;
+    }
     record("selective_scan", implementation);
     // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
     let dtype = u.dtype();
@@ -183,80 +203,4 @@ pub fn selective_scan(
             }
         }
     })
-}
-
-#[expect(clippy::too_many_arguments, reason = "every input is checked, here and nowhere else")]
-fn check(
-    u: &Tensor<3>,
-    delta: &Tensor<3>,
-    a: &Tensor<2>,
-    b: &Tensor<4>,
-    c: &Tensor<4>,
-    d: Option<&Tensor<1>>,
-    z: Option<&Tensor<3>>,
-    delta_bias: Option<&Tensor<1>>,
-    spec: ScanSpec,
-) -> Result<(), KernelError> {
-    let mut activations = vec![("u", u.dtype()), ("delta", delta.dtype())];
-    let mut weights = vec![
-        ("a", Some(a.dtype())),
-        ("d", d.map(Tensor::dtype)),
-        ("delta_bias", delta_bias.map(Tensor::dtype)),
-    ];
-    for (name, tensor, constant) in [("b", b, spec.b_constant), ("c", c, spec.c_constant)] {
-        if constant {
-            weights.push((name, Some(tensor.dtype())));
-        } else {
-            activations.push((name, tensor.dtype()));
-        }
-    }
-    activations.extend(z.map(|z| ("z", z.dtype())));
-    check_dtypes("selective_scan", &u.device(), &activations, &weights)?;
-    let [batch, len, d_inner] = u.dims();
-    let [_, d_state] = a.dims();
-    let expect = |tensor: &'static str, got: &[usize], good: bool, expected: String| {
-        let got = got.to_vec();
-        let operation = "selective_scan";
-        if good { Ok(()) } else { Err(KernelError::Shape { operation, tensor, got, expected }) }
-    };
-    let like_u = |tensor, dims: [usize; 3]| {
-        let expected = format!("[B, L, D] = [{batch}, {len}, {d_inner}] as `u`");
-        expect(tensor, &dims, dims == [batch, len, d_inner], expected)
-    };
-    let channels = |tensor, dims: [usize; 1]| {
-        expect(tensor, &dims, dims == [d_inner], format!("[D] = [{d_inner}]"))
-    };
-    let nonempty = batch > 0 && len > 0 && d_inner > 0;
-    expect("u", &u.dims(), nonempty, "[B, L, D], none of them 0".to_string())?;
-    like_u("delta", delta.dims())?;
-    let expected = format!("[D, N] with D = {d_inner} and N ≥ 1");
-    expect("a", &a.dims(), a.dims()[0] == d_inner && d_state > 0, expected)?;
-    for (name, tensor, constant) in [("b", b, spec.b_constant), ("c", c, spec.c_constant)] {
-        let dims @ [lead_batch, lead_len, groups, states] = tensor.dims();
-        if constant {
-            let expected = format!("[D, N] = [{d_inner}, {d_state}]");
-            expect(name, &dims[2..], [groups, states] == [d_inner, d_state], expected)?;
-        } else {
-            let good = [lead_batch, lead_len, states] == [batch, len, d_state]
-                && groups > 0
-                && d_inner % groups == 0;
-            let expected =
-                format!("[B, L, G, N] = [{batch}, {len}, G, {d_state}] with G dividing {d_inner}");
-            expect(name, &dims, good, expected)?;
-        }
-    }
-    if !spec.b_constant && !spec.c_constant {
-        let (expected, dims) = (format!("the {} groups of `b`", b.dims()[2]), c.dims());
-        expect("c", &dims, dims[2] == b.dims()[2], expected)?;
-    }
-    if let Some(d) = d {
-        channels("d", d.dims())?;
-    }
-    if let Some(z) = z {
-        like_u("z", z.dims())?;
-    }
-    if let Some(delta_bias) = delta_bias {
-        channels("delta_bias", delta_bias.dims())?;
-    }
-    Ok(())
 }

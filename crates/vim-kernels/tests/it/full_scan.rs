@@ -374,7 +374,10 @@ fn wrong_shapes_name_the_argument() {
     let at_fault = |result: Result<_, KernelError>| match result {
         Err(KernelError::Shape { tensor, .. }) => tensor,
         Err(
-            KernelError::NoKernel { .. } | KernelError::Dtype { .. } | KernelError::Complex { .. },
+            KernelError::NoKernel { .. }
+            | KernelError::Dtype { .. }
+            | KernelError::Complex { .. }
+            | KernelError::TooLarge { .. },
         )
         | Ok(_) => "nothing",
     };

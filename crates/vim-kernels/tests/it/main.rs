@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod add_rms_norm;
+mod both;
 mod causal_conv1d;
 mod choice;
 mod complex_scan;

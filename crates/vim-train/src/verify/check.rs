@@ -75,6 +75,8 @@ pub(crate) enum Subject {
     Adjoint,
     /// The methods against each other.
     Methods,
+    /// The same bits each time, however the inputs lie in memory.
+    Bits,
     /// Finite and bounded over a range of |delta·A|.
     Stability,
 }
@@ -174,6 +176,7 @@ impl Check {
             Subject::Oracle => "oracle",
             Subject::Adjoint => "adjoint",
             Subject::Methods => "methods",
+            Subject::Bits => "bits",
             Subject::Stability => "stability",
         };
         let method = self.method.map(|method| method.to_string());

@@ -3,6 +3,8 @@
 mod adjoint;
 mod agreement;
 mod args;
+mod bits;
+mod both;
 mod check;
 mod compare;
 mod conv;
@@ -29,14 +31,16 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 8] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 10] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
+    both::checks,
     full::checks,
     conv::checks,
     norm::checks,
     adjoint::checks,
     agreement::checks,
+    bits::checks,
     stability::checks,
 ];
 
@@ -261,6 +265,8 @@ mod tests {
         for operation in ["full_scan", "causal_conv1d", "add_rms_norm"] {
             assert_eq!(of(&format!("oracle/{operation}/")), 1, "{names:?}");
         }
+        assert_eq!(of("oracle/selective_scan_both/"), 6, "{names:?}");
+        assert_eq!(of("bits/"), 1, "{names:?}");
         assert_eq!(of("stability/"), 6, "{names:?}");
         for check in kernels {
             let outcome = Outcome::of(&check, &context, 1.0);

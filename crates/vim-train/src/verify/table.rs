@@ -31,6 +31,11 @@ impl Subject {
             Self::Methods => format!(
                 "{operation}, method against method, y on one input: max above the diagonal, mean below it"
             ),
+            Self::Bits => {
+                format!(
+                    "{operation}, the same bits: from launch to launch, and wherever the inputs lie"
+                )
+            }
             Self::Stability => format!(
                 "{operation} over |delta A|: largest |y| over what an integrator of the input would reach"
             ),
@@ -60,7 +65,7 @@ impl Table {
             self.part = Some((outcome.subject, outcome.operation));
             self.line("")?;
             self.line(&outcome.subject.title(outcome.operation))?;
-            if outcome.subject != Subject::Methods {
+            if !matches!(outcome.subject, Subject::Methods | Subject::Bits) {
                 let arrays = shown_rows(outcome).map(|row| format!("{:>COLUMN$}", row.array));
                 self.line(&format!("{:<NAME$}{}", "", arrays.collect::<String>()))?;
             }
@@ -70,6 +75,7 @@ impl Table {
         }
         match outcome.subject {
             Subject::Oracle | Subject::Adjoint => self.errors(outcome),
+            Subject::Bits => self.bits(outcome),
             Subject::Stability => self.sweep(outcome),
             Subject::Methods => self.matrix(outcome),
         }
@@ -85,6 +91,15 @@ impl Table {
         for row in outcome.rows.iter().filter(|row| row.verdict == Verdict::Fail) {
             let Row { array, max, tolerance, note, .. } = row;
             self.line(&format!("    FAIL {array}: {max:.2e} is above {tolerance:.1e} at {note}"))?;
+        }
+        Ok(())
+    }
+
+    fn bits(&self, outcome: &Outcome) -> Result<(), Error> {
+        self.line(&format!("{:<NAME$}  {}", label(outcome), verdict(outcome)))?;
+        for Row { array, verdict, note, .. } in &outcome.rows {
+            let same = if *verdict == Verdict::Pass { "same bits" } else { "FAIL: other bits" };
+            self.line(&format!("    {array}, {note}: {same}"))?;
         }
         Ok(())
     }

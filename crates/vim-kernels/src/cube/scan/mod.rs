@@ -5,4 +5,7 @@ pub(crate) mod forward;
 pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod reduce;
+mod retreat;
+pub(crate) mod segments;
+mod sums;
 pub(crate) mod token;

@@ -18,6 +18,8 @@ pub(crate) struct Rows {
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) batch: u32,
+    /// Batch elements of a direction: all of them, or half where two directions run at once.
+    pub(crate) each: u32,
     pub(crate) len: u32,
     pub(crate) d_inner: u32,
     pub(crate) d_state: u32,
@@ -38,8 +40,14 @@ pub(crate) struct Sizes {
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) batch: usize,
+    /// The batch element within its direction: where both directions read the same.
+    pub(crate) element: usize,
+    /// Whether the batch element walks the other way than the plan says.
+    pub(crate) turned: bool,
     pub(crate) group: usize,
     pub(crate) channel: usize,
+    /// The channel among those of all directions: where its weights are.
+    pub(crate) weights: usize,
     /// Units beyond the last channel of a group compute along, on that channel, and write nothing.
     pub(crate) active: bool,
     pub(crate) segment: usize,
@@ -57,10 +65,21 @@ pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
     let within = (CUBE_POS_X as usize % strips) * plan.units + UNIT_POS_X as usize;
     let segment = CUBE_POS_Z as usize;
     let begin = segment * sizes.segment as usize;
+    let batch = CUBE_POS_Y as usize;
+    let each = sizes.each as usize;
+    let turned = if comptime!(plan.paired) { batch >= each } else { false.runtime() };
+    let channel = group * per_group + min(within, per_group - 1);
     Place {
-        batch: CUBE_POS_Y as usize,
+        batch,
+        element: if comptime!(plan.paired) { batch % each } else { batch },
+        turned,
         group,
-        channel: group * per_group + min(within, per_group - 1),
+        channel,
+        weights: if comptime!(plan.paired) {
+            channel + batch / each * sizes.d_inner as usize
+        } else {
+            channel
+        },
         active: within < per_group,
         segment,
         begin,
@@ -68,23 +87,46 @@ pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
     }
 }
 
-/// The token that comes `step`-th.
+/// What a unit's states are numbered by: the `p`-th that it holds is state `p ^ order`.
+///
+/// Neighbouring units hold the same states, and in the sums over a plane each gives half of what it holds
+/// to another. In this order what it gives away lies in the same place in all units.
 #[cube]
-pub(crate) fn token_at(step: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) -> usize {
-    if comptime!(plan.reverse) { sizes.len as usize - 1 - step } else { step }
+pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
+    if comptime!(plan.reordered()) { (UNIT_POS_X & 12) as usize } else { 0usize.runtime() }
 }
 
-/// Where the token of `step` stands in the unit's channel of a tensor.
+/// The token that comes `step`-th.
+#[cube]
+pub(crate) fn token_at(
+    step: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) -> usize {
+    let from_behind = sizes.len as usize - 1 - step;
+    if comptime!(plan.paired) {
+        let reverse = if comptime!(plan.reverse) { !at.turned } else { at.turned };
+        select(reverse, from_behind, step)
+    } else if comptime!(plan.reverse) {
+        from_behind
+    } else {
+        step
+    }
+}
+
+/// Where the token of `step` stands in the unit's channel of batch element `element` of a tensor.
 #[cube]
 pub(crate) fn row_index(
     step: usize,
+    element: usize,
     rows: &Rows,
     at: &Place,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) -> usize {
-    let token = token_at(step, sizes, plan);
-    at.batch * rows.batch as usize + at.channel + token * rows.token as usize
+    let token = token_at(step, at, sizes, plan);
+    element * rows.batch as usize + at.channel + token * rows.token as usize
 }
 
 /// Where `[segment, batch, state, channel]` stands in a buffer of states.
@@ -94,6 +136,15 @@ pub(crate) fn state_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) 
         + sizes.first_state as usize
         + state;
     row * sizes.d_inner as usize + at.channel
+}
+
+/// Where the unit's part of a weight's gradient stands in `[slot, element, directions, N, D]`.
+#[cube]
+pub(crate) fn part_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) -> usize {
+    let (batch, each, d_inner) =
+        (sizes.batch as usize, sizes.each as usize, sizes.d_inner as usize);
+    let row = slot * batch + at.element * (batch / each) + at.weights / d_inner;
+    (row * sizes.d_state as usize + sizes.first_state as usize + state) * d_inner + at.channel
 }
 
 /// Where the state at the start of the chunk that begins at `step` stands in `[ways, chunks, B, N, D]`.
@@ -113,7 +164,7 @@ pub(crate) fn weight<F: Float>(
     #[comptime] plan: ScanPlan,
 ) -> f32 {
     let n = sizes.first_state as usize + state;
-    let base = at.channel * sizes.d_state as usize;
+    let base = at.weights * sizes.d_state as usize;
     if comptime!(plan.ragged) {
         let last = sizes.d_state as usize - 1;
         let value = f32::cast_from(from[base + min(n, last)]);
@@ -138,11 +189,12 @@ pub(crate) fn load_rates(
     }
 }
 
-/// Shared rows and own copies of B and C; what does not vary by token is read here.
+/// Shared rows and own copies of B and C, read in `order`; what does not vary by token is read here.
 #[cube]
 pub(crate) fn projections<FB: Float, FC: Float>(
     b: &[FB],
     c: &[FC],
+    order: usize,
     at: &Place,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
@@ -168,6 +220,36 @@ pub(crate) fn projections<FB: Float, FC: Float>(
         c: Shared::<[f32]>::new_slice(shared_c),
         own_b,
         own_c,
+        order,
+    }
+}
+
+/// What [`keep`] kept.
+#[cube]
+pub(crate) fn recall<F: Float>(
+    sum: &mut [F],
+    rest: &mut [F],
+    index: usize,
+    #[comptime] plan: ScanPlan,
+) -> f32 {
+    let kept = f32::cast_from(sum[index]);
+    if comptime!(plan.split) { kept + f32::cast_from(rest[index]) } else { kept }
+}
+
+/// Keeps a sum for the next pass: where its type has 8 bits of significand, what they leave goes to `rest`, so that 16 bits
+/// and more are kept in the bytes of one number of the activations' type beside the result's own.
+#[cube]
+pub(crate) fn keep<F: Float>(
+    sum: &mut [F],
+    rest: &mut [F],
+    index: usize,
+    value: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    let kept = F::cast_from(value);
+    sum[index] = kept;
+    if comptime!(plan.split) {
+        rest[index] = F::cast_from(value - f32::cast_from(kept));
     }
 }
 
@@ -189,7 +271,7 @@ pub(crate) fn load_rows<F: Float>(
         let mut value = 0.0f32;
         let there = step < at.end && (comptime!(!plan.ragged) || n < sizes.d_state as usize);
         if there {
-            let token = at.batch * sizes.len as usize + token_at(step, sizes, plan);
+            let token = at.batch * sizes.len as usize + token_at(step, at, sizes, plan);
             let row = (token * sizes.groups as usize + at.group) * sizes.d_state as usize;
             value = f32::cast_from(from[row + n]);
         }

@@ -14,6 +14,8 @@ pub(crate) struct ScanPlan {
     pub(crate) softplus: bool,
     /// Whether this pass walks the tokens from the last to the first.
     pub(crate) reverse: bool,
+    /// Whether the second half of the batch has weights of its own and walks the other way.
+    pub(crate) paired: bool,
     pub(crate) has_d: bool,
     pub(crate) has_z: bool,
     pub(crate) has_bias: bool,
@@ -38,6 +40,8 @@ pub(crate) struct ScanPlan {
     pub(crate) save: bool,
     /// Whether this pass leaves the last state.
     pub(crate) leaves_state: bool,
+    /// Whether what a pass leaves for the next is kept in two parts, as one of 16 bits would round it.
+    pub(crate) split: bool,
     pub(crate) ptx: bool,
     pub(crate) planes: bool,
 }
@@ -48,6 +52,12 @@ impl ScanPlan {
     /// instead of three.)
     pub(crate) fn light(self) -> bool {
         Parts::new(self.method, self.series).is_light()
+    }
+
+    /// Whether a unit of the backward scan holds its states in its own order, [`place::order`](super::place::order): where the
+    /// sums over a plane gain by it.
+    pub(crate) fn reordered(self) -> bool {
+        self.planes && self.states == PLANE / 2 && !self.b_constant && !self.c_constant
     }
 
     /// Tokens of a turn of the backward loop.

@@ -21,7 +21,7 @@ pub(crate) struct Table {
     pub(crate) width: u32,
     /// The first cube that works on it.
     pub(crate) first_cube: u32,
-    /// 1 where the columns are `[N, D]` and the sums are to be `[D, N]`, of D = `d_inner`.
+    /// 1 where the columns are `[directions, N, D]` and the sums are to be `[directions, D, N]`.
     pub(crate) transposed: u32,
 }
 
@@ -50,20 +50,21 @@ pub(crate) fn add_rows<FB: Float, FC: Float>(
     table_d: &Table,
     table_bias: &Table,
     d_inner: u32,
+    d_state: u32,
     #[define(FB)] _fb: ElemType,
     #[define(FC)] _fc: ElemType,
 ) {
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
     if CUBE_POS_X >= table_bias.first_cube {
-        add_table::<f32>(part_bias, bias, table_bias, d_inner, &mut sums);
+        add_table::<f32>(part_bias, bias, table_bias, d_inner, d_state, &mut sums);
     } else if CUBE_POS_X >= table_d.first_cube {
-        add_table::<f32>(part_d, d, table_d, d_inner, &mut sums);
+        add_table::<f32>(part_d, d, table_d, d_inner, d_state, &mut sums);
     } else if CUBE_POS_X >= table_a.first_cube {
-        add_table::<f32>(part_a, a, table_a, d_inner, &mut sums);
+        add_table::<f32>(part_a, a, table_a, d_inner, d_state, &mut sums);
     } else if CUBE_POS_X >= table_c.first_cube {
-        add_table::<FC>(part_c, c, table_c, d_inner, &mut sums);
+        add_table::<FC>(part_c, c, table_c, d_inner, d_state, &mut sums);
     } else {
-        add_table::<FB>(part_b, b, table_b, d_inner, &mut sums);
+        add_table::<FB>(part_b, b, table_b, d_inner, d_state, &mut sums);
     }
 }
 
@@ -74,6 +75,7 @@ fn add_table<F: Float>(
     out: &mut [F],
     table: &Table,
     d_inner: u32,
+    d_state: u32,
     sums: &mut Shared<[f32]>,
 ) {
     let (rows, width) = (table.rows as usize, table.width as usize);
@@ -86,7 +88,7 @@ fn add_table<F: Float>(
             for k in 0..rows {
                 total += part[k * width + column];
             }
-            out[place_of(column, table, d_inner)] = F::cast_from(total);
+            out[place_of(column, table, d_inner, d_state)] = F::cast_from(total);
         }
     } else {
         let column = cube * COLUMNS + unit % COLUMNS;
@@ -106,17 +108,19 @@ fn add_table<F: Float>(
             for row in 0..ROWS {
                 total += sums[row * COLUMNS + unit];
             }
-            out[place_of(column, table, d_inner)] = F::cast_from(total);
+            out[place_of(column, table, d_inner, d_state)] = F::cast_from(total);
         }
     }
 }
 
 #[cube]
-fn place_of(column: usize, table: &Table, d_inner: u32) -> usize {
+fn place_of(column: usize, table: &Table, d_inner: u32, d_state: u32) -> usize {
     let mut index = column;
     if table.transposed == 1 {
-        let d_inner = d_inner as usize;
-        index = (column % d_inner) * (table.width as usize / d_inner) + column / d_inner;
+        let (d_inner, d_state) = (d_inner as usize, d_state as usize);
+        let (row, channel) = (column / d_inner, column % d_inner);
+        let (direction, state) = (row / d_state, row % d_state);
+        index = (direction * d_inner + channel) * d_state + state;
     }
     index
 }

@@ -1,0 +1,204 @@
+//! Segments of a long sequence: what each ends with from nothing, and from that what each begins with.
+
+use cubecl::prelude::*;
+
+use super::forward::read_chunk;
+use super::place::{Sizes, load_rates, load_rows, place, projections, state_index};
+use super::plan::{CHUNK, ScanPlan};
+use super::retreat::retreat_silently;
+use super::token::{advance_silently, rates_len, sigmoid, step_size};
+
+/// Runs every segment from a zero state: `carry` becomes the states that it ends with, `product` what a
+/// state at its beginning is multiplied by on the way. `[segments, B, N, D]` both.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+pub(crate) fn segment_ends<F: Float, FB: Float>(
+    u: &[F],
+    delta: &[F],
+    a: &[f32],
+    b: &[FB],
+    delta_bias: &[f32],
+    carry: &mut [f32],
+    product: &mut [f32],
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F)] _f: ElemType,
+    #[define(FB)] _fb: ElemType,
+) {
+    let at = place(sizes, plan);
+    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
+    load_rates(&mut rates, a, &at, sizes, plan);
+    let mut shared = projections::<FB, FB>(b, b, 0usize, &at, sizes, plan);
+    let bias = if comptime!(plan.has_bias) { delta_bias[at.weights] } else { 0.0f32.runtime() };
+    let mut h = Array::<f32>::new(plan.states);
+    let mut whole = Array::<f32>::new(plan.states);
+    #[unroll]
+    for n in 0..plan.states {
+        h[n] = 0.0f32;
+        whole[n] = 1.0f32;
+    }
+    let mut first = at.begin;
+    while first < at.end {
+        sync_cube();
+        if comptime!(!plan.b_constant) {
+            load_rows::<FB>(&mut shared.b, b, first, plan.tile, &at, sizes, plan);
+        }
+        sync_cube();
+        let mut chunk = 0usize;
+        while chunk < plan.tile && first + chunk < at.end {
+            let begin = first + chunk;
+            let mut now_u = Array::<f32>::new(CHUNK);
+            let mut now_delta = Array::<f32>::new(CHUNK);
+            read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, begin, &at, sizes, plan);
+            read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, begin, &at, sizes, plan);
+            #[unroll]
+            for j in 0..CHUNK {
+                let there = begin + j < at.end;
+                let size = select(there, step_size(now_delta[j], bias, plan), 0.0f32);
+                let row = (chunk + j) * plan.states;
+                advance_silently(&mut h, &mut whole, &rates, &shared, row, size, now_u[j], plan);
+            }
+            chunk += CHUNK;
+        }
+        first += plan.tile;
+    }
+    if at.active {
+        #[unroll]
+        for n in 0..plan.states {
+            if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize {
+                let index = state_index(at.segment, n, &at, sizes);
+                carry[index] = h[n];
+                product[index] = whole[n];
+            }
+        }
+    }
+}
+
+/// Turns what segments end with into what they begin with: `begins[k] ← s`, `s ← product[k]·s + ends[k]`.
+/// A unit for each of the `width` (batch, state, channel); from the last segment on if `backwards`.
+#[cube(launch_unchecked)]
+pub(crate) fn carry_over(
+    ends: &[f32],
+    product: &[f32],
+    begins: &mut [f32],
+    segments: u32,
+    width: u32,
+    #[comptime] backwards: bool,
+) {
+    let i = ABSOLUTE_POS;
+    let width = width as usize;
+    if i < width {
+        let segments = segments as usize;
+        let mut state = 0.0f32;
+        let mut first = 0usize;
+        while first < segments {
+            // Read together, so that the segments' latencies overlap.
+            let mut end = Array::<f32>::new(CARRIED);
+            let mut factor = Array::<f32>::new(CARRIED);
+            #[unroll]
+            for j in 0..CARRIED {
+                let index = slot_at(min(first + j, segments - 1), segments, backwards) * width + i;
+                end[j] = ends[index];
+                factor[j] = product[index];
+            }
+            #[unroll]
+            for j in 0..CARRIED {
+                if first + j < segments {
+                    begins[slot_at(first + j, segments, backwards) * width + i] = state;
+                    state = factor[j] * state + end[j];
+                }
+            }
+            first += CARRIED;
+        }
+    }
+}
+
+/// Segments that [`carry_over`] reads at once.
+const CARRIED: usize = 16;
+
+#[cube]
+fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
+    if comptime!(backwards) { segments - 1 - k } else { k }
+}
+
+/// Runs every segment backwards from nothing: `carry` becomes what flows out of its first token, `product` what is
+/// multiplied on the way. `[segments, B, N, D]` both.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+pub(crate) fn segment_outflows<F: Float, FC: Float>(
+    delta: &[F],
+    a: &[f32],
+    c: &[FC],
+    z: &[F],
+    delta_bias: &[f32],
+    grad_y: &[F],
+    carry: &mut [f32],
+    product: &mut [f32],
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F)] _f: ElemType,
+    #[define(FC)] _fc: ElemType,
+) {
+    let at = place(sizes, plan);
+    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
+    load_rates(&mut rates, a, &at, sizes, plan);
+    let mut shared = projections::<FC, FC>(c, c, 0usize, &at, sizes, plan);
+    let bias = if comptime!(plan.has_bias) { delta_bias[at.weights] } else { 0.0f32.runtime() };
+    let mut flow = Array::<f32>::new(plan.states);
+    let mut whole = Array::<f32>::new(plan.states);
+    #[unroll]
+    for n in 0..plan.states {
+        flow[n] = 0.0f32;
+        whole[n] = 1.0f32;
+    }
+    let chunks = (at.end - at.begin + comptime!(CHUNK - 1)) / CHUNK;
+    for back in 0..chunks {
+        let begin = at.begin + (chunks - 1 - back) * CHUNK;
+        sync_cube();
+        if comptime!(!plan.c_constant) {
+            load_rows::<FC>(&mut shared.c, c, begin, CHUNK, &at, sizes, plan);
+        }
+        sync_cube();
+        let mut now_delta = Array::<f32>::new(CHUNK);
+        let mut now_dy = Array::<f32>::new(CHUNK);
+        let mut now_z = Array::<f32>::new(CHUNK);
+        read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, begin, &at, sizes, plan);
+        read_chunk::<F>(&mut now_dy, grad_y, at.element, &sizes.grad_y, begin, &at, sizes, plan);
+        if comptime!(plan.has_z) {
+            read_chunk::<F>(&mut now_z, z, at.element, &sizes.z, begin, &at, sizes, plan);
+        }
+        #[unroll]
+        for past in 0..CHUNK {
+            let j = comptime!(CHUNK - 1 - past);
+            let there = begin + j < at.end;
+            let size = select(there, step_size(now_delta[j], bias, plan), 0.0f32);
+            let mut into = select(there, now_dy[j], 0.0f32);
+            if comptime!(plan.has_z) {
+                into *= now_z[j] * sigmoid(now_z[j], plan.ptx);
+            }
+            if comptime!(plan.halved) {
+                into *= 0.5f32;
+            }
+            retreat_silently(
+                &mut flow,
+                &mut whole,
+                &rates,
+                &shared,
+                j * plan.states,
+                size,
+                into,
+                plan,
+            );
+        }
+    }
+    if at.active {
+        #[unroll]
+        for n in 0..plan.states {
+            if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize {
+                let index = state_index(at.segment, n, &at, sizes);
+                carry[index] = flow[n];
+                product[index] = whole[n];
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+use strum::VariantArray;
+
+use super::*;
+use crate::discretization::linearize;
+use crate::native::lanes::Lanes;
+
+// In f32 as the kernels compute it, against the plain formulas in f64.
+#[test]
+fn parts_are_the_plain_formulas() {
+    let mut worst: (f64, String) = (0.0, String::new());
+    for &method in Discretization::VARIANTS {
+        for &series in Series::VARIANTS {
+            for delta in [1e-4, 0.003, 0.05, 0.3, 0.9, 2.5f64] {
+                for i in 0..400 {
+                    let a = -f64::from((10f64.powf(-4.0 + 7.0 * f64::from(i) / 400.0)) as f32);
+                    let delta = f64::from(delta as f32);
+                    // Further out bare polynomials pass through 0, where no digit is left.
+                    if !method.bounded(series) && delta * -a > 1.0 {
+                        continue;
+                    }
+                    let parts = Parts::new(method, series);
+                    let lanes = |x: f64| Lanes::<false>::splat(x as f32);
+                    let out = |x: Lanes<false>| f64::from(x.to_array()[0]);
+                    let exact = linearize(method, series, delta, a);
+                    let forward = parts.forward(&parts.token(lanes(delta)), &parts.state(lanes(a)));
+                    let back = parts
+                        .backward(&parts.slope_token(lanes(delta)), &parts.slope_state(lanes(a)));
+                    let d_a = back.d_a.map_or(0.0, out);
+                    let again = parts
+                        .forward_again(&parts.token(lanes(delta)), &parts.slope_state(lanes(a)));
+                    for (name, got, want) in [
+                        ("b_bar once more", out(again.b_bar.value()), exact.value.b_bar),
+                        ("a_bar", out(forward.a_bar), exact.value.a_bar),
+                        ("b_bar", out(forward.b_bar.value()), exact.value.b_bar),
+                        ("a_bar again", out(back.a_bar), exact.value.a_bar),
+                        ("b_bar again", out(back.b_bar.value()), exact.value.b_bar),
+                        ("d_delta", out(back.d_delta.value()), exact.d_delta.b_bar),
+                        (
+                            "decay by delta",
+                            back.decay_slope.map_or(out(back.a_bar), out) * a,
+                            exact.d_delta.a_bar,
+                        ),
+                        ("d_a", d_a, exact.d_a.b_bar),
+                    ] {
+                        // a_bar passes through 0 and multiplies a state: its absolute error counts.
+                        let floor = if name.starts_with("a_bar") { 1.0 } else { 1e-7 };
+                        let error = (got - want).abs() / want.abs().max(floor);
+                        if error > worst.0 || error.is_nan() {
+                            let what = format!("{method} {series} {name} delta {delta} a {a}");
+                            worst = (error, format!("{what}: {got} for {want}"));
+                        }
+                        assert!(error <= 2e-5, "{error:.1e}: {}", worst.1);
+                    }
+                }
+            }
+        }
+    }
+    println!("worst {worst:?}");
+}
