@@ -249,3 +249,27 @@ fn the_upstream_gate_gradient_misses_a_part() {
         assert_eq!(before.contains(&path.as_str()), exact != &upstream[path].1, "{path}");
     }
 }
+
+/// The original's pooling by `all`: what the head says of every token, before any is chosen.
+#[test]
+fn logits_of_all_tokens_have_those_of_the_model_among_them() {
+    let device = Device::flex();
+    let base = VimConfig { image_size: [8, 12].into(), ..small() };
+    let run = |class_token, pool| {
+        let config = VimConfig { class_token, pool, ..base.clone() };
+        let model = shaken(&config, &device);
+        let x = || Tensor::from_data(images(2, config.image_size), &device);
+        (model.token_logits(x()), model.forward(x()))
+    };
+    let one = |all: &Tensor<3>, token| numbers(all.clone().narrow(1, token, 1));
+    let (all, logits) = run(ClassToken::Middle, Pool::Mean);
+    assert_eq!(all.dims(), [2, 7, 5]);
+    assert!(error(&one(&all, 3), &numbers(logits)) < 1e-6);
+    let (all, logits) = run(ClassToken::None, Pool::Last);
+    assert!(error(&one(&all, 5), &numbers(logits)) < 1e-6);
+    let (all, logits) = run(ClassToken::None, Pool::Max);
+    assert!(error(&numbers(all.max_dim(1)), &numbers(logits)) < 1e-6);
+    // The head is linear: it may come before the mean or after.
+    let (all, logits) = run(ClassToken::None, Pool::Mean);
+    assert!(error(&numbers(all.mean_dim(1)), &numbers(logits)) < 1e-5);
+}

@@ -59,7 +59,13 @@ fn unknown_key(path: &str, key: &str, node: Node) -> ConfigError {
 }
 
 fn check_choice(item: &Item, node: Node, path: &str) -> Result<(), Located> {
-    let (Some(value), Some(known)) = (item.as_str(), node.choices()) else { return Ok(()) };
+    let Some(known) = node.choices() else { return Ok(()) };
+    let Some(value) = item.as_str() else {
+        // `true` for "layer" is a guess at a name, too.
+        let written = item.to_string().trim().to_owned();
+        let problem = Problem::UnknownValue { value: written, nearest: None, known };
+        return Err((Box::new(ConfigError::new(path, problem)), item.span()));
+    };
     if known.iter().any(|name| name == value) {
         return Ok(());
     }

@@ -65,7 +65,11 @@ fn mistakes_in_a_file() {
         ("[optim]\nbetas = [0.9, \"x\"]", "optim.betas"),
         ("model = 3", "x.toml:1:9: model: invalid type: integer `3`, expected a section"),
         ("[train.epochs]\nx = 1", "train.epochs: invalid type: map"),
-        ("[model]\ndiscretization = 4", "model.discretization"),
+        (
+            "[model]\ndiscretization = 4",
+            "x.toml:2:18: model.discretization: unknown value `4` (known: zoh,",
+        ),
+        ("[model]\nrope = true", "model.rope: unknown value `true` (known: none, hidden, both)"),
         ("[devices]\ngpus = \"both\"", "expected `\"all\"`, a number of GPUs, or a list"),
         ("[data]\nworkers = 0", "data.workers"),
         // Lengths of training.
