@@ -28,8 +28,9 @@ pub(crate) fn both(
     assert!(ahead.a_off.is_none() && back.a_off.is_none(), "invariant: A is diagonal");
     let [batch, len, d_inner] = x.dims();
     let [_, d_state] = ahead.a_log.dims();
-    let [dt_rank, _] = ahead.dt_proj.weight.dims();
-    let two = [ahead, back];
+    let rates = [&ahead.a_log, &back.a_log];
+    let two = [ahead.parts(), back.parts()];
+    let [dt_rank, _] = two[0].dt_proj.weight.dims();
     let conv = ConvOptions { silu: true, reverse: scan.reverse, choice: scan.choice };
     let u = causal_conv1d_both(
         x,
@@ -47,8 +48,8 @@ pub(crate) fn both(
         .expect("invariant: as many parts as sizes");
     let delta = dt.matmul(stack(two.map(|way| &way.dt_proj.weight))); // [2, B·L, D]
 
-    let a = stack::<2, 3>(two.map(|way| &way.a_log)).exp().neg();
-    let d = stack::<1, 2>(two.map(|way| &way.d));
+    let a = stack::<2, 3>(rates).exp().neg();
+    let d = stack::<1, 2>(two.map(|way| way.d));
     let bias = two.map(|way| way.dt_proj.bias.as_ref());
     let bias = if let [Some(ahead), Some(back)] = bias { Some(stack([ahead, back])) } else { None };
     let tokens = |t: Tensor<3>, width: usize| t.reshape([2, batch, len, width]);
@@ -93,7 +94,7 @@ mod tests {
     #[test]
     fn both_at_once_are_one_after_the_other() {
         let config = VimConfig {
-            image_size: 12,
+            image_size: 12.into(),
             patch_size: 4,
             stride: 4,
             depth: 1,
@@ -108,12 +109,13 @@ mod tests {
                 let device = Device::default().autodiff();
                 let model = config.init(&device, 7).expect("a valid model");
                 let mixer = &model.layers[0].mixer;
-                let scan = ScanOptions { method, delta_softplus: true, choice, ..mixer.scan };
+                let scan = ScanOptions { method, delta_softplus: true, choice, ..mixer.ways[0] };
                 let grad = wave([3, 10, 51], 0.13, &device);
                 let run = |at_once: bool| {
                     let x = wave([3, 10, 51], 0.37, &device).require_grad();
                     let z = wave([3, 10, 51], 0.71, &device).require_grad();
-                    let [ahead, back] = [&mixer.forward, &mixer.backward];
+                    let ahead = &mixer.forward;
+                    let back = mixer.backward.as_ref().expect("two directions");
                     let y = if at_once {
                         both(ahead, back, x.clone(), z.clone(), scan)
                     } else {
@@ -126,12 +128,13 @@ mod tests {
                     all.extend([x, z].map(|t| numbers(t.grad(&grads).expect("a gradient"))));
                     for way in [ahead, back] {
                         let of = |t: Tensor<2>| numbers(t.grad(&grads).expect("a gradient"));
+                        let rate = &way.a_log;
+                        let way = way.parts();
                         all.extend(
-                            [&way.a_log, &way.x_proj.weight, &way.dt_proj.weight]
-                                .map(|p| of(p.val())),
+                            [rate, &way.x_proj.weight, &way.dt_proj.weight].map(|p| of(p.val())),
                         );
                         let bias = way.dt_proj.bias.as_ref().expect("a bias");
-                        for weight in [&way.d, bias, &way.conv1d.bias] {
+                        for weight in [way.d, bias, &way.conv1d.bias] {
                             all.push(numbers(weight.val().grad(&grads).expect("a gradient")));
                         }
                         let conv = way.conv1d.weight.val().grad(&grads).expect("a gradient");

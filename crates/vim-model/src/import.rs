@@ -6,7 +6,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::store::{ApplyError, ModuleSnapshot, PytorchStore, PytorchStoreError};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use crate::config::{ModelError, VimConfig};
+use crate::config::{ModelError, Rope, VimConfig};
 use crate::vim::Vim;
 
 /// Our names inside a layer, and the original's; every other name is the same in both.
@@ -22,6 +22,10 @@ const KEYS: [(&str, &str); 10] = [
     ("mixer.backward.x_proj", "mixer.x_proj_b"),
     ("mixer.backward.dt_proj", "mixer.dt_proj_b"),
 ];
+
+/// What a checkpoint of a model with rotary positions holds beside its parameters; see
+/// [`RopeTable`](crate::RopeTable).
+const ROPE_TABLES: [&str; 2] = ["rope.freqs_cos", "rope.freqs_sin"];
 
 /// The entry of a checkpoint that holds the parameters.
 const SECTION: &str = "model";
@@ -139,7 +143,10 @@ pub fn import_pytorch(
         }
     }
     let missing: Vec<String> = result.missing.iter().map(|(path, _)| pytorch_key(path)).collect();
-    let unmatched: Vec<String> = result.unused.iter().map(|path| pytorch_key(path)).collect();
+    // Tables that follow from the sizes: the file has them, the model computes them.
+    let is_table = |path: &str| config.rope != Rope::None && ROPE_TABLES.contains(&path);
+    let unused = result.unused.iter().filter(|path| !is_table(path));
+    let unmatched: Vec<String> = unused.map(|path| pytorch_key(path)).collect();
     if [missing.len(), unmatched.len(), misshapen.len(), unreadable.len()] == [0; 4] {
         return Ok(model.map(&mut ToF32));
     }

@@ -47,6 +47,15 @@ pub enum Error {
         problems: String,
     },
 
+    /// Arrays to compare with are missing, damaged or of something else.
+    #[error("arrays {}: {problem}", path.display())]
+    Arrays {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+
     /// The run folder is in use.
     #[error("{} is in use by {holder}: wait for it, or change run.name", path.display())]
     InUse {
@@ -168,7 +177,7 @@ impl Error {
                 KernelError::Shape { .. } | KernelError::Complex { .. } | KernelError::Dtype { .. },
             )
             | Self::Data(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => 70,
-            Self::Data(_) | Self::Weights { .. } => 65,
+            Self::Data(_) | Self::Weights { .. } | Self::Arrays { .. } => 65,
             Self::InUse { .. } | Self::AlreadyHoldsRun { .. } => 73,
             Self::Io { .. } | Self::Checkpoint(_) => 74,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }
@@ -186,7 +195,7 @@ impl From<ModelError> for Error {
         match error {
             // Not a mistake in the configuration: elsewhere it may well run.
             ModelError::Kernel(error) => Self::Kernel(error),
-            ModelError::Range { .. } => Self::Config(error.into()),
+            ModelError::Range { .. } | ModelError::Conflict { .. } => Self::Config(error.into()),
         }
     }
 }

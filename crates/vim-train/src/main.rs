@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
-use vim_train::{eval, methods, profile, show_config, train, verify};
+use vim_train::{eval, eval_golden, flops, methods, models, profile, show_config, train, verify};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -30,7 +30,10 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Train(args) => train::run(args),
         Command::Eval(args) => eval::run(args),
         Command::Config(args) => show_config::run(args),
+        Command::EvalGolden(args) => eval_golden::run(args),
         Command::Methods(args) => methods::run(args),
+        Command::Models(args) => models::run(args),
+        Command::Flops(args) => flops::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Profile(args) => profile::run(args),
     }

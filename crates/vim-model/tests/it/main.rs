@@ -3,12 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 mod agreement;
+mod cost;
+mod counted;
 mod drop_path;
+mod features;
 mod full_a;
 mod golden;
 mod import;
 mod init;
+mod naive;
 mod parameters;
 mod patch_embed;
 mod shapes;
 mod support;
+mod training;
+mod variants;
