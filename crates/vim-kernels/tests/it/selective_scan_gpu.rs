@@ -1,7 +1,7 @@
 //! The CubeCL kernels against the oracle, on every GPU that the build has (Mesa's lavapipe is one).
 //!
 //! The matrix is the CPU kernel's, at sizes that a software rasterizer can afford: most of its time goes
-//! into compiling a kernel for each method and form.
+//! into compiling a kernel for each method, form and N, so tests of something else share N = 16.
 
 use burn::tensor::{Device, FloatDType};
 use strum::VariantArray;
@@ -47,9 +47,13 @@ fn awkward_sizes() {
     for (len, d_inner, d_state) in
         [(1, 1, 1), (2, 5, 8), (5, 64, 17), (197, 33, 16), (8, 1, 5), (9, 130, 2)]
     {
+        // Its two ways and its φ functions only where several passes or kinds of cubes make a difference.
+        let two_way = d_state > 16 || d_inner == 130;
         for method in [Discretization::Zoh, Discretization::Poly] {
-            let base = scan([1, len, d_inner, d_state], Form::Variable, 4.0, 3);
-            check(&OracleScan { method, ..base });
+            if method == Discretization::Zoh || two_way {
+                let base = scan([1, len, d_inner, d_state], Form::Variable, 4.0, 3);
+                check(&OracleScan { method, ..base });
+            }
         }
     }
 }
@@ -64,9 +68,14 @@ fn many_states_take_several_passes() {
 
 #[test]
 fn long_sequences_are_cut_into_segments() {
-    for &method in Discretization::VARIANTS {
+    // Each kind of decay, and both ways; an awkward N.
+    for (method, reverse) in [
+        (Discretization::Zoh, true),
+        (Discretization::Bilinear, false),
+        (Discretization::Poly, false),
+    ] {
         let base = scan([1, 1025, 5, 4], Form::Variable, 4.0, 7);
-        check(&OracleScan { method, reverse: method == Discretization::Rk4, ..base });
+        check(&OracleScan { method, reverse, ..base });
     }
 }
 
@@ -74,7 +83,7 @@ fn long_sequences_are_cut_into_segments() {
 fn delta_a_may_be_huge() {
     for &method in Discretization::VARIANTS {
         for reach in [1000.0, 20_000.0] {
-            let base = scan([1, 11, 6, 3], Form::Variable, reach, 3);
+            let base = scan([1, 11, 6, 16], Form::Variable, reach, 3);
             check(&OracleScan { method, ..base });
         }
     }
@@ -112,7 +121,7 @@ fn the_same_bits_fifty_times() {
 fn nan_is_not_swallowed() {
     for device in gpus() {
         for method in [Discretization::Zoh, Discretization::Bilinear, Discretization::HighOrder] {
-            let clean = scan([1, 5, 3, 2], Form::Variable, 3.0, 17);
+            let clean = scan([1, 5, 3, 16], Form::Variable, 3.0, 17);
             for input in ["u", "delta", "z"] {
                 let mut scan = OracleScan { method, ..clean.clone() };
                 match input {
