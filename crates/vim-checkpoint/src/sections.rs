@@ -44,8 +44,11 @@ pub(crate) struct Found {
     /// What else the file holds.
     pub(crate) others: Vec<String>,
     /// In the pickle's order.
-    pub(crate) tensors: Vec<(String, Result<View, String>)>,
+    pub(crate) tensors: Tensors,
 }
+
+/// By key, in order: tensors, or what else is there.
+type Tensors = Vec<(String, Result<View, String>)>;
 
 /// A tensor in a pickle: a view of a storage.
 #[derive(Clone, Debug)]
@@ -101,10 +104,7 @@ fn names<'a>(nodes: &'a Nodes, pairs: &'a [(Id, Id)]) -> impl Iterator<Item = St
 }
 
 /// The tensors of a state dict, its other entries with what they are.
-fn tensors(
-    nodes: &Nodes,
-    pairs: &[(Id, Id)],
-) -> Result<Vec<(String, Result<View, String>)>, ReadError> {
+fn tensors(nodes: &Nodes, pairs: &[(Id, Id)]) -> Result<Tensors, ReadError> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     let mut values: Vec<(&str, Id)> = Vec::new();
     for &(key, value) in pairs {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
-use vim_train::{eval, methods, profile, show_config, train, verify};
+use vim_train::{eval, export, import, methods, predict, profile, show_config, train, verify};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -14,6 +14,9 @@ fn main() -> ExitCode {
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            for detail in error.details() {
+                eprintln!("{detail}");
+            }
             eprintln!("error: {error}");
             if let Error::Config(config) = &error
                 && let Some(caret) = &config.caret
@@ -29,6 +32,9 @@ fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::Train(args) => train::run(args),
         Command::Eval(args) => eval::run(args),
+        Command::Import(args) => import::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Predict(args) => predict::run(args),
         Command::Config(args) => show_config::run(args),
         Command::Methods(args) => methods::run(args),
         Command::Verify(args) => verify::run(args),

@@ -37,7 +37,7 @@ pub(crate) fn archive(files: &[(&str, &[u8])], method: CompressionMethod) -> Vec
 
 /// A short text of a pickle.
 pub(crate) fn text(text: &str) -> Vec<u8> {
-    [&[b'X'], &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+    [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
 /// An integer of a pickle.

@@ -16,3 +16,4 @@ mod run_dir;
 mod signals;
 mod train;
 mod verify;
+mod weights;

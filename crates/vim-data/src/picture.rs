@@ -1,0 +1,102 @@
+//! One image file, made ready for a model as evaluation does.
+
+use std::fs;
+use std::io::{self, Cursor};
+use std::path::{Path, PathBuf};
+
+use image::imageops::{self, FilterType};
+use image::{ImageFormat, RgbImage};
+use zune_png::PngDecoder;
+use zune_png::zune_core::options::DecoderOptions;
+
+/// Share of the resized image that is kept at its centre.
+///
+/// # Source
+/// The original's `--eval-crop-ratio`.
+const CROP: f64 = 0.875;
+/// Up to this side images are taken whole, as the original takes CIFAR's.
+const SMALL: usize = 32;
+
+/// An image that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PictureError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The file is no image that can be decoded.
+    #[error("{} is no readable PNG or JPEG: {why}", path.display())]
+    Decode {
+        /// The file.
+        path: PathBuf,
+        /// The decoder's reason.
+        why: String,
+    },
+}
+
+/// Reads the PNG or JPEG at `path` as `side × side` pixels, rows of red, green and blue.
+///
+/// The shorter side is resized to `side / 0.875` (to `side` itself up to 32 pixels) by an antialiased
+/// bicubic filter, and the middle cut out. Grey images become colour, transparency is dropped, and the
+/// orientation in the metadata is not looked at: all as the original's loader does.
+///
+/// # Errors
+/// [`PictureError`] names the file.
+pub fn read_picture(path: &Path, side: usize) -> Result<Vec<u8>, PictureError> {
+    let bytes =
+        fs::read(path).map_err(|source| PictureError::Read { path: path.to_owned(), source })?;
+    let picture = decode(bytes).map_err(|why| PictureError::Decode {
+        path: path.to_owned(),
+        why: why.replace('\n', " "),
+    })?;
+    Ok(fit(&picture, side).into_raw())
+}
+
+fn decode(bytes: Vec<u8>) -> Result<RgbImage, String> {
+    if bytes.starts_with(b"\x89PNG") {
+        return decode_png(bytes);
+    }
+    if bytes.starts_with(b"\xff\xd8") {
+        let image = image::load_from_memory_with_format(&bytes, ImageFormat::Jpeg);
+        return image.map(|image| image.to_rgb8()).map_err(|error| error.to_string());
+    }
+    Err("it begins as neither".to_owned())
+}
+
+fn decode_png(bytes: Vec<u8>) -> Result<RgbImage, String> {
+    let options = DecoderOptions::default().png_set_strip_to_8bit(true);
+    let mut decoder = PngDecoder::new_with_options(Cursor::new(bytes), options);
+    let pixels = decoder.decode_raw().map_err(|error| format!("{error:?}"))?;
+    let (width, height) = decoder.dimensions().ok_or("it has no size")?;
+    let channels = decoder.colorspace().ok_or("it has no colours")?.num_components();
+    let rgb: Vec<u8> = match channels {
+        1 | 2 => pixels.chunks_exact(channels).flat_map(|pixel| [pixel[0]; 3]).collect(),
+        3 | 4 => pixels.chunks_exact(channels).flat_map(|p| [p[0], p[1], p[2]]).collect(),
+        other => return Err(format!("it has {other} channels")),
+    };
+    let size = |length| u32::try_from(length).map_err(|_| "it is too large".to_owned());
+    RgbImage::from_raw(size(width)?, size(height)?, rgb).ok_or_else(|| "it ends early".to_owned())
+}
+
+/// Resizes and crops.
+///
+/// # Source
+/// torchvision's `Resize` and `CenterCrop`: the longer side is rounded down, the corner half to even.
+fn fit(picture: &RgbImage, side: usize) -> RgbImage {
+    let (width, height) = picture.dimensions();
+    let short = if side <= SMALL { side as u32 } else { (side as f64 / CROP) as u32 };
+    let long = |long: u32, other: u32| {
+        (u64::from(short) * u64::from(long) / u64::from(other.max(1))).min(1 << 16) as u32
+    };
+    let (width, height) =
+        if width <= height { (short, long(height, width)) } else { (long(width, height), short) };
+    // CatmullRom is the bicubic filter with a = −0.5, Pillow's.
+    let resized = imageops::resize(picture, width, height, FilterType::CatmullRom);
+    let side = side as u32;
+    let corner = |length: u32| (f64::from(length - side) / 2.0).round_ties_even() as u32;
+    imageops::crop_imm(&resized, corner(width), corner(height), side, side).to_image()
+}
