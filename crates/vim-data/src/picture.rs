@@ -38,22 +38,22 @@ pub enum PictureError {
     },
 }
 
-/// Reads the PNG or JPEG at `path` as `side × side` pixels, rows of red, green and blue.
+/// Reads the PNG or JPEG at `path` at the size `[height, width]`, rows of red, green and blue.
 ///
-/// The shorter side is resized to `side / 0.875` (to `side` itself up to 32 pixels) by an antialiased
+/// The image is resized to just cover `size / 0.875` (`size` itself up to 32 pixels) by an antialiased
 /// bicubic filter, and the middle cut out. Grey images become colour, transparency is dropped, and the
 /// orientation in the metadata is not looked at: all as the original's loader does.
 ///
 /// # Errors
 /// [`PictureError`] names the file.
-pub fn read_picture(path: &Path, side: usize) -> Result<Vec<u8>, PictureError> {
+pub fn read_picture(path: &Path, size: [usize; 2]) -> Result<Vec<u8>, PictureError> {
     let bytes =
         fs::read(path).map_err(|source| PictureError::Read { path: path.to_owned(), source })?;
     let picture = decode(bytes).map_err(|why| PictureError::Decode {
         path: path.to_owned(),
         why: why.replace('\n', " "),
     })?;
-    Ok(fit(&picture, side).into_raw())
+    Ok(fit(&picture, size).into_raw())
 }
 
 fn decode(bytes: Vec<u8>) -> Result<RgbImage, String> {
@@ -86,17 +86,26 @@ fn decode_png(bytes: Vec<u8>) -> Result<RgbImage, String> {
 ///
 /// # Source
 /// torchvision's `Resize` and `CenterCrop`: the longer side is rounded down, the corner half to even.
-fn fit(picture: &RgbImage, side: usize) -> RgbImage {
-    let (width, height) = picture.dimensions();
-    let short = if side <= SMALL { side as u32 } else { (side as f64 / CROP) as u32 };
-    let long = |long: u32, other: u32| {
-        (u64::from(short) * u64::from(long) / u64::from(other.max(1))).min(1 << 16) as u32
+fn fit(picture: &RgbImage, [height, width]: [usize; 2]) -> RgbImage {
+    let whole = height.max(width) <= SMALL;
+    let larger = |side: usize| if whole { side as u32 } else { (side as f64 / CROP) as u32 };
+    let (full_height, full_width) = (larger(height), larger(width));
+    let (old_width, old_height) = picture.dimensions();
+    // At most 65536, whatever the proportions.
+    let scaled = |length: u32, by: u32, over: u32| {
+        (u64::from(length) * u64::from(by) / u64::from(over.max(1))).min(1 << 16) as u32
     };
-    let (width, height) =
-        if width <= height { (short, long(height, width)) } else { (long(width, height), short) };
+    let is_wider = u64::from(old_width) * u64::from(full_height)
+        >= u64::from(old_height) * u64::from(full_width);
+    let (new_width, new_height) = if is_wider {
+        (scaled(full_height, old_width, old_height), full_height)
+    } else {
+        (full_width, scaled(full_width, old_height, old_width))
+    };
     // CatmullRom is the bicubic filter with a = −0.5, Pillow's.
-    let resized = imageops::resize(picture, width, height, FilterType::CatmullRom);
-    let side = side as u32;
-    let corner = |length: u32| (f64::from(length - side) / 2.0).round_ties_even() as u32;
-    imageops::crop_imm(&resized, corner(width), corner(height), side, side).to_image()
+    let resized = imageops::resize(picture, new_width, new_height, FilterType::CatmullRom);
+    let corner = |length: u32, side: u32| (f64::from(length - side) / 2.0).round_ties_even() as u32;
+    let (height, width) = (height as u32, width as u32);
+    let (left, top) = (corner(new_width, width), corner(new_height, height));
+    imageops::crop_imm(&resized, left, top, width, height).to_image()
 }

@@ -19,6 +19,7 @@ mod error;
 mod flex;
 mod full_scan;
 mod native;
+mod operations;
 pub mod oracle;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod parts;

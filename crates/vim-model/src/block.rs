@@ -4,13 +4,13 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use crate::mixer::Mixer;
-use crate::norm::RmsNorm;
+use crate::norm::Norm;
 
 /// Adds what comes in to the residual stream, and mixes the normalized sum.
 #[derive(Module, Debug)]
 pub struct Block {
     /// Before the mixer.
-    pub norm: RmsNorm,
+    pub norm: Norm,
     /// The only sub-layer: there is no MLP.
     pub mixer: Mixer,
 }
@@ -30,7 +30,7 @@ impl Block {
         hidden: Tensor<3>,
         residual: Option<Tensor<3>>,
     ) -> (Tensor<3>, Tensor<3>) {
-        let (normed, residual) = self.norm.forward(hidden, residual, self.mixer.scan.choice);
+        let (normed, residual) = self.norm.forward(hidden, residual, self.mixer.ways[0].choice);
         (self.mixer.forward(normed), residual)
     }
 }

@@ -18,6 +18,9 @@ pub struct CausalConv1d {
 }
 
 /// The parameters with which a mixer goes over the tokens in one direction.
+///
+/// Everything but A is absent from the backward direction of a mixer whose two share it
+/// ([`Bimamba::V1`](crate::Bimamba::V1)).
 #[derive(Module, Debug)]
 pub struct Direction {
     /// `A = −exp(a_log)`, `[D, N]`: of a full A, its diagonal.
@@ -25,17 +28,34 @@ pub struct Direction {
     /// Of a full A, what turns the states into each other: its skew-symmetric part, `[D, N, N]`.
     pub a_off: Option<Param<Tensor<3>>>,
     /// Gain of the skip connection around the scan, `[D]`.
-    pub d: Param<Tensor<1>>,
+    pub d: Option<Param<Tensor<1>>>,
     /// The convolution before the scan.
-    pub conv1d: CausalConv1d,
+    pub conv1d: Option<CausalConv1d>,
     /// `D` → `R + 2N` without bias: the low-rank step, B and C of a token, in this order.
-    pub x_proj: Linear,
+    pub x_proj: Option<Linear>,
     /// `R` → `D`: the step. Its bias is added inside the scan, under the softplus.
-    pub dt_proj: Linear,
+    pub dt_proj: Option<Linear>,
+}
+
+/// All that a scan takes beside A and the gate.
+#[derive(Clone, Debug)]
+pub(crate) struct Drive {
+    /// `[B, L, D]`.
+    u: Tensor<3>,
+    /// Before its bias and the softplus, `[B, L, D]`.
+    delta: Tensor<3>,
+    /// `[B, L, N]`.
+    b: Tensor<3>,
+    /// `[B, L, N]`.
+    c: Tensor<3>,
+    /// `[D]`.
+    d: Tensor<1>,
+    /// `[D]`.
+    delta_bias: Option<Tensor<1>>,
 }
 
 impl Direction {
-    /// Convolves, projects and scans; `scan.reverse` turns all of it round, by index.
+    /// Convolves, projects and scans; `way.reverse` turns all of it round, by index.
     ///
     /// # Shapes
     ///
@@ -43,32 +63,46 @@ impl Direction {
     ///
     /// # Panics
     ///
-    /// If `scan` forces a kernel that the device does not have.
-    pub fn forward(&self, x: Tensor<3>, z: Tensor<3>, scan: ScanOptions) -> Tensor<3> {
-        let conv = ConvOptions { silu: true, reverse: scan.reverse, choice: scan.choice };
-        let u = causal_conv1d(x, self.conv1d.weight.val(), Some(self.conv1d.bias.val()), conv)
+    /// If `way` forces a kernel that the device does not have, or if this is the direction of a mixer
+    /// that takes the other one's projections.
+    #[must_use]
+    pub fn forward(&self, x: Tensor<3>, z: Tensor<3>, way: ScanOptions) -> Tensor<3> {
+        self.scan(self.drive(x, way), z, way)
+    }
+
+    /// The convolution and the projections: what `x`, `[B, L, D]`, drives the states with.
+    pub(crate) fn drive(&self, x: Tensor<3>, way: ScanOptions) -> Drive {
+        const OWN: &str = "invariant: a direction that is asked for its drive has projections";
+        let (conv1d, x_proj) = (self.conv1d.as_ref().expect(OWN), self.x_proj.as_ref().expect(OWN));
+        let (dt_proj, d) = (self.dt_proj.as_ref().expect(OWN), self.d.as_ref().expect(OWN));
+        let conv = ConvOptions { silu: true, reverse: way.reverse, choice: way.choice };
+        let u = causal_conv1d(x, conv1d.weight.val(), Some(conv1d.bias.val()), conv)
             .expect("invariant: init checked the shapes and the choice of kernel");
 
-        let [dt_rank, _] = self.dt_proj.weight.dims();
+        let [dt_rank, _] = dt_proj.weight.dims();
         let [_, d_state] = self.a_log.dims();
-        let [dt, b, c] = self
-            .x_proj
+        let [dt, b, c] = x_proj
             .forward(u.clone()) // [B, L, R + 2N]
             .split_with_sizes(vec![dt_rank, d_state, d_state], 2)
             .try_into()
             .expect("invariant: as many parts as sizes");
-        let delta = linear(dt, self.dt_proj.weight.val(), None); // [B, L, D]
+        let delta = linear(dt, dt_proj.weight.val(), None); // [B, L, D]
+        Drive { u, delta, b, c, d: d.val(), delta_bias: dt_proj.bias.as_ref().map(Param::val) }
+    }
 
-        let (d, delta_bias) = (Some(self.d.val()), self.dt_proj.bias.as_ref().map(Param::val));
+    /// The scan under this direction's A: `[B, L, D]`.
+    pub(crate) fn scan(&self, drive: Drive, z: Tensor<3>, way: ScanOptions) -> Tensor<3> {
+        let Drive { u, delta, b, c, d, delta_bias } = drive;
+        let (d, z) = (Some(d), Some(z));
         match self.full_a() {
             None => {
                 let a = self.a_log.val().exp().neg();
-                selective_scan(u, delta, a, b, c, d, Some(z), delta_bias, scan)
+                selective_scan(u, delta, a, b, c, d, z, delta_bias, way)
             }
             Some(a) => {
-                let ScanOptions { delta_softplus, reverse, choice, .. } = scan;
+                let ScanOptions { delta_softplus, reverse, choice, .. } = way;
                 let options = FullScanOptions { delta_softplus, reverse, choice };
-                full_scan(u, delta, a, b, c, d, Some(z), delta_bias, options)
+                full_scan(u, delta, a, b, c, d, z, delta_bias, options)
             }
         }
         .expect("invariant: init checked the shapes and the choice of kernel")

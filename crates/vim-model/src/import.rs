@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use vim_checkpoint::{ReadError, Section, read_checkpoint};
 
-use crate::config::{ModelError, VimConfig};
+use crate::config::{ModelError, Rope, VimConfig};
 use crate::misfit::Misfit;
 use crate::state::Tolerance;
 use crate::vim::Vim;
@@ -29,8 +29,9 @@ const KEYS: [(&str, &str); 10] = [
 /// Our parameters that the original has nothing for.
 const OURS_ALONE: [&str; 1] = ["a_off"];
 
-/// Tensors in the original's checkpoints that follow from the configuration.
-const BUFFERS: [&str; 2] = ["rope.freqs_cos", "rope.freqs_sin"];
+/// What a checkpoint of a model with rotary positions holds beside its parameters; see
+/// [`RopeTable`](crate::RopeTable).
+pub(crate) const ROPE_TABLES: [&str; 2] = ["rope.freqs_cos", "rope.freqs_sin"];
 
 /// The original's name of the parameter at `path`: `layers.0.mixer.A_b_log` of `layers.0.mixer.backward.a_log`.
 ///
@@ -52,9 +53,9 @@ pub(crate) fn has_pytorch_key(path: &str) -> bool {
     !OURS_ALONE.contains(&path.rsplit('.').next().unwrap_or(path))
 }
 
-/// Whether `key` of a checkpoint is computed, not learned.
-pub(crate) fn is_buffer(key: &str) -> bool {
-    BUFFERS.contains(&key)
+/// Whether `key` of a checkpoint of a model of `config` is computed, not learned.
+pub(crate) fn is_buffer(key: &str, config: &VimConfig) -> bool {
+    config.rope != Rope::None && ROPE_TABLES.contains(&key)
 }
 
 /// A checkpoint that cannot be loaded.

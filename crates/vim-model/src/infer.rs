@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use vim_checkpoint::{Item, StateDict};
 use vim_kernels::Discretization;
 
-use crate::config::{ModelConfig, ModelError, SsmConfig, StateMatrix, VimConfig};
-use crate::import::pytorch_key;
+use crate::config::{
+    Bimamba, ClassToken, DtRank, LayerScale, ModelConfig, ModelError, NormKind, Pool, Rope,
+    SsmConfig, StateMatrix, VimConfig,
+};
+use crate::import::{ROPE_TABLES, pytorch_key};
 
 /// A model description found in a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,10 +56,15 @@ pub enum InferError {
 /// The largest number of blocks that is believed.
 const MAX_DEPTH: usize = 10_000;
 
+/// The side of the original's images.
+const USUAL_SIZE: usize = 224;
+
 /// Finds the model that `state` is of, under our names or the original's.
 ///
 /// The shapes leave open which image size and stride a grid of positions comes from: the patch's own
 /// size is taken for the stride, unless another one makes it a model for 224 px, the original's size.
+/// They also leave open where a class token stands, what is pooled without one, and what rotary
+/// positions turn; [`Inferred::assumed`] says what was taken.
 ///
 /// # Errors
 ///
@@ -78,50 +86,88 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
         |&[d, one, w]| ((d, one) == (d_inner, 1)).then_some([d, one, w]),
         "[d_inner, 1, taps]",
     )?;
-    let grid = shapes.get(
-        "pos_embed",
-        |&[one, tokens, m]| {
-            let grid = tokens.checked_sub(1)?.isqrt();
-            (one == 1 && m == d_model && grid > 0 && grid * grid + 1 == tokens).then_some(grid)
-        },
-        "[1, grid · grid + 1, d_model]",
+    let dt_rank = shapes.get(
+        "layers.0.mixer.dt_proj.weight",
+        |&[d, r]| (d == d_inner && r > 0).then_some(r),
+        "[d_inner, dt_rank]",
     )?;
     let num_classes = shapes.get(
         "head.weight",
         |&[k, m]| (k > 0 && m == d_model).then_some(k),
         "[classes, d_model]",
     )?;
-    let depth = shapes.depth();
-
-    const USUAL_SIZE: usize = 224;
-    let side = |stride: usize| (grid - 1) * stride + patch_size;
+    let class_token = if shapes.has("cls_token_head") {
+        ClassToken::Double
+    } else if shapes.has("cls_token") {
+        ClassToken::Middle
+    } else {
+        ClassToken::None
+    };
+    let bimamba = if shapes.has("layers.0.mixer.conv1d_b.weight") {
+        Bimamba::V2
+    } else if shapes.has("layers.0.mixer.A_b_log") {
+        Bimamba::V1
+    } else {
+        Bimamba::None
+    };
+    let rope = if shapes.has(ROPE_TABLES[0]) { Rope::Hidden } else { Rope::None };
+    let abs_pos_embed = shapes.has("pos_embed");
+    let grid = shapes.grid(d_model, class_token)?;
+    let side = |stride: usize| (grid.unwrap_or(1) - 1) * stride + patch_size;
     let strides = (1..patch_size).rev().filter(|&stride| side(stride) == USUAL_SIZE);
     let stride = match strides.max() {
-        Some(stride) if side(patch_size) != USUAL_SIZE && grid > 1 => stride,
+        Some(stride) if side(patch_size) != USUAL_SIZE && grid > Some(1) => stride,
         Some(_) | None => patch_size,
     };
-    let is_full = shapes.0.contains_key("layers.0.mixer.forward.a_off");
+    let image_size = if grid.is_some() { side(stride) } else { USUAL_SIZE };
+    let is_full = shapes.has("layers.0.mixer.forward.a_off");
+    let method = if is_full { Discretization::Bilinear } else { Discretization::Zoh };
+    let layer_norm = shapes.has("norm_f.bias");
+    let has_gain = shapes.has("layers.0.mixer.gamma");
+    let automatic = dt_rank == d_model.div_ceil(16);
     let model = ModelConfig {
-        discretization: if is_full { Discretization::Bilinear } else { Discretization::Zoh },
-        image_size: Some(side(stride)),
+        discretization: Some(method),
+        image_size: Some(image_size.into()),
         patch_size: Some(patch_size),
         stride: Some(stride),
-        depth: Some(depth),
+        depth: Some(shapes.depth()),
         d_model: Some(d_model),
         d_state: Some(d_state),
         d_conv: Some(d_conv),
         expand: Some(d_inner / d_model),
+        dt_rank: Some(if automatic { DtRank::Auto } else { DtRank::Rank(dt_rank) }),
+        bimamba: Some(bimamba),
+        divide_out: (bimamba == Bimamba::V2).then_some(true),
+        // Where it starts: loading replaces it.
+        layer_scale: Some(if has_gain { LayerScale::Starts(1.0) } else { LayerScale::None }),
+        norm: Some(if layer_norm { NormKind::Layer } else { NormKind::Rms }),
+        class_token: Some(class_token),
+        abs_pos_embed: Some(abs_pos_embed),
+        rope: Some(rope),
         ..ModelConfig::default()
     };
+    let mut assumed = vec![
+        format!("image_size {image_size}"),
+        format!("stride {stride}"),
+        format!("discretization {method}"),
+        format!("series {}", SsmConfig::default().series),
+    ];
+    match class_token {
+        ClassToken::Middle | ClassToken::Head | ClassToken::Random => {
+            assumed.push(format!("class_token {class_token}"));
+        }
+        ClassToken::Double => {}
+        ClassToken::None => assumed.push(format!("pool {}", Pool::default())),
+    }
+    if bimamba == Bimamba::V2 {
+        assumed.push("divide_out true".to_owned());
+    }
+    if rope != Rope::None {
+        assumed.push(format!("rope {rope}"));
+    }
     let a = if is_full { StateMatrix::Full } else { StateMatrix::Diagonal };
-    let assumed = format!(
-        "image_size {}, stride {stride}, discretization {}, series {}",
-        side(stride),
-        model.discretization,
-        SsmConfig::default().series
-    );
     let ssm = SsmConfig { a, ..SsmConfig::default() };
-    Ok(Inferred { model, ssm, num_classes, assumed })
+    Ok(Inferred { model, ssm, num_classes, assumed: assumed.join(", ") })
 }
 
 /// Shapes by the original's names, as it stores them.
@@ -139,6 +185,33 @@ impl Shapes {
             Some((pytorch_key(key), shape))
         });
         Self(shapes.collect())
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// Patches along a side of a square image, where a table tells.
+    fn grid(&self, d_model: usize, class_token: ClassToken) -> Result<Option<usize>, InferError> {
+        let classes = class_token.positions(0).len();
+        let root = |patches: usize| {
+            let grid = patches.isqrt();
+            (grid > 0 && grid * grid == patches).then_some(grid)
+        };
+        if self.has("pos_embed") {
+            let read = |&[one, tokens, m]: &[usize; 3]| {
+                let grid = root(tokens.checked_sub(classes)?)?;
+                (one == 1 && m == d_model).then_some(grid)
+            };
+            return self
+                .get("pos_embed", read, "[1, grid · grid + class tokens, d_model]")
+                .map(Some);
+        }
+        if self.has(ROPE_TABLES[0]) {
+            let read = |&[patches, m]: &[usize; 2]| root(patches).filter(|_| m == d_model);
+            return self.get(ROPE_TABLES[0], read, "[grid · grid, d_model]").map(Some);
+        }
+        Ok(None)
     }
 
     /// What `read` makes of the shape of `key`.

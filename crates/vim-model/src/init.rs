@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `patch_embed.proj.weight` | LeCun normal: truncated at two deviations, variance 1/(3·P²) |
 //! | `patch_embed.proj.bias`, `head.bias` | 0 |
-//! | `cls_token`, `pos_embed`, `head.weight` | truncated normal, σ = 0.02, cut at ±2 |
+//! | `cls_token` (`_head`, `_tail`), `pos_embed`, `head.weight` | truncated normal, σ = 0.02, cut at ±2 |
 //! | `in_proj.weight`, `x_proj.weight` | U(±1/√inputs) |
 //! | `conv1d.weight`, `conv1d.bias` | U(±1/√W) |
 //! | `dt_proj.weight` | U(±1/√R) |
@@ -12,7 +12,9 @@
 //! | `a_log` | ln 1, ln 2, … ln N in every channel (S4D-real) |
 //! | `a_off`, if there is one | 0: a full A starts as the diagonal one |
 //! | `d`, every norm's `weight` | 1 |
+//! | every norm's `bias` | 0 |
 //! | `out_proj.weight` | U(±1/√D) / √depth |
+//! | `gamma`, if there is one | the number in `layer_scale` |
 //!
 //! Drawn on the host, from the seed and the parameter's path alone: neither the device, nor the order
 //! of construction, nor another parameter's shape changes a value.
@@ -28,10 +30,12 @@ use rand_chacha::ChaCha8Rng;
 use vim_kernels::ScanOptions;
 
 use crate::block::Block;
-use crate::config::{DtBInit, ModelError, StateMatrix, VimConfig};
+use crate::config::{
+    Bimamba, ClassToken, DtBInit, LayerScale, ModelError, NormKind, StateMatrix, VimConfig,
+};
 use crate::direction::{CausalConv1d, Direction};
 use crate::mixer::Mixer;
-use crate::norm::RmsNorm;
+use crate::norm::Norm;
 use crate::patch_embed::{PatchEmbed, PatchProjection};
 use crate::rng::{key_of, keyed, normal, unit};
 use crate::vim::Vim;
@@ -47,20 +51,26 @@ impl VimConfig {
     ///
     /// # Errors
     ///
-    /// [`ModelError::Range`] names a value that cannot be built; [`ModelError::Kernel`] if `ssm.scan`
-    /// forces a kernel that `device` does not have.
+    /// [`ModelError::Range`] names a value that cannot be built, [`ModelError::Conflict`] two that do not go
+    /// together; [`ModelError::Kernel`] if `ssm.scan` forces a kernel that `device` does not have.
     pub fn init(&self, device: &Device, seed: u64) -> Result<Vim, ModelError> {
         self.check()?;
         self.ssm.scan.resolve(device)?;
         let at = Scope { device, seed, path: String::new() };
         let (d_model, num_classes) = (self.d_model, self.num_classes);
         let layers = at.child("layers");
+        let token = |name| at.param(name, [1, 1, d_model], Rule::SMALL_NORMAL);
+        let double = self.class_token == ClassToken::Double;
         Ok(Vim {
             patch_embed: self.patch_embed(&at.child("patch_embed.proj")),
-            cls_token: at.param("cls_token", [1, 1, d_model], Rule::SMALL_NORMAL),
-            pos_embed: at.param("pos_embed", [1, self.num_tokens(), d_model], Rule::SMALL_NORMAL),
+            cls_token: (self.num_class_tokens() == 1).then(|| token("cls_token")),
+            cls_token_head: double.then(|| token("cls_token_head")),
+            cls_token_tail: double.then(|| token("cls_token_tail")),
+            pos_embed: self.abs_pos_embed.then(|| {
+                at.param("pos_embed", [1, self.num_tokens(), d_model], Rule::SMALL_NORMAL)
+            }),
             layers: (0..self.depth).map(|i| self.block(&layers.child(&i.to_string()))).collect(),
-            norm_f: at.child("norm_f").rms_norm(d_model),
+            norm_f: self.norm(&at.child("norm_f")),
             head: at.child("head").linear(
                 [d_model, num_classes],
                 Rule::SMALL_NORMAL,
@@ -93,28 +103,56 @@ impl VimConfig {
             DtBInit::InverseSoftplus => Rule::InverseSoftplus,
             DtBInit::UpstreamZero => Rule::Constant(0.0),
         };
+        let bias = Rule::InverseSoftplus;
         Block {
-            norm: at.child("norm").rms_norm(d_model),
+            norm: self.norm(&at.child("norm")),
             mixer: Mixer {
                 in_proj: mixer.child("in_proj").linear([d_model, 2 * d_inner], in_proj, None),
-                forward: self.direction(&mixer.child("forward"), Rule::InverseSoftplus),
-                backward: self.direction(&mixer.child("backward"), backward_bias),
-                out_proj: mixer.child("out_proj").linear([d_inner, d_model], out_proj, None),
-                scan: ScanOptions {
-                    method: self.discretization,
-                    series: self.ssm.series,
-                    delta_softplus: true,
-                    reverse: false,
-                    choice: self.ssm.scan,
+                forward: self.direction(&mixer.child("forward"), bias),
+                backward: match self.bimamba {
+                    Bimamba::None => None,
+                    Bimamba::V1 => Some(self.rate(&mixer.child("backward"))),
+                    Bimamba::V2 => Some(self.direction(&mixer.child("backward"), backward_bias)),
                 },
+                out_proj: mixer.child("out_proj").linear([d_inner, d_model], out_proj, None),
+                gamma: match self.layer_scale {
+                    LayerScale::None => None,
+                    LayerScale::Starts(value) => {
+                        Some(mixer.param("gamma", [d_model], Rule::Constant(value as f32)))
+                    }
+                },
+                ways: self.ways(),
+                bimamba: self.bimamba,
+                gate_gradient: self.ssm.v1_gate_gradient.unwrap_or_default(),
+                divide_out: self.divide_out,
             },
         }
     }
 
-    fn direction(&self, at: &Scope, dt_bias: Rule) -> Direction {
-        let (d_inner, d_state, dt_rank) = (self.d_inner(), self.d_state, self.dt_rank());
-        let (conv1d, taps) = (at.child("conv1d"), Rule::fan_in(self.d_conv));
-        let (x_proj, dt_proj) = (Rule::fan_in(d_inner), Rule::fan_in(dt_rank));
+    /// How the forward and the backward direction scan.
+    fn ways(&self) -> [ScanOptions; 2] {
+        let [first, last] = self.methods();
+        [(first, false), (last, true)].map(|(method, reverse)| ScanOptions {
+            method,
+            series: self.ssm.series,
+            delta_softplus: true,
+            reverse,
+            choice: self.ssm.scan,
+        })
+    }
+
+    fn norm(&self, at: &Scope) -> Norm {
+        let bias = || at.param("bias", [self.d_model], Rule::Constant(0.0));
+        Norm {
+            weight: at.param("weight", [self.d_model], Rule::Constant(1.0)),
+            bias: (self.norm == NormKind::Layer).then(bias),
+            epsilon: self.norm_eps,
+        }
+    }
+
+    /// A direction of A alone, beside one that has everything.
+    fn rate(&self, at: &Scope) -> Direction {
+        let (d_inner, d_state) = (self.d_inner(), self.d_state);
         Direction {
             a_log: at.param("a_log", [d_inner, d_state], Rule::LogStates),
             a_off: match self.ssm.a {
@@ -123,13 +161,27 @@ impl VimConfig {
                     Some(at.param("a_off", [d_inner, d_state, d_state], Rule::Constant(0.0)))
                 }
             },
-            d: at.param("d", [d_inner], Rule::Constant(1.0)),
-            conv1d: CausalConv1d {
+            d: None,
+            conv1d: None,
+            x_proj: None,
+            dt_proj: None,
+        }
+    }
+
+    fn direction(&self, at: &Scope, dt_bias: Rule) -> Direction {
+        let (d_inner, d_state, dt_rank) = (self.d_inner(), self.d_state, self.dt_rank());
+        let (conv1d, taps) = (at.child("conv1d"), Rule::fan_in(self.d_conv));
+        let (x_proj, dt_proj) = (Rule::fan_in(d_inner), Rule::fan_in(dt_rank));
+        let x_columns = dt_rank + 2 * d_state;
+        Direction {
+            d: Some(at.param("d", [d_inner], Rule::Constant(1.0))),
+            conv1d: Some(CausalConv1d {
                 weight: conv1d.param("weight", [d_inner, 1, self.d_conv], taps),
                 bias: conv1d.param("bias", [d_inner], taps),
-            },
-            x_proj: at.child("x_proj").linear([d_inner, dt_rank + 2 * d_state], x_proj, None),
-            dt_proj: at.child("dt_proj").linear([dt_rank, d_inner], dt_proj, Some(dt_bias)),
+            }),
+            x_proj: Some(at.child("x_proj").linear([d_inner, x_columns], x_proj, None)),
+            dt_proj: Some(at.child("dt_proj").linear([dt_rank, d_inner], dt_proj, Some(dt_bias))),
+            ..self.rate(at)
         }
     }
 }
@@ -207,9 +259,5 @@ impl Scope<'_> {
             weight: self.param("weight", shape, weight),
             bias: bias.map(|rule| self.param("bias", [shape[1]], rule)),
         }
-    }
-
-    fn rms_norm(&self, d_model: usize) -> RmsNorm {
-        RmsNorm { weight: self.param("weight", [d_model], Rule::Constant(1.0)) }
     }
 }

@@ -1,20 +1,25 @@
-//! Root-mean-square normalization.
+//! Normalization of a token's channels.
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use vim_kernels::{ScanChoice, add_rms_norm};
 
-/// Added to the mean square, as in the original.
-const EPSILON: f64 = 1e-5;
-
-/// `y = x / sqrt(mean(x²) + 1e-5) · weight`, over channels.
+/// Normalizes every token of the residual stream.
+///
+/// Without a bias by the root mean square, `y = x / sqrt(mean(x²) + ε) · weight`; with one by mean and
+/// variance, `y = (x − mean(x)) / sqrt(var(x) + ε) · weight + bias`, the variance that of `M` numbers.
 #[derive(Module, Debug)]
-pub struct RmsNorm {
+pub struct Norm {
     /// `[M]`, starts at 1.
     pub weight: Param<Tensor<1>>,
+    /// `[M]`, starts at 0. There is one where mean and variance normalize.
+    pub bias: Option<Param<Tensor<1>>>,
+    /// ε.
+    #[module(skip)]
+    pub(crate) epsilon: f64,
 }
 
-impl RmsNorm {
+impl Norm {
     /// Adds `x` to the residual stream and normalizes every token of the sum: `(normed, sum)`.
     ///
     /// # Shapes
@@ -27,7 +32,7 @@ impl RmsNorm {
     ///
     /// # Source
     ///
-    /// Zhang and Sennrich 2019, eq. 4; weight only, no bias. The original's `fused_add_norm`.
+    /// Zhang and Sennrich 2019, eq. 4; Ba et al. 2016, eq. 4. The original's `fused_add_norm`.
     #[must_use]
     pub fn forward(
         &self,
@@ -35,7 +40,18 @@ impl RmsNorm {
         residual: Option<Tensor<3>>,
         choice: ScanChoice,
     ) -> (Tensor<3>, Tensor<3>) {
-        add_rms_norm(x, residual, self.weight.val(), EPSILON, choice)
-            .expect("invariant: init checked the shapes and the choice of kernel")
+        let weight = self.weight.val();
+        let Some(bias) = &self.bias else {
+            return add_rms_norm(x, residual, weight, self.epsilon, choice)
+                .expect("invariant: init checked the shapes and the choice of kernel");
+        };
+        let sum = match residual {
+            Some(residual) => x + residual,
+            None => x,
+        };
+        let centered = sum.clone() - sum.clone().mean_dim(2);
+        let variance = (centered.clone() * centered.clone()).mean_dim(2);
+        let normed = centered * (variance + self.epsilon).sqrt().recip();
+        (normed * weight.unsqueeze() + bias.val().unsqueeze(), sum)
     }
 }

@@ -18,9 +18,13 @@ pub struct ParameterInfo {
     pub decays: bool,
 }
 
+/// What is exempt by its name, whatever its shape.
+const EXEMPT: [&str; 6] =
+    ["bias", "pos_embed", "cls_token", "cls_token_head", "cls_token_tail", "a_off"];
+
 /// Whether weight decay acts on the parameter at `path`, a tensor with `rank` dimensions.
 ///
-/// Exempt are biases, everything with one dimension (norms, `d`), positions, the class token, and
+/// Exempt are biases, everything with one dimension (norms, `d`, `gamma`), positions, the class tokens, and
 /// `a_off`, whose size is a frequency and no gain.
 ///
 /// # Source
@@ -30,7 +34,7 @@ pub struct ParameterInfo {
 #[must_use]
 pub fn decays(path: &str, rank: usize) -> bool {
     let name = path.rsplit('.').next().unwrap_or(path);
-    rank > 1 && !["bias", "pos_embed", "cls_token", "a_off"].contains(&name)
+    rank > 1 && !EXEMPT.contains(&name)
 }
 
 /// How far from the input the parameter at `path` acts in a model of `depth` blocks: 0 for what makes

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 use vim_checkpoint::Array;
 
-use crate::config::VimConfig;
+use crate::config::{ClassToken, VimConfig};
 
 /// How a table of positions is taken to another grid, in either case by a bicubic surface.
 #[derive(
@@ -13,10 +13,10 @@ use crate::config::VimConfig;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Resize {
-    /// The class token's row keeps to the class token, the patches' rows to their places.
+    /// The class tokens' rows keep to the class tokens, the patches' rows to their places.
     #[default]
     MiddleAware,
-    /// As the original: the first row is taken for the class token's wherever that stands, so a class
+    /// As the original: the first rows are taken for the class tokens' wherever these stand, so a class
     /// token in the middle shifts half of the patches by one. Published fine-tunes were made this way.
     Parity,
 }
@@ -27,55 +27,42 @@ pub(crate) struct Positions {
     /// Rows and columns of patches.
     pub(crate) grid: [usize; 2],
     d_model: usize,
-    /// Rows of the table that are no patch's.
-    num_classes: usize,
+    class_token: ClassToken,
 }
 
 impl Positions {
     pub(crate) fn of(config: &VimConfig) -> Self {
-        let side = config.grid();
-        Self {
-            grid: [side, side],
-            d_model: config.d_model,
-            num_classes: config.num_tokens() - side * side,
-        }
-    }
-
-    /// Where the class token stands among `patches` patches: the row of the table, from 0.
-    fn class_row(patches: usize) -> usize {
-        patches / 2
+        Self { grid: config.grid(), d_model: config.d_model, class_token: config.class_token }
     }
 
     /// The table `[1, L, M]` of a square grid, as values `[1, L', M]` of this grid, and the square grid.
     /// `None` if it is not one.
     pub(crate) fn resize(&self, table: &Array, resize: Resize) -> Option<(Vec<f32>, [usize; 2])> {
         let &[1, length, d_model] = &table.shape[..] else { return None };
-        let patches = length.checked_sub(self.num_classes)?;
+        let num_classes = self.class_token.positions(0).len();
+        let patches = length.checked_sub(num_classes)?;
         let side = patches.isqrt();
         if d_model != self.d_model || side == 0 || side * side != patches {
             return None;
         }
         let row = |index: usize| &table.values[index * d_model..(index + 1) * d_model];
         let new_patches = self.grid[0] * self.grid[1];
-        let (classes, class_rows): (Vec<usize>, Vec<usize>) = match resize {
-            Resize::Parity => ((0..self.num_classes).collect(), (0..self.num_classes).collect()),
+        let (old_rows, new_rows): (Vec<usize>, Vec<usize>) = match resize {
+            Resize::Parity => ((0..num_classes).collect(), (0..num_classes).collect()),
             Resize::MiddleAware => {
-                let (old, new) = (Self::class_row(patches), Self::class_row(new_patches));
-                let run = |first: usize| (first..first + self.num_classes).collect();
-                (run(old), run(new))
+                (self.class_token.positions(patches), self.class_token.positions(new_patches))
             }
         };
         let old: Vec<f32> = (0..length)
-            .filter(|index| !classes.contains(index))
+            .filter(|index| !old_rows.contains(index))
             .flat_map(|index| row(index).iter().copied())
             .collect();
         let resized = bicubic(&old, [side, side], self.grid, d_model);
         let mut rows = resized.chunks_exact(d_model);
-        let mut values = Vec::with_capacity((new_patches + self.num_classes) * d_model);
-        for index in 0..new_patches + self.num_classes {
-            let class = class_rows.iter().position(|&class| class == index);
-            match class {
-                Some(class) => values.extend_from_slice(row(classes[class])),
+        let mut values = Vec::with_capacity((new_patches + num_classes) * d_model);
+        for index in 0..new_patches + num_classes {
+            match new_rows.iter().position(|&class| class == index) {
+                Some(class) => values.extend_from_slice(row(old_rows[class])),
                 None => values.extend_from_slice(rows.next()?),
             }
         }
@@ -137,7 +124,7 @@ mod tests {
     #[test]
     #[rustfmt::skip]
     fn rectangular_grids_are_pytorch_s() {
-        let grid = Positions { grid: [2, 4], d_model: 2, num_classes: 1 };
+        let grid = Positions { grid: [2, 4], d_model: 2, class_token: ClassToken::Middle };
         let values = (0..20).map(|i| (i as f32 * 1.7).sin()).collect();
         let table = Array { shape: vec![1, 10, 2], values, stored: vim_checkpoint::Element::F32 };
         for (mode, expected) in [

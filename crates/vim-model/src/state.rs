@@ -6,9 +6,10 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
 use vim_checkpoint::{Array, Element, Item, StateDict};
 
-use crate::import::{has_pytorch_key, is_buffer, pytorch_key};
+use crate::import::{ROPE_TABLES, has_pytorch_key, is_buffer, pytorch_key};
 use crate::misfit::{Misfit, Misshapen};
 use crate::pos_embed::{Positions, Resize};
+use crate::rope::RopeTable;
 use crate::vim::Vim;
 
 /// Whose names and layout arrays have.
@@ -60,7 +61,8 @@ impl Vim {
         tolerance: Tolerance,
     ) -> Result<(Self, LoadReport), Box<Misfit>> {
         let names = names_in(&self, state);
-        let positions = Positions::of(self.config());
+        let config = self.config().clone();
+        let positions = Positions::of(&config);
         let mut fill = Fill {
             at: Place::default(),
             state,
@@ -74,13 +76,15 @@ impl Vim {
         let model = self.map(&mut fill);
         let Fill { used, mut report, mut misfit, .. } = fill;
         for (key, _) in state.iter().filter(|(key, _)| !used.contains(*key)) {
-            let list = if is_buffer(key) { &mut report.computed } else { &mut misfit.unmatched };
+            let list =
+                if is_buffer(key, &config) { &mut report.computed } else { &mut misfit.unmatched };
             list.push(key.to_owned());
         }
         if misfit.is_none() { Ok((model, report)) } else { Err(Box::new(misfit)) }
     }
 
-    /// Every parameter under the names of `names`, in the order of the modules.
+    /// Every parameter under the names of `names`, in the order of the modules; under the original's,
+    /// also the tables of rotary positions, which it keeps with them.
     ///
     /// # Errors
     ///
@@ -94,6 +98,12 @@ impl Vim {
                 return Err(path.clone());
             }
             collect.arrays.iter_mut().for_each(|(path, _)| *path = pytorch_key(path));
+            if let Some(RopeTable { shape, cos, sin }) = self.config().rope_table() {
+                for (key, values) in ROPE_TABLES.into_iter().zip([cos, sin]) {
+                    let array = Array { shape: shape.to_vec(), values, stored: Element::F32 };
+                    collect.arrays.push((key.to_owned(), array));
+                }
+            }
         }
         Ok(collect.arrays)
     }

@@ -5,35 +5,51 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 
 use crate::block::Block;
-use crate::config::VimConfig;
+use crate::config::{Pool, Rope, VimConfig};
 use crate::drop_path::{Drops, rates};
-use crate::norm::RmsNorm;
+use crate::norm::Norm;
 use crate::patch_embed::PatchEmbed;
+use crate::rope::Rotation;
+use crate::tokens::Tokens;
 
-/// Vision Mamba: patches and a class token → positions → blocks → norm → head on the class token.
+/// Vision Mamba: patches and class tokens → positions → blocks → norm → head.
 ///
-/// Built by [`VimConfig::init`] or [`import_pytorch`](crate::import_pytorch).
+/// Built by [`VimConfig::init`] or [`import_pytorch`](crate::import_pytorch). What is optional is there
+/// where the configuration says so.
 ///
 /// # Source
 ///
-/// Zhu et al. 2024; the original's `…_bimambav2_final_pool_mean_abs_pos_embed_with_midclstok_div2`.
+/// Zhu et al. 2024; the original's `VisionMamba`.
 #[derive(Module, Debug)]
 pub struct Vim {
     /// Image → patches.
     pub patch_embed: PatchEmbed,
-    /// The token that the head reads, `[1, 1, M]`.
-    pub cls_token: Param<Tensor<3>>,
-    /// Added to the tokens by their place in the sequence, the class token's in the middle: `[1, L, M]`.
-    pub pos_embed: Param<Tensor<3>>,
+    /// The token that the head reads, `[1, 1, M]`; absent where there are two or none.
+    pub cls_token: Option<Param<Tensor<3>>>,
+    /// Of two class tokens the one before the patches, `[1, 1, M]`.
+    pub cls_token_head: Option<Param<Tensor<3>>>,
+    /// The one after them, `[1, 1, M]`.
+    pub cls_token_tail: Option<Param<Tensor<3>>>,
+    /// Added to the tokens by their place in the sequence, class tokens among them: `[1, L, M]`.
+    pub pos_embed: Option<Param<Tensor<3>>>,
     /// One after the other.
     pub layers: Vec<Block>,
     /// After the last block.
-    pub norm_f: RmsNorm,
+    pub norm_f: Norm,
     /// `M` → `K`.
     pub head: Linear,
     /// What the model was built from.
     #[module(skip)]
     pub(crate) config: VimConfig,
+}
+
+/// What goes from block to block.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    /// What the last block put out, `[B, L, M]`.
+    pub(crate) hidden: Tensor<3>,
+    /// The sum of what came before it; there is none before the first block.
+    pub(crate) residual: Option<Tensor<3>>,
 }
 
 impl Vim {
@@ -43,11 +59,11 @@ impl Vim {
         &self.config
     }
 
-    /// Logits of evaluation: nothing is dropped.
+    /// Logits of evaluation: nothing is drawn.
     ///
     /// # Shapes
     ///
-    /// - `images`: `[B, 3, H, W]` with `H = W = image_size`, normalized
+    /// - `images`: `[B, 3, H, W]`, of the model's `image_size`, normalized
     /// - result: `[B, K]`
     ///
     /// # Panics
@@ -58,9 +74,10 @@ impl Vim {
         self.logits(images, None)
     }
 
-    /// Logits of training: block outputs are dropped at random (stochastic depth).
+    /// Logits of training: what is random is drawn from `seed`, above all which block outputs are dropped
+    /// (stochastic depth).
     ///
-    /// What is dropped is a pure function of `drop_seed`, the block and the image's place in the
+    /// What is drawn is a pure function of `seed` and of the block and the image's place in the
     /// batch, so a step can be repeated; give every step and every worker its own seed.
     ///
     /// # Shapes
@@ -71,57 +88,137 @@ impl Vim {
     ///
     /// As [`Vim::forward`].
     #[must_use]
-    pub fn forward_train(&self, images: Tensor<4>, drop_seed: u64) -> Tensor<2> {
-        self.logits(images, Some(drop_seed))
+    pub fn forward_train(&self, images: Tensor<4>, seed: u64) -> Tensor<2> {
+        self.logits(images, Some(seed))
     }
 
-    fn logits(&self, images: Tensor<4>, drop_seed: Option<u64>) -> Tensor<2> {
-        let tokens = self.tokens(images);
-        let [batch, _, d_model] = tokens.dims();
+    /// Logits of every token, class tokens among them, in the order in which the blocks saw them:
+    /// the original's `final_pool_type = "all"`, whatever the model's own class token or pooling.
+    ///
+    /// # Shapes
+    ///
+    /// - `images`: as [`Vim::forward`]
+    /// - result: `[B, L, K]`
+    ///
+    /// # Panics
+    ///
+    /// As [`Vim::forward`].
+    #[must_use]
+    pub fn token_logits(&self, images: Tensor<4>) -> Tensor<3> {
+        let tokens = self.tokens(images, None);
+        let stream = self.through_blocks(&tokens, self.config.depth, None, |_, _| ());
+        self.head.forward(self.normed(stream, None))
+    }
+
+    fn logits(&self, images: Tensor<4>, seed: Option<u64>) -> Tensor<2> {
+        let tokens = self.tokens(images, seed);
+        let [batch, len, d_model] = tokens.embedded.dims();
         let depth = self.layers.len();
-        let drops = drop_seed.map(|seed| {
-            Drops::draw(rates(depth, self.config.drop_path), seed, batch, &tokens.device())
+        let drops = seed.map(|seed| {
+            let device = tokens.embedded.device();
+            Drops::draw(rates(depth, self.config.drop_path), seed, batch, &device)
         });
-        let drop = |place, hidden| match &drops {
+        let stream = self.through_blocks(&tokens, depth, drops.as_ref(), |_, _| ());
+        // Only what the head reads is added up and normalized.
+        let only = |positions: &[usize]| stream.select(positions);
+        let flat = |token: Tensor<3>| token.reshape([batch, d_model]);
+        match (&tokens.class[..], self.config.pool) {
+            (&[head, tail], _) => {
+                let both = self.normed(only(&[head, tail]), drops.as_ref());
+                self.head.forward(flat(both.mean_dim(1)))
+            }
+            (&[_, ..], _) => {
+                self.head.forward(flat(self.normed(only(&tokens.class), drops.as_ref())))
+            }
+            ([], Pool::Last) => {
+                self.head.forward(flat(self.normed(only(&[len - 1]), drops.as_ref())))
+            }
+            ([], Pool::Mean) => {
+                self.head.forward(flat(self.normed(stream, drops.as_ref()).mean_dim(1)))
+            }
+            ([], Pool::Max) => {
+                let logits = self.head.forward(self.normed(stream, drops.as_ref())); // [B, L, K]
+                logits.max_dim(1).reshape([batch, self.config.num_classes])
+            }
+        }
+    }
+
+    /// Takes tokens through the first `count` blocks, an even number where blocks come in pairs;
+    /// `after` sees what each puts out, by its number, the second of a pair for both.
+    pub(crate) fn through_blocks(
+        &self,
+        tokens: &Tokens,
+        count: usize,
+        drops: Option<&Drops>,
+        mut after: impl FnMut(usize, &Tensor<3>),
+    ) -> Stream {
+        let drop = |place, hidden: Tensor<3>| match drops {
             Some(drops) => drops.apply(place, hidden),
             None => hidden,
         };
-
-        let (mut hidden, mut residual) = (tokens, None);
-        for (place, block) in self.layers.iter().enumerate() {
-            let (mixed, sum) = block.forward(drop(place, hidden), residual);
-            (hidden, residual) = (mixed, Some(sum));
+        let device = tokens.embedded.device();
+        // Around single blocks the original turns positions as they stood before the order was
+        // reversed, around pairs as they stand.
+        let flipped = tokens.flipped && !self.config.layer_pairs;
+        let rotation = Rotation::new(&self.config, flipped, &device);
+        let mut stream = Stream { hidden: tokens.embedded.clone(), residual: None };
+        let step = if self.config.layer_pairs { 2 } else { 1 };
+        for (i, blocks) in self.layers[..count].chunks(step).enumerate() {
+            if let Some(rotation) = &rotation {
+                stream = stream.turned(rotation, self.config.rope);
+            }
+            let Stream { hidden, residual } = stream;
+            let place = i * step;
+            stream = match blocks {
+                [first, second] => {
+                    let (f, sum_f) = first.forward(drop(place, hidden.clone()), residual.clone());
+                    let (b, sum_b) = second.forward(
+                        drop(place + 1, hidden.flip([1])),
+                        residual.map(|residual| residual.flip([1])),
+                    );
+                    let residual = Some(sum_f + sum_b.flip([1]));
+                    Stream { hidden: f + b.flip([1]), residual }
+                }
+                _ => {
+                    let (mixed, sum) = blocks[0].forward(drop(place, hidden), residual);
+                    Stream { hidden: mixed, residual: Some(sum) }
+                }
+            };
+            after(place + step - 1, &stream.hidden);
         }
-
-        // Only the class token is read, so only it is added up and normalized.
-        let class = |tokens: Tensor<3>| {
-            let position = self.config.class_token_position();
-            tokens.slice([0..batch, position..position + 1]) // [B, 1, M]
-        };
-        let hidden = drop(depth, class(hidden));
-        let (last, _) = self.norm_f.forward(hidden, residual.map(class), self.config.ssm.scan);
-        self.head.forward(last.reshape([batch, d_model]))
+        stream
     }
 
-    /// Patches with the class token in their middle and positions added: `[B, L, M]`.
-    fn tokens(&self, images: Tensor<4>) -> Tensor<3> {
-        let [batch, channels, height, width] = images.dims();
-        let side = self.config.image_size;
-        assert_eq!(
-            [channels, height, width],
-            [3, side, side],
-            "images are [B, 3, H, W] with H = W = image_size"
-        );
-        let patches = self.patch_embed.forward(images);
-        let [_, num_patches, d_model] = patches.dims();
-        let middle = self.config.class_token_position();
-        let class = self.cls_token.val().expand([batch, 1, d_model]);
-        let tokens = if middle == 0 {
-            vec![class, patches] // a single patch: there is none before the class token
-        } else {
-            let before = patches.clone().slice([0..batch, 0..middle]);
-            vec![before, class, patches.slice([0..batch, middle..num_patches])]
+    /// The normalized sum of a stream's two parts, `[B, L, M]`.
+    fn normed(&self, stream: Stream, drops: Option<&Drops>) -> Tensor<3> {
+        let hidden = match drops {
+            Some(drops) => drops.apply(self.layers.len(), stream.hidden),
+            None => stream.hidden,
         };
-        Tensor::cat(tokens, 1) + self.pos_embed.val()
+        let (normed, _) = self.norm_f.forward(hidden, stream.residual, self.config.ssm.scan);
+        normed
+    }
+}
+
+impl Stream {
+    /// The tokens at `positions`, one or two, alone.
+    fn select(&self, positions: &[usize]) -> Self {
+        let at = |tokens: &Tensor<3>| match *positions {
+            [one] => tokens.clone().narrow(1, one, 1),
+            _ => {
+                let each = positions.iter().map(|&i| tokens.clone().narrow(1, i, 1));
+                Tensor::cat(each.collect(), 1)
+            }
+        };
+        Self { hidden: at(&self.hidden), residual: self.residual.as_ref().map(at) }
+    }
+
+    fn turned(self, rotation: &Rotation, what: Rope) -> Self {
+        let residual = if what == Rope::Both {
+            self.residual.map(|residual| rotation.apply(residual))
+        } else {
+            self.residual
+        };
+        Self { hidden: rotation.apply(self.hidden), residual }
     }
 }

@@ -28,7 +28,7 @@ pub fn to_tensors(batch: &Batch, by: Statistics, device: &Device) -> (Tensor<4>,
 ///
 /// If their size is not `model.image_size`.
 pub fn check_image_size(model: &VimConfig, split: &Split) -> Result<(), ConfigError> {
-    if model.image_size == split.image_size() {
+    if model.image_size == split.image_size().into() {
         return Ok(());
     }
     let expected = format!("{}, the size of the dataset's images", split.image_size());

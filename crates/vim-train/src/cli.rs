@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::checkpoint::Selection;
+use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
 use crate::export::{EXAMPLES as EXPORT_EXAMPLES, ExportArgs};
+use crate::flops::{CONVENTIONS, FlopsArgs};
 use crate::import::{EXAMPLES as IMPORT_EXAMPLES, ImportArgs, TakeArgs};
 use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
 use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs};
@@ -25,7 +27,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  the run failed, or a check of verify did
+    1  the run failed, or a check of verify or eval-golden did
     2  bad command line
    65  data or a checkpoint missing, damaged or unfit
    69  device not available
@@ -87,6 +89,14 @@ pub enum Command {
     Config(ConfigArgs),
     /// List the discretizations.
     Methods(MethodsArgs),
+    /// List the named models: parameters, multiply-adds, input size, and the original's names for them.
+    Models(MethodsArgs),
+    /// Count parameters, multiply-adds and operations of a model, by component.
+    #[command(after_help = CONVENTIONS)]
+    Flops(FlopsArgs),
+    /// Compare a checkpoint of the original with arrays that the original computed with it.
+    #[command(after_help = EVAL_GOLDEN_EXAMPLES)]
+    EvalGolden(EvalGoldenArgs),
     /// Check every method and implementation on a device against loops in f64.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
@@ -179,7 +189,7 @@ pub struct ConfigArgs {
     pub json: bool,
 }
 
-/// `vim-train methods`.
+/// `vim-train methods` and `vim-train models`.
 #[derive(Debug, Args)]
 pub struct MethodsArgs {
     /// Print the list as JSON.

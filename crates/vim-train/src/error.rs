@@ -120,6 +120,15 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// Arrays to compare with are missing, damaged or of something else.
+    #[error("arrays {}: {problem}", path.display())]
+    Arrays {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+
     /// The run folder is in use.
     #[error("{} is in use by {holder}: wait for it, or change run.name", path.display())]
     InUse {
@@ -257,7 +266,8 @@ impl Error {
             | Self::Unrecognised { .. }
             | Self::NoCounterpart { .. }
             | Self::Picture(PictureError::Decode { .. })
-            | Self::ClassNames { .. } => 65,
+            | Self::ClassNames { .. }
+            | Self::Arrays { .. } => 65,
             Self::Extension { .. } => 2,
             Self::InUse { .. } | Self::AlreadyHoldsRun { .. } | Self::Exists { .. } => 73,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }
@@ -280,7 +290,7 @@ impl From<ModelError> for Error {
         match error {
             // Not a mistake in the configuration: elsewhere it may well run.
             ModelError::Kernel(error) => Self::Kernel(error),
-            ModelError::Range { .. } => Self::Config(error.into()),
+            ModelError::Range { .. } | ModelError::Conflict { .. } => Self::Config(error.into()),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use vim_checkpoint::{Section, write_safetensors};
-use vim_model::{ModelConfig, Names, Preset, Resize, SsmConfig, Tolerance};
+use vim_model::{ModelConfig, ModelName, Names, Resize, SsmConfig, Tolerance};
 
 use crate::checkpoint::Selection;
 use crate::cli::Overrides;
@@ -43,9 +43,9 @@ pub struct ImportArgs {
     /// What differs from the configuration.
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Named model that it must fit.
+    /// Named model that it must fit: a size, or the original's name (`vim-train models`).
     #[arg(long, value_name = "NAME", conflicts_with = "config", value_parser = preset)]
-    pub preset: Option<Preset>,
+    pub preset: Option<ModelName>,
     /// Classes of the model; left out: those of the file's head.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub classes: Option<u32>,
@@ -107,8 +107,8 @@ fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
     T::deserialize(name.into_deserializer()).map_err(|error: ValueError| error.to_string())
 }
 
-fn preset(name: &str) -> Result<Preset, String> {
-    from_name(name)
+fn preset(name: &str) -> Result<ModelName, String> {
+    name.parse()
 }
 
 /// The `[model]` and `[ssm]` of the configuration in `path`, if there is one.

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
-use vim_train::{eval, export, import, methods, predict, profile, show_config, train, verify};
+use vim_train::{
+    eval, eval_golden, export, flops, import, methods, models, predict, profile, show_config,
+    train, verify,
+};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -36,7 +39,10 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Export(args) => export::run(args),
         Command::Predict(args) => predict::run(args),
         Command::Config(args) => show_config::run(args),
+        Command::EvalGolden(args) => eval_golden::run(args),
         Command::Methods(args) => methods::run(args),
+        Command::Models(args) => models::run(args),
+        Command::Flops(args) => flops::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Profile(args) => profile::run(args),
     }

@@ -194,7 +194,7 @@ mod tests {
 
     fn small() -> Vim {
         let model = ModelConfig {
-            image_size: Some(8),
+            image_size: Some(8.into()),
             patch_size: Some(4),
             depth: Some(1),
             d_model: Some(16),

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 use vim_data::{Batch, DatasetKind, Statistics, read_picture};
-use vim_model::Vim;
+use vim_model::{ImageSize, Vim};
 
 use crate::batches::to_tensors;
 use crate::checkpoint::Selection;
@@ -107,7 +107,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
     }
     let mut results = Vec::new();
     for path in &args.images {
-        let pixels = read_picture(path, config.image_size)?;
+        let pixels = read_picture(path, [config.image_size.height, config.image_size.width])?;
         let probabilities = probabilities(&model, pixels, statistics, &chosen.device);
         let predictions = largest(&probabilities, args.top as usize)
             .into_iter()
@@ -137,9 +137,8 @@ fn show(result: &Prediction) -> Result<(), Error> {
 
 /// The softmax of the logits of one image.
 fn probabilities(model: &Vim, pixels: Vec<u8>, by: Statistics, device: &Device) -> Vec<f64> {
-    let side = model.config().image_size;
-    let batch =
-        Batch { images: pixels, labels: vec![0], indices: vec![0], height: side, width: side };
+    let ImageSize { height, width } = model.config().image_size;
+    let batch = Batch { images: pixels, labels: vec![0], indices: vec![0], height, width };
     let (images, _) = to_tensors(&batch, by, device);
     let logits: Vec<f32> = model.forward(images).into_data().iter().collect();
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);

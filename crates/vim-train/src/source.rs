@@ -7,7 +7,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use vim_checkpoint::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
-use vim_model::{LoadReport, ModelConfig, ModelError, SsmConfig, Tolerance, Vim, VimConfig, infer};
+use vim_model::{
+    LoadReport, ModelConfig, ModelError, Preset, SsmConfig, Tolerance, Vim, VimConfig, infer,
+};
 
 use crate::checkpoint::{Checkpoint, Selection, select};
 use crate::config::Config;
@@ -31,8 +33,7 @@ impl Recorded {
     /// The sections that describe `config`.
     #[must_use]
     pub fn of(config: &VimConfig) -> Self {
-        let preset = ModelConfig::default().preset;
-        Self { model: config.to_section(preset), ssm: config.ssm }
+        Self { model: config.to_section(Preset::default()), ssm: config.ssm }
     }
 
     /// As TOML.

@@ -48,7 +48,7 @@ fn pixels_are_pillow_s_to_a_level() {
             [[74, 114, 154], [71, 111, 151], [170, 55, 95], [188, 233, 82], [160, 28, 62]],
         ),
     ] {
-        let got = read_picture(&fixture(name), side).unwrap();
+        let got = read_picture(&fixture(name), [side, side]).unwrap();
         assert_eq!(got.len(), 3 * side * side);
         for (got, expected) in means(&got).into_iter().zip(mean) {
             assert!((got - expected).abs() < 0.3, "{name} {side}: {got} {expected}");
@@ -65,9 +65,31 @@ fn pixels_are_pillow_s_to_a_level() {
 }
 
 #[test]
+fn rectangles_are_covered() {
+    // The module's own lines with `image.resize` to the smallest size that covers both sides.
+    for (size, pixels) in [
+        ([16, 32], [[56, 96, 136], [136, 56, 96], [142, 86, 48]]),
+        ([48, 20], [[197, 237, 33], [140, 50, 90], [109, 149, 207]]),
+        ([100, 40], [[158, 198, 122], [155, 50, 90], [107, 147, 202]]),
+    ] {
+        let got = read_picture(&fixture("pattern.png"), size).unwrap();
+        let [height, width] = size;
+        assert_eq!(got.len(), 3 * height * width);
+        let places = [(0, 0), (height / 2, width / 2), (height - 1, width - 1)];
+        for ((y, x), expected) in places.into_iter().zip(pixels) {
+            for (channel, expected) in expected.into_iter().enumerate() {
+                let got = i32::from(got[3 * (y * width + x) + channel]);
+                // Pillow clips between the two axes, which shows at hard edges of an enlarged image.
+                assert!((got - expected).abs() <= 4, "{size:?} ({y}, {x}): {got} {expected}");
+            }
+        }
+    }
+}
+
+#[test]
 fn jpegs_are_read() {
     // Decoders differ in how they spread colour over pixels; the means hardly do.
-    let got = means(&read_picture(&fixture("pattern.jpg"), 40).unwrap());
+    let got = means(&read_picture(&fixture("pattern.jpg"), [40, 40]).unwrap());
     for (got, expected) in got.into_iter().zip([124.2525, 121.9619, 124.2244]) {
         assert!((got - expected).abs() < 2.0, "{got} {expected}");
     }
@@ -79,10 +101,10 @@ fn what_is_no_picture_is_refused() {
     let whole = std::fs::read(fixture("pattern.png")).unwrap();
     for bytes in [&b""[..], b"hello", &whole[..20], &whole[..whole.len() / 2]] {
         std::fs::write(&path, bytes).unwrap();
-        let error = read_picture(&path, 32).unwrap_err();
+        let error = read_picture(&path, [32, 32]).unwrap_err();
         assert!(matches!(error, PictureError::Decode { .. }), "{error}");
         assert!(!error.to_string().contains('\n'), "{error}");
     }
     std::fs::remove_file(&path).unwrap();
-    assert!(matches!(read_picture(&path, 32), Err(PictureError::Read { .. })));
+    assert!(matches!(read_picture(&path, [32, 32]), Err(PictureError::Read { .. })));
 }

@@ -1,6 +1,6 @@
-//! The original's own numbers: a small model of it, with its checkpoint, its logits and its gradients.
+//! The original's own numbers: small models of it, with their checkpoints, logits and gradients.
 //!
-//! `a_mid` is the original at 64 px, patch 16, d_model 64, depth 4, every parameter shifted by noise so
+//! All are the original at 64 px, patch 16, d_model 64, every parameter shifted by noise so
 //! that no zero or one hides a mistake, run in f32 on a GPU in evaluation mode.
 
 use std::fs::File;
@@ -9,19 +9,33 @@ use std::io::BufReader;
 use burn::tensor::{Device, Tensor, TensorData};
 use npyz::npz::NpzArchive;
 use vim_kernels::ScanChoice;
-use vim_model::{Preset, SsmConfig, VimConfig, import_pytorch, pytorch_key};
+use vim_model::{
+    Bimamba, ClassToken, GateGradient, Preset, SsmConfig, VimConfig, import_pytorch, pytorch_key,
+};
 
 use crate::support::{cross_entropy, error, fixture, gradients, numbers};
 
 pub(crate) fn a_mid(scan: ScanChoice) -> VimConfig {
     VimConfig {
-        image_size: 64,
+        image_size: 64.into(),
         depth: 4,
         d_model: 64,
         num_classes: 10,
         ssm: SsmConfig { scan, ..SsmConfig::default() },
         ..VimConfig::preset(Preset::Tiny)
     }
+}
+
+/// The class token before the patches.
+fn d_headcls(scan: ScanChoice) -> VimConfig {
+    VimConfig { depth: 3, class_token: ClassToken::Head, ..a_mid(scan) }
+}
+
+/// Both ways over one set of projections, with the gradient that the original loses a part of.
+fn h_v1(scan: ScanChoice) -> VimConfig {
+    let base = a_mid(scan);
+    let ssm = SsmConfig { v1_gate_gradient: Some(GateGradient::Upstream), ..base.ssm };
+    VimConfig { depth: 3, bimamba: Bimamba::V1, divide_out: false, ssm, ..base }
 }
 
 /// The largest error allowed, in units of the largest number of the same tensor. Our formulas in f64
@@ -50,10 +64,11 @@ impl Golden {
     }
 }
 
-fn agrees(scan: ScanChoice) {
-    let mut golden = Golden(NpzArchive::open(fixture("a_mid.npz")).unwrap());
+fn agrees(name: &str, config: &VimConfig) {
+    let open = |extension: &str| fixture(&format!("{name}.{extension}"));
+    let mut golden = Golden(NpzArchive::open(open("npz")).unwrap());
     let device = Device::flex().autodiff();
-    let model = import_pytorch(&a_mid(scan), &fixture("a_mid.pth"), &device).unwrap();
+    let model = import_pytorch(config, &open("pth"), &device).unwrap();
 
     let (shape, x) = golden.floats("x");
     let x = Tensor::<4>::from_data(TensorData::new(x, shape), &device).require_grad();
@@ -84,17 +99,22 @@ fn agrees(scan: ScanChoice) {
     assert_eq!(parameters.len(), golden_gradients, "gradients compared");
     let [logits, loss, parameters, images] = worst;
     println!(
-        "{scan}: logits {logits:.1e} loss {loss:.1e} gradients {parameters:.1e} dx {images:.1e}"
+        "{name}, {}: logits {logits:.1e} loss {loss:.1e} gradients {parameters:.1e} dx {images:.1e}",
+        config.ssm.scan
     );
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
 #[test]
 fn the_kernel_agrees_with_the_original() {
-    agrees(ScanChoice::Kernel);
+    agrees("a_mid", &a_mid(ScanChoice::Kernel));
+    agrees("d_headcls", &d_headcls(ScanChoice::Kernel));
+    agrees("h_v1", &h_v1(ScanChoice::Kernel));
 }
 
 #[test]
 fn the_reference_agrees_with_the_original() {
-    agrees(ScanChoice::Reference);
+    agrees("a_mid", &a_mid(ScanChoice::Reference));
+    agrees("d_headcls", &d_headcls(ScanChoice::Reference));
+    agrees("h_v1", &h_v1(ScanChoice::Reference));
 }

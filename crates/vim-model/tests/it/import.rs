@@ -1,15 +1,17 @@
 //! A checkpoint that does not fit is refused, with every reason.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use burn::tensor::Device;
 use vim_kernels::ScanChoice;
 use vim_model::{
-    ImportError, Misfit, Misshapen, ModelError, VimConfig, import_pytorch, pytorch_key,
+    Bimamba, ClassToken, ImportError, LayerScale, Misfit, Misshapen, ModelError, NormKind, Rope,
+    VimConfig, import_pytorch, pytorch_key,
 };
 
 use crate::golden::a_mid;
-use crate::support::fixture;
+use crate::support::{fixture, small};
 
 fn import(config: &VimConfig) -> ImportError {
     import_pytorch(config, &fixture("a_mid.pth"), &Device::flex()).unwrap_err()
@@ -97,5 +99,93 @@ fn names_map_to_the_original_s() {
         ("patch_embed.proj.weight", "patch_embed.proj.weight"),
     ] {
         assert_eq!(pytorch_key(path), key);
+    }
+}
+
+/// The original's names of what a variant adds or lacks, as its state dictionary has them.
+#[test]
+fn variants_have_the_original_s_names_and_shapes() {
+    // A layer of the plain model: every name behind `layers.i.`.
+    let way = |suffix: &str| {
+        let weights =
+            ["conv1d.weight", "conv1d.bias", "x_proj.weight", "dt_proj.weight", "dt_proj.bias"];
+        let suffixed = weights.map(|name| name.replacen('.', &format!("{suffix}."), 1));
+        suffixed.map(|name| format!("mixer.{name}")).to_vec()
+    };
+    let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let outer = own(&["mixer.in_proj.weight", "mixer.out_proj.weight", "norm.weight"]);
+    let forward = [own(&["mixer.A_log", "mixer.D"]), way("")].concat();
+    let backward = [own(&["mixer.A_b_log", "mixer.D_b"]), way("_b")].concat();
+    let v2 = [outer.clone(), forward.clone(), backward].concat();
+    let frame = own(&[
+        "patch_embed.proj.weight",
+        "patch_embed.proj.bias",
+        "norm_f.weight",
+        "head.weight",
+        "head.bias",
+    ]);
+    let one = own(&["cls_token", "pos_embed"]);
+    let v2_and = |more: &str| [v2.clone(), own(&[more])].concat();
+    let cases = [
+        (small(), one.clone(), v2.clone()),
+        (
+            VimConfig { bimamba: Bimamba::V1, divide_out: false, ..small() },
+            one.clone(),
+            [outer.clone(), forward.clone(), own(&["mixer.A_b_log"])].concat(),
+        ),
+        (
+            VimConfig { bimamba: Bimamba::None, divide_out: false, ..small() },
+            one.clone(),
+            [outer, forward].concat(),
+        ),
+        (
+            VimConfig { class_token: ClassToken::Double, ..small() },
+            own(&["cls_token_head", "cls_token_tail", "pos_embed"]),
+            v2.clone(),
+        ),
+        (VimConfig { class_token: ClassToken::None, ..small() }, own(&["pos_embed"]), v2.clone()),
+        (VimConfig { abs_pos_embed: false, ..small() }, own(&["cls_token"]), v2.clone()),
+        (
+            VimConfig { norm: NormKind::Layer, ..small() },
+            [one.clone(), own(&["norm_f.bias"])].concat(),
+            v2_and("norm.bias"),
+        ),
+        (
+            VimConfig { layer_scale: LayerScale::Starts(1e-5), ..small() },
+            one.clone(),
+            v2_and("mixer.gamma"),
+        ),
+        (VimConfig { rope: Rope::Both, ..small() }, one, v2),
+    ];
+    for (config, tokens, layer) in cases {
+        let model = config.init(&Device::flex(), 0).unwrap();
+        let names: BTreeSet<String> =
+            model.parameters().iter().map(|p| pytorch_key(&p.path)).collect();
+        let layers = (0..config.depth)
+            .flat_map(|i| layer.iter().map(move |name| format!("layers.{i}.{name}")));
+        let expected: BTreeSet<String> =
+            [frame.clone(), tokens].concat().into_iter().chain(layers).collect();
+        assert_eq!(names, expected, "{config:?}");
+    }
+}
+
+/// What the original keeps beside the parameters of a model with rotary positions.
+#[test]
+fn rotary_tables_follow_from_the_sizes() {
+    assert_eq!(small().rope_table(), None);
+    let config = VimConfig { rope: Rope::Hidden, rope_grid: 14, ..small() };
+    let table = config.rope_table().unwrap();
+    assert_eq!(table.shape, [16, 16]);
+    // Patch (1, 2) of 4 x 4. A half of the channels has four frequencies, 10000^(-k/4).
+    let angle = |position: f64, pair: i32| position / 4.0 * 14.0 / 10_f64.powi(pair);
+    let at = |values: &[f32], channel: usize| f64::from(values[(4 + 2) * 16 + channel]);
+    for pair in 0..4 {
+        for (half, position) in [(0, 1.0), (8, 2.0)] {
+            for channel in [half + 2 * pair, half + 2 * pair + 1] {
+                let angle = angle(position, pair as i32);
+                assert!((at(&table.cos, channel) - angle.cos()).abs() < 1e-6, "{channel}");
+                assert!((at(&table.sin, channel) - angle.sin()).abs() < 1e-6, "{channel}");
+            }
+        }
     }
 }

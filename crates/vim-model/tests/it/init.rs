@@ -9,7 +9,7 @@ const DEPTH: usize = 4;
 
 /// Vim-Ti's widths, with 25 tokens and four blocks.
 fn config() -> VimConfig {
-    VimConfig { image_size: 80, depth: DEPTH, ..VimConfig::preset(Preset::Tiny) }
+    VimConfig { image_size: 80.into(), depth: DEPTH, ..VimConfig::preset(Preset::Tiny) }
 }
 
 fn built(config: &VimConfig, seed: u64) -> Named {

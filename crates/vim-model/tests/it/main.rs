@@ -3,15 +3,21 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 mod agreement;
+mod cost;
+mod counted;
 mod drop_path;
+mod features;
 mod full_a;
 mod golden;
 mod import;
 mod infer;
 mod init;
+mod naive;
 mod parameters;
 mod patch_embed;
 mod pos_embed;
 mod shapes;
 mod state;
 mod support;
+mod training;
+mod variants;

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Device;
-use vim_model::{Preset, VimConfig, decays};
+use vim_model::{Bimamba, Preset, VimConfig, decays};
 
 use crate::support::small;
 
@@ -13,12 +13,17 @@ fn presets_have_the_published_sizes() {
         (Preset::Small, 25_796_584),
         (Preset::Base, 97_598_440),
         (Preset::TinyStride8, 7_250_344),
+        (Preset::SmallStride8, 26_001_256),
+        (Preset::BaseDepth12, 49_564_648),
     ] {
         assert_eq!(VimConfig::preset(preset).num_parameters(), expected, "{preset:?}");
     }
     let cifar100 =
-        VimConfig { image_size: 32, num_classes: 100, ..VimConfig::preset(Preset::Tiny) };
+        VimConfig { image_size: 32.into(), num_classes: 100, ..VimConfig::preset(Preset::Tiny) };
     assert_eq!(cifar100.num_parameters(), 6_937_444);
+    let v1 =
+        VimConfig { bimamba: Bimamba::V1, divide_out: false, ..VimConfig::preset(Preset::Tiny) };
+    assert_eq!(v1.num_parameters(), 6_567_400);
 }
 
 #[test]

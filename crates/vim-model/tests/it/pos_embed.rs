@@ -20,7 +20,7 @@ use vim_model::{Names, Resize, Tolerance, VimConfig};
 use crate::support::{small, values};
 
 fn model(grid: usize) -> VimConfig {
-    VimConfig { image_size: 4 * grid, d_model: 2, depth: 1, d_state: 2, ..small() }
+    VimConfig { image_size: (4 * grid).into(), d_model: 2, depth: 1, d_state: 2, ..small() }
 }
 
 /// The table of a 3 × 3 grid, resized to `grid` × `grid`.

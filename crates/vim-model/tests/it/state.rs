@@ -7,7 +7,8 @@ use burn::tensor::Device;
 use vim_checkpoint::{Array, Item, Section, StateDict, read_checkpoint, write_pytorch};
 use vim_kernels::Discretization;
 use vim_model::{
-    Misfit, Names, Preset, Resize, SsmConfig, StateMatrix, Tolerance, Vim, VimConfig, pytorch_key,
+    Bimamba, ClassToken, LayerScale, Misfit, Names, NormKind, Preset, Resize, Rope, SsmConfig,
+    StateMatrix, Tolerance, Vim, VimConfig, pytorch_key,
 };
 
 use crate::golden::a_mid;
@@ -136,6 +137,27 @@ fn the_original_s_file_comes_back_bit_by_bit() {
     }
 }
 
+/// What the original keeps of every variant goes out, comes back, and gives the same logits.
+#[test]
+fn every_variant_goes_through_the_original_s_names() {
+    for config in [
+        VimConfig { bimamba: Bimamba::V1, divide_out: false, ..small() },
+        VimConfig { bimamba: Bimamba::None, divide_out: false, ..small() },
+        VimConfig { class_token: ClassToken::Double, norm: NormKind::Layer, ..small() },
+        VimConfig { class_token: ClassToken::None, abs_pos_embed: false, ..small() },
+        VimConfig { rope: Rope::Both, layer_scale: LayerScale::Starts(0.5), ..small() },
+    ] {
+        let model = build(&config, 1);
+        let state = dict(model.state(Names::Pytorch).unwrap());
+        assert_eq!(state.get("rope.freqs_sin").is_some(), config.rope != Rope::None);
+        let back = load(&config, &state, Tolerance::default()).unwrap();
+        assert_eq!(values(&back), values(&model), "{config:?}");
+        let logits =
+            |model: &Vim| numbers(model.forward(Tensor::from_data(images(2, 16), &Device::flex())));
+        assert_eq!(logits(&back), logits(&model), "{config:?}");
+    }
+}
+
 #[test]
 fn what_the_original_lacks_is_not_exported() {
     let config = VimConfig {
@@ -179,9 +201,11 @@ fn missing_parameters_keep_their_values_only_where_allowed() {
     arrays.push(("rope.freqs_cos".into(), arrays[0].1.clone()));
     let state = dict(arrays);
     let misfit = load(&small(), &state, Tolerance::default()).unwrap_err();
-    assert_eq!(misfit.lines(), ["missing: layers.1.mixer.D_b [32]"]);
+    let lines = ["missing: layers.1.mixer.D_b [32]", "not in the model: rope.freqs_cos"];
+    assert_eq!(misfit.lines(), lines);
     let allowed = Tolerance { missing: true, ..Tolerance::default() };
-    let (_, report) = build(&small(), 9).load(&state, allowed).unwrap();
+    let turned = VimConfig { rope: Rope::Hidden, ..small() };
+    let (_, report) = build(&turned, 9).load(&state, allowed).unwrap();
     assert_eq!(report.missing, ["layers.1.mixer.D_b"]);
     assert_eq!(report.computed, ["rope.freqs_cos"]);
 }
@@ -189,7 +213,7 @@ fn missing_parameters_keep_their_values_only_where_allowed() {
 #[test]
 fn positions_follow_a_larger_image_only_where_allowed() {
     let state = dict(build(&small(), 1).state(Names::Pytorch).unwrap());
-    let larger = VimConfig { image_size: 24, ..small() };
+    let larger = VimConfig { image_size: 24.into(), ..small() };
     let misfit = load(&larger, &state, Tolerance::default()).unwrap_err();
     assert_eq!(
         misfit.lines(),

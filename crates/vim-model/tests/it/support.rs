@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor, TensorData, activation::log_softmax};
-use vim_model::{Preset, SsmConfig, Vim, VimConfig};
+use vim_model::{ImageSize, Preset, SsmConfig, Vim, VimConfig};
 
 /// Numbers by parameter path, each with its shape, a linear layer's weight as PyTorch stores it.
 pub(crate) type Named = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -17,7 +17,7 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 /// 17 tokens, 16 channels, two blocks: every part of the model, none of the size.
 pub(crate) fn small() -> VimConfig {
     VimConfig {
-        image_size: 16,
+        image_size: 16.into(),
         patch_size: 4,
         stride: 4,
         depth: 2,
@@ -29,11 +29,12 @@ pub(crate) fn small() -> VimConfig {
     }
 }
 
-/// Images that look like nothing in particular and have no symmetry, `[B, 3, side, side]`.
-pub(crate) fn images(batch: usize, side: usize) -> TensorData {
+/// Images that look like nothing in particular and have no symmetry, `[B, 3, H, W]`.
+pub(crate) fn images(batch: usize, size: impl Into<ImageSize>) -> TensorData {
+    let ImageSize { height, width } = size.into();
     let numbers: Vec<f32> =
-        (0..batch * 3 * side * side).map(|i| ((i * i) as f32 * 0.37 + i as f32).sin()).collect();
-    TensorData::new(numbers, [batch, 3, side, side])
+        (0..batch * 3 * height * width).map(|i| ((i * i) as f32 * 0.37 + i as f32).sin()).collect();
+    TensorData::new(numbers, [batch, 3, height, width])
 }
 
 /// Mean cross-entropy against one label per image, `[1]`.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml_edit::{Document, DocumentMut, Item, Table, TableLike, Value};
 
 use super::Config;
-use super::error::{ConfigError, Problem, nearest};
+use super::error::{ConfigError, Problem, nearest, nearest as nearest_of};
 use super::schema::{Node, paths};
 
 /// A problem, and the bytes of the text that it is about.
@@ -63,7 +63,11 @@ fn check_choice(item: &Item, node: Node, path: &str) -> Result<(), Located> {
     if known.iter().any(|name| name == value) {
         return Ok(());
     }
-    let nearest = nearest(value, &known);
+    let aliases: Vec<String> = node.aliases().into_iter().map(str::to_owned).collect();
+    if aliases.iter().any(|name| name == value) {
+        return Ok(());
+    }
+    let nearest = nearest(value, &known).or_else(|| nearest_of(value, &aliases));
     let problem = Problem::UnknownValue { value: value.to_owned(), nearest, known };
     Err((Box::new(ConfigError::new(path, problem)), item.span()))
 }
@@ -117,7 +121,7 @@ pub(super) fn print(config: &Config) -> String {
 fn annotate(table: &mut Table, node: Node, comments: &mut String) {
     for (key, item) in table.iter_mut() {
         let Some(child) = node.get(&key) else { continue };
-        if let Some(number) = item.as_float().filter(|number| number.abs() < 1e-3) {
+        if let Some(number) = item.as_float().filter(|x| *x != 0.0 && x.abs() < 1e-3) {
             *item = toml_edit::value(short(number));
         } else if let Some(section) = item.as_table_mut() {
             section.decor_mut().set_prefix(format!("{comments}\n"));

@@ -82,6 +82,16 @@ pub enum Problem {
         /// What would do.
         expected: String,
     },
+    /// A value that does not go with that of another key.
+    #[error("{value} does not go with {other}: {reason}")]
+    Conflict {
+        /// What was written.
+        value: String,
+        /// The other key, and its value.
+        other: String,
+        /// Why not, and what would do.
+        reason: String,
+    },
     /// An implementation that is not there.
     #[error("{0}")]
     Kernel(#[source] KernelError),
@@ -132,6 +142,9 @@ impl From<ModelError> for ConfigError {
         match error {
             ModelError::Range { key, value, expected } => {
                 Self::range(format!("model.{key}"), value, expected)
+            }
+            ModelError::Conflict { key, value, other, reason } => {
+                Self::new(key, Problem::Conflict { value, other, reason })
             }
             ModelError::Kernel(error) => Self::new("ssm.scan", Problem::Kernel(error)),
         }

@@ -61,7 +61,7 @@ impl Config {
     /// If the model cannot be built.
     pub fn effective(&self) -> Result<Self, ConfigError> {
         let model = VimConfig::new(&self.model, self.ssm, ANY_CLASSES)?;
-        Ok(Self { model: model.to_section(self.model.preset), ..self.clone() })
+        Ok(Self { model: model.to_section(self.model.preset.preset), ..self.clone() })
     }
 
     /// The configuration as TOML: a file that loads to the same configuration.

@@ -39,6 +39,14 @@ impl Node {
         Some(self.resolved().get("properties")?.as_object()?.keys().cloned().collect())
     }
 
+    /// Other names of some of the [choices](Self::choices): taken, but not advertised.
+    pub(super) fn aliases(self) -> Vec<&'static str> {
+        let forms = self.resolved().get("oneOf").and_then(Value::as_array);
+        let aliases = forms.into_iter().flatten().filter(|form| is_alias(form));
+        let names = aliases.filter_map(|form| form.get("enum")?.as_array()).flatten();
+        names.filter_map(Value::as_str).collect()
+    }
+
     /// The values that a string may have, if they can be listed.
     pub(super) fn choices(self) -> Option<Vec<String>> {
         let value = self.resolved();
@@ -47,7 +55,7 @@ impl Node {
         } else {
             let forms = value.get("oneOf")?.as_array()?;
             // Documented and undocumented variants are listed apart: `const` here, `enum` there.
-            forms.iter().try_fold(Vec::new(), |mut names, form| {
+            forms.iter().filter(|form| !is_alias(form)).try_fold(Vec::new(), |mut names, form| {
                 match (form.get("const"), form.get("enum")) {
                     (Some(name), _) => names.push(name.as_str()?.to_owned()),
                     (None, Some(more)) => {
@@ -88,6 +96,11 @@ impl Node {
             }
         }
     }
+}
+
+/// Whether a form of a schema lists other names of what its other forms list.
+fn is_alias(form: &Value) -> bool {
+    form.get("x-alias") == Some(&Value::Bool(true))
 }
 
 /// The path of every key that holds a value, such as `data.shapes.seed`; a section's own keys come

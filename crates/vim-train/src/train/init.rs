@@ -50,12 +50,13 @@ impl Initial {
         let notes = notes(&report, tolerance);
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
         lines.extend(notes.iter().map(|note| format!("init: {note}")));
-        let method = config.model.discretization;
+        let ours = model.config().method_label();
         if let Some(recorded) = &source.recorded
-            && recorded.model.discretization != method
+            && let Ok(theirs) = VimConfig::new(&recorded.model, recorded.ssm, 1)
+            && theirs.method_label() != ours
         {
-            let theirs = recorded.model.discretization;
-            lines.push(format!("warning: these weights were trained with {theirs}, not {method}"));
+            let theirs = theirs.method_label();
+            lines.push(format!("warning: these weights were trained with {theirs}, not {ours}"));
         }
         let record = Record { name: source.name, blake3: source.blake3, notes };
         Ok(Some(Self { model, record, lines }))

@@ -65,7 +65,7 @@ impl Trainer<'_> {
             return;
         }
         self.warned = true;
-        let (method, series) = (self.config.model.discretization, self.config.ssm.series);
+        let (method, series) = (self.model().config().method_label(), self.config.ssm.series);
         self.log.line(format!(
             "warning: |delta·A| reaches {largest:.1}; {method} under series {series} is a polynomial in it, whose input gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)"
         ));

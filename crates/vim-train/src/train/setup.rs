@@ -156,7 +156,7 @@ impl<'a> Trainer<'a> {
             "model {} parameters, {} tokens, {} (series {})",
             model.num_params(),
             model_config.num_tokens(),
-            model_config.discretization,
+            model_config.method_label(),
             model_config.ssm.series
         ));
         for line in init_lines {

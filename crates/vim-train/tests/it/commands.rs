@@ -36,7 +36,7 @@ fn config_prints_a_configuration() {
     assert_eq!(stderr(&output), "");
     let config = Config::from_toml(&stdout(&output)).unwrap();
     assert_eq!((config.run.seed, config.model.depth), (5, Some(24)));
-    assert_eq!(config.model.discretization, Discretization::Foh);
+    assert_eq!(config.model.discretization, Some(Discretization::Foh));
 
     let json = run(&["config", path.to_str().unwrap(), "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
@@ -146,7 +146,7 @@ fn help_teaches() {
     {
         assert!(stdout(&output).contains(part), "{part}");
     }
-    for command in ["train", "eval", "config"] {
+    for command in ["train", "eval", "config", "import", "export", "predict"] {
         let help = stdout(&run(&[command, "--help"]));
         assert!(help.contains("Examples:") && help.contains("--set"), "{help}");
     }

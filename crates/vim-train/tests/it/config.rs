@@ -43,7 +43,10 @@ fn mistakes_in_a_file() {
             "x.toml:2:18: model.discretization: unknown value `rk5`, did you mean `rk4`?",
         ),
         ("[model]\ndiscretization = \"Bilinear\"", "did you mean `bilinear`?"),
-        ("[model]\npreset = \"huge\"", "(known: tiny, small, base, tiny_stride8)"),
+        (
+            "[model]\npreset = \"huge\"",
+            "(known: tiny, small, base, tiny_stride8, small_stride8, base_depth12)",
+        ),
         ("[optim]\nname = \"adam\"", "optim.name: unknown value `adam`, did you mean `adamw`?"),
         ("[devices]\nbackend = \"gpu\"", "devices.backend: unknown value `gpu`"),
         ("[ssm]\nscan = \"kernal\"", "did you mean `kernel`?"),
@@ -113,6 +116,27 @@ fn mistakes_in_a_file() {
         ("[devices]\nthreads = 0", "devices.threads: 0"),
         ("[log]\nevery = \"1min\"", "log.every: 1min"),
         ("[model]\npatch_size = 0", "model.patch_size: 0"),
+        ("[model]\nimage_size = [8]", "expected a number of pixels, or [height, width]"),
+        ("[model]\nimage_size = \"big\"", "expected a number of pixels, or [height, width]"),
+        (
+            "[model]\ndt_rank = \"full\"",
+            "model.dt_rank: invalid value: string \"full\", expected `\"auto\"`",
+        ),
+        ("[model]\ndt_rank = -1", "expected `\"auto\"` or a rank, 1 or more"),
+        ("[model]\nlayer_scale = true", "expected `\"none\"` or the number that it starts at"),
+        ("[model]\nbimamba = \"v3\"", "model.bimamba: unknown value `v3`, did you mean `v1`?"),
+        (
+            "[model]\nclass_token = \"double\"\nrope = \"both\"",
+            "x.toml:3:8: model.rope: both does not go with model.class_token = \"double\": ",
+        ),
+        (
+            "[model]\npool = \"max\"",
+            "x.toml:2:8: model.pool: max does not go with model.class_token = \"middle\": ",
+        ),
+        (
+            "[ssm]\nmethod_bwd = \"foh\"\n[model]\nbimamba = \"none\"",
+            "x.toml:2:14: ssm.method_bwd: foh does not go with model.bimamba = \"none\": ",
+        ),
         ("[model]\ndrop_path = 1.5", "x.toml:2:13: model.drop_path: 1.5"),
         // The name.
         (
@@ -187,7 +211,7 @@ fn set_takes_toml_or_text() {
     {
         let config = load(text, &sets).unwrap();
         assert_eq!(config.data.path.as_deref(), Some(Path::new("/scratch/x y")));
-        assert_eq!(config.model.discretization.to_string(), "bilinear");
+        assert_eq!(config.model.discretization.unwrap().to_string(), "bilinear");
         assert_eq!(config.checkpoint.every, Interval::Minutes(10.0));
         assert_eq!(config.run.name, "quoted");
         assert_eq!(config.optim.betas, [0.8, 0.99]);

@@ -1,0 +1,250 @@
+//! What can be built.
+
+use vim_kernels::{Discretization, KernelError, MAX_FULL_STATES};
+
+use super::resolve::VimConfig;
+use super::section::{GateGradient, ModelConfig, StateMatrix};
+use super::values::{DtRank, LayerScale};
+use super::variant::{Bimamba, ClassToken, Rope};
+
+/// A model description that cannot be built.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// A value outside its range.
+    #[error("model.{key}: {value} is out of range ({expected})")]
+    Range {
+        /// The key in `[model]`.
+        key: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What would do.
+        expected: String,
+    },
+    /// A value that does not go with another one.
+    #[error("{key}: {value} does not go with {other}: {reason}")]
+    Conflict {
+        /// The key with its section, such as `model.rope`.
+        key: &'static str,
+        /// What it was set to.
+        value: String,
+        /// The other key and its value.
+        other: String,
+        /// Why not, and what would do.
+        reason: String,
+    },
+    /// The implementation that `ssm.scan` forces does not exist on the device.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+fn range(key: &'static str, value: &dyn ToString, expected: &str) -> Result<(), ModelError> {
+    Err(ModelError::Range { key, value: value.to_string(), expected: expected.to_string() })
+}
+
+fn conflict(
+    key: &'static str,
+    value: &dyn ToString,
+    other: impl Into<String>,
+    reason: impl Into<String>,
+) -> Result<(), ModelError> {
+    let (value, other, reason) = (value.to_string(), other.into(), reason.into());
+    Err(ModelError::Conflict { key, value, other, reason })
+}
+
+impl VimConfig {
+    /// Checks what was written in `model` and means nothing beside the rest of it.
+    pub(super) fn check_written(&self, model: &ModelConfig) -> Result<(), ModelError> {
+        if let Some(pool) = model.pool
+            && self.class_token != ClassToken::None
+        {
+            let other = format!("model.class_token = \"{}\"", self.class_token);
+            let reason = "the head reads the class token; pooling needs class_token = \"none\"";
+            return conflict("model.pool", &pool, other, reason);
+        }
+        if let Some(grid) = model.rope_grid
+            && self.rope == Rope::None
+        {
+            let reason = "there are no rotary positions to scale";
+            return conflict("model.rope_grid", &grid, "model.rope = \"none\"", reason);
+        }
+        Ok(())
+    }
+
+    /// Checks every value that a model is built from.
+    pub(crate) fn check(&self) -> Result<(), ModelError> {
+        self.check_sizes()?;
+        self.check_numbers()?;
+        self.check_mixer()?;
+        self.check_rope()?;
+        if self.dropout > 0.0 && !self.abs_pos_embed {
+            let reason = "numbers are dropped where positions are added, and nowhere else";
+            return conflict("model.dropout", &self.dropout, "model.abs_pos_embed = false", reason);
+        }
+        if self.layer_pairs && self.depth % 2 == 1 {
+            let other = format!("model.depth = {}", self.depth);
+            return conflict(
+                "model.layer_pairs",
+                &true,
+                other,
+                "an even number of blocks makes pairs",
+            );
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<(), ModelError> {
+        for (key, value) in [
+            ("patch_size", self.patch_size),
+            ("stride", self.stride),
+            ("depth", self.depth),
+            ("d_model", self.d_model),
+            ("d_state", self.d_state),
+            ("expand", self.expand),
+            ("dt_rank", self.dt_rank()),
+            ("rope_grid", self.rope_grid),
+            ("num_classes", self.num_classes),
+        ] {
+            if value == 0 {
+                return range(key, &value, "at least 1");
+            }
+        }
+        if self.image_size.height.min(self.image_size.width) < self.patch_size {
+            let least = format!("at least patch_size = {}", self.patch_size);
+            return range("image_size", &self.image_size, &least);
+        }
+        // The largest sizes whose products this program can count.
+        for (key, value, most) in [
+            ("image_size", self.image_size.height.max(self.image_size.width), 65_536),
+            ("depth", self.depth, 4096),
+            ("d_model", self.d_model, 65_536),
+            ("expand", self.expand, 64),
+            ("dt_rank", self.dt_rank(), 65_536),
+        ] {
+            if value > most {
+                return range(key, &value, &format!("at most {most}"));
+            }
+        }
+        if !(2..=4).contains(&self.d_conv) {
+            return range("d_conv", &self.d_conv, "2 to 4");
+        }
+        if self.d_state > 256 {
+            return range("d_state", &self.d_state, "1 to 256");
+        }
+        Ok(())
+    }
+
+    fn check_numbers(&self) -> Result<(), ModelError> {
+        if !(0.0..1.0).contains(&self.drop_path) {
+            return range("drop_path", &self.drop_path, "0 <= drop_path < 1");
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return range("dropout", &self.dropout, "0 <= dropout < 1");
+        }
+        if !(0.0..=1.0).contains(&self.flip_ratio) {
+            return range("flip_ratio", &self.flip_ratio, "0 <= flip_ratio <= 1");
+        }
+        if !(self.norm_eps.is_finite() && self.norm_eps > 0.0) {
+            return range("norm_eps", &self.norm_eps, "more than 0");
+        }
+        match self.layer_scale {
+            LayerScale::Starts(value) if !value.is_finite() => {
+                range("layer_scale", &value, "\"none\" or a finite number")
+            }
+            LayerScale::Starts(_) | LayerScale::None => Ok(()),
+        }
+    }
+
+    fn check_mixer(&self) -> Result<(), ModelError> {
+        if self.ssm.a == StateMatrix::Full {
+            let only = "\"bilinear\", the one method for ssm.a = \"full\"";
+            if self.discretization != Discretization::Bilinear {
+                return range("discretization", &self.discretization, only);
+            }
+            let ways =
+                [("ssm.method_fwd", self.ssm.method_fwd), ("ssm.method_bwd", self.ssm.method_bwd)];
+            for (key, method) in ways {
+                if let Some(method) = method
+                    && method != Discretization::Bilinear
+                {
+                    return conflict(key, &method, "ssm.a = \"full\"", format!("use {only}"));
+                }
+            }
+            if self.d_state > MAX_FULL_STATES {
+                let most = format!("1 to {MAX_FULL_STATES} with ssm.a = \"full\"");
+                return range("d_state", &self.d_state, &most);
+            }
+        }
+        let other = || format!("model.bimamba = \"{}\"", self.bimamba);
+        if self.divide_out && self.bimamba != Bimamba::V2 {
+            let reason = "only \"v2\" halves its sum; leave divide_out out";
+            return conflict("model.divide_out", &true, other(), reason);
+        }
+        if let Some(gradient) = self.ssm.v1_gate_gradient
+            && self.bimamba != Bimamba::V1
+        {
+            let value = match gradient {
+                GateGradient::Exact => "\"exact\"",
+                GateGradient::Upstream => "\"upstream\"",
+            };
+            return conflict(
+                "ssm.v1_gate_gradient",
+                &value,
+                other(),
+                "it is for \"v1\"; leave it out",
+            );
+        }
+        if let (Some(method), Bimamba::None) = (self.ssm.method_bwd, self.bimamba) {
+            return conflict("ssm.method_bwd", &method, other(), "there is no backward way");
+        }
+        Ok(())
+    }
+
+    /// Where the original's rotary positions have the shape of its tokens.
+    fn check_rope(&self) -> Result<(), ModelError> {
+        if self.rope == Rope::None {
+            return Ok(());
+        }
+        let refuse = |other, reason: &str| conflict("model.rope", &self.rope, other, reason);
+        if self.class_token == ClassToken::Double {
+            let other = format!("model.class_token = \"{}\"", self.class_token);
+            return refuse(
+                other,
+                "rotary positions are for the patches and at most one token before them",
+            );
+        }
+        let Some(side) = self.image_size.side() else {
+            let other = format!("model.image_size = {}", self.image_size);
+            return refuse(other, "rotary positions are for square images");
+        };
+        if !self.d_model.is_multiple_of(4) {
+            let other = format!("model.d_model = {}", self.d_model);
+            return refuse(other, "rows and columns each turn pairs of channels: a multiple of 4");
+        }
+        let grid = side / self.patch_size;
+        if self.grid() != [grid, grid] {
+            let other = format!("model.stride = {}", self.stride);
+            return refuse(
+                other,
+                "there is one rotary position for each patch that touches its neighbours",
+            );
+        }
+        if grid % 2 == 1 {
+            let other = format!("a grid of {grid} x {grid} patches");
+            return refuse(
+                other,
+                "an odd number of patches is taken for a class token and the others",
+            );
+        }
+        Ok(())
+    }
+}
+
+impl DtRank {
+    /// The number, for a model of `d_model` channels.
+    pub(super) fn rank(self, d_model: usize) -> usize {
+        match self {
+            Self::Auto => d_model.div_ceil(16),
+            Self::Rank(rank) => rank,
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The forms that the original's parts come in.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, VariantArray};
+
+/// How a mixer goes over the tokens. The original's `bimamba_type`.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Bimamba {
+    /// From the first token to the last only: a Mamba.
+    None,
+    /// Both ways over one convolution and one set of projections; only A is each way's own. Summed.
+    V1,
+    /// Both ways, each with its own convolution, projections, A and D. Summed, and halved by `divide_out`.
+    #[default]
+    V2,
+}
+
+/// What normalizes.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum NormKind {
+    /// Root mean square, with a weight (Zhang and Sennrich 2019).
+    #[default]
+    Rms,
+    /// Mean and variance, with a weight and a bias (Ba et al. 2016).
+    Layer,
+}
+
+/// Where the token that the head reads stands among the patches.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum ClassToken {
+    /// After the first half of the patches, rounded down.
+    #[default]
+    Middle,
+    /// Before the patches.
+    Head,
+    /// Anywhere in training, one draw for a batch; before the patches in evaluation, as in the original.
+    Random,
+    /// One before and one after the patches; the head reads the mean of the two.
+    Double,
+    /// There is none: the head reads what `pool` says.
+    None,
+}
+
+impl ClassToken {
+    /// Where class tokens stand among `patches` patches in evaluation, in the order of the tokens.
+    pub(crate) fn positions(self, patches: usize) -> Vec<usize> {
+        match self {
+            Self::Middle => vec![patches / 2],
+            Self::Head | Self::Random => vec![0],
+            Self::Double => vec![0, patches + 1],
+            Self::None => Vec::new(),
+        }
+    }
+}
+
+/// What the head reads where there is no class token. The original's `final_pool_type`.
+///
+/// Its fourth, `all`, has logits for every token and so classifies nothing:
+/// [`Vim::token_logits`](crate::Vim::token_logits) computes them.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Pool {
+    /// The mean of all tokens.
+    #[default]
+    Mean,
+    /// Every token, and the largest logit of each class counts.
+    Max,
+    /// The last token: `none` in the original.
+    Last,
+}
+
+/// What is turned by rotary positions before every block.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Rope {
+    /// Nothing.
+    #[default]
+    None,
+    /// What the block before put out: `if_rope` in the original.
+    Hidden,
+    /// That and the residual stream: `if_rope` and `if_rope_residual`.
+    Both,
+}

@@ -1,0 +1,66 @@
+//! The closed form of the cost against a count of what is done.
+
+use burn::tensor::Device;
+use strum::VariantArray;
+use vim_kernels::{Discretization, Series};
+use vim_model::{ModelError, Preset, SsmConfig, StateMatrix, VimConfig};
+
+use crate::counted::Counts;
+use crate::naive::Naive;
+use crate::support::{images, small, values};
+use crate::variants::{shaken, variants};
+
+/// Runs the network in counted operations.
+fn counted(config: &VimConfig) -> Counts {
+    let parameters = values(&shaken(config, &Device::flex()));
+    let image = images(1, config.image_size).try_to_vec::<f32>().unwrap();
+    let (_, counts) = Naive { config, parameters: &parameters }.logits(&image, false);
+    counts
+}
+
+fn agrees(name: &str, config: &VimConfig) {
+    let cost = config.cost().unwrap();
+    assert_eq!(cost.parameters(), config.num_parameters() as u64, "{name}: parameters");
+    let counts = counted(config);
+    let total = counts.values().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+    for component in &cost.components {
+        let (macs, flops) = counts.get(component.name).copied().unwrap_or_default();
+        assert_eq!((component.macs, component.flops), (macs, flops), "{name}: {}", component.name);
+    }
+    assert_eq!((cost.macs(), cost.flops()), total, "{name}: total");
+}
+
+#[test]
+fn every_variant_costs_what_it_does() {
+    for (name, config) in variants() {
+        agrees(name, &config);
+    }
+}
+
+#[test]
+fn every_method_costs_what_it_does() {
+    for &discretization in Discretization::VARIANTS {
+        for &series in Series::VARIANTS {
+            let ssm = SsmConfig { series, ..SsmConfig::default() };
+            let config = VimConfig { discretization, ssm, ..small() };
+            agrees(&format!("{discretization} {series}"), &config);
+        }
+    }
+}
+
+/// Linear maps and convolutions of Vim-Ti at 224 px: 52.65 million multiply-adds a block, 1.26 billion in all.
+#[test]
+fn the_published_figure_for_vim_ti() {
+    let cost = VimConfig::preset(Preset::Tiny).cost().unwrap();
+    let maps = ["in_proj", "conv1d", "x_proj", "dt_proj", "out_proj"];
+    let macs: u64 = cost.components.iter().filter(|c| maps.contains(&c.name)).map(|c| c.macs).sum();
+    assert_eq!(format!("{:.2}", macs as f64 / 24e6), "52.65");
+    assert_eq!(format!("{:.2}", macs as f64 / 1e9), "1.26");
+}
+
+#[test]
+fn a_full_a_is_not_counted() {
+    let ssm = SsmConfig { a: StateMatrix::Full, ..SsmConfig::default() };
+    let config = VimConfig { discretization: Discretization::Bilinear, ssm, ..small() };
+    assert!(matches!(config.cost(), Err(ModelError::Conflict { key: "ssm.a", .. })));
+}

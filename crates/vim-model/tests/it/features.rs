@@ -1,0 +1,66 @@
+//! Features of blocks: which tokens, in which order.
+
+use burn::tensor::{Device, Tensor};
+use vim_model::{ClassToken, VimConfig};
+
+use crate::naive::Naive;
+use crate::support::{error, images, numbers, small, values};
+use crate::variants::{shaken, variants};
+
+/// Every variant's last two steps against the loops, which compute them from a shorter model.
+#[test]
+fn features_are_the_blocks_outputs_for_the_patches_in_image_order() {
+    let device = Device::flex();
+    for (name, config) in variants() {
+        let model = shaken(&config, &device);
+        let parameters = values(&model);
+        let data = images(1, config.image_size);
+        let image = data.try_to_vec::<f32>().unwrap();
+        let step = if config.layer_pairs { 2 } else { 1 };
+        // Not in order, and one of them twice.
+        let blocks = [config.depth - 1, config.depth - 1 - step, config.depth - 1];
+        let blocks = if config.depth > step { &blocks[..] } else { &blocks[..1] };
+        let features = model.features(Tensor::from_data(data, &device), blocks);
+        assert_eq!(features.len(), blocks.len(), "{name}");
+        for (&block, feature) in blocks.iter().zip(features) {
+            assert_eq!(feature.dims(), [1, config.num_patches(), config.d_model], "{name}");
+            let config = VimConfig { depth: block + 1, ..config.clone() };
+            let naive = Naive { config: &config, parameters: &parameters };
+            let expected = naive.patches_after_blocks(&image, config.flip_ratio == 1.0);
+            let error = error(&numbers(feature), &expected);
+            assert!(error < 2e-5, "{name}, block {block}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+fn maps_are_channels_first_and_row_by_row() {
+    let device = Device::flex();
+    let config =
+        VimConfig { image_size: [8, 12].into(), class_token: ClassToken::Double, ..small() };
+    let model = shaken(&config, &device);
+    let x = || Tensor::<4>::from_data(images(2, config.image_size), &device);
+    let feature = model.features(x(), &[0]).swap_remove(0);
+    let map = model.feature_maps(x(), &[0]).swap_remove(0);
+    assert_eq!(map.dims(), [2, 16, 2, 3]);
+    let token = numbers(feature.narrow(0, 1, 1).narrow(1, 4, 1)); // second row, second column
+    let pixel = numbers(map.narrow(0, 1, 1).narrow(2, 1, 1).narrow(3, 1, 1));
+    assert_eq!(token, pixel);
+    assert!(model.features(x(), &[]).is_empty());
+}
+
+#[test]
+#[should_panic(expected = "the model has 2")]
+fn a_block_that_is_not_there_is_refused() {
+    let device = Device::flex();
+    let model = small().init(&device, 0).unwrap();
+    let _ = model.features(Tensor::from_data(images(1, 16), &device), &[2]);
+}
+
+#[test]
+#[should_panic(expected = "the first of a pair")]
+fn half_a_pair_is_refused() {
+    let device = Device::flex();
+    let model = VimConfig { layer_pairs: true, ..small() }.init(&device, 0).unwrap();
+    let _ = model.features(Tensor::from_data(images(1, 16), &device), &[0]);
+}

@@ -1,0 +1,122 @@
+//! `vim-train flops`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use vim_model::{ComponentCost, Cost, ImageSize, ModelName, VimConfig};
+
+use crate::cli::Overrides;
+use crate::config::Config;
+use crate::error::Error;
+use crate::output::{print, print_json};
+
+/// Shown below the options.
+pub const CONVENTIONS: &str = "\
+Examples:
+  vim-train flops --preset tiny
+  vim-train flops --preset small --set model.discretization=bilinear --set model.image_size=512
+  vim-train flops --config configs/vim_tiny_cifar100.toml --classes 100 --json
+
+Conventions: one image, forward, evaluation.
+  MAC   a product added to a sum: in linear maps, convolution, the scan's recurrence and its skip connection
+  FLOP  one arithmetic operation: a MAC is two; an exponential, logarithm, root or reciprocal is one
+Changes of sign, comparisons, choices and moves are free, and so is what depends on parameters alone. The
+scan is counted as the reference computes it: coefficients of every token, channel and state, once;
+where a method's value is chosen from two expressions, both; one recurrence for each way it scans.
+docs/models.md has the formulas. A full A (ssm.a) is not counted.";
+
+/// `vim-train flops`.
+#[derive(Debug, Args)]
+pub struct FlopsArgs {
+    /// Configuration file that describes the model; without it, and without --preset, the defaults.
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "preset")]
+    pub config: Option<PathBuf>,
+    /// A named size, as `vim-train models` lists them.
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<ModelName>,
+    /// What differs from the file or the preset.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Classes of the head.
+    #[arg(long, value_name = "K", default_value_t = 1000)]
+    pub classes: usize,
+    /// Print the counts as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints what a model costs.
+///
+/// # Errors
+///
+/// The configuration's first mistake, or that the model cannot be counted.
+pub fn run(args: &FlopsArgs) -> Result<(), Error> {
+    let sets = match args.preset {
+        // Under what --set says.
+        Some(preset) => {
+            [vec![format!("model.preset={preset}")], args.overrides.set.clone()].concat()
+        }
+        None => args.overrides.set.clone(),
+    };
+    let config = match &args.config {
+        Some(path) => Config::load(path, &sets)?,
+        None => Config::from_defaults(&sets)?,
+    };
+    let model = VimConfig::new(&config.model, config.ssm, args.classes)?;
+    let cost = model.cost()?;
+    if args.json {
+        #[derive(Serialize)]
+        struct Record<'a> {
+            image_size: ImageSize,
+            tokens: usize,
+            num_classes: usize,
+            discretization: String,
+            series: String,
+            parameters: u64,
+            macs: u64,
+            flops: u64,
+            components: &'a [ComponentCost],
+        }
+        return print_json(&Record {
+            image_size: model.image_size,
+            tokens: model.num_tokens(),
+            num_classes: args.classes,
+            discretization: model.method_label(),
+            series: model.ssm.series.to_string(),
+            parameters: cost.parameters(),
+            macs: cost.macs(),
+            flops: cost.flops(),
+            components: &cost.components,
+        });
+    }
+    print(&table(&model, &cost))
+}
+
+fn table(model: &VimConfig, cost: &Cost) -> String {
+    let mut text = format!(
+        "{} px, {} tokens, {} classes, {} (series {})\n\n",
+        model.image_size,
+        model.num_tokens(),
+        model.num_classes,
+        model.method_label(),
+        model.ssm.series
+    );
+    let mut line = |name: &str, parameters: u64, macs: u64, flops: u64, what: &str| {
+        let line = format!("{name:<12} {parameters:>12} {macs:>14} {flops:>14}  {what}");
+        text.push_str(line.trim_end());
+        text.push('\n');
+    };
+    for component in &cost.components {
+        let what = component.what;
+        line(component.name, component.parameters, component.macs, component.flops, what);
+    }
+    line("total", cost.parameters(), cost.macs(), cost.flops(), "");
+    let head = format!("{:<12} {:>12} {:>14} {:>14}\n", "component", "parameters", "MACs", "FLOPs");
+    let (about, rows) = text.split_once("\n\n").unwrap_or_default();
+    format!(
+        "{about}\n\n{head}{rows}\n{:.3} GMACs, {:.3} GFLOPs\n",
+        cost.macs() as f64 / 1e9,
+        cost.flops() as f64 / 1e9
+    )
+}

@@ -1,0 +1,87 @@
+//! `vim-train models`.
+
+use serde::Serialize;
+use strum::VariantArray;
+use vim_kernels::Discretization;
+use vim_model::{ImageSize, Preset, REGISTERED, VimConfig};
+
+use crate::cli::MethodsArgs;
+use crate::error::Error;
+use crate::output::{print, print_json};
+
+/// A named size, as listed.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    image_size: ImageSize,
+    num_classes: usize,
+    tokens: usize,
+    parameters: u64,
+    gmacs: f64,
+    gflops: f64,
+    registered: Vec<Name>,
+}
+
+/// A name of the original for it.
+#[derive(Debug, Serialize)]
+struct Name {
+    name: &'static str,
+    discretization: Discretization,
+}
+
+/// Prints the named sizes and the original's names for them as tables, or as JSON.
+///
+/// # Errors
+///
+/// If stdout cannot be written.
+pub fn run(args: &MethodsArgs) -> Result<(), Error> {
+    let rows: Result<Vec<Row>, Error> =
+        Preset::VARIANTS.iter().map(|&preset| row(preset)).collect();
+    let rows = rows?;
+    if args.json { print_json(&rows) } else { print(&table(&rows)) }
+}
+
+fn row(preset: Preset) -> Result<Row, Error> {
+    let config = VimConfig::preset(preset);
+    let cost = config.cost()?;
+    let of_it = REGISTERED.iter().filter(|model| model.preset == preset);
+    Ok(Row {
+        name: preset.to_string(),
+        image_size: config.image_size,
+        num_classes: config.num_classes,
+        tokens: config.num_tokens(),
+        parameters: cost.parameters(),
+        gmacs: cost.macs() as f64 / 1e9,
+        gflops: cost.flops() as f64 / 1e9,
+        registered: of_it
+            .map(|model| Name { name: model.name, discretization: model.discretization })
+            .collect(),
+    })
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = format!(
+        "{:<14} {:>6} {:>8} {:>12} {:>7} {:>7}\n",
+        "name", "pixels", "tokens", "parameters", "GMACs", "GFLOPs"
+    );
+    for row in rows {
+        text.push_str(&format!(
+            "{:<14} {:>6} {:>8} {:>12} {:>7.3} {:>7.3}\n",
+            row.name,
+            row.image_size.to_string(),
+            row.tokens,
+            row.parameters,
+            row.gmacs,
+            row.gflops
+        ));
+    }
+    text.push_str("\nat 1000 classes, zoh; `vim-train flops --help` says what is counted.\n");
+    text.push_str("\nmodel.preset takes these names of the original, too:\n");
+    for row in rows {
+        for model in &row.registered {
+            let stands_for = format!("{}, {}", row.name, model.discretization);
+            text.push_str(&format!("{stands_for:<24} {}\n", model.name));
+        }
+    }
+    text
+}

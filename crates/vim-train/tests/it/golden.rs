@@ -1,0 +1,175 @@
+//! `vim-train eval-golden` on the original's numbers, and on files that are not what they should be.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use assert_cmd::Command;
+use npyz::WriterBuilder;
+use npyz::npz::{NpzArchive, NpzWriter};
+use npyz::zip::write::FileOptions;
+use tempfile::TempDir;
+use vim_kernels::KERNEL_VARIABLE;
+
+const A_MID: &str =
+    "[model]\nimage_size = 64\ndepth = 4\nd_model = 64\n[devices]\nbackend = \"cpu\"\n";
+const H_V1: &str = "[model]\nimage_size = 64\ndepth = 3\nd_model = 64\nbimamba = \"v1\"\n";
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../vim-model/tests/fixtures").join(name)
+}
+
+/// Compares `weights` with `arrays` as `config` says.
+fn compare(config: &str, weights: &Path, arrays: &Path, args: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.toml");
+    std::fs::write(&path, config).unwrap();
+    let mut command = Command::cargo_bin("vim-train").unwrap();
+    command.arg("eval-golden").arg("--weights").arg(weights).arg("--arrays").arg(arrays);
+    command.arg("--config").arg(path).args(args).env_remove(KERNEL_VARIABLE);
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Fails with `code` and one line that has `words`.
+fn refused(output: &Output, code: i32, words: &[&str]) {
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    for word in words {
+        assert!(error.contains(word), "{word} in: {error}");
+    }
+}
+
+#[test]
+fn the_original_s_numbers_are_within_the_default_tolerances() {
+    let headcls = A_MID.replace("depth = 4", "depth = 3\nclass_token = \"head\"");
+    // Logits, loss, dx; seven parameters beside the layers, and those of each layer.
+    for (name, config, arrays) in [
+        ("a_mid", A_MID, 3 + 7 + 4 * 17),
+        ("d_headcls", headcls.as_str(), 3 + 7 + 3 * 17),
+        ("h_v1", H_V1, 3 + 7 + 3 * 11),
+    ] {
+        let (weights, file) = (fixture(&format!("{name}.pth")), fixture(&format!("{name}.npz")));
+        let output = compare(config, &weights, &file, &["--grads", "--device", "cpu"]);
+        let table = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{name}: {table}{}", text(&output.stderr));
+        let verdict = format!("{arrays} of {arrays} arrays within tolerance, on cpu");
+        assert!(table.contains(&verdict), "{table}");
+        assert_eq!(table.lines().count(), arrays + 2, "{table}");
+
+        let output = compare(config, &weights, &file, &["--json", "--device", "cpu"]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["within"], true, "{name}");
+        assert_eq!(json["comparisons"].as_array().unwrap().len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn what_is_off_is_named_and_fails() {
+    let (weights, arrays) = (fixture("a_mid.pth"), fixture("a_mid.npz"));
+    let output = compare(A_MID, &weights, &arrays, &["--tol", "1e-9"]);
+    refused(&output, 1, &["arrays are off by more than their tolerance: logits"]);
+    assert!(text(&output.stdout).contains("exceeded"));
+    // Another method has the same parameters and other numbers.
+    let args = ["--grads", "--set", "model.discretization=bilinear", "--json"];
+    let output = compare(A_MID, &weights, &arrays, &args);
+    refused(&output, 1, &["of 78 arrays", "logits, loss, dx, g."]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["within"], false);
+    // The exact gradient of the gate has a part that the original loses.
+    let exact = format!("{H_V1}[ssm]\nv1_gate_gradient = \"exact\"\n");
+    let output = compare(&exact, &fixture("h_v1.pth"), &fixture("h_v1.npz"), &["--grads"]);
+    refused(&output, 1, &["g.layers.2.mixer.in_proj.weight"]);
+}
+
+/// Copies `a_mid.npz` without `left_out` and with a label array `added`.
+fn rewritten(folder: &TempDir, left_out: &str, added: Option<&str>) -> PathBuf {
+    let path = folder.path().join("arrays.npz");
+    let mut from = NpzArchive::<BufReader<File>>::open(fixture("a_mid.npz")).unwrap();
+    let mut to = NpzWriter::create(&path).unwrap();
+    let names: Vec<String> = from.array_names().map(str::to_owned).collect();
+    for name in names.iter().filter(|name| *name != left_out) {
+        let array = from.by_name(name).unwrap().unwrap();
+        let shape = array.shape().to_vec();
+        if name == "y" {
+            let values: Vec<i64> = array.into_vec().unwrap();
+            let entry = to.array(name, FileOptions::default()).unwrap();
+            let mut writer = entry.default_dtype().shape(&shape).begin_nd().unwrap();
+            writer.extend(values).unwrap();
+            writer.finish().unwrap();
+        } else {
+            let values: Vec<f64> = match array.try_data::<f32>() {
+                Ok(values) => values.map(|x| f64::from(x.unwrap())).collect(),
+                Err(array) => array.into_vec().unwrap(),
+            };
+            let entry = to.array(name, FileOptions::default()).unwrap();
+            let mut writer = entry.default_dtype().shape(&shape).begin_nd().unwrap();
+            writer.extend(values).unwrap();
+            writer.finish().unwrap();
+        }
+    }
+    if let Some(name) = added {
+        let entry = to.array(name, FileOptions::default()).unwrap();
+        let mut writer = entry.default_dtype().shape(&[1]).begin_nd().unwrap();
+        writer.extend([1.0_f32]).unwrap();
+        writer.finish().unwrap();
+    }
+    path
+}
+
+#[test]
+fn missing_and_extra_arrays_are_errors() {
+    let weights = fixture("a_mid.pth");
+    for (left_out, added, args, words) in [
+        ("logits", None, &[][..], "logits is missing"),
+        ("y", None, &[], "y is missing"),
+        ("dx", None, &["--grads"], "dx is missing"),
+        ("g.norm_f.weight", None, &["--grads"], "g.norm_f.weight is missing"),
+        ("", Some("features"), &[], "not expected of this model: features"),
+        ("", Some("g.layers.4.mixer.D"), &[], "not expected of this model: g.layers.4.mixer.D"),
+        ("", Some("g.gamma"), &["--grads"], "not expected of this model: g.gamma"),
+        ("cls", Some("g.cls_token"), &["--grads"], "g.cls_token"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        if left_out == "cls" {
+            // A gradient of another shape, in place of the right one.
+            let arrays = rewritten(&folder, "g.cls_token", added);
+            let output = compare(A_MID, &weights, &arrays, args);
+            refused(&output, 65, &["g.cls_token is [1], the model's is [1, 1, 64]"]);
+            continue;
+        }
+        let arrays = rewritten(&folder, left_out, added);
+        refused(&compare(A_MID, &weights, &arrays, args), 65, &["arrays.npz", words]);
+    }
+    // Without gradients they may be absent; and f64 is as good as f32.
+    let folder = tempfile::tempdir().unwrap();
+    let arrays = rewritten(&folder, "g.norm_f.weight", None);
+    assert_eq!(compare(A_MID, &weights, &arrays, &[]).status.code(), Some(0));
+}
+
+#[test]
+fn files_that_do_not_fit_are_errors() {
+    let (weights, arrays) = (fixture("a_mid.pth"), fixture("a_mid.npz"));
+    let deeper = A_MID.replace("depth = 4", "depth = 5");
+    refused(&compare(&deeper, &weights, &arrays, &[]), 65, &["a_mid.pth", "missing: layers.4."]);
+    let larger = A_MID.replace("64\ndepth", "80\ndepth");
+    let output = compare(&larger, &weights, &arrays, &[]);
+    refused(&output, 65, &["a_mid.npz", "x is [3, 3, 64, 64], the model's is [3, 3, 80, 80]"]);
+    refused(&compare(A_MID, &weights, &weights, &[]), 65, &["a_mid.pth", "x is missing"]);
+    refused(&compare(A_MID, &arrays, &arrays, &[]), 65, &["a_mid.npz"]);
+    let absent = Path::new("absent.npz");
+    refused(&compare(A_MID, &weights, absent, &[]), 74, &["absent.npz"]);
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.npz");
+    let bytes = std::fs::read(&arrays).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    refused(&compare(A_MID, &weights, &cut, &[]), 65, &["cut.npz", "not an .npz file"]);
+    let wrong = "[model]\nimage_size = 64\nrope = \"hidden\"\nclass_token = \"double\"\n";
+    let output = compare(wrong, &weights, &arrays, &[]);
+    refused(&output, 78, &["model.toml:3:8: model.rope: hidden does not go with"]);
+}
