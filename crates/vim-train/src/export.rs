@@ -33,13 +33,13 @@ goes into its load_state_dict. docs/checkpoints.md.";
 pub struct ExportArgs {
     /// Folder of a run or of a checkpoint, or a file of weights.
     pub weights: PathBuf,
-    /// Where to write it: .pth or .pt (`{\"model\": …}`), or .safetensors, both under the original's names.
+    /// Where to write it: .pth or .pt (`{"model": …}`), or .safetensors, both under the original's names.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Which checkpoint of a run: `best` or `last`.
     #[arg(long, value_name = "best|last|PATH", default_value = "best", value_parser = selection)]
     pub checkpoint: Selection,
-    /// Configuration whose [model] and [ssm] the weights must fit; left out: as recorded, or from the shapes.
+    /// Configuration whose `[model]` and `[ssm]` the weights must fit; left out: as recorded, or from the shapes.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// What differs from the configuration.

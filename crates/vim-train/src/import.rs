@@ -37,7 +37,7 @@ pub struct ImportArgs {
     /// Where to write it as safetensors under this program's names; left out: check only.
     #[arg(short, long, value_name = "FILE.safetensors")]
     pub output: Option<PathBuf>,
-    /// Configuration whose [model] and [ssm] it must fit; left out: found from the shapes.
+    /// Configuration whose `[model]` and `[ssm]` it must fit; left out: found from the shapes.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// What differs from the configuration.
