@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
+use crate::statistics::Statistics;
 use crate::workers::Workers;
+use crate::{cifar, shapes};
 
 /// A dataset that can be trained on.
 #[derive(
@@ -81,6 +83,31 @@ pub struct DataConfig {
     pub shapes: ShapesConfig,
 }
 
+impl DataConfig {
+    /// What pixels are normalised by, without opening the dataset.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        match (self.normalize, self.dataset) {
+            (Normalize::Imagenet, _) => Statistics::IMAGENET,
+            (Normalize::Dataset, DatasetKind::Shapes) => Statistics::SHAPES,
+            (Normalize::Dataset, DatasetKind::Cifar10) => Statistics::CIFAR10,
+            (Normalize::Dataset, DatasetKind::Cifar100) => Statistics::CIFAR100,
+        }
+    }
+}
+
+impl DatasetKind {
+    /// Names of the classes, by label.
+    #[must_use]
+    pub fn class_names(self) -> &'static [&'static str] {
+        match self {
+            Self::Shapes => &shapes::CLASS_NAMES,
+            Self::Cifar10 => &cifar::CIFAR10,
+            Self::Cifar100 => &cifar::CIFAR100,
+        }
+    }
+}
+
 impl Default for DataConfig {
     fn default() -> Self {
         Self {
@@ -99,7 +126,7 @@ impl Default for DataConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShapesConfig {
-    /// Side of an image, 32 to 64 pixels.
+    /// Side of an image, 32 to 1024 pixels.
     pub image_size: usize,
     /// Images in the training split.
     pub train: usize,

@@ -37,6 +37,23 @@ pub fn decays(path: &str, rank: usize) -> bool {
     rank > 1 && !EXEMPT.contains(&name)
 }
 
+/// How far from the input the parameter at `path` acts in a model of `depth` blocks: 0 for what makes
+/// the tokens, i + 1 for block i, and `depth + 1` for the last norm and the head.
+///
+/// # Source
+///
+/// The numbering of BEiT's layer-wise learning-rate decay (Bao et al. 2021), which the original's
+/// detection code uses too.
+#[must_use]
+pub fn layer_of(path: &str, depth: usize) -> usize {
+    let mut parts = path.split('.');
+    match (parts.next(), parts.next().and_then(|number| number.parse::<usize>().ok())) {
+        (Some("layers"), Some(number)) => (number + 1).min(depth),
+        (Some("norm_f" | "head"), _) => depth + 1,
+        _ => 0,
+    }
+}
+
 impl Vim {
     /// Every parameter, in the order of the modules.
     #[must_use]

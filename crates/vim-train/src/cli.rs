@@ -7,7 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::checkpoint::Selection;
 use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
+use crate::export::{EXAMPLES as EXPORT_EXAMPLES, ExportArgs};
 use crate::flops::{CONVENTIONS, FlopsArgs};
+use crate::import::{EXAMPLES as IMPORT_EXAMPLES, ImportArgs, TakeArgs};
+use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
 use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs};
 use crate::run_dir::Resume;
 use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
@@ -26,10 +29,10 @@ Exit codes:
     0  done
     1  the run failed, or a check of verify or eval-golden did
     2  bad command line
-   65  data missing or damaged
+   65  data or a checkpoint missing, damaged or unfit
    69  device not available
    70  internal error
-   73  the run folder is in use, or holds a run already
+   73  the run folder is in use, or holds a run already; a file to be written is there already
    74  a file cannot be read or written
    75  interrupted and saved: the same command with --resume auto goes on
    76  training diverged
@@ -51,7 +54,8 @@ const EVAL_EXAMPLES: &str = "\
 Examples:
   vim-train eval configs/debug.toml
   vim-train eval configs/debug.toml --checkpoint last --split val --json
-  vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500";
+  vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500
+  vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema";
 
 const CONFIG_EXAMPLES: &str = "\
 Examples:
@@ -71,6 +75,15 @@ pub enum Command {
     /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
     #[command(after_help = EVAL_EXAMPLES)]
     Eval(EvalArgs),
+    /// Classify images: the likeliest classes by name.
+    #[command(after_help = PREDICT_EXAMPLES)]
+    Predict(PredictArgs),
+    /// Read a checkpoint of PyTorch: check it, say what it is, keep it in this program's format.
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportArgs),
+    /// Write weights as PyTorch's, under the original's names.
+    #[command(after_help = EXPORT_EXAMPLES)]
+    Export(ExportArgs),
     /// Check a configuration and print it in full, defaults and --set included.
     #[command(after_help = CONFIG_EXAMPLES)]
     Config(ConfigArgs),
@@ -122,12 +135,15 @@ pub struct EvalArgs {
     /// What differs from the file.
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Which checkpoint: `best`, `last`, or the folder of one.
+    /// Which weights: the run's `best` or `last`, a checkpoint's or run's folder, or a file (.pth, .safetensors).
     #[arg(long, value_name = "best|last|PATH", default_value = "best", value_parser = selection)]
     pub checkpoint: Selection,
     /// Which images.
     #[arg(long, value_enum, default_value_t)]
     pub split: EvalSplit,
+    /// What to take from a file of weights, and what may be amiss.
+    #[command(flatten)]
+    pub take: TakeArgs,
     /// Print the result on stdout as JSON.
     #[arg(long)]
     pub json: bool,
@@ -192,7 +208,7 @@ pub struct Overrides {
     pub set: Vec<String>,
 }
 
-fn selection(text: &str) -> Result<Selection, Infallible> {
+pub(crate) fn selection(text: &str) -> Result<Selection, Infallible> {
     Ok(match text {
         "best" => Selection::Best,
         "last" => Selection::Last,

@@ -4,9 +4,10 @@ use std::any::Any;
 use std::io;
 use std::path::PathBuf;
 
-use vim_data::DataError;
+use vim_checkpoint::ReadError;
+use vim_data::{DataError, PictureError};
 use vim_kernels::KernelError;
-use vim_model::ModelError;
+use vim_model::{Misfit, ModelError};
 
 use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
@@ -45,6 +46,78 @@ pub enum Error {
         checkpoint: String,
         /// What does not fit.
         problems: String,
+    },
+
+    /// A file of weights cannot be read.
+    #[error("{path} {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        source: ReadError,
+    },
+
+    /// Weights do not fit the model.
+    #[error(
+        "{checkpoint} does not fit the model in {} (listed above): give the model it is of, or allow for it (docs/checkpoints.md)",
+        count(misfit.lines().len(), "place")
+    )]
+    Misfit {
+        /// Whose.
+        checkpoint: String,
+        /// Every disagreement.
+        misfit: Box<Misfit>,
+    },
+
+    /// Nothing says what model weights are of.
+    #[error("{checkpoint} {why}")]
+    Unrecognised {
+        /// Whose.
+        checkpoint: String,
+        /// What is in the way, and what to do.
+        why: String,
+    },
+
+    /// A parameter that the original has nothing for.
+    #[error(
+        "{checkpoint} cannot be exported: the original has no counterpart of {path} (ssm.a = \"full\")"
+    )]
+    NoCounterpart {
+        /// Whose.
+        checkpoint: String,
+        /// The parameter.
+        path: String,
+    },
+
+    /// An image cannot be used.
+    #[error(transparent)]
+    Picture(#[from] PictureError),
+
+    /// A file of class names is of other classes.
+    #[error("{} has {lines} lines, the model has {count} classes: one name a line, in the order of the labels", path.display())]
+    ClassNames {
+        /// The file.
+        path: PathBuf,
+        /// Names in it.
+        lines: usize,
+        /// Classes of the model.
+        count: usize,
+    },
+
+    /// A file's name does not say what to write.
+    #[error("{}: the name must end in {expected}", path.display())]
+    Extension {
+        /// The file.
+        path: PathBuf,
+        /// What would do.
+        expected: &'static str,
+    },
+
+    /// A file would be written over.
+    #[error("{} is there already: name another file, or write over it by --force", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
     },
 
     /// Arrays to compare with are missing, damaged or of something else.
@@ -160,6 +233,12 @@ impl Error {
         Self::Internal(text.unwrap_or("a panic without a message").to_owned())
     }
 
+    /// What there is to say before the error's own line, a line each.
+    #[must_use]
+    pub fn details(&self) -> Vec<String> {
+        if let Self::Misfit { misfit, .. } = self { misfit.lines() } else { Vec::new() }
+    }
+
     /// The exit code, as `vim-train --help` lists it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
@@ -177,9 +256,21 @@ impl Error {
                 KernelError::Shape { .. } | KernelError::Complex { .. } | KernelError::Dtype { .. },
             )
             | Self::Data(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => 70,
-            Self::Data(_) | Self::Weights { .. } | Self::Arrays { .. } => 65,
-            Self::InUse { .. } | Self::AlreadyHoldsRun { .. } => 73,
-            Self::Io { .. } | Self::Checkpoint(_) => 74,
+            Self::Io { .. }
+            | Self::Checkpoint(_)
+            | Self::Picture(PictureError::Read { .. })
+            | Self::Unreadable { source: ReadError::Io(_), .. } => 74,
+            Self::Data(_)
+            | Self::Weights { .. }
+            | Self::Unreadable { .. }
+            | Self::Misfit { .. }
+            | Self::Unrecognised { .. }
+            | Self::NoCounterpart { .. }
+            | Self::Picture(PictureError::Decode { .. })
+            | Self::ClassNames { .. }
+            | Self::Arrays { .. } => 65,
+            Self::Extension { .. } => 2,
+            Self::InUse { .. } | Self::AlreadyHoldsRun { .. } | Self::Exists { .. } => 73,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }
             | Self::Interrupted { stop: Stop::Scheduler { .. } } => 75,
             Self::Stopped { stop: Stop::Keyboard, .. }
@@ -188,6 +279,11 @@ impl Error {
             Self::Config(_) | Self::NothingToResume { .. } | Self::ConfigChanged { .. } => 78,
         }
     }
+}
+
+/// A number of things.
+fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 impl From<ModelError> for Error {

@@ -6,16 +6,16 @@ use vim_data::{Loader, LoaderConfig, Split, Statistics};
 use vim_model::{Vim, VimConfig};
 
 use crate::batches::{check_image_size, to_tensors};
-use crate::checkpoint::{Selection, select};
+use crate::checkpoint::Selection;
 use crate::cli::{EvalArgs, EvalSplit};
 use crate::config::Config;
 use crate::device;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::run_dir::{check_same_model_and_data, checkpoints_in};
+use crate::run_dir::check_same_model_and_data;
 use crate::signals::StopRequest;
+use crate::source::{Source, notes};
 use crate::summary::percent;
-use crate::weights;
 
 /// What an evaluation measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -111,10 +111,12 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     if matches!(args.checkpoint, Selection::Best | Selection::Last) && run.is_dir() {
         check_same_model_and_data(&run, &config)?;
     }
-    let mut checkpoint = select(&checkpoints_in(&run), &args.checkpoint)?;
-    let bytes = checkpoint.take(weights::MODEL)?;
-    let source = checkpoint.path.display().to_string();
-    let model = weights::model_from_bytes(model.init(&chosen.device, 0)?, &bytes, &source)?;
+    let weights = Source::of_run(&run, args.take.section(), &args.checkpoint)?;
+    let tolerance = args.take.tolerance();
+    let (model, report) = weights.load(model.init(&chosen.device, 0)?, tolerance)?;
+    for note in notes(&report, tolerance) {
+        eprintln!("note: {note}");
+    }
     let stop = StopRequest::install().map_err(|e| Error::Internal(e.to_string()))?;
     let scores = evaluate(
         &model,
@@ -133,7 +135,8 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         #[derive(Serialize)]
         struct Record {
             checkpoint: String,
-            step: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            step: Option<u64>,
             split: &'static str,
             loss: f64,
             top1: f64,
@@ -141,11 +144,20 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
             images: usize,
         }
         let Scores { images, loss, top1, top5 } = scores;
-        let (split, step) = (args.split.name(), checkpoint.state.step);
-        return print_json(&Record { checkpoint: source, step, split, loss, top1, top5, images });
+        let (split, step) = (args.split.name(), weights.step);
+        return print_json(&Record {
+            checkpoint: weights.name,
+            step,
+            split,
+            loss,
+            top1,
+            top5,
+            images,
+        });
     }
     let name = args.split.name();
-    print(&format!("checkpoint {source} (step {})", checkpoint.state.step))?;
+    let step = weights.step.map_or_else(String::new, |step| format!(" (step {step})"));
+    print(&format!("checkpoint {}{step}", weights.name))?;
     print(&format!("{name} images {}, loss {:.4}", scores.images, scores.loss))?;
     print(&format!("{name} top-5 {}", percent(scores.top5)))?;
     print(&format!("{name} top-1 {}", percent(scores.top1)))

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
-use vim_train::{eval, eval_golden, flops, methods, models, profile, show_config, train, verify};
+use vim_train::{
+    eval, eval_golden, export, flops, import, methods, models, predict, profile, show_config,
+    train, verify,
+};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -14,6 +17,9 @@ fn main() -> ExitCode {
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            for detail in error.details() {
+                eprintln!("{detail}");
+            }
             eprintln!("error: {error}");
             if let Error::Config(config) = &error
                 && let Some(caret) = &config.caret
@@ -29,6 +35,9 @@ fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::Train(args) => train::run(args),
         Command::Eval(args) => eval::run(args),
+        Command::Import(args) => import::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Predict(args) => predict::run(args),
         Command::Config(args) => show_config::run(args),
         Command::EvalGolden(args) => eval_golden::run(args),
         Command::Methods(args) => methods::run(args),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use vim_model::{Vim, decays};
+use vim_model::{Vim, decays, layer_of};
 
 use crate::config::OptimConfig;
 
@@ -21,6 +21,24 @@ pub struct Moments {
     pub second: Tensor<1>,
 }
 
+/// Smaller learning rates the nearer a layer is to the input.
+#[derive(Clone, Copy, Debug)]
+struct LayerDecay {
+    factor: f64,
+    depth: usize,
+}
+
+impl LayerDecay {
+    /// What the learning rate of the parameter at `path` is multiplied by.
+    ///
+    /// # Source
+    ///
+    /// Bao et al. 2021 (BEiT): `factor^(depth + 1 − layer)`.
+    fn scale(self, path: &str) -> f64 {
+        self.factor.powi((self.depth + 1 - layer_of(path, self.depth)) as i32)
+    }
+}
+
 /// AdamW with decoupled weight decay on the parameters that [`decays`] names.
 ///
 /// # Source
@@ -31,6 +49,7 @@ pub struct AdamW {
     betas: [f64; 2],
     eps: f64,
     weight_decay: f64,
+    layer_decay: Option<LayerDecay>,
     /// Updates done.
     pub steps: u64,
     /// By parameter path.
@@ -45,9 +64,16 @@ impl AdamW {
             betas: config.betas,
             eps: config.eps,
             weight_decay: config.weight_decay,
+            layer_decay: None,
             steps: 0,
             moments: BTreeMap::new(),
         }
+    }
+
+    /// The same for a model of `depth` blocks, a layer learning at `factor` times the rate of the next.
+    #[must_use]
+    pub fn with_layer_decay(self, factor: Option<f64>, depth: usize) -> Self {
+        Self { layer_decay: factor.map(|factor| LayerDecay { factor, depth }), ..self }
     }
 
     /// Updates `model` by gradients times `scale` (the clipping factor) at the learning rate `lr`.
@@ -81,6 +107,10 @@ impl ModuleMapper for Update<'_> {
         let path = self.path.join(".");
         let AdamW { betas: [beta1, beta2], eps, weight_decay, steps, .. } = *self.optimizer;
         let weight_decay = if decays(&path, D) { weight_decay } else { 0.0 };
+        let lr = match self.optimizer.layer_decay {
+            Some(decay) => self.lr * decay.scale(&path),
+            None => self.lr,
+        };
         let count = gradient.shape().num_elements();
         let gradient = gradient.reshape([count]);
         let gradient = if self.scale == 1.0 { gradient } else { gradient.mul_scalar(self.scale) };
@@ -93,9 +123,9 @@ impl ModuleMapper for Update<'_> {
         let correction = |beta: f64| 1.0 - beta.powf(steps as f64);
         let denominator =
             second.clone().sqrt().mul_scalar(correction(beta2).sqrt().recip()).add_scalar(eps);
-        let change = (first.clone() / denominator).mul_scalar(self.lr / correction(beta1));
+        let change = (first.clone() / denominator).mul_scalar(lr / correction(beta1));
         self.optimizer.moments.insert(path, Moments { first, second });
-        let decay = 1.0 - self.lr * weight_decay;
+        let decay = 1.0 - lr * weight_decay;
         param.map(|value| {
             let requires_grad = value.is_require_grad();
             let shape = value.dims();
@@ -239,6 +269,36 @@ mod tests {
             }
         }
         assert_eq!(want.len(), optimizer.moments.len());
+    }
+
+    #[test]
+    fn layers_near_the_input_learn_more_slowly() {
+        // Without weight decay and at the first step, a change is the learning rate times the same number.
+        let config = OptimConfig { weight_decay: 0.0, ..OptimConfig::default() };
+        let step = |factor| {
+            let model = small();
+            let gradients = gradients(&model, 1.0);
+            let mut optimizer = AdamW::new(&config).with_layer_decay(factor, 1);
+            (values(&model), values(&optimizer.step(model, gradients, 1.0, 0.01)))
+        };
+        let ((before, plain), (_, decayed)) = (step(None), step(Some(0.5)));
+        for (path, scale) in [
+            ("patch_embed.proj.weight", 0.25),
+            ("cls_token", 0.25),
+            ("pos_embed", 0.25),
+            ("layers.0.mixer.forward.a_log", 0.5),
+            ("layers.0.norm.weight", 0.5),
+            ("norm_f.weight", 1.0),
+            ("head.bias", 1.0),
+        ] {
+            let changes = |after: &BTreeMap<String, Vec<f64>>| {
+                after[path].iter().zip(&before[path]).map(|(a, b)| (a - b).abs()).sum::<f64>()
+            };
+            let ratio = changes(&decayed) / changes(&plain);
+            assert!((ratio - scale).abs() < 1e-3, "{path}: {ratio}");
+        }
+        let same = step(Some(1.0));
+        assert_eq!(same.1, plain);
     }
 
     #[test]

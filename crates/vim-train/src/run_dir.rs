@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `config.toml` | the effective configuration, complete |
 //! | `env.json` | versions, machine, job, command line of the last start |
+//! | `init.json` | with `train.init`: the weights that the run started from, and their BLAKE3 |
 //! | `metrics.jsonl` | results; the same bytes for the same configuration, seed and device |
 //! | `timing.jsonl` | speeds, which depend on the clock |
 //! | `log.txt` | what was said |
@@ -111,6 +112,8 @@ pub struct RunDir {
 
 const CONFIG: &str = "config.toml";
 const EXIT: &str = "exit.json";
+/// Name of the file that says which weights a run started from.
+pub(crate) const INIT: &str = "init.json";
 
 /// Keys that may differ when a run goes on, because no result depends on them.
 ///
@@ -259,6 +262,15 @@ impl RunDir {
         self.write_json("env.json", environment)
     }
 
+    /// Records the weights that the run starts from.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub(crate) fn write_init(&self, init: &impl Serialize) -> Result<(), Error> {
+        self.write_json(INIT, init)
+    }
+
     /// Records how this process ends.
     ///
     /// # Errors
@@ -323,17 +335,26 @@ pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Erro
     check_recorded(run, config, |key| !matters(key))
 }
 
+/// The configuration of the run in `run`.
+///
+/// # Errors
+///
+/// If it cannot be read, or is not understood.
+pub fn recorded_config(run: &Path) -> Result<Config, Error> {
+    let path = run.join(CONFIG);
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    Config::from_toml(&text).map_err(|error| {
+        Error::Config(error.at(crate::config::Origin::File { path, position: None }))
+    })
+}
+
 /// The configuration recorded in `run` is `config`, but for keys that are free.
 fn check_recorded(
     run: &Path,
     config: &Config,
     is_free: impl Fn(&str) -> bool,
 ) -> Result<(), Error> {
-    let path = run.join(CONFIG);
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    let recorded = Config::from_toml(&text).map_err(|error| {
-        Error::Config(error.at(crate::config::Origin::File { path: path.clone(), position: None }))
-    })?;
+    let recorded = recorded_config(run)?;
     let (recorded, now) = (dotted_values(&recorded), dotted_values(config));
     let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
     keys.sort();

@@ -10,6 +10,8 @@ mod names;
 mod published;
 mod python;
 
+pub(crate) use names::{CIFAR10, CIFAR100};
+
 use std::path::Path;
 
 pub use published::{PUBLISHED_ARCHIVES, PublishedArchive, known_archive};

@@ -1,12 +1,12 @@
 //! Names of the classes, by label.
 
 /// CIFAR-10.
-pub(super) static CIFAR10: [&str; 10] =
+pub(crate) static CIFAR10: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
 /// CIFAR-100's fine labels, which are in alphabetical order.
 #[rustfmt::skip]
-pub(super) static CIFAR100: [&str; 100] = [
+pub(crate) static CIFAR100: [&str; 100] = [
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle",
     "bowl", "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle",
     "chair", "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur",

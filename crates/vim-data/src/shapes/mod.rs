@@ -16,7 +16,7 @@ use crate::{
 use scene::Scene;
 
 /// Texture varies fastest: `label = 3 · shape + texture`.
-static CLASS_NAMES: [&str; 12] = [
+pub(crate) static CLASS_NAMES: [&str; 12] = [
     "solid disk",
     "striped disk",
     "checkered disk",
@@ -55,14 +55,14 @@ impl Shapes {
     /// Describes one part; draws nothing.
     ///
     /// # Errors
-    /// If `image_size` is not 32 to 64, or the part has no images.
+    /// If `image_size` is not 32 to 1024, or the part has no images.
     pub fn new(config: ShapesConfig, part: ShapesPart) -> Result<Self, DataError> {
         let ShapesConfig { image_size, train, val, test, seed } = config;
-        if !(32..=64).contains(&image_size) {
+        if !(32..=1024).contains(&image_size) {
             return Err(DataError::InvalidConfig {
                 key: "data.shapes.image_size",
                 value: image_size.to_string(),
-                expected: "32 to 64 pixels",
+                expected: "32 to 1024 pixels",
             });
         }
         let (key, len) = match part {

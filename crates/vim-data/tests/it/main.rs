@@ -8,6 +8,7 @@ mod config;
 mod fixture;
 mod loader;
 mod loader_faults;
+mod picture;
 mod shapes;
 mod softmax;
 mod splits;

@@ -71,7 +71,7 @@ fn impossible_sizes_are_refused() {
     };
     for (size, train, test, bad) in [
         (31, 9, 9, "data.shapes.image_size"),
-        (65, 9, 9, "data.shapes.image_size"),
+        (1025, 9, 9, "data.shapes.image_size"),
         (32, 0, 9, "data.shapes.train"),
         (32, 9, 0, "data.shapes.test"),
     ] {

@@ -3,7 +3,7 @@
 use super::resolve::VimConfig;
 use super::section::StateMatrix;
 use super::values::LayerScale;
-use super::variant::{Bimamba, ClassToken, NormKind};
+use super::variant::{Bimamba, NormKind};
 
 impl VimConfig {
     /// Channels inside the mixer.
@@ -35,11 +35,7 @@ impl VimConfig {
     /// Class tokens: none, one or two.
     #[must_use]
     pub fn num_class_tokens(&self) -> usize {
-        match self.class_token {
-            ClassToken::None => 0,
-            ClassToken::Middle | ClassToken::Head | ClassToken::Random => 1,
-            ClassToken::Double => 2,
-        }
+        self.class_token.positions(self.num_patches()).len()
     }
 
     /// Tokens: patches and class tokens.
@@ -51,12 +47,7 @@ impl VimConfig {
     /// Where the class tokens stand in evaluation, in the order of the tokens.
     #[must_use]
     pub fn class_token_positions(&self) -> Vec<usize> {
-        match self.class_token {
-            ClassToken::Middle => vec![self.num_patches() / 2],
-            ClassToken::Head | ClassToken::Random => vec![0],
-            ClassToken::Double => vec![0, self.num_patches() + 1],
-            ClassToken::None => Vec::new(),
-        }
+        self.class_token.positions(self.num_patches())
     }
 
     /// Trainable numbers of the model that [`VimConfig::init`] builds.

@@ -84,6 +84,18 @@ pub enum ClassToken {
     None,
 }
 
+impl ClassToken {
+    /// Where class tokens stand among `patches` patches in evaluation, in the order of the tokens.
+    pub(crate) fn positions(self, patches: usize) -> Vec<usize> {
+        match self {
+            Self::Middle => vec![patches / 2],
+            Self::Head | Self::Random => vec![0],
+            Self::Double => vec![0, patches + 1],
+            Self::None => Vec::new(),
+        }
+    }
+}
+
 /// What the head reads where there is no class token. The original's `final_pool_type`.
 ///
 /// Its fourth, `all`, has logits for every token and so classifies nothing:

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vim_model::Resize;
 
 use crate::interval::Interval;
 
@@ -44,6 +45,14 @@ pub struct TrainConfig {
     pub clip_grad: Option<f64>,
     /// How often to evaluate on the validation images, in steps or epochs.
     pub eval_every: Interval,
+    /// Weights to start from: a file (.pth, .pt, .safetensors) or the folder of a checkpoint or run. A head of other classes is replaced, positions of another grid are resized. Read at the start of a fresh run only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<PathBuf>,
+    /// How `train.init`'s positions are taken to another grid.
+    pub init_pos_embed: Resize,
+    /// Learning rate of a layer over that of the layer after it, 0 < factor ≤ 1: block i of n learns at `lr · factor^(n − i)`, what makes the tokens at `lr · factor^(n + 1)`, the last norm and the head at `lr`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer_decay: Option<f64>,
 }
 
 impl Default for TrainConfig {
@@ -54,6 +63,9 @@ impl Default for TrainConfig {
             label_smoothing: 0.1,
             clip_grad: None,
             eval_every: Interval::Epochs(1.0),
+            init: None,
+            init_pos_embed: Resize::default(),
+            layer_decay: None,
         }
     }
 }

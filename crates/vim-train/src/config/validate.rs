@@ -43,6 +43,10 @@ impl Config {
         if let Some(norm) = train.clip_grad {
             positive("train.clip_grad", norm)?;
         }
+        if let Some(factor) = train.layer_decay {
+            let holds = factor > 0.0 && factor <= 1.0;
+            check(holds, "train.layer_decay", factor, "more than 0 and at most 1")?;
+        }
         periodic("train.eval_every", train.eval_every, false)
     }
 

@@ -260,14 +260,14 @@ impl ModuleVisitor for Collect<'_> {
 }
 
 fn import_error(error: ImportError, path: &Path) -> Error {
-    if let ImportError::Model(error) = error {
-        return error.into();
+    let name = path.display().to_string();
+    match error {
+        ImportError::Model(error) => error.into(),
+        ImportError::Read { source, .. } => Error::Unreadable { path: name, source },
+        ImportError::Mismatch { misfit, .. } => {
+            Error::Weights { checkpoint: name, problems: misfit.to_string() }
+        }
     }
-    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-    let text = format!("{error}{}", cause.unwrap_or_default()).replace('\n', " ");
-    // What the error says of the file and the model, `Error::Weights` says itself.
-    let problems = text.split_once("does not fit the model: ").map_or(text.as_str(), |(_, p)| p);
-    Error::Weights { checkpoint: path.display().to_string(), problems: problems.to_owned() }
 }
 
 fn report(args: &EvalGoldenArgs, comparisons: &[Comparison], device: &str) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! The `train` command: the loop, top to bottom.
 
+mod init;
 mod report;
 mod setup;
 
@@ -44,7 +45,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
         .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
     let config = Config::load(&args.config, &args.overrides.set)?;
     // Everything that can be wrong with the experiment is found before its folder is made.
-    let plan = Plan::new(&config)?;
+    let plan = Plan::new(&config, args.fresh)?;
     let (folder, name) = (RunDir::open(&config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,

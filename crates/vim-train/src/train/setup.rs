@@ -1,5 +1,6 @@
 //! From a configuration and a run's folder to a trainer that is ready for its next step.
 
+use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
@@ -7,6 +8,7 @@ use vim_data::{Loader, LoaderConfig, Split, Splits};
 use vim_model::{Vim, VimConfig};
 
 use super::Trainer;
+use super::init::Initial;
 use crate::batches::check_image_size;
 use crate::checkpoint::{Checkpoint, Checkpoints, State};
 use crate::comm::{Comm, SingleDevice};
@@ -16,7 +18,8 @@ use crate::error::Error;
 use crate::log::Log;
 use crate::metrics::JsonlWriter;
 use crate::optim::AdamW;
-use crate::run_dir::RunDir;
+use crate::retention;
+use crate::run_dir::{RunDir, checkpoints_in};
 use crate::run_env::Environment;
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
@@ -32,11 +35,13 @@ pub(super) struct Plan {
     schedule: Schedule,
     steps_per_epoch: u64,
     total_steps: u64,
+    /// Where the run starts now, and from given weights.
+    initial: Option<Initial>,
 }
 
 impl Plan {
-    /// The plan of a run of `config`.
-    pub(super) fn new(config: &Config) -> Result<Self, Error> {
+    /// The plan of a run of `config`, which starts anew if `fresh` says so or it has no checkpoint yet.
+    pub(super) fn new(config: &Config, fresh: bool) -> Result<Self, Error> {
         device::use_threads(config.devices.threads)?;
         let chosen = device::choose(&config.devices)?;
         config.ssm.scan.resolve(&chosen.device)?;
@@ -51,7 +56,20 @@ impl Plan {
         let steps_per_epoch = loader.batches_per_epoch() as u64;
         let total_steps = steps_per_epoch * config.train.epochs;
         let schedule = Schedule::new(&config.optim, steps_per_epoch, total_steps)?;
-        Ok(Self { chosen, splits, model, comm, loader, schedule, steps_per_epoch, total_steps })
+        let starts = fresh || checkpoints_are_none(&config.run_folder()?);
+        let device = chosen.device.clone().autodiff();
+        let initial = if starts { Initial::load(config, &model, &device)? } else { None };
+        Ok(Self {
+            chosen,
+            splits,
+            model,
+            comm,
+            loader,
+            schedule,
+            steps_per_epoch,
+            total_steps,
+            initial,
+        })
     }
 }
 
@@ -64,7 +82,7 @@ impl<'a> Trainer<'a> {
         stop: StopRequest,
     ) -> Result<Self, Error> {
         let Plan { chosen, splits, model: model_config, .. } = plan;
-        let Plan { comm, loader, schedule, steps_per_epoch, total_steps, .. } = plan;
+        let Plan { comm, loader, schedule, steps_per_epoch, total_steps, initial, .. } = plan;
         let workers = config.data.workers.count();
         let threads = device::threads();
         run.write_environment(&Environment::of_this_process(chosen.name.clone(), threads))?;
@@ -79,7 +97,14 @@ impl<'a> Trainer<'a> {
 
         // 1. The model and the optimizer: from the newest checkpoint that is whole, else from the seed.
         let device = chosen.device.autodiff();
-        let mut model = model_config.init(&device, seed)?;
+        let (mut model, init_lines) = match initial {
+            None => (model_config.init(&device, seed)?, Vec::new()),
+            Some(initial) => {
+                initial.check_same(run.path())?;
+                run.write_init(&initial.record)?;
+                (initial.model, initial.lines)
+            }
+        };
         let mut optimizer = AdamW::new(&config.optim);
         let mut state = State::default();
         let checkpoints = Checkpoints::open(&run.checkpoints(), config.checkpoint.keep_last)?;
@@ -116,6 +141,7 @@ impl<'a> Trainer<'a> {
                 state.best = None;
             }
         }
+        optimizer = optimizer.with_layer_decay(config.train.layer_decay, model_config.depth);
         state.steps_per_epoch = steps_per_epoch;
         state.device.clone_from(&chosen.name);
 
@@ -133,6 +159,9 @@ impl<'a> Trainer<'a> {
             model_config.method_label(),
             model_config.ssm.series
         ));
+        for line in init_lines {
+            log.line(line);
+        }
         log.line(format!(
             "data {} train, {} val, {} test images of {} px, {} classes",
             splits.train.len(),
@@ -180,6 +209,11 @@ impl<'a> Trainer<'a> {
             start: Instant::now(),
         })
     }
+}
+
+/// Whether the run in `run` has no checkpoint to go on from.
+fn checkpoints_are_none(run: &Path) -> bool {
+    retention::list(&checkpoints_in(run)).is_empty()
 }
 
 /// Every parameter must have its moments, of its size: a fresh one among old ones would be corrected

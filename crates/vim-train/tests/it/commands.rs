@@ -146,7 +146,7 @@ fn help_teaches() {
     {
         assert!(stdout(&output).contains(part), "{part}");
     }
-    for command in ["train", "eval", "config"] {
+    for command in ["train", "eval", "config", "import", "export", "predict"] {
         let help = stdout(&run(&[command, "--help"]));
         assert!(help.contains("Examples:") && help.contains("--set"), "{help}");
     }

@@ -18,3 +18,4 @@ mod run_dir;
 mod signals;
 mod train;
 mod verify;
+mod weights;

@@ -238,7 +238,7 @@ fn what_is_not_there_has_a_code_of_its_own() {
     let other = ["--checkpoint", last.to_str().unwrap(), "--set", "model.d_model=48"];
     let output = bench.command("eval", "a", &other).output().unwrap();
     assert_code(&output, 65);
-    assert!(text(&output.stderr).contains("cls_token is [1, 1, 32], not [1, 1, 48]"));
+    assert!(text(&output.stderr).contains("cls_token (expected [1, 1, 48], got [1, 1, 32])"));
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! The types of numbers in files.
+
+use half::{bf16, f16};
+
+/// The type of a tensor's numbers as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Element {
+    /// 64-bit float.
+    F64,
+    /// 32-bit float.
+    F32,
+    /// 16-bit float of IEEE 754.
+    F16,
+    /// The upper half of a 32-bit float.
+    Bf16,
+}
+
+impl Element {
+    /// Bytes of a number.
+    pub(crate) fn size(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+
+    /// The little-endian number in `bytes`, which has [`Element::size`] of them.
+    pub(crate) fn decode(self, bytes: &[u8]) -> f32 {
+        match (self, bytes) {
+            (Self::F64, &[a, b, c, d, e, f, g, h]) => {
+                f64::from_le_bytes([a, b, c, d, e, f, g, h]) as f32
+            }
+            (Self::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+            (Self::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f32(),
+            (Self::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f32(),
+            (Self::F64 | Self::F32 | Self::F16 | Self::Bf16, _) => f32::NAN,
+        }
+    }
+
+    /// Of a storage class of PyTorch, such as `FloatStorage`.
+    pub(crate) fn of_storage(class: &str) -> Option<Self> {
+        match class {
+            "DoubleStorage" => Some(Self::F64),
+            "FloatStorage" => Some(Self::F32),
+            "HalfStorage" => Some(Self::F16),
+            "BFloat16Storage" => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+
+    /// Of a safetensors header.
+    pub(crate) fn of_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
+        use safetensors::Dtype;
+        if dtype == Dtype::F64 {
+            Some(Self::F64)
+        } else if dtype == Dtype::F32 {
+            Some(Self::F32)
+        } else if dtype == Dtype::F16 {
+            Some(Self::F16)
+        } else if dtype == Dtype::BF16 {
+            Some(Self::Bf16)
+        } else {
+            None
+        }
+    }
+}
+
+impl std::fmt::Display for Element {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F64 => "f64",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        })
+    }
+}

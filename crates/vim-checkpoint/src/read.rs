@@ -1,0 +1,167 @@
+//! Reading: what kind of file it is, and the arrays in it.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
+
+use crate::archive::Archive;
+use crate::error::ReadError;
+use crate::limits::Budget;
+use crate::pickle;
+use crate::safetensors_file;
+use crate::sections::{Found, Section, View, find};
+use crate::state_dict::{Array, Item, StateDict};
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A zip archive of `torch.save`.
+    Pytorch,
+    /// A safetensors file.
+    Safetensors,
+}
+
+/// What was read from a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// What the file is.
+    pub format: Format,
+    /// The entry that was read, such as `model_ema`; none where the file is a state dict itself.
+    pub entry: Option<String>,
+    /// Entries that were not read, such as `optimizer`.
+    pub ignored: Vec<String>,
+    /// Whether all keys began with `module.`, as data-parallel training saves them; it is taken off.
+    pub had_module_prefix: bool,
+    /// The arrays, without that prefix.
+    pub state: StateDict,
+    /// Texts beside the arrays: the metadata of safetensors.
+    pub about: BTreeMap<String, String>,
+}
+
+/// Reads the parameters of `section`.
+///
+/// Only what is asked for is read: the optimizer's numbers of a PyTorch checkpoint are passed over.
+///
+/// # Errors
+///
+/// [`ReadError`] says in a line what is wrong with the file. A tensor that is of no use (integers, say)
+/// is no error; it is in the state dict as an [`Item::Unreadable`].
+pub fn read_checkpoint(
+    mut reader: impl Read + Seek,
+    section: Section,
+) -> Result<Checkpoint, ReadError> {
+    let length = reader.seek(SeekFrom::End(0))?;
+    reader.rewind()?;
+    let mut start = Vec::new();
+    reader.by_ref().take(512).read_to_end(&mut start)?;
+    reader.rewind()?;
+    let mut checkpoint = match start.as_slice() {
+        [b'P', b'K', 3 | 5, 4 | 6, ..] => pytorch(reader, length, section)?,
+        start if safetensors_file::looks_like(start) => {
+            safetensors_file::read(reader, length, section)?
+        }
+        start => return Err(unknown(start)),
+    };
+    checkpoint.had_module_prefix = checkpoint.state.strip_prefix("module.");
+    Ok(checkpoint)
+}
+
+/// What a file that begins with `start` is, if not one of ours.
+fn unknown(start: &[u8]) -> ReadError {
+    /// The number that a file of the old format begins with, pickled.
+    const LEGACY: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+    let is_legacy = start.get(2..).is_some_and(|rest| rest.starts_with(LEGACY));
+    if is_legacy || start.get(257..262) == Some(b"ustar") {
+        return ReadError::Legacy;
+    }
+    let found = match start {
+        [] => "it is empty".to_owned(),
+        [0x80, 2..=5, ..] => "it is a bare pickle".to_owned(),
+        [0x89, b'H', b'D', b'F', ..] => "it is HDF5".to_owned(),
+        [b'<', ..] => "it is a web page".to_owned(),
+        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', ..] => {
+            "it is a pointer of Git LFS, not the file (git lfs pull)".to_owned()
+        }
+        start => {
+            let bytes: Vec<String> = start.iter().take(4).map(|b| format!("{b:02x}")).collect();
+            format!("it begins with the bytes {}", bytes.join(" "))
+        }
+    };
+    ReadError::Unknown { found }
+}
+
+fn pytorch(
+    reader: impl Read + Seek,
+    length: u64,
+    section: Section,
+) -> Result<Checkpoint, ReadError> {
+    let mut archive = Archive::open(reader)?;
+    let mut budget = Budget::of_file(length);
+    let (nodes, root) = pickle::run(&archive.pickle(&mut budget)?)?;
+    let Found { entry, others, tensors } = find(&nodes, root, section)?;
+    drop(nodes);
+    let mut state = StateDict::default();
+    let mut last: Option<(pickle::Id, Vec<u8>)> = None; // of tensors that share a storage
+    for (key, view) in tensors {
+        let item = match view {
+            Err(what) => Item::Unreadable(what),
+            Ok(view) => {
+                let size = (view.length as u64).checked_mul(view.element.size() as u64);
+                let size = size.ok_or_else(|| too_large(&key, &budget))?;
+                let bytes = match last.take() {
+                    Some((storage, bytes)) if storage == view.storage => bytes,
+                    Some(_) | None => archive.storage(&view.key, size, &mut budget)?,
+                };
+                let array = gather(&key, &view, &bytes, &mut budget)?;
+                last = Some((view.storage, bytes));
+                Item::Array(array)
+            }
+        };
+        state.insert(key, item);
+    }
+    Ok(Checkpoint {
+        format: Format::Pytorch,
+        entry,
+        ignored: others,
+        had_module_prefix: false,
+        state,
+        about: BTreeMap::new(),
+    })
+}
+
+fn too_large(key: &str, budget: &Budget) -> ReadError {
+    ReadError::TooLarge { what: key.to_owned(), bytes: u64::MAX, limit: budget.total() }
+}
+
+/// The numbers of a view of the storage `bytes`, row by row.
+fn gather(key: &str, view: &View, bytes: &[u8], budget: &mut Budget) -> Result<Array, ReadError> {
+    let count = view.shape.iter().try_fold(1_usize, |count, &n| count.checked_mul(n));
+    let count = count.ok_or_else(|| too_large(key, budget))?;
+    budget.take((count as u64).saturating_mul(4), key)?;
+    let mut values = Vec::new();
+    if count > 0 {
+        let last =
+            view.shape.iter().zip(&view.strides).try_fold(view.offset, |last, (&n, &by)| {
+                last.checked_add((n - 1).checked_mul(by)?)
+            });
+        if last.is_none_or(|last| last >= view.length) {
+            return Err(ReadError::damaged(format!("{key} reaches past the end of its storage")));
+        }
+        values.reserve_exact(count);
+        let (size, rank) = (view.element.size(), view.shape.len());
+        let mut index = vec![0; rank];
+        let mut at = view.offset;
+        for _ in 0..count {
+            values.push(view.element.decode(&bytes[at * size..(at + 1) * size]));
+            for axis in (0..rank).rev() {
+                index[axis] += 1;
+                at += view.strides[axis];
+                if index[axis] < view.shape[axis] {
+                    break;
+                }
+                at -= view.strides[axis] * view.shape[axis];
+                index[axis] = 0;
+            }
+        }
+    }
+    Ok(Array { shape: view.shape.clone(), values, stored: view.element })
+}

@@ -1,0 +1,72 @@
+//! Safetensors files.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
+
+use safetensors::SafeTensors;
+
+use crate::element::Element;
+use crate::error::ReadError;
+use crate::limits::{Budget, MAX_HEADER};
+use crate::read::{Checkpoint, Format};
+use crate::sections::Section;
+use crate::state_dict::{Array, Item, StateDict};
+
+/// Whether a file that begins with `start` is meant to be one: a length, then JSON.
+pub(crate) fn looks_like(start: &[u8]) -> bool {
+    matches!(start, [_, _, _, _, _, 0, 0, 0, b'{', ..])
+}
+
+/// Reads the file of `length` bytes.
+pub(crate) fn read(
+    mut reader: impl Read + Seek,
+    length: u64,
+    section: Section,
+) -> Result<Checkpoint, ReadError> {
+    if section != Section::Model {
+        return Err(section.not_in(vec!["its tensors alone, being safetensors".to_owned()]));
+    }
+    let mut size = [0; 8];
+    reader.read_exact(&mut size)?;
+    let size = u64::from_le_bytes(size);
+    if size > MAX_HEADER || size > length {
+        return Err(ReadError::damaged(format!(
+            "its header would have {size} bytes, the file has {length}"
+        )));
+    }
+    let mut budget = Budget::of_file(length);
+    // The header is checked against the file's length by the library, on a whole file; so it is read whole.
+    reader.seek(SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes)?;
+    let wrong = |error: safetensors::SafeTensorError| {
+        ReadError::damaged(error.to_string().replace('\n', " "))
+    };
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
+    let about = header.metadata().iter().flatten();
+    let about: BTreeMap<String, String> =
+        about.map(|(key, text)| (key.clone(), text.clone())).collect();
+    let tensors = SafeTensors::deserialize(&bytes).map_err(wrong)?;
+    let mut state = StateDict::default();
+    for key in header.offset_keys() {
+        let tensor = tensors.tensor(&key).map_err(wrong)?;
+        let item = match Element::of_safetensors(tensor.dtype()) {
+            None => Item::Unreadable(format!("a tensor of {:?} numbers", tensor.dtype())),
+            Some(stored) => {
+                let numbers = tensor.data().chunks_exact(stored.size());
+                budget.take(numbers.len() as u64 * 4, &key)?;
+                let values = numbers.map(|bytes| stored.decode(bytes)).collect();
+                Item::Array(Array { shape: tensor.shape().to_vec(), values, stored })
+            }
+        };
+        state.insert(key, item);
+    }
+    Ok(Checkpoint {
+        format: Format::Safetensors,
+        entry: None,
+        ignored: Vec::new(),
+        had_module_prefix: false,
+        state,
+        about,
+    })
+}

@@ -1,0 +1,154 @@
+//! Writing: PyTorch's archive and safetensors, the same bytes for the same arrays.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{Seek, Write};
+
+use safetensors::tensor::{Dtype, View, serialize};
+use zip::write::{SimpleFileOptions, ZipWriter};
+use zip::{CompressionMethod, DateTime};
+
+use crate::error::WriteError;
+use crate::state_dict::Array;
+
+/// Where PyTorch puts the start of every storage, in bytes.
+const ALIGNMENT: u16 = 64;
+/// The extra field that PyTorch pads headers with: `FB`.
+const PADDING: u16 = 0x4246;
+/// The folder in the archive, as PyTorch calls it where it does not know the file's name.
+const FOLDER: &str = "archive";
+
+/// Writes `{"model": arrays}` as `torch.save` does, in f32.
+///
+/// `torch.load(…, weights_only=True)` reads it: the pickle holds dictionaries, texts, numbers and the
+/// constructor of tensors. Entries are stored, not compressed, and storages aligned, so that PyTorch
+/// can map them.
+///
+/// # Errors
+///
+/// If `writer` fails.
+pub fn write_pytorch<'a>(
+    writer: impl Write + Seek,
+    arrays: impl IntoIterator<Item = (&'a str, &'a Array)>,
+) -> Result<(), WriteError> {
+    let arrays: Vec<(&str, &Array)> = arrays.into_iter().collect();
+    let mut zip = ZipWriter::new(writer);
+    let pickle = pickle(&arrays);
+    start(&mut zip, "data.pkl", pickle.len())?;
+    zip.write_all(&pickle)?;
+    start(&mut zip, "byteorder", 6)?;
+    zip.write_all(b"little")?;
+    for (number, (_, array)) in arrays.iter().enumerate() {
+        const AT_ONCE: usize = 1 << 16;
+        start(&mut zip, &format!("data/{number}"), array.values.len() * 4)?;
+        for chunk in array.values.chunks(AT_ONCE) {
+            zip.write_all(&to_bytes(chunk))?;
+        }
+    }
+    start(&mut zip, "version", 2)?;
+    zip.write_all(b"3\n")?;
+    zip.finish()?.flush()?;
+    Ok(())
+}
+
+/// Starts the entry `name` of `size` bytes.
+fn start<W: Write + Seek>(
+    zip: &mut ZipWriter<W>,
+    name: &str,
+    size: usize,
+) -> Result<(), WriteError> {
+    let options = SimpleFileOptions::default()
+        .compression_method(CompressionMethod::Stored)
+        .last_modified_time(DateTime::default())
+        .large_file(size as u64 >= u64::from(u32::MAX))
+        .with_alignment_and_header_id(ALIGNMENT, PADDING);
+    Ok(zip.start_file(format!("{FOLDER}/{name}"), options)?)
+}
+
+/// The arrays as a pickle of protocol 2, every tensor on a storage of its own.
+fn pickle(arrays: &[(&str, &Array)]) -> Vec<u8> {
+    let mut out = b"\x80\x02}".to_vec(); // protocol 2; the outer dictionary
+    text(&mut out, "model");
+    out.extend(b"ccollections\nOrderedDict\n)R("); // OrderedDict(), and a mark under its entries
+    for (number, (key, array)) in arrays.iter().enumerate() {
+        text(&mut out, key);
+        // _rebuild_tensor_v2(storage, offset 0, shape, strides, requires_grad False, no hooks)
+        out.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        text(&mut out, "storage");
+        out.extend(b"ctorch\nFloatStorage\n");
+        text(&mut out, &number.to_string());
+        text(&mut out, "cpu");
+        integer(&mut out, array.values.len());
+        out.extend(b"tQK\x00(");
+        for &length in &array.shape {
+            integer(&mut out, length);
+        }
+        out.extend(b"t(");
+        for axis in 0..array.shape.len() {
+            integer(&mut out, array.shape[axis + 1..].iter().product());
+        }
+        out.extend(b"t\x89ccollections\nOrderedDict\n)RtR");
+    }
+    out.extend(b"us."); // set the entries, set "model", stop
+    out
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.push(b'X');
+    out.extend((text.len() as u32).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+fn integer(out: &mut Vec<u8>, number: usize) {
+    let number = number as u64; // a length, far below 2^63
+    match i32::try_from(number) {
+        Ok(small) => {
+            out.push(b'J');
+            out.extend(small.to_le_bytes());
+        }
+        Err(_) => {
+            out.extend([0x8a, 8]);
+            out.extend(number.to_le_bytes());
+        }
+    }
+}
+
+fn to_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+struct Stored<'a>(&'a Array);
+
+impl View for Stored<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+    fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(to_bytes(&self.0.values))
+    }
+    fn data_len(&self) -> usize {
+        self.0.values.len() * 4
+    }
+}
+
+/// Writes the arrays as safetensors in f32, with one text beside them, `about`: a key and its value.
+///
+/// One, because the format's library writes several in any order.
+///
+/// # Errors
+///
+/// If `writer` fails, or a shape is not that of its numbers.
+pub fn write_safetensors<'a>(
+    mut writer: impl Write,
+    arrays: impl IntoIterator<Item = (&'a str, &'a Array)>,
+    about: (&str, &str),
+) -> Result<(), WriteError> {
+    let about = HashMap::from([(about.0.to_owned(), about.1.to_owned())]);
+    let views = arrays.into_iter().map(|(key, array)| (key, Stored(array)));
+    writer.write_all(&serialize(views, Some(about))?)?;
+    writer.flush()?;
+    Ok(())
+}

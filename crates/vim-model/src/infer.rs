@@ -1,0 +1,238 @@
+//! What a checkpoint's shapes say about the model that it is of.
+
+use std::collections::BTreeMap;
+
+use vim_checkpoint::{Item, StateDict};
+use vim_kernels::Discretization;
+
+use crate::config::{
+    Bimamba, ClassToken, DtRank, LayerScale, ModelConfig, ModelError, NormKind, Pool, Rope,
+    SsmConfig, StateMatrix, VimConfig,
+};
+use crate::import::{ROPE_TABLES, pytorch_key};
+
+/// A model description found in a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inferred {
+    /// The sizes, every key set.
+    pub model: ModelConfig,
+    /// The numerics: defaults, but for what leaves a parameter behind.
+    pub ssm: SsmConfig,
+    /// Size of the head.
+    pub num_classes: usize,
+    /// What the shapes do not say, in words.
+    pub assumed: String,
+}
+
+impl Inferred {
+    /// The complete description.
+    ///
+    /// # Errors
+    ///
+    /// If such a model cannot be built.
+    pub fn config(&self) -> Result<VimConfig, ModelError> {
+        VimConfig::new(&self.model, self.ssm, self.num_classes)
+    }
+}
+
+/// A checkpoint that is not of a Vision Mamba that can be recognised.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InferError {
+    /// A tensor that every model has is not there.
+    #[error("has no {0}: it is not of a Vision Mamba, or has no complete one")]
+    Missing(String),
+    /// A tensor has the wrong shape for what it is.
+    #[error("has {key} of shape {shape:?}, not {expected}")]
+    Shape {
+        /// Its name.
+        key: String,
+        /// Its shape.
+        shape: Vec<usize>,
+        /// What would do.
+        expected: String,
+    },
+}
+
+/// The largest number of blocks that is believed.
+const MAX_DEPTH: usize = 10_000;
+
+/// The side of the original's images.
+const USUAL_SIZE: usize = 224;
+
+/// Finds the model that `state` is of, under our names or the original's.
+///
+/// The shapes leave open which image size and stride a grid of positions comes from: the patch's own
+/// size is taken for the stride, unless another one makes it a model for 224 px, the original's size.
+/// They also leave open where a class token stands, what is pooled without one, and what rotary
+/// positions turn; [`Inferred::assumed`] says what was taken.
+///
+/// # Errors
+///
+/// [`InferError`] names the first tensor that is missing or that no model has in this shape.
+pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
+    let shapes = Shapes::of(state);
+    let [d_model, _, patch_size, _] = shapes.get(
+        "patch_embed.proj.weight",
+        |&[m, c, h, w]| (m > 0 && c == 3 && h == w && h > 0).then_some([m, c, h, w]),
+        "[d_model, 3, patch, patch]",
+    )?;
+    let [d_inner, d_state] = shapes.get(
+        "layers.0.mixer.A_log",
+        |&[d, n]| (d > 0 && n > 0 && d % d_model == 0).then_some([d, n]),
+        "[expand · d_model, d_state]",
+    )?;
+    let [_, _, d_conv] = shapes.get(
+        "layers.0.mixer.conv1d.weight",
+        |&[d, one, w]| ((d, one) == (d_inner, 1)).then_some([d, one, w]),
+        "[d_inner, 1, taps]",
+    )?;
+    let dt_rank = shapes.get(
+        "layers.0.mixer.dt_proj.weight",
+        |&[d, r]| (d == d_inner && r > 0).then_some(r),
+        "[d_inner, dt_rank]",
+    )?;
+    let num_classes = shapes.get(
+        "head.weight",
+        |&[k, m]| (k > 0 && m == d_model).then_some(k),
+        "[classes, d_model]",
+    )?;
+    let class_token = if shapes.has("cls_token_head") {
+        ClassToken::Double
+    } else if shapes.has("cls_token") {
+        ClassToken::Middle
+    } else {
+        ClassToken::None
+    };
+    let bimamba = if shapes.has("layers.0.mixer.conv1d_b.weight") {
+        Bimamba::V2
+    } else if shapes.has("layers.0.mixer.A_b_log") {
+        Bimamba::V1
+    } else {
+        Bimamba::None
+    };
+    let rope = if shapes.has(ROPE_TABLES[0]) { Rope::Hidden } else { Rope::None };
+    let abs_pos_embed = shapes.has("pos_embed");
+    let grid = shapes.grid(d_model, class_token)?;
+    let side = |stride: usize| (grid.unwrap_or(1) - 1) * stride + patch_size;
+    let strides = (1..patch_size).rev().filter(|&stride| side(stride) == USUAL_SIZE);
+    let stride = match strides.max() {
+        Some(stride) if side(patch_size) != USUAL_SIZE && grid > Some(1) => stride,
+        Some(_) | None => patch_size,
+    };
+    let image_size = if grid.is_some() { side(stride) } else { USUAL_SIZE };
+    let is_full = shapes.has("layers.0.mixer.forward.a_off");
+    let method = if is_full { Discretization::Bilinear } else { Discretization::Zoh };
+    let layer_norm = shapes.has("norm_f.bias");
+    let has_gain = shapes.has("layers.0.mixer.gamma");
+    let automatic = dt_rank == d_model.div_ceil(16);
+    let model = ModelConfig {
+        discretization: Some(method),
+        image_size: Some(image_size.into()),
+        patch_size: Some(patch_size),
+        stride: Some(stride),
+        depth: Some(shapes.depth()),
+        d_model: Some(d_model),
+        d_state: Some(d_state),
+        d_conv: Some(d_conv),
+        expand: Some(d_inner / d_model),
+        dt_rank: Some(if automatic { DtRank::Auto } else { DtRank::Rank(dt_rank) }),
+        bimamba: Some(bimamba),
+        divide_out: (bimamba == Bimamba::V2).then_some(true),
+        // Where it starts: loading replaces it.
+        layer_scale: Some(if has_gain { LayerScale::Starts(1.0) } else { LayerScale::None }),
+        norm: Some(if layer_norm { NormKind::Layer } else { NormKind::Rms }),
+        class_token: Some(class_token),
+        abs_pos_embed: Some(abs_pos_embed),
+        rope: Some(rope),
+        ..ModelConfig::default()
+    };
+    let mut assumed = vec![
+        format!("image_size {image_size}"),
+        format!("stride {stride}"),
+        format!("discretization {method}"),
+        format!("series {}", SsmConfig::default().series),
+    ];
+    match class_token {
+        ClassToken::Middle | ClassToken::Head | ClassToken::Random => {
+            assumed.push(format!("class_token {class_token}"));
+        }
+        ClassToken::Double => {}
+        ClassToken::None => assumed.push(format!("pool {}", Pool::default())),
+    }
+    if bimamba == Bimamba::V2 {
+        assumed.push("divide_out true".to_owned());
+    }
+    if rope != Rope::None {
+        assumed.push(format!("rope {rope}"));
+    }
+    let a = if is_full { StateMatrix::Full } else { StateMatrix::Diagonal };
+    let ssm = SsmConfig { a, ..SsmConfig::default() };
+    Ok(Inferred { model, ssm, num_classes, assumed: assumed.join(", ") })
+}
+
+/// Shapes by the original's names, as it stores them.
+struct Shapes(BTreeMap<String, Vec<usize>>);
+
+impl Shapes {
+    fn of(state: &StateDict) -> Self {
+        let is_ours = state.iter().any(|(key, _)| key != pytorch_key(key));
+        let shapes = state.iter().filter_map(|(key, item)| {
+            let Item::Array(array) = item else { return None };
+            let mut shape = array.shape.clone();
+            if is_ours && shape.len() == 2 && key.ends_with(".weight") {
+                shape.reverse(); // a linear layer's
+            }
+            Some((pytorch_key(key), shape))
+        });
+        Self(shapes.collect())
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// Patches along a side of a square image, where a table tells.
+    fn grid(&self, d_model: usize, class_token: ClassToken) -> Result<Option<usize>, InferError> {
+        let classes = class_token.positions(0).len();
+        let root = |patches: usize| {
+            let grid = patches.isqrt();
+            (grid > 0 && grid * grid == patches).then_some(grid)
+        };
+        if self.has("pos_embed") {
+            let read = |&[one, tokens, m]: &[usize; 3]| {
+                let grid = root(tokens.checked_sub(classes)?)?;
+                (one == 1 && m == d_model).then_some(grid)
+            };
+            return self
+                .get("pos_embed", read, "[1, grid · grid + class tokens, d_model]")
+                .map(Some);
+        }
+        if self.has(ROPE_TABLES[0]) {
+            let read = |&[patches, m]: &[usize; 2]| root(patches).filter(|_| m == d_model);
+            return self.get(ROPE_TABLES[0], read, "[grid · grid, d_model]").map(Some);
+        }
+        Ok(None)
+    }
+
+    /// What `read` makes of the shape of `key`.
+    fn get<const D: usize, T>(
+        &self,
+        key: &str,
+        read: impl Fn(&[usize; D]) -> Option<T>,
+        expected: &str,
+    ) -> Result<T, InferError> {
+        let shape = self.0.get(key).ok_or_else(|| InferError::Missing(key.to_owned()))?;
+        shape.as_slice().try_into().ok().and_then(read).ok_or_else(|| InferError::Shape {
+            key: key.to_owned(),
+            shape: shape.clone(),
+            expected: expected.to_owned(),
+        })
+    }
+
+    /// One more than the largest number of a layer.
+    fn depth(&self) -> usize {
+        let number = |key: &String| key.strip_prefix("layers.")?.split('.').next()?.parse().ok();
+        let numbers = self.0.keys().filter_map(number).filter(|&number: &usize| number < MAX_DEPTH);
+        numbers.max().map_or(0, |last| last + 1)
+    }
+}

@@ -1,0 +1,71 @@
+//! What the shapes of a checkpoint say.
+
+use burn::tensor::Device;
+use vim_checkpoint::{Item, StateDict};
+use vim_kernels::Discretization;
+use vim_model::{
+    Bimamba, ClassToken, DtRank, InferError, LayerScale, Names, NormKind, Preset, Rope, SsmConfig,
+    StateMatrix, VimConfig, infer,
+};
+
+use crate::support::small;
+
+fn state(config: &VimConfig, names: Names) -> StateDict {
+    let mut state = StateDict::default();
+    for (key, array) in config.init(&Device::flex(), 0).unwrap().state(names).unwrap() {
+        state.insert(key, Item::Array(array));
+    }
+    state
+}
+
+#[test]
+fn sizes_are_found_under_either_naming() {
+    let full = VimConfig {
+        discretization: Discretization::Bilinear,
+        ssm: SsmConfig { a: StateMatrix::Full, ..SsmConfig::default() },
+        ..small()
+    };
+    for (config, names) in [
+        (small(), Names::Ours),
+        (small(), Names::Pytorch),
+        (VimConfig { d_conv: 3, expand: 3, d_state: 7, ..small() }, Names::Pytorch),
+        (VimConfig { depth: 2, ..VimConfig::preset(Preset::Tiny) }, Names::Pytorch),
+        (VimConfig { depth: 1, ..VimConfig::preset(Preset::TinyStride8) }, Names::Pytorch),
+        (
+            VimConfig { image_size: 32.into(), depth: 1, ..VimConfig::preset(Preset::Tiny) },
+            Names::Pytorch,
+        ),
+        (full, Names::Ours),
+        (VimConfig { bimamba: Bimamba::V1, divide_out: false, ..small() }, Names::Pytorch),
+        (VimConfig { bimamba: Bimamba::None, divide_out: false, ..small() }, Names::Ours),
+        (VimConfig { class_token: ClassToken::Double, ..small() }, Names::Pytorch),
+        (VimConfig { class_token: ClassToken::None, ..small() }, Names::Pytorch),
+        (VimConfig { norm: NormKind::Layer, ..small() }, Names::Ours),
+        (VimConfig { layer_scale: LayerScale::Starts(1.0), ..small() }, Names::Pytorch),
+        (VimConfig { dt_rank: DtRank::Rank(5), ..small() }, Names::Pytorch),
+        (VimConfig { rope: Rope::Hidden, ..small() }, Names::Pytorch),
+        (VimConfig { rope: Rope::Hidden, abs_pos_embed: false, ..small() }, Names::Pytorch),
+    ] {
+        let inferred = infer(&state(&config, names)).unwrap();
+        let drop_path = inferred.config().unwrap().drop_path; // leaves no trace
+        assert_eq!(inferred.config().unwrap(), VimConfig { drop_path, ..config }, "{names:?}");
+    }
+}
+
+#[test]
+fn what_is_no_vim_is_told_by_its_first_tensor_that_is_not() {
+    let mut state = StateDict::default();
+    assert_eq!(infer(&state), Err(InferError::Missing("patch_embed.proj.weight".into())));
+    let config = small();
+    for (key, mut array) in config.init(&Device::flex(), 0).unwrap().state(Names::Pytorch).unwrap()
+    {
+        if key == "pos_embed" {
+            array.shape = vec![1, 16, 17];
+        }
+        state.insert(key, Item::Array(array));
+    }
+    assert_eq!(
+        infer(&state).unwrap_err().to_string(),
+        "has pos_embed of shape [1, 16, 17], not [1, grid · grid + class tokens, d_model]"
+    );
+}

@@ -1,0 +1,228 @@
+//! Out of a model and into another: bit by bit, under both names, and as PyTorch's files.
+
+use std::io::Cursor;
+
+use burn::store::{ModuleSnapshot, PytorchStore};
+use burn::tensor::Device;
+use vim_checkpoint::{Array, Item, Section, StateDict, read_checkpoint, write_pytorch};
+use vim_kernels::Discretization;
+use vim_model::{
+    Bimamba, ClassToken, LayerScale, Misfit, Names, NormKind, Preset, Resize, Rope, SsmConfig,
+    StateMatrix, Tolerance, Vim, VimConfig, pytorch_key,
+};
+
+use crate::golden::a_mid;
+use crate::support::{fixture, images, numbers, small, values};
+use burn::tensor::Tensor;
+use vim_kernels::ScanChoice;
+
+fn build(config: &VimConfig, seed: u64) -> Vim {
+    config.init(&Device::flex(), seed).unwrap()
+}
+
+fn dict(arrays: Vec<(String, Array)>) -> StateDict {
+    let mut state = StateDict::default();
+    for (key, array) in arrays {
+        state.insert(key, Item::Array(array));
+    }
+    state
+}
+
+fn load(config: &VimConfig, state: &StateDict, tolerance: Tolerance) -> Result<Vim, Box<Misfit>> {
+    build(config, 9).load(state, tolerance).map(|(model, _)| model)
+}
+
+#[test]
+fn a_model_goes_through_either_naming_unchanged() {
+    let model = build(&small(), 1);
+    for names in [Names::Ours, Names::Pytorch] {
+        let state = dict(model.state(names).unwrap());
+        let back = load(&small(), &state, Tolerance::default()).unwrap();
+        assert_eq!(values(&back), values(&model), "{names:?}");
+        assert_ne!(values(&build(&small(), 9)), values(&model));
+    }
+}
+
+/// Keys and shapes that the original registers for Vim-Ti and Vim-S at 224 px and 1000 classes.
+fn registered(
+    d_model: usize,
+    d_inner: usize,
+    x_proj: usize,
+    dt_rank: usize,
+) -> Vec<(String, Vec<usize>)> {
+    let mut keys: Vec<(String, Vec<usize>)> = vec![
+        ("cls_token".into(), vec![1, 1, d_model]),
+        ("pos_embed".into(), vec![1, 197, d_model]),
+        ("patch_embed.proj.weight".into(), vec![d_model, 3, 16, 16]),
+        ("patch_embed.proj.bias".into(), vec![d_model]),
+        ("head.weight".into(), vec![1000, d_model]),
+        ("head.bias".into(), vec![1000]),
+        ("norm_f.weight".into(), vec![d_model]),
+    ];
+    for layer in 0..24 {
+        for (name, shape) in [
+            ("A_log", vec![d_inner, 16]),
+            ("D", vec![d_inner]),
+            ("A_b_log", vec![d_inner, 16]),
+            ("D_b", vec![d_inner]),
+            ("in_proj.weight", vec![2 * d_inner, d_model]),
+            ("conv1d.weight", vec![d_inner, 1, 4]),
+            ("conv1d.bias", vec![d_inner]),
+            ("x_proj.weight", vec![x_proj, d_inner]),
+            ("dt_proj.weight", vec![d_inner, dt_rank]),
+            ("dt_proj.bias", vec![d_inner]),
+            ("conv1d_b.weight", vec![d_inner, 1, 4]),
+            ("conv1d_b.bias", vec![d_inner]),
+            ("x_proj_b.weight", vec![x_proj, d_inner]),
+            ("dt_proj_b.weight", vec![d_inner, dt_rank]),
+            ("dt_proj_b.bias", vec![d_inner]),
+            ("out_proj.weight", vec![d_model, d_inner]),
+        ] {
+            keys.push((format!("layers.{layer}.mixer.{name}"), shape));
+        }
+        keys.push((format!("layers.{layer}.norm.weight"), vec![d_model]));
+    }
+    keys.sort();
+    keys
+}
+
+#[test]
+fn exported_keys_and_shapes_are_those_that_the_original_registers() {
+    for (preset, expected) in [
+        (Preset::Tiny, registered(192, 384, 44, 12)),
+        (Preset::Small, registered(384, 768, 56, 24)),
+    ] {
+        let state = build(&VimConfig::preset(preset), 0).state(Names::Pytorch).unwrap();
+        let mut keys: Vec<(String, Vec<usize>)> =
+            state.into_iter().map(|(key, array)| (key, array.shape)).collect();
+        keys.sort();
+        assert_eq!(keys, expected, "{preset:?}");
+    }
+}
+
+/// Burn's reader of PyTorch files shares no code with ours.
+#[test]
+fn an_independent_reader_finds_the_same_numbers() {
+    let model = build(&small(), 2);
+    let state = model.state(Names::Pytorch).unwrap();
+    let mut bytes = Cursor::new(Vec::new());
+    write_pytorch(&mut bytes, state.iter().map(|(key, array)| (key.as_str(), array))).unwrap();
+    let path = std::env::temp_dir().join(format!("vim-model-export-{}.pth", std::process::id()));
+    std::fs::write(&path, bytes.into_inner()).unwrap();
+
+    let mut store =
+        PytorchStore::from_file(&path).with_top_level_key("model").map_indices_contiguous(false);
+    for parameter in model.parameters() {
+        let (ours, theirs) = (parameter.path.clone(), pytorch_key(&parameter.path));
+        store = store.with_key_remapping(format!("^{}$", theirs.replace('.', r"\.")), ours);
+    }
+    let mut twin = build(&small(), 3);
+    let result = twin.load_from(&mut store).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(result.errors.is_empty() && result.missing.is_empty() && result.unused.is_empty());
+    assert_eq!(values(&twin), values(&model));
+}
+
+#[test]
+fn the_original_s_file_comes_back_bit_by_bit() {
+    let read = |bytes: &[u8]| read_checkpoint(Cursor::new(bytes), Section::Model).unwrap().state;
+    let original = read(&std::fs::read(fixture("a_mid.pth")).unwrap());
+    let model = load(&a_mid(ScanChoice::Auto), &original, Tolerance::default()).unwrap();
+    let exported = model.state(Names::Pytorch).unwrap();
+    assert_eq!(exported.len(), original.len());
+    for (key, array) in &exported {
+        let bits = |array: &Array| array.values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        let theirs = original.array(key).unwrap();
+        assert_eq!((&theirs.shape, bits(theirs)), (&array.shape, bits(array)), "{key}");
+    }
+}
+
+/// What the original keeps of every variant goes out, comes back, and gives the same logits.
+#[test]
+fn every_variant_goes_through_the_original_s_names() {
+    for config in [
+        VimConfig { bimamba: Bimamba::V1, divide_out: false, ..small() },
+        VimConfig { bimamba: Bimamba::None, divide_out: false, ..small() },
+        VimConfig { class_token: ClassToken::Double, norm: NormKind::Layer, ..small() },
+        VimConfig { class_token: ClassToken::None, abs_pos_embed: false, ..small() },
+        VimConfig { rope: Rope::Both, layer_scale: LayerScale::Starts(0.5), ..small() },
+    ] {
+        let model = build(&config, 1);
+        let state = dict(model.state(Names::Pytorch).unwrap());
+        assert_eq!(state.get("rope.freqs_sin").is_some(), config.rope != Rope::None);
+        let back = load(&config, &state, Tolerance::default()).unwrap();
+        assert_eq!(values(&back), values(&model), "{config:?}");
+        let logits =
+            |model: &Vim| numbers(model.forward(Tensor::from_data(images(2, 16), &Device::flex())));
+        assert_eq!(logits(&back), logits(&model), "{config:?}");
+    }
+}
+
+#[test]
+fn what_the_original_lacks_is_not_exported() {
+    let config = VimConfig {
+        discretization: Discretization::Bilinear,
+        ssm: SsmConfig { a: StateMatrix::Full, ..SsmConfig::default() },
+        ..small()
+    };
+    let model = build(&config, 1);
+    assert_eq!(model.state(Names::Pytorch).unwrap_err(), "layers.0.mixer.forward.a_off");
+    let back = load(&config, &dict(model.state(Names::Ours).unwrap()), Tolerance::default());
+    assert_eq!(values(&back.unwrap()), values(&model));
+}
+
+#[test]
+fn a_head_of_other_classes_is_replaced_only_where_allowed() {
+    let state = dict(build(&small(), 1).state(Names::Pytorch).unwrap());
+    let other = VimConfig { num_classes: 3, ..small() };
+    let misfit = load(&other, &state, Tolerance::default()).unwrap_err();
+    assert_eq!(
+        misfit.lines(),
+        [
+            "of another shape: head.weight (expected [3, 16], got [5, 16])",
+            "of another shape: head.bias (expected [3], got [5])",
+        ]
+    );
+    let allowed = Tolerance { head: true, ..Tolerance::default() };
+    let (model, report) = build(&other, 9).load(&state, allowed).unwrap();
+    assert_eq!(report.head, Some((5, 3)));
+    let (got, fresh) = (values(&model), values(&build(&other, 9)));
+    let given = values(&build(&small(), 1));
+    for (path, value) in &got {
+        let expected = if path.starts_with("head.") { &fresh } else { &given };
+        assert_eq!(value, &expected[path], "{path}");
+    }
+}
+
+#[test]
+fn missing_parameters_keep_their_values_only_where_allowed() {
+    let mut arrays = build(&small(), 1).state(Names::Pytorch).unwrap();
+    arrays.retain(|(key, _)| key != "layers.1.mixer.D_b");
+    arrays.push(("rope.freqs_cos".into(), arrays[0].1.clone()));
+    let state = dict(arrays);
+    let misfit = load(&small(), &state, Tolerance::default()).unwrap_err();
+    let lines = ["missing: layers.1.mixer.D_b [32]", "not in the model: rope.freqs_cos"];
+    assert_eq!(misfit.lines(), lines);
+    let allowed = Tolerance { missing: true, ..Tolerance::default() };
+    let turned = VimConfig { rope: Rope::Hidden, ..small() };
+    let (_, report) = build(&turned, 9).load(&state, allowed).unwrap();
+    assert_eq!(report.missing, ["layers.1.mixer.D_b"]);
+    assert_eq!(report.computed, ["rope.freqs_cos"]);
+}
+
+#[test]
+fn positions_follow_a_larger_image_only_where_allowed() {
+    let state = dict(build(&small(), 1).state(Names::Pytorch).unwrap());
+    let larger = VimConfig { image_size: 24.into(), ..small() };
+    let misfit = load(&larger, &state, Tolerance::default()).unwrap_err();
+    assert_eq!(
+        misfit.lines(),
+        ["of another shape: pos_embed (expected [1, 37, 16], got [1, 17, 16])"]
+    );
+    let allowed = Tolerance { resize: Some(Resize::MiddleAware), ..Tolerance::default() };
+    let (model, report) = build(&larger, 9).load(&state, allowed).unwrap();
+    assert_eq!(report.resized, Some(([4, 4], [6, 6])));
+    let device = Device::flex();
+    let logits = numbers(model.forward(Tensor::from_data(images(2, 24), &device)));
+    assert!(logits.iter().all(|x| x.is_finite()));
+}
