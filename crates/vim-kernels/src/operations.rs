@@ -101,32 +101,33 @@ mod tests {
 
     /// Counted by hand from the formulas.
     #[test]
-    fn every_method_takes_what_its_formula_says() {
+    fn methods_take_what_their_formulas_say() {
         // T terms by Horner's rule take T − 1 multiplications and as many additions.
         let terms = |t: u64| 2 * (t - 1);
         // φ₃'s series down to φₖ, 1/x, and the closed form with its multiplication by 1/xᵏ.
         let phi = |k: u64| terms(14) + 2 * (3 - k) + 1 + [2, 4, 8][k as usize - 1];
         // delta·A and its exponential.
         let start = 2;
-        for method in <Discretization as strum::VariantArray>::VARIANTS {
-            let (exact, taylor) = match method {
-                Discretization::Zoh => (start, start),
-                // φ₂, times delta twice.
-                Discretization::Foh => (start + phi(2) + 2, start + terms(4) + 2),
-                // delta·A; 1 − x/2 and its reciprocal, twice; 2·that − 1; times delta.
-                Discretization::Bilinear => (1 + 3 + 3 + 2 + 1, 1 + 3 + 3 + 2 + 1),
-                // φ₁ + ½·delta·φ₂, times delta.
-                Discretization::Poly => (
-                    start + phi(1) + phi(2) + 1 + 1 + 1 + 1,
-                    start + terms(4) + terms(3) + 1 + 1 + 1 + 1,
-                ),
-                // (½·φ₃·delta + φ₂)·delta + φ₁, times delta.
-                Discretization::HighOrder => (
-                    start + phi(1) + phi(2) + phi(3) + 1 + 2 + 2 + 1,
-                    start + terms(4) + terms(3) + terms(2) + 1 + 2 + 2 + 1,
-                ),
-                Discretization::Rk4 => (start + terms(4) + 1, start + terms(4) + 1),
-            };
+        for (method, exact, taylor) in [
+            (Discretization::Zoh, start, start),
+            // φ₂, times delta twice.
+            (Discretization::Foh, start + phi(2) + 2, start + terms(4) + 2),
+            // delta·A; 1 − x/2 and its reciprocal, twice; 2·that − 1; times delta.
+            (Discretization::Bilinear, 1 + 3 + 3 + 2 + 1, 1 + 3 + 3 + 2 + 1),
+            // φ₁ + ½·delta·φ₂, times delta.
+            (
+                Discretization::Poly,
+                start + phi(1) + phi(2) + 1 + 1 + 1 + 1,
+                start + terms(4) + terms(3) + 1 + 1 + 1 + 1,
+            ),
+            // (½·φ₃·delta + φ₂)·delta + φ₁, times delta.
+            (
+                Discretization::HighOrder,
+                start + phi(1) + phi(2) + phi(3) + 1 + 2 + 2 + 1,
+                start + terms(4) + terms(3) + terms(2) + 1 + 2 + 2 + 1,
+            ),
+            (Discretization::Rk4, start + terms(4) + 1, start + terms(4) + 1),
+        ] {
             assert_eq!(method.operations(Series::Exact), exact, "{method}");
             assert_eq!(method.operations(Series::Taylor), taylor, "{method}");
         }

@@ -11,8 +11,11 @@
 //! from 0, the second near it.
 
 mod slopes;
+mod sums;
 #[cfg(test)]
 mod tests;
+
+use sums::{polynomial, total, weighted};
 
 use crate::discretization::{Decay, Discretization, Form, Gain, Series};
 use crate::phi::{fitted_phi, inverse_factorial, series_coefficient};
@@ -387,32 +390,4 @@ impl Parts {
             .fold(Term::Constant(0.0), Term::plus)
             .like(like)
     }
-}
-
-/// `Σⱼ cⱼ·vʲ`.
-fn polynomial<T: Real>(coefficients: &[Term<T>], v: &T) -> Term<T> {
-    coefficients.iter().rev().fold(Term::Constant(0.0), |sum, c| sum.times(v).plus(c.clone()))
-}
-
-/// `Σₚ cₚ·deltaᵖ`.
-fn weighted<T: Real>(weights: &[f64; 5], powers: &[Term<T>; 5]) -> Term<T> {
-    powers.iter().zip(weights).fold(Term::Constant(0.0), |sum, (power, &c)| {
-        if c == 0.0 { sum } else { sum.plus(power.clone().scale(c)) }
-    })
-}
-
-fn total<T: Real>(
-    exact: Option<T>,
-    plain: Term<T>,
-    cayley: Option<Term<T>>,
-    plain_of_token: bool,
-    v: &T,
-) -> Part<T> {
-    let of_token = exact.is_none() && cayley.is_none() && plain_of_token;
-    let mut sum = plain;
-    for term in [exact.map(Term::Of), cayley].into_iter().flatten() {
-        sum = sum.plus(term);
-    }
-    let value = sum.like(v);
-    if of_token { Part::Token(value) } else { Part::State(value) }
 }

@@ -1,6 +1,7 @@
 //! The derivatives of the coefficients, by parts.
 
-use super::{NEAR, OfToken, Part, Parts, polynomial, total, weighted};
+use super::sums::{polynomial, total, weighted};
+use super::{NEAR, OfToken, Part, Parts};
 use crate::discretization::Decay;
 use crate::phi::inverse_factorial;
 use crate::real::Real;
