@@ -30,7 +30,7 @@ const DEGREE: usize = 4;
 
 /// Degree of the polynomial that the backward scan's ladder starts from, of the next φ after those used: each
 /// step down multiplies its error by x/k, so that φ₂ under φ₃ is good to 6e-7.
-const TOP_DEGREE: usize = 3;
+const TOP_DEGREE: usize = 4;
 
 /// |a| is taken as at least this where something is divided by its cube.
 const SMALLEST_RATE: f64 = 1e-12;
