@@ -1,0 +1,39 @@
+//! Pixels in memory, and parts of them.
+
+/// An RGB image, `[height, width, 3]`, 0..=255.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pixels {
+    /// In pixels.
+    pub height: usize,
+    /// In pixels.
+    pub width: usize,
+    /// Rows of red, green and blue; `3 · height · width` bytes.
+    pub data: Vec<u8>,
+}
+
+impl Pixels {
+    /// A black image.
+    #[must_use]
+    pub fn black(height: usize, width: usize) -> Self {
+        Self { height, width, data: vec![0; 3 * height * width] }
+    }
+
+    /// The whole of it.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        Region { top: 0, left: 0, height: self.height, width: self.width }
+    }
+}
+
+/// A rectangle of an image, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Region {
+    /// First row.
+    pub top: usize,
+    /// First column.
+    pub left: usize,
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+}
