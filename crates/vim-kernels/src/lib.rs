@@ -18,6 +18,7 @@ mod discretization;
 mod error;
 mod flex;
 mod full_scan;
+mod given;
 mod native;
 mod operations;
 pub mod oracle;
