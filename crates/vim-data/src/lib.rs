@@ -27,9 +27,12 @@ mod dataset;
 mod error;
 mod holdout;
 mod loader;
+mod ops;
+mod order;
 mod picture;
 mod pixels;
 mod pool;
+mod recipe;
 mod rng;
 mod sampler;
 mod shapes;
@@ -45,8 +48,15 @@ pub use config::{Augment, DataConfig, DatasetKind, Normalize, ShapesConfig};
 pub use dataset::Dataset;
 pub use error::{DataError, Location};
 pub use loader::{EpochIter, Loader, LoaderConfig};
+pub use ops::Op;
+pub use order::{Draw, Order, OrderKey};
 pub use picture::{PictureError, read_picture};
 pub use pixels::{Pixels, Region};
+pub use recipe::{
+    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode,
+    Erasing, MixKey, MixMode, MixPlan, Mixing, OrderKind, RandAugment, Recipe, SampleKey,
+    SamplePlan, cutmix_box, label_smoothing_loss, mixed_targets, noise, soft_target_loss,
+};
 pub use shapes::{Shapes, ShapesPart};
 pub use split::Split;
 pub use splits::{Splits, open};

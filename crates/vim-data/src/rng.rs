@@ -1,7 +1,10 @@
 //! Random numbers from a key.
 //!
 //! ChaCha8 is specified bit for bit and the functions below are our own, so that no release of a
-//! random-number crate changes what a seed means.
+//! random-number crate changes what a seed means. Logarithms and the like are those of `libm`, compiled
+//! in: the C library's differ between machines in the last bit.
+
+use std::f64::consts::TAU;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -39,6 +42,71 @@ pub(crate) fn below(rng: &mut ChaCha8Rng, bound: u32) -> u32 {
 pub(crate) fn uniform(rng: &mut ChaCha8Rng, low: f32, high: f32) -> f32 {
     let unit = (rng.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32);
     low + (high - low) * unit
+}
+
+/// A number, uniform in `0..1`: one of 2⁵³ equally spaced ones.
+pub(crate) fn unit(rng: &mut ChaCha8Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
+}
+
+/// A number, uniform between `low` and `high`.
+pub(crate) fn between(rng: &mut ChaCha8Rng, [low, high]: [f64; 2]) -> f64 {
+    low + (high - low) * unit(rng)
+}
+
+/// A number whose logarithm is uniform between those of `low` and `high`, both above 0.
+pub(crate) fn log_between(rng: &mut ChaCha8Rng, [low, high]: [f64; 2]) -> f64 {
+    libm::exp(between(rng, [libm::log(low), libm::log(high)]))
+}
+
+/// True with this probability.
+pub(crate) fn chance(rng: &mut ChaCha8Rng, probability: f64) -> bool {
+    unit(rng) < probability
+}
+
+/// A normally distributed number.
+///
+/// # Source
+/// Box and Muller 1958, "A note on the generation of random normal deviates"; its cosine alone, so that
+/// every draw takes two uniform numbers.
+pub(crate) fn normal(rng: &mut ChaCha8Rng, mean: f64, deviation: f64) -> f64 {
+    let radius = (-2.0 * libm::log(1.0 - unit(rng))).sqrt();
+    mean + deviation * radius * libm::cos(TAU * unit(rng))
+}
+
+/// A number from the symmetric Beta distribution with both parameters `alpha`, above 0.
+///
+/// As X/(X + Y) of two Gamma numbers. Their logarithms are divided, since for a small `alpha` both may be
+/// too small for an `f64`.
+pub(crate) fn beta(rng: &mut ChaCha8Rng, alpha: f64) -> f64 {
+    let difference = log_gamma(rng, alpha) - log_gamma(rng, alpha);
+    1.0 / (1.0 + libm::exp(-difference))
+}
+
+/// The logarithm of a number from the Gamma distribution of this shape, above 0, and scale 1.
+///
+/// # Source
+/// Marsaglia and Tsang 2000, "A simple method for generating gamma variables"; below 1 by their §6, from
+/// the distribution of shape + 1.
+fn log_gamma(rng: &mut ChaCha8Rng, shape: f64) -> f64 {
+    if shape < 1.0 {
+        let boost = libm::log(1.0 - unit(rng)) / shape;
+        return log_gamma(rng, shape + 1.0) + boost;
+    }
+    let d = shape - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    loop {
+        let x = normal(rng, 0.0, 1.0);
+        let cube_root = 1.0 + c * x;
+        let u = 1.0 - unit(rng); // never 0
+        if cube_root <= 0.0 {
+            continue;
+        }
+        let v = cube_root * cube_root * cube_root;
+        if libm::log(u) < 0.5 * x * x + d * (1.0 - v + libm::log(v)) {
+            return libm::log(d * v);
+        }
+    }
 }
 
 /// Shuffles in place, every order equally likely (Fisher–Yates, from the end).

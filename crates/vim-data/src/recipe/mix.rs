@@ -1,0 +1,138 @@
+//! Mixup and cutmix: what each image of a batch is mixed with its partner by.
+
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use crate::pixels::Region;
+use crate::rng;
+
+use super::key::MixKey;
+use super::resolve::{Mixing, Recipe};
+use super::section::MixMode;
+
+/// How image `i` of a batch of `B` is mixed with its partner, image `B − 1 − i` before it was itself mixed.
+///
+/// Its target is mixed likewise: [`MixPlan::lambda`] of its own and the rest of the partner's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MixPlan {
+    /// Not at all.
+    None,
+    /// `lambda · own + (1 − lambda) · partner`, pixel by pixel.
+    Mixup {
+        /// Weight of the image itself, 0 to 1.
+        lambda: f64,
+    },
+    /// A box of the partner's pixels, at the same place.
+    Cutmix {
+        /// The box; it may be empty.
+        region: Region,
+        /// Share of the area outside the box.
+        lambda: f64,
+    },
+}
+
+impl MixPlan {
+    /// Weight of the image's own target.
+    #[must_use]
+    pub fn lambda(&self) -> f64 {
+        match *self {
+            Self::None => 1.0,
+            Self::Mixup { lambda } | Self::Cutmix { lambda, .. } => lambda,
+        }
+    }
+}
+
+impl Recipe {
+    /// Draws the mixing of a batch's images: a pure function of the arguments. In the mode `batch` all are
+    /// mixed alike, in the mode `pair` an image and its partner.
+    ///
+    /// `size` is the images' height and width.
+    ///
+    /// # Source
+    /// timm 0.4.12's `Mixup`. Its modes `pair` and `elem` fail with numpy 1.24 and later; they are as written.
+    ///
+    /// # Panics
+    /// If images are mixed and `batch` is odd: [`Recipe::check_batch`] refuses that.
+    #[must_use]
+    pub fn draw_mix(&self, key: MixKey, batch: usize, size: [usize; 2]) -> Vec<MixPlan> {
+        let mix = &self.mix;
+        if !mix.is_on() {
+            return vec![MixPlan::None; batch];
+        }
+        assert!(batch.is_multiple_of(2), "{batch} images cannot be mixed in pairs");
+        let mut rng = key.rng();
+        match mix.mode {
+            MixMode::Batch => vec![mix.draw(&mut rng, size); batch],
+            MixMode::Elem => (0..batch).map(|_| mix.draw(&mut rng, size)).collect(),
+            MixMode::Pair => {
+                let half: Vec<_> = (0..batch / 2).map(|_| mix.draw(&mut rng, size)).collect();
+                half.iter().chain(half.iter().rev()).copied().collect()
+            }
+        }
+    }
+}
+
+impl Mixing {
+    fn draw(&self, rng: &mut ChaCha8Rng, size: [usize; 2]) -> MixPlan {
+        if !rng::chance(rng, self.prob) {
+            return MixPlan::None;
+        }
+        let cutmix = match (self.mixup > 0.0, self.cutmix > 0.0) {
+            (true, true) => rng::chance(rng, self.switch_prob),
+            (_, cutmix) => cutmix,
+        };
+        if !cutmix {
+            return MixPlan::Mixup { lambda: rng::beta(rng, self.mixup) };
+        }
+        let region = match self.cutmix_minmax {
+            Some(range) => box_between(rng, range, size),
+            None => {
+                let lambda = rng::beta(rng, self.cutmix);
+                let centre = size.map(|side| rng::below(rng, side as u32) as usize);
+                cutmix_box(lambda, centre, size)
+            }
+        };
+        // As large as the box is once it is cut off at the image's edge.
+        let lambda = 1.0 - area(region) / (size[0] * size[1]) as f64;
+        MixPlan::Cutmix { region, lambda }
+    }
+}
+
+/// The box of share `1 − lambda` of an image of `size` (height, width) around `centre` (row, column), cut off
+/// at the image's edge.
+///
+/// # Source
+/// Yun et al. 2019, "CutMix", equation 2; `rand_bbox` of timm 0.4.12, whose rounding is kept: sides are
+/// rounded down, and half of an odd one too.
+#[must_use]
+pub fn cutmix_box(lambda: f64, centre: [usize; 2], size: [usize; 2]) -> Region {
+    let share = (1.0 - lambda).sqrt();
+    let along = |axis: usize| {
+        let half = (size[axis] as f64 * share) as usize / 2;
+        (centre[axis].saturating_sub(half), (centre[axis] + half).min(size[axis]))
+    };
+    let ((top, bottom), (left, right)) = (along(0), along(1));
+    Region { top, left, height: bottom - top, width: right - left }
+}
+
+/// A box with sides of a share of the image's in `range`, anywhere inside the image.
+///
+/// # Source
+/// `rand_bbox_minmax` of timm 0.4.12, which leaves out the largest side and the last place.
+fn box_between(rng: &mut ChaCha8Rng, [low, high]: [f64; 2], size: [usize; 2]) -> Region {
+    let mut within = |low: usize, high: usize| {
+        low + rng::below(rng, high.saturating_sub(low).max(1) as u32) as usize
+    };
+    let sides = size.map(|side| {
+        let side = side as f64;
+        within((side * low) as usize, (side * high) as usize)
+    });
+    let [height, width] = sides;
+    let [top, left] = [0, 1].map(|axis| within(0, size[axis] - sides[axis]));
+    Region { top, left, height, width }
+}
+
+fn area(region: Region) -> f64 {
+    (region.height * region.width) as f64
+}
