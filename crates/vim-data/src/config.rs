@@ -34,6 +34,25 @@ pub enum DatasetKind {
     Cifar10,
     /// CIFAR-100 from the archive as published (binary or python version, packed or unpacked).
     Cifar100,
+    /// ImageNet-1k: folders of classes, the archives as published, or packs.
+    Imagenet,
+    /// Images of any kind in folders of classes, archives of such, WebDataset shards or packs.
+    Folder,
+}
+
+/// Whether archives are copied to the node's own disk, the folder that `$SLURM_TMPDIR` names.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// If there is such a folder with room: in the background, while images are read from the source.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Before anything is read, or the run ends with an error.
+    Require,
 }
 
 /// The mean and standard deviation that pixels are normalised by.
@@ -68,9 +87,20 @@ pub enum Augment {
 pub struct DataConfig {
     /// Which dataset.
     pub dataset: DatasetKind,
-    /// The archive or folder it is read from; `shapes` needs none.
+    /// The archive or folder it is read from; `shapes` needs none. docs/data.md lists the layouts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
+    /// `imagenet`, `folder`: where the validation images are, if `data.path` is the training part alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_path: Option<PathBuf>,
+    /// `imagenet`, `folder`: class of each validation image, if those lie in one flat folder or archive: a line each in the order of the file names, or Kaggle's `LOC_val_solution.csv`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_labels: Option<PathBuf>,
+    /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out: beside the data if that can be written, else the user's cache folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_cache: Option<PathBuf>,
+    /// Whether archives and packs are copied to the node's own disk (`$SLURM_TMPDIR`): `"auto"` (in the background, if there is one with room), `"off"`, `"require"` (first of all, or not at all).
+    pub stage: Stage,
     /// Loader threads: `"auto"` (the cores this process may use, at most 8) or a number. The data do not depend on it.
     pub workers: Workers,
     /// Statistics that pixels are normalised by.
@@ -88,7 +118,10 @@ impl DataConfig {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         match (self.normalize, self.dataset) {
-            (Normalize::Imagenet, _) => Statistics::IMAGENET,
+            (Normalize::Imagenet, _)
+            | (Normalize::Dataset, DatasetKind::Imagenet | DatasetKind::Folder) => {
+                Statistics::IMAGENET
+            }
             (Normalize::Dataset, DatasetKind::Shapes) => Statistics::SHAPES,
             (Normalize::Dataset, DatasetKind::Cifar10) => Statistics::CIFAR10,
             (Normalize::Dataset, DatasetKind::Cifar100) => Statistics::CIFAR100,
@@ -97,13 +130,14 @@ impl DataConfig {
 }
 
 impl DatasetKind {
-    /// Names of the classes, by label.
+    /// Names of the classes, by label; none if they are found with the files.
     #[must_use]
     pub fn class_names(self) -> &'static [&'static str] {
         match self {
             Self::Shapes => &shapes::CLASS_NAMES,
             Self::Cifar10 => &cifar::CIFAR10,
             Self::Cifar100 => &cifar::CIFAR100,
+            Self::Imagenet | Self::Folder => &[],
         }
     }
 }
@@ -113,6 +147,10 @@ impl Default for DataConfig {
         Self {
             dataset: DatasetKind::Shapes,
             path: None,
+            val_path: None,
+            val_labels: None,
+            index_cache: None,
+            stage: Stage::Auto,
             workers: Workers::Auto,
             normalize: Normalize::Imagenet,
             augment: Augment::Cifar,

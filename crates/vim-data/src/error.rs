@@ -201,6 +201,6 @@ pub enum DataError {
 }
 
 /// The dataset's name as in the configuration file.
-fn name(dataset: DatasetKind) -> &'static str {
+pub(crate) fn name(dataset: DatasetKind) -> &'static str {
     dataset.into()
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    augment::AugmentPlan, batch::Batch, config::Augment, error::DataError, pool::OrderedPool,
-    sampler, split::Split,
+    augment::AugmentPlan, batch::Batch, config::Augment, dataset::Stored, error::DataError,
+    pool::OrderedPool, sampler, split::Split,
 };
 
 /// How a split is cut into batches.
@@ -63,7 +63,20 @@ impl Loader {
             let (images, batch_size) = (loader.split.len(), config.batch_size);
             return Err(DataError::NoBatches { images, batch_size });
         }
+        loader.image_size()?;
         Ok(loader)
+    }
+
+    /// The side of every image, in pixels.
+    fn image_size(&self) -> Result<usize, DataError> {
+        match self.split.stored() {
+            Stored::Pixels { size: [height, width] } if height == width => Ok(height),
+            Stored::Pixels { .. } | Stored::Files => Err(DataError::InvalidConfig {
+                key: "data.dataset",
+                value: "images of many sizes".into(),
+                expected: "square images of one size: files are not loaded yet",
+            }),
+        }
     }
 
     /// The split that is loaded.
@@ -133,7 +146,7 @@ struct EpochJob {
 impl EpochJob {
     fn assemble(&self, batch: usize) -> Result<Batch, DataError> {
         let Loader { split, config } = &self.loader;
-        let size = split.image_size();
+        let size = self.loader.image_size()?;
         let start = batch * config.batch_size;
         let end = split.len().min(start + config.batch_size);
         let indices: Vec<usize> = (start..end)
@@ -141,7 +154,7 @@ impl EpochJob {
             .collect();
 
         let mut images = vec![0; indices.len() * 3 * size * size]; // [B, H, W, 3]
-        let mut original = vec![0; 3 * size * size];
+        let mut original = Vec::new();
         for (target, &index) in images.chunks_exact_mut(3 * size * size).zip(&indices) {
             split.dataset().read(index, &mut original)?;
             AugmentPlan::draw(config.augment, config.seed, self.epoch, index)

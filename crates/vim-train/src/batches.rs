@@ -1,8 +1,8 @@
 //! From a batch of bytes to tensors: upload as u8, normalise on the device.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use vim_data::{Batch, Split, Statistics};
-use vim_model::VimConfig;
+use vim_data::{Batch, Split, Statistics, Stored};
+use vim_model::{ImageSize, VimConfig};
 
 use crate::config::ConfigError;
 
@@ -22,16 +22,18 @@ pub fn to_tensors(batch: &Batch, by: Statistics, device: &Device) -> (Tensor<4>,
     (images, Tensor::from_data(TensorData::new(labels, [count]), device))
 }
 
-/// The images must be what the model is made for.
+/// The images must be what the model is made for. Those of files are made so.
 ///
 /// # Errors
 ///
-/// If their size is not `model.image_size`.
+/// If they have one size, and it is not `model.image_size`.
 pub fn check_image_size(model: &VimConfig, split: &Split) -> Result<(), ConfigError> {
-    if model.image_size == split.image_size().into() {
+    let Stored::Pixels { size: [height, width] } = split.stored() else { return Ok(()) };
+    let size = ImageSize { height, width };
+    if model.image_size == size {
         return Ok(());
     }
-    let expected = format!("{}, the size of the dataset's images", split.image_size());
+    let expected = format!("{size}, the size of the dataset's images");
     Err(ConfigError::range("model.image_size", model.image_size, expected))
 }
 

@@ -119,13 +119,17 @@ pub(crate) const INIT: &str = "init.json";
 ///
 /// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
 /// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 8] = [
+const FREE_KEYS: [&str; 12] = [
     "run.root",
     "run.name",
     "log.",
     "devices.threads",
     "data.workers",
     "data.path",
+    "data.val_path",
+    "data.val_labels",
+    "data.index_cache",
+    "data.stage",
     "checkpoint.every",
     "checkpoint.keep_last",
 ];
@@ -329,8 +333,8 @@ pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Erro
     let matters = |key: &str| {
         let sections = ["model.", "ssm.", "data."];
         (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
-            && !["ssm.scan", "ssm.dt_b_init", "data.path", "data.workers", "data.augment"]
-                .contains(&key)
+            && !["ssm.scan", "ssm.dt_b_init", "data.augment"].contains(&key)
+            && !FREE_KEYS.contains(&key)
     };
     check_recorded(run, config, |key| !matters(key))
 }

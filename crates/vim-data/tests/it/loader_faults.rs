@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use vim_data::{Augment, DataError, Dataset, Loader, LoaderConfig, Split, Statistics};
+use vim_data::{
+    Augment, DataError, Dataset, Fingerprint, Loader, LoaderConfig, Shapes, ShapesConfig,
+    ShapesPart, Split, Statistics, Stored,
+};
 
 use crate::fixture::shapes;
 
@@ -28,31 +31,41 @@ impl Dataset for Probe {
         1_000
     }
 
-    fn image_size(&self) -> usize {
-        1
+    fn stored(&self) -> Stored {
+        Stored::Pixels { size: [1, 1] }
     }
 
-    fn class_names(&self) -> &'static [&'static str] {
-        &["only"]
+    fn class_names(&self) -> &[String] {
+        static ONLY: [String; 1] = [String::new()];
+        &ONLY
+    }
+
+    fn name(&self, index: usize) -> String {
+        format!("probe {index}")
     }
 
     fn label(&self, _: usize) -> u32 {
         0
     }
 
-    fn read(&self, index: usize, pixels: &mut [u8]) -> Result<(), DataError> {
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         thread::sleep(self.delay);
         assert_ne!(self.panic_at, Some(index), "probe panics");
         if self.error_at == Some(index) {
             return Err(DataError::NotAnArchive { path: "probe".into() });
         }
-        pixels.fill(index as u8);
+        *into = vec![index as u8; 3];
         Ok(())
     }
 
     fn statistics(&self) -> Statistics {
         Statistics::IMAGENET
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let shapes = Shapes::new(ShapesConfig::default(), ShapesPart::Train).unwrap();
+        shapes.fingerprint() // any will do
     }
 }
 

@@ -167,7 +167,7 @@ impl<'a> Trainer<'a> {
             splits.train.len(),
             splits.val.as_ref().map_or(0, Split::len),
             splits.test.len(),
-            splits.train.image_size(),
+            model_config.image_size,
             splits.train.num_classes()
         ));
         if splits.val.is_none() {
