@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
+use crate::loader::OnBad;
 use crate::statistics::Statistics;
 use crate::workers::Workers;
 use crate::{cifar, shapes};
@@ -68,17 +69,48 @@ pub enum Normalize {
     Dataset,
 }
 
-/// What is done to a training image. Evaluation images are never augmented.
+/// What becomes of a training image that cannot be read.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Augment {
-    /// Nothing.
-    None,
-    /// Zero padding by 4 pixels, a random crop of the original size, a horizontal flip with probability ½.
+pub enum BadTrain {
+    /// Another takes its place, and `bad_samples.jsonl` names it; more than 10 and one in 10 000 end the run.
     #[default]
-    Cifar,
+    Replace,
+    /// The run ends.
+    Fail,
+}
+
+/// What becomes of a validation or test image that cannot be read.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum BadTest {
+    /// The evaluation ends with an error.
+    #[default]
+    Fail,
+    /// It counts as classified wrongly.
+    Wrong,
+}
+
+impl From<BadTrain> for OnBad {
+    fn from(bad: BadTrain) -> Self {
+        match bad {
+            BadTrain::Replace => Self::Replace,
+            BadTrain::Fail => Self::Fail,
+        }
+    }
+}
+
+impl From<BadTest> for OnBad {
+    fn from(bad: BadTest) -> Self {
+        match bad {
+            BadTest::Fail => Self::Fail,
+            BadTest::Wrong => Self::CountAsWrong,
+        }
+    }
 }
 
 /// The `[data]` section.
@@ -103,10 +135,16 @@ pub struct DataConfig {
     pub stage: Stage,
     /// Loader threads: `"auto"` (the cores this process may use, at most 8) or a number. The data do not depend on it.
     pub workers: Workers,
+    /// Threads that read files ahead of the loader threads: `"auto"` or a number. More of them help on storage that answers late, such as Lustre.
+    pub readers: Workers,
+    /// Whole batches that wait for the device. One more is in the making: their bytes are what the loader takes.
+    pub prefetch: usize,
+    /// What becomes of a training image that cannot be read: `"replace"` or `"fail"`.
+    pub bad_train: BadTrain,
+    /// What becomes of a validation or test image that cannot be read: `"fail"`, or `"wrong"`, counted as such.
+    pub bad_test: BadTest,
     /// Statistics that pixels are normalised by.
     pub normalize: Normalize,
-    /// What is done to a training image.
-    pub augment: Augment,
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which checkpoint is "best".
     pub val_fraction: f64,
     /// The `shapes` dataset's sizes.
@@ -152,8 +190,11 @@ impl Default for DataConfig {
             index_cache: None,
             stage: Stage::Auto,
             workers: Workers::Auto,
+            readers: Workers::Auto,
+            prefetch: 4,
             normalize: Normalize::Imagenet,
-            augment: Augment::Cifar,
+            bad_train: BadTrain::default(),
+            bad_test: BadTest::default(),
             val_fraction: 0.0,
             shapes: ShapesConfig::default(),
         }

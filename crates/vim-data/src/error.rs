@@ -3,6 +3,7 @@
 use std::{fmt, io, path::PathBuf};
 
 use crate::config::DatasetKind;
+use crate::decode::DecodeError;
 
 /// A file, or a member of an archive, that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +182,35 @@ pub enum DataError {
         batch_size: usize,
     },
 
+    /// An image cannot be used, and the caller wants none left out.
+    #[error("use {name}: it {reason}")]
+    BadImage {
+        /// The file, or `archive:member`.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// Too many images could not be used.
+    #[error(
+        "find enough good images: {count} of {draws} were bad, lately {last}; list them all by `vim-train data verify`"
+    )]
+    TooManyBad {
+        /// Bad images so far.
+        count: u64,
+        /// Draws so far.
+        draws: u64,
+        /// The last of them, and what is wrong with it.
+        last: String,
+    },
+
+    /// The JPEG decoder could not be set up.
+    #[error("decode images: {source}")]
+    Decoder {
+        /// The library's reason.
+        source: DecodeError,
+    },
+
     /// A loader thread could not be started.
     #[error("start loader thread {worker}: {source}; lower `data.workers`")]
     Spawn {
@@ -193,8 +223,8 @@ pub enum DataError {
     /// A loader thread panicked: a defect of this program, reported instead of a short epoch.
     #[error("assemble batch {batch}: a loader thread panicked with `{message}`; please report it")]
     WorkerPanicked {
-        /// Batch within the epoch.
-        batch: usize,
+        /// Number of the batch, counted over all epochs.
+        batch: u64,
         /// The panic's message.
         message: String,
     },

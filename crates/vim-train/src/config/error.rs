@@ -130,6 +130,14 @@ impl ConfigError {
         Self::new(key, Problem::Range { value: value.to_string(), expected: expected.into() })
     }
 
+    /// What the data crate found wrong with a value.
+    pub(crate) fn of_data(error: DataError) -> Self {
+        match error {
+            DataError::InvalidConfig { key, value, expected } => Self::range(key, value, expected),
+            other => Self::range("data", "the section", other.to_string()),
+        }
+    }
+
     /// The same problem, at `origin`.
     pub(crate) fn at(mut self, origin: Origin) -> Self {
         self.origin = origin;

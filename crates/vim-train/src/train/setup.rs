@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
-use vim_data::{Loader, LoaderConfig, Split, Splits};
+use vim_data::{Loader, LoaderConfig, Share, Split, Splits};
 use vim_model::{Vim, VimConfig};
 
 use super::Trainer;
@@ -12,8 +12,9 @@ use super::init::Initial;
 use crate::batches::check_image_size;
 use crate::checkpoint::{Checkpoint, Checkpoints, State};
 use crate::comm::{Comm, SingleDevice};
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::device::{self, Chosen};
+use crate::eval::evaluation_loader;
 use crate::error::Error;
 use crate::log::Log;
 use crate::metrics::JsonlWriter;
@@ -32,6 +33,7 @@ pub(super) struct Plan {
     model: VimConfig,
     comm: SingleDevice,
     loader: Loader,
+    evaluation: LoaderConfig,
     schedule: Schedule,
     steps_per_epoch: u64,
     total_steps: u64,
@@ -47,11 +49,20 @@ impl Plan {
         config.ssm.scan.resolve(&chosen.device)?;
         let splits = vim_data::open(&config.data, config.run.seed)?;
         let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
-        check_image_size(&model, &splits.train)?;
+        let recipe = config.augment.resolve().map_err(ConfigError::of_data)?;
+        check_image_size(&model, &recipe, &splits.train)?;
         let comm = SingleDevice;
         let (workers, seed) = (config.data.workers.count(), config.run.seed);
         let batch_size = config.train.batch_size / comm.size();
-        let training = LoaderConfig::training(batch_size, workers, seed, config.data.augment);
+        let size = [model.image_size.height, model.image_size.width];
+        let evaluation = evaluation_loader(config, &recipe, &model.image_size);
+        let training = LoaderConfig {
+            readers: config.data.readers.count(),
+            prefetch: config.data.prefetch,
+            share: Share { rank: comm.rank(), world: comm.size() },
+            on_bad: config.data.bad_train.into(),
+            ..LoaderConfig::training(batch_size, size, workers, seed, recipe)
+        };
         let loader = Loader::new(splits.train.clone(), training)?;
         let steps_per_epoch = loader.batches_per_epoch() as u64;
         let total_steps = steps_per_epoch * config.train.epochs;
@@ -65,6 +76,7 @@ impl Plan {
             model,
             comm,
             loader,
+            evaluation,
             schedule,
             steps_per_epoch,
             total_steps,
@@ -82,7 +94,8 @@ impl<'a> Trainer<'a> {
         stop: StopRequest,
     ) -> Result<Self, Error> {
         let Plan { chosen, splits, model: model_config, .. } = plan;
-        let Plan { comm, loader, schedule, steps_per_epoch, total_steps, initial, .. } = plan;
+        let Plan { comm, loader, evaluation, schedule, steps_per_epoch, .. } = plan;
+        let Plan { total_steps, initial, .. } = plan;
         let workers = config.data.workers.count();
         let threads = device::threads();
         run.write_environment(&Environment::of_this_process(chosen.name.clone(), threads))?;
@@ -148,6 +161,7 @@ impl<'a> Trainer<'a> {
         // 2. Files, cut back to where the checkpoint stands: what comes after is written again.
         let metrics = JsonlWriter::truncated(&run.metrics(), state.metrics_len)?;
         let timing = JsonlWriter::appending(&run.timing())?;
+        let bad_samples = JsonlWriter::appending(&run.bad_samples())?;
         run.sync()?;
 
         log.line(format!("run {}", run.path().display()));
@@ -170,6 +184,9 @@ impl<'a> Trainer<'a> {
             model_config.image_size,
             splits.train.num_classes()
         ));
+        for note in &splits.notes {
+            log.line(format!("note: {note}"));
+        }
         if splits.val.is_none() {
             log.line("no validation images: the last weights are the result (data.val_fraction holds some out)");
         }
@@ -195,7 +212,9 @@ impl<'a> Trainer<'a> {
             checkpoints,
             metrics,
             timing,
+            bad_samples,
             loader,
+            evaluation,
             schedule,
             total_steps,
             num_parameters: model.parameters().len(),
