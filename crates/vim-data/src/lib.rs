@@ -8,10 +8,11 @@
 //! are normalised by there.
 //!
 //! ```
-//! use vim_data::{Augment, DataConfig, Loader, LoaderConfig};
+//! use vim_data::{AugmentPreset, DataConfig, Loader, LoaderConfig, Recipe};
 //!
 //! let splits = vim_data::open(&DataConfig::default(), 0)?;
-//! let loader = Loader::new(splits.train, LoaderConfig::training(64, 2, 0, Augment::Cifar))?;
+//! let recipe = Recipe::preset(AugmentPreset::Cifar);
+//! let loader = Loader::new(splits.train, LoaderConfig::training(64, [32, 32], 2, 0, recipe))?;
 //! let batch = loader.epoch(0, 0).next().expect("the split is not empty")?;
 //! assert_eq!(batch.images.len(), 64 * 32 * 32 * 3);
 //! # Ok::<(), vim_data::DataError>(())
@@ -19,35 +20,42 @@
 //!
 //! Legend of shapes: `B` batch, `H` `W` pixels; the last axis, of size 3, is red, green, blue.
 
-mod augment;
 mod batch;
 mod cifar;
 mod config;
 mod dataset;
+mod decode;
 mod error;
+mod evaluation;
 mod holdout;
 mod loader;
-mod ops;
+pub mod ops;
 mod order;
 mod picture;
 mod pixels;
-mod pool;
 mod recipe;
+mod resize;
 mod rng;
-mod sampler;
 mod shapes;
+mod simd;
+mod slab;
 mod split;
 mod splits;
 mod statistics;
 mod workers;
 
-pub use augment::AugmentPlan;
 pub use batch::Batch;
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
-pub use config::{Augment, DataConfig, DatasetKind, Normalize, ShapesConfig, Stage};
+pub use config::{
+    BadTest, BadTrain, DataConfig, DatasetKind, Normalize, ShapesConfig, Stage as Staging,
+};
 pub use dataset::{Dataset, Fingerprint, Stored};
+pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use error::{DataError, Location};
-pub use loader::{EpochIter, Loader, LoaderConfig};
+pub use evaluation::{EVAL_CROP, Evaluation};
+pub use loader::{
+    BadSample, Batches, Loader, LoaderConfig, LoaderStats, OnBad, Purpose, Share, Stage,
+};
 pub use ops::Op;
 pub use order::{Draw, Order, OrderKey};
 pub use picture::{PictureError, read_picture};
@@ -57,7 +65,9 @@ pub use recipe::{
     Erasing, MixKey, MixMode, MixPlan, Mixing, OrderKind, RandAugment, Recipe, SampleKey,
     SamplePlan, cutmix_box, label_smoothing_loss, mixed_targets, noise, soft_target_loss,
 };
+pub use resize::Resizer;
 pub use shapes::{Shapes, ShapesPart};
+pub use slab::Slab;
 pub use split::Split;
 pub use splits::{Splits, open};
 pub use statistics::Statistics;

@@ -18,6 +18,12 @@ impl Pixels {
         Self { height, width, data: vec![0; 3 * height * width] }
     }
 
+    /// Makes it of another size, `[height, width]`; what it holds then is arbitrary.
+    pub fn reshape(&mut self, [height, width]: [usize; 2]) {
+        (self.height, self.width) = (height, width);
+        self.data.resize(3 * height * width, 0);
+    }
+
     /// The whole of it.
     #[must_use]
     pub fn region(&self) -> Region {
@@ -36,4 +42,24 @@ pub struct Region {
     pub height: usize,
     /// Columns.
     pub width: usize,
+}
+
+impl Region {
+    /// The smallest rectangle around both.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        let (top, left) = (self.top.min(other.top), self.left.min(other.left));
+        let bottom = (self.top + self.height).max(other.top + other.height);
+        let right = (self.left + self.width).max(other.left + other.width);
+        Self { top, left, height: bottom - top, width: right - left }
+    }
+
+    /// Whether it holds pixels, all of them of an image of `size`, `[height, width]`.
+    #[must_use]
+    pub fn is_inside(&self, size: [usize; 2]) -> bool {
+        let inside = |start: usize, length: usize, side: usize| {
+            length > 0 && start.checked_add(length).is_some_and(|end| end <= side)
+        };
+        inside(self.top, self.height, size[0]) && inside(self.left, self.width, size[1])
+    }
 }

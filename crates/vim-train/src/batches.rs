@@ -63,8 +63,8 @@ pub fn to_tensors(
     let labels: Vec<i32> = batch.labels.iter().map(|&label| label as i32).collect();
     let labels = Tensor::from_data(TensorData::new(labels, [count]), device);
     let shares: Vec<f32> = batch.mixed.iter().map(|mixed| mixed.lambda() as f32).collect();
-    let shares = (!shares.is_empty())
-        .then(|| Tensor::from_data(TensorData::new(shares, [count]), device));
+    let shares =
+        (!shares.is_empty()).then(|| Tensor::from_data(TensorData::new(shares, [count]), device));
     Ok((images, Targets { labels, shares }))
 }
 
@@ -86,7 +86,8 @@ pub fn check_image_size(
     match split.stored() {
         Stored::Pixels { size } if size != wanted && recipe.crop_mode(wanted) == CropMode::Pad => {
             let [height, width] = size;
-            let size = if height == width { height.to_string() } else { format!("{height}x{width}") };
+            let size =
+                if height == width { height.to_string() } else { format!("{height}x{width}") };
             let expected = format!(
                 "{size}, the size of the dataset's images, which augment.crop = \"pad\" does not change"
             );
@@ -123,16 +124,24 @@ mod tests {
         let region = Region { top: 0, left: 1, height: 1, width: 1 };
         let mut batch = Batch::plain(vec![0; 12], vec![1, 2], [1, 2]);
         batch.erased = vec![(0, EraseBox { region, fill: EraseFill::Colour([9.0, 8.0, 7.0]) })];
-        batch.mixed = vec![
-            MixPlan::Mixup { lambda: 0.25 },
-            MixPlan::Cutmix { region, lambda: 0.5 },
-        ];
+        batch.mixed =
+            vec![MixPlan::Mixup { lambda: 0.25 }, MixPlan::Cutmix { region, lambda: 0.5 }];
         let (images, targets) = to_tensors(&batch, BY, &Device::flex()).unwrap();
         let got: Vec<f32> = images.into_data().iter().collect();
         // Black is −1, 0, −1; the second pixel of the first image is erased, and the second image has it pasted.
         let want = [
-            -1.0, 0.25 * 9.0 - 0.75, 0.0, 2.0, -1.0, 0.25 * 7.0 - 0.75, // mixed
-            -1.0, 9.0, 0.0, 8.0, -1.0, 7.0, // pasted
+            -1.0,
+            0.25 * 9.0 - 0.75,
+            0.0,
+            2.0,
+            -1.0,
+            0.25 * 7.0 - 0.75, // mixed
+            -1.0,
+            9.0,
+            0.0,
+            8.0,
+            -1.0,
+            7.0, // pasted
         ];
         for (got, want) in got.into_iter().zip(want) {
             assert!((got - want).abs() < 1e-6, "{got} {want}");

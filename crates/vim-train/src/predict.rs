@@ -136,7 +136,12 @@ fn show(result: &Prediction) -> Result<(), Error> {
 }
 
 /// The softmax of the logits of one image.
-fn probabilities(model: &Vim, pixels: Vec<u8>, by: Statistics, device: &Device) -> Result<Vec<f64>, Error> {
+fn probabilities(
+    model: &Vim,
+    pixels: Vec<u8>,
+    by: Statistics,
+    device: &Device,
+) -> Result<Vec<f64>, Error> {
     let ImageSize { height, width } = model.config().image_size;
     let batch = Batch::plain(pixels, vec![0], [height, width]);
     let (images, _) = to_tensors(&batch, by, device)?;

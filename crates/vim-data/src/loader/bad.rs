@@ -75,13 +75,8 @@ mod tests {
     #[test]
     fn ten_or_one_in_ten_thousand_are_borne() {
         let bad = |count: usize| {
-            let sample = BadSample {
-                epoch: 0,
-                batch: 0,
-                index: 0,
-                name: "a".into(),
-                reason: "b".into(),
-            };
+            let sample =
+                BadSample { epoch: 0, batch: 0, index: 0, name: "a".into(), reason: "b".into() };
             vec![sample; count]
         };
         let mut tally = Tally::default();

@@ -12,9 +12,9 @@ use std::{fmt, ops::Range, sync::Arc, time::Instant};
 use crate::{batch::Batch, error::DataError, recipe::Recipe, split::Split};
 
 pub use bad::{BadSample, OnBad};
-pub use stats::{LoaderStats, Stage};
 use pipeline::Pipeline;
 use plan::EpochPlans;
+pub use stats::{LoaderStats, Stage};
 
 /// How a split is cut into batches.
 #[derive(Clone, Debug, PartialEq)]

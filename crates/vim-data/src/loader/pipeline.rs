@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
+use super::LoaderConfig;
 use super::assembly::{Assembly, Made, MadeBatch, Task};
 use super::plan::EpochPlans;
 use super::stats::{Counters, LoaderStats, Stage};
 use super::worker::{Worker, read};
-use super::LoaderConfig;
 use crate::dataset::Stored;
 use crate::error::DataError;
 use crate::slab::Shelf;
@@ -279,9 +279,7 @@ impl Shared {
             let made = shielded(number, || {
                 let worker = match &mut worker {
                     Some(worker) => worker,
-                    None => {
-                        worker.insert(Worker::new(&self.split, &self.config, &self.counters)?)
-                    }
+                    None => worker.insert(Worker::new(&self.split, &self.config, &self.counters)?),
                 };
                 worker.make(task, file.as_deref())
             });
@@ -332,10 +330,7 @@ impl Shared {
 }
 
 /// Runs `work`; a panic becomes an error about the batch.
-fn shielded<T>(
-    batch: u64,
-    work: impl FnOnce() -> Result<T, DataError>,
-) -> Result<T, DataError> {
+fn shielded<T>(batch: u64, work: impl FnOnce() -> Result<T, DataError>) -> Result<T, DataError> {
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         Err(DataError::WorkerPanicked { batch, message: message(&*payload) })
     })

@@ -39,7 +39,8 @@ pub(super) fn batches(split: &Split, config: &LoaderConfig) -> Result<usize, Dat
     let LoaderConfig { batch_size, share, .. } = *config;
     Ok(match &config.purpose {
         Purpose::Training(recipe) => {
-            Order::new(split.len(), recipe.order_key(config.seed, 0, share.world))?.steps(batch_size)
+            Order::new(split.len(), recipe.order_key(config.seed, 0, share.world))?
+                .steps(batch_size)
         }
         Purpose::Evaluation { .. } => split.len().div_ceil(batch_size * share.world),
     })
@@ -86,9 +87,8 @@ impl EpochPlans {
                 (group(draws), mixed)
             }
             Purpose::Evaluation { .. } => {
-                let places = (0..batch_size).map(|slot| {
-                    (step * batch_size + slot) * share.world + share.rank
-                });
+                let places = (0..batch_size)
+                    .map(|slot| (step * batch_size + slot) * share.world + share.rank);
                 let within = places.take_while(|&place| place < self.split.len());
                 (group(within.map(|place| (place, 0))), Vec::new())
             }

@@ -275,9 +275,8 @@ impl<'a> Worker<'a> {
         });
         let wanted = needed.reduce(Region::union).unwrap_or(whole);
         let (decoder, source) = (&mut self.decoder, &mut self.source);
-        let (part, decoded) = self
-            .counters
-            .timed(Stage::Decode, || decoder.decode_part(stored, wanted, source))?;
+        let (part, decoded) =
+            self.counters.timed(Stage::Decode, || decoder.decode_part(stored, wanted, source))?;
         self.counters.decoded(decoded.warning.is_some());
         Ok(part)
     }

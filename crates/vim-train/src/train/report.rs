@@ -55,7 +55,8 @@ impl Trainer<'_> {
     /// Names the images that could not be read, in the log and in `bad_samples.jsonl`.
     pub(super) fn record_bad(&mut self, batches: &mut Batches) -> Result<(), Error> {
         for bad in batches.take_bad() {
-            self.log.line(format!("warning: {}: it {}; another took its place", bad.name, bad.reason));
+            self.log
+                .line(format!("warning: {}: it {}; another took its place", bad.name, bad.reason));
             self.bad_samples.append(&bad)?;
         }
         Ok(())
