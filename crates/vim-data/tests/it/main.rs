@@ -2,13 +2,19 @@
 #![expect(clippy::unwrap_used, reason = "a failed test panics, also from its helpers")]
 
 mod augment;
+mod chi2;
 mod cifar;
 mod cifar_damage;
 mod config;
+mod draws;
 mod fixture;
 mod loader;
 mod loader_faults;
+mod mix;
+mod noise;
+mod order;
 mod picture;
+mod recipe;
 mod shapes;
 mod softmax;
 mod splits;
