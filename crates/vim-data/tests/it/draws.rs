@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::iter::zip;
 
 use serde::Deserialize;
+use vim_data::ops::Op;
 use vim_data::{
-    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseMode, MixKey, MixPlan, Op,
+    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseMode, MixKey, MixPlan,
     Recipe, Region, SampleKey, SamplePlan,
 };
 
