@@ -8,7 +8,7 @@ use crate::{Pixels, Region, Resizer};
 /// The original's `--eval-crop-ratio`.
 pub const EVAL_CROP: f64 = 0.875;
 /// Up to this side images are taken whole, as the original takes CIFAR's.
-const SMALL: usize = 32;
+pub(crate) const SMALL: usize = 32;
 
 /// Resizes an image to just cover a size, and cuts out its middle. Make one per thread: it keeps buffers.
 ///

@@ -63,7 +63,7 @@ pub use pixels::{Pixels, Region};
 pub use recipe::{
     AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode,
     Erasing, MixKey, MixMode, MixPlan, Mixing, OrderKind, RandAugment, Recipe, SampleKey,
-    SamplePlan, cutmix_box, label_smoothing_loss, mixed_targets, noise, soft_target_loss,
+    SamplePlan, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss,
 };
 pub use resize::Resizer;
 pub use shapes::{Shapes, ShapesPart};

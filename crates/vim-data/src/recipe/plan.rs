@@ -1,6 +1,6 @@
 //! What is done to one training image, all numbers drawn.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::ops::Op;
 use crate::pixels::Region;
@@ -9,7 +9,7 @@ use crate::pixels::Region;
 ///
 /// The crop makes an image of the target's size, which the flip and the operations keep; these three are
 /// made on bytes. Boxes are erased after normalisation. Printed, a plan says all that was done.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplePlan {
     /// From the source to the target's size.
     pub crop: CropPlan,
@@ -22,7 +22,7 @@ pub struct SamplePlan {
 }
 
 /// How an image of any size becomes one of the target's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CropPlan {
     /// As in evaluation: nothing is random.
@@ -56,7 +56,7 @@ pub enum CropPlan {
 }
 
 /// A box of the normalised image that is overwritten.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EraseBox {
     /// Where, inside the image.
     pub region: Region,
@@ -65,15 +65,14 @@ pub struct EraseBox {
 }
 
 /// What an erased box holds, in units of the normalised image.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EraseFill {
     /// 0.
     Constant,
     /// One colour: red, green, blue.
     Colour([f32; 3]),
-    /// [`noise(seed, element)`](super::noise), `element` being `3 · (y · width + x) + channel` with `y`, `x`
-    /// and `width` those of the image.
+    /// A normally distributed number of its own for each pixel and channel, a function of the seed and the place.
     Pixels {
         /// Of the noise.
         seed: u32,

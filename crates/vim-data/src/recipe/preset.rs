@@ -4,6 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
 
+use crate::evaluation::EVAL_CROP;
+
 use super::auto_augment::{AutoAugment, RandAugment};
 use super::resolve::{Erasing, Mixing, Recipe};
 use super::section::{CropMode, EraseMode, MixMode, OrderKind};
@@ -64,7 +66,7 @@ impl Recipe {
             },
             repeats: 1,
             order: OrderKind::Keyed,
-            eval_crop_ratio: 0.875,
+            eval_crop_ratio: EVAL_CROP,
         };
         let mixed = Mixing { mixup: 0.8, cutmix: 1.0, ..none.mix };
         match preset {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::error::DataError;
+use crate::evaluation::SMALL;
 use crate::statistics::Statistics;
 
 use super::auto_augment::AutoAugment;
@@ -151,7 +152,7 @@ impl Recipe {
     /// The crop for images of `target`'s height and width: what [`CropMode::Auto`] stands for there.
     #[must_use]
     pub fn crop_mode(&self, target: [usize; 2]) -> CropMode {
-        let large = target[0].max(target[1]) > 32;
+        let large = target[0].max(target[1]) > SMALL;
         match self.crop {
             CropMode::Auto if large => CropMode::Resized,
             CropMode::Auto => CropMode::Pad,

@@ -1,17 +1,22 @@
 //! Integration tests, one binary.
 #![expect(clippy::unwrap_used, reason = "a failed test panics, also from its helpers")]
 
+mod chi2;
 mod cifar;
 mod cifar_damage;
 mod config;
 mod decode;
+mod draws;
 mod fixture;
 mod golden;
 mod loader;
 mod loader_faults;
 mod loader_files;
+mod mix;
 mod ops;
+mod order;
 mod picture;
+mod recipe;
 mod resize;
 mod shapes;
 mod softmax;

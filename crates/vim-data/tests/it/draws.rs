@@ -1,0 +1,348 @@
+//! What recipes draw, beside what timm 0.4.12 and torchvision 0.16.1 draw: the histograms of
+//! `scripts/reference_draws.py`, over 300 000 draws there and 100 000 here.
+
+use std::collections::BTreeMap;
+use std::iter::zip;
+
+use serde::Deserialize;
+use vim_data::ops::Op;
+use vim_data::{
+    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseMode, MixKey, MixPlan,
+    Recipe, Region, SampleKey, SamplePlan,
+};
+
+use crate::chi2::{assert_fits, assert_same, bins};
+
+const DRAWS: u64 = 100_000;
+
+#[derive(Deserialize)]
+struct Reference {
+    crop: Vec<Crop>,
+    erase: Vec<Erase>,
+    rand_augment: Vec<Rand>,
+    jitter: Vec<Jitter>,
+    mix: Vec<Mix>,
+}
+
+#[derive(Deserialize)]
+struct Crop {
+    source: [usize; 2],
+    area: Vec<u64>,
+    ratio: Vec<u64>,
+    top: Vec<u64>,
+    left: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct Erase {
+    size: usize,
+    count: u32,
+    boxes: Vec<u64>,
+    area: Vec<u64>,
+    ratio: Vec<u64>,
+    top: Vec<u64>,
+    left: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct Rand {
+    config: String,
+    names: Vec<String>,
+    chosen: Vec<u64>,
+    applied: Vec<u64>,
+    values: BTreeMap<String, Vec<u64>>,
+}
+
+#[derive(Deserialize)]
+struct Jitter {
+    most: f64,
+    factors: [Vec<u64>; 3],
+    orders: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct Mix {
+    size: usize,
+    minmax: Option<[f64; 2]>,
+    kinds: Vec<u64>,
+    mixup: Vec<u64>,
+    cutmix: Vec<u64>,
+    top: Vec<u64>,
+    height: Vec<u64>,
+}
+
+fn reference() -> Reference {
+    serde_json::from_str(include_str!("../fixtures/reference_draws.json")).unwrap()
+}
+
+fn none() -> AugmentConfig {
+    AugmentConfig { preset: AugmentPreset::None, ..AugmentConfig::default() }
+}
+
+fn draws(
+    config: &AugmentConfig,
+    source: [usize; 2],
+    target: [usize; 2],
+) -> impl Iterator<Item = SamplePlan> {
+    let recipe = config.resolve().unwrap();
+    (0..DRAWS).map(move |index| {
+        recipe.draw(SampleKey { seed: 7, index, ..SampleKey::default() }, source, target)
+    })
+}
+
+/// Where boxes begin, as a share of the room that they have.
+fn places(regions: &[Region], place: impl Fn(&Region) -> (usize, usize)) -> Vec<u64> {
+    let with_room = regions.iter().map(place).filter(|&(_, room)| room > 0);
+    bins(with_room.map(|(start, room)| start as f64 / room as f64), [0.0, 1.0], 10)
+}
+
+fn area(region: &Region, [height, width]: [usize; 2]) -> f64 {
+    (region.height * region.width) as f64 / (height * width) as f64
+}
+
+#[test]
+fn resized_crops() {
+    for theirs in reference().crop {
+        let source = theirs.source;
+        let config = AugmentConfig { crop: Some(CropMode::Resized), ..none() };
+        let regions: Vec<Region> = draws(&config, source, [224, 224])
+            .map(|plan| match plan.crop {
+                CropPlan::Resized { region } => region,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let [rows, columns] = source;
+        assert!(regions.iter().all(|r| r.top + r.height <= rows && r.left + r.width <= columns));
+        let what = |part| format!("{part} of crops of {source:?}");
+        assert_same(
+            &what("area"),
+            &bins(regions.iter().map(|r| area(r, source)), [0.0, 1.0], 20),
+            &theirs.area,
+        );
+        let ratios = regions.iter().map(|r| r.width as f64 / r.height as f64);
+        assert_same(&what("ratio"), &bins(ratios, [0.7, 1.4], 20), &theirs.ratio);
+        assert_same(&what("top"), &places(&regions, |r| (r.top, rows - r.height)), &theirs.top);
+        assert_same(
+            &what("left"),
+            &places(&regions, |r| (r.left, columns - r.width)),
+            &theirs.left,
+        );
+    }
+}
+
+#[test]
+fn erased_boxes() {
+    for theirs in reference().erase {
+        let (size, count) = (theirs.size, theirs.count);
+        let config = AugmentConfig {
+            erase_prob: Some(0.25),
+            erase_count: Some(count),
+            erase_mode: Some(EraseMode::Const),
+            ..none()
+        };
+        let plans: Vec<SamplePlan> = draws(&config, [size; 2], [size; 2]).collect();
+        let counts = plans.iter().map(|plan| plan.erase.len() as f64);
+        let regions: Vec<Region> =
+            plans.iter().flat_map(|plan| &plan.erase).map(|erased| erased.region).collect();
+        assert!(regions.iter().all(|r| r.top + r.height <= size && r.left + r.width <= size));
+        assert!(
+            regions.iter().all(|r| (1..size).contains(&r.height) && (1..size).contains(&r.width))
+        );
+        let what = |part| format!("{part} of up to {count} boxes at {size}");
+        let range = [-0.5, f64::from(count) + 0.5];
+        assert_same(&what("number"), &bins(counts, range, count as usize + 1), &theirs.boxes);
+        let areas = regions.iter().map(|r| area(r, [size; 2]));
+        assert_same(&what("area"), &bins(areas, [0.0, 0.4], 20), &theirs.area);
+        let ratios = regions.iter().map(|r| r.height as f64 / r.width as f64);
+        assert_same(&what("ratio"), &bins(ratios, [0.2, 3.8], 20), &theirs.ratio);
+        assert_same(&what("top"), &places(&regions, |r| (r.top, size - r.height)), &theirs.top);
+        assert_same(&what("left"), &places(&regions, |r| (r.left, size - r.width)), &theirs.left);
+    }
+}
+
+/// timm's name of an operation, and its argument with the range and number of the bins that it is counted in.
+fn described(op: Op, size: [usize; 2]) -> (&'static str, Option<(f64, [f64; 2], usize)>) {
+    let symmetric = |value, most: f64| Some((value, [-most, most], 24));
+    let blend = |factor| Some((factor, [0.1, 1.9], 24));
+    let [height, width] = size.map(|side| side as f64);
+    match op {
+        Op::AutoContrast => ("auto_contrast", None),
+        Op::Equalize => ("equalize", None),
+        Op::Invert => ("invert", None),
+        Op::Rotate { degrees } => ("rotate", symmetric(degrees, 30.0)),
+        Op::Posterize { bits } => ("posterize", Some((f64::from(bits), [-0.5, 4.5], 5))),
+        Op::Solarize { threshold } => ("solarize", Some((f64::from(threshold), [0.0, 257.0], 24))),
+        Op::SolarizeAdd { add } => ("solarize_add", Some((f64::from(add), [0.0, 111.0], 24))),
+        Op::Color { factor } => ("color", blend(factor)),
+        Op::Contrast { factor } => ("contrast", blend(factor)),
+        Op::Brightness { factor } => ("brightness", blend(factor)),
+        Op::Sharpness { factor } => ("sharpness", blend(factor)),
+        Op::ShearX { factor } => ("shear_x", symmetric(factor, 0.3)),
+        Op::ShearY { factor } => ("shear_y", symmetric(factor, 0.3)),
+        Op::TranslateX { pixels } => ("translate_x_rel", symmetric(pixels / width, 0.45)),
+        Op::TranslateY { pixels } => ("translate_y_rel", symmetric(pixels / height, 0.45)),
+        Op::Grayscale | Op::Blur { .. } => panic!("{op:?} is not RandAugment's"),
+    }
+}
+
+#[test]
+fn rand_augment() {
+    // Sides that are powers of two, so that dividing by them is exact; different ones, to tell x from y.
+    let size = [256, 128];
+    for theirs in reference().rand_augment {
+        let auto_augment: AutoAugment = theirs.config.parse().unwrap();
+        let config = AugmentConfig { auto_augment: Some(auto_augment), ..none() };
+        let plans: Vec<SamplePlan> = draws(&config, size, size).collect();
+        let what = |part: &str| format!("{part} of {}", theirs.config);
+
+        let slots = theirs.applied.len();
+        let applied = plans.iter().map(|plan| plan.ops.len() as f64);
+        let range = [-0.5, slots as f64 - 0.5];
+        assert_same(&what("number"), &bins(applied, range, slots), &theirs.applied);
+
+        let mut chosen = vec![0; theirs.names.len()];
+        let mut values: BTreeMap<&str, (Vec<f64>, [f64; 2], usize)> = BTreeMap::new();
+        for &op in plans.iter().flat_map(|plan| &plan.ops) {
+            let (name, argument) = described(op, size);
+            chosen[theirs.names.iter().position(|known| known == name).unwrap()] += 1;
+            if let Some((value, range, count)) = argument {
+                values.entry(name).or_insert((Vec::new(), range, count)).0.push(value);
+            }
+        }
+        assert_same(&what("choice"), &chosen, &theirs.chosen);
+        assert!(values.keys().eq(theirs.values.keys()), "{:?}", values.keys());
+        for (name, (values, range, count)) in values {
+            // timm's weights leave few draws to some operations; a few hundred are too few to say much.
+            if theirs.values[name].iter().sum::<u64>() > 4000 {
+                assert_same(&what(name), &bins(values, range, count), &theirs.values[name]);
+            }
+        }
+    }
+}
+
+#[test]
+fn color_jitter() {
+    for theirs in reference().jitter {
+        let most = theirs.most;
+        let config = AugmentConfig { color_jitter: Some(most), ..none() };
+        let (mut factors, mut orders) = ([const { Vec::new() }; 3], Vec::new());
+        for plan in draws(&config, [32; 2], [32; 2]) {
+            let order: Vec<usize> = plan
+                .ops
+                .iter()
+                .map(|&op| {
+                    let (at, factor) = match op {
+                        Op::Brightness { factor } => (0, factor),
+                        Op::Contrast { factor } => (1, factor),
+                        Op::Color { factor } => (2, factor),
+                        other => panic!("{other:?}"),
+                    };
+                    factors[at].push(factor);
+                    at
+                })
+                .collect();
+            assert_eq!(order.len(), 3);
+            orders.push((order[0] * 2 + usize::from(order[1] > order[2])) as f64);
+        }
+        for (ours, theirs) in zip(factors, &theirs.factors) {
+            assert_same("factors", &bins(ours, [1.0 - most, 1.0 + most], 12), theirs);
+        }
+        assert_same("orders", &bins(orders, [-0.5, 5.5], 6), &theirs.orders);
+    }
+}
+
+#[test]
+fn mixing() {
+    for theirs in reference().mix {
+        let config = AugmentConfig {
+            mixup: Some(0.8),
+            cutmix: theirs.minmax.is_none().then_some(1.0),
+            cutmix_minmax: theirs.minmax,
+            mix_prob: Some(0.9),
+            mix_switch_prob: Some(0.4),
+            ..none()
+        };
+        let recipe = config.resolve().unwrap();
+        let size = theirs.size;
+        let (mut kinds, mut mixup, mut cutmix) = (vec![0; 3], Vec::new(), Vec::new());
+        let (mut tops, mut heights) = (Vec::new(), Vec::new());
+        for step in 0..DRAWS {
+            let key = MixKey { seed: 3, step, ..MixKey::default() };
+            match recipe.draw_mix(key, 2, [size; 2])[0] {
+                MixPlan::None => kinds[0] += 1,
+                MixPlan::Mixup { lambda } => {
+                    kinds[1] += 1;
+                    mixup.push(lambda);
+                }
+                MixPlan::Cutmix { region, lambda } => {
+                    kinds[2] += 1;
+                    cutmix.push(lambda);
+                    tops.push(region.top as f64 / size as f64);
+                    heights.push(region.height as f64 / size as f64);
+                }
+            }
+        }
+        let what = |part| format!("{part} at {size}, {:?}", theirs.minmax);
+        assert_same(&what("kinds"), &kinds, &theirs.kinds);
+        assert_same(&what("mixup"), &bins(mixup, [0.0, 1.0], 20), &theirs.mixup);
+        assert_same(&what("cutmix"), &bins(cutmix, [0.0, 1.0], 20), &theirs.cutmix);
+        assert_same(&what("top"), &bins(tops, [0.0, 1.0], 16), &theirs.top);
+        assert_same(&what("height"), &bins(heights, [0.0, 1.0], 16), &theirs.height);
+    }
+}
+
+#[test]
+fn three_augment() {
+    let config = AugmentConfig { preset: AugmentPreset::Three, ..AugmentConfig::default() };
+    let (mut kinds, mut radii) = (vec![0; 3], Vec::new());
+    for plan in draws(&config, [375, 500], [224; 2]) {
+        assert_eq!((plan.ops.len(), plan.erase.len()), (4, 0), "one of three, and the jitter");
+        kinds[match plan.ops[0] {
+            Op::Grayscale => 0,
+            Op::Solarize { threshold: 128 } => 1,
+            Op::Blur { radius } => {
+                radii.push(radius);
+                2
+            }
+            other => panic!("{other:?}"),
+        }] += 1;
+    }
+    assert_fits("choice", &kinds, &[1.0 / 3.0; 3]);
+    crate::chi2::assert_distributed("radius", &mut radii, |radius| (radius - 0.1) / 1.9);
+}
+
+#[test]
+fn padded_and_simple_crops_are_anywhere() {
+    let mut padded = vec![0; 81];
+    for plan in draws(&AugmentConfig::default(), [32; 2], [32; 2]) {
+        match plan.crop {
+            CropPlan::Padded { padding: [4, 4], top, left } => padded[top * 9 + left] += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_fits("offsets", &padded, &[1.0 / 81.0; 81]);
+
+    // 300 × 500 becomes 16 × 26 (26.67 rounded down); padded by 4, the crop has 9 and 19 places.
+    let config = AugmentConfig { crop: Some(CropMode::Simple), ..none() };
+    let (mut tops, mut lefts) = (vec![0; 9], vec![0; 19]);
+    for plan in draws(&config, [300, 500], [16; 2]) {
+        match plan.crop {
+            CropPlan::Simple { resized: [16, 26], padding: 4, top, left } => {
+                tops[top] += 1;
+                lefts[left] += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_fits("rows", &tops, &[1.0 / 9.0; 9]);
+    assert_fits("columns", &lefts, &[1.0 / 19.0; 19]);
+}
+
+#[test]
+fn flips_are_as_likely_as_said() {
+    for probability in [0.0, 0.2, 0.5, 1.0] {
+        let config = AugmentConfig { hflip: Some(probability), ..none() };
+        let flips = draws(&config, [8; 2], [8; 2]).filter(|plan| plan.flip).count() as u64;
+        assert_fits("flips", &[flips, DRAWS - flips], &[probability, 1.0 - probability]);
+    }
+}

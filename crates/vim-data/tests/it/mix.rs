@@ -1,0 +1,134 @@
+//! Mixup, cutmix, targets and losses.
+
+use serde::Deserialize;
+use vim_data::{
+    AugmentConfig, AugmentPreset, MixKey, MixMode, MixPlan, Recipe, cutmix_box,
+    label_smoothing_loss, mixed_targets, soft_target_loss,
+};
+
+#[derive(Deserialize)]
+struct Golden {
+    mixup_target: Target,
+    size: [usize; 2],
+    bbox: Vec<Box>,
+    loss: Loss,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    labels: Vec<u32>,
+    num_classes: usize,
+    lam: f64,
+    smoothing: f64,
+    out: Vec<Vec<f64>>,
+}
+
+#[derive(Deserialize)]
+struct Box {
+    lam: f64,
+    cy: usize,
+    cx: usize,
+    yl: usize,
+    yh: usize,
+    xl: usize,
+    xh: usize,
+    lam_corrected: f64,
+}
+
+#[derive(Deserialize)]
+struct Loss {
+    logits: Vec<Vec<f64>>,
+    labels: Vec<u32>,
+    label_smoothing_0_1: f64,
+    soft: f64,
+    mean_ce: f64,
+}
+
+fn golden() -> Golden {
+    serde_json::from_str(include_str!("../fixtures/golden_mix.json")).unwrap()
+}
+
+/// Those were computed in f32, of numbers up to 2.1.
+const F32: f64 = 3e-7;
+
+#[test]
+fn boxes_are_the_originals() {
+    let golden = golden();
+    let [height, width] = golden.size;
+    for theirs in golden.bbox {
+        let ours = cutmix_box(theirs.lam, [theirs.cy, theirs.cx], golden.size);
+        let edges = [ours.top, ours.top + ours.height, ours.left, ours.left + ours.width];
+        assert_eq!(edges, [theirs.yl, theirs.yh, theirs.xl, theirs.xh], "{}", theirs.lam);
+        let lambda = 1.0 - (ours.height * ours.width) as f64 / (height * width) as f64;
+        assert_eq!(lambda, theirs.lam_corrected);
+    }
+}
+
+#[test]
+fn targets_and_losses_are_the_originals() {
+    let Golden { mixup_target: target, loss, .. } = golden();
+    let lambdas = vec![target.lam; target.labels.len()];
+    let ours = mixed_targets(&target.labels, target.num_classes, &lambdas, target.smoothing);
+    for (ours, theirs) in ours.iter().flatten().zip(target.out.iter().flatten()) {
+        assert!((ours - theirs).abs() < F32, "{ours} {theirs}");
+    }
+    for (ours, theirs) in [
+        (label_smoothing_loss(&loss.logits, &loss.labels, 0.1), loss.label_smoothing_0_1),
+        (label_smoothing_loss(&loss.logits, &loss.labels, 0.0), loss.mean_ce),
+        (soft_target_loss(&loss.logits, &ours), loss.soft),
+    ] {
+        assert!((ours - theirs).abs() < F32, "{ours} {theirs}");
+    }
+}
+
+fn recipe(mode: MixMode) -> Recipe {
+    let config = AugmentConfig {
+        preset: AugmentPreset::Deit,
+        mix_mode: Some(mode),
+        ..AugmentConfig::default()
+    };
+    config.resolve().unwrap()
+}
+
+#[test]
+fn modes_share_what_they_say() {
+    let draw = |mode| recipe(mode).draw_mix(MixKey::default(), 8, [32; 2]);
+    let batch = draw(MixMode::Batch);
+    assert!(batch.len() == 8 && batch.iter().all(|plan| *plan == batch[0]));
+    let pairs = draw(MixMode::Pair);
+    assert!((0..8).all(|i| pairs[i] == pairs[7 - i]));
+    assert!((1..4).all(|i| pairs[i] != pairs[0]));
+    let each = draw(MixMode::Elem);
+    assert!((0..8).all(|i| (0..i).all(|j| each[i] != each[j])));
+}
+
+#[test]
+fn every_part_of_the_key_matters() {
+    let draw = |key| recipe(MixMode::Batch).draw_mix(key, 2, [224; 2]);
+    let key = MixKey { seed: 1, epoch: 2, step: 3, rank: 4 };
+    assert_eq!(draw(key), draw(key));
+    for other in [
+        MixKey { seed: 2, ..key },
+        MixKey { epoch: 3, ..key },
+        MixKey { step: 4, ..key },
+        MixKey { rank: 5, ..key },
+    ] {
+        assert_ne!(draw(key), draw(other));
+    }
+}
+
+#[test]
+fn without_mixing_any_batch_will_do() {
+    let recipe = AugmentConfig::default().resolve().unwrap();
+    assert!(!recipe.mix.is_on());
+    assert_eq!(recipe.draw_mix(MixKey::default(), 3, [32; 2]), [MixPlan::None; 3]);
+    recipe.check_batch(3).unwrap();
+}
+
+#[test]
+fn an_odd_batch_cannot_be_mixed() {
+    let recipe = recipe(MixMode::Batch);
+    recipe.check_batch(4).unwrap();
+    let message = recipe.check_batch(5).unwrap_err().to_string();
+    assert!(message.contains("train.batch_size") && message.contains("even"), "{message}");
+}

@@ -1,0 +1,269 @@
+//! The `[augment]` section: presets, overrides, messages; and what a plan depends on.
+
+use vim_data::{
+    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseFill, EraseMode, MixMode,
+    RandAugment, Recipe, SampleKey, Statistics,
+};
+
+fn read(text: &str) -> Result<AugmentConfig, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+fn resolve(text: &str) -> Recipe {
+    read(text).unwrap().resolve().unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    read(text).unwrap().resolve().unwrap_err().to_string()
+}
+
+#[test]
+fn the_default_is_crop_and_flip() {
+    let recipe = resolve("{}");
+    assert_eq!((recipe.crop, recipe.hflip, recipe.repeats), (CropMode::Pad, 0.5, 1));
+    assert_eq!(recipe.auto_augment, AutoAugment::Off);
+    assert_eq!(recipe.erase.prob, 0.0);
+    assert!(!recipe.mix.is_on() && !recipe.three_augment);
+}
+
+/// The original's `main.py`: its options' defaults.
+#[test]
+fn deit_is_the_originals_recipe() {
+    let recipe = resolve(r#"{"preset": "deit"}"#);
+    assert_eq!((recipe.scale, recipe.ratio), ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]));
+    assert_eq!(recipe.crop_mode([224, 224]), CropMode::Resized);
+    assert_eq!(recipe.crop_mode([33, 33]), CropMode::Resized);
+    assert_eq!(recipe.crop_mode([32, 32]), CropMode::Pad);
+    assert_eq!(recipe.auto_augment.to_string(), "rand-m9-mstd0.5-inc1");
+    assert_eq!((recipe.hflip, recipe.color_jitter), (0.5, 0.3));
+    assert_eq!(
+        (recipe.erase.prob, recipe.erase.mode, recipe.erase.count),
+        (0.25, EraseMode::Pixel, 1)
+    );
+    let mix = recipe.mix;
+    assert_eq!((mix.mixup, mix.cutmix, mix.prob, mix.switch_prob), (0.8, 1.0, 1.0, 0.5));
+    assert_eq!((mix.mode, mix.cutmix_minmax), (MixMode::Batch, None));
+    assert_eq!((recipe.repeats, recipe.eval_crop_ratio), (3, 0.875));
+    assert_eq!(Recipe::fill(&Statistics::IMAGENET), [124, 116, 104]);
+}
+
+#[test]
+fn what_is_written_stands_over_the_preset() {
+    let recipe = resolve(
+        r#"{"preset": "deit", "crop": "simple", "auto_augment": "", "erase_prob": 0, "mixup": 0,
+        "cutmix_minmax": [0.2, 0.8], "repeats": 1, "hflip": 0.1}"#,
+    );
+    assert_eq!((recipe.crop, recipe.hflip, recipe.repeats), (CropMode::Simple, 0.1, 1));
+    assert_eq!(recipe.auto_augment, AutoAugment::Off);
+    assert_eq!((recipe.mix.mixup, recipe.mix.cutmix), (0.0, 1.0));
+    // As in the original, jitter comes back where RandAugment goes.
+    let plan = recipe.draw(SampleKey::default(), [40, 50], [32, 32]);
+    assert_eq!(plan.ops.len(), 3);
+}
+
+#[test]
+fn a_resolved_recipe_is_a_section() {
+    for text in [
+        "{}",
+        r#"{"preset": "none"}"#,
+        r#"{"preset": "deit", "auto_augment": "rand-m5-n3-mstd2-w0"}"#,
+        r#"{"preset": "three", "cutmix_minmax": [0.2, 0.8], "crop": "simple", "order": "reference"}"#,
+    ] {
+        let config = read(text).unwrap();
+        let recipe = config.resolve().unwrap();
+        let section = recipe.to_section(config.preset);
+        let printed = serde_json::to_string(&section).unwrap();
+        assert_eq!(read(&printed).unwrap(), section);
+        assert_eq!(section.resolve().unwrap(), recipe);
+    }
+}
+
+#[test]
+fn unknown_keys_and_names_are_refused() {
+    for text in [
+        r#"{"mixupp": 1}"#,
+        r#"{"preset": "timm"}"#,
+        r#"{"crop": "center"}"#,
+        r#"{"mix_mode": "all"}"#,
+    ] {
+        assert!(read(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn values_out_of_range_are_named() {
+    for (text, key) in [
+        (r#"{"hflip": 1.5}"#, "augment.hflip = 1.5"),
+        (r#"{"erase_prob": -0.1}"#, "augment.erase_prob"),
+        (r#"{"mix_prob": 2}"#, "augment.mix_prob"),
+        (r#"{"mix_switch_prob": 2}"#, "augment.mix_switch_prob"),
+        (r#"{"crop": "resized", "scale": [0, 1]}"#, "augment.scale = [0, 1]"),
+        (r#"{"crop": "resized", "scale": [0.5, 0.2]}"#, "augment.scale"),
+        (r#"{"crop": "resized", "ratio": [2, 1]}"#, "augment.ratio"),
+        (r#"{"crop": "pad", "ratio": [0.5, 1]}"#, "augment.ratio"),
+        (r#"{"scale": [0.5, 1]}"#, "left out"),
+        (r#"{"color_jitter": 1.2}"#, "augment.color_jitter"),
+        (r#"{"erase_count": 0}"#, "augment.erase_count"),
+        (r#"{"repeats": 0}"#, "augment.repeats"),
+        (r#"{"mixup": -1}"#, "augment.mixup"),
+        (r#"{"cutmix": -1}"#, "augment.cutmix"),
+        (r#"{"cutmix_minmax": [0.8, 0.2]}"#, "augment.cutmix_minmax"),
+        (r#"{"cutmix": 1, "cutmix_minmax": [0.2, 0.8]}"#, "augment.cutmix ="),
+        (r#"{"eval_crop_ratio": 0}"#, "augment.eval_crop_ratio"),
+        (r#"{"preset": "deit", "three_augment": true}"#, "augment.auto_augment"),
+    ] {
+        let message = refusal(text);
+        assert!(message.contains(key), "{text}: {message}");
+    }
+}
+
+#[test]
+fn timms_notation_is_read() {
+    let rand = |text: &str| match text.parse::<AutoAugment>() {
+        Ok(AutoAugment::Rand(rand)) => rand,
+        other => panic!("{text}: {other:?}"),
+    };
+    assert_eq!(rand("rand-m9-mstd0.5-inc1"), RandAugment::DEIT);
+    assert_eq!(rand("rand-inc1-mstd0.5-m9"), RandAugment::DEIT);
+    let plain = RandAugment {
+        magnitude: 10,
+        deviation: 0.0,
+        operations: 2,
+        increasing: false,
+        weighted: false,
+    };
+    assert_eq!(rand("rand"), plain);
+    assert_eq!(rand("rand-inc0"), RandAugment { increasing: true, ..plain }, "as timm reads it");
+    assert_eq!(rand("rand-m12-n4"), RandAugment { magnitude: 12, operations: 4, ..plain });
+    assert_eq!(rand("rand-mstd1-w0"), RandAugment { deviation: 1.0, weighted: true, ..plain });
+    for text in ["rand-m9-mstd0.5-inc1", "rand-m5-n3-mstd2-w0", "rand-m10"] {
+        assert_eq!(rand(text).to_string(), text);
+    }
+    assert_eq!("".parse(), Ok(AutoAugment::Off));
+    assert_eq!(AutoAugment::Off.to_string(), "");
+}
+
+#[test]
+fn anything_else_is_refused_with_what_is_known() {
+    for text in [
+        "original",
+        "v0",
+        "augmix-m5",
+        "randm9",
+        "rand-m",
+        "rand-m9.5",
+        "rand-m-9",
+        "rand-n0",
+        "rand-w1",
+        "rand-x3",
+        "rand-mstdinf",
+        "rand-mstd1e999",
+        "rand-m9-m9",
+        "rand-",
+        "rand-n14-w0",
+        " rand",
+    ] {
+        let message = text.parse::<AutoAugment>().unwrap_err();
+        assert!(message.contains(&format!("`{text}`")), "{message}");
+        assert!(message.contains("rand-m9-mstd0.5-inc1"), "{message}");
+        let config = serde_json::json!({ "auto_augment": text }).to_string();
+        assert!(read(&config).unwrap_err().to_string().contains(text));
+    }
+}
+
+#[test]
+fn a_plan_is_a_function_of_its_key() {
+    let recipe = resolve(r#"{"preset": "deit", "erase_prob": 1}"#);
+    let draw = |key| recipe.draw(key, [375, 500], [224, 224]);
+    let key = SampleKey { seed: 1, epoch: 2, index: 3, repeat: 4, attempt: 5 };
+    assert_eq!(draw(key), draw(key));
+    for other in [
+        SampleKey { seed: 2, ..key },
+        SampleKey { epoch: 3, ..key },
+        SampleKey { index: 4, ..key },
+        SampleKey { repeat: 5, ..key },
+        SampleKey { attempt: 6, ..key },
+    ] {
+        assert_ne!(draw(key).crop, draw(other).crop);
+        assert_ne!(draw(key).erase, draw(other).erase);
+    }
+}
+
+#[test]
+fn parts_of_a_recipe_do_not_change_each_other() {
+    let key = SampleKey { seed: 9, ..SampleKey::default() };
+    let all = resolve(r#"{"preset": "deit", "erase_prob": 1}"#).draw(key, [375, 500], [224, 224]);
+    let some = resolve(r#"{"preset": "deit", "erase_prob": 1, "auto_augment": "", "hflip": 0}"#)
+        .draw(key, [375, 500], [224, 224]);
+    assert_eq!(all.crop, some.crop);
+    assert_eq!(all.erase, some.erase);
+}
+
+#[test]
+fn boxes_are_filled_as_said() {
+    let fills = |mode: &str, count: u32| -> Vec<EraseFill> {
+        let text =
+            format!(r#"{{"erase_prob": 1, "erase_mode": "{mode}", "erase_count": {count}}}"#);
+        let recipe = resolve(&text);
+        let plans = (0..50).map(|index| {
+            recipe.draw(SampleKey { index, ..SampleKey::default() }, [32; 2], [32; 2])
+        });
+        plans.flat_map(|plan| plan.erase).map(|erased| erased.fill).collect()
+    };
+    assert!(fills("const", 1).iter().all(|fill| *fill == EraseFill::Constant));
+    let distinct =
+        |fills: Vec<EraseFill>| (1..fills.len()).all(|i| !fills[..i].contains(&fills[i]));
+    assert!(fills("rand", 2).iter().all(|fill| matches!(fill, EraseFill::Colour(_))));
+    assert!(fills("pixel", 2).iter().all(|fill| matches!(fill, EraseFill::Pixels { .. })));
+    assert!(distinct(fills("rand", 2)) && distinct(fills("pixel", 2)));
+}
+
+#[test]
+fn images_of_any_size_have_a_plan() {
+    for preset in
+        [AugmentPreset::None, AugmentPreset::Cifar, AugmentPreset::Deit, AugmentPreset::Three]
+    {
+        for crop in ["none", "pad", "resized", "simple", "auto"] {
+            let recipe = resolve(&format!(r#"{{"preset": "{preset}", "crop": "{crop}"}}"#));
+            for source in [[1, 1], [1, 5000], [5000, 1], [2, 3], [31, 33], [4000, 3000]] {
+                for target in [[8, 8], [32, 32], [224, 224]] {
+                    for index in 0..20 {
+                        let key = SampleKey { index, ..SampleKey::default() };
+                        check_inside(recipe.draw(key, source, target).crop, source, target);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn check_inside(crop: CropPlan, source: [usize; 2], target: [usize; 2]) {
+    let fits = |size: [usize; 2], padding: [usize; 2], top, left| {
+        [top, left]
+            .iter()
+            .enumerate()
+            .all(|(axis, start)| start + target[axis] <= size[axis] + 2 * padding[axis])
+    };
+    let inside = match crop {
+        CropPlan::Evaluation => true,
+        CropPlan::Padded { padding, top, left } => fits(source, padding, top, left),
+        CropPlan::Simple { resized, padding, top, left } => fits(resized, [padding; 2], top, left),
+        CropPlan::Resized { region } => {
+            region.height > 0
+                && region.width > 0
+                && region.top + region.height <= source[0]
+                && region.left + region.width <= source[1]
+        }
+    };
+    assert!(inside, "{crop:?} of {source:?} for {target:?}");
+}
+
+#[test]
+fn a_plan_can_be_printed() {
+    let recipe = resolve(r#"{"preset": "deit", "erase_prob": 1}"#);
+    let plan = recipe.draw(SampleKey { index: 3, ..SampleKey::default() }, [375, 500], [224, 224]);
+    let printed = serde_json::to_value(&plan).unwrap();
+    assert!(printed["crop"]["resized"]["region"]["height"].is_u64(), "{printed}");
+    assert!(printed["erase"][0]["fill"]["pixels"]["seed"].is_u64(), "{printed}");
+    assert!(printed["flip"].is_boolean() && printed["ops"].is_array(), "{printed}");
+}
