@@ -6,10 +6,12 @@ use crate::{
     cifar,
     config::{DataConfig, DatasetKind},
     dataset::Dataset,
-    error::{DataError, name},
+    error::DataError,
     holdout,
     shapes::{Shapes, ShapesPart},
+    sources::{Sources, open_images},
     split::Split,
+    surroundings::Surroundings,
 };
 
 /// The parts of a dataset, disjoint from each other.
@@ -35,6 +37,18 @@ pub struct Splits {
 /// # Errors
 /// If a value is out of range, or the dataset's files are missing, damaged or of another dataset.
 pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
+    open_in(config, seed, &Surroundings::from_env())
+}
+
+/// [`open`], with the folders that it would take from the environment.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_in(
+    config: &DataConfig,
+    seed: u64,
+    surroundings: &Surroundings,
+) -> Result<Splits, DataError> {
     if !(0.0..1.0).contains(&config.val_fraction) {
         return Err(invalid_fraction(config, "a share, 0 ≤ share < 1"));
     }
@@ -59,9 +73,8 @@ pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
             Parts { train: whole(train), val: None, test: whole(test), notes: vec![] }
         }
         DatasetKind::Imagenet | DatasetKind::Folder => {
-            let expected = "a dataset that can be opened: this one cannot yet";
-            let value = name(config.dataset).to_owned();
-            return Err(DataError::InvalidConfig { key: "data.dataset", value, expected });
+            let Sources { train, val, notes } = open_images(config, surroundings)?;
+            Parts { train: whole(train), val: None, test: whole(val), notes }
         }
     };
     let Parts { train, val, test, notes } = parts;
