@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{config::DatasetKind, sources::SourceError};
+use crate::{config::DatasetKind, sources::SourceError, staging::StagingError};
 
 /// A file, or a member of an archive, that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +184,10 @@ pub enum DataError {
     /// Images in files could not be found or read.
     #[error(transparent)]
     Source(#[from] SourceError),
+
+    /// Archives could not be copied to the node's disk.
+    #[error(transparent)]
+    Staging(#[from] StagingError),
 
     /// An epoch would hold no batch at all.
     #[error(

@@ -47,6 +47,20 @@ impl Witness {
         Ok(Self { path: path.to_owned(), bytes, modified })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Tells this file, in this version, from others; 16 hexadecimal digits.
+    pub(crate) fn hash(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.path.as_os_str().as_encoded_bytes());
+        for word in [self.bytes, self.modified.0, u64::from(self.modified.1)] {
+            hasher.update(&word.to_le_bytes());
+        }
+        hasher.finalize().to_hex()[..16].to_owned()
+    }
+
     /// Length of a file, 0 of a folder.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

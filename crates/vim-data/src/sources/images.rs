@@ -1,15 +1,19 @@
 //! A part of a dataset of files.
 
-use std::sync::OnceLock;
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
 
 use crate::{
     dataset::{Dataset, Fingerprint, Stored},
     error::{DataError, Location},
     index::{Entry, Facts, Index, base_name},
+    staging::Staging,
     statistics::Statistics,
 };
 
-use super::{SourceError, keep::Kept, reader::Reader};
+use super::{SourceError, keep::Kept, layout::Part, reader::Reader};
 
 /// Encoded images in files or archives, ordered by class and then by file name.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub struct Images {
     labels: Vec<u32>,
     reader: Reader,
     fingerprint: OnceLock<Fingerprint>,
+    /// Held for as long as its copies may be read.
+    staging: Option<Arc<Staging>>,
 }
 
 impl Images {
@@ -32,7 +38,28 @@ impl Images {
         }
         let reader = Reader::new(kept.index.containers.clone());
         let labels = kept.index.labels_among(&classes).expect("invariant: classes were compared");
-        Ok(Self { kept, classes, labels, reader, fingerprint: OnceLock::new() })
+        let fingerprint = OnceLock::new();
+        Ok(Self { kept, classes, labels, reader, fingerprint, staging: None })
+    }
+
+    /// The archives it is read from; none if it is read from folders.
+    pub(super) fn archives(&self) -> &[PathBuf] {
+        match self.kept.part {
+            Part::Archives { .. } | Part::Pack { .. } => &self.kept.index.containers,
+            Part::Classes { .. } | Part::Flat { .. } => &[],
+        }
+    }
+
+    /// Has copies of the archives read from, as far as they are made.
+    pub(super) fn use_copies(&mut self, staging: &Arc<Staging>) {
+        self.reader.use_copies(staging.archives());
+        self.staging = Some(Arc::clone(staging));
+    }
+
+    /// The file or folder that it was found at.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.kept.part.root()
     }
 
     /// The index as it is for these classes.

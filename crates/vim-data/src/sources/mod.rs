@@ -8,8 +8,9 @@ mod keep;
 pub(crate) mod labels;
 mod layout;
 mod reader;
+mod stage;
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 pub use error::SourceError;
 pub use images::Images;
@@ -19,6 +20,7 @@ use crate::{
     error::DataError,
     index::{Index, cache::Witness},
     pack,
+    staging::Staging,
     surroundings::Surroundings,
     tars,
 };
@@ -38,6 +40,8 @@ pub struct Sources {
     pub val: Images,
     /// What is odd about them but no error, a line each.
     pub notes: Vec<String>,
+    /// The archives' way to the node's disk, if they are on it.
+    pub staging: Option<Arc<Staging>>,
 }
 
 /// Finds the images that a configuration of `imagenet` or `folder` names. Reads none.
@@ -61,7 +65,10 @@ pub fn open_images(config: &DataConfig, surroundings: &Surroundings) -> Result<S
     }
     let classes = train.index.classes.clone();
     let val = Images::new(val, classes.clone())?;
-    Ok(Sources { train: Images::new(train, classes)?, val, notes })
+    let train = Images::new(train, classes)?;
+    let mut sources = Sources { train, val, notes, staging: None };
+    sources.stage(config.stage, surroundings)?;
+    Ok(sources)
 }
 
 /// Whether the labels of `val` can mean the classes of `train`.

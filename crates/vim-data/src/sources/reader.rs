@@ -1,15 +1,15 @@
 //! Images' bytes, from files of their own or from archives.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fs::File,
     io::{self, Read},
     os::unix::fs::FileExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::index::Extent;
+use crate::{index::Extent, staging::Staged};
 
 /// Archives held open at a time: shards can be more than a process may have open, 1024 in many places.
 const OPEN: usize = 256;
@@ -19,6 +19,8 @@ const OPEN: usize = 256;
 pub(crate) struct Reader {
     containers: Vec<PathBuf>,
     open: Mutex<Open>,
+    /// The containers' copies on the node's disk.
+    staged: Vec<Option<Arc<Staged>>>,
 }
 
 #[derive(Debug)]
@@ -31,7 +33,16 @@ struct Open {
 impl Reader {
     pub(crate) fn new(containers: Vec<PathBuf>) -> Self {
         let open = Open { files: vec![None; containers.len()], order: VecDeque::new() };
-        Self { containers, open: Mutex::new(open) }
+        let staged = vec![None; containers.len()];
+        Self { containers, open: Mutex::new(open), staged }
+    }
+
+    /// Has copies of the containers read from, as far as they are made.
+    pub(crate) fn use_copies(&mut self, copies: &[Arc<Staged>]) {
+        let by_path: HashMap<&Path, &Arc<Staged>> =
+            copies.iter().map(|copy| (copy.source_path(), copy)).collect();
+        let copy = |container: &PathBuf| by_path.get(container.as_path()).copied().cloned();
+        self.staged = self.containers.iter().map(copy).collect();
     }
 
     /// Replaces the content of `into` by a part of an archive.
@@ -44,6 +55,9 @@ impl Reader {
         into: &mut Vec<u8>,
     ) -> io::Result<()> {
         into.resize(extent.length as usize, 0);
+        if self.staged[container].as_ref().is_some_and(|copy| copy.read(extent, into)) {
+            return Ok(());
+        }
         self.archive(container)?.read_exact_at(into, extent.offset)
     }
 

@@ -15,5 +15,6 @@ mod picture;
 mod shapes;
 mod softmax;
 mod splits;
+mod staging;
 mod tars;
 mod trees;
