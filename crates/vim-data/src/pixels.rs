@@ -37,3 +37,14 @@ pub struct Region {
     /// Columns.
     pub width: usize,
 }
+
+impl Region {
+    /// Whether it holds pixels, all of them of an image of `size`, `[height, width]`.
+    #[must_use]
+    pub fn is_inside(&self, size: [usize; 2]) -> bool {
+        let inside = |start: usize, length: usize, side: usize| {
+            length > 0 && start.checked_add(length).is_some_and(|end| end <= side)
+        };
+        inside(self.top, self.height, size[0]) && inside(self.left, self.width, size[1])
+    }
+}

@@ -1,0 +1,153 @@
+//! Operations on the pixels of one image: what Pillow does, bit for bit.
+//!
+//! An image is `[height, width, 3]` bytes of red, green and blue, changed in place.
+//!
+//! # Source
+//! timm 0.4.12 `auto_augment.py` (which operations, and their arguments), Pillow 10.1 (`ImageOps`,
+//! `ImageEnhance`, `Image.transform`, `ImageFilter.GaussianBlur`: the arithmetic).
+
+mod affine;
+mod blend;
+mod blur;
+mod place;
+mod sharpness;
+mod table;
+
+pub use place::{flip, pad_crop};
+
+/// An operation and its argument.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "op")]
+pub enum Op {
+    /// Each channel stretched so that its least value is 0 and its greatest 255.
+    AutoContrast,
+    /// Each channel mapped so that its histogram is as even as it can be.
+    Equalize,
+    /// `255 − v`.
+    Invert,
+    /// Turned about the centre, counter-clockwise.
+    Rotate {
+        /// Degrees, between −90 and 90.
+        degrees: f64,
+    },
+    /// All but the upper bits cleared.
+    Posterize {
+        /// How many are kept: 0 gives black, 8 and more change nothing.
+        bits: u8,
+    },
+    /// `255 − v` from the threshold on.
+    Solarize {
+        /// 0..=256; 256 changes nothing.
+        threshold: u16,
+    },
+    /// Values below 128 raised, at most to 255.
+    SolarizeAdd {
+        /// What is added.
+        add: u8,
+    },
+    /// Saturation: 0 is grey, 1 the image itself, above 1 more colourful.
+    Color {
+        /// ≥ 0.
+        factor: f64,
+    },
+    /// 0 is the mean grey, 1 the image itself.
+    Contrast {
+        /// ≥ 0.
+        factor: f64,
+    },
+    /// 0 is black, 1 the image itself.
+    Brightness {
+        /// ≥ 0.
+        factor: f64,
+    },
+    /// 0 is a smoothed image, 1 the image itself.
+    Sharpness {
+        /// ≥ 0.
+        factor: f64,
+    },
+    /// Rows shifted in proportion to their number: output `(x, y)` shows input `(x + factor·y, y)`.
+    ShearX {
+        /// Columns per row.
+        factor: f64,
+    },
+    /// Columns shifted in proportion to their number: output `(x, y)` shows input `(x, y + factor·x)`.
+    ShearY {
+        /// Rows per column.
+        factor: f64,
+    },
+    /// Shifted to the left.
+    TranslateX {
+        /// Columns; they need not be whole.
+        pixels: f64,
+    },
+    /// Shifted upwards.
+    TranslateY {
+        /// Rows; they need not be whole.
+        pixels: f64,
+    },
+    /// Every channel replaced by the luma.
+    Grayscale,
+    /// Gaussian blur, as three box blurs with a fractional radius.
+    Blur {
+        /// Standard deviation in pixels, ≥ 0.
+        radius: f64,
+    },
+}
+
+/// Buffers that operations work in. Keep one per thread: they grow once and are then reused.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    /// A copy of the image with a border.
+    pub(crate) bytes: Vec<u8>,
+    /// A few rows of sums.
+    pub(crate) floats: Vec<f32>,
+    /// A row of sums.
+    pub(crate) words: Vec<u32>,
+}
+
+impl Op {
+    /// Changes `image`, `[height, width, 3]`. Where it shows what lay outside, `fill` appears.
+    ///
+    /// # Panics
+    /// If the length of `image` is not `3 · height · width`.
+    pub fn apply(&self, image: &mut [u8], size: [usize; 2], fill: [u8; 3], scratch: &mut Scratch) {
+        let [height, width] = size;
+        assert_eq!(image.len(), 3 * height * width, "the image is not [{height}, {width}, 3]");
+        if image.is_empty() {
+            return;
+        }
+        let bytes = &mut scratch.bytes;
+        match *self {
+            Self::AutoContrast => table::auto_contrast(image),
+            Self::Equalize => table::equalize(image),
+            Self::Invert => table::invert(image),
+            Self::Posterize { bits } => table::posterize(image, bits),
+            Self::Solarize { threshold } => table::solarize(image, threshold),
+            Self::SolarizeAdd { add } => table::solarize_add(image, add),
+            Self::Color { factor } => blend::color(image, factor as f32),
+            Self::Contrast { factor } => blend::contrast(image, factor as f32),
+            Self::Brightness { factor } => blend::brightness(image, factor as f32),
+            Self::Grayscale => blend::grayscale(image),
+            Self::Sharpness { factor } => {
+                sharpness::sharpness(image, width, factor as f32, &mut scratch.floats);
+            }
+            Self::Rotate { degrees } => {
+                let map = affine::rotation(degrees, size);
+                affine::transform(image, size, map, fill, bytes);
+            }
+            Self::ShearX { factor } => {
+                affine::transform(image, size, [1.0, factor, 0.0, 0.0, 1.0, 0.0], fill, bytes);
+            }
+            Self::ShearY { factor } => {
+                affine::transform(image, size, [1.0, 0.0, 0.0, factor, 1.0, 0.0], fill, bytes);
+            }
+            Self::TranslateX { pixels } => {
+                affine::transform(image, size, [1.0, 0.0, pixels, 0.0, 1.0, 0.0], fill, bytes);
+            }
+            Self::TranslateY { pixels } => {
+                affine::transform(image, size, [1.0, 0.0, 0.0, 0.0, 1.0, pixels], fill, bytes);
+            }
+            Self::Blur { radius } => blur::gaussian(image, size, radius as f32, scratch),
+        }
+    }
+}

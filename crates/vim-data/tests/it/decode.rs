@@ -1,0 +1,252 @@
+//! Decoding: what Pillow accepts and what it refuses, and its pixels.
+
+use vim_data::{DecodeError, DecodeLimits, Decoder, ImageKind, JpegLibrary, Pixels, Region};
+
+use crate::golden::{self, FileCase, Manifest, More};
+
+/// Most that zune-jpeg's pixels may differ from libjpeg's: 3 from other roundings where colour is stored
+/// in full, more where it is subsampled and spread over the pixels in another way.
+#[cfg(feature = "turbo")]
+const ZUNE: u8 = 9;
+
+fn decoder(library: JpegLibrary) -> Decoder {
+    Decoder::with(library, DecodeLimits::default()).unwrap()
+}
+
+fn libraries() -> Vec<JpegLibrary> {
+    vec![
+        #[cfg(feature = "turbo")]
+        JpegLibrary::LibjpegTurbo,
+        JpegLibrary::ZuneJpeg,
+    ]
+}
+
+/// Whether a file's pixels are Pillow's to the last bit by this library.
+fn is_exact(library: JpegLibrary, file: &[u8]) -> bool {
+    library != JpegLibrary::ZuneJpeg || ImageKind::of(file) != Some(ImageKind::Jpeg)
+}
+
+/// Checks outcome and pixels of every case.
+fn run(cases: &[FileCase], folder: &str) {
+    let mut wrong = Vec::new();
+    for library in libraries() {
+        let mut decoder = decoder(library);
+        for case in cases {
+            let file = golden::bytes(&format!("{folder}{}", case.file));
+            let mut pixels = Pixels::default();
+            let outcome = decoder.decode(&file, &mut pixels);
+            let right = match (&outcome, &case.sha256) {
+                (Ok(_), Some(_)) if !is_exact(library, &file) => true,
+                (Ok(_), Some(expected)) => golden::sha256(&pixels.data) == *expected,
+                (Err(error), None) => !error.to_string().contains('\n'),
+                _ => false,
+            };
+            if !right {
+                wrong.push(format!("{} by {library}: {outcome:?}", case.file));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}: {wrong:#?}", wrong.len(), cases.len());
+}
+
+#[test]
+fn pixels_equal_the_original_s() {
+    let manifest: Manifest = golden::json("manifest.json");
+    assert_eq!(manifest.decode.len(), 3);
+    run(&manifest.decode, "");
+}
+
+#[test]
+fn odd_files_end_as_with_pillow() {
+    let more: More = golden::json("more.json");
+    assert_eq!(more.odd.len(), 29);
+    assert_eq!(more.odd.iter().filter(|case| case.sha256.is_none()).count(), 9);
+    run(&more.odd, "odd/");
+}
+
+#[test]
+fn zune_s_pixels_are_close() {
+    // The same picture as a JPEG and, as Pillow decodes that JPEG, as a PNG.
+    let mut decoder = decoder(JpegLibrary::ZuneJpeg);
+    let (mut jpeg, mut png) = (Pixels::default(), Pixels::default());
+    let _ = decoder.decode(&golden::bytes("src0.jpg"), &mut jpeg).unwrap();
+    let _ = decoder.decode(&golden::bytes("src0_png.JPEG"), &mut png).unwrap();
+    let differences = || jpeg.data.iter().zip(&png.data).map(|(a, b)| a.abs_diff(*b));
+    assert!(differences().max().unwrap() <= 3);
+}
+
+#[test]
+fn the_header_tells_size_and_kind() {
+    let decoder = decoder(JpegLibrary::default());
+    for (file, kind, components, progressive) in [
+        ("444.jpg", ImageKind::Jpeg, 3, false),
+        ("progressive.jpg", ImageKind::Jpeg, 3, true),
+        ("gray.jpg", ImageKind::Jpeg, 1, false),
+        ("cmyk.jpg", ImageKind::Jpeg, 4, false),
+        ("exif6.jpg", ImageKind::Jpeg, 3, false),
+        ("png.JPEG", ImageKind::Png, 3, false),
+        ("la.png", ImageKind::Png, 2, false),
+        ("lossless.webp", ImageKind::WebP, 3, false),
+    ] {
+        let header = decoder.header(&golden::bytes(&format!("odd/{file}"))).unwrap();
+        assert_eq!((header.height, header.width), (75, 101), "{file}");
+        assert_eq!(header.kind, kind, "{file}");
+        assert_eq!((header.components, header.progressive), (components, progressive), "{file}");
+    }
+}
+
+#[test]
+fn errors_say_what_the_file_is() {
+    for library in libraries() {
+        let mut decoder = decoder(library);
+        let mut outcome = |name: &str| {
+            let file = golden::bytes(&format!("odd/{name}"));
+            decoder.decode(&file, &mut Pixels::default()).unwrap_err()
+        };
+        let kind = ImageKind::Jpeg;
+        assert_eq!(outcome("empty.jpg"), DecodeError::Empty);
+        assert_eq!(outcome("text.jpg"), DecodeError::Unknown { start: "<html>40".to_owned() });
+        for name in ["half.jpg", "99.jpg", "no_eoi.jpg", "no_eoi_progressive.jpg", "header.jpg"] {
+            assert_eq!(outcome(name), DecodeError::Truncated { kind }, "{name} by {library}");
+        }
+        assert_eq!(outcome("half.png"), DecodeError::Truncated { kind: ImageKind::Png });
+    }
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_it_is_decoded() {
+    for name in ["444.jpg", "png.JPEG", "lossless.webp"] {
+        let file = golden::bytes(&format!("odd/{name}"));
+        let limits = DecodeLimits { pixels: 75 * 101 - 1, bytes: file.len() };
+        let outcome = Decoder::new(limits).unwrap().decode(&file, &mut Pixels::default());
+        assert!(matches!(outcome, Err(DecodeError::ImageTooLarge { .. })), "{outcome:?}");
+        let limits = DecodeLimits { pixels: 75 * 101, bytes: file.len() - 1 };
+        let outcome = Decoder::new(limits).unwrap().decode(&file, &mut Pixels::default());
+        assert!(matches!(outcome, Err(DecodeError::FileTooLarge { .. })), "{outcome:?}");
+    }
+}
+
+#[test]
+fn no_cut_and_no_flipped_byte_panics() {
+    let more: More = golden::json("more.json");
+    for library in libraries() {
+        let mut decoder = decoder(library);
+        let mut pixels = Pixels::default();
+        for case in &more.odd {
+            let file = golden::bytes(&format!("odd/{}", case.file));
+            for cut in (0..file.len()).step_by(file.len() / 60 + 1) {
+                if let Ok(header) = decoder.header(&file[..cut]) {
+                    assert!(header.height * header.width <= 75 * 101, "{} {cut}", case.file);
+                    let _ = decoder.decode(&file[..cut], &mut pixels);
+                }
+                let mut flipped = file.clone();
+                flipped[cut] ^= 0x55;
+                let _ = decoder.decode(&flipped, &mut pixels);
+            }
+        }
+        // The decoder is as good as new after all that.
+        run(&more.odd[..4], "odd/");
+    }
+}
+
+/// Parts of every kind: corners, single pixels, stripes, and some in between.
+fn parts(height: usize, width: usize) -> Vec<Region> {
+    let mut parts = vec![
+        Region { top: 0, left: 0, height, width },
+        Region { top: 0, left: 0, height: 1, width: 1 },
+        Region { top: height - 1, left: width - 1, height: 1, width: 1 },
+        Region { top: height / 2, left: 0, height: 1, width },
+        Region { top: 0, left: width / 2, height, width: 1 },
+    ];
+    let mut state = 12345_usize;
+    let mut below = |bound: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    for _ in 0..60 {
+        let (part_height, part_width) = (1 + below(height), 1 + below(width));
+        let (top, left) = (below(height - part_height + 1), below(width - part_width + 1));
+        parts.push(Region { top, left, height: part_height, width: part_width });
+    }
+    parts
+}
+
+#[test]
+fn a_part_s_pixels_are_those_of_the_whole() {
+    for library in libraries() {
+        let mut decoder = decoder(library);
+        for name in [
+            "src0.jpg",
+            "src0_420.jpg",
+            "odd/422.jpg",
+            "odd/420.jpg",
+            "odd/progressive.jpg",
+            "odd/gray.jpg",
+            "odd/cmyk.jpg",
+            "odd/zeroed.jpg",
+            "odd/palette.png",
+        ] {
+            let file = golden::bytes(name);
+            let (mut whole, mut part) = (Pixels::default(), Pixels::default());
+            let _ = decoder.decode(&file, &mut whole).unwrap();
+            for wanted in parts(whole.height, whole.width) {
+                let (got, _) = decoder.decode_part(&file, wanted, &mut part).unwrap();
+                assert!(got.is_inside([whole.height, whole.width]));
+                assert!(got.top <= wanted.top && got.left <= wanted.left);
+                assert!(got.top + got.height >= wanted.top + wanted.height);
+                assert!(got.left + got.width >= wanted.left + wanted.width);
+                assert_eq!((part.height, part.width), (got.height, got.width));
+                for y in wanted.top..wanted.top + wanted.height {
+                    let row = |image: &Pixels, top: usize, left: usize| {
+                        let start = 3 * ((y - top) * image.width + wanted.left - left);
+                        image.data[start..start + 3 * wanted.width].to_vec()
+                    };
+                    let (got, expected) = (row(&part, got.top, got.left), row(&whole, 0, 0));
+                    assert_eq!(got, expected, "{name} by {library}: {wanted:?} row {y}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_file_cut_short_is_refused() {
+    let wanted = Region { top: 0, left: 0, height: 3, width: 3 };
+    for library in libraries() {
+        let mut decoder = decoder(library);
+        for name in ["odd/half.jpg", "odd/99.jpg", "odd/no_eoi.jpg", "odd/half.png"] {
+            let outcome = decoder.decode_part(&golden::bytes(name), wanted, &mut Pixels::default());
+            assert!(matches!(outcome, Err(DecodeError::Truncated { .. })), "{name}: {outcome:?}");
+        }
+    }
+}
+
+#[cfg(feature = "turbo")]
+#[test]
+fn the_libraries_agree_on_every_jpeg() {
+    let more: More = golden::json("more.json");
+    let mut decoders = libraries().into_iter().map(decoder).collect::<Vec<_>>();
+    let names = more.odd.iter().filter(|case| case.sha256.is_some());
+    let names = names.map(|case| format!("odd/{}", case.file)).chain(["src0_420.jpg".to_owned()]);
+    for name in names.filter(|name| name.ends_with(".jpg") && !name.ends_with("zeroed.jpg")) {
+        let file = golden::bytes(&name);
+        let mut images = [Pixels::default(), Pixels::default()];
+        for (decoder, image) in decoders.iter_mut().zip(&mut images) {
+            let _ = decoder.decode(&file, image).unwrap();
+        }
+        let pairs = images[0].data.iter().zip(&images[1].data);
+        let most = pairs.map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        assert!(most <= ZUNE, "{name}: {most}");
+    }
+}
+
+#[cfg(feature = "turbo")]
+#[test]
+fn accepted_damage_is_told() {
+    let mut decoder = decoder(JpegLibrary::LibjpegTurbo);
+    let mut warning =
+        |name: &str| decoder.decode(&golden::bytes(name), &mut Pixels::default()).unwrap().warning;
+    assert_eq!(warning("odd/444.jpg"), None);
+    assert!(warning("odd/zeroed.jpg").unwrap().starts_with("Corrupt JPEG data"));
+}

@@ -1,0 +1,166 @@
+//! Operations on pixels: equal to Pillow's bit for bit, so compared by hash.
+
+use std::collections::BTreeMap;
+
+use vim_data::ops::{self, Op, Scratch};
+
+use crate::golden::{self, Manifest, More, OpCase};
+
+/// `round(255 · mean)` of ImageNet: what the original fills with.
+const FILL: [u8; 3] = [124, 116, 104];
+
+/// The operation that a case names; translations are given as shares of the side.
+fn op(case: &OpCase, side: usize) -> Op {
+    let arg = || case.args[0];
+    match case.op.as_str() {
+        "auto_contrast" => Op::AutoContrast,
+        "equalize" => Op::Equalize,
+        "invert" => Op::Invert,
+        "rotate" => Op::Rotate { degrees: arg() },
+        "posterize" => Op::Posterize { bits: arg() as u8 },
+        "solarize" => Op::Solarize { threshold: arg() as u16 },
+        "solarize_add" => Op::SolarizeAdd { add: arg() as u8 },
+        "color" => Op::Color { factor: arg() },
+        "contrast" => Op::Contrast { factor: arg() },
+        "brightness" => Op::Brightness { factor: arg() },
+        "sharpness" => Op::Sharpness { factor: arg() },
+        "shear_x" => Op::ShearX { factor: arg() },
+        "shear_y" => Op::ShearY { factor: arg() },
+        "translate_x_rel" => Op::TranslateX { pixels: arg() * side as f64 },
+        "translate_y_rel" => Op::TranslateY { pixels: arg() * side as f64 },
+        "grayscale" => Op::Grayscale,
+        "blur" => Op::Blur { radius: arg() },
+        other => panic!("no operation {other}"),
+    }
+}
+
+/// Runs the cases; returns how many there were of each operation.
+fn run(cases: &[OpCase]) -> BTreeMap<&str, usize> {
+    let mut scratch = Scratch::default();
+    let mut counts = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for case in cases {
+        let mut image = golden::bytes(&case.input);
+        let side = (image.len() / 3).isqrt();
+        op(case, side).apply(&mut image, [side, side], FILL, &mut scratch);
+        if golden::sha256(&image) != case.sha256 {
+            wrong.push(format!("{} {:?} of {}", case.op, case.args, case.input));
+        }
+        *counts.entry(case.op.as_str()).or_insert(0) += 1;
+    }
+    assert!(wrong.is_empty(), "{} of {}: {wrong:#?}", wrong.len(), cases.len());
+    counts
+}
+
+#[test]
+fn every_operation_equals_the_original_s() {
+    let manifest: Manifest = golden::json("manifest.json");
+    let counts = run(&manifest.ops);
+    assert_eq!(counts.len(), 15);
+    assert_eq!(counts.values().sum::<usize>(), 116);
+}
+
+#[test]
+fn other_arguments_and_operations_equal_pillow_s() {
+    let more: More = golden::json("more.json");
+    let counts = run(&more.ops);
+    assert_eq!(counts.len(), 17);
+    assert_eq!(counts.values().sum::<usize>(), 124);
+}
+
+#[test]
+fn rectangles_are_not_transposed() {
+    // A square in the corner of black: what is on its row and column moves the same way at every size.
+    for (height, width) in [(5, 9), (9, 5), (1, 7), (7, 1), (2, 2), (1, 1)] {
+        let source: Vec<u8> = (0..3 * height * width).map(|at| (at * 7 % 251) as u8).collect();
+        for (down, right) in [(1, 0), (0, 1), (2, 0), (0, 2), (-1, 0), (0, -1)] {
+            let op = match (down, right) {
+                (_, 0) => Op::TranslateY { pixels: f64::from(-down) },
+                _ => Op::TranslateX { pixels: f64::from(-right) },
+            };
+            let mut image = source.clone();
+            op.apply(&mut image, [height, width], FILL, &mut Scratch::default());
+            for y in 0..height {
+                for x in 0..width {
+                    let (from_y, from_x) = (y as i32 - down, x as i32 - right);
+                    let inside =
+                        (0..height as i32).contains(&from_y) && (0..width as i32).contains(&from_x);
+                    let at = 3 * (from_y * width as i32 + from_x);
+                    let expected =
+                        if inside { &source[at as usize..at as usize + 3] } else { &FILL[..] };
+                    let got = &image[3 * (y * width + x)..][..3];
+                    assert_eq!(got, expected, "{op:?} of [{height}, {width}] at ({y}, {x})");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_images_survive_every_operation() {
+    let factor = 1.7;
+    let all = [
+        Op::AutoContrast,
+        Op::Equalize,
+        Op::Invert,
+        Op::Rotate { degrees: 29.0 },
+        Op::Posterize { bits: 3 },
+        Op::Solarize { threshold: 256 },
+        Op::SolarizeAdd { add: 110 },
+        Op::Color { factor },
+        Op::Contrast { factor },
+        Op::Brightness { factor },
+        Op::Sharpness { factor },
+        Op::ShearX { factor: 0.3 },
+        Op::ShearY { factor: -0.3 },
+        Op::TranslateX { pixels: 1e9 },
+        Op::TranslateY { pixels: -0.3 },
+        Op::Grayscale,
+        Op::Blur { radius: 2.0 },
+    ];
+    let mut scratch = Scratch::default();
+    for (height, width) in [(0, 0), (0, 3), (1, 1), (1, 2), (2, 1), (3, 3), (2, 40)] {
+        for op in all {
+            let mut image = vec![200; 3 * height * width];
+            op.apply(&mut image, [height, width], FILL, &mut scratch);
+        }
+    }
+}
+
+#[test]
+fn flipping_mirrors_each_row() {
+    for (height, width) in [(3, 4), (2, 5), (1, 1), (4, 1), (0, 0)] {
+        let source: Vec<u8> = (0..3 * height * width).map(|at| at as u8).collect();
+        let mut image = source.clone();
+        ops::flip(&mut image, [height, width]);
+        for y in 0..height {
+            for x in 0..width {
+                let at = |x: usize| 3 * (y * width + x);
+                assert_eq!(image[at(x)..][..3], source[at(width - 1 - x)..][..3]);
+            }
+        }
+    }
+}
+
+#[test]
+fn padded_crops_equal_the_definition() {
+    for (height, width, padding) in [(32, 32, 4), (5, 9, 4), (3, 1, 4), (6, 7, 0), (2, 2, 9)] {
+        let source: Vec<u8> = (0..3 * height * width).map(|at| (at % 255) as u8 + 1).collect();
+        for top in 0..=2 * padding {
+            for left in 0..=2 * padding {
+                let mut got = vec![77; source.len()];
+                ops::pad_crop(&source, [height, width], padding, [top, left], &mut got);
+                for (at, &got) in got.iter().enumerate() {
+                    let (y, x, channel) = (at / 3 / width, at / 3 % width, at % 3);
+                    let row = (y + top).checked_sub(padding).filter(|&row| row < height);
+                    let column = (x + left).checked_sub(padding).filter(|&column| column < width);
+                    let expected = match (row, column) {
+                        (Some(row), Some(column)) => source[3 * (row * width + column) + channel],
+                        _ => 0,
+                    };
+                    assert_eq!(got, expected, "[{height}, {width}] {padding} ({top}, {left}) {at}");
+                }
+            }
+        }
+    }
+}
