@@ -1,9 +1,12 @@
 //! What can go wrong between a configuration and a batch.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
-use crate::config::DatasetKind;
 use crate::decode::DecodeError;
+use crate::{config::DatasetKind, sources::SourceError, staging::StagingError};
 
 /// A file, or a member of an archive, that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +15,14 @@ pub struct Location {
     pub path: PathBuf,
     /// The member, when `path` is an archive.
     pub member: Option<String>,
+}
+
+impl DataError {
+    /// For `map_err`: an operation on `path` failed.
+    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io { path: path.clone(), source }
+    }
 }
 
 impl fmt::Display for Location {
@@ -170,6 +181,14 @@ pub enum DataError {
         /// Number of classes.
         classes: usize,
     },
+
+    /// Images in files could not be found or read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+
+    /// Archives could not be copied to the node's disk.
+    #[error(transparent)]
+    Staging(#[from] StagingError),
 
     /// An epoch would hold no batch at all.
     #[error(

@@ -28,38 +28,46 @@ mod decode;
 mod error;
 mod evaluation;
 mod holdout;
+mod index;
 mod loader;
 pub mod ops;
 mod order;
+mod pack;
 mod picture;
 mod pixels;
+mod progress;
 mod recipe;
 mod resize;
 mod rng;
 mod shapes;
 mod simd;
 mod slab;
+mod sources;
 mod split;
 mod splits;
+mod staging;
 mod statistics;
+mod surroundings;
+mod tars;
 mod workers;
 
 pub use batch::Batch;
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
-pub use config::{
-    BadTest, BadTrain, DataConfig, DatasetKind, Normalize, ShapesConfig, Stage as Staging,
-};
+pub use config::{BadTest, BadTrain, DataConfig, DatasetKind, Normalize, ShapesConfig, Stage};
 pub use dataset::{Dataset, Fingerprint, Stored};
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use error::{DataError, Location};
 pub use evaluation::{EVAL_CROP, Evaluation};
+pub use index::{Facts, Format, Verdict};
 pub use loader::{
-    BadSample, Batches, Loader, LoaderConfig, LoaderStats, OnBad, Purpose, Share, Stage,
+    BadSample, Batches, Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Purpose, Share,
 };
 pub use ops::Op;
 pub use order::{Draw, Order, OrderKey};
+pub use pack::{PackOptions, PackReport, ShardReport, pack};
 pub use picture::{PictureError, read_picture};
 pub use pixels::{Pixels, Region};
+pub use progress::{Progress, Watch};
 pub use recipe::{
     AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode,
     Erasing, MixKey, MixMode, MixPlan, Mixing, OrderKind, RandAugment, Recipe, SampleKey,
@@ -68,7 +76,10 @@ pub use recipe::{
 pub use resize::Resizer;
 pub use shapes::{Shapes, ShapesPart};
 pub use slab::Slab;
+pub use sources::{Images, SourceError, Sources, open_images};
 pub use split::Split;
-pub use splits::{Splits, open};
+pub use splits::{Splits, open, open_in};
+pub use staging::{Staging, StagingError, StagingStatus};
 pub use statistics::Statistics;
+pub use surroundings::Surroundings;
 pub use workers::Workers;

@@ -32,7 +32,7 @@ impl Pixels {
 }
 
 /// A rectangle of an image, in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Region {
     /// First row.
     pub top: usize,

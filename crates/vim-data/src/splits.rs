@@ -6,10 +6,13 @@ use crate::{
     cifar,
     config::{DataConfig, DatasetKind},
     dataset::Dataset,
-    error::{DataError, name},
+    error::DataError,
     holdout,
     shapes::{Shapes, ShapesPart},
+    sources::{Sources, open_images},
     split::Split,
+    staging::Staging,
+    surroundings::Surroundings,
 };
 
 /// The parts of a dataset, disjoint from each other.
@@ -23,6 +26,8 @@ pub struct Splits {
     pub test: Split,
     /// What is odd about the data but no error, a line each: counts that are not ImageNet's, say.
     pub notes: Vec<String>,
+    /// The archives' way to the node's disk, if they are on it: how far it has come.
+    pub staging: Option<Arc<Staging>>,
 }
 
 /// Opens the dataset that a configuration names. CIFAR is read into memory whole.
@@ -35,6 +40,18 @@ pub struct Splits {
 /// # Errors
 /// If a value is out of range, or the dataset's files are missing, damaged or of another dataset.
 pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
+    open_in(config, seed, &Surroundings::from_env())
+}
+
+/// [`open`], with the folders that it would take from the environment.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_in(
+    config: &DataConfig,
+    seed: u64,
+    surroundings: &Surroundings,
+) -> Result<Splits, DataError> {
     if !(0.0..1.0).contains(&config.val_fraction) {
         return Err(invalid_fraction(config, "a share, 0 ≤ share < 1"));
     }
@@ -50,25 +67,31 @@ pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
                 val,
                 test: part(ShapesPart::Test)?,
                 notes: vec![],
+                staging: None,
             }
         }
         DatasetKind::Cifar10 | DatasetKind::Cifar100 => {
             let path =
                 config.path.as_deref().ok_or(DataError::MissingPath { dataset: config.dataset })?;
             let (train, test) = cifar::open(config.dataset, path)?;
-            Parts { train: whole(train), val: None, test: whole(test), notes: vec![] }
+            Parts {
+                train: whole(train),
+                val: None,
+                test: whole(test),
+                notes: vec![],
+                staging: None,
+            }
         }
         DatasetKind::Imagenet | DatasetKind::Folder => {
-            let expected = "a dataset that can be opened: this one cannot yet";
-            let value = name(config.dataset).to_owned();
-            return Err(DataError::InvalidConfig { key: "data.dataset", value, expected });
+            let Sources { train, val, notes, staging } = open_images(config, surroundings)?;
+            Parts { train: whole(train), val: None, test: whole(val), notes, staging }
         }
     };
-    let Parts { train, val, test, notes } = parts;
+    let Parts { train, val, test, notes, staging } = parts;
     let test = Split::whole(test);
     if config.val_fraction == 0.0 {
         let (train, val) = (Split::whole(train), val.map(Split::whole));
-        return Ok(Splits { train, val, test, notes });
+        return Ok(Splits { train, val, test, notes, staging });
     }
 
     let (kept, held) = holdout::stratified(&*train, config.val_fraction, seed);
@@ -80,6 +103,7 @@ pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
         val: Some(Split::subset(train, held)),
         test,
         notes,
+        staging,
     })
 }
 
@@ -89,6 +113,7 @@ struct Parts {
     val: Option<Arc<dyn Dataset>>,
     test: Arc<dyn Dataset>,
     notes: Vec<String>,
+    staging: Option<Arc<Staging>>,
 }
 
 fn whole(dataset: impl Dataset + 'static) -> Arc<dyn Dataset> {

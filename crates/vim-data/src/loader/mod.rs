@@ -14,7 +14,7 @@ use crate::{batch::Batch, error::DataError, recipe::Recipe, split::Split};
 pub use bad::{BadSample, OnBad};
 use pipeline::Pipeline;
 use plan::EpochPlans;
-pub use stats::{LoaderStats, Stage};
+pub use stats::{LoaderStage, LoaderStats};
 
 /// How a split is cut into batches.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use std::{
 use super::LoaderConfig;
 use super::assembly::{Assembly, Made, MadeBatch, Task};
 use super::plan::EpochPlans;
-use super::stats::{Counters, LoaderStats, Stage};
+use super::stats::{Counters, LoaderStage, LoaderStats};
 use super::worker::{Worker, read};
 use crate::dataset::Stored;
 use crate::error::DataError;
@@ -234,7 +234,7 @@ impl Shared {
         while let Some((mut task, mut file)) = self.take_unread() {
             let index = self.split.index(task.groups[0].position);
             // What fails here is tried again by the worker, whose business failures are.
-            let read = self.counters.timed(Stage::Read, || {
+            let read = self.counters.timed(LoaderStage::Read, || {
                 shielded(task.batch, || read(self.split.dataset(), index, &mut file))
             });
             let mut state = self.lock();

@@ -14,7 +14,7 @@ use strum::{IntoStaticStr, VariantArray};
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum Stage {
+pub enum LoaderStage {
     /// Reading bytes from storage.
     Read,
     /// From a file to pixels.
@@ -36,7 +36,7 @@ pub struct LoaderStats {
     pub bytes: u64,
     /// Files with damage that does not matter.
     pub warned: u64,
-    /// Time of all threads together, by stage in the order of [`Stage`].
+    /// Time of all threads together, by stage in the order of [`LoaderStage`].
     pub busy: [Duration; 4],
     /// Time that the consumer waited.
     pub waited: Duration,
@@ -49,7 +49,7 @@ pub struct LoaderStats {
 impl LoaderStats {
     /// Time of all threads together in a stage.
     #[must_use]
-    pub fn busy(&self, stage: Stage) -> Duration {
+    pub fn busy(&self, stage: LoaderStage) -> Duration {
         self.busy[stage as usize]
     }
 
@@ -87,7 +87,7 @@ impl Counters {
     }
 
     /// Runs `work` and counts its time.
-    pub(super) fn timed<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
+    pub(super) fn timed<T>(&self, stage: LoaderStage, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let made = work();
         self.busy[stage as usize].fetch_add(nanoseconds(start.elapsed()), Relaxed);

@@ -5,7 +5,7 @@ use std::{mem, thread, time::Duration};
 use super::assembly::{Made, Task};
 use super::bad::{BadSample, OnBad};
 use super::plan::Group;
-use super::stats::{Counters, Stage};
+use super::stats::{Counters, LoaderStage};
 use super::{LoaderConfig, Purpose};
 use crate::dataset::{Dataset, Stored};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
@@ -181,7 +181,7 @@ impl<'a> Worker<'a> {
     ) -> Result<Vec<SamplePlan>, Unusable> {
         let mut file = mem::take(&mut self.file);
         let dataset = self.split.dataset();
-        let read = self.counters.timed(Stage::Read, || read(dataset, index, &mut file));
+        let read = self.counters.timed(LoaderStage::Read, || read(dataset, index, &mut file));
         let images = match read {
             Ok(()) => self.images(&file, key, group, into),
             Err(error) => Err(Unusable::Read(error)),
@@ -219,7 +219,7 @@ impl<'a> Worker<'a> {
         for (image, plan) in into.chunks_exact_mut(bytes).zip(&plans) {
             let (source, resized) = (&self.source, &mut self.resized);
             let (resizer, evaluation) = (&mut self.resizer, &mut self.evaluation);
-            self.counters.timed(Stage::Resize, || match plan.crop {
+            self.counters.timed(LoaderStage::Resize, || match plan.crop {
                 CropPlan::Evaluation => evaluation.apply(source, size, image),
                 CropPlan::Padded { padding, top, left } => {
                     ops::pad_crop(source, padding, [top, left], size, image);
@@ -239,7 +239,7 @@ impl<'a> Worker<'a> {
                 }
             });
             let scratch = &mut self.scratch;
-            self.counters.timed(Stage::Augment, || {
+            self.counters.timed(LoaderStage::Augment, || {
                 if plan.flip {
                     ops::flip(image, size);
                 }
@@ -250,7 +250,7 @@ impl<'a> Worker<'a> {
         }
         if let Purpose::Evaluation { .. } = self.config.purpose {
             let (source, evaluation) = (&self.source, &mut self.evaluation);
-            self.counters.timed(Stage::Resize, || evaluation.apply(source, size, into));
+            self.counters.timed(LoaderStage::Resize, || evaluation.apply(source, size, into));
         }
         Ok(plans)
     }
@@ -275,8 +275,9 @@ impl<'a> Worker<'a> {
         });
         let wanted = needed.reduce(Region::union).unwrap_or(whole);
         let (decoder, source) = (&mut self.decoder, &mut self.source);
-        let (part, decoded) =
-            self.counters.timed(Stage::Decode, || decoder.decode_part(stored, wanted, source))?;
+        let (part, decoded) = self
+            .counters
+            .timed(LoaderStage::Decode, || decoder.decode_part(stored, wanted, source))?;
         self.counters.decoded(decoded.warning.is_some());
         Ok(part)
     }

@@ -7,8 +7,8 @@ use std::sync::{
 
 use vim_data::{
     AugmentPreset, Batch, CropPlan, DataError, Dataset, DecodeLimits, Decoder, Evaluation,
-    Fingerprint, Loader, LoaderConfig, OnBad, Pixels, Recipe, Resizer, SampleKey, Shapes,
-    ShapesConfig, ShapesPart, Split, Stage, Statistics, Stored, ops,
+    Fingerprint, Loader, LoaderConfig, LoaderStage, OnBad, Pixels, Recipe, Resizer, SampleKey,
+    Shapes, ShapesConfig, ShapesPart, Split, Statistics, Stored, ops,
 };
 
 const SIZE: [usize; 2] = [48, 40];
@@ -143,7 +143,7 @@ fn repeats_decoded_once_are_what_each_would_be_alone() {
     assert_eq!(stats.images, 40);
     // 40 draws are of 14 images; three of these are cut by the end of a batch, and decoded again.
     assert!((14..=18).contains(&stats.decoded), "{stats:?}");
-    assert!(stats.busy(Stage::Decode).as_nanos() > 0 && stats.bytes > 0);
+    assert!(stats.busy(LoaderStage::Decode).as_nanos() > 0 && stats.bytes > 0);
 }
 
 #[test]
