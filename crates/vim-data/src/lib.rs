@@ -20,6 +20,7 @@
 //!
 //! Legend of shapes: `B` batch, `H` `W` pixels; the last axis, of size 3, is red, green, blue.
 
+mod apply;
 mod batch;
 mod cifar;
 mod config;
@@ -40,6 +41,7 @@ mod recipe;
 mod resize;
 mod rng;
 mod shapes;
+mod sheet;
 mod simd;
 mod slab;
 mod sources;
@@ -51,6 +53,7 @@ mod surroundings;
 mod tars;
 mod workers;
 
+pub use apply::Applier;
 pub use batch::Batch;
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 pub use config::{BadTest, BadTrain, DataConfig, DatasetKind, Normalize, ShapesConfig, Stage};
@@ -60,7 +63,8 @@ pub use error::{DataError, Location};
 pub use evaluation::{EVAL_CROP, Evaluation};
 pub use index::{Facts, Format, Verdict};
 pub use loader::{
-    BadSample, Batches, Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Purpose, Share,
+    BadSample, Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Purpose,
+    Share,
 };
 pub use ops::Op;
 pub use order::{Draw, Order, OrderKey};
@@ -75,6 +79,7 @@ pub use recipe::{
 };
 pub use resize::Resizer;
 pub use shapes::{Shapes, ShapesPart};
+pub use sheet::{contact_sheet, write_png};
 pub use slab::Slab;
 pub use sources::{Images, SourceError, Sources, open_images};
 pub use split::Split;

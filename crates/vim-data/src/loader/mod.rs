@@ -2,6 +2,7 @@
 
 mod assembly;
 mod bad;
+mod describe;
 mod pipeline;
 mod plan;
 mod stats;
@@ -12,6 +13,7 @@ use std::{fmt, ops::Range, sync::Arc, time::Instant};
 use crate::{batch::Batch, error::DataError, recipe::Recipe, split::Split};
 
 pub use bad::{BadSample, OnBad};
+pub use describe::Described;
 use pipeline::Pipeline;
 use plan::EpochPlans;
 pub use stats::{LoaderStage, LoaderStats};

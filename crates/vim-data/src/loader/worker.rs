@@ -7,14 +7,12 @@ use super::bad::{BadSample, OnBad};
 use super::plan::Group;
 use super::stats::{Counters, LoaderStage};
 use super::{LoaderConfig, Purpose};
+use crate::apply::Applier;
 use crate::dataset::{Dataset, Stored};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::error::DataError;
-use crate::evaluation::Evaluation;
-use crate::ops::{self, Scratch};
 use crate::pixels::{Pixels, Region};
-use crate::recipe::{CropPlan, Recipe, SampleKey, SamplePlan};
-use crate::resize::Resizer;
+use crate::recipe::{CropPlan, SampleKey, SamplePlan};
 use crate::rng;
 use crate::split::Split;
 
@@ -30,15 +28,10 @@ pub(super) struct Worker<'a> {
     split: &'a Split,
     config: &'a LoaderConfig,
     counters: &'a Counters,
-    /// What operations show of the outside of an image.
-    fill: [u8; 3],
     decoder: Decoder,
-    resizer: Resizer,
-    evaluation: Evaluation,
-    scratch: Scratch,
+    applier: Applier,
     file: Vec<u8>,
     source: Pixels,
-    resized: Pixels,
 }
 
 /// Reads an image as stored, and tries again if that fails.
@@ -71,14 +64,10 @@ impl<'a> Worker<'a> {
             split,
             config,
             counters,
-            fill: Recipe::fill(&crate::Statistics::IMAGENET),
             decoder: Decoder::new(DecodeLimits::default()).map_err(unusable)?,
-            resizer: Resizer::new(),
-            evaluation: Evaluation::new(crop_ratio),
-            scratch: Scratch::default(),
+            applier: Applier::new(crop_ratio),
             file: Vec::new(),
             source: Pixels::default(),
-            resized: Pixels::default(),
         })
     }
 
@@ -217,40 +206,14 @@ impl<'a> Worker<'a> {
         let part = self.decode(stored, header, &plans)?;
         let bytes = 3 * size[0] * size[1];
         for (image, plan) in into.chunks_exact_mut(bytes).zip(&plans) {
-            let (source, resized) = (&self.source, &mut self.resized);
-            let (resizer, evaluation) = (&mut self.resizer, &mut self.evaluation);
-            self.counters.timed(LoaderStage::Resize, || match plan.crop {
-                CropPlan::Evaluation => evaluation.apply(source, size, image),
-                CropPlan::Padded { padding, top, left } => {
-                    ops::pad_crop(source, padding, [top, left], size, image);
-                }
-                CropPlan::Resized { region } => {
-                    let within = Region {
-                        top: region.top - part.top,
-                        left: region.left - part.left,
-                        ..region
-                    };
-                    resizer.resize(source, within, size, image);
-                }
-                CropPlan::Simple { resized: whole, padding, top, left } => {
-                    resized.reshape(whole);
-                    resizer.resize(source, source.region(), whole, &mut resized.data);
-                    ops::reflect_crop(resized, padding, [top, left], size, image);
-                }
-            });
-            let scratch = &mut self.scratch;
-            self.counters.timed(LoaderStage::Augment, || {
-                if plan.flip {
-                    ops::flip(image, size);
-                }
-                for op in &plan.ops {
-                    op.apply(image, size, self.fill, scratch);
-                }
-            });
+            let (source, applier) = (&self.source, &mut self.applier);
+            self.counters
+                .timed(LoaderStage::Resize, || applier.crop(plan, source, part, size, image));
+            self.counters.timed(LoaderStage::Augment, || applier.alter(plan, size, image));
         }
         if let Purpose::Evaluation { .. } = self.config.purpose {
-            let (source, evaluation) = (&self.source, &mut self.evaluation);
-            self.counters.timed(LoaderStage::Resize, || evaluation.apply(source, size, into));
+            let (source, applier) = (&self.source, &mut self.applier);
+            self.counters.timed(LoaderStage::Resize, || applier.evaluate(source, size, into));
         }
         Ok(plans)
     }
