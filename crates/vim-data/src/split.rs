@@ -36,6 +36,15 @@ impl Split {
         Self { dataset, indices: Some(indices.into()) }
     }
 
+    /// The images at `indices` of the same dataset, in that order.
+    ///
+    /// # Panics
+    /// As [`Split::subset`].
+    #[must_use]
+    pub fn only(&self, indices: Vec<usize>) -> Self {
+        Self::subset(Arc::clone(&self.dataset), indices)
+    }
+
     /// The dataset that this is a view of.
     #[must_use]
     pub fn dataset(&self) -> &dyn Dataset {

@@ -2,15 +2,16 @@
 
 use burn::tensor::Device;
 use serde::Serialize;
-use vim_data::{Loader, LoaderConfig, Recipe, Split, Statistics};
-use vim_model::{ImageSize, Vim, VimConfig};
+use vim_data::{Loader, LoaderConfig, Split, Statistics};
+use vim_model::{Vim, VimConfig};
 
 use crate::batches::{check_image_size, to_tensors};
 use crate::checkpoint::Selection;
 use crate::cli::{EvalArgs, EvalSplit};
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::device;
 use crate::error::Error;
+use crate::loaders;
 use crate::output::{print, print_json};
 use crate::run_dir::check_same_model_and_data;
 use crate::signals::StopRequest;
@@ -69,20 +70,6 @@ pub fn evaluate(
     Ok(Some(Scores { images, loss: loss / images as f64, top1: share(top1), top5: share(top5) }))
 }
 
-/// How `config` has images loaded for evaluation at the model's size.
-#[must_use]
-pub fn evaluation_loader(config: &Config, recipe: &Recipe, size: &ImageSize) -> LoaderConfig {
-    let size = [size.height, size.width];
-    let (batch, workers) = (config.train.batch_size, config.data.workers.count());
-    let loader = LoaderConfig::evaluation(batch, size, workers, recipe.eval_crop_ratio);
-    LoaderConfig {
-        readers: config.data.readers.count(),
-        prefetch: config.data.prefetch,
-        on_bad: config.data.bad_test.into(),
-        ..loader
-    }
-}
-
 /// Negative log-likelihood of `label`, and how many classes come before it.
 ///
 /// A class with the same logit and a smaller number comes before; a logit that is not a number
@@ -121,7 +108,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let statistics = split.statistics(config.data.normalize);
     let classes = splits.train.num_classes();
     let model = VimConfig::new(&config.model, config.ssm, classes)?;
-    let recipe = config.augment.resolve().map_err(ConfigError::of_data)?;
+    let recipe = loaders::recipe(&config)?;
     check_image_size(&model, &recipe, &split)?;
     let run = config.run_folder()?;
     // Another method, normalisation or seed leaves no trace in the weights, only in the result. A
@@ -140,7 +127,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         &model,
         &split,
         statistics,
-        evaluation_loader(&config, &recipe, &model.config().image_size),
+        loaders::evaluation(&config, &recipe, model.config().image_size),
         &chosen.device,
         Some(&stop),
     )?;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use vim_data::DataError;
 use vim_kernels::{KERNEL_VARIABLE, KernelError};
 use vim_model::ModelError;
 

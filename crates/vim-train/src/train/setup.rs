@@ -12,10 +12,10 @@ use super::init::Initial;
 use crate::batches::check_image_size;
 use crate::checkpoint::{Checkpoint, Checkpoints, State};
 use crate::comm::{Comm, SingleDevice};
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::device::{self, Chosen};
 use crate::error::Error;
-use crate::eval::evaluation_loader;
+use crate::loaders;
 use crate::log::Log;
 use crate::metrics::JsonlWriter;
 use crate::optim::AdamW;
@@ -49,20 +49,12 @@ impl Plan {
         config.ssm.scan.resolve(&chosen.device)?;
         let splits = vim_data::open(&config.data, config.run.seed)?;
         let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
-        let recipe = config.augment.resolve().map_err(ConfigError::of_data)?;
+        let recipe = loaders::recipe(config)?;
         check_image_size(&model, &recipe, &splits.train)?;
         let comm = SingleDevice;
-        let (workers, seed) = (config.data.workers.count(), config.run.seed);
-        let batch_size = config.train.batch_size / comm.size();
-        let size = [model.image_size.height, model.image_size.width];
-        let evaluation = evaluation_loader(config, &recipe, &model.image_size);
-        let training = LoaderConfig {
-            readers: config.data.readers.count(),
-            prefetch: config.data.prefetch,
-            share: Share { rank: comm.rank(), world: comm.size() },
-            on_bad: config.data.bad_train.into(),
-            ..LoaderConfig::training(batch_size, size, workers, seed, recipe)
-        };
+        let evaluation = loaders::evaluation(config, &recipe, model.image_size);
+        let share = Share { rank: comm.rank(), world: comm.size() };
+        let training = loaders::training(config, recipe, model.image_size, share);
         let loader = Loader::new(splits.train.clone(), training)?;
         let steps_per_epoch = loader.batches_per_epoch() as u64;
         let total_steps = steps_per_epoch * config.train.epochs;
