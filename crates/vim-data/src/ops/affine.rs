@@ -45,23 +45,44 @@ pub(super) fn transform(
     let source = bordered.as_slice();
     widest(
         #[inline(always)]
-        || match (keeps_rows, keeps_columns) {
-            (true, _) => each_pixel(image, size, map, fill, stride, |offset, [dx, _]| {
-                let taps = &source[offset + stride..];
-                cubic(load_4(taps, 3), dx)
-            }),
-            (_, true) => each_pixel(image, size, map, fill, stride, |offset, [_, dy]| {
-                let taps = &source[offset + 3..];
-                cubic(load_4(taps, stride), dy)
-            }),
-            _ => each_pixel(image, size, map, fill, stride, |offset, [dx, dy]| {
-                let rows = [0, stride, 2 * stride, 3 * stride];
-                let rows = rows.map(
-                    #[inline(always)]
-                    |row| cubic(load_4(&source[offset + row..], 3), dx),
-                );
-                cubic(rows, dy)
-            }),
+        move || match (keeps_rows, keeps_columns) {
+            (true, _) => each_pixel(
+                image,
+                size,
+                map,
+                fill,
+                stride,
+                #[inline(always)]
+                move |offset, [dx, _]| cubic(load_4(&source[offset + stride..], 3), dx),
+            ),
+            (_, true) => each_pixel(
+                image,
+                size,
+                map,
+                fill,
+                stride,
+                #[inline(always)]
+                move |offset, [_, dy]| cubic(load_4(&source[offset + 3..], stride), dy),
+            ),
+            _ => each_pixel(
+                image,
+                size,
+                map,
+                fill,
+                stride,
+                #[inline(always)]
+                move |offset, [dx, dy]| {
+                    let row = |row: usize| load_4(&source[offset + row * stride..], 3);
+                    let rows = [row(0), row(1), row(2), row(3)];
+                    cubic(
+                        rows.map(
+                            #[inline(always)]
+                            |taps| cubic(taps, dx),
+                        ),
+                        dy,
+                    )
+                },
+            ),
         },
     );
 }

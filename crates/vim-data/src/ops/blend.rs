@@ -34,7 +34,7 @@ pub(super) fn contrast(image: &mut [u8], factor: f32) {
     let pixels = image.as_chunks::<3>().0;
     let sum: u64 = widest(
         #[inline(always)]
-        || {
+        move || {
             // At most 255 · 2¹⁶ per chunk.
             let chunk =
                 |pixels: &[[u8; 3]]| pixels.iter().map(|&p| u32::from(luma(p))).sum::<u32>();
@@ -49,12 +49,12 @@ pub(super) fn contrast(image: &mut [u8], factor: f32) {
 pub(super) fn color(image: &mut [u8], factor: f32) {
     widest(
         #[inline(always)]
-        || {
+        move || {
             for pixel in image.as_chunks_mut::<3>().0 {
                 let grey = luma(*pixel);
                 *pixel = pixel.map(
                     #[inline(always)]
-                    |value| blend(grey, value, factor),
+                    move |value| blend(grey, value, factor),
                 );
             }
         },
@@ -65,7 +65,7 @@ pub(super) fn color(image: &mut [u8], factor: f32) {
 pub(super) fn grayscale(image: &mut [u8]) {
     widest(
         #[inline(always)]
-        || {
+        move || {
             for pixel in image.as_chunks_mut::<3>().0 {
                 *pixel = [luma(*pixel); 3];
             }
@@ -76,7 +76,7 @@ pub(super) fn grayscale(image: &mut [u8]) {
 fn with_constant(image: &mut [u8], degenerate: u8, factor: f32) {
     widest(
         #[inline(always)]
-        || {
+        move || {
             for value in image {
                 *value = blend(degenerate, *value, factor);
             }

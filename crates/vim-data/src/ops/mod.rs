@@ -16,7 +16,7 @@ mod table;
 pub use place::{flip, pad_crop};
 
 /// An operation and its argument.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
 pub enum Op {
     /// Each channel stretched so that its least value is 0 and its greatest 255.

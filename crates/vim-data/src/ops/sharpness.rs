@@ -26,7 +26,7 @@ pub(super) fn sharpness(image: &mut [u8], width: usize, factor: f32, rows: &mut 
 
     widest(
         #[inline(always)]
-        || {
+        move || {
             sum_of_three(&image[..stride], 1.0, above);
             sum_of_three(&image[stride..2 * stride], 1.0, at);
             for y in 1..height - 1 {
