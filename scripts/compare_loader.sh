@@ -35,7 +35,8 @@ if [ -z "$python" ]; then
   environment=${XDG_CACHE_HOME:-$HOME/.cache}/vim-train/peer-loader
   python=$environment/bin/python
   [ -x "$python" ] || python3 -m venv "$environment"
-  packages=(numpy pillow)
+  # Later versions of Pillow refuse what timm asks of `posterize`.
+  packages=(numpy 'pillow<11')
   [ "$torch" = no ] || packages+=(torch torchvision timm)
   "$python" -m pip install --quiet "${packages[@]}"
 fi
