@@ -169,6 +169,6 @@ pub(crate) fn affine(
     let [height, width] = size;
     assert_eq!(image.len(), 3 * height * width, "the image is not [{height}, {width}, 3]");
     if !image.is_empty() {
-        affine::transform(image, size, map, fill, &mut scratch.bytes);
+        affine::transform(image, size, map, fill, &mut scratch.lines);
     }
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed test panics, also from its helpers")]
 
 mod augment;
+mod check_golden;
 mod chi2;
 mod cifar;
 mod cifar_damage;
