@@ -127,7 +127,7 @@ fn what_is_not_understood_fails_and_unknown_kinds_are_told() {
         ("args", Value::Null, "not understood"),
         ("input", json!(7), "`inputs` has no file 7"),
         ("file", json!("../secret"), "not a file of the folder"),
-        ("file", json!("manifest.json"), "no shape"),
+        ("file", json!("manifest.json"), "SHA-256"),
     ] {
         let mut fixture = Fixture::new();
         fixture.manifest["ops"][0][key] = value;
