@@ -28,6 +28,7 @@ mod dataset;
 mod decode;
 mod error;
 mod evaluation;
+mod golden;
 mod holdout;
 mod index;
 mod loader;
@@ -61,6 +62,7 @@ pub use dataset::{Dataset, Fingerprint, Stored};
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use error::{DataError, Location};
 pub use evaluation::{EVAL_CROP, Evaluation};
+pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use index::{Facts, Format, Verdict};
 pub use loader::{
     BadSample, Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Purpose,

@@ -53,7 +53,7 @@ pub(super) fn gaussian(image: &mut [u8], size: [usize; 2], sigma: f32, scratch: 
     // row of bytes goes at once.
     widest(
         #[inline(always)]
-        || {
+        move || {
             for _ in 0..PASSES {
                 bytes.copy_from_slice(image);
                 for (from, to) in bytes.chunks_exact(stride).zip(image.chunks_exact_mut(stride)) {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use vim_data::ops::Op;
 use vim_data::{
     AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseMode, MixKey, MixPlan,
-    Recipe, Region, SampleKey, SamplePlan,
+    Region, SampleKey, SamplePlan,
 };
 
 use crate::chi2::{assert_fits, assert_same, bins};

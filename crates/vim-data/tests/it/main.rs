@@ -1,6 +1,7 @@
 //! Integration tests, one binary.
 #![expect(clippy::unwrap_used, reason = "a failed test panics, also from its helpers")]
 
+mod check_golden;
 mod chi2;
 mod cifar;
 mod cifar_damage;

@@ -1,0 +1,217 @@
+//! Entries about pixels: operations, affine maps, resizing, decoding, the evaluation transform.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::decode::{DecodeLimits, Decoder, JpegLibrary};
+use crate::evaluation::{EVAL_CROP, Evaluation};
+use crate::ops::{self, Scratch};
+use crate::pixels::{Pixels, Region};
+use crate::recipe::Recipe;
+use crate::resize::Resizer;
+use crate::statistics::Statistics;
+
+use super::arguments::operation;
+use super::folder::Folder;
+use super::report::{Measured, largest_difference};
+
+/// The largest difference of a decoder other than Pillow's, in levels: where colour is subsampled it
+/// interpolates with other rounding.
+const OTHER_DECODER: f64 = 9.0;
+
+/// An entry in the form that its kind has.
+pub(super) fn read<T: for<'a> Deserialize<'a>>(entry: &Value) -> Result<T, String> {
+    T::deserialize(entry).map_err(|error| format!("the entry is not understood: {error}"))
+}
+
+/// Pixels are compared for equality.
+fn same_pixels(ours: &[u8], theirs: &Pixels) -> Measured {
+    let levels = |bytes: &[u8]| bytes.iter().map(|&byte| f64::from(byte)).collect::<Vec<_>>();
+    let max_difference =
+        largest_difference(levels(ours).into_iter(), levels(&theirs.data).into_iter());
+    Measured { max_difference, tolerance: 0.0 }
+}
+
+fn fill(given: Option<[u8; 3]>) -> [u8; 3] {
+    given.unwrap_or_else(|| Recipe::fill(&Statistics::IMAGENET))
+}
+
+#[derive(Deserialize)]
+struct OpEntry {
+    input: Value,
+    op: String,
+    args: Vec<f64>,
+    fill: Option<[u8; 3]>,
+    file: String,
+}
+
+/// An operation of RandAugment or DeiT III.
+pub(super) fn op(folder: &Folder, entry: &Value) -> Result<Measured, String> {
+    let entry: OpEntry = read(entry)?;
+    let mut image = folder.image(&folder.named("inputs", &entry.input)?)?;
+    let size = [image.height, image.width];
+    let op = operation(&entry.op, &entry.args, size)?;
+    op.apply(&mut image.data, size, fill(entry.fill), &mut Scratch::default());
+    Ok(same_pixels(&image.data, &folder.image(&entry.file)?))
+}
+
+#[derive(Deserialize)]
+struct AffineEntry {
+    input: Value,
+    #[serde(alias = "args", alias = "coeffs", alias = "coefficients", alias = "data")]
+    matrix: [f64; 6],
+    #[serde(alias = "fillcolor")]
+    fill: Option<[u8; 3]>,
+    file: String,
+}
+
+/// An affine map, from the output's coordinates to the input's.
+pub(super) fn affine(folder: &Folder, entry: &Value) -> Result<Measured, String> {
+    let entry: AffineEntry = read(entry)?;
+    let mut image = folder.image(&folder.named("inputs", &entry.input)?)?;
+    let size = [image.height, image.width];
+    ops::affine(&mut image.data, size, entry.matrix, fill(entry.fill), &mut Scratch::default());
+    Ok(same_pixels(&image.data, &folder.image(&entry.file)?))
+}
+
+/// A square's side, or height and width.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Side(usize),
+    Sides([usize; 2]),
+}
+
+impl Size {
+    fn sides(self) -> [usize; 2] {
+        match self {
+            Self::Side(side) => [side; 2],
+            Self::Sides(sides) => sides,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ResizeEntry {
+    src: Value,
+    top: usize,
+    left: usize,
+    h: usize,
+    w: usize,
+    size: Size,
+    file: String,
+}
+
+/// A crop, resized.
+pub(super) fn resize(folder: &Folder, entry: &Value) -> Result<Measured, String> {
+    let entry: ResizeEntry = read(entry)?;
+    let source = folder.image(&folder.named("resize_src", &entry.src)?)?;
+    let crop = Region { top: entry.top, left: entry.left, height: entry.h, width: entry.w };
+    if !crop.is_inside([source.height, source.width]) {
+        return Err(format!("the crop {crop:?} is not inside the image"));
+    }
+    let size = entry.size.sides();
+    let mut resized = vec![0; 3 * size[0] * size[1]];
+    Resizer::new().resize(&source, crop, size, &mut resized);
+    Ok(same_pixels(&resized, &folder.image(&entry.file)?))
+}
+
+#[derive(Deserialize)]
+struct DecodeEntry {
+    #[serde(alias = "src", alias = "image")]
+    jpg: String,
+    #[serde(alias = "rgb")]
+    file: String,
+}
+
+/// A whole file, decoded by the library that training decodes with.
+pub(super) fn decode(folder: &Folder, entry: &Value) -> Result<Measured, String> {
+    let entry: DecodeEntry = read(entry)?;
+    let theirs = folder.image(&entry.file)?;
+    let ours = decoded(folder, &entry.jpg)?;
+    if [ours.height, ours.width] != [theirs.height, theirs.width] {
+        return Err(format!("`{}` is {} × {} pixels", entry.jpg, ours.height, ours.width));
+    }
+    let tolerance = if is_pillows() { 0.0 } else { OTHER_DECODER };
+    Ok(Measured { tolerance, ..same_pixels(&ours.data, &theirs) })
+}
+
+fn decoded(folder: &Folder, name: &str) -> Result<Pixels, String> {
+    let bytes = folder.bytes(name)?;
+    let mut image = Pixels::default();
+    let mut decoder =
+        Decoder::new(DecodeLimits::default()).map_err(|error| format!("`{name}` {error}"))?;
+    let decoded = decoder.decode(&bytes, &mut image);
+    decoded.map(|_| image).map_err(|error| format!("`{name}` {error}"))
+}
+
+/// Whether JPEGs are decoded by Pillow's own library.
+fn is_pillows() -> bool {
+    match JpegLibrary::default() {
+        #[cfg(feature = "turbo")]
+        JpegLibrary::LibjpegTurbo => true,
+        JpegLibrary::ZuneJpeg => false,
+    }
+}
+
+#[derive(Deserialize)]
+struct EvalEntry {
+    /// Width and height, in Pillow's order.
+    src_size: [usize; 2],
+    src: Option<Value>,
+    size: Option<Size>,
+    note: Option<String>,
+    file: String,
+}
+
+/// The evaluation transform, normalised: every so many pixels of `[3, H, W]`, as the note says. Nothing if the
+/// image that it is of is not in the folder.
+pub(super) fn evaluation(folder: &Folder, entry: &Value) -> Result<Option<Measured>, String> {
+    let entry: EvalEntry = read(entry)?;
+    let (shape, theirs) = folder.floats(&entry.file)?;
+    let Some(source) = evaluated(folder, &entry)? else { return Ok(None) };
+    let [height, width] = entry.size.map_or([224; 2], Size::sides);
+    let stride = entry.note.as_deref().map_or(Some(1), first_number).unwrap_or(1);
+    if shape != [3, height.div_ceil(stride), width.div_ceil(stride)] {
+        return Err(format!("every {stride} of {height} × {width} pixels is not {shape:?}"));
+    }
+    let mut seen = vec![0; 3 * height * width];
+    Evaluation::new(EVAL_CROP).apply(&source, [height, width], &mut seen);
+    let Statistics { mean, std } = Statistics::IMAGENET;
+    let mut ours = Vec::with_capacity(theirs.len());
+    for channel in 0..3 {
+        for y in (0..height).step_by(stride) {
+            for x in (0..width).step_by(stride) {
+                let value = f32::from(seen[3 * (y * width + x) + channel]) / 255.0;
+                ours.push((value - mean[channel]) / std[channel]);
+            }
+        }
+    }
+    let widen = |numbers: Vec<f32>| numbers.into_iter().map(f64::from);
+    let max_difference = largest_difference(widen(ours), widen(theirs));
+    Ok(Some(Measured { max_difference, tolerance: 0.0 }))
+}
+
+/// The image of an evaluation: the one that the entry names, else the only listed one of its size.
+fn evaluated(folder: &Folder, entry: &EvalEntry) -> Result<Option<Pixels>, String> {
+    let [width, height] = entry.src_size;
+    if let Some(reference) = &entry.src {
+        return folder.image(&folder.named("resize_src", reference)?).map(Some);
+    }
+    // The sources of resizing come first: other images of the size are other decodings of them.
+    let mut names: Vec<String> =
+        (0_u64..).map_while(|at| folder.named("resize_src", &at.into()).ok()).collect();
+    names.extend(folder.listed().filter(|name| name.starts_with("src")).map(str::to_owned));
+    for name in names {
+        match folder.image(&name) {
+            Ok(image) if [image.height, image.width] == [height, width] => return Ok(Some(image)),
+            Ok(_) | Err(_) => {} // of another size, or already reported as a file
+        }
+    }
+    Ok(None)
+}
+
+fn first_number(text: &str) -> Option<usize> {
+    let mut numbers = text.split(|letter: char| !letter.is_ascii_digit());
+    numbers.find(|number| !number.is_empty())?.parse().ok().filter(|&number| number > 0)
+}
