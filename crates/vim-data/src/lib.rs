@@ -29,6 +29,7 @@ mod error;
 mod evaluation;
 mod holdout;
 mod index;
+mod inspect;
 mod loader;
 pub mod ops;
 mod pack;
@@ -58,7 +59,10 @@ pub use dataset::{Dataset, Fingerprint, Stored};
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use error::{DataError, Location};
 pub use evaluation::{EVAL_CROP, Evaluation};
-pub use index::{Facts, Format, Verdict};
+pub use index::{Facts, Verdict};
+pub use inspect::{
+    Extremes, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify,
+};
 pub use loader::{EpochIter, Loader, LoaderConfig};
 pub use pack::{PackOptions, PackReport, ShardReport, pack};
 pub use picture::{PictureError, read_picture};
