@@ -5,8 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::decode::DecodeError;
-use crate::{config::DatasetKind, sources::SourceError, staging::StagingError};
+use crate::{
+    config::DatasetKind, decode::DecodeError, sources::SourceError, staging::StagingError,
+};
 
 /// A file, or a member of an archive, that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,6 +186,10 @@ pub enum DataError {
     /// Images in files could not be found or read.
     #[error(transparent)]
     Source(#[from] SourceError),
+
+    /// A decoder could not be set up.
+    #[error("decode: it {0}")]
+    Decoder(#[from] DecodeError),
 
     /// Archives could not be copied to the node's disk.
     #[error(transparent)]

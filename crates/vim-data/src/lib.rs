@@ -31,6 +31,7 @@ mod evaluation;
 mod golden;
 mod holdout;
 mod index;
+mod inspect;
 mod loader;
 pub mod ops;
 mod order;
@@ -63,7 +64,10 @@ pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind,
 pub use error::{DataError, Location};
 pub use evaluation::{EVAL_CROP, Evaluation};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
-pub use index::{Facts, Format, Verdict};
+pub use index::{Facts, Verdict};
+pub use inspect::{
+    Extremes, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify,
+};
 pub use loader::{
     BadSample, Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Purpose,
     Share,

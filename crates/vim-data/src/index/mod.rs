@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use builder::{Builder, Found};
-pub use facts::{Facts, Format, Verdict};
+pub use facts::{Facts, Verdict};
 
 /// The images of one part of a dataset, ordered by class and name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

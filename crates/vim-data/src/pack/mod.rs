@@ -4,7 +4,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `shard-000000.tar`, … | WebDataset shards: `KEY.jpg` (or `.png`) and `KEY.cls`, the class as a number; `KEY` is the image's number in the source's order |
+//! | `shard-000000.tar`, … | WebDataset shards: `KEY.jpg` (or `.png` and so on, by the content) and `KEY.cls`, the class as a number; `KEY` is the image's number in the source's order |
 //! | `pack.index` | where every image is, its name in the source, its checksum, what is known of it; the format of [`index::cache`](crate::index::cache) |
 //! | `pack.json` | classes, shards and counts, for people and scripts |
 //!

@@ -8,7 +8,7 @@ use std::{
 
 use tar::{Builder, Header};
 
-use crate::index::{Extent, Format};
+use crate::{decode::ImageKind, index::Extent};
 
 /// Bytes in a header, and the multiple that contents are padded to.
 const BLOCK: u64 = 512;
@@ -42,9 +42,13 @@ impl<'a> Shards<'a> {
             self.close()?;
         }
         let length = u32::try_from(image.len()).map_err(io::Error::other)?;
-        let extension = match Format::of(image) {
-            Format::Png => "png",
-            Format::Jpeg | Format::Other => "jpg",
+        let extension = match ImageKind::of(image) {
+            // What is no image at all keeps the name that the others have.
+            Some(ImageKind::Jpeg) | None => "jpg",
+            Some(ImageKind::Png) => "png",
+            Some(ImageKind::Bmp) => "bmp",
+            Some(ImageKind::Gif) => "gif",
+            Some(ImageKind::WebP) => "webp",
         };
         let shard = self.shard()?;
         append(shard, &format!("{key:08}.{extension}"), image)?;

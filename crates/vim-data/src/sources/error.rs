@@ -29,7 +29,7 @@ pub enum SourceError {
     },
 
     /// A folder or archive without an image.
-    #[error("find images in `{}`: it holds no .jpeg, .jpg or .png file", path.display())]
+    #[error("find images in `{}`: it holds no .jpeg, .jpg, .png, .bmp or .webp file", path.display())]
     Empty {
         /// The folder or archive.
         path: PathBuf,
@@ -230,7 +230,7 @@ pub enum SourceError {
 
     /// A file is not what it was when it was verified.
     #[error(
-        "read {file}: its checksum is {found:08x}, and was {expected:08x}; the file has changed or the disk is failing, run `vim-train data verify` again"
+        "read {file}: its checksum is {found:08x}, and was {expected:08x}; the file has changed or the disk is failing, `vim-train data verify --again` takes it as it is now"
     )]
     Checksum {
         /// The image.

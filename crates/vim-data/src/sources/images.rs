@@ -8,7 +8,7 @@ use std::{
 use crate::{
     dataset::{Dataset, Fingerprint, Stored},
     error::{DataError, Location},
-    index::{Entry, Facts, Index, base_name},
+    index::{Entry, Extent, Facts, Index, base_name},
     staging::Staging,
     statistics::Statistics,
 };
@@ -106,6 +106,42 @@ impl Images {
         self.entry(index).facts.as_ref()
     }
 
+    /// CRC-32C of an image's file, once that has been read whole.
+    pub(crate) fn checksum(&self, index: usize) -> Option<u32> {
+        self.entry(index).crc32c
+    }
+
+    /// Whether it is a pack, whose checksums were made with it.
+    pub(crate) fn is_pack(&self) -> bool {
+        matches!(self.kept.part, Part::Pack { .. })
+    }
+
+    /// Replaces the content of `into` by the file, without comparing its checksum.
+    pub(crate) fn read_unchecked(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        self.read_start(index, usize::MAX, into).map(|_| ())
+    }
+
+    /// Replaces the content of `into` by the first `most` bytes of the file; gives its whole length.
+    pub(crate) fn read_start(
+        &self,
+        index: usize,
+        most: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<u64, DataError> {
+        let entry = self.entry(index);
+        let container = entry.container as usize;
+        let read = match entry.extent {
+            Some(Extent { offset, length }) => {
+                let short = u32::try_from(most).map_or(length, |most| length.min(most));
+                let start = Extent { offset, length: short };
+                self.reader.read_part(container, start, into).map(|()| u64::from(length))
+            }
+            None => self.reader.read_file(container, self.kept.index.name(index), most, into),
+        };
+        let error = |source| SourceError::Read { file: self.location(index), source }.into();
+        read.map_err(error)
+    }
+
     /// Records what was found out, and keeps it with the index.
     pub(crate) fn learn(
         &mut self,
@@ -145,14 +181,8 @@ impl Dataset for Images {
     }
 
     fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        let entry = self.entry(index);
-        let container = entry.container as usize;
-        let read = match entry.extent {
-            Some(extent) => self.reader.read_part(container, extent, into),
-            None => self.reader.read_file(container, self.kept.index.name(index), into),
-        };
-        read.map_err(|source| SourceError::Read { file: self.location(index), source })?;
-        if let Some(expected) = entry.crc32c {
+        self.read_unchecked(index, into)?;
+        if let Some(expected) = self.checksum(index) {
             let found = crc32c::crc32c(into);
             if found != expected {
                 let file = self.location(index);

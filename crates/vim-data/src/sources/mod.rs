@@ -28,8 +28,11 @@ use keep::Kept;
 use labels::List;
 use layout::Part;
 
-/// Extensions of the images that are decoded, in any case.
-const EXTENSIONS: [&str; 3] = ["jpeg", "jpg", "png"];
+/// Extensions of the images that are listed, in any case.
+///
+/// # Source
+/// `IMG_EXTENSIONS` of torchvision's `ImageFolder`, less the formats that are not decoded here.
+const EXTENSIONS: [&str; 5] = ["bmp", "jpeg", "jpg", "png", "webp"];
 
 /// The two parts of a dataset of files.
 #[derive(Debug)]

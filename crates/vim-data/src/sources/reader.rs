@@ -61,15 +61,21 @@ impl Reader {
         self.archive(container)?.read_exact_at(into, extent.offset)
     }
 
-    /// Replaces the content of `into` by that of a file in a folder.
+    /// Replaces the content of `into` by the first `most` bytes of a file in a folder; gives its length.
     pub(crate) fn read_file(
         &self,
         container: usize,
         name: &str,
+        most: usize,
         into: &mut Vec<u8>,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
+        let file = File::open(self.containers[container].join(name))?;
         into.clear();
-        File::open(self.containers[container].join(name))?.read_to_end(into).map(|_| ())
+        let read = (&file).take(most as u64).read_to_end(into)?;
+        match read == most {
+            true => Ok(file.metadata()?.len()),
+            false => Ok(read as u64), // the end was reached
+        }
     }
 
     /// An archive, opened when first read from.

@@ -12,6 +12,7 @@ mod fixture;
 mod folders;
 mod golden;
 mod index;
+mod inspect;
 mod loader;
 mod loader_faults;
 mod loader_files;
