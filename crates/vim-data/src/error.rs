@@ -228,13 +228,6 @@ pub enum DataError {
         last: String,
     },
 
-    /// The JPEG decoder could not be set up.
-    #[error("decode images: {source}")]
-    Decoder {
-        /// The library's reason.
-        source: DecodeError,
-    },
-
     /// A loader thread could not be started.
     #[error("start loader thread {worker}: {source}; lower `data.workers`")]
     Spawn {

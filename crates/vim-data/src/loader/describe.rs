@@ -40,8 +40,7 @@ impl Loader {
         let config = std::sync::Arc::clone(&self.config);
         let mut plans = EpochPlans::new(self.split.clone(), config, self.per_epoch);
         let plan = plans.plan(number)?;
-        let decoder = Decoder::new(DecodeLimits::default())
-            .map_err(|source| DataError::Decoder { source })?;
+        let decoder = Decoder::new(DecodeLimits::default())?;
         let LoaderConfig { size, seed, purpose, .. } = &*self.config;
         let dataset = self.split.dataset();
         let (mut file, mut described) = (Vec::new(), Vec::new());

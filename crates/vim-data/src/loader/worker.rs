@@ -55,7 +55,6 @@ impl<'a> Worker<'a> {
         config: &'a LoaderConfig,
         counters: &'a Counters,
     ) -> Result<Self, DataError> {
-        let unusable = |source| DataError::Decoder { source };
         let crop_ratio = match &config.purpose {
             Purpose::Training(recipe) => recipe.eval_crop_ratio,
             Purpose::Evaluation { crop_ratio } => *crop_ratio,
@@ -64,7 +63,7 @@ impl<'a> Worker<'a> {
             split,
             config,
             counters,
-            decoder: Decoder::new(DecodeLimits::default()).map_err(unusable)?,
+            decoder: Decoder::new(DecodeLimits::default())?,
             applier: Applier::new(crop_ratio),
             file: Vec::new(),
             source: Pixels::default(),
