@@ -60,7 +60,8 @@ fn boxes_are_the_originals() {
         let edges = [ours.top, ours.top + ours.height, ours.left, ours.left + ours.width];
         assert_eq!(edges, [theirs.yl, theirs.yh, theirs.xl, theirs.xh], "{}", theirs.lam);
         let lambda = 1.0 - (ours.height * ours.width) as f64 / (height * width) as f64;
-        assert_eq!(lambda, theirs.lam_corrected);
+        // The JSON reader may be one unit in the last place off.
+        assert!((lambda - theirs.lam_corrected).abs() <= f64::EPSILON, "{lambda}");
     }
 }
 
