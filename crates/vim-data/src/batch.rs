@@ -1,10 +1,13 @@
 //! A batch, as the device receives it.
 
+use crate::recipe::{EraseBox, MixPlan};
+use crate::slab::Slab;
+
 /// Images and labels that are trained or evaluated on together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub struct Batch {
-    /// Pixels, `[B, H, W, 3]`, 0..=255.
-    pub images: Vec<u8>,
+    /// Pixels, `[B, H, W, 3]`, 0..=255: cropped and augmented, not yet erased or mixed.
+    pub images: Slab,
     /// Classes, `[B]`.
     pub labels: Vec<u32>,
     /// Indices in the dataset, `[B]`.
@@ -13,10 +16,35 @@ pub struct Batch {
     pub height: usize,
     /// `W` in pixels.
     pub width: usize,
+    /// Boxes to erase once the pixels are normalized, each with the place of its image in the batch.
+    pub erased: Vec<(usize, EraseBox)>,
+    /// How each image is mixed with its partner, last; empty if none is.
+    pub mixed: Vec<MixPlan>,
+    /// Images that count: the first ones. What follows fills the batch up to its size.
+    pub count: usize,
+    /// Places among these whose image could not be read: black, and to be counted as wrong.
+    pub unread: Vec<usize>,
 }
 
 impl Batch {
-    /// Number of images, `B`.
+    /// Images as they are: nothing to erase or to mix, and all of them count.
+    #[must_use]
+    pub fn plain(images: Vec<u8>, labels: Vec<u32>, [height, width]: [usize; 2]) -> Self {
+        let count = labels.len();
+        Self {
+            images: Slab::from(images),
+            indices: (0..count).collect(),
+            labels,
+            height,
+            width,
+            erased: Vec::new(),
+            mixed: Vec::new(),
+            count,
+            unread: Vec::new(),
+        }
+    }
+
+    /// Images of the batch, with those that only fill it up: `B`.
     #[must_use]
     pub fn len(&self) -> usize {
         self.labels.len()

@@ -1,8 +1,12 @@
 //! What a dataset can be asked.
 
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
 use crate::{error::DataError, statistics::Statistics};
 
-/// Square RGB images with one label each, readable from any thread in any order.
+/// RGB images with one label each, readable from any thread in any order.
 ///
 /// An index past the end is a defect of the caller: the methods that take one panic on it.
 pub trait Dataset: Send + Sync {
@@ -14,11 +18,11 @@ pub trait Dataset: Send + Sync {
         self.len() == 0
     }
 
-    /// Height and width of every image, in pixels.
-    fn image_size(&self) -> usize;
+    /// What [`Dataset::read`] gives.
+    fn stored(&self) -> Stored;
 
     /// Name of each class, by label.
-    fn class_names(&self) -> &'static [&'static str];
+    fn class_names(&self) -> &[String];
 
     /// Number of classes.
     fn num_classes(&self) -> usize {
@@ -28,25 +32,63 @@ pub trait Dataset: Send + Sync {
     /// The class of one image, `0..num_classes`.
     fn label(&self, index: usize) -> u32;
 
-    /// Writes one image into `pixels`.
-    ///
-    /// # Shapes
-    /// `pixels` is `[H, W, 3]`, `H = W = image_size`.
-    ///
-    /// # Errors
-    /// If the image cannot be read or decoded.
-    fn read(&self, index: usize, pixels: &mut [u8]) -> Result<(), DataError>;
+    /// Where one image is, for messages and records: a path, or `archive:member`.
+    fn name(&self, index: usize) -> String;
 
-    /// One image, `[H, W, 3]`.
+    /// Replaces the content of `into` by one image, as [`Dataset::stored`] says.
+    ///
+    /// A caller that keeps `into` between calls allocates nothing after the largest image.
     ///
     /// # Errors
-    /// As for [`Dataset::read`].
-    fn image(&self, index: usize) -> Result<Vec<u8>, DataError> {
-        let mut pixels = vec![0; 3 * self.image_size() * self.image_size()];
-        self.read(index, &mut pixels)?;
-        Ok(pixels)
-    }
+    /// If it cannot be read. Whether to try again is the caller's decision.
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError>;
 
     /// The dataset's own pixel statistics.
     fn statistics(&self) -> Statistics;
+
+    /// Identifies the images, their order and their labels, wherever they lie.
+    fn fingerprint(&self) -> Fingerprint;
+}
+
+/// What reading an image gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Pixels, `[H, W, 3]`, of one size for all images.
+    Pixels {
+        /// `[H, W]`.
+        size: [usize; 2],
+    },
+    /// An encoded file, of any size and format.
+    Files,
+}
+
+/// A hash that tells datasets apart. Displayed and serialised in hexadecimal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The BLAKE3 hash of what `feed` gives to the hasher, apart from all other uses of that hash.
+    pub(crate) fn of(feed: impl FnOnce(&mut blake3::Hasher)) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("vim-data dataset fingerprint v1");
+        feed(&mut hasher);
+        Self(*hasher.finalize().as_bytes())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Fingerprint({self})")
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }

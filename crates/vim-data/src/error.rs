@@ -1,8 +1,13 @@
 //! What can go wrong between a configuration and a batch.
 
-use std::{fmt, io, path::PathBuf};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
-use crate::config::DatasetKind;
+use crate::{
+    config::DatasetKind, decode::DecodeError, sources::SourceError, staging::StagingError,
+};
 
 /// A file, or a member of an archive, that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +16,14 @@ pub struct Location {
     pub path: PathBuf,
     /// The member, when `path` is an archive.
     pub member: Option<String>,
+}
+
+impl DataError {
+    /// For `map_err`: an operation on `path` failed.
+    pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io { path: path.clone(), source }
+    }
 }
 
 impl fmt::Display for Location {
@@ -170,6 +183,18 @@ pub enum DataError {
         classes: usize,
     },
 
+    /// Images in files could not be found or read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+
+    /// A decoder could not be set up.
+    #[error("decode: it {0}")]
+    Decoder(#[from] DecodeError),
+
+    /// Archives could not be copied to the node's disk.
+    #[error(transparent)]
+    Staging(#[from] StagingError),
+
     /// An epoch would hold no batch at all.
     #[error(
         "cut {images} training images into batches of {batch_size} without a partial one: an epoch would hold none; lower the batch size"
@@ -179,6 +204,28 @@ pub enum DataError {
         images: usize,
         /// Images per batch.
         batch_size: usize,
+    },
+
+    /// An image cannot be used, and the caller wants none left out.
+    #[error("use {name}: it {reason}")]
+    BadImage {
+        /// The file, or `archive:member`.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// Too many images could not be used.
+    #[error(
+        "find enough good images: {count} of {draws} were bad, lately {last}; list them all by `vim-train data verify`"
+    )]
+    TooManyBad {
+        /// Bad images so far.
+        count: u64,
+        /// Draws so far.
+        draws: u64,
+        /// The last of them, and what is wrong with it.
+        last: String,
     },
 
     /// A loader thread could not be started.
@@ -193,14 +240,14 @@ pub enum DataError {
     /// A loader thread panicked: a defect of this program, reported instead of a short epoch.
     #[error("assemble batch {batch}: a loader thread panicked with `{message}`; please report it")]
     WorkerPanicked {
-        /// Batch within the epoch.
-        batch: usize,
+        /// Number of the batch, counted over all epochs.
+        batch: u64,
         /// The panic's message.
         message: String,
     },
 }
 
 /// The dataset's name as in the configuration file.
-fn name(dataset: DatasetKind) -> &'static str {
+pub(crate) fn name(dataset: DatasetKind) -> &'static str {
     dataset.into()
 }

@@ -18,6 +18,12 @@ impl Pixels {
         Self { height, width, data: vec![0; 3 * height * width] }
     }
 
+    /// Makes it of another size, `[height, width]`; what it holds then is arbitrary.
+    pub fn reshape(&mut self, [height, width]: [usize; 2]) {
+        (self.height, self.width) = (height, width);
+        self.data.resize(3 * height * width, 0);
+    }
+
     /// The whole of it.
     #[must_use]
     pub fn region(&self) -> Region {
@@ -26,7 +32,7 @@ impl Pixels {
 }
 
 /// A rectangle of an image, in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Region {
     /// First row.
     pub top: usize,
@@ -39,6 +45,15 @@ pub struct Region {
 }
 
 impl Region {
+    /// The smallest rectangle around both.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        let (top, left) = (self.top.min(other.top), self.left.min(other.left));
+        let bottom = (self.top + self.height).max(other.top + other.height);
+        let right = (self.left + self.width).max(other.left + other.width);
+        Self { top, left, height: bottom - top, width: right - left }
+    }
+
     /// Whether it holds pixels, all of them of an image of `size`, `[height, width]`.
     #[must_use]
     pub fn is_inside(&self, size: [usize; 2]) -> bool {

@@ -2,7 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{config::Normalize, dataset::Dataset, error::DataError, statistics::Statistics};
+use crate::{
+    config::Normalize,
+    dataset::{Dataset, Stored},
+    error::DataError,
+    statistics::Statistics,
+};
 
 /// A view of some or all images of a dataset. Cloning it shares the images.
 ///
@@ -29,6 +34,15 @@ impl Split {
     pub fn subset(dataset: Arc<dyn Dataset>, indices: Vec<usize>) -> Self {
         assert!(indices.iter().all(|&i| i < dataset.len()), "an index is past the dataset's end");
         Self { dataset, indices: Some(indices.into()) }
+    }
+
+    /// The images at `indices` of the same dataset, in that order.
+    ///
+    /// # Panics
+    /// As [`Split::subset`].
+    #[must_use]
+    pub fn only(&self, indices: Vec<usize>) -> Self {
+        Self::subset(Arc::clone(&self.dataset), indices)
     }
 
     /// The dataset that this is a view of.
@@ -67,7 +81,7 @@ impl Split {
         self.dataset.label(self.index(position))
     }
 
-    /// The image at `position`, `[H, W, 3]`.
+    /// The image at `position`, as [`Split::stored`] says: pixels `[H, W, 3]`, or an encoded file.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -75,18 +89,20 @@ impl Split {
     /// # Panics
     /// If `position` is past the end.
     pub fn image(&self, position: usize) -> Result<Vec<u8>, DataError> {
-        self.dataset.image(self.index(position))
+        let mut image = Vec::new();
+        self.dataset.read(self.index(position), &mut image)?;
+        Ok(image)
     }
 
-    /// Height and width of every image, in pixels.
+    /// What an image is when read.
     #[must_use]
-    pub fn image_size(&self) -> usize {
-        self.dataset.image_size()
+    pub fn stored(&self) -> Stored {
+        self.dataset.stored()
     }
 
     /// Name of each class, by label.
     #[must_use]
-    pub fn class_names(&self) -> &'static [&'static str] {
+    pub fn class_names(&self) -> &[String] {
         self.dataset.class_names()
     }
 
@@ -109,7 +125,7 @@ impl fmt::Debug for Split {
             .debug_struct("Split")
             .field("len", &self.len())
             .field("of", &self.dataset.len())
-            .field("image_size", &self.image_size())
+            .field("stored", &self.stored())
             .field("num_classes", &self.num_classes())
             .finish()
     }

@@ -9,7 +9,10 @@ use crate::{
     error::DataError,
     holdout,
     shapes::{Shapes, ShapesPart},
+    sources::{Sources, open_images},
     split::Split,
+    staging::Staging,
+    surroundings::Surroundings,
 };
 
 /// The parts of a dataset, disjoint from each other.
@@ -21,41 +24,74 @@ pub struct Splits {
     pub val: Option<Split>,
     /// Measured at the end.
     pub test: Split,
+    /// What is odd about the data but no error, a line each: counts that are not ImageNet's, say.
+    pub notes: Vec<String>,
+    /// The archives' way to the node's disk, if they are on it: how far it has come.
+    pub staging: Option<Arc<Staging>>,
 }
 
 /// Opens the dataset that a configuration names. CIFAR is read into memory whole.
 ///
 /// With `val_fraction > 0` a stratified share of the training set, drawn from `seed`, becomes the
-/// validation split. Otherwise `shapes` has its own and CIFAR has none.
+/// validation split. Otherwise `shapes` has its own and the others have none: the published validation
+/// images of ImageNet are what is measured at the end, and a checkpoint chosen by them would be measured
+/// better than it is.
 ///
 /// # Errors
 /// If a value is out of range, or the dataset's files are missing, damaged or of another dataset.
 pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
+    open_in(config, seed, &Surroundings::from_env())
+}
+
+/// [`open`], with the folders that it would take from the environment.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_in(
+    config: &DataConfig,
+    seed: u64,
+    surroundings: &Surroundings,
+) -> Result<Splits, DataError> {
     if !(0.0..1.0).contains(&config.val_fraction) {
         return Err(invalid_fraction(config, "a share, 0 ≤ share < 1"));
     }
-    let (train, own_val, test) = match config.dataset {
+    let parts = match config.dataset {
         DatasetKind::Shapes => {
             let part = |part| Shapes::new(config.shapes, part).map(whole);
             let val = match config.shapes.val {
                 0 => None,
                 _ => Some(part(ShapesPart::Val)?),
             };
-            (part(ShapesPart::Train)?, val, part(ShapesPart::Test)?)
+            Parts {
+                train: part(ShapesPart::Train)?,
+                val,
+                test: part(ShapesPart::Test)?,
+                notes: vec![],
+                staging: None,
+            }
         }
         DatasetKind::Cifar10 | DatasetKind::Cifar100 => {
             let path =
                 config.path.as_deref().ok_or(DataError::MissingPath { dataset: config.dataset })?;
             let (train, test) = cifar::open(config.dataset, path)?;
-            (whole(train), None, whole(test))
+            Parts {
+                train: whole(train),
+                val: None,
+                test: whole(test),
+                notes: vec![],
+                staging: None,
+            }
+        }
+        DatasetKind::Imagenet | DatasetKind::Folder => {
+            let Sources { train, val, notes, staging } = open_images(config, surroundings)?;
+            Parts { train: whole(train), val: None, test: whole(val), notes, staging }
         }
     };
+    let Parts { train, val, test, notes, staging } = parts;
+    let test = Split::whole(test);
     if config.val_fraction == 0.0 {
-        return Ok(Splits {
-            train: Split::whole(train),
-            val: own_val.map(Split::whole),
-            test: Split::whole(test),
-        });
+        let (train, val) = (Split::whole(train), val.map(Split::whole));
+        return Ok(Splits { train, val, test, notes, staging });
     }
 
     let (kept, held) = holdout::stratified(&*train, config.val_fraction, seed);
@@ -65,8 +101,19 @@ pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
     Ok(Splits {
         train: Split::subset(Arc::clone(&train), kept),
         val: Some(Split::subset(train, held)),
-        test: Split::whole(test),
+        test,
+        notes,
+        staging,
     })
+}
+
+/// The datasets that a configuration's dataset consists of.
+struct Parts {
+    train: Arc<dyn Dataset>,
+    val: Option<Arc<dyn Dataset>>,
+    test: Arc<dyn Dataset>,
+    notes: Vec<String>,
+    staging: Option<Arc<Staging>>,
 }
 
 fn whole(dataset: impl Dataset + 'static) -> Arc<dyn Dataset> {

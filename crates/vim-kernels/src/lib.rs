@@ -18,7 +18,10 @@ mod discretization;
 mod error;
 mod flex;
 mod full_scan;
+mod given;
+mod image_batch;
 mod native;
+mod noise;
 mod operations;
 pub mod oracle;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -39,6 +42,7 @@ pub use discretization::{
 };
 pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
+pub use image_batch::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
 pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 pub use real::Real;
 pub use selective_scan::{

@@ -1,61 +1,152 @@
-//! From a batch of bytes to tensors: upload as u8, normalise on the device.
+//! From a batch of bytes to tensors: upload as bytes; normalize, erase and mix on the device.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use vim_data::{Batch, Split, Statistics};
+use vim_data::{Batch, CropMode, EraseFill, MixPlan, Recipe, Region, Split, Statistics, Stored};
+use vim_kernels::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
 use vim_model::VimConfig;
 
 use crate::config::ConfigError;
+use crate::error::Error;
 
-/// `[B, 3, H, W]` normalised images and `[B]` labels.
-///
-/// # Source
-///
-/// `ToTensor` and `Normalize` of the original's pipeline, in their order: `(x/255 − mean)/std` in f32.
-#[must_use]
-pub fn to_tensors(batch: &Batch, by: Statistics, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
-    let count = batch.labels.len();
-    let pixels = TensorData::new(batch.images.clone(), [count, batch.height, batch.width, 3]);
-    let images = Tensor::<4, Int>::from_data(pixels, device).float().permute([0, 3, 1, 2]);
-    let channel = |values: [f32; 3]| Tensor::<1>::from_floats(values, device).reshape([1, 3, 1, 1]);
-    let images = (images.div_scalar(255.0) - channel(by.mean)) / channel(by.std);
-    let labels: Vec<i32> = batch.labels.iter().map(|&label| label as i32).collect();
-    (images, Tensor::from_data(TensorData::new(labels, [count]), device))
+/// What the images of a batch show.
+#[derive(Clone, Debug)]
+pub struct Targets {
+    /// Classes, `[B]`.
+    pub labels: Tensor<1, Int>,
+    /// How much of its target each image keeps, `[B]`; the rest is its partner's, the one as far from the end of the batch as
+    /// it is from the start. Absent if none is mixed.
+    pub shares: Option<Tensor<1>>,
 }
 
-/// The images must be what the model is made for.
+/// `[B, 3, H, W]` images, normalized, erased and mixed, and their targets.
 ///
 /// # Errors
 ///
-/// If their size is not `model.image_size`.
-pub fn check_image_size(model: &VimConfig, split: &Split) -> Result<(), ConfigError> {
-    if model.image_size == split.image_size().into() {
-        return Ok(());
+/// If the batch is too large for the device's kernels.
+pub fn to_tensors(
+    batch: &Batch,
+    by: Statistics,
+    device: &Device,
+) -> Result<(Tensor<4>, Targets), Error> {
+    let count = batch.len();
+    let erased: Vec<Erased> = batch
+        .erased
+        .iter()
+        .map(|&(image, erased)| Erased {
+            image,
+            area: area(erased.region),
+            fill: match erased.fill {
+                EraseFill::Constant => Fill::Colour([0.0; 3]),
+                EraseFill::Colour(colour) => Fill::Colour(colour),
+                EraseFill::Pixels { seed } => Fill::Noise { seed },
+            },
+        })
+        .collect();
+    let mixing: Vec<Mixing> = batch
+        .mixed
+        .iter()
+        .map(|mixed| match *mixed {
+            MixPlan::None => Mixing::None,
+            MixPlan::Mixup { lambda } => Mixing::Blend { share: lambda as f32 },
+            MixPlan::Cutmix { region, .. } => Mixing::Paste(area(region)),
+        })
+        .collect();
+    let images = ImageBatch {
+        pixels: &batch.images,
+        size: [count, batch.height, batch.width],
+        mean: by.mean,
+        std: by.std,
+        erased: &erased,
+        mixing: &mixing,
+    };
+    let images = image_batch(&images, device).map_err(|error| Error::Failed(error.to_string()))?;
+    let labels: Vec<i32> = batch.labels.iter().map(|&label| label as i32).collect();
+    let labels = Tensor::from_data(TensorData::new(labels, [count]), device);
+    let shares: Vec<f32> = batch.mixed.iter().map(|mixed| mixed.lambda() as f32).collect();
+    let shares =
+        (!shares.is_empty()).then(|| Tensor::from_data(TensorData::new(shares, [count]), device));
+    Ok((images, Targets { labels, shares }))
+}
+
+fn area(Region { top, left, height, width }: Region) -> Area {
+    Area { top, left, height, width }
+}
+
+/// Images that are padded and cropped, not resized, must be of the model's size.
+///
+/// # Errors
+///
+/// If they are not.
+pub fn check_image_size(
+    model: &VimConfig,
+    recipe: &Recipe,
+    split: &Split,
+) -> Result<(), ConfigError> {
+    let wanted = [model.image_size.height, model.image_size.width];
+    match split.stored() {
+        Stored::Pixels { size } if size != wanted && recipe.crop_mode(wanted) == CropMode::Pad => {
+            let [height, width] = size;
+            let size =
+                if height == width { height.to_string() } else { format!("{height}x{width}") };
+            let expected = format!(
+                "{size}, the size of the dataset's images, which augment.crop = \"pad\" does not change"
+            );
+            Err(ConfigError::range("model.image_size", model.image_size, expected))
+        }
+        Stored::Pixels { .. } | Stored::Files => Ok(()),
     }
-    let expected = format!("{}, the size of the dataset's images", split.image_size());
-    Err(ConfigError::range("model.image_size", model.image_size, expected))
 }
 
 #[cfg(test)]
 mod tests {
+    use vim_data::EraseBox;
+
     use super::*;
+
+    const BY: Statistics = Statistics { mean: [0.5, 0.0, 0.25], std: [0.5, 2.0, 0.25] };
 
     #[test]
     fn channels_come_first_and_are_normalised() {
-        let batch = Batch {
-            images: vec![0, 51, 255, 10, 20, 30],
-            labels: vec![7],
-            indices: vec![0],
-            height: 1,
-            width: 2,
-        };
-        let by = Statistics { mean: [0.5, 0.0, 0.25], std: [0.5, 2.0, 0.25] };
-        let (images, labels) = to_tensors(&batch, by, &Device::flex());
+        let batch = Batch::plain(vec![0, 51, 255, 10, 20, 30], vec![7], [1, 2]);
+        let (images, targets) = to_tensors(&batch, BY, &Device::flex()).unwrap();
         assert_eq!(images.dims(), [1, 3, 1, 2]);
         let got: Vec<f32> = images.into_data().iter().collect();
         let want = [-1.0, 10.0 / 127.5 - 1.0, 0.1, 20.0 / 510.0, 3.0, 30.0 / 63.75 - 1.0];
         for (got, want) in got.into_iter().zip(want) {
             assert!((got - want).abs() < 1e-6, "{got} {want}");
         }
-        assert_eq!(labels.into_scalar::<i32>(), 7);
+        assert_eq!(targets.labels.into_scalar::<i32>(), 7);
+        assert!(targets.shares.is_none());
+    }
+
+    #[test]
+    fn plans_reach_the_device() {
+        let region = Region { top: 0, left: 1, height: 1, width: 1 };
+        let mut batch = Batch::plain(vec![0; 12], vec![1, 2], [1, 2]);
+        batch.erased = vec![(0, EraseBox { region, fill: EraseFill::Colour([9.0, 8.0, 7.0]) })];
+        batch.mixed =
+            vec![MixPlan::Mixup { lambda: 0.25 }, MixPlan::Cutmix { region, lambda: 0.5 }];
+        let (images, targets) = to_tensors(&batch, BY, &Device::flex()).unwrap();
+        let got: Vec<f32> = images.into_data().iter().collect();
+        // Black is −1, 0, −1; the second pixel of the first image is erased, and the second image has it pasted.
+        let want = [
+            -1.0,
+            0.25 * 9.0 - 0.75,
+            0.0,
+            2.0,
+            -1.0,
+            0.25 * 7.0 - 0.75, // mixed
+            -1.0,
+            9.0,
+            0.0,
+            8.0,
+            -1.0,
+            7.0, // pasted
+        ];
+        for (got, want) in got.into_iter().zip(want) {
+            assert!((got - want).abs() < 1e-6, "{got} {want}");
+        }
+        let shares: Vec<f32> = targets.shares.unwrap().into_data().iter().collect();
+        assert_eq!(shares, [0.25, 0.5]);
     }
 }

@@ -17,6 +17,14 @@ pub struct Chosen {
     pub name: String,
 }
 
+impl Chosen {
+    /// Whether Burn multiplies matrices of f32 in TF32 there: on CUDA, once it has tuned a product.
+    #[must_use]
+    pub fn multiplies_in_tf32(&self) -> bool {
+        self.name.starts_with("cuda")
+    }
+}
+
 /// A device as a flag names it: `auto`, `cpu`, `cuda`, `cuda:1`, `wgpu`, `wgpu:0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceName {

@@ -11,6 +11,7 @@ use crate::cli::{EvalArgs, EvalSplit};
 use crate::config::Config;
 use crate::device;
 use crate::error::Error;
+use crate::loaders;
 use crate::output::{print, print_json};
 use crate::run_dir::check_same_model_and_data;
 use crate::signals::StopRequest;
@@ -39,28 +40,31 @@ pub fn evaluate(
     model: &Vim,
     split: &Split,
     statistics: Statistics,
-    batch_size: usize,
-    workers: usize,
+    config: LoaderConfig,
     device: &Device,
     stop: Option<&StopRequest>,
 ) -> Result<Option<Scores>, Error> {
-    let loader = Loader::new(split.clone(), LoaderConfig::evaluation(batch_size, workers))?;
+    let loader = Loader::new(split.clone(), config)?;
     let (mut images, mut loss, mut top1, mut top5) = (0, 0.0, 0, 0);
     for batch in loader.epoch(0, 0) {
         if stop.is_some_and(|stop| stop.get().is_some()) {
             return Ok(None);
         }
         let batch = batch?;
-        let (pixels, _) = to_tensors(&batch, statistics, device);
+        let (pixels, _) = to_tensors(&batch, statistics, device)?;
         let logits: Vec<f32> = model.forward(pixels).into_data().iter().collect();
-        let classes = logits.len() / batch.labels.len();
-        for (row, &label) in logits.chunks_exact(classes).zip(&batch.labels) {
-            let (nll, rank) = score(row, label as usize);
+        let classes = logits.len() / batch.len();
+        let images_of_it = logits.chunks_exact(classes).zip(&batch.labels).enumerate();
+        for (place, (row, &label)) in images_of_it.take(batch.count) {
+            let (nll, mut rank) = score(row, label as usize);
+            if batch.unread.contains(&place) {
+                rank = classes;
+            }
             loss += nll;
             top1 += usize::from(rank < 1);
             top5 += usize::from(rank < 5);
         }
-        images += batch.labels.len();
+        images += batch.count;
     }
     let share = |count: usize| count as f64 / images as f64;
     Ok(Some(Scores { images, loss: loss / images as f64, top1: share(top1), top5: share(top5) }))
@@ -104,7 +108,8 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let statistics = split.statistics(config.data.normalize);
     let classes = splits.train.num_classes();
     let model = VimConfig::new(&config.model, config.ssm, classes)?;
-    check_image_size(&model, &split)?;
+    let recipe = loaders::recipe(&config)?;
+    check_image_size(&model, &recipe, &split)?;
     let run = config.run_folder()?;
     // Another method, normalisation or seed leaves no trace in the weights, only in the result. A
     // checkpoint given by its folder may be of any run: there the caller answers for it.
@@ -122,8 +127,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         &model,
         &split,
         statistics,
-        config.train.batch_size,
-        config.data.workers.count(),
+        loaders::evaluation(&config, &recipe, model.config().image_size),
         &chosen.device,
         Some(&stop),
     )?;

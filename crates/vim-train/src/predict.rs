@@ -108,7 +108,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
     let mut results = Vec::new();
     for path in &args.images {
         let pixels = read_picture(path, [config.image_size.height, config.image_size.width])?;
-        let probabilities = probabilities(&model, pixels, statistics, &chosen.device);
+        let probabilities = probabilities(&model, pixels, statistics, &chosen.device)?;
         let predictions = largest(&probabilities, args.top as usize)
             .into_iter()
             .map(|class| Guess {
@@ -136,15 +136,20 @@ fn show(result: &Prediction) -> Result<(), Error> {
 }
 
 /// The softmax of the logits of one image.
-fn probabilities(model: &Vim, pixels: Vec<u8>, by: Statistics, device: &Device) -> Vec<f64> {
+fn probabilities(
+    model: &Vim,
+    pixels: Vec<u8>,
+    by: Statistics,
+    device: &Device,
+) -> Result<Vec<f64>, Error> {
     let ImageSize { height, width } = model.config().image_size;
-    let batch = Batch { images: pixels, labels: vec![0], indices: vec![0], height, width };
-    let (images, _) = to_tensors(&batch, by, device);
+    let batch = Batch::plain(pixels, vec![0], [height, width]);
+    let (images, _) = to_tensors(&batch, by, device)?;
     let logits: Vec<f32> = model.forward(images).into_data().iter().collect();
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f64> = logits.iter().map(|&x| f64::from(x - largest).exp()).collect();
     let sum: f64 = powers.iter().sum();
-    powers.into_iter().map(|power| power / sum).collect()
+    Ok(powers.into_iter().map(|power| power / sum).collect())
 }
 
 /// The classes of the `count` largest numbers, the largest first; of equal ones the first.

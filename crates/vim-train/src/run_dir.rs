@@ -119,13 +119,19 @@ pub(crate) const INIT: &str = "init.json";
 ///
 /// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
 /// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 8] = [
+const FREE_KEYS: [&str; 14] = [
     "run.root",
     "run.name",
     "log.",
     "devices.threads",
     "data.workers",
+    "data.readers",
+    "data.prefetch",
     "data.path",
+    "data.val_path",
+    "data.val_labels",
+    "data.index_cache",
+    "data.stage",
     "checkpoint.every",
     "checkpoint.keep_last",
 ];
@@ -231,6 +237,12 @@ impl RunDir {
         self.path.join("timing.jsonl")
     }
 
+    /// Where images that could not be read are listed.
+    #[must_use]
+    pub fn bad_samples(&self) -> PathBuf {
+        self.path.join("bad_samples.jsonl")
+    }
+
     /// Where the log goes.
     #[must_use]
     pub fn log(&self) -> PathBuf {
@@ -329,8 +341,8 @@ pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Erro
     let matters = |key: &str| {
         let sections = ["model.", "ssm.", "data."];
         (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
-            && !["ssm.scan", "ssm.dt_b_init", "data.path", "data.workers", "data.augment"]
-                .contains(&key)
+            && !["ssm.scan", "ssm.dt_b_init"].contains(&key)
+            && !FREE_KEYS.contains(&key)
     };
     check_recorded(run, config, |key| !matters(key))
 }

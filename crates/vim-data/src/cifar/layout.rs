@@ -72,7 +72,9 @@ pub(super) fn of(kind: DatasetKind) -> &'static Layout {
     match kind {
         DatasetKind::Cifar10 => &CIFAR10,
         DatasetKind::Cifar100 => &CIFAR100,
-        DatasetKind::Shapes => panic!("`shapes` has no files"),
+        DatasetKind::Shapes | DatasetKind::Imagenet | DatasetKind::Folder => {
+            panic!("not a CIFAR dataset")
+        }
     }
 }
 
@@ -81,7 +83,10 @@ impl Layout {
     pub(super) fn other(&self) -> &'static Layout {
         match self.kind {
             DatasetKind::Cifar100 => &CIFAR10,
-            DatasetKind::Cifar10 | DatasetKind::Shapes => &CIFAR100,
+            DatasetKind::Cifar10
+            | DatasetKind::Shapes
+            | DatasetKind::Imagenet
+            | DatasetKind::Folder => &CIFAR100,
         }
     }
 

@@ -18,8 +18,8 @@ pub use published::{PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 
 use crate::{
     config::DatasetKind,
-    dataset::Dataset,
-    error::{DataError, Location},
+    dataset::{Dataset, Fingerprint, Stored},
+    error::{DataError, Location, name},
     statistics::Statistics,
 };
 use files::Files;
@@ -36,6 +36,9 @@ const IMAGE: usize = 3 * PLANE;
 #[derive(Debug)]
 pub struct Cifar {
     layout: &'static Layout,
+    /// `train` or `test`, for messages.
+    part: &'static str,
+    class_names: Vec<String>,
     /// `[N, H, W, 3]`.
     pixels: Vec<u8>,
     /// `[N]`, checked to be below the number of classes.
@@ -55,13 +58,18 @@ struct Records {
 pub(crate) fn open(kind: DatasetKind, path: &Path) -> Result<(Cifar, Cifar), DataError> {
     let layout = layout::of(kind);
     let mut files = files::read(layout, path)?;
-    let train = part(layout, &mut files, layout.train)?;
-    let test = part(layout, &mut files, &[layout.test])?;
+    let train = part(layout, "train", &mut files, layout.train)?;
+    let test = part(layout, "test", &mut files, &[layout.test])?;
     Ok((train, test))
 }
 
 /// Joins the files of one part.
-fn part(layout: &'static Layout, files: &mut Files, stems: &[&str]) -> Result<Cifar, DataError> {
+fn part(
+    layout: &'static Layout,
+    part: &'static str,
+    files: &mut Files,
+    stems: &[&str],
+) -> Result<Cifar, DataError> {
     let (mut pixels, mut labels) = (Vec::new(), Vec::new());
     for stem in stems {
         let (file, bytes) = files.take(stem)?;
@@ -78,7 +86,8 @@ fn part(layout: &'static Layout, files: &mut Files, stems: &[&str]) -> Result<Ci
             pixels.append(&mut records.planes);
         }
     }
-    Ok(Cifar { layout, pixels, labels })
+    let class_names = layout.class_names.iter().map(|&name| name.to_owned()).collect();
+    Ok(Cifar { layout, part, class_names, pixels, labels })
 }
 
 fn checked_labels(layout: &Layout, file: &Location, labels: &[i64]) -> Result<Vec<u8>, DataError> {
@@ -106,24 +115,38 @@ impl Dataset for Cifar {
         self.labels.len()
     }
 
-    fn image_size(&self) -> usize {
-        SIZE
+    fn stored(&self) -> Stored {
+        Stored::Pixels { size: [SIZE; 2] }
     }
 
-    fn class_names(&self) -> &'static [&'static str] {
-        self.layout.class_names
+    fn class_names(&self) -> &[String] {
+        &self.class_names
     }
 
     fn label(&self, index: usize) -> u32 {
         u32::from(self.labels[index])
     }
 
-    fn read(&self, index: usize, pixels: &mut [u8]) -> Result<(), DataError> {
-        pixels.copy_from_slice(&self.pixels[index * IMAGE..(index + 1) * IMAGE]);
+    fn name(&self, index: usize) -> String {
+        format!("{} {} image {index}", name(self.layout.kind), self.part)
+    }
+
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        into.clear();
+        into.extend_from_slice(&self.pixels[index * IMAGE..(index + 1) * IMAGE]);
         Ok(())
     }
 
     fn statistics(&self) -> Statistics {
         self.layout.statistics
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(|hasher| {
+            hasher
+                .update(name(self.layout.kind).as_bytes())
+                .update(&self.labels)
+                .update(&self.pixels);
+        })
     }
 }

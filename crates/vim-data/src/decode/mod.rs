@@ -38,7 +38,9 @@ impl Default for DecodeLimits {
 }
 
 /// The format of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageKind {
     /// JPEG.
@@ -74,7 +76,7 @@ impl ImageKind {
 }
 
 /// What the beginning of a file says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Header {
     /// The format.
     pub kind: ImageKind,

@@ -13,10 +13,10 @@ mod place;
 mod sharpness;
 mod table;
 
-pub use place::{flip, pad_crop};
+pub use place::{flip, pad_crop, reflect_crop};
 
 /// An operation and its argument.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
 pub enum Op {
     /// Each channel stretched so that its least value is 0 and its greatest 255.

@@ -72,8 +72,7 @@ pub enum EraseFill {
     Constant,
     /// One colour: red, green, blue.
     Colour([f32; 3]),
-    /// [`noise(seed, element)`](super::noise), `element` being `3 · (y · width + x) + channel` with `y`, `x`
-    /// and `width` those of the image.
+    /// A normally distributed number of its own for each pixel and channel, a function of the seed and the place.
     Pixels {
         /// Of the noise.
         seed: u32,

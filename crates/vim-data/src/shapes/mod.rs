@@ -11,7 +11,11 @@ mod render;
 mod scene;
 
 use crate::{
-    config::ShapesConfig, dataset::Dataset, error::DataError, rng, statistics::Statistics,
+    config::ShapesConfig,
+    dataset::{Dataset, Fingerprint, Stored},
+    error::DataError,
+    rng,
+    statistics::Statistics,
 };
 use scene::Scene;
 
@@ -43,9 +47,10 @@ pub enum ShapesPart {
 }
 
 /// One part of the procedural dataset. The label of image `i` is `i mod 12`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Shapes {
     part: ShapesPart,
+    class_names: Vec<String>,
     image_size: usize,
     len: usize,
     seed: u64,
@@ -74,7 +79,17 @@ impl Shapes {
             let expected = "1 image or more";
             return Err(DataError::InvalidConfig { key, value: "0".into(), expected });
         }
-        Ok(Self { part, image_size, len, seed })
+        let class_names = CLASS_NAMES.map(str::to_owned).to_vec();
+        Ok(Self { part, class_names, image_size, len, seed })
+    }
+
+    /// The part as a word of the keys that its images are drawn from.
+    fn part_key(&self) -> u64 {
+        match self.part {
+            ShapesPart::Train => 0,
+            ShapesPart::Val => 1,
+            ShapesPart::Test => 2,
+        }
     }
 }
 
@@ -83,12 +98,12 @@ impl Dataset for Shapes {
         self.len
     }
 
-    fn image_size(&self) -> usize {
-        self.image_size
+    fn stored(&self) -> Stored {
+        Stored::Pixels { size: [self.image_size; 2] }
     }
 
-    fn class_names(&self) -> &'static [&'static str] {
-        &CLASS_NAMES
+    fn class_names(&self) -> &[String] {
+        &self.class_names
     }
 
     fn label(&self, index: usize) -> u32 {
@@ -96,19 +111,35 @@ impl Dataset for Shapes {
         (index % CLASS_NAMES.len()) as u32
     }
 
-    fn read(&self, index: usize, pixels: &mut [u8]) -> Result<(), DataError> {
+    fn name(&self, index: usize) -> String {
         let part = match self.part {
-            ShapesPart::Train => 0,
-            ShapesPart::Val => 1,
-            ShapesPart::Test => 2,
+            ShapesPart::Train => "train",
+            ShapesPart::Val => "val",
+            ShapesPart::Test => "test",
         };
-        let mut rng = rng::keyed("vim-data shapes v1", &[self.seed, part, index as u64]);
+        format!("shapes {part} image {index}")
+    }
+
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        let key = [self.seed, self.part_key(), index as u64];
+        let mut rng = rng::keyed("vim-data shapes v1", &key);
         let scene = Scene::draw(&mut rng, self.image_size, self.label(index));
-        render::render(&scene, &mut rng, self.image_size, pixels);
+        into.resize(3 * self.image_size * self.image_size, 0);
+        render::render(&scene, &mut rng, self.image_size, into);
         Ok(())
     }
 
     fn statistics(&self) -> Statistics {
         Statistics::SHAPES
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let key = [self.seed, self.part_key(), self.image_size as u64, self.len as u64];
+        Fingerprint::of(|hasher| {
+            hasher.update(b"shapes");
+            for word in key {
+                hasher.update(&word.to_le_bytes());
+            }
+        })
     }
 }

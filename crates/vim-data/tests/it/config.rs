@@ -1,7 +1,7 @@
 //! The `[data]` section: defaults, accepted forms, messages.
 
 use serde::{Deserialize, de::IntoDeserializer};
-use vim_data::{Augment, DataConfig, DatasetKind, Normalize, Workers};
+use vim_data::{DataConfig, DatasetKind, Normalize, Workers};
 
 #[test]
 fn empty_section_is_the_default() {
@@ -10,7 +10,6 @@ fn empty_section_is_the_default() {
     assert_eq!(config.dataset, DatasetKind::Shapes);
     assert_eq!(config.workers, Workers::Auto);
     assert_eq!(config.normalize, Normalize::Imagenet);
-    assert_eq!(config.augment, Augment::Cifar);
     assert_eq!(config.val_fraction, 0.0);
     assert_eq!(config.shapes.image_size, 32);
 }
@@ -18,7 +17,7 @@ fn empty_section_is_the_default() {
 #[test]
 fn section_survives_a_round_trip() {
     let text = r#"{"dataset":"cifar100","path":"data/x.tar.gz","workers":3,"normalize":"dataset",
-        "augment":"none","val_fraction":0.1,
+        "bad_train":"fail","prefetch":2,"val_fraction":0.1,
         "shapes":{"image_size":64,"train":10,"val":0,"test":5,"seed":9}}"#;
     let config: DataConfig = serde_json::from_str(text).unwrap();
     assert_eq!(config.workers, Workers::Fixed(3));

@@ -1,7 +1,6 @@
 //! Integration tests, one binary.
 #![expect(clippy::unwrap_used, reason = "a failed test panics, also from its helpers")]
 
-mod augment;
 mod check_golden;
 mod chi2;
 mod cifar;
@@ -11,16 +10,23 @@ mod decode;
 mod distributions;
 mod draws;
 mod fixture;
+mod folders;
 mod golden;
+mod index;
+mod inspect;
 mod loader;
 mod loader_faults;
+mod loader_files;
 mod mix;
-mod noise;
 mod ops;
 mod order;
+mod pack;
 mod picture;
 mod recipe;
 mod resize;
 mod shapes;
 mod softmax;
 mod splits;
+mod staging;
+mod tars;
+mod trees;

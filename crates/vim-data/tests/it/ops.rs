@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use vim_data::Pixels;
 use vim_data::ops::{self, Op, Scratch};
 
 use crate::golden::{self, Manifest, More, OpCase};
@@ -143,22 +144,49 @@ fn flipping_mirrors_each_row() {
 }
 
 #[test]
-fn padded_crops_equal_the_definition() {
-    for (height, width, padding) in [(32, 32, 4), (5, 9, 4), (3, 1, 4), (6, 7, 0), (2, 2, 9)] {
-        let source: Vec<u8> = (0..3 * height * width).map(|at| (at % 255) as u8 + 1).collect();
-        for top in 0..=2 * padding {
-            for left in 0..=2 * padding {
-                let mut got = vec![77; source.len()];
-                ops::pad_crop(&source, [height, width], padding, [top, left], &mut got);
-                for (at, &got) in got.iter().enumerate() {
-                    let (y, x, channel) = (at / 3 / width, at / 3 % width, at % 3);
-                    let row = (y + top).checked_sub(padding).filter(|&row| row < height);
-                    let column = (x + left).checked_sub(padding).filter(|&column| column < width);
-                    let expected = match (row, column) {
-                        (Some(row), Some(column)) => source[3 * (row * width + column) + channel],
+fn crops_with_a_border_equal_the_definition() {
+    let inside = |at: isize, side: usize| usize::try_from(at).ok().filter(|&at| at < side);
+    let mirrored = |at: isize, side: usize| {
+        let last = side as isize - 1;
+        Some((last - (last - at.abs()).abs()) as usize)
+    };
+    // Source, padding and crop; the crop need not be of the source's size.
+    for (height, width, padding, size) in [
+        (32, 32, [4, 4], [32, 32]),
+        (5, 9, [4, 4], [5, 9]),
+        (3, 1, [4, 7], [9, 3]),
+        (6, 7, [0, 0], [6, 7]),
+        (2, 2, [9, 9], [2, 2]),
+        (40, 8, [4, 4], [32, 6]),
+    ] {
+        let data = (0..3 * height * width).map(|at| (at % 255) as u8 + 1).collect();
+        let source = Pixels { height, width, data };
+        for top in 0..=height + 2 * padding[0] - size[0] {
+            for left in 0..=width + 2 * padding[1] - size[1] {
+                let mut black = vec![77; 3 * size[0] * size[1]];
+                ops::pad_crop(&source, padding, [top, left], size, &mut black);
+                let reflects = padding[0] == padding[1] && padding[0] < height.min(width);
+                let mut mirror = vec![77; black.len()];
+                if reflects {
+                    ops::reflect_crop(&source, padding[0], [top, left], size, &mut mirror);
+                }
+                for (at, &got) in black.iter().enumerate() {
+                    let (y, x, channel) = (at / 3 / size[1], at / 3 % size[1], at % 3);
+                    let at_axis = |place: usize, corner: usize, padding: usize| {
+                        (place + corner) as isize - padding as isize
+                    };
+                    let place = [at_axis(y, top, padding[0]), at_axis(x, left, padding[1])];
+                    let pixel = |rule: &dyn Fn(isize, usize) -> Option<usize>| match (
+                        rule(place[0], height),
+                        rule(place[1], width),
+                    ) {
+                        (Some(y), Some(x)) => source.data[3 * (y * width + x) + channel],
                         _ => 0,
                     };
-                    assert_eq!(got, expected, "[{height}, {width}] {padding} ({top}, {left}) {at}");
+                    assert_eq!(got, pixel(&inside), "[{height}, {width}] ({top}, {left}) {at}");
+                    if reflects {
+                        assert_eq!(mirror[at], pixel(&mirrored), "[{height}, {width}] {at}");
+                    }
                 }
             }
         }

@@ -25,14 +25,14 @@ impl Pixels {
     /// Reads and normalises a whole split, in its order.
     pub(crate) fn of(split: &Split) -> Result<Self, DataError> {
         let statistics = split.statistics(Normalize::Dataset);
-        let features = 3 * split.image_size() * split.image_size();
-        let mut rows = Vec::with_capacity(split.len() * features);
+        let mut rows = Vec::new();
         for position in 0..split.len() {
             let image = split.image(position)?;
             rows.extend(image.iter().enumerate().map(|(at, &value)| {
                 (f32::from(value) / 255.0 - statistics.mean[at % 3]) / statistics.std[at % 3]
             }));
         }
+        let features = rows.len() / split.len();
         let labels = (0..split.len()).map(|position| split.label(position) as usize).collect();
         Ok(Self { rows, labels, features })
     }

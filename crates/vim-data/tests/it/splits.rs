@@ -74,3 +74,24 @@ fn bad_fractions_are_refused() {
         );
     }
 }
+
+#[test]
+fn fingerprints_tell_the_parts_and_the_datasets_apart() {
+    let of = |config: &DataConfig| {
+        let splits = vim_data::open(config, 0).unwrap();
+        [splits.train, splits.test].map(|split| split.dataset().fingerprint().to_string())
+    };
+    let mut seeded = shapes(20, 0, 5);
+    seeded.shapes.seed = 1;
+    let cifar100 = DataConfig {
+        dataset: DatasetKind::Cifar100,
+        path: Some(archive("cifar100", "python")),
+        ..DataConfig::default()
+    };
+    let all = [cifar(), cifar100, shapes(20, 0, 5), shapes(21, 0, 5), seeded].map(|c| of(&c));
+    let distinct: BTreeSet<&String> = all.iter().flatten().collect();
+    // One more image of training leaves the 5 test images as they are.
+    assert_eq!((distinct.len(), &all[2][1]), (9, &all[3][1]));
+    let python = DataConfig { path: Some(archive("cifar10", "python")), ..cifar() };
+    assert_eq!(of(&python), of(&cifar()), "the same images in another file");
+}

@@ -6,6 +6,7 @@
 pub(crate) mod complex_scan;
 pub(crate) mod conv;
 mod full_scan;
+pub(crate) mod images;
 mod math;
 pub(crate) mod norm;
 pub(crate) mod scan;

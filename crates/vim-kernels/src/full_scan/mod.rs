@@ -17,6 +17,7 @@ use burn::tensor::Tensor;
 
 use crate::choice::{Implementation, ScanChoice, record};
 use crate::error::KernelError;
+use crate::given::{Given, shape_of};
 use crate::selective_scan::{Projection, ScanOutput};
 
 use autodiff::FullScanBackend;
@@ -85,7 +86,8 @@ impl FullSpec {
 /// [`KernelError::Shape`] names the argument whose shape disagrees with `u` and `a`;
 /// [`KernelError::Dtype`] one of a type that does not run: `a`, `d`, `delta_bias` and constant `b`
 /// and `c` are f32, the others all f32 or, in the kernels of a GPU that has it, all bf16;
-/// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have.
+/// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have;
+/// [`KernelError::TooLarge`] on a GPU.
 ///
 /// # Source
 ///
@@ -120,18 +122,20 @@ pub fn full_scan(
     };
     let device = u.device();
     let implementation = check::implementation(options.choice, &device)?;
-    check::Call {
-        u: &u,
-        delta: &delta,
-        a: &a,
-        b: &b,
-        c: &c,
-        d: d.as_ref(),
-        z: z.as_ref(),
-        delta_bias: delta_bias.as_ref(),
-        spec,
-    }
-    .check(implementation)?;
+    let given = Given {
+        operation: "full_scan",
+        u: shape_of(&u),
+        delta: shape_of(&delta),
+        a: shape_of(&a),
+        b: shape_of(&b),
+        c: shape_of(&c),
+        d: d.as_ref().map(shape_of),
+        z: z.as_ref().map(shape_of),
+        delta_bias: delta_bias.as_ref().map(shape_of),
+        b_constant,
+        c_constant,
+    };
+    given.check(implementation, &device)?;
     record("full_scan", implementation);
     // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
     let like_u = u.dtype();

@@ -6,6 +6,7 @@
 mod block;
 pub(crate) mod conv;
 pub(crate) mod full_scan;
+pub(crate) mod images;
 pub(crate) mod inputs;
 pub(crate) mod lanes;
 mod lu;

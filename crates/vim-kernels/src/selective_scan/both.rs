@@ -4,10 +4,10 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::autodiff::ScanBackend;
-use super::check::{Given, Shaped, expect, shape_of};
 use super::{ScanOptions, ScanSpec, selective_scan};
 use crate::choice::{Implementation, record, runs_cubes};
 use crate::error::KernelError;
+use crate::given::{Given, Shaped, expect, shape_of};
 
 /// Whether the kernel of `device` takes both directions in one launch: where it runs on a GPU. Elsewhere
 /// [`selective_scan_both`] makes two calls, and copies what it cuts in half.
@@ -65,6 +65,7 @@ pub fn selective_scan_both(
         c_constant: false,
     };
     let given = Given {
+        operation: "selective_scan",
         u: one_of(&u),
         delta: one_of(&delta),
         a: one_of(&a),
@@ -73,8 +74,10 @@ pub fn selective_scan_both(
         d: d.as_ref().map(one_of),
         z: z.as_ref().map(shape_of),
         delta_bias: delta_bias.as_ref().map(one_of),
+        b_constant: false,
+        c_constant: false,
     };
-    given.check(spec, &device)?;
+    given.check(&device)?;
     if implementation == Implementation::Reference || !scans_both_at_once(&device) {
         let one = |way: usize| {
             selective_scan(
@@ -91,7 +94,7 @@ pub fn selective_scan_both(
         };
         return Ok(one(0)?.y + one(1)?.y);
     }
-    given.check_size(spec, 2)?;
+    given.check_scan_size(spec, 2)?;
     record("selective_scan", implementation);
     let dtype = u.dtype();
     let absent = || Tensor::<1>::zeros([1], (&device, DType::F32));
@@ -125,7 +128,8 @@ fn check_both(
     delta_bias: Option<&Tensor<2>>,
 ) -> Result<(), KernelError> {
     let two = |name, dims: &[usize]| {
-        expect(name, dims, dims[0] == 2, "[2, …]: one part for each direction".to_string())
+        let expected = "[2, …]: one part for each direction".to_string();
+        expect("selective_scan", name, dims, dims[0] == 2, expected)
     };
     two("u", &u.dims())?;
     two("delta", &delta.dims())?;

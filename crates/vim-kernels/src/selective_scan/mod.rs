@@ -18,11 +18,11 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use crate::choice::{Implementation, ScanChoice, record, runs_cubes};
 use crate::discretization::{Discretization, Series};
 use crate::error::KernelError;
+use crate::given::{Given, shape_of};
 
 pub use arguments::{Projection, Rate};
 use autodiff::ScanBackend;
 pub use both::{scans_both_at_once, selective_scan_both};
-use check::{Given, shape_of};
 use complex::Parts;
 
 /// How a scan runs; see [`selective_scan`].
@@ -146,6 +146,7 @@ pub fn selective_scan(
         c_constant,
     };
     let given = Given {
+        operation: "selective_scan",
         u: shape_of(&u),
         delta: shape_of(&delta),
         a: shape_of(&a),
@@ -154,8 +155,10 @@ pub fn selective_scan(
         d: d.as_ref().map(shape_of),
         z: z.as_ref().map(shape_of),
         delta_bias: delta_bias.as_ref().map(shape_of),
+        b_constant,
+        c_constant,
     };
-    given.check(spec, &u.device())?;
+    given.check(&u.device())?;
     let imaginary = complex::imaginary_parts((&a, a_im), (&b, b_im), (&c, c_im))?;
     let device = u.device();
     let implementation = match &imaginary {
@@ -163,7 +166,7 @@ pub fn selective_scan(
         Some(_) => complex::resolve(options.choice, &device)?,
     };
     if implementation == Implementation::Kernel && runs_cubes(&device) {
-        given.check_size(spec, 1)?;
+        given.check_scan_size(spec, 1)?;
     }
     record("selective_scan", implementation);
     // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.

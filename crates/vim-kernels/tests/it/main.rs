@@ -11,6 +11,7 @@ mod devices;
 mod discretization;
 mod full_scan;
 mod golden;
+mod image_batch;
 mod oracle;
 mod selective_scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use vim_data::DataError;
 use vim_kernels::{KERNEL_VARIABLE, KernelError};
 use vim_model::ModelError;
 
@@ -128,6 +129,14 @@ impl ConfigError {
         expected: impl Into<String>,
     ) -> Self {
         Self::new(key, Problem::Range { value: value.to_string(), expected: expected.into() })
+    }
+
+    /// What the data crate found wrong with a value.
+    pub(crate) fn of_data(error: DataError) -> Self {
+        match error {
+            DataError::InvalidConfig { key, value, expected } => Self::range(key, value, expected),
+            other => Self::range("data", "the section", other.to_string()),
+        }
     }
 
     /// The same problem, at `origin`.

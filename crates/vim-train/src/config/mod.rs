@@ -16,7 +16,7 @@ mod validate;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vim_data::DataConfig;
+use vim_data::{AugmentConfig, DataConfig};
 use vim_model::{ModelConfig, SsmConfig, VimConfig};
 
 pub use devices::{Backend, DevicesConfig, Gpus};
@@ -38,6 +38,8 @@ pub struct Config {
     pub ssm: SsmConfig,
     /// The images.
     pub data: DataConfig,
+    /// What is done to training images, and in which order they come.
+    pub augment: AugmentConfig,
     /// The loop.
     pub train: TrainConfig,
     /// The optimizer and its schedule.
@@ -54,14 +56,19 @@ pub struct Config {
 const ANY_CLASSES: usize = 1000;
 
 impl Config {
-    /// The configuration with every key of `[model]` spelled out, as a run records it.
+    /// The configuration with every key of `[model]` and `[augment]` spelled out, as a run records it.
     ///
     /// # Errors
     ///
-    /// If the model cannot be built.
+    /// If the model cannot be built, or an augmentation is out of range.
     pub fn effective(&self) -> Result<Self, ConfigError> {
         let model = VimConfig::new(&self.model, self.ssm, ANY_CLASSES)?;
-        Ok(Self { model: model.to_section(self.model.preset.preset), ..self.clone() })
+        let augment = self.augment.resolve().map_err(ConfigError::of_data)?;
+        Ok(Self {
+            model: model.to_section(self.model.preset.preset),
+            augment: augment.to_section(self.augment.preset),
+            ..self.clone()
+        })
     }
 
     /// The configuration as TOML: a file that loads to the same configuration.

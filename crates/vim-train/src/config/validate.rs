@@ -16,6 +16,7 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.check_run()?;
         VimConfig::new(&self.model, self.ssm, ANY_CLASSES)?;
+        self.augment.resolve().map_err(ConfigError::of_data)?;
         self.check_train()?;
         self.check_optim()?;
         self.check_devices()?;

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Int, Tensor};
-use vim_data::{Loader, Split, Splits};
+use burn::tensor::{Device, Tensor};
+use vim_data::{Loader, LoaderConfig, Split, Splits};
 use vim_model::Vim;
 
-use crate::batches::to_tensors;
+use crate::batches::{Targets, to_tensors};
 use crate::checkpoint::{Best, Checkpoint, Checkpoints, State, Window};
 use crate::cli::TrainArgs;
 use crate::comm::{Comm, SingleDevice};
@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::eval::{Scores, evaluate};
 use crate::interval::Cadence;
 use crate::log::Log;
-use crate::loss::cross_entropy;
+use crate::loss::target_loss;
 use crate::metrics::JsonlWriter;
 use crate::optim::{AdamW, clip_factor, global_norm};
 use crate::output::{print, print_json};
@@ -103,7 +103,9 @@ struct Trainer<'a> {
     checkpoints: Checkpoints,
     metrics: JsonlWriter,
     timing: JsonlWriter,
+    bad_samples: JsonlWriter,
     loader: Loader,
+    evaluation: LoaderConfig,
     schedule: Schedule,
     total_steps: u64,
     /// Tensors that must have a gradient.
@@ -139,62 +141,60 @@ impl<'a> Trainer<'a> {
         if self.state.eval_pending && self.validate()? {
             self.save(true)?;
         }
-        while self.state.step < self.total_steps.min(pause) {
+        let mut batches = self.loader.batches(self.state.step..self.total_steps.min(pause));
+        while let Some(batch) = batches.next() {
             let epoch = self.state.step / steps_per_epoch;
-            let first_batch = (self.state.step % steps_per_epoch) as usize;
-            for batch in self.loader.epoch(epoch, first_batch) {
-                self.stop_if_asked()?;
-                let batch = batch?;
-                let lr = self.schedule.lr(self.state.step);
-                let (images, labels) = to_tensors(&batch, statistics, &self.device);
-                let grad_norm = self.step(images, labels, lr)?;
-                let (step, elapsed) = (self.state.step, self.start.elapsed());
-                progress.step(step);
-                if step == self.first_step + 1 {
-                    self.log_implementations();
-                }
+            self.stop_if_asked()?;
+            let batch = batch?;
+            self.record_bad(&mut batches)?;
+            let lr = self.schedule.lr(self.state.step);
+            let (images, targets) = to_tensors(&batch, statistics, &self.device)?;
+            drop(batch);
+            let grad_norm = self.step(images, targets, lr)?;
+            let (step, elapsed) = (self.state.step, self.start.elapsed());
+            progress.step(step);
+            if step == self.first_step + 1 {
+                self.log_implementations();
+            }
 
-                let last = step == self.total_steps;
-                if log_due.due(step, elapsed) || last {
-                    let loss = self.state.window.mean();
-                    self.state.window = Window::default();
-                    self.last_loss = Some(loss);
-                    self.metrics.append(&Metric::Train { step, epoch, loss, lr, grad_norm })?;
-                    let images = (step - since.1) * self.config.train.batch_size as u64;
-                    let images_per_second = images as f64 / since.0.elapsed().as_secs_f64();
-                    since = (Instant::now(), step);
-                    let elapsed_s = elapsed.as_secs_f64();
-                    self.timing.append(&Timing { step, images_per_second, elapsed_s })?;
-                    let top1 = self.last_top1;
-                    progress.report(&Report { step, epoch, loss, lr, top1, images_per_second });
-                    self.warn_of_large_steps();
-                }
-                let mut is_best = false;
-                if (eval_due.due(step, elapsed) || last) && self.splits.val.is_some() {
-                    self.state.eval_pending = true;
-                    is_best = self.validate()?;
-                    // Time spent on evaluation is not training's.
-                    since = (Instant::now(), step);
-                }
-                let paused = step == pause;
-                if save_due.due(step, elapsed) || is_best || last || paused {
-                    self.save(is_best)?;
-                }
-                if paused {
-                    break;
-                }
+            let last = step == self.total_steps;
+            if log_due.due(step, elapsed) || last {
+                let loss = self.state.window.mean();
+                self.state.window = Window::default();
+                self.last_loss = Some(loss);
+                self.metrics.append(&Metric::Train { step, epoch, loss, lr, grad_norm })?;
+                let images = (step - since.1) * self.config.train.batch_size as u64;
+                let images_per_second = images as f64 / since.0.elapsed().as_secs_f64();
+                since = (Instant::now(), step);
+                let elapsed_s = elapsed.as_secs_f64();
+                self.timing.append(&Timing { step, images_per_second, elapsed_s })?;
+                let top1 = self.last_top1;
+                progress.report(&Report { step, epoch, loss, lr, top1, images_per_second });
+                self.warn_of_large_steps();
+            }
+            let mut is_best = false;
+            if (eval_due.due(step, elapsed) || last) && self.splits.val.is_some() {
+                self.state.eval_pending = true;
+                is_best = self.validate()?;
+                // Time spent on evaluation is not training's.
+                since = (Instant::now(), step);
+            }
+            let paused = step == pause;
+            if save_due.due(step, elapsed) || is_best || last || paused {
+                self.save(is_best)?;
             }
         }
+        drop(batches);
         drop(progress);
         if self.state.step < self.total_steps { Ok(None) } else { self.test().map(Some) }
     }
 
     /// One optimizer step; returns the norm of the gradient.
-    fn step(&mut self, images: Tensor<4>, labels: Tensor<1, Int>, lr: f64) -> Result<f64, Error> {
+    fn step(&mut self, images: Tensor<4>, targets: Targets, lr: f64) -> Result<f64, Error> {
         let model = self.model.take().expect("invariant: taken only within a step");
         let drop_seed = drop_seed(self.config.run.seed, self.state.step, self.comm.rank());
         let logits = model.forward_train(images, drop_seed);
-        let loss = cross_entropy(logits, labels, self.config.train.label_smoothing);
+        let loss = target_loss(logits, targets, self.config.train.label_smoothing);
         let value = self.comm.mean(f64::from(loss.clone().into_scalar::<f32>()));
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         let gradients = self.comm.mean_gradients(gradients);
@@ -286,8 +286,8 @@ impl<'a> Trainer<'a> {
     fn evaluate(&self, model: &Vim, split: &Split) -> Result<Option<Scores>, Error> {
         let statistics = split.statistics(self.config.data.normalize);
         let device = self.device.clone().inner();
-        let (size, workers) = (self.config.train.batch_size, self.config.data.workers.count());
-        evaluate(&model.valid(), split, statistics, size, workers, &device, Some(&self.stop))
+        let loader = self.evaluation.clone();
+        evaluate(&model.valid(), split, statistics, loader, &device, Some(&self.stop))
     }
 
     /// Saves and stops if a signal has asked for it.

@@ -1,6 +1,7 @@
 //! What a run says about itself: metrics, timings, warnings, its end.
 
 use serde::Serialize;
+use vim_data::Batches;
 
 use super::Trainer;
 use crate::error::Error;
@@ -49,6 +50,16 @@ impl Trainer<'_> {
             percent(top5)
         ));
         self.metrics.append(&Metric::Eval { step, split, checkpoint, loss, top1, top5, images })
+    }
+
+    /// Names the images that could not be read, in the log and in `bad_samples.jsonl`.
+    pub(super) fn record_bad(&mut self, batches: &mut Batches) -> Result<(), Error> {
+        for bad in batches.take_bad() {
+            self.log
+                .line(format!("warning: {}: it {}; another took its place", bad.name, bad.reason));
+            self.bad_samples.append(&bad)?;
+        }
+        Ok(())
     }
 
     /// Says once which implementation of each operation runs.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
-use vim_data::{Loader, LoaderConfig, Split, Splits};
+use vim_data::{Loader, LoaderConfig, Share, Split, Splits};
 use vim_model::{Vim, VimConfig};
 
 use super::Trainer;
@@ -15,6 +15,7 @@ use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
 use crate::device::{self, Chosen};
 use crate::error::Error;
+use crate::loaders;
 use crate::log::Log;
 use crate::metrics::JsonlWriter;
 use crate::optim::AdamW;
@@ -32,6 +33,7 @@ pub(super) struct Plan {
     model: VimConfig,
     comm: SingleDevice,
     loader: Loader,
+    evaluation: LoaderConfig,
     schedule: Schedule,
     steps_per_epoch: u64,
     total_steps: u64,
@@ -47,11 +49,12 @@ impl Plan {
         config.ssm.scan.resolve(&chosen.device)?;
         let splits = vim_data::open(&config.data, config.run.seed)?;
         let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
-        check_image_size(&model, &splits.train)?;
+        let recipe = loaders::recipe(config)?;
+        check_image_size(&model, &recipe, &splits.train)?;
         let comm = SingleDevice;
-        let (workers, seed) = (config.data.workers.count(), config.run.seed);
-        let batch_size = config.train.batch_size / comm.size();
-        let training = LoaderConfig::training(batch_size, workers, seed, config.data.augment);
+        let evaluation = loaders::evaluation(config, &recipe, model.image_size);
+        let share = Share { rank: comm.rank(), world: comm.size() };
+        let training = loaders::training(config, recipe, model.image_size, share);
         let loader = Loader::new(splits.train.clone(), training)?;
         let steps_per_epoch = loader.batches_per_epoch() as u64;
         let total_steps = steps_per_epoch * config.train.epochs;
@@ -65,6 +68,7 @@ impl Plan {
             model,
             comm,
             loader,
+            evaluation,
             schedule,
             steps_per_epoch,
             total_steps,
@@ -82,7 +86,8 @@ impl<'a> Trainer<'a> {
         stop: StopRequest,
     ) -> Result<Self, Error> {
         let Plan { chosen, splits, model: model_config, .. } = plan;
-        let Plan { comm, loader, schedule, steps_per_epoch, total_steps, initial, .. } = plan;
+        let Plan { comm, loader, evaluation, schedule, steps_per_epoch, .. } = plan;
+        let Plan { total_steps, initial, .. } = plan;
         let workers = config.data.workers.count();
         let threads = device::threads();
         run.write_environment(&Environment::of_this_process(chosen.name.clone(), threads))?;
@@ -148,6 +153,7 @@ impl<'a> Trainer<'a> {
         // 2. Files, cut back to where the checkpoint stands: what comes after is written again.
         let metrics = JsonlWriter::truncated(&run.metrics(), state.metrics_len)?;
         let timing = JsonlWriter::appending(&run.timing())?;
+        let bad_samples = JsonlWriter::appending(&run.bad_samples())?;
         run.sync()?;
 
         log.line(format!("run {}", run.path().display()));
@@ -167,9 +173,12 @@ impl<'a> Trainer<'a> {
             splits.train.len(),
             splits.val.as_ref().map_or(0, Split::len),
             splits.test.len(),
-            splits.train.image_size(),
+            model_config.image_size,
             splits.train.num_classes()
         ));
+        for note in &splits.notes {
+            log.line(format!("note: {note}"));
+        }
         if splits.val.is_none() {
             log.line("no validation images: the last weights are the result (data.val_fraction holds some out)");
         }
@@ -195,7 +204,9 @@ impl<'a> Trainer<'a> {
             checkpoints,
             metrics,
             timing,
+            bad_samples,
             loader,
+            evaluation,
             schedule,
             total_steps,
             num_parameters: model.parameters().len(),

@@ -1,0 +1,159 @@
+//! Counts, sizes and oddities, from the headers of all files.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::Serialize;
+
+use crate::{
+    dataset::{Dataset, Fingerprint},
+    decode::{DecodeLimits, Decoder, Header, ImageKind},
+    error::DataError,
+    progress::Watch,
+    sources::Images,
+};
+
+use super::{
+    Finding,
+    workers::{Count, over},
+};
+
+/// Bytes read of a file at first: nearly all headers end before.
+const START: usize = 16 << 10;
+
+/// What there is in a part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ScanReport {
+    /// The folder or archive.
+    pub path: PathBuf,
+    /// Number of images.
+    pub images: usize,
+    /// Number of classes.
+    pub classes: usize,
+    /// Identifies the images, their order and their labels.
+    pub fingerprint: Fingerprint,
+    /// Bytes in all files.
+    pub bytes: u64,
+    /// The class with the fewest images, and its number of them.
+    pub smallest_class: Extremes,
+    /// The class with the most.
+    pub largest_class: Extremes,
+    /// Heights of the images whose header can be read.
+    pub height: Option<Sides>,
+    /// Their widths.
+    pub width: Option<Sides>,
+    /// Number of images by what they are: `JPEG`, `grey JPEG`, `progressive JPEG`, `PNG` and so on.
+    pub kinds: BTreeMap<String, usize>,
+    /// Files that are unreadable, of four channels, or not what their name says.
+    pub odd: Vec<Finding>,
+}
+
+/// A class and its number of images.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Extremes {
+    /// Its name.
+    pub class: String,
+    /// Images in it.
+    pub images: usize,
+}
+
+/// Lengths of images' sides, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sides {
+    /// The smallest.
+    pub least: usize,
+    /// The average.
+    pub mean: f64,
+    /// The largest.
+    pub most: usize,
+}
+
+/// Reads the headers of all images, by `workers` threads.
+///
+/// # Errors
+/// If a file cannot be read at all. One that is no image is a finding.
+pub fn scan(images: &Images, workers: usize, watch: Watch<'_>) -> Result<ScanReport, DataError> {
+    let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
+    let count = Count::new(images.len(), watch);
+    let looks = over(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
+        let length = images.read_start(index, START, file)?;
+        let mut header = decoder.header(file);
+        if header.is_err() && length > file.len() as u64 {
+            // A preview or a colour profile may come before the header.
+            images.read_unchecked(index, file)?;
+            header = decoder.header(file);
+        }
+        Ok((header.map_err(|error| error.to_string()), length))
+    })?;
+
+    let mut report = ScanReport {
+        path: images.root().to_owned(),
+        images: images.len(),
+        classes: images.num_classes(),
+        fingerprint: images.fingerprint(),
+        bytes: count.bytes(),
+        smallest_class: extreme(images, |of_class| std::cmp::Reverse(of_class)),
+        largest_class: extreme(images, |of_class| of_class),
+        height: sides(looks.iter().flatten().map(|header| header.height)),
+        width: sides(looks.iter().flatten().map(|header| header.width)),
+        kinds: BTreeMap::new(),
+        odd: Vec::new(),
+    };
+    for (index, look) in looks.iter().enumerate() {
+        let kind = look.as_ref().map_or_else(|_| "unreadable".to_owned(), kind_of);
+        *report.kinds.entry(kind).or_default() += 1;
+        if let Some(what) = oddity(look, images.file_name(index)) {
+            report.odd.push(Finding::new(images, index, what));
+        }
+    }
+    Ok(report)
+}
+
+/// The first class that is foremost by `key` of its number of images.
+fn extreme<K: Ord>(images: &Images, key: impl Fn(usize) -> K) -> Extremes {
+    let mut counts = vec![0; images.num_classes()];
+    for index in 0..images.len() {
+        counts[images.label(index) as usize] += 1;
+    }
+    let best = (0..counts.len()).rev().max_by_key(|&label| key(counts[label])).unwrap_or(0);
+    let class = images.class_names().get(best).cloned().unwrap_or_default();
+    Extremes { class, images: counts.get(best).copied().unwrap_or(0) }
+}
+
+fn sides(lengths: impl Iterator<Item = usize> + Clone) -> Option<Sides> {
+    let (least, most) = (lengths.clone().min()?, lengths.clone().max()?);
+    let (sum, count) = lengths.fold((0, 0), |(sum, count), length| (sum + length, count + 1));
+    Some(Sides { least, mean: sum as f64 / f64::from(count), most })
+}
+
+/// `grey progressive JPEG` and the like.
+fn kind_of(header: &Header) -> String {
+    let grey = if header.components == 1 { "grey " } else { "" };
+    let progressive = if header.progressive { "progressive " } else { "" };
+    let four = if is_cmyk(header) { "CMYK " } else { "" };
+    format!("{grey}{four}{progressive}{}", header.kind)
+}
+
+fn is_cmyk(header: &Header) -> bool {
+    header.kind == ImageKind::Jpeg && header.components == 4
+}
+
+/// What is worth naming one by one.
+fn oddity(look: &Result<Header, String>, name: &str) -> Option<String> {
+    let header = match look {
+        Ok(header) => header,
+        Err(error) => return Some(error.clone()),
+    };
+    if is_cmyk(header) {
+        return Some("is a JPEG of four channels (CMYK)".to_owned());
+    }
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    let fits = match header.kind {
+        ImageKind::Jpeg => ["jpg", "jpeg"].as_slice(),
+        ImageKind::Png => &["png"],
+        ImageKind::Bmp => &["bmp"],
+        ImageKind::Gif => &["gif"],
+        ImageKind::WebP => &["webp"],
+    };
+    let is_misnamed = !fits.iter().any(|fitting| extension.eq_ignore_ascii_case(fitting));
+    is_misnamed.then(|| format!("is a {} by its content", header.kind))
+}

@@ -1,0 +1,95 @@
+//! All images of a range, each looked at by one of several threads.
+
+use std::{
+    any::Any,
+    ops::Range,
+    panic,
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    thread,
+};
+
+use crate::{
+    error::DataError,
+    progress::{Progress, Watch},
+};
+
+/// Images between two reports of progress.
+const REPORT: usize = 64;
+
+/// How far all threads have come, over several ranges.
+pub(super) struct Count<'a> {
+    images: AtomicUsize,
+    bytes: AtomicU64,
+    total: usize,
+    watch: Watch<'a>,
+}
+
+impl<'a> Count<'a> {
+    pub(super) fn new(total: usize, watch: Watch<'a>) -> Self {
+        Self { images: AtomicUsize::new(0), bytes: AtomicU64::new(0), total, watch }
+    }
+
+    fn add(&self, bytes: u64) {
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let images = self.images.fetch_add(1, Ordering::Relaxed) + 1;
+        if images.is_multiple_of(REPORT) || images == self.total {
+            (self.watch)(Progress { images, total: self.total, bytes });
+        }
+    }
+
+    /// Bytes read so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What `look` says about each of `range`, in order; it also gives the bytes it has read.
+///
+/// Every thread has a state of its own, made by `start`. After an error no more images are looked at.
+pub(super) fn over<S, T: Send>(
+    range: Range<usize>,
+    workers: usize,
+    count: &Count<'_>,
+    start: &(dyn Fn() -> Result<S, DataError> + Sync),
+    look: &(dyn Fn(&mut S, usize) -> Result<(T, u64), DataError> + Sync),
+) -> Result<Vec<T>, DataError> {
+    let next = AtomicUsize::new(range.start);
+    let failed = AtomicBool::new(false);
+    let work = || -> Result<Vec<(usize, T)>, DataError> {
+        let mut state = start()?;
+        let mut seen = Vec::new();
+        while !failed.load(Ordering::Relaxed) {
+            // In order: archives are read from front to back.
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= range.end {
+                break;
+            }
+            let (what, bytes) = look(&mut state, index)?;
+            count.add(bytes);
+            seen.push((index, what));
+        }
+        Ok(seen)
+    };
+    let results: Vec<Result<Vec<(usize, T)>, DataError>> = thread::scope(|scope| {
+        let spawn = |_| {
+            scope.spawn(|| {
+                let result = work();
+                failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                result
+            })
+        };
+        let threads: Vec<_> = (0..workers.clamp(1, range.len().max(1))).map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(resume)).collect()
+    });
+    let mut seen = Vec::with_capacity(range.len());
+    for result in results {
+        seen.extend(result?);
+    }
+    seen.sort_unstable_by_key(|&(index, _)| index);
+    Ok(seen.into_iter().map(|(_, what)| what).collect())
+}
+
+/// A panic in a thread is one here: decoders' own have become errors already.
+fn resume<T>(panic: Box<dyn Any + Send>) -> T {
+    panic::resume_unwind(panic)
+}

@@ -1,0 +1,93 @@
+//! Images that cannot be read or decoded.
+
+use serde::Serialize;
+
+use crate::error::DataError;
+
+/// What becomes of an image that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBad {
+    /// Another image takes its place, drawn from the same key; too many of them are an error.
+    Replace,
+    /// It is an error.
+    Fail,
+    /// It is black, and its place is in [`Batch::unread`](crate::Batch::unread).
+    CountAsWrong,
+}
+
+/// An image that could not be read, and when it was needed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadSample {
+    /// Pass over the images.
+    pub epoch: u64,
+    /// Number of the batch, counted over all epochs.
+    pub batch: u64,
+    /// Index in the dataset.
+    pub index: usize,
+    /// The file, or `archive:member`.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// As many are no reason to stop, however few images were drawn.
+const ALWAYS: u64 = 10;
+/// One in so many draws is none either.
+const ONE_IN: u64 = 10_000;
+
+/// Bad images so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    draws: u64,
+    count: u64,
+    /// Not yet asked for.
+    samples: Vec<BadSample>,
+}
+
+impl Tally {
+    /// Adds those of a batch of `draws` images.
+    ///
+    /// # Errors
+    /// If there are too many by now.
+    pub(super) fn add(&mut self, bad: Vec<BadSample>, draws: usize) -> Result<(), DataError> {
+        self.draws += draws as u64;
+        self.count += bad.len() as u64;
+        let most = ALWAYS.max(self.draws / ONE_IN);
+        let last = bad.last().map(|last| format!("{}: {}", last.name, last.reason));
+        self.samples.extend(bad);
+        match last {
+            Some(last) if self.count > most => {
+                Err(DataError::TooManyBad { count: self.count, draws: self.draws, last })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<BadSample> {
+        std::mem::take(&mut self.samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_or_one_in_ten_thousand_are_borne() {
+        let bad = |count: usize| {
+            let sample =
+                BadSample { epoch: 0, batch: 0, index: 0, name: "a".into(), reason: "b".into() };
+            vec![sample; count]
+        };
+        let mut tally = Tally::default();
+        assert!(tally.add(bad(10), 64).is_ok());
+        assert_eq!(tally.take().len(), 10);
+        assert!(tally.add(bad(0), 64).is_ok());
+        assert!(matches!(tally.add(bad(1), 64), Err(DataError::TooManyBad { count: 11, .. })));
+
+        let mut tally = Tally::default();
+        assert!(tally.add(bad(0), 1_000_000).is_ok());
+        assert!(tally.add(bad(100), 0).is_ok());
+        assert!(tally.add(bad(1), 1).is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! What a batch will be made of, without making it.
+
+use serde::Serialize;
+
+use super::Loader;
+use super::plan::EpochPlans;
+use super::{LoaderConfig, Purpose};
+use crate::dataset::Stored;
+use crate::decode::{DecodeLimits, Decoder};
+use crate::error::DataError;
+use crate::recipe::{MixPlan, SampleKey, SamplePlan};
+
+/// One place of a batch: the image, and what is done to it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Described {
+    /// Index in the dataset.
+    pub index: usize,
+    /// The file, or `archive:member`.
+    pub name: String,
+    /// Its class.
+    pub label: u32,
+    /// What the plan is a function of, besides the sizes.
+    pub key: SampleKey,
+    /// Height and width of the image as stored.
+    pub source: [usize; 2],
+    /// What is done to it; nothing in evaluation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<SamplePlan>,
+    /// How it is mixed with its partner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixed: Option<MixPlan>,
+}
+
+impl Loader {
+    /// Describes batch `number`, counted as in [`Loader::batches`]; only headers of files are decoded.
+    ///
+    /// # Errors
+    /// If an image cannot be read: a batch that is loaded would have another in its place.
+    pub fn describe(&self, number: u64) -> Result<Vec<Described>, DataError> {
+        let config = std::sync::Arc::clone(&self.config);
+        let mut plans = EpochPlans::new(self.split.clone(), config, self.per_epoch);
+        let plan = plans.plan(number)?;
+        let decoder = Decoder::new(DecodeLimits::default())?;
+        let LoaderConfig { size, seed, purpose, .. } = &*self.config;
+        let dataset = self.split.dataset();
+        let (mut file, mut described) = (Vec::new(), Vec::new());
+        for group in plan.tasks.iter().flatten() {
+            let index = self.split.index(group.position);
+            let source = match self.split.stored() {
+                Stored::Pixels { size } => size,
+                Stored::Files => {
+                    dataset.read(index, &mut file)?;
+                    let header = decoder.header(&file).map_err(|error| DataError::BadImage {
+                        name: dataset.name(index),
+                        reason: error.to_string(),
+                    })?;
+                    [header.height, header.width]
+                }
+            };
+            for &repeat in &group.repeats {
+                let (seed, epoch) = (*seed, plan.epoch);
+                let key = SampleKey { seed, epoch, index: index as u64, repeat, attempt: 0 };
+                let drawn = match purpose {
+                    Purpose::Training(recipe) => Some(recipe.draw(key, source, *size)),
+                    Purpose::Evaluation { .. } => None,
+                };
+                described.push(Described {
+                    index,
+                    name: dataset.name(index),
+                    label: dataset.label(index),
+                    key,
+                    source,
+                    plan: drawn,
+                    mixed: plan.mixed.get(described.len()).copied(),
+                });
+            }
+        }
+        Ok(described)
+    }
+}

@@ -1,0 +1,242 @@
+//! Batches of a split, assembled by threads.
+
+mod assembly;
+mod bad;
+mod describe;
+mod pipeline;
+mod plan;
+mod stats;
+mod worker;
+
+use std::{fmt, ops::Range, sync::Arc, time::Instant};
+
+use crate::{batch::Batch, error::DataError, recipe::Recipe, split::Split};
+
+pub use bad::{BadSample, OnBad};
+pub use describe::Described;
+use pipeline::Pipeline;
+use plan::EpochPlans;
+pub use stats::{LoaderStage, LoaderStats};
+
+/// How a split is cut into batches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoaderConfig {
+    /// Images per batch, on this device: ≥ 1.
+    pub batch_size: usize,
+    /// Height and width of the images that are made, in pixels.
+    pub size: [usize; 2],
+    /// Threads that decode and augment, ≥ 1. The batches do not depend on it.
+    pub workers: usize,
+    /// Threads that read files, ≥ 1, so that no worker waits for storage. Images in memory need none.
+    pub readers: usize,
+    /// Whole batches that may wait for the consumer, ≥ 1.
+    pub prefetch: usize,
+    /// Key of the order and of the augmentation.
+    pub seed: u64,
+    /// Which of the devices this is, and how many there are.
+    pub share: Share,
+    /// What is made of the images.
+    pub purpose: Purpose,
+    /// What becomes of an image that cannot be read.
+    pub on_bad: OnBad,
+}
+
+/// One device of several, each of which takes its part of every batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Number of this device, from 0.
+    pub rank: usize,
+    /// Devices, ≥ 1.
+    pub world: usize,
+}
+
+impl Share {
+    /// One device has it all.
+    pub const ALL: Self = Self { rank: 0, world: 1 };
+}
+
+/// What batches are for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Purpose {
+    /// Shuffled and augmented, whole batches only.
+    Training(Recipe),
+    /// In the split's order, by the transform of evaluation; the last batch is filled up with images that do not count.
+    Evaluation {
+        /// Share of the resized image that is kept, see [`crate::evaluation_size`].
+        crop_ratio: f64,
+    },
+}
+
+impl LoaderConfig {
+    /// For training on one device, with one reader for each worker and four batches ahead.
+    #[must_use]
+    pub fn training(
+        batch_size: usize,
+        size: [usize; 2],
+        workers: usize,
+        seed: u64,
+        recipe: Recipe,
+    ) -> Self {
+        Self {
+            batch_size,
+            size,
+            workers,
+            readers: workers,
+            prefetch: 4,
+            seed,
+            share: Share::ALL,
+            purpose: Purpose::Training(recipe),
+            on_bad: OnBad::Replace,
+        }
+    }
+
+    /// For evaluation on one device.
+    #[must_use]
+    pub fn evaluation(
+        batch_size: usize,
+        size: [usize; 2],
+        workers: usize,
+        crop_ratio: f64,
+    ) -> Self {
+        Self {
+            batch_size,
+            size,
+            workers,
+            readers: workers,
+            prefetch: 4,
+            seed: 0,
+            share: Share::ALL,
+            purpose: Purpose::Evaluation { crop_ratio },
+            on_bad: OnBad::Fail,
+        }
+    }
+}
+
+/// Turns a split into batches.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    split: Split,
+    config: Arc<LoaderConfig>,
+    per_epoch: usize,
+}
+
+impl Loader {
+    /// Checks the configuration; starts nothing.
+    ///
+    /// # Errors
+    /// If a number is 0 that must not be, an epoch would hold no batch, or images are mixed in batches of an odd size.
+    pub fn new(split: Split, config: LoaderConfig) -> Result<Self, DataError> {
+        let positive = |key, value: usize| match value {
+            0 => Err(DataError::InvalidConfig { key, value: "0".into(), expected: "1 or more" }),
+            _ => Ok(()),
+        };
+        positive("train.batch_size", config.batch_size)?;
+        positive("data.workers", config.workers)?;
+        positive("data.readers", config.readers)?;
+        positive("data.prefetch", config.prefetch)?;
+        if let Purpose::Training(recipe) = &config.purpose {
+            recipe.check_batch(config.batch_size)?;
+        }
+        let per_epoch = plan::batches(&split, &config)?;
+        if per_epoch == 0 {
+            let (images, batch_size) = (split.len(), config.batch_size * config.share.world);
+            return Err(DataError::NoBatches { images, batch_size });
+        }
+        Ok(Self { split, config: Arc::new(config), per_epoch })
+    }
+
+    /// The split that is loaded.
+    #[must_use]
+    pub fn split(&self) -> &Split {
+        &self.split
+    }
+
+    /// Batches in an epoch, ≥ 1.
+    #[must_use]
+    pub fn batches_per_epoch(&self) -> usize {
+        self.per_epoch
+    }
+
+    /// Bytes of all batches that exist at a time, besides those that the consumer holds: one that is taken, those that wait
+    /// and one in the making.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let [height, width] = self.config.size;
+        self.max_in_flight() * self.config.batch_size * 3 * height * width
+    }
+
+    /// The most batches that are being made or waiting at a time.
+    #[must_use]
+    pub fn max_in_flight(&self) -> usize {
+        self.config.prefetch + 1
+    }
+
+    /// Starts the threads and yields the batches with numbers in `batches`, in order, through as many epochs as these
+    /// are: batch `b` is batch `b mod batches_per_epoch` of epoch `b / batches_per_epoch`.
+    ///
+    /// No image of an earlier batch is read.
+    #[must_use]
+    pub fn batches(&self, batches: Range<u64>) -> Batches {
+        let plans = EpochPlans::new(self.split.clone(), Arc::clone(&self.config), self.per_epoch);
+        let pipeline = Pipeline::start(batches, plans, self.max_in_flight());
+        Batches { pipeline, tally: bad::Tally::default() }
+    }
+
+    /// The batches of `epoch`, from `first_batch` on.
+    #[must_use]
+    pub fn epoch(&self, epoch: u64, first_batch: usize) -> Batches {
+        let per_epoch = self.per_epoch as u64;
+        let start = epoch * per_epoch;
+        self.batches(start + (first_batch as u64).min(per_epoch)..start + per_epoch)
+    }
+}
+
+/// Batches, in order. Dropping it stops the threads.
+///
+/// After an error it yields nothing more: a failed epoch never looks like a short one, since the error
+/// comes first.
+pub struct Batches {
+    pipeline: Pipeline,
+    tally: bad::Tally,
+}
+
+impl Batches {
+    /// What was done and how long it took, so far.
+    #[must_use]
+    pub fn stats(&self) -> LoaderStats {
+        self.pipeline.stats()
+    }
+
+    /// The images that could not be read and were replaced since this was asked last, in the order of the batches.
+    pub fn take_bad(&mut self) -> Vec<BadSample> {
+        self.tally.take()
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Batch, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = Instant::now();
+        let next = self.pipeline.next();
+        self.pipeline.waited(start.elapsed());
+        let made = match next? {
+            Ok(made) => made,
+            Err(error) => return Some(Err(error)),
+        };
+        // In the order of batches, so that where a run gives up does not depend on its threads.
+        match self.tally.add(made.bad, made.batch.len()) {
+            Ok(()) => Some(Ok(made.batch)),
+            Err(error) => {
+                self.pipeline.stop();
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Batches {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Batches").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,219 @@
+//! From bytes to the images that a model is trained on: normalized, erased and mixed in one pass.
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
+mod dispatch;
+mod flex;
+
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+
+use crate::error::KernelError;
+use crate::given::expect;
+use dispatch::ImageBackend;
+pub(crate) use dispatch::ImageSpec;
+
+const OPERATION: &str = "image_batch";
+
+/// A rectangle of an image, in pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Area {
+    /// First row.
+    pub top: usize,
+    /// First column.
+    pub left: usize,
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+}
+
+/// What an erased rectangle is filled with, in normalized values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fill {
+    /// One value for each channel.
+    Colour([f32; 3]),
+    /// Independent normal numbers, a function of the seed and the place in the image.
+    Noise {
+        /// Another one gives other numbers.
+        seed: u32,
+    },
+}
+
+/// A rectangle to erase.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Erased {
+    /// Place of the image in the batch.
+    pub image: usize,
+    /// What is erased of it.
+    pub area: Area,
+    /// What takes its place.
+    pub fill: Fill,
+}
+
+/// How each image is mixed with its partner, the one as far from the end of the batch as it is from the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Mixing {
+    /// Not at all.
+    #[default]
+    None,
+    /// `share·image + (1 − share)·partner`.
+    Blend {
+        /// Of the image's own.
+        share: f32,
+    },
+    /// The partner's pixels within the area.
+    Paste(Area),
+}
+
+/// Images as bytes, and what is done to them.
+#[derive(Clone, Debug)]
+pub struct ImageBatch<'a> {
+    /// Rows of red, green and blue, 0..=255: `[B, H, W, 3]`.
+    pub pixels: &'a [u8],
+    /// `[B, H, W]`.
+    pub size: [usize; 3],
+    /// Mean of each channel of pixels scaled to 0..=1.
+    pub mean: [f32; 3],
+    /// Standard deviation of the same.
+    pub std: [f32; 3],
+    /// Erased before mixing; where two of an image overlap, the later one is seen.
+    pub erased: &'a [Erased],
+    /// What is done last, to each image; none at all for no image.
+    pub mixing: &'a [Mixing],
+}
+
+/// Uploads the bytes and makes `[B, 3, H, W]` images of them in f32, on the device: `(pixel/255 − mean)/std`,
+/// erased, then mixed.
+///
+/// # Errors
+///
+/// [`KernelError::Shape`] if the bytes are not of the size given or an area is outside its image;
+/// [`KernelError::TooLarge`] if the result has more than 2³² elements.
+///
+/// # Source
+///
+/// `ToTensor` and `Normalize` of torchvision; `RandomErasing` and `Mixup` of timm 0.4.12, whose batch mode takes the same
+/// partners.
+pub fn image_batch(batch: &ImageBatch<'_>, device: &Device) -> Result<Tensor<4>, KernelError> {
+    batch.check()?;
+    let [count, height, width] = batch.size;
+    let mut bytes = Vec::with_capacity(batch.pixels.len().next_multiple_of(4));
+    bytes.extend_from_slice(batch.pixels);
+    // As words: WGSL has no bytes.
+    bytes.resize(batch.pixels.len().next_multiple_of(4), 0);
+    let words = bytes.len() / 4;
+    let pixels = TensorData::from_bytes_vec(bytes, [words], DType::I32);
+    let pixels = Tensor::<1, Int>::from_data(pixels, (device, DType::I32));
+    let Plan { places, values, boxes } = batch.plan();
+    let places = TensorData::new(places, [count * (boxes * BOX + AREA)]);
+    let places = Tensor::<1, Int>::from_data(places, (device, DType::I32));
+    let values = TensorData::new(values, [STATISTICS + count * (boxes * 3 + 2)]);
+    let values = Tensor::<1>::from_data(values, device);
+    let spec = ImageSpec { size: [count, height, width], boxes, mixes: !batch.mixing.is_empty() };
+    Ok(Tensor::from_dispatch(Dispatch::image_batch(
+        pixels.into_dispatch(),
+        places.into_dispatch(),
+        values.into_dispatch(),
+        spec,
+    )))
+}
+
+/// Numbers of an area.
+pub(crate) const AREA: usize = 4;
+/// Numbers of a box: its area, its kind and its seed.
+pub(crate) const BOX: usize = AREA + 2;
+/// Means and deviations.
+pub(crate) const STATISTICS: usize = 6;
+/// Kinds of a box; 0 is none.
+pub(crate) const COLOUR: i32 = 1;
+pub(crate) const NOISE: i32 = 2;
+
+/// All that is done, as numbers.
+struct Plan {
+    /// `[B, boxes, BOX]`, then the areas of the mixing, `[B, AREA]`.
+    places: Vec<i32>,
+    /// Means and deviations, then the boxes' colours `[B, boxes, 3]`, then the shares of an image's own pixels inside and
+    /// outside of its area, `[B, 2]`.
+    values: Vec<f32>,
+    /// Of an image, 1 or more.
+    boxes: usize,
+}
+
+impl ImageBatch<'_> {
+    fn check(&self) -> Result<(), KernelError> {
+        let [count, height, width] = self.size;
+        let elements = count.saturating_mul(height).saturating_mul(width).saturating_mul(3);
+        let good = elements > 0 && self.pixels.len() == elements;
+        let expected = format!("[B, H, W, 3] = [{count}, {height}, {width}, 3], none of them 0");
+        expect(OPERATION, "pixels", &[self.pixels.len()], good, expected)?;
+        let limit = u32::MAX as usize;
+        if elements > limit {
+            let (operation, what) = (OPERATION, "a batch of images");
+            return Err(KernelError::TooLarge { operation, what, got: elements, limit });
+        }
+        let inside = |name, area: &Area| {
+            let (bottom, right) =
+                (area.top.checked_add(area.height), area.left.checked_add(area.width));
+            let good = bottom.is_some_and(|y| y <= height) && right.is_some_and(|x| x <= width);
+            let got = [area.top, area.left, area.height, area.width];
+            expect(OPERATION, name, &got, good, format!("an area within [{height}, {width}]"))
+        };
+        for erased in self.erased {
+            let good = erased.image < count;
+            expect(OPERATION, "erased.image", &[erased.image], good, format!("below {count}"))?;
+            inside("erased.area", &erased.area)?;
+        }
+        let good = self.mixing.is_empty() || self.mixing.len() == count;
+        let expected = format!("one for each of {count} images, or none");
+        expect(OPERATION, "mixing", &[self.mixing.len()], good, expected)?;
+        self.mixing.iter().try_for_each(|mixing| match mixing {
+            Mixing::Paste(area) => inside("mixing.area", area),
+            Mixing::None | Mixing::Blend { .. } => Ok(()),
+        })
+    }
+
+    fn plan(&self) -> Plan {
+        let count = self.size[0];
+        let mut used = vec![0; count];
+        for erased in self.erased {
+            used[erased.image] += 1;
+        }
+        let boxes = used.iter().copied().max().unwrap_or(0).max(1);
+        let mut places = vec![0; count * boxes * BOX];
+        let mut values = [self.mean, self.std].concat();
+        values.resize(STATISTICS + count * boxes * 3, 0.0);
+        used.fill(0);
+        for Erased { image, area, fill } in self.erased {
+            let at = image * boxes + used[*image];
+            used[*image] += 1;
+            let (kind, seed) = match fill {
+                Fill::Colour(colour) => {
+                    values[STATISTICS + 3 * at..][..3].copy_from_slice(colour);
+                    (COLOUR, 0)
+                }
+                Fill::Noise { seed } => (NOISE, seed.cast_signed()),
+            };
+            places[BOX * at..][..AREA].copy_from_slice(&area.numbers());
+            places[BOX * at + AREA..][..2].copy_from_slice(&[kind, seed]);
+        }
+        let all = std::iter::repeat_n(&Mixing::None, count - self.mixing.len());
+        for mixing in self.mixing.iter().chain(all) {
+            let (area, [inside, outside]) = match *mixing {
+                Mixing::None => (Area::default(), [1.0; 2]),
+                Mixing::Blend { share } => (Area::default(), [share; 2]),
+                Mixing::Paste(area) => (area, [0.0, 1.0]),
+            };
+            places.extend(area.numbers());
+            values.extend([inside, outside]);
+        }
+        Plan { places, values, boxes }
+    }
+}
+
+impl Area {
+    /// As the kernels take it: an image of fewer than 2³² elements has sides below 2³¹.
+    fn numbers(&self) -> [i32; AREA] {
+        [self.top, self.left, self.height, self.width].map(|n| n as i32)
+    }
+}

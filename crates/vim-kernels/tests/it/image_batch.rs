@@ -1,0 +1,161 @@
+//! Bytes to images, against loops in f64 with a noise of their own.
+
+use burn::tensor::Device;
+use vim_kernels::{Area, Erased, Fill, ImageBatch, KernelError, Mixing, image_batch};
+
+use crate::devices::devices;
+
+const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const STD: [f32; 3] = [0.229, 0.224, 0.225];
+
+/// The noise again, in 64-bit integers and floats.
+fn normal(seed: u32, element: u64) -> f64 {
+    let low = |x: u64| x & 0xffff_ffff;
+    let hash = |x: u64| {
+        let state = low(x * 747_796_405 + 2_891_336_453);
+        let word = low(((state >> ((state >> 28) + 4)) ^ state) * 277_803_737);
+        (word >> 22) ^ word
+    };
+    let first = hash(low(hash(u64::from(seed)) + element));
+    let second = hash(first ^ 0x9e37_79b9);
+    let unit = |x: u64| (x >> 8) as f64 / f64::from(1 << 24);
+    let radius = (-2.0 * (unit(first) + 1.0 / f64::from(1 << 24)).ln()).sqrt();
+    -radius * (std::f64::consts::TAU * unit(second)).cos()
+}
+
+/// The images in f64, one element at a time.
+fn oracle(batch: &ImageBatch<'_>) -> Vec<f64> {
+    let [count, height, width] = batch.size;
+    let value = |image: usize, channel: usize, y: usize, x: usize| {
+        let place = (y * width + x) * 3 + channel;
+        let pixel = f64::from(batch.pixels[image * height * width * 3 + place]);
+        let mut value = (pixel / 255.0 - f64::from(MEAN[channel])) / f64::from(STD[channel]);
+        for erased in batch.erased.iter().filter(|erased| erased.image == image) {
+            let Area { top, left, height, width } = erased.area;
+            if (top..top + height).contains(&y) && (left..left + width).contains(&x) {
+                value = match erased.fill {
+                    Fill::Colour(colour) => f64::from(colour[channel]),
+                    Fill::Noise { seed } => normal(seed, place as u64),
+                };
+            }
+        }
+        value
+    };
+    let mut images = Vec::new();
+    for image in 0..count {
+        for channel in 0..3 {
+            for y in 0..height {
+                for x in 0..width {
+                    let own = value(image, channel, y, x);
+                    let theirs = value(count - 1 - image, channel, y, x);
+                    images.push(match batch.mixing.get(image).copied().unwrap_or_default() {
+                        Mixing::None => own,
+                        Mixing::Blend { share } => {
+                            f64::from(share) * own + (1.0 - f64::from(share)) * theirs
+                        }
+                        Mixing::Paste(area) => {
+                            let rows = area.top..area.top + area.height;
+                            let columns = area.left..area.left + area.width;
+                            if rows.contains(&y) && columns.contains(&x) { theirs } else { own }
+                        }
+                    });
+                }
+            }
+        }
+    }
+    images
+}
+
+/// Numbers of f32 up to 5.8, the largest noise: a few roundings of them. WGSL promises only 2⁻¹¹ of a cosine.
+fn tolerance(device: &Device) -> f64 {
+    let exact = *device == Device::flex() || cfg!(feature = "cuda");
+    if exact { 6e-6 } else { 4e-3 }
+}
+
+fn agrees(batch: &ImageBatch<'_>, device: &Device) {
+    let images = image_batch(batch, device).unwrap();
+    let [count, height, width] = batch.size;
+    assert_eq!(images.dims(), [count, 3, height, width]);
+    let got: Vec<f32> = images.into_data().iter().collect();
+    for (at, (got, want)) in got.into_iter().zip(oracle(batch)).enumerate() {
+        let error = (f64::from(got) - want).abs();
+        assert!(
+            error < tolerance(device),
+            "{:?} {:?} {at}: {got} {want}",
+            batch.size,
+            batch.mixing
+        );
+    }
+}
+
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|i| (i * 2_654_435_761 >> 7) as u8).collect()
+}
+
+#[test]
+fn images_are_normalized_erased_and_mixed() {
+    let (colour, noise) = (Fill::Colour([0.5, -1.0, 2.0]), Fill::Noise { seed: 0xdead_beef });
+    for size in [[1, 1, 1], [2, 1, 3], [3, 5, 7], [5, 32, 32], [2, 33, 65]] {
+        let [count, height, width] = size;
+        let pixels = bytes(3 * count * height * width);
+        let area = |top: usize, left: usize| {
+            let (top, left) = (top.min(height - 1), left.min(width - 1));
+            let (height, width) = ((height - top).min(9), (width - left).min(4));
+            Area { top, left, height, width }
+        };
+        let one = [Erased { image: count - 1, area: area(1, 2), fill: noise }];
+        // Two that overlap, one without pixels.
+        let several = [
+            Erased { image: 0, area: area(0, 0), fill: noise },
+            Erased { image: 0, area: area(2, 1), fill: colour },
+            Erased { image: count / 2, area: area(3, 3), fill: Fill::Noise { seed: 3 } },
+            Erased { image: count - 1, area: Area::default(), fill: colour },
+        ];
+        for erased in [&[][..], &one, &several] {
+            let (blend, paste) = (Mixing::Blend { share: 0.3 }, Mixing::Paste(area(1, 1)));
+            let kinds = [blend, paste, Mixing::None, Mixing::Blend { share: 0.9 }];
+            let mixings = [
+                vec![],
+                vec![blend; count],
+                vec![paste; count],
+                (0..count).map(|image| kinds[image % 4]).collect(),
+            ];
+            for mixing in &mixings {
+                let (mean, std) = (MEAN, STD);
+                let batch = ImageBatch { pixels: &pixels, size, mean, std, erased, mixing };
+                for device in devices() {
+                    agrees(&batch, &device);
+                    agrees(&batch, &device.clone().autodiff());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let pixels = bytes(3 * 2 * 4 * 4);
+    let good = ImageBatch {
+        pixels: &pixels,
+        size: [2, 4, 4],
+        mean: MEAN,
+        std: STD,
+        erased: &[],
+        mixing: &[],
+    };
+    let area = Area { top: 1, left: 1, height: 4, width: 1 };
+    let fill = Fill::Colour([0.0; 3]);
+    let named = |batch: ImageBatch<'_>| match image_batch(&batch, &Device::flex()).unwrap_err() {
+        KernelError::Shape { tensor, .. } => tensor,
+        other => panic!("{other}"),
+    };
+    assert_eq!(named(ImageBatch { size: [3, 4, 4], ..good.clone() }), "pixels");
+    assert_eq!(named(ImageBatch { size: [0, 4, 4], ..good.clone() }), "pixels");
+    assert_eq!(named(ImageBatch { mixing: &[Mixing::None], ..good.clone() }), "mixing");
+    let pastes = [Mixing::Paste(area); 2];
+    assert_eq!(named(ImageBatch { mixing: &pastes, ..good.clone() }), "mixing.area");
+    let outside = [Erased { image: 0, area, fill }];
+    assert_eq!(named(ImageBatch { erased: &outside, ..good.clone() }), "erased.area");
+    let beyond = [Erased { image: 2, area: Area::default(), fill }];
+    assert_eq!(named(ImageBatch { erased: &beyond, ..good }), "erased.image");
+}

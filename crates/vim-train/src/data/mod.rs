@@ -1,0 +1,33 @@
+//! `vim-train data`: looks after the images.
+
+mod bench;
+mod show;
+
+use clap::Subcommand;
+
+use crate::error::Error;
+use bench::BenchArgs;
+use show::ShowArgs;
+
+/// A subcommand of `vim-train data`.
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    /// Time the loader alone, and name what holds it up.
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(BenchArgs),
+    /// Write a picture of a batch, before and after augmentation, and print what was drawn.
+    #[command(after_help = show::EXAMPLES)]
+    Show(ShowArgs),
+}
+
+/// `vim-train data`.
+///
+/// # Errors
+///
+/// The subcommand's.
+pub fn run(command: &DataCommand) -> Result<(), Error> {
+    match command {
+        DataCommand::Bench(args) => bench::run(args),
+        DataCommand::Show(args) => show::run(args),
+    }
+}

@@ -1,0 +1,46 @@
+//! From a configuration to how images are loaded.
+
+use vim_data::{LoaderConfig, Recipe, Share};
+use vim_model::ImageSize;
+
+use crate::config::{Config, ConfigError};
+
+/// The recipe of `config`.
+///
+/// # Errors
+///
+/// The first key of `[augment]` that is out of range.
+pub fn recipe(config: &Config) -> Result<Recipe, ConfigError> {
+    config.augment.resolve().map_err(ConfigError::of_data)
+}
+
+/// How training images are loaded at the model's size, on one device of several.
+#[must_use]
+pub fn training(config: &Config, recipe: Recipe, size: ImageSize, share: Share) -> LoaderConfig {
+    let batch = config.train.batch_size / share.world;
+    let workers = config.data.workers.count();
+    LoaderConfig {
+        readers: config.data.readers.count(),
+        prefetch: config.data.prefetch,
+        share,
+        on_bad: config.data.bad_train.into(),
+        ..LoaderConfig::training(batch, sides(size), workers, config.run.seed, recipe)
+    }
+}
+
+/// How images are loaded for evaluation at the model's size.
+#[must_use]
+pub fn evaluation(config: &Config, recipe: &Recipe, size: ImageSize) -> LoaderConfig {
+    let (batch, workers) = (config.train.batch_size, config.data.workers.count());
+    LoaderConfig {
+        readers: config.data.readers.count(),
+        prefetch: config.data.prefetch,
+        on_bad: config.data.bad_test.into(),
+        ..LoaderConfig::evaluation(batch, sides(size), workers, recipe.eval_crop_ratio)
+    }
+}
+
+/// `[height, width]`.
+fn sides(size: ImageSize) -> [usize; 2] {
+    [size.height, size.width]
+}
