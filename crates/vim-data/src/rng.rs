@@ -165,4 +165,35 @@ mod tests {
         assert_eq!(counts.len(), 6);
         assert!(counts.values().all(|count| count.abs_diff(1_000) < 180), "{counts:?}");
     }
+
+    /// What a seed means may not change. The numbers are those of ChaCha8, BLAKE3 and the functions above
+    /// written once more in Python.
+    #[test]
+    fn numbers_of_a_key_are_pinned() {
+        let fresh = || keyed("test pins", &[1, 2]);
+        let mut rng = fresh();
+        let words =
+            [1_722_840_859_773_719_767, 7_691_746_865_094_620_294, 12_003_299_385_685_008_399];
+        assert_eq!([(); 3].map(|()| rng.next_u64()), words);
+        let mut rng = fresh();
+        assert_eq!([unit(&mut rng), unit(&mut rng)], [0.093395390150673, 0.4169704330672077]);
+
+        // Python's logarithms are the C library's: equal to a few units in the last place.
+        let close = |ours: f64, theirs: f64| {
+            assert!((ours - theirs).abs() <= 1e-13 * theirs.abs(), "{ours} {theirs}");
+        };
+        let mut rng = fresh();
+        for theirs in [-0.38392324526635857, 0.980439524178246, 0.018357775190893464] {
+            close(normal(&mut rng, 0.0, 1.0), theirs);
+        }
+        for (alpha, all) in [
+            (0.05, [0.9999779527084696, 2.3925868126082167e-21, 0.07711835130587907]),
+            (0.8, [0.6012185805828222, 0.04585064215583888, 0.6102597981263285]),
+            (1.0, [0.5540363159316226, 0.6416841027112686, 0.8287228565522824]),
+            (3.0, [0.5243126612138702, 0.5729311557590054, 0.651409160311217]),
+        ] {
+            let mut rng = fresh();
+            all.into_iter().for_each(|theirs| close(beta(&mut rng, alpha), theirs));
+        }
+    }
 }

@@ -44,11 +44,9 @@ pub fn check_golden(dir: &Path) -> Result<GoldenReport, DataError> {
 
 /// The entries of a kind: an array's, or an object by itself.
 fn listed(value: &Value) -> Vec<(String, &Value)> {
-    match value {
-        Value::Array(entries) => {
-            entries.iter().enumerate().map(|(at, entry)| (at.to_string(), entry)).collect()
-        }
-        other => vec![(String::new(), other)],
+    match value.as_array() {
+        Some(entries) => entries.iter().enumerate().map(|(at, e)| (at.to_string(), e)).collect(),
+        None => vec![(String::new(), value)],
     }
 }
 

@@ -11,9 +11,9 @@ use vim_data::{
     Region, SampleKey, SamplePlan,
 };
 
-use crate::chi2::{assert_fits, assert_same, bins};
+use crate::chi2::{assert_same, bins};
 
-const DRAWS: u64 = 100_000;
+pub(crate) const DRAWS: u64 = 100_000;
 
 #[derive(Deserialize)]
 struct Reference {
@@ -75,11 +75,13 @@ fn reference() -> Reference {
     serde_json::from_str(include_str!("../fixtures/reference_draws.json")).unwrap()
 }
 
-fn none() -> AugmentConfig {
+/// A recipe without anything random.
+pub(crate) fn none() -> AugmentConfig {
     AugmentConfig { preset: AugmentPreset::None, ..AugmentConfig::default() }
 }
 
-fn draws(
+/// The plans of the first images.
+pub(crate) fn draws(
     config: &AugmentConfig,
     source: [usize; 2],
     target: [usize; 2],
@@ -106,9 +108,9 @@ fn resized_crops() {
         let source = theirs.source;
         let config = AugmentConfig { crop: Some(CropMode::Resized), ..none() };
         let regions: Vec<Region> = draws(&config, source, [224, 224])
-            .map(|plan| match plan.crop {
-                CropPlan::Resized { region } => region,
-                other => panic!("{other:?}"),
+            .map(|plan| {
+                let CropPlan::Resized { region } = plan.crop else { panic!("{plan:?}") };
+                region
             })
             .collect();
         let [rows, columns] = source;
@@ -160,8 +162,11 @@ fn erased_boxes() {
     }
 }
 
-/// timm's name of an operation, and its argument with the range and number of the bins that it is counted in.
-fn described(op: Op, size: [usize; 2]) -> (&'static str, Option<(f64, [f64; 2], usize)>) {
+/// A value, the range of the bins that it is counted in, and their number.
+type Argument = (f64, [f64; 2], usize);
+
+/// timm's name of an operation, and its argument.
+fn described(op: Op, size: [usize; 2]) -> (&'static str, Option<Argument>) {
     let symmetric = |value, most: f64| Some((value, [-most, most], 24));
     let blend = |factor| Some((factor, [0.1, 1.9], 24));
     let [height, width] = size.map(|side| side as f64);
@@ -227,20 +232,20 @@ fn color_jitter() {
         let config = AugmentConfig { color_jitter: Some(most), ..none() };
         let (mut factors, mut orders) = ([const { Vec::new() }; 3], Vec::new());
         for plan in draws(&config, [32; 2], [32; 2]) {
-            let order: Vec<usize> = plan
-                .ops
-                .iter()
-                .map(|&op| {
-                    let (at, factor) = match op {
-                        Op::Brightness { factor } => (0, factor),
-                        Op::Contrast { factor } => (1, factor),
-                        Op::Color { factor } => (2, factor),
-                        other => panic!("{other:?}"),
-                    };
-                    factors[at].push(factor);
-                    at
-                })
-                .collect();
+            let mut order = Vec::new();
+            for op in plan.ops {
+                let (at, factor) = if let Op::Brightness { factor } = op {
+                    (0, factor)
+                } else if let Op::Contrast { factor } = op {
+                    (1, factor)
+                } else if let Op::Color { factor } = op {
+                    (2, factor)
+                } else {
+                    panic!("{op:?}")
+                };
+                factors[at].push(factor);
+                order.push(at);
+            }
             assert_eq!(order.len(), 3);
             orders.push((order[0] * 2 + usize::from(order[1] > order[2])) as f64);
         }
@@ -288,61 +293,5 @@ fn mixing() {
         assert_same(&what("cutmix"), &bins(cutmix, [0.0, 1.0], 20), &theirs.cutmix);
         assert_same(&what("top"), &bins(tops, [0.0, 1.0], 16), &theirs.top);
         assert_same(&what("height"), &bins(heights, [0.0, 1.0], 16), &theirs.height);
-    }
-}
-
-#[test]
-fn three_augment() {
-    let config = AugmentConfig { preset: AugmentPreset::Three, ..AugmentConfig::default() };
-    let (mut kinds, mut radii) = (vec![0; 3], Vec::new());
-    for plan in draws(&config, [375, 500], [224; 2]) {
-        assert_eq!((plan.ops.len(), plan.erase.len()), (4, 0), "one of three, and the jitter");
-        kinds[match plan.ops[0] {
-            Op::Grayscale => 0,
-            Op::Solarize { threshold: 128 } => 1,
-            Op::Blur { radius } => {
-                radii.push(radius);
-                2
-            }
-            other => panic!("{other:?}"),
-        }] += 1;
-    }
-    assert_fits("choice", &kinds, &[1.0 / 3.0; 3]);
-    crate::chi2::assert_distributed("radius", &mut radii, |radius| (radius - 0.1) / 1.9);
-}
-
-#[test]
-fn padded_and_simple_crops_are_anywhere() {
-    let mut padded = vec![0; 81];
-    for plan in draws(&AugmentConfig::default(), [32; 2], [32; 2]) {
-        match plan.crop {
-            CropPlan::Padded { padding: [4, 4], top, left } => padded[top * 9 + left] += 1,
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_fits("offsets", &padded, &[1.0 / 81.0; 81]);
-
-    // 300 × 500 becomes 16 × 26 (26.67 rounded down); padded by 4, the crop has 9 and 19 places.
-    let config = AugmentConfig { crop: Some(CropMode::Simple), ..none() };
-    let (mut tops, mut lefts) = (vec![0; 9], vec![0; 19]);
-    for plan in draws(&config, [300, 500], [16; 2]) {
-        match plan.crop {
-            CropPlan::Simple { resized: [16, 26], padding: 4, top, left } => {
-                tops[top] += 1;
-                lefts[left] += 1;
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    assert_fits("rows", &tops, &[1.0 / 9.0; 9]);
-    assert_fits("columns", &lefts, &[1.0 / 19.0; 19]);
-}
-
-#[test]
-fn flips_are_as_likely_as_said() {
-    for probability in [0.0, 0.2, 0.5, 1.0] {
-        let config = AugmentConfig { hflip: Some(probability), ..none() };
-        let flips = draws(&config, [8; 2], [8; 2]).filter(|plan| plan.flip).count() as u64;
-        assert_fits("flips", &[flips, DRAWS - flips], &[probability, 1.0 - probability]);
     }
 }

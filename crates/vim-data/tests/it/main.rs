@@ -7,6 +7,7 @@ mod cifar;
 mod cifar_damage;
 mod config;
 mod decode;
+mod distributions;
 mod draws;
 mod fixture;
 mod folders;

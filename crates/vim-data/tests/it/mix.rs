@@ -6,6 +6,8 @@ use vim_data::{
     label_smoothing_loss, mixed_targets, soft_target_loss,
 };
 
+use crate::chi2::assert_distributed;
+
 #[derive(Deserialize)]
 struct Golden {
     mixup_target: Target,
@@ -132,4 +134,47 @@ fn an_odd_batch_cannot_be_mixed() {
     recipe.check_batch(4).unwrap();
     let message = recipe.check_batch(5).unwrap_err().to_string();
     assert!(message.contains("train.batch_size") && message.contains("even"), "{message}");
+}
+
+/// The distribution function of Beta(a, a): by Simpson's rule on 0..½, for a < 1 after t = s^(1/a), which takes
+/// the pole away; the other half by symmetry.
+fn beta_cdf(x: f64, a: f64) -> f64 {
+    let p = a.min(1.0);
+    let density = |s: f64| s.powf(a / p - 1.0) * (1.0 - s.powf(1.0 / p)).powf(a - 1.0);
+    let integral = |end: f64| {
+        let end = end.powf(p);
+        let step = end / 64.0;
+        let inner: f64 =
+            (1..64).map(|i| density(step * f64::from(i)) * f64::from(2 + i % 2 * 2)).sum();
+        (density(0.0) + inner + density(end)) * step / 3.0
+    };
+    let below = integral(x.min(1.0 - x)) / (2.0 * integral(0.5));
+    if x < 0.5 { below } else { 1.0 - below }
+}
+
+#[test]
+fn weights_are_beta_distributed() {
+    assert!((beta_cdf(0.3, 1.0) - 0.3).abs() < 1e-9);
+    assert!((beta_cdf(0.3, 2.0) - 0.216).abs() < 1e-6); // 3x² − 2x³
+    for alpha in [0.1, 0.8, 1.0, 2.5] {
+        let config = AugmentConfig { mixup: Some(alpha), ..AugmentConfig::default() };
+        let recipe = config.resolve().unwrap();
+        let draw = |step| recipe.draw_mix(MixKey { step, ..MixKey::default() }, 2, [32; 2])[0];
+        let mut lambdas: Vec<f64> = (0..20_000).map(|step| draw(step).lambda()).collect();
+        assert!(lambdas.iter().all(|lambda| (0.0..=1.0).contains(lambda)));
+        assert_distributed("lambda", &mut lambdas, |x| beta_cdf(x, alpha));
+    }
+}
+
+#[test]
+fn any_positive_parameter_gives_weights() {
+    for alpha in [1e-300, 1e-9, 1e9, 1e300] {
+        let config = AugmentConfig { mixup: Some(alpha), ..AugmentConfig::default() };
+        let recipe = config.resolve().unwrap();
+        for step in 0..100 {
+            let key = MixKey { step, ..MixKey::default() };
+            let lambda = recipe.draw_mix(key, 2, [32; 2])[0].lambda();
+            assert!((0.0..=1.0).contains(&lambda), "{alpha}: {lambda}");
+        }
+    }
 }
