@@ -1,4 +1,4 @@
-//! Plain loops, compiled once for every processor and once for those with AVX2.
+//! Plain loops, compiled for every processor, for those with AVX2, and for those with AVX-512.
 
 use pulp::Arch;
 
