@@ -1,22 +1,37 @@
-//! Plain loops, compiled once for every processor and once for those with AVX2.
+//! Plain loops, compiled for every processor, for those with AVX2, and for those with AVX-512.
 
 /// Runs `work` with the widest instructions of this processor.
 ///
 /// The compiler vectorises the loops inside; nothing is fused or reordered, so the results are the same
 /// bit for bit on every machine. Whatever `work` calls must be `#[inline(always)]` to be included.
 #[inline]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "the only way to call a function with target features")
+)]
 pub(crate) fn widest<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
+        use std::arch::is_x86_feature_detected as has;
+
+        #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+        fn avx512<R>(work: impl FnOnce() -> R) -> R {
+            work()
+        }
         #[target_feature(enable = "avx2")]
         fn avx2<R>(work: impl FnOnce() -> R) -> R {
             work()
         }
-        if std::arch::is_x86_feature_detected!("avx2") {
-            #[expect(
-                unsafe_code,
-                reason = "the only way to call a function with target features"
-            )]
+        if has!("avx512f")
+            && has!("avx512bw")
+            && has!("avx512cd")
+            && has!("avx512dq")
+            && has!("avx512vl")
+        {
+            // SAFETY: the features that `avx512` is compiled for were detected above.
+            return unsafe { avx512(work) };
+        }
+        if has!("avx2") {
             // SAFETY: the feature that `avx2` is compiled for was detected above.
             return unsafe { avx2(work) };
         }
