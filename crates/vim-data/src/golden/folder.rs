@@ -49,6 +49,16 @@ impl Folder {
         self.listed.keys().map(String::as_str)
     }
 
+    /// Names of the image files beside the manifest, in order.
+    pub(super) fn images(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_image = |name: &String| [".jpg", ".png"].iter().any(|end| name.ends_with(end));
+        let mut names: Vec<String> = names.filter(is_image).collect();
+        names.sort();
+        names
+    }
+
     /// A file's bytes, if they are as the manifest says.
     pub(super) fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {
         let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));

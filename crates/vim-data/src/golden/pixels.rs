@@ -169,7 +169,7 @@ struct EvalEntry {
 pub(super) fn evaluation(folder: &Folder, entry: &Value) -> Result<Option<Measured>, String> {
     let entry: EvalEntry = read(entry)?;
     let (shape, theirs) = folder.floats(&entry.file)?;
-    let Some(source) = evaluated(folder, &entry)? else { return Ok(None) };
+    let Some((source, tolerance)) = evaluated(folder, &entry)? else { return Ok(None) };
     let [height, width] = entry.size.map_or([224; 2], Size::sides);
     let stride = entry.note.as_deref().map_or(Some(1), first_number).unwrap_or(1);
     if shape != [3, height.div_ceil(stride), width.div_ceil(stride)] {
@@ -189,26 +189,30 @@ pub(super) fn evaluation(folder: &Folder, entry: &Value) -> Result<Option<Measur
     }
     let widen = |numbers: Vec<f32>| numbers.into_iter().map(f64::from);
     let max_difference = largest_difference(widen(ours), widen(theirs));
-    Ok(Some(Measured { max_difference, tolerance: 0.0 }))
+    Ok(Some(Measured { max_difference, tolerance }))
 }
 
-/// The image of an evaluation: the one that the entry names, else the only listed one of its size.
-fn evaluated(folder: &Folder, entry: &EvalEntry) -> Result<Option<Pixels>, String> {
+/// The image of an evaluation, and how far normalised pixels of it may be off: the image that the entry names,
+/// else the first source of its size.
+fn evaluated(folder: &Folder, entry: &EvalEntry) -> Result<Option<(Pixels, f64)>, String> {
     let [width, height] = entry.src_size;
     if let Some(reference) = &entry.src {
-        return folder.image(&folder.named("resize_src", reference)?).map(Some);
+        let image = folder.image(&folder.named("resize_src", reference)?)?;
+        return Ok(Some((image, 0.0)));
     }
-    // The sources of resizing come first: other images of the size are other decodings of them.
-    let mut names: Vec<String> =
-        (0_u64..).map_while(|at| folder.named("resize_src", &at.into()).ok()).collect();
-    names.extend(folder.listed().filter(|name| name.starts_with("src")).map(str::to_owned));
-    for name in names {
-        match folder.image(&name) {
-            Ok(image) if [image.height, image.width] == [height, width] => return Ok(Some(image)),
-            Ok(_) | Err(_) => {} // of another size, or already reported as a file
-        }
-    }
-    Ok(None)
+    let smallest = Statistics::IMAGENET.std.into_iter().fold(f32::INFINITY, f32::min);
+    let levels = OTHER_DECODER / 255.0 / f64::from(smallest);
+    let tolerance = if is_pillows() { 0.0 } else { levels };
+    // Pixels before files that must be decoded, and of pixels the sources of resizing first: others of their
+    // size are other decodings of the same.
+    let named = (0_u64..).map_while(|at| folder.named("resize_src", &at.into()).ok());
+    let sources = |name: &&str| name.starts_with("src");
+    let listed = folder.listed().filter(sources).map(str::to_owned);
+    let pixels = named.chain(listed).filter_map(|name| Some((folder.image(&name).ok()?, 0.0)));
+    let files = folder.images().into_iter().filter(|name| sources(&name.as_str()));
+    let decoded = files.filter_map(|name| Some((decoded(folder, &name).ok()?, tolerance)));
+    // What cannot be read is reported as a file, or by its own entry.
+    Ok(pixels.chain(decoded).find(|(image, _)| [image.height, image.width] == [height, width]))
 }
 
 fn first_number(text: &str) -> Option<usize> {

@@ -4,7 +4,7 @@
 //! [`AugmentConfig::resolve`] makes a [`Recipe`] of it, with every value spelled out and checked. A recipe draws
 //! a [`SamplePlan`] for an image and a [`MixPlan`] for each image of a batch: pure functions of a key, which hold
 //! all that the pixels depend on. Applying a plan draws nothing but the noise of erased boxes, which is itself
-//! a function of a seed in the plan ([`noise`]).
+//! a function of a seed in the plan.
 //!
 //! # Source
 //! The transforms of the original (`datasets.py`, `augment.py`), which are those of timm 0.4.12 and torchvision
