@@ -107,6 +107,25 @@ pub struct Scratch {
     words: Vec<u32>,
 }
 
+/// Shows in `image`, `[height, width, 3]`, what an affine map finds: at `(x, y)` of the output, pixels' centres
+/// at halves, the input at `(a·x + b·y + c, d·x + e·y + f)`, or `fill` outside. Bicubic, with `a = −1`.
+///
+/// # Panics
+/// If the length of `image` is not `3 · height · width`.
+pub fn affine(
+    image: &mut [u8],
+    size: [usize; 2],
+    map: [f64; 6],
+    fill: [u8; 3],
+    scratch: &mut Scratch,
+) {
+    let [height, width] = size;
+    assert_eq!(image.len(), 3 * height * width, "the image is not [{height}, {width}, 3]");
+    if !image.is_empty() {
+        affine::transform(image, size, map, fill, &mut scratch.lines);
+    }
+}
+
 impl Op {
     /// Changes `image`, `[height, width, 3]`. Where it shows what lay outside, `fill` appears.
     ///
