@@ -1,6 +1,6 @@
 //! Decoding everything once, and remembering how it went.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
@@ -83,6 +83,7 @@ pub fn verify(
         bad: Vec::new(),
     };
     let count = Count::new(images.len(), watch);
+    let mut unsure = BTreeMap::new();
     for first in (0..images.len()).step_by(BLOCK) {
         let range = first..images.len().min(first + BLOCK);
         let looks = over(range, options.workers, &count, &Examiner::new, &|examiner, index| {
@@ -93,7 +94,9 @@ pub fn verify(
             match look {
                 Look::Known => report.known += 1,
                 Look::Seen(facts, checksum) => learnt.push((index, facts, checksum)),
-                Look::Unsure(what) => report.bad.push(Finding::new(images, index, what)),
+                Look::Unsure(what) => {
+                    unsure.insert(index, what);
+                }
             }
         }
         if !learnt.is_empty() {
@@ -103,16 +106,18 @@ pub fn verify(
     report.bytes = count.bytes();
 
     for index in 0..images.len() {
+        // Whatever it was before.
+        if let Some(what) = unsure.remove(&index) {
+            report.bad.push(Finding::new(images, index, what));
+            continue;
+        }
         match images.facts(index).map(|facts| &facts.verdict) {
-            // It has a finding of its own, whatever it was before.
-            _ if report.bad.iter().any(|finding| finding.index == index) => {}
             Some(Verdict::Good) => report.good += 1,
             Some(Verdict::Warned(what)) => report.warned.push(Finding::new(images, index, what)),
             Some(Verdict::Bad(what)) => report.bad.push(Finding::new(images, index, what)),
             None => {}
         }
     }
-    report.bad.sort_by_key(|finding| finding.index);
     Ok(report)
 }
 
