@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::checkpoint::Selection;
-use crate::data::DataCommand;
+use crate::data::{DataCommand, EXAMPLES as DATA_EXAMPLES};
 use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
 use crate::export::{EXAMPLES as EXPORT_EXAMPLES, ExportArgs};
 use crate::flops::{CONVENTIONS, FlopsArgs};
@@ -88,8 +88,8 @@ pub enum Command {
     /// Check a configuration and print it in full, defaults and --set included.
     #[command(after_help = CONFIG_EXAMPLES)]
     Config(ConfigArgs),
-    /// Look after the images: check, pack, time and show them.
-    #[command(subcommand)]
+    /// Look after the images: scan, check, pack, time and show them.
+    #[command(subcommand, after_help = DATA_EXAMPLES)]
     Data(DataCommand),
     /// List the discretizations.
     Methods(MethodsArgs),

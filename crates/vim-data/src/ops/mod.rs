@@ -172,22 +172,3 @@ impl Op {
         }
     }
 }
-
-/// Replaces each pixel of `image`, `[height, width, 3]`, by what `map` shows there: output `(x, y)` shows input
-/// `(a·x + b·y + c, d·x + e·y + f)`, pixels' centres at halves, or `fill` where that lies outside.
-///
-/// # Panics
-/// If the length of `image` is not `3 · height · width`.
-pub(crate) fn affine(
-    image: &mut [u8],
-    size: [usize; 2],
-    map: [f64; 6],
-    fill: [u8; 3],
-    scratch: &mut Scratch,
-) {
-    let [height, width] = size;
-    assert_eq!(image.len(), 3 * height * width, "the image is not [{height}, {width}, 3]");
-    if !image.is_empty() {
-        affine::transform(image, size, map, fill, &mut scratch.lines);
-    }
-}
