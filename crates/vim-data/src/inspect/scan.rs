@@ -91,7 +91,7 @@ pub fn scan(images: &Images, workers: usize, watch: Watch<'_>) -> Result<ScanRep
         classes: images.num_classes(),
         fingerprint: images.fingerprint(),
         bytes: count.bytes(),
-        smallest_class: extreme(images, |of_class| std::cmp::Reverse(of_class)),
+        smallest_class: extreme(images, std::cmp::Reverse),
         largest_class: extreme(images, |of_class| of_class),
         height: sides(looks.iter().flatten().map(|header| header.height)),
         width: sides(looks.iter().flatten().map(|header| header.width)),

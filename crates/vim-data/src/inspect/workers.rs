@@ -43,6 +43,9 @@ impl<'a> Count<'a> {
     }
 }
 
+/// Looks at one image: what it says about it, and the bytes it has read.
+type Look<'a, S, T> = dyn Fn(&mut S, usize) -> Result<(T, u64), DataError> + Sync + 'a;
+
 /// What `look` says about each of `range`, in order; it also gives the bytes it has read.
 ///
 /// Every thread has a state of its own, made by `start`. After an error no more images are looked at.
@@ -51,7 +54,7 @@ pub(super) fn over<S, T: Send>(
     workers: usize,
     count: &Count<'_>,
     start: &(dyn Fn() -> Result<S, DataError> + Sync),
-    look: &(dyn Fn(&mut S, usize) -> Result<(T, u64), DataError> + Sync),
+    look: &Look<'_, S, T>,
 ) -> Result<Vec<T>, DataError> {
     let next = AtomicUsize::new(range.start);
     let failed = AtomicBool::new(false);

@@ -17,7 +17,7 @@ use crate::loaders;
 use crate::output::{print, print_json};
 
 /// Shown below the options.
-pub const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train data bench configs/vim_tiny_imagenet.toml
   vim-train data bench configs/vim_tiny_imagenet.toml --set data.workers=16 --set augment.repeats=1
@@ -79,7 +79,7 @@ struct Report {
 /// # Errors
 ///
 /// Whatever keeps the images from being loaded.
-pub fn run(args: &BenchArgs) -> Result<(), Error> {
+pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
     let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;

@@ -18,7 +18,7 @@ use crate::loaders;
 use crate::output::{print, print_json};
 
 /// Shown below the options.
-pub const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train data show configs/quickstart.toml
   vim-train data show configs/vim_tiny_imagenet.toml --count 32 --epoch 5 --out epoch5.png
@@ -61,7 +61,7 @@ const PAIRS: usize = 4;
 /// # Errors
 ///
 /// Whatever keeps the images from being loaded, or the picture from being written.
-pub fn run(args: &ShowArgs) -> Result<(), Error> {
+pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
     let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
@@ -90,7 +90,7 @@ pub fn run(args: &ShowArgs) -> Result<(), Error> {
     write_png(&args.out, &contact_sheet(&pairs, 2 * PAIRS))
         .map_err(Error::io("write", &args.out))?;
     if args.json {
-        return print_json(&described[..shown]);
+        return print_json(&&described[..shown]);
     }
     let names = splits.train.class_names();
     for (place, one) in described[..shown].iter().enumerate() {

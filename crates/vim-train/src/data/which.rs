@@ -11,7 +11,7 @@ use crate::error::Error;
 
 /// Which data, common to all of them.
 #[derive(Debug, Args)]
-pub(super) struct Which {
+pub struct Which {
     /// What differs from the configuration.
     #[command(flatten)]
     pub overrides: Overrides,
@@ -28,7 +28,7 @@ pub(super) struct Which {
 
 /// The images that a command is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum PartChoice {
+pub enum PartChoice {
     /// All of them.
     #[default]
     Both,
