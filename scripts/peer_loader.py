@@ -10,7 +10,8 @@
 
 Everything runs in one thread, the DataLoader's workers apart, and is measured in CPU time (of the process
 and its children), as other programs may run beside it. "full" is the whole training transform: theirs ends
-with floating point, normalised and erased; ours with bytes, as vim-train does the rest on the device. `--no-torch` leaves out what needs torch.
+with floating point, normalised and erased; ours with bytes, as vim-train does the rest on the device.
+`--no-torch` leaves out what needs torch.
 
 Needs Python 3.9 or later, numpy and pillow; for all cases torch, torchvision and timm. scripts/compare_loader.sh
 installs them from PyPI.
