@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Make images and plans, and time Pillow and PyTorch on them, to hold vim-data's transform against.
 
-  make FOLDER            48 synthetic JPEGs of about 500 x 375, 4:4:4 at quality 90, 113 KB in the mean as
-                         ImageNet's are, and plans.json: crops, flips and RandAugment operations, three per
-                         file, drawn as timm draws them
+  make FOLDER            48 synthetic JPEGs of about 500 x 375, 4:4:4 at quality 90, 103 KB in the mean
+                         (ImageNet's: 115), and plans.json: crops, flips and RandAugment operations, three
+                         per file, drawn as timm draws them
   time FOLDER            images per second of CPU time, one line of JSON per case: Pillow with those plans,
                          timm's transform and torch's DataLoader with draws of their own
   table OURS THEIRS      the lines of both side by side, the best of each case, and the ratios
 
 Everything runs in one thread, the DataLoader's workers apart, and is measured in CPU time (of the process
-and its children), as other programs may run beside it. `--no-torch` leaves out what needs torch.
+and its children), as other programs may run beside it. "full" is the whole training transform: theirs ends
+with floating point, normalised and erased; ours with bytes, as vim-train does the rest on the device.
+`--no-torch` leaves out what needs torch.
 
 Needs Python 3.9 or later, numpy and pillow; for all cases torch, torchvision and timm. scripts/compare_loader.sh
 installs them from PyPI.
@@ -51,7 +53,7 @@ def photo(rng, height, width):
         radii = rng.uniform(10, 90, 2)
         inside = ((y - middle[0]) / radii[0]) ** 2 + ((x - middle[1]) / radii[1]) ** 2 < 1
         image[inside] = 0.6 * image[inside] + 0.4 * rng.uniform(0, 255, 3)
-    image += rng.normal(0, 8.5, (height, width, 1)) + rng.normal(0, 2.0, image.shape)
+    image += rng.normal(0, 12, (height, width, 1)) + rng.normal(0, 2.0, image.shape)
     return image.clip(0, 255).astype(np.uint8)
 
 

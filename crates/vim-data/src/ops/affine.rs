@@ -65,7 +65,7 @@ pub(super) fn transform(
                 map,
                 fill,
                 #[inline(always)]
-                move |source, [dx, _]| cubic(load_4(&source[stride..], 3), dx),
+                move |source, [dx, _]| cubic_of_bytes(load_4(&source[stride..], 3), dx),
             ),
             (_, true) => lines.each_row(
                 image,
@@ -73,7 +73,7 @@ pub(super) fn transform(
                 map,
                 fill,
                 #[inline(always)]
-                move |source, [_, dy]| cubic(load_4(&source[3..], stride), dy),
+                move |source, [_, dy]| cubic_of_bytes(load_4(&source[3..], stride), dy),
             ),
             _ => lines.each_row(
                 image,
@@ -84,7 +84,7 @@ pub(super) fn transform(
                 move |source, [dx, dy]| {
                     let mut rows = [Lanes::default(); 4];
                     for (row, value) in rows.iter_mut().enumerate() {
-                        *value = cubic(load_4(&source[row * stride..], 3), dx);
+                        *value = cubic_of_bytes(load_4(&source[row * stride..], 3), dx);
                     }
                     cubic(rows, dy)
                 },
@@ -110,6 +110,8 @@ impl Lines {
         let is_inside = |&[x, y]: &[f64; 2]| x >= 0.0 && x < right && y >= 0.0 && y < bottom;
         let Self { bordered, places, taps, values } = self;
         places.resize(width, [0.0; 2]);
+        taps.resize(width, (0, [0.0; 2]));
+        values.resize(width, Lanes::default());
         for (y, row) in image.chunks_exact_mut(3 * width).enumerate() {
             let y = y as f64 + 0.5;
             for (x, place) in places.iter_mut().enumerate() {
@@ -119,16 +121,17 @@ impl Lines {
             // Both coordinates rise or fall along the row, so what lies inside has no gaps.
             let start = places.iter().position(is_inside).unwrap_or(width);
             let end = places.iter().rposition(is_inside).map_or(start, |last| last + 1);
-            taps.clear();
-            taps.extend(places[start..end].iter().map(|&[x, y]| {
+            // Loops rather than adaptors, whose closures would be compiled outside of `widest`.
+            let count = end - start;
+            for (tap, &[x, y]) in taps[..count].iter_mut().zip(&places[start..end]) {
                 // Both are −1 at least; the first tap is one before, and the border two wide.
                 let ((column, dx), (line, dy)) = (floor(x - 0.5), floor(y - 0.5));
-                ((line + 1) as usize * stride + (column + 1) as usize * 3, [dx, dy])
-            }));
+                *tap = ((line + 1) as usize * stride + (column + 1) as usize * 3, [dx, dy]);
+            }
             // Whole lanes are stored here, and the fourth dropped below: all are computed at once.
-            values.clear();
-            values.extend(taps.iter().map(|&(offset, parts)| sample(&bordered[offset..], parts)));
-
+            for (value, &(offset, parts)) in values.iter_mut().zip(&taps[..count]) {
+                *value = sample(&bordered[offset..], parts);
+            }
             let pixels = row.as_chunks_mut::<3>().0;
             pixels[..start].fill(fill);
             pixels[end..].fill(fill);
@@ -164,30 +167,39 @@ type Lanes = [f64; 4];
 
 /// Four taps, `step` bytes apart.
 #[inline(always)]
-fn load_4(taps: &[u8], step: usize) -> [Lanes; 4] {
+fn load_4(taps: &[u8], step: usize) -> [[i32; 4]; 4] {
     let taps = &taps[..3 * step + 4];
-    std::array::from_fn(
-        #[inline(always)]
-        |tap| {
-            std::array::from_fn(
-                #[inline(always)]
-                |lane| f64::from(taps[tap * step + lane]),
-            )
-        },
-    )
+    let mut lanes = [[0; 4]; 4];
+    for (tap, lanes) in lanes.iter_mut().enumerate() {
+        for (lane, value) in lanes.iter_mut().enumerate() {
+            *value = i32::from(taps[tap * step + lane]);
+        }
+    }
+    lanes
 }
 
-/// The cubic through four equally spaced values, at `t` between the middle two.
+/// The cubic through four equally spaced bytes, at `t` between the middle two.
+#[inline(always)]
+fn cubic_of_bytes([v1, v2, v3, v4]: [[i32; 4]; 4], t: f64) -> Lanes {
+    let mut value = Lanes::default();
+    for lane in 0..4 {
+        let (v1, v2, v3, v4) = (v1[lane], v2[lane], v3[lane], v4[lane]);
+        // Whole numbers, so exact, and quicker than in floating point.
+        let (p2, p3, p4) = (v3 - v1, 2 * (v1 - v2) + v3 - v4, v2 - v1 - v3 + v4);
+        let (p1, p2, p3, p4) = (f64::from(v2), f64::from(p2), f64::from(p3), f64::from(p4));
+        value[lane] = p1 + t * (p2 + t * (p3 + t * p4));
+    }
+    value
+}
+
+/// As [`cubic_of_bytes`], of what that returned.
 #[inline(always)]
 fn cubic([v1, v2, v3, v4]: [Lanes; 4], t: f64) -> Lanes {
-    std::array::from_fn(
-        #[inline(always)]
-        |lane| {
-            let (v1, v2, v3, v4) = (v1[lane], v2[lane], v3[lane], v4[lane]);
-            let p2 = v3 - v1;
-            let p3 = 2.0 * (v1 - v2) + v3 - v4;
-            let p4 = v2 - v1 - v3 + v4;
-            v2 + t * (p2 + t * (p3 + t * p4))
-        },
-    )
+    let mut value = Lanes::default();
+    for lane in 0..4 {
+        let (v1, v2, v3, v4) = (v1[lane], v2[lane], v3[lane], v4[lane]);
+        let (p2, p3, p4) = (v3 - v1, 2.0 * (v1 - v2) + v3 - v4, v2 - v1 - v3 + v4);
+        value[lane] = v2 + t * (p2 + t * (p3 + t * p4));
+    }
+    value
 }
