@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::checkpoint::Selection;
+use crate::data::{DataArgs, EXAMPLES as DATA_EXAMPLES};
 use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
 use crate::export::{EXAMPLES as EXPORT_EXAMPLES, ExportArgs};
 use crate::flops::{CONVENTIONS, FlopsArgs};
@@ -87,6 +88,9 @@ pub enum Command {
     /// Check a configuration and print it in full, defaults and --set included.
     #[command(after_help = CONFIG_EXAMPLES)]
     Config(ConfigArgs),
+    /// Look into a dataset of files, check it, or copy it into a few large files.
+    #[command(after_help = DATA_EXAMPLES)]
+    Data(DataArgs),
     /// List the discretizations.
     Methods(MethodsArgs),
     /// List the named models: parameters, multiply-adds, input size, and the original's names for them.

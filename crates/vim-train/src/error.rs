@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use vim_checkpoint::ReadError;
-use vim_data::{DataError, PictureError};
+use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_kernels::KernelError;
 use vim_model::{Misfit, ModelError};
 
@@ -24,6 +24,17 @@ pub enum Error {
     /// The data cannot be opened or read.
     #[error("failed to {0}")]
     Data(#[from] DataError),
+
+    /// Verification has found images that cannot be used.
+    #[error(
+        "{bad} of {images} images cannot be used (listed above): copy them again, or replace or remove them"
+    )]
+    BadImages {
+        /// How many.
+        bad: usize,
+        /// Of how many.
+        images: usize,
+    },
 
     /// An operation cannot run.
     #[error(transparent)]
@@ -247,8 +258,11 @@ impl Error {
             Self::Data(
                 DataError::InvalidConfig { .. }
                 | DataError::MissingPath { .. }
-                | DataError::NoBatches { .. },
+                | DataError::NoBatches { .. }
+                | DataError::Staging(StagingError::NoFolder | StagingError::NotArchives { .. }),
             ) => 78,
+            Self::Data(DataError::Staging(_)) => 74,
+            Self::Data(DataError::Source(SourceError::Exists { .. })) => 73,
             Self::Device(_) | Self::Kernel(KernelError::NoKernel { .. }) => 69,
             Self::Kernel(KernelError::TooLarge { .. }) => 78,
             Self::Internal(_)
@@ -261,6 +275,7 @@ impl Error {
             | Self::Picture(PictureError::Read { .. })
             | Self::Unreadable { source: ReadError::Io(_), .. } => 74,
             Self::Data(_)
+            | Self::BadImages { .. }
             | Self::Weights { .. }
             | Self::Unreadable { .. }
             | Self::Misfit { .. }

@@ -8,6 +8,7 @@ pub mod checkpoint;
 pub mod cli;
 pub mod comm;
 pub mod config;
+pub mod data;
 pub mod device;
 mod error;
 pub mod eval;

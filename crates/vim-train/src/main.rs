@@ -7,7 +7,7 @@ use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
-    eval, eval_golden, export, flops, import, methods, models, predict, profile, show_config,
+    data, eval, eval_golden, export, flops, import, methods, models, predict, profile, show_config,
     train, verify,
 };
 
@@ -39,6 +39,7 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Export(args) => export::run(args),
         Command::Predict(args) => predict::run(args),
         Command::Config(args) => show_config::run(args),
+        Command::Data(args) => data::run(args),
         Command::EvalGolden(args) => eval_golden::run(args),
         Command::Methods(args) => methods::run(args),
         Command::Models(args) => models::run(args),

@@ -87,7 +87,8 @@ impl Drop for Progress {
     }
 }
 
-fn wants_bar() -> bool {
+/// Whether somebody is there to see a bar move.
+pub(crate) fn wants_bar() -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
     stderr().is_terminal() && !is_set("CI") && !is_set("NO_COLOR") && !is_dumb

@@ -5,6 +5,7 @@
 mod checkpoint;
 mod commands;
 mod config;
+mod data;
 mod docs;
 mod faults;
 mod golden;
