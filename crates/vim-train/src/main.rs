@@ -39,6 +39,7 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Export(args) => export::run(args),
         Command::Predict(args) => predict::run(args),
         Command::Config(args) => show_config::run(args),
+        Command::Data(args) => data::run(args),
         Command::EvalGolden(args) => eval_golden::run(args),
         Command::Data(command) => data::run(command),
         Command::Methods(args) => methods::run(args),
