@@ -41,7 +41,6 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Config(args) => show_config::run(args),
         Command::Data(args) => data::run(args),
         Command::EvalGolden(args) => eval_golden::run(args),
-        Command::Data(command) => data::run(command),
         Command::Methods(args) => methods::run(args),
         Command::Models(args) => models::run(args),
         Command::Flops(args) => flops::run(args),

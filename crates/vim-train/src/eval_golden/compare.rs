@@ -20,6 +20,12 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
+    /// The error in units of its tolerance; above 1 it is too large.
+    pub(super) fn excess(&self) -> f64 {
+        let excess = self.max_relative_error / self.tolerance;
+        if excess.is_nan() { f64::INFINITY } else { excess }
+    }
+
     /// Compares `got` with as many numbers `expected`. What is not a number is infinitely far off.
     pub(super) fn new(array: &str, got: &[f32], expected: &[f32], tolerance: f64) -> Self {
         let largest = |numbers: &mut dyn Iterator<Item = f64>| {

@@ -188,11 +188,12 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     }
 
     // 3. What came of it.
-    let exceeding: Vec<&str> =
-        comparisons.iter().filter(|c| !c.within).map(|c| c.array.as_str()).collect();
+    let mut exceeding: Vec<&Comparison> = comparisons.iter().filter(|c| !c.within).collect();
+    exceeding.sort_by(|a, b| b.excess().total_cmp(&a.excess()));
+    let exceeding: Vec<&str> = exceeding.into_iter().map(|c| c.array.as_str()).collect();
     let failure = (!exceeding.is_empty()).then(|| {
         Error::Failed(format!(
-            "{} of {} arrays are off by more than their tolerance: {}{}",
+            "{} of {} arrays are off by more than their tolerance, the worst: {}{}",
             exceeding.len(),
             comparisons.len(),
             exceeding[..exceeding.len().min(NAMED)].join(", "),

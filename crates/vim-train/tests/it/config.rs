@@ -27,7 +27,10 @@ fn mistakes_in_a_file() {
     let corpus = [
         // Unknown keys, at every level.
         ("[data]\nwrokers = 3", "x.toml:2:1: data.wrokers: unknown key, did you mean `workers`?"),
-        ("[data]\nwrokers = 3", "(known: augment, dataset, index_cache, normalize, path,"),
+        (
+            "[data]\nwrokers = 3",
+            "(known: bad_test, bad_train, dataset, index_cache, normalize, path,",
+        ),
         ("[dtaa]", "x.toml:1:2: dtaa: unknown key, did you mean `data`?"),
         ("data.shapes.trian = 1", "data.shapes.trian: unknown key, did you mean `train`?"),
         (

@@ -73,18 +73,18 @@ fn the_original_s_numbers_are_within_the_default_tolerances() {
 fn what_is_off_is_named_and_fails() {
     let (weights, arrays) = (fixture("a_mid.pth"), fixture("a_mid.npz"));
     let output = compare(A_MID, &weights, &arrays, &["--tol", "1e-9"]);
-    refused(&output, 1, &["arrays are off by more than their tolerance: logits"]);
+    refused(&output, 1, &["arrays are off by more than their tolerance, the worst: l"]);
     assert!(text(&output.stdout).contains("exceeded"));
     // Another method has the same parameters and other numbers.
     let args = ["--grads", "--set", "model.discretization=bilinear", "--json"];
     let output = compare(A_MID, &weights, &arrays, &args);
-    refused(&output, 1, &["of 78 arrays", "logits, loss, dx, g."]);
+    refused(&output, 1, &["of 78 arrays", ", …"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["within"], false);
     // The exact gradient of the gate has a part that the original loses.
     let exact = format!("{H_V1}[ssm]\nv1_gate_gradient = \"exact\"\n");
     let output = compare(&exact, &fixture("h_v1.pth"), &fixture("h_v1.npz"), &["--grads"]);
-    refused(&output, 1, &["g.layers.2.mixer.in_proj.weight"]);
+    refused(&output, 1, &["mixer.in_proj.weight"]);
 }
 
 /// Copies `a_mid.npz` without `left_out` and with a label array `added`.
