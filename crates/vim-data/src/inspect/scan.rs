@@ -1,6 +1,6 @@
 //! Counts, sizes and oddities, from the headers of all files.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{cmp::Reverse, collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ pub fn scan(images: &Images, workers: usize, watch: Watch<'_>) -> Result<ScanRep
         classes: images.num_classes(),
         fingerprint: images.fingerprint(),
         bytes: count.bytes(),
-        smallest_class: extreme(images, |of_class| std::cmp::Reverse(of_class)),
+        smallest_class: extreme(images, Reverse),
         largest_class: extreme(images, |of_class| of_class),
         height: sides(looks.iter().flatten().map(|header| header.height)),
         width: sides(looks.iter().flatten().map(|header| header.width)),

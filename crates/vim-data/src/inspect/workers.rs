@@ -16,6 +16,9 @@ use crate::{
 /// Images between two reports of progress.
 const REPORT: usize = 64;
 
+/// Looks at one image, with a thread's state: what there is to say, and the bytes read.
+type Look<'a, S, T> = dyn Fn(&mut S, usize) -> Result<(T, u64), DataError> + Sync + 'a;
+
 /// How far all threads have come, over several ranges.
 pub(super) struct Count<'a> {
     images: AtomicUsize,
@@ -43,7 +46,7 @@ impl<'a> Count<'a> {
     }
 }
 
-/// What `look` says about each of `range`, in order; it also gives the bytes it has read.
+/// What `look` says about each of `range`, in order.
 ///
 /// Every thread has a state of its own, made by `start`. After an error no more images are looked at.
 pub(super) fn over<S, T: Send>(
@@ -51,7 +54,7 @@ pub(super) fn over<S, T: Send>(
     workers: usize,
     count: &Count<'_>,
     start: &(dyn Fn() -> Result<S, DataError> + Sync),
-    look: &(dyn Fn(&mut S, usize) -> Result<(T, u64), DataError> + Sync),
+    look: &Look<'_, S, T>,
 ) -> Result<Vec<T>, DataError> {
     let next = AtomicUsize::new(range.start);
     let failed = AtomicBool::new(false);
