@@ -26,7 +26,7 @@ impl Pixels {
 }
 
 /// A rectangle of an image, in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 pub struct Region {
     /// First row.
     pub top: usize,

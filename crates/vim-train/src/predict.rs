@@ -26,7 +26,7 @@ Examples:
   vim-train predict *.png --checkpoint data/runs/zoh-s0 --top 3 --json
   vim-train predict x.png --checkpoint vim.safetensors --config configs/my.toml --classes names.txt
 
-Images are PNG or JPEG, resized and cropped as evaluation does. Without --config the model is the one
+Images are JPEG, PNG, BMP, GIF or WebP, resized and cropped as evaluation does. Without --config the model is the one
 recorded with the weights, else what their shapes say (stderr tells what had to be assumed).";
 
 /// ImageNet's class names; data/README.md has their source.
@@ -35,7 +35,7 @@ const IMAGENET: &str = include_str!("../../../data/imagenet1k_classes.txt");
 /// `vim-train predict`.
 #[derive(Debug, Args)]
 pub struct PredictArgs {
-    /// Images, PNG or JPEG.
+    /// Images: JPEG, PNG, BMP, GIF or WebP.
     #[arg(required = true)]
     pub images: Vec<PathBuf>,
     /// The weights: a file (.pth, .pt, .safetensors), or the folder of a checkpoint or a run.

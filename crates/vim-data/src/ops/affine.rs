@@ -5,7 +5,7 @@
 //! results are truncated: a last bit more or less is now and then a level more or less. The interpolation
 //! has `a = −1`; that of resizing has −0.5.
 
-use crate::simd::widest;
+use crate::simd::{byte_of_f64, floor, widest};
 
 /// `(x, y)` of the output to `(a·x + b·y + c, d·x + e·y + f)` of the input, pixels' centres at halves.
 pub(super) type Map = [f64; 6];
@@ -29,72 +29,136 @@ fn to_15_decimals(value: f64) -> f64 {
     format!("{value:.15}").parse().expect("invariant: a printed number parses")
 }
 
+/// Buffers of [`transform`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lines {
+    /// The image with a border, and a byte to spare for the last pixel's fourth lane.
+    bordered: Vec<u8>,
+    /// Of one row of the output: where in the input each pixel lies.
+    places: Vec<[f64; 2]>,
+    /// Of one row of the output: the offset of each pixel's upper left tap in `bordered`, and the fractions
+    /// between its middle taps.
+    taps: Vec<(usize, [f64; 2])>,
+    /// Of one row of the output: values before they are cut to bytes.
+    values: Vec<Lanes>,
+}
+
 /// Replaces each pixel by what `map` shows there, or by `fill` where that lies outside.
 pub(super) fn transform(
     image: &mut [u8],
     size: [usize; 2],
     map: Map,
     fill: [u8; 3],
-    bordered: &mut Vec<u8>,
+    lines: &mut Lines,
 ) {
-    add_border(image, size, bordered);
+    lines.add_border(image, size);
     let stride = 3 * (size[1] + 2 * BORDER);
     // Where a coordinate stays what it is, its interpolation returns the middle tap exactly.
     let keeps_rows = map[3..] == [0.0, 1.0, 0.0];
     let keeps_columns = map[..3] == [1.0, 0.0, 0.0];
-    let source = bordered.as_slice();
     widest(
         #[inline(always)]
-        || match (keeps_rows, keeps_columns) {
-            (true, _) => each_pixel(image, size, map, fill, stride, |offset, [dx, _]| {
-                let taps = &source[offset + stride..];
-                cubic(load_4(taps, 3), dx)
-            }),
-            (_, true) => each_pixel(image, size, map, fill, stride, |offset, [_, dy]| {
-                let taps = &source[offset + 3..];
-                cubic(load_4(taps, stride), dy)
-            }),
-            _ => each_pixel(image, size, map, fill, stride, |offset, [dx, dy]| {
-                let rows = [0, stride, 2 * stride, 3 * stride];
-                let rows = rows.map(
-                    #[inline(always)]
-                    |row| cubic(load_4(&source[offset + row..], 3), dx),
-                );
-                cubic(rows, dy)
-            }),
+        move || match (keeps_rows, keeps_columns) {
+            (true, _) => lines.each_row(
+                image,
+                size,
+                map,
+                fill,
+                #[inline(always)]
+                move |source, [dx, _]| cubic_of_bytes(load_4(&source[stride..], 3), dx),
+            ),
+            (_, true) => lines.each_row(
+                image,
+                size,
+                map,
+                fill,
+                #[inline(always)]
+                move |source, [_, dy]| cubic_of_bytes(load_4(&source[3..], stride), dy),
+            ),
+            _ => lines.each_row(
+                image,
+                size,
+                map,
+                fill,
+                #[inline(always)]
+                move |source, [dx, dy]| {
+                    let mut rows = [Lanes::default(); 4];
+                    for (row, value) in rows.iter_mut().enumerate() {
+                        *value = cubic_of_bytes(load_4(&source[row * stride..], 3), dx);
+                    }
+                    cubic(rows, dy)
+                },
+            ),
         },
     );
 }
 
-/// Calls `sample` for every pixel that shows one of the input: with the offset of its upper left tap in the
-/// bordered image, and the fractions between the middle taps.
-#[inline(always)]
-fn each_pixel(
-    image: &mut [u8],
-    [height, width]: [usize; 2],
-    [a, b, c, d, e, f]: Map,
-    fill: [u8; 3],
-    stride: usize,
-    sample: impl Fn(usize, [f64; 2]) -> [f64; 4],
-) {
-    let (right, bottom) = (width as f64, height as f64);
-    for (y, row) in image.chunks_exact_mut(3 * width).enumerate() {
-        let y = y as f64 + 0.5;
-        for (x, pixel) in row.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-            let x = x as f64 + 0.5;
-            let (from_x, from_y) = (a * x + b * y + c, d * x + e * y + f);
-            if from_x < 0.0 || from_x >= right || from_y < 0.0 || from_y >= bottom {
-                *pixel = fill;
-                continue;
+impl Lines {
+    /// Fills the image; `sample` gets the bordered image from a pixel's upper left tap on, and the fractions
+    /// between the middle taps.
+    #[inline(always)]
+    fn each_row(
+        &mut self,
+        image: &mut [u8],
+        [height, width]: [usize; 2],
+        [a, b, c, d, e, f]: Map,
+        fill: [u8; 3],
+        sample: impl Fn(&[u8], [f64; 2]) -> Lanes,
+    ) {
+        let stride = 3 * (width + 2 * BORDER);
+        let (right, bottom) = (width as f64, height as f64);
+        let is_inside = |&[x, y]: &[f64; 2]| x >= 0.0 && x < right && y >= 0.0 && y < bottom;
+        let Self { bordered, places, taps, values } = self;
+        places.resize(width, [0.0; 2]);
+        taps.resize(width, (0, [0.0; 2]));
+        values.resize(width, Lanes::default());
+        for (y, row) in image.chunks_exact_mut(3 * width).enumerate() {
+            let y = y as f64 + 0.5;
+            for (x, place) in places.iter_mut().enumerate() {
+                let x = x as f64 + 0.5;
+                *place = [a * x + b * y + c, d * x + e * y + f];
             }
-            let (from_x, from_y) = (from_x - 0.5, from_y - 0.5);
-            let (column, line) = (from_x.floor(), from_y.floor());
-            // Both are −1 at least; the first tap is one before, and the border two wide.
-            let offset = (line as i32 + 1) as usize * stride + (column as i32 + 1) as usize * 3;
-            let [red, green, blue, _] = sample(offset, [from_x - column, from_y - line]);
-            // The casts truncate, and keep to 0..=255.
-            *pixel = [red as u8, green as u8, blue as u8];
+            // Both coordinates rise or fall along the row, so what lies inside has no gaps.
+            let start = places.iter().position(is_inside).unwrap_or(width);
+            let end = places.iter().rposition(is_inside).map_or(start, |last| last + 1);
+            // Loops rather than adaptors, whose closures would be compiled outside of `widest`.
+            let count = end - start;
+            for (tap, &[x, y]) in taps[..count].iter_mut().zip(&places[start..end]) {
+                // Both are −1 at least; the first tap is one before, and the border two wide.
+                let ((column, dx), (line, dy)) = (floor(x - 0.5), floor(y - 0.5));
+                *tap = ((line + 1) as usize * stride + (column + 1) as usize * 3, [dx, dy]);
+            }
+            // Whole lanes are stored here, and the fourth dropped below: all are computed at once.
+            for (value, &(offset, parts)) in values.iter_mut().zip(&taps[..count]) {
+                *value = sample(&bordered[offset..], parts);
+            }
+            let pixels = row.as_chunks_mut::<3>().0;
+            pixels[..start].fill(fill);
+            pixels[end..].fill(fill);
+            for (pixel, value) in pixels[start..end].iter_mut().zip(&*values) {
+                let [red, green, blue, _] = value.map(byte_of_f64);
+                *pixel = [red, green, blue];
+            }
         }
+    }
+
+    /// Copies `image` with its edge repeated around it.
+    fn add_border(&mut self, image: &[u8], [height, width]: [usize; 2]) {
+        let bordered = &mut self.bordered;
+        bordered.clear();
+        bordered.reserve(3 * (width + 2 * BORDER) * (height + 2 * BORDER) + 1);
+        for y in 0..height + 2 * BORDER {
+            let y = y.saturating_sub(BORDER).min(height - 1);
+            let row = &image[3 * width * y..3 * width * (y + 1)];
+            for _ in 0..BORDER {
+                bordered.extend_from_slice(&row[..3]);
+            }
+            bordered.extend_from_slice(row);
+            for _ in 0..BORDER {
+                bordered.extend_from_slice(&row[3 * (width - 1)..]);
+            }
+        }
+        bordered.push(0);
     }
 }
 
@@ -103,49 +167,39 @@ type Lanes = [f64; 4];
 
 /// Four taps, `step` bytes apart.
 #[inline(always)]
-fn load_4(taps: &[u8], step: usize) -> [Lanes; 4] {
+fn load_4(taps: &[u8], step: usize) -> [[i32; 4]; 4] {
     let taps = &taps[..3 * step + 4];
-    std::array::from_fn(
-        #[inline(always)]
-        |tap| {
-            std::array::from_fn(
-                #[inline(always)]
-                |lane| f64::from(taps[tap * step + lane]),
-            )
-        },
-    )
-}
-
-/// The cubic through four equally spaced values, at `t` between the middle two.
-#[inline(always)]
-fn cubic([v1, v2, v3, v4]: [Lanes; 4], t: f64) -> Lanes {
-    std::array::from_fn(
-        #[inline(always)]
-        |lane| {
-            let (v1, v2, v3, v4) = (v1[lane], v2[lane], v3[lane], v4[lane]);
-            let p2 = v3 - v1;
-            let p3 = 2.0 * (v1 - v2) + v3 - v4;
-            let p4 = v2 - v1 - v3 + v4;
-            v2 + t * (p2 + t * (p3 + t * p4))
-        },
-    )
-}
-
-/// Copies `image` with its edge repeated around it, and a byte to spare for the last pixel's fourth lane.
-fn add_border(image: &[u8], [height, width]: [usize; 2], bordered: &mut Vec<u8>) {
-    let stride = 3 * (width + 2 * BORDER);
-    bordered.clear();
-    bordered.reserve(stride * (height + 2 * BORDER) + 1);
-    for y in 0..height + 2 * BORDER {
-        let y = y.saturating_sub(BORDER).min(height - 1);
-        let row = &image[3 * width * y..3 * width * (y + 1)];
-        for _ in 0..BORDER {
-            bordered.extend_from_slice(&row[..3]);
-        }
-        bordered.extend_from_slice(row);
-        for _ in 0..BORDER {
-            bordered.extend_from_slice(&row[3 * (width - 1)..]);
+    let mut lanes = [[0; 4]; 4];
+    for (tap, lanes) in lanes.iter_mut().enumerate() {
+        for (lane, value) in lanes.iter_mut().enumerate() {
+            *value = i32::from(taps[tap * step + lane]);
         }
     }
-    bordered.push(0);
+    lanes
+}
+
+/// The cubic through four equally spaced bytes, at `t` between the middle two.
+#[inline(always)]
+fn cubic_of_bytes([v1, v2, v3, v4]: [[i32; 4]; 4], t: f64) -> Lanes {
+    let mut value = Lanes::default();
+    for lane in 0..4 {
+        let (v1, v2, v3, v4) = (v1[lane], v2[lane], v3[lane], v4[lane]);
+        // Whole numbers, so exact, and quicker than in floating point.
+        let (p2, p3, p4) = (v3 - v1, 2 * (v1 - v2) + v3 - v4, v2 - v1 - v3 + v4);
+        let (p1, p2, p3, p4) = (f64::from(v2), f64::from(p2), f64::from(p3), f64::from(p4));
+        value[lane] = p1 + t * (p2 + t * (p3 + t * p4));
+    }
+    value
+}
+
+/// As [`cubic_of_bytes`], of what that returned.
+#[inline(always)]
+fn cubic([v1, v2, v3, v4]: [Lanes; 4], t: f64) -> Lanes {
+    let mut value = Lanes::default();
+    for lane in 0..4 {
+        let (v1, v2, v3, v4) = (v1[lane], v2[lane], v3[lane], v4[lane]);
+        let (p2, p3, p4) = (v3 - v1, 2.0 * (v1 - v2) + v3 - v4, v2 - v1 - v3 + v4);
+        value[lane] = v2 + t * (p2 + t * (p3 + t * p4));
+    }
+    value
 }

@@ -4,14 +4,13 @@
 //! `ImageEnhance` and `Image.blend`: in single precision, truncated, cut to 0..=255. A factor of 0 or 1
 //! needs no case of its own: the formula is exact there.
 
-use crate::simd::widest;
+use crate::simd::{byte_of_f32, widest};
 
 /// `degenerate + factor · (value − degenerate)` as a byte.
 #[inline(always)]
 pub(super) fn blend(degenerate: u8, value: u8, factor: f32) -> u8 {
     let difference = i32::from(value) - i32::from(degenerate);
-    // The cast truncates, and keeps to 0..=255.
-    (f32::from(degenerate) + factor * difference as f32) as u8
+    byte_of_f32(f32::from(degenerate) + factor * difference as f32)
 }
 
 /// Red, green and blue to luma (ITU-R 601-2, 16 fractional bits, rounded).
@@ -34,7 +33,7 @@ pub(super) fn contrast(image: &mut [u8], factor: f32) {
     let pixels = image.as_chunks::<3>().0;
     let sum: u64 = widest(
         #[inline(always)]
-        || {
+        move || {
             // At most 255 · 2¹⁶ per chunk.
             let chunk =
                 |pixels: &[[u8; 3]]| pixels.iter().map(|&p| u32::from(luma(p))).sum::<u32>();
@@ -46,16 +45,16 @@ pub(super) fn contrast(image: &mut [u8], factor: f32) {
 }
 
 /// Blends with the luma.
-pub(super) fn color(image: &mut [u8], factor: f32) {
+pub(super) fn color(image: &mut [u8], factor: f32, greys: &mut Vec<u8>) {
+    greys.clear();
+    greys.extend_from_slice(image);
+    grayscale(greys);
+    let greys = greys.as_slice();
     widest(
         #[inline(always)]
-        || {
-            for pixel in image.as_chunks_mut::<3>().0 {
-                let grey = luma(*pixel);
-                *pixel = pixel.map(
-                    #[inline(always)]
-                    |value| blend(grey, value, factor),
-                );
+        move || {
+            for (value, &grey) in image.iter_mut().zip(greys) {
+                *value = blend(grey, *value, factor);
             }
         },
     );
@@ -65,7 +64,7 @@ pub(super) fn color(image: &mut [u8], factor: f32) {
 pub(super) fn grayscale(image: &mut [u8]) {
     widest(
         #[inline(always)]
-        || {
+        move || {
             for pixel in image.as_chunks_mut::<3>().0 {
                 *pixel = [luma(*pixel); 3];
             }
@@ -76,7 +75,7 @@ pub(super) fn grayscale(image: &mut [u8]) {
 fn with_constant(image: &mut [u8], degenerate: u8, factor: f32) {
     widest(
         #[inline(always)]
-        || {
+        move || {
             for value in image {
                 *value = blend(degenerate, *value, factor);
             }

@@ -5,8 +5,6 @@
 //! fractional radius ("extended box filter", Gwosdek et al. 2011, equations 7, 11 and 14) in 24-bit fixed
 //! point, rounded to a byte each time; the edge is repeated outside.
 
-use std::ops::Range;
-
 use super::Scratch;
 use crate::simd::widest;
 
@@ -48,55 +46,64 @@ pub(super) fn gaussian(image: &mut [u8], size: [usize; 2], sigma: f32, scratch: 
     let kernel = Kernel::of_gaussian(sigma);
     let Scratch { bytes, words, .. } = scratch;
     bytes.resize(image.len(), 0);
-    let stride = 3 * size[1];
-    // Along a row the values of one channel are 3 bytes apart, one at a time; along a column, a whole
-    // row of bytes goes at once.
-    widest(
-        #[inline(always)]
-        || {
-            for _ in 0..PASSES {
-                bytes.copy_from_slice(image);
-                for (from, to) in bytes.chunks_exact(stride).zip(image.chunks_exact_mut(stride)) {
-                    pass(from, to, 3, kernel, words);
-                }
-            }
-            for _ in 0..PASSES {
-                bytes.copy_from_slice(image);
-                pass(bytes, image, stride, kernel, words);
-            }
-        },
-    );
+    let [height, width] = size;
+    // Down the columns whole rows are summed at once: so rows are made columns first.
+    transpose(image, width, bytes);
+    for pass in 0..2 * PASSES {
+        if pass == PASSES {
+            transpose(image, height, bytes);
+        }
+        let stride = 3 * if pass < PASSES { height } else { width };
+        let (from, to) = if pass % PASSES == 1 {
+            (&*image, bytes.as_mut_slice())
+        } else {
+            (bytes.as_slice(), &mut *image)
+        };
+        widest(
+            #[inline(always)]
+            || blur_columns(from, to, stride, kernel, words),
+        );
+    }
 }
 
-/// One box blur over groups of `group` bytes that lie one behind the other: each byte with its
-/// counterparts in the groups around.
+/// Rows of `width` pixels to columns.
+fn transpose(from: &[u8], width: usize, to: &mut [u8]) {
+    let height = from.len() / 3 / width;
+    let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
+    for (y, row) in from.chunks_exact(width).enumerate() {
+        for (pixel, to) in row.iter().zip(to[y..].iter_mut().step_by(height)) {
+            *to = *pixel;
+        }
+    }
+}
+
+/// One box blur along the columns of an image with rows of `stride` bytes.
 #[inline(always)]
-fn pass(from: &[u8], to: &mut [u8], group: usize, kernel: Kernel, sums: &mut Vec<u32>) {
-    let count = from.len() / group;
-    let radius = kernel.radius as isize;
-    let at = |place: isize| -> Range<usize> {
-        let place = place.clamp(0, count as isize - 1) as usize;
-        place * group..(place + 1) * group
+fn blur_columns(from: &[u8], to: &mut [u8], stride: usize, kernel: Kernel, sums: &mut Vec<u32>) {
+    let last = from.len() / stride - 1;
+    let Kernel { radius, inner, outer } = kernel;
+    // Rows are counted from one box before the first, where all are the first one.
+    let row = |place: usize| {
+        let place = place.saturating_sub(radius + 1).min(last);
+        &from[place * stride..(place + 1) * stride]
     };
-    // Sums of the values inside the box, from one place before the first.
+    // The sums of the rows inside the box around the place before the first.
     sums.clear();
-    sums.resize(group, 0);
-    for place in -radius - 1..radius {
-        for (sum, &value) in sums.iter_mut().zip(&from[at(place)]) {
+    sums.resize(stride, 0);
+    for place in 0..2 * radius + 1 {
+        for (sum, &value) in sums.iter_mut().zip(row(place)) {
             *sum += u32::from(value);
         }
     }
-    for (place, to) in to.chunks_exact_mut(group).enumerate() {
-        let place = place as isize;
-        let (leaving, entering) = (&from[at(place - radius - 1)], &from[at(place + radius)]);
-        let after = &from[at(place + radius + 1)];
-        let values = leaving.iter().zip(entering).zip(after);
-        for ((to, sum), ((&leaving, &entering), &after)) in
-            to.iter_mut().zip(&mut *sums).zip(values)
+    for (place, to) in to.chunks_exact_mut(stride).enumerate() {
+        let (before, entering) = (row(place), row(place + 2 * radius + 1));
+        let after = row(place + 2 * radius + 2);
+        let values = before.iter().zip(entering).zip(after);
+        for ((to, sum), ((&before, &entering), &after)) in to.iter_mut().zip(&mut *sums).zip(values)
         {
-            *sum = *sum + u32::from(entering) - u32::from(leaving);
-            let ends = (u32::from(leaving) + u32::from(after)) * kernel.outer;
-            *to = ((*sum * kernel.inner + ends + (1 << 23)) >> 24) as u8;
+            *sum = *sum + u32::from(entering) - u32::from(before);
+            let ends = (u32::from(before) + u32::from(after)) * outer;
+            *to = ((*sum * inner + ends + (1 << 23)) >> 24) as u8;
         }
     }
 }

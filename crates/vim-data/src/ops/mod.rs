@@ -16,7 +16,7 @@ mod table;
 pub use place::{flip, pad_crop};
 
 /// An operation and its argument.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
 pub enum Op {
     /// Each channel stretched so that its least value is 0 and its greatest 255.
@@ -97,12 +97,33 @@ pub enum Op {
 /// Buffers that operations work in. Keep one per thread: they grow once and are then reused.
 #[derive(Clone, Debug, Default)]
 pub struct Scratch {
-    /// A copy of the image with a border.
-    pub(crate) bytes: Vec<u8>,
+    /// A copy of the image.
+    bytes: Vec<u8>,
+    /// What affine maps need.
+    lines: affine::Lines,
     /// A few rows of sums.
-    pub(crate) floats: Vec<f32>,
+    floats: Vec<f32>,
     /// A row of sums.
-    pub(crate) words: Vec<u32>,
+    words: Vec<u32>,
+}
+
+/// Shows in `image`, `[height, width, 3]`, what an affine map finds: at `(x, y)` of the output, pixels' centres
+/// at halves, the input at `(a·x + b·y + c, d·x + e·y + f)`, or `fill` outside. Bicubic, with `a = −1`.
+///
+/// # Panics
+/// If the length of `image` is not `3 · height · width`.
+pub fn affine(
+    image: &mut [u8],
+    size: [usize; 2],
+    map: [f64; 6],
+    fill: [u8; 3],
+    scratch: &mut Scratch,
+) {
+    let [height, width] = size;
+    assert_eq!(image.len(), 3 * height * width, "the image is not [{height}, {width}, 3]");
+    if !image.is_empty() {
+        affine::transform(image, size, map, fill, &mut scratch.lines);
+    }
 }
 
 impl Op {
@@ -116,7 +137,7 @@ impl Op {
         if image.is_empty() {
             return;
         }
-        let bytes = &mut scratch.bytes;
+        let Scratch { bytes, lines, .. } = scratch;
         match *self {
             Self::AutoContrast => table::auto_contrast(image),
             Self::Equalize => table::equalize(image),
@@ -124,7 +145,7 @@ impl Op {
             Self::Posterize { bits } => table::posterize(image, bits),
             Self::Solarize { threshold } => table::solarize(image, threshold),
             Self::SolarizeAdd { add } => table::solarize_add(image, add),
-            Self::Color { factor } => blend::color(image, factor as f32),
+            Self::Color { factor } => blend::color(image, factor as f32, bytes),
             Self::Contrast { factor } => blend::contrast(image, factor as f32),
             Self::Brightness { factor } => blend::brightness(image, factor as f32),
             Self::Grayscale => blend::grayscale(image),
@@ -133,19 +154,19 @@ impl Op {
             }
             Self::Rotate { degrees } => {
                 let map = affine::rotation(degrees, size);
-                affine::transform(image, size, map, fill, bytes);
+                affine::transform(image, size, map, fill, lines);
             }
             Self::ShearX { factor } => {
-                affine::transform(image, size, [1.0, factor, 0.0, 0.0, 1.0, 0.0], fill, bytes);
+                affine::transform(image, size, [1.0, factor, 0.0, 0.0, 1.0, 0.0], fill, lines);
             }
             Self::ShearY { factor } => {
-                affine::transform(image, size, [1.0, 0.0, 0.0, factor, 1.0, 0.0], fill, bytes);
+                affine::transform(image, size, [1.0, 0.0, 0.0, factor, 1.0, 0.0], fill, lines);
             }
             Self::TranslateX { pixels } => {
-                affine::transform(image, size, [1.0, 0.0, pixels, 0.0, 1.0, 0.0], fill, bytes);
+                affine::transform(image, size, [1.0, 0.0, pixels, 0.0, 1.0, 0.0], fill, lines);
             }
             Self::TranslateY { pixels } => {
-                affine::transform(image, size, [1.0, 0.0, 0.0, 0.0, 1.0, pixels], fill, bytes);
+                affine::transform(image, size, [1.0, 0.0, 0.0, 0.0, 1.0, pixels], fill, lines);
             }
             Self::Blur { radius } => blur::gaussian(image, size, radius as f32, scratch),
         }

@@ -1,7 +1,7 @@
 //! Sharpness: a blend with a smoothed image.
 
 use super::blend::blend;
-use crate::simd::widest;
+use crate::simd::{byte_of_f32, widest};
 
 /// Blends with the image smoothed by `[1 1 1; 1 5 1; 1 1 1] / 13`.
 ///
@@ -26,7 +26,7 @@ pub(super) fn sharpness(image: &mut [u8], width: usize, factor: f32, rows: &mut 
 
     widest(
         #[inline(always)]
-        || {
+        move || {
             sum_of_three(&image[..stride], 1.0, above);
             sum_of_three(&image[stride..2 * stride], 1.0, at);
             for y in 1..height - 1 {
@@ -38,7 +38,7 @@ pub(super) fn sharpness(image: &mut [u8], width: usize, factor: f32, rows: &mut 
                 let sums = sums.zip(&above[inner.clone()]);
                 for (value, ((below, middle), above)) in row[inner].iter_mut().zip(sums) {
                     let smooth = ((0.5 + below) + middle) + above;
-                    *value = blend(smooth as u8, *value, factor);
+                    *value = blend(byte_of_f32(smooth), *value, factor);
                 }
                 (above, at, below) = (at, below, above);
             }

@@ -7,7 +7,7 @@ type Tables = [[u8; 256]; 3];
 
 /// `255 − v`.
 pub(super) fn invert(image: &mut [u8]) {
-    map(image, |value| !value);
+    map(image, move |value| !value);
 }
 
 /// Keeps the upper `bits`.
@@ -16,18 +16,18 @@ pub(super) fn posterize(image: &mut [u8], bits: u8) {
         0..8 => !(0xff_u8 >> bits),
         _ => 0xff,
     };
-    map(image, |value| value & kept);
+    map(image, move |value| value & kept);
 }
 
 /// Inverts from `threshold` on.
 pub(super) fn solarize(image: &mut [u8], threshold: u16) {
     let Ok(threshold) = u8::try_from(threshold) else { return };
-    map(image, |value| if value < threshold { value } else { !value });
+    map(image, move |value| if value < threshold { value } else { !value });
 }
 
 /// Raises the darker half.
 pub(super) fn solarize_add(image: &mut [u8], add: u8) {
-    map(image, |value| if value < 128 { value.saturating_add(add) } else { value });
+    map(image, move |value| if value < 128 { value.saturating_add(add) } else { value });
 }
 
 /// Stretches each channel to 0..=255.
@@ -108,7 +108,7 @@ fn look_up(image: &mut [u8], tables: &Tables) {
 fn map(image: &mut [u8], new: impl Fn(u8) -> u8) {
     widest(
         #[inline(always)]
-        || {
+        move || {
             for value in image {
                 *value = new(*value);
             }

@@ -7,17 +7,13 @@
 
 mod weights;
 
-use weights::{Axis, PRECISION};
+use weights::{Axis, GROUP, PRECISION};
 
 use crate::simd::widest;
 use crate::{Pixels, Region};
 
-/// Rows whose pixels are filtered side by side.
-const ROWS: usize = 8;
-/// Their bytes at one column.
-const LANES: usize = 3 * ROWS;
-/// Bytes of a row that are filtered side by side with those below.
-const TILE: usize = 32;
+/// Rows that are filtered side by side.
+const ROWS: usize = 64;
 /// What makes the shift by the precision round.
 const HALF: i32 = 1 << (PRECISION - 1);
 
@@ -26,10 +22,13 @@ const HALF: i32 = 1 << (PRECISION - 1);
 pub struct Resizer {
     columns: Axis,
     rows: Axis,
-    /// `[columns, LANES]`: some rows of the crop, column by column.
-    block: Vec<[u8; LANES]>,
-    /// `[rows, tiles of a row]`: the crop at its new width.
-    between: Vec<[u8; TILE]>,
+    /// `[columns, lanes]`: up to [`ROWS`] rows of the crop, column by column.
+    block: Vec<u8>,
+    /// `[rows, 3 · width]`: the crop at its new width.
+    between: Vec<u8>,
+    sums: Vec<i32>,
+    /// A column of the block at its new place.
+    bytes: Vec<u8>,
 }
 
 impl Resizer {
@@ -80,34 +79,31 @@ impl Resizer {
     }
 
     /// Fills `between`: those rows of `crop` that are needed, at their new width.
+    ///
+    /// The bytes of several rows at one column lie side by side then, for columns to be added as a whole.
     #[inline(always)]
     fn along_rows(&mut self, source: &Pixels, crop: Region, width: usize) {
-        let tiles = (3 * width).div_ceil(TILE);
         let (rows, columns) = (self.rows.inputs(), self.columns.inputs());
-        self.between.resize(rows.len() * tiles, [0; TILE]);
-        self.block.resize(columns.len(), [0; LANES]);
-        let between = self.between.as_flattened_mut();
-        for (number, lines) in between.chunks_mut(ROWS * tiles * TILE).enumerate() {
-            let lines_here = lines.len() / (tiles * TILE);
-            // The last block may hold fewer rows; its other lanes keep what they had, to no effect.
-            for line in 0..lines_here {
+        self.between.resize(3 * rows.len() * width, 0);
+        let first_column = crop.left + columns.start;
+        let blocks = self.between.chunks_mut(3 * ROWS * width);
+        for (number, lines) in blocks.enumerate() {
+            let lanes = lines.len() / width;
+            self.block.resize(lanes * columns.len(), 0);
+            for line in 0..lanes / 3 {
                 let y = crop.top + rows.start + number * ROWS + line;
-                let start = 3 * (y * source.width + crop.left + columns.start);
+                let start = 3 * (y * source.width + first_column);
                 let row = source.data[start..start + 3 * columns.len()].as_chunks::<3>().0;
-                for (cell, pixel) in self.block.iter_mut().zip(row) {
-                    cell[3 * line..3 * line + 3].copy_from_slice(pixel);
+                for (column, pixel) in self.block.chunks_exact_mut(lanes).zip(row) {
+                    column[3 * line..3 * line + 3].copy_from_slice(pixel);
                 }
             }
+            self.bytes.resize(lanes, 0);
             for x in 0..width {
-                let (first, weights) = self.columns.taps(x);
-                let mut sums = [HALF; LANES];
-                for (pixels, &weight) in self.block[first..].iter().zip(weights) {
-                    add(&mut sums, pixels, weight);
-                }
-                let bytes = sums.map(to_byte);
-                for (line, pixel) in bytes.as_chunks::<3>().0[..lines_here].iter().enumerate() {
-                    let at = line * tiles * TILE + 3 * x;
-                    lines[at..at + 3].copy_from_slice(pixel);
+                self.columns.filter(x, &self.block, &mut self.sums, &mut self.bytes);
+                let pixels = self.bytes.as_chunks::<3>().0;
+                for (line, pixel) in lines.chunks_exact_mut(3 * width).zip(pixels) {
+                    line[3 * x..3 * x + 3].copy_from_slice(pixel);
                 }
             }
         }
@@ -115,32 +111,53 @@ impl Resizer {
 
     /// Filters `between` along its columns into `into`.
     #[inline(always)]
-    fn along_columns(&self, width: usize, into: &mut [u8]) {
-        let tiles = (3 * width).div_ceil(TILE);
+    fn along_columns(&mut self, width: usize, into: &mut [u8]) {
         for (y, row) in into.chunks_exact_mut(3 * width).enumerate() {
-            let (first, weights) = self.rows.taps(y);
-            for (tile, out) in row.chunks_mut(TILE).enumerate() {
-                let mut sums = [HALF; TILE];
-                let column = self.between[first * tiles + tile..].iter().step_by(tiles);
-                for (bytes, &weight) in column.zip(weights) {
-                    add(&mut sums, bytes, weight);
-                }
-                out.copy_from_slice(&sums.map(to_byte)[..out.len()]);
-            }
+            self.rows.filter(y, &self.between, &mut self.sums, row);
         }
     }
 }
 
-/// `sums += weight · bytes`.
-#[inline(always)]
-fn add<const N: usize>(sums: &mut [i32; N], bytes: &[u8; N], weight: i32) {
-    for (sum, &byte) in sums.iter_mut().zip(bytes) {
-        *sum += i32::from(byte) * weight;
+impl Axis {
+    /// Computes one output: `lines`, `[inputs, lanes]`, summed by its weights into `out`, `[lanes]`.
+    #[inline(always)]
+    fn filter(&self, output: usize, lines: &[u8], sums: &mut Vec<i32>, out: &mut [u8]) {
+        let lanes = out.len();
+        let last = self.inputs().len() - 1;
+        sums.resize(lanes, 0);
+        let (first, weights) = self.taps(output);
+        for (group, weights) in weights.iter().enumerate() {
+            let first = first + GROUP * group;
+            // Weights beyond the last line are 0.
+            let line = |tap: usize| &lines[(first + tap).min(last) * lanes..][..lanes];
+            let lines = [line(0), line(1), line(2), line(3)];
+            if group == 0 {
+                weigh(sums, lines, *weights, |_, weighed| HALF + weighed);
+            } else {
+                weigh(sums, lines, *weights, |sum, weighed| sum + weighed);
+            }
+        }
+        for (byte, &sum) in out.iter_mut().zip(&*sums) {
+            *byte = (sum >> PRECISION).clamp(0, 255) as u8;
+        }
     }
 }
 
-/// A sum rounded, and cut to 0..=255.
+/// Updates each sum by several lines, each by its weight: one store for all of them.
 #[inline(always)]
-fn to_byte(sum: i32) -> u8 {
-    (sum >> PRECISION).clamp(0, 255) as u8
+fn weigh(
+    sums: &mut [i32],
+    lines: [&[u8]; GROUP],
+    weights: [i32; GROUP],
+    update: impl Fn(i32, i32) -> i32,
+) {
+    let [first, second, third, fourth] = lines;
+    let lines = first.iter().zip(second).zip(third).zip(fourth);
+    for (sum, (((&first, &second), &third), &fourth)) in sums.iter_mut().zip(lines) {
+        let weighed = i32::from(first) * weights[0]
+            + i32::from(second) * weights[1]
+            + i32::from(third) * weights[2]
+            + i32::from(fourth) * weights[3];
+        *sum = update(*sum, weighed);
+    }
 }

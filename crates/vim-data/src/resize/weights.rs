@@ -4,6 +4,8 @@ use std::ops::Range;
 
 /// Fractional bits of a weight.
 pub(super) const PRECISION: u32 = 22;
+/// Inputs that are summed at once.
+pub(super) const GROUP: usize = 4;
 /// The kernel's shape: −0.5 is Catmull and Rom's.
 const A: f64 = -0.5;
 /// The kernel is 0 from this distance on.
@@ -14,11 +16,11 @@ const SUPPORT: f64 = 2.0;
 pub(super) struct Axis {
     /// What the rest is for: inputs, outputs, and which of these.
     made_for: (usize, usize, Range<usize>),
-    /// First input, counted from that of the first output, and number of inputs.
+    /// First input, counted from that of the first output, and number of groups of inputs.
     taps: Vec<(usize, usize)>,
-    /// `[outputs, most]`, each row filled from its start.
-    weights: Vec<i32>,
-    /// Inputs of an output, at most.
+    /// `[outputs, most]` groups, each row filled from its start, and with zeros.
+    weights: Vec<[i32; GROUP]>,
+    /// Groups of an output, at most.
     most: usize,
     /// First input of any output, and the end of them.
     inputs: Range<usize>,
@@ -39,10 +41,10 @@ impl Axis {
         let scale = from as f64 / to as f64;
         let stretch = scale.max(1.0);
         let support = SUPPORT * stretch;
-        self.most = 2 * support.ceil() as usize + 1;
+        self.most = (2 * support.ceil() as usize + 1).div_ceil(GROUP);
         self.taps.clear();
         self.weights.clear();
-        self.weights.resize(part.len() * self.most, 0);
+        self.weights.resize(part.len() * self.most, [0; GROUP]);
         for (output, weights) in part.clone().zip(self.weights.chunks_exact_mut(self.most)) {
             let center = (output as f64 + 0.5) * scale;
             // The casts truncate; what is negative becomes 0.
@@ -54,7 +56,7 @@ impl Axis {
                 cubic(distance * (1.0 / stretch))
             }));
             let sum: f64 = self.raw.iter().sum();
-            for (weight, raw) in weights.iter_mut().zip(&self.raw) {
+            for (weight, raw) in weights.as_flattened_mut().iter_mut().zip(&self.raw) {
                 let scaled = raw / sum * f64::from(1 << PRECISION);
                 *weight = (scaled + 0.5_f64.copysign(scaled)) as i32;
             }
@@ -62,7 +64,7 @@ impl Axis {
                 self.inputs = first..end;
             }
             self.inputs.end = self.inputs.end.max(end);
-            self.taps.push((first - self.inputs.start, end - first));
+            self.taps.push((first - self.inputs.start, (end - first).div_ceil(GROUP)));
         }
         self.made_for = (from, to, part);
     }
@@ -72,9 +74,10 @@ impl Axis {
         self.inputs.clone()
     }
 
-    /// First input of an output, counted from the first of all, and the weights from there on.
+    /// First input of an output, counted from the first of all, and the weights from there on; the last of
+    /// them may be zeros that go beyond the inputs.
     #[inline(always)]
-    pub(super) fn taps(&self, output: usize) -> (usize, &[i32]) {
+    pub(super) fn taps(&self, output: usize) -> (usize, &[[i32; GROUP]]) {
         let (first, count) = self.taps[output];
         (first, &self.weights[output * self.most..][..count])
     }

@@ -54,6 +54,7 @@ OPS = {
     "translate_y_rel": lambda image, a: affine(image, (1, 0, 0, 0, 1, a * image.height)),
     "grayscale": lambda image: image.convert("L"),
     "blur": lambda image, a: image.filter(ImageFilter.GaussianBlur(a)),
+    "affine": lambda image, *map: affine(image, map),
 }
 
 
@@ -61,6 +62,16 @@ def arguments(op, rng):
     """What RandAugment can draw, its ends included; for those it does not have, what ThreeAugment can."""
     if op in ("auto_contrast", "equalize", "invert", "grayscale"):
         return [[]]
+    if op == "affine":
+        # Turned and scaled, mirrored, shrunk, enlarged, squeezed to a line, seen from afar.
+        return [
+            [0.9, 0.25, 5.0, -0.2, 1.1, -7.5],
+            [-1.0, 0.0, 32.0, 0.0, 1.0, 0.0],
+            [3.7, 0.0, -9.0, 0.0, 2.9, 1.25],
+            [0.13, 0.0, 3.3, 0.0, 0.21, 4.4],
+            [0.0, 0.0, 7.7, 0.0, 1.0, 0.0],
+            [1.0, 0.0, 1000.0, 0.0, 1.0, 0.0],
+        ]
     if op == "posterize":
         return [[bits] for bits in (3, 5, 6, 7, 8)]
     if op == "solarize":

@@ -206,7 +206,7 @@ fn predict_names_what_it_sees() {
 
     let broken = vim_train(&[&"predict", &names, &"--checkpoint", &bench.folder("a")]);
     assert_code(&broken, 65);
-    assert!(stderr(&broken).contains("names.txt is no readable PNG or JPEG"));
+    assert!(stderr(&broken).contains("names.txt begins with `"));
     let absent = vim_train(&[&"predict", &"absent.png", &"--checkpoint", &bench.folder("a")]);
     assert_code(&absent, 74);
 }
