@@ -15,7 +15,7 @@ use super::which::{Opened, Which, open};
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vim-train data pack configs/imagenet.toml -o /scratch/imagenet-pack
+  vim-train data pack configs/vim_tiny_imagenet.toml -o /scratch/imagenet-pack
   vim-train data pack --set data.dataset=folder --set data.path=flowers -o packed --shard-size 256MiB
 
 Writes FOLDER/train and FOLDER/val: WebDataset shards, an index and a summary. `data.path = FOLDER` reads

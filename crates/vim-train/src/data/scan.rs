@@ -15,7 +15,7 @@ use super::which::{Opened, Which, open};
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vim-train data scan configs/imagenet.toml
+  vim-train data scan configs/vim_tiny_imagenet.toml
   vim-train data scan --set data.dataset=folder --set data.path=~/flowers --part train --json
 
 Reads the beginning of every file, and decodes none. Odd are files that are no image, JPEGs of four

@@ -15,8 +15,8 @@ use super::which::{Opened, Which, open};
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  vim-train data verify configs/imagenet.toml
-  vim-train data verify configs/imagenet.toml --again --part val --json
+  vim-train data verify configs/vim_tiny_imagenet.toml
+  vim-train data verify configs/vim_tiny_imagenet.toml --again --part val --json
 
 Exit code 65 if an image cannot be used. Interrupted, it goes on where it was. From then on the loader
 knows sizes and bad files beforehand, and compares the checksum of every file that it reads.";

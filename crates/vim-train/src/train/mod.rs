@@ -43,7 +43,9 @@ use setup::Plan;
 pub fn run(args: &TrainArgs) -> Result<(), Error> {
     let stop = StopRequest::install()
         .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
-    let config = Config::load(&args.config, &args.overrides.set)?;
+    let mut sets = args.overrides.set.clone();
+    sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
+    let config = Config::load(&args.config, &sets)?;
     // Everything that can be wrong with the experiment is found before its folder is made.
     let plan = Plan::new(&config, args.fresh)?;
     let (folder, name) = (RunDir::open(&config, args.resume, args.fresh)?, config.run_name()?);

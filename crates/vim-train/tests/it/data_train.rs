@@ -78,6 +78,13 @@ fn a_run_over_odd_and_bad_files_ends_well_and_names_them() {
     assert_code(&repeat, 0);
     assert_eq!(bench.metrics("odd"), bench.metrics("again"));
 
+    // Another order is another run: of the original's, which the seed does not change.
+    assert_code(&train(&bench, "reference", root.path(), &["--data-order", "reference"]), 0);
+    assert_ne!(bench.metrics("odd"), bench.metrics("reference"));
+    let output = train(&bench, "unknown", root.path(), &["--data-order", "referense"]);
+    assert_code(&output, 78);
+    assert!(text(&output.stderr).contains("did you mean `reference`"), "{}", text(&output.stderr));
+
     let output = train(&bench, "strict", root.path(), &["--set", "data.bad_train=fail"]);
     assert_code(&output, 65);
     assert!(
