@@ -5,12 +5,14 @@
 
 mod conv;
 mod full_scan;
+mod images;
 mod norm;
 mod number;
 mod scan;
 
 pub use conv::{OracleConv, OracleConvGrads};
 pub use full_scan::OracleFullScan;
+pub use images::image_batch;
 pub use norm::{OracleNorm, OracleNormGrads};
 pub use number::Number;
 pub use scan::{OracleScan, OracleScanGrads};

@@ -9,6 +9,7 @@ mod check;
 mod compare;
 mod conv;
 mod full;
+mod images;
 mod norm;
 mod run;
 mod scan;
@@ -38,6 +39,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 10] = [
     full::checks,
     conv::checks,
     norm::checks,
+    images::checks,
     adjoint::checks,
     agreement::checks,
     bits::checks,

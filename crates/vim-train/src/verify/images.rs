@@ -1,0 +1,75 @@
+//! Bytes to images on the device against the f64 loops.
+
+use burn::tensor::Device;
+use vim_kernels::{
+    Area, Erased, Fill, ImageBatch, Implementation, KernelError, Mixing, image_batch, oracle,
+};
+
+use super::args::Dtype;
+use super::check::{Check, Context, Row, Subject, Worst};
+use super::compare::{figures, values};
+
+/// max |difference| / max |reference|: a few roundings of f32, of numbers up to 5.8, the largest noise.
+const F32: f64 = 2e-6;
+/// WGSL promises 2⁻¹¹ of a cosine, and of the noise no more.
+const WGSL: f64 = 2e-3;
+
+/// The kernel, which every device has: normalized, with boxes erased in both ways, and mixed in both.
+pub(crate) fn checks(context: &Context) -> Vec<Check> {
+    if !context.dtypes.contains(&Dtype::F32) {
+        return Vec::new();
+    }
+    let run = move |context: &Context, factor: f64| {
+        let mut worst = Worst::default();
+        for size in [[1, 1, 1], [3, 5, 7], [4, 33, 65], [2, 224, 224]] {
+            for mixes in [false, true] {
+                worst.add(row(size, mixes, &context.device, factor)?);
+            }
+        }
+        Ok(worst.into_rows())
+    };
+    vec![Check {
+        subject: Subject::Oracle,
+        operation: "image_batch",
+        method: None,
+        series: None,
+        implementation: Implementation::Kernel.to_string(),
+        dtype: Dtype::F32.to_string(),
+        run: Box::new(run),
+    }]
+}
+
+fn row(size: [usize; 3], mixes: bool, device: &Device, factor: f64) -> Result<Row, KernelError> {
+    let [count, height, width] = size;
+    let bytes = 3 * count * height * width;
+    let pixels: Vec<u8> = (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8).collect();
+    let area = |share: usize| {
+        let (height, width) = (height.div_ceil(share), width.div_ceil(share));
+        Area { top: 0, left: 0, height, width }
+    };
+    let erased = [
+        Erased { image: 0, area: area(2), fill: Fill::Noise { seed: 0xdead_beef } },
+        Erased { image: 0, area: area(5), fill: Fill::Colour([0.5, -1.0, 2.0]) },
+        Erased { image: count - 1, area: area(3), fill: Fill::Noise { seed: 3 } },
+    ];
+    let kinds = [Mixing::Blend { share: 0.3 }, Mixing::Paste(area(4)), Mixing::None];
+    let mixing: Vec<Mixing> =
+        if mixes { (0..count).map(|image| kinds[image % 3]).collect() } else { Vec::new() };
+    let batch = ImageBatch {
+        pixels: &pixels,
+        size,
+        mean: [0.485, 0.456, 0.406],
+        std: [0.229, 0.224, 0.225],
+        erased: &erased,
+        mixing: &mixing,
+    };
+    let got = values(image_batch(&batch, device)?);
+    let want = oracle::image_batch(&batch);
+    // Where bf16 is, the device is no WGSL one.
+    let exact =
+        device.supports_dtype(Dtype::Bf16.float()) || device.clone().inner() == Device::flex();
+    let tolerance = if exact { F32 } else { WGSL };
+    let mixed = if mixes { " mixed" } else { "" };
+    let case = format!("B={count} H={height} W={width}{mixed}");
+    Ok(Row::judged("images", figures(&got, &want, 1e-30), tolerance * factor, case.as_str()))
+}
