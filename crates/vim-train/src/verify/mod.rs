@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 10] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 11] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     both::checks,
