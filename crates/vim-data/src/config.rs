@@ -75,7 +75,7 @@ pub enum Normalize {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum BadTrain {
-    /// Another takes its place, and `bad_samples.jsonl` names it; more than 10 and one in 10 000 end the run.
+    /// Another takes its place, and `bad_samples.jsonl` names it; more than 10 such images, and than one in 10 000 draws, end the run.
     #[default]
     Replace,
     /// The run ends.

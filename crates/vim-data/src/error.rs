@@ -217,7 +217,7 @@ pub enum DataError {
 
     /// Too many images could not be used.
     #[error(
-        "find enough good images: {count} of {draws} were bad, lately {last}; list them all by `vim-train data verify`"
+        "find enough good images: {count} were bad in {draws} draws, lately {last}; list them all by `vim-train data verify`"
     )]
     TooManyBad {
         /// Bad images so far.

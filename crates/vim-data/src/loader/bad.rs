@@ -1,5 +1,7 @@
 //! Images that cannot be read or decoded.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::error::DataError;
@@ -7,7 +9,7 @@ use crate::error::DataError;
 /// What becomes of an image that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnBad {
-    /// Another image takes its place, drawn from the same key; too many of them are an error.
+    /// Another image takes its place, drawn from the same key; too many bad ones are an error.
     Replace,
     /// It is an error.
     Fail,
@@ -30,7 +32,7 @@ pub struct BadSample {
     pub reason: String,
 }
 
-/// As many are no reason to stop, however few images were drawn.
+/// As many bad images are no reason to stop, however few were drawn.
 const ALWAYS: u64 = 10;
 /// One in so many draws is none either.
 const ONE_IN: u64 = 10_000;
@@ -39,7 +41,8 @@ const ONE_IN: u64 = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     draws: u64,
-    count: u64,
+    /// Each once, however often it was drawn.
+    images: BTreeSet<usize>,
     /// Not yet asked for.
     samples: Vec<BadSample>,
 }
@@ -51,13 +54,14 @@ impl Tally {
     /// If there are too many by now.
     pub(super) fn add(&mut self, bad: Vec<BadSample>, draws: usize) -> Result<(), DataError> {
         self.draws += draws as u64;
-        self.count += bad.len() as u64;
+        self.images.extend(bad.iter().map(|bad| bad.index));
+        let count = self.images.len() as u64;
         let most = ALWAYS.max(self.draws / ONE_IN);
         let last = bad.last().map(|last| format!("{}: {}", last.name, last.reason));
         self.samples.extend(bad);
         match last {
-            Some(last) if self.count > most => {
-                Err(DataError::TooManyBad { count: self.count, draws: self.draws, last })
+            Some(last) if count > most => {
+                Err(DataError::TooManyBad { count, draws: self.draws, last })
             }
             Some(_) | None => Ok(()),
         }
@@ -74,20 +78,28 @@ mod tests {
 
     #[test]
     fn ten_or_one_in_ten_thousand_are_borne() {
-        let bad = |count: usize| {
-            let sample =
-                BadSample { epoch: 0, batch: 0, index: 0, name: "a".into(), reason: "b".into() };
-            vec![sample; count]
+        let bad = |indices: std::ops::Range<usize>| -> Vec<BadSample> {
+            let of = |index| BadSample {
+                epoch: 0,
+                batch: 0,
+                index,
+                name: "a".into(),
+                reason: "b".into(),
+            };
+            indices.map(of).collect()
         };
         let mut tally = Tally::default();
-        assert!(tally.add(bad(10), 64).is_ok());
+        assert!(tally.add(bad(0..10), 64).is_ok());
         assert_eq!(tally.take().len(), 10);
-        assert!(tally.add(bad(0), 64).is_ok());
-        assert!(matches!(tally.add(bad(1), 64), Err(DataError::TooManyBad { count: 11, .. })));
+        // Drawn again, they are no more than they were.
+        assert!(tally.add(bad(0..10), 64).is_ok());
+        assert!(tally.add(bad(0..0), 64).is_ok());
+        let more = tally.add(bad(9..11), 64);
+        assert!(matches!(more, Err(DataError::TooManyBad { count: 11, .. })));
 
         let mut tally = Tally::default();
-        assert!(tally.add(bad(0), 1_000_000).is_ok());
-        assert!(tally.add(bad(100), 0).is_ok());
-        assert!(tally.add(bad(1), 1).is_err());
+        assert!(tally.add(bad(0..0), 1_000_000).is_ok());
+        assert!(tally.add(bad(0..100), 0).is_ok());
+        assert!(tally.add(bad(100..101), 1).is_err());
     }
 }

@@ -248,7 +248,7 @@ impl<'a> Worker<'a> {
 /// Why an image is of no use.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
-    #[error("{0}")]
+    #[error("cannot be read: failed to {0}")]
     Read(DataError),
     #[error("{0}")]
     Decode(#[from] DecodeError),

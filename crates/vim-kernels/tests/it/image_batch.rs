@@ -31,7 +31,7 @@ fn agrees(batch: &ImageBatch<'_>, device: &Device) {
 }
 
 fn bytes(count: usize) -> Vec<u8> {
-    (0..count).map(|i| (i * 2_654_435_761 >> 7) as u8).collect()
+    (0..count).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect()
 }
 
 #[test]
@@ -87,9 +87,10 @@ fn what_does_not_fit_is_named() {
     };
     let area = Area { top: 1, left: 1, height: 4, width: 1 };
     let fill = Fill::Colour([0.0; 3]);
-    let named = |batch: ImageBatch<'_>| match image_batch(&batch, &Device::flex()).unwrap_err() {
-        KernelError::Shape { tensor, .. } => tensor,
-        other => panic!("{other}"),
+    let named = |batch: ImageBatch<'_>| {
+        let error = image_batch(&batch, &Device::flex()).unwrap_err();
+        let KernelError::Shape { tensor, .. } = error else { panic!("{error}") };
+        tensor
     };
     assert_eq!(named(ImageBatch { size: [3, 4, 4], ..good.clone() }), "pixels");
     assert_eq!(named(ImageBatch { size: [0, 4, 4], ..good.clone() }), "pixels");

@@ -133,10 +133,10 @@ impl ConfigError {
 
     /// What the data crate found wrong with a value.
     pub(crate) fn of_data(error: DataError) -> Self {
-        match error {
-            DataError::InvalidConfig { key, value, expected } => Self::range(key, value, expected),
-            other => Self::range("data", "the section", other.to_string()),
+        if let DataError::InvalidConfig { key, value, expected } = error {
+            return Self::range(key, value, expected);
         }
+        Self::range("data", "the section", error.to_string())
     }
 
     /// The same problem, at `origin`.

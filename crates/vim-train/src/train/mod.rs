@@ -4,6 +4,7 @@ mod init;
 mod report;
 mod setup;
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -106,6 +107,8 @@ struct Trainer<'a> {
     metrics: JsonlWriter,
     timing: JsonlWriter,
     bad_samples: JsonlWriter,
+    /// Those that the log has named.
+    named_bad: BTreeSet<usize>,
     loader: Loader,
     evaluation: LoaderConfig,
     schedule: Schedule,

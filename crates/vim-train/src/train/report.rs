@@ -52,11 +52,13 @@ impl Trainer<'_> {
         self.metrics.append(&Metric::Eval { step, split, checkpoint, loss, top1, top5, images })
     }
 
-    /// Names the images that could not be read, in the log and in `bad_samples.jsonl`.
+    /// Names the images that could not be read: in the log once, in `bad_samples.jsonl` each time that they were drawn.
     pub(super) fn record_bad(&mut self, batches: &mut Batches) -> Result<(), Error> {
         for bad in batches.take_bad() {
-            self.log
-                .line(format!("warning: {}: it {}; another took its place", bad.name, bad.reason));
+            if self.named_bad.insert(bad.index) {
+                self.log
+                    .line(format!("warning: {} {}; another takes its place", bad.name, bad.reason));
+            }
             self.bad_samples.append(&bad)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! From a configuration and a run's folder to a trainer that is ready for its next step.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 
@@ -205,6 +206,7 @@ impl<'a> Trainer<'a> {
             metrics,
             timing,
             bad_samples,
+            named_bad: BTreeSet::new(),
             loader,
             evaluation,
             schedule,
