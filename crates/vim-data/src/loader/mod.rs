@@ -62,7 +62,7 @@ pub enum Purpose {
     Training(Recipe),
     /// In the split's order, by the transform of evaluation; the last batch is filled up with images that do not count.
     Evaluation {
-        /// Share of the resized image that is kept, see [`crate::evaluation_size`].
+        /// Share of the resized image that is kept, see [`crate::Evaluation`].
         crop_ratio: f64,
     },
 }
