@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -22,6 +23,7 @@ Examples:
   vim-train data bench configs/vim_tiny_imagenet.toml
   vim-train data bench configs/vim_tiny_imagenet.toml --set data.workers=16 --set augment.repeats=1
   vim-train data bench configs/vim_tiny_imagenet.toml --split test --seconds 30 --json
+  vim-train data bench configs/vim_tiny_imagenet.toml --step-ms 250     can it feed steps of that length, and in which memory?
 
 Batches are made as in training and thrown away: no model runs, no GPU is needed. The first batches warm up.
 img/s per CPU is images over the processor time of the whole process: multiply it by the cores of a job to know what they
@@ -41,6 +43,9 @@ pub struct BenchArgs {
     /// How long to measure.
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
+    /// Take so long over each batch, as a device does; 0 takes them as fast as they come.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub step_ms: u64,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
@@ -66,6 +71,8 @@ struct Report {
     /// Milliseconds of a thread's time for each image, by stage.
     stages_ms: Vec<(LoaderStage, f64)>,
     mb_per_second: f64,
+    /// Share of the time that the device would have waited.
+    waited_share: f64,
     bad: usize,
     warned: u64,
     /// What the loader's batches take by docs/data.md, and what the process does.
@@ -105,7 +112,11 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let (mut count, mut bad) = (0, 0);
     while start.elapsed() < Duration::from_secs(args.seconds) {
         match batches.next() {
-            Some(batch) => drop(batch?),
+            Some(batch) => {
+                let batch = batch?;
+                sleep(Duration::from_millis(args.step_ms));
+                drop(batch);
+            }
             None => break,
         }
         count += 1;
@@ -130,11 +141,16 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
         batch_size,
         stages_ms: LoaderStage::VARIANTS.iter().map(|&stage| (stage, stage_ms(stage))).collect(),
         mb_per_second: (after.bytes - before.bytes) as f64 / 1e6 / seconds,
+        waited_share: (after.waited - before.waited).as_secs_f64() / seconds,
         bad,
         warned: after.warned - before.warned,
         slab_mib: loader.memory() as f64 / f64::from(1 << 20),
         peak_rss_mib: peak_rss(),
-        bottleneck: bottleneck(&before, &after, workers, seconds),
+        bottleneck: if (after.waited - before.waited).as_secs_f64() < 0.02 * seconds {
+            "none: batches are there before they are asked for"
+        } else {
+            bottleneck(&before, &after, workers, seconds)
+        },
     };
     if args.json { print_json(&report) } else { print(&table(&report)) }
 }
@@ -177,7 +193,7 @@ fn table(report: &Report) -> String {
     format!(
         "{:.0} img/s, {:.0} img/s per CPU; {} batches of {} in {:.1} s with {} workers and {} readers\n\
          per image, ms of a thread: {}; {:.1} MB/s read, {} of {} images decoded\n\
-         batches {:.0} MiB{rss}; {} bad, {} with harmless damage\n\
+         batches {:.0} MiB{rss}; waited {:.1} % of the time; {} bad, {} with harmless damage\n\
          bottleneck: {}",
         report.images_per_second,
         report.images_per_cpu_second,
@@ -191,6 +207,7 @@ fn table(report: &Report) -> String {
         report.decoded,
         report.images,
         report.slab_mib,
+        100.0 * report.waited_share,
         report.bad,
         report.warned,
         report.bottleneck,

@@ -163,6 +163,11 @@ fn the_loader_is_timed_alone() {
     let output = data("bench", root.path(), &["--seconds", "1", "--split", "test"]);
     assert_code(&output, 0);
     assert!(text(&output.stdout).contains("bottleneck: "), "{}", text(&output.stdout));
+    let slowly = ["--seconds", "1", "--step-ms", "300", "--json"];
+    let output = data("bench", root.path(), &slowly);
+    assert_code(&output, 0);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["batches"].as_u64().unwrap() <= 4, "{report}");
     let output = data("bench", root.path(), &["--split", "val"]);
     assert_code(&output, 1);
 }
