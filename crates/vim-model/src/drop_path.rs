@@ -60,7 +60,9 @@ impl Drops {
             return hidden;
         }
         let [batch, _, _] = hidden.dims();
-        hidden * self.factors.clone().narrow(0, place, 1).reshape([batch, 1, 1])
+        let factors = self.factors.clone().narrow(0, place, 1).reshape([batch, 1, 1]);
+        let factors = factors.cast(hidden.dtype());
+        hidden * factors
     }
 }
 

@@ -9,7 +9,6 @@
 //! of the convolution, `P` patch side, `K` classes, `H W` pixels. Everything is channels-last and f32.
 
 mod block;
-mod both;
 mod config;
 mod cost;
 mod direction;

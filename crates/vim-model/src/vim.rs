@@ -2,7 +2,8 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
+use vim_kernels::Precision;
 
 use crate::block::Block;
 use crate::config::{Pool, Rope, VimConfig};
@@ -57,6 +58,16 @@ impl Vim {
     #[must_use]
     pub fn config(&self) -> &VimConfig {
         &self.config
+    }
+
+    /// The same model, multiplying in `precision`: its weights are f32 in any.
+    #[must_use]
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.patch_embed.precision = precision;
+        for block in &mut self.layers {
+            block.mixer.precision = precision;
+        }
+        self
     }
 
     /// Logits of evaluation: nothing is drawn.
@@ -195,6 +206,8 @@ impl Vim {
             Some(drops) => drops.apply(self.layers.len(), stream.hidden),
             None => stream.hidden,
         };
+        // What the head reads is f32 throughout.
+        let hidden = hidden.cast(FloatDType::F32);
         let (normed, _) = self.norm_f.forward(hidden, stream.residual, self.config.ssm.scan);
         normed
     }

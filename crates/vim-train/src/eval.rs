@@ -118,7 +118,9 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     }
     let weights = Source::of_run(&run, args.take.section(), &args.checkpoint)?;
     let tolerance = args.take.tolerance();
-    let (model, report) = weights.load(model.init(&chosen.device, 0)?, tolerance)?;
+    config.train.precision.check(&chosen.device)?;
+    let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision);
+    let (model, report) = weights.load(model, tolerance)?;
     for note in notes(&report, tolerance) {
         eprintln!("note: {note}");
     }

@@ -10,6 +10,7 @@ pub mod comm;
 pub mod config;
 pub mod data;
 pub mod device;
+pub mod device_memory;
 mod error;
 pub mod eval;
 pub mod eval_golden;

@@ -12,6 +12,8 @@ use burn::tensor::{DType, Tensor};
 use crate::choice::{Implementation, ScanChoice, record};
 use crate::error::{KernelError, check_dtypes};
 use autodiff::ConvBackend;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use cube::{conv_gradients, conv_into};
 
 /// How a convolution runs; see [`causal_conv1d`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +36,7 @@ pub(crate) struct ConvSpec {
 
 impl ConvSpec {
     /// The same in the other direction.
-    fn turned(self) -> Self {
+    pub(crate) fn turned(self) -> Self {
         Self { reverse: !self.reverse, ..self }
     }
 }

@@ -6,10 +6,14 @@
 pub(crate) mod complex_scan;
 pub(crate) mod conv;
 mod full_scan;
+pub(crate) mod halves;
 pub(crate) mod images;
+pub(crate) mod many;
 mod math;
 pub(crate) mod norm;
+pub(crate) mod product;
 pub(crate) mod scan;
+pub(crate) mod small;
 pub(crate) mod sum;
 pub(crate) mod traced;
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vim_kernels::Precision;
 use vim_model::Resize;
 
 use crate::interval::Interval;
@@ -38,6 +39,8 @@ pub struct TrainConfig {
     pub epochs: u64,
     /// Images per optimizer step, on all devices together.
     pub batch_size: usize,
+    /// In what numbers the model computes, in training and evaluation: `f32`; `tf32`, in which NVIDIA's tensor cores round what they multiply to 11 bits; `bf16`, activations and products in bf16. Weights, gradients of weights, the residual stream, norms and every sum are f32 in each. `bf16` needs an NVIDIA GPU.
+    pub precision: Precision,
     /// Share of the target that is spread evenly over all classes, 0 ≤ share < 1.
     pub label_smoothing: f64,
     /// Largest norm of the gradient of all parameters together; a longer one is scaled down to it.
@@ -60,6 +63,7 @@ impl Default for TrainConfig {
         Self {
             epochs: 300,
             batch_size: 128,
+            precision: Precision::default(),
             label_smoothing: 0.1,
             clip_grad: None,
             eval_every: Interval::Epochs(1.0),

@@ -98,7 +98,7 @@ pub(crate) fn measure<P: Send, O: Send + 'static>(
     })
 }
 
-fn wait(device: &Device) -> Result<(), Error> {
+pub(super) fn wait(device: &Device) -> Result<(), Error> {
     device.sync().map_err(|error| Error::Failed(format!("the device failed: {error}")))
 }
 

@@ -48,6 +48,7 @@ impl Plan {
         device::use_threads(config.devices.threads)?;
         let chosen = device::choose(&config.devices)?;
         config.ssm.scan.resolve(&chosen.device)?;
+        config.train.precision.check(&chosen.device)?;
         let splits = vim_data::open(&config.data, config.run.seed)?;
         let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
         let recipe = loaders::recipe(config)?;
@@ -118,6 +119,7 @@ impl<'a> Trainer<'a> {
         for error in &latest.passed_over {
             log.line(format!("warning: {error}; passed over, and kept under another name"));
         }
+        model = model.with_precision(config.train.precision);
         if let Some(mut checkpoint) = latest.checkpoint {
             let source = checkpoint.path.display().to_string();
             model = weights::model_from_bytes(model, &checkpoint.take(weights::MODEL)?, &source)?;
