@@ -19,11 +19,11 @@ use crate::cube::sum::sum_rows;
 use crate::cube::{cubes, dense, empty, has_ptx, lanes};
 
 /// Threads of a forward cube.
-const FORWARD_CUBE: u32 = 128;
+pub(super) const FORWARD_CUBE: u32 = 128;
 /// Channels of a forward thread.
-const FORWARD_LANES: usize = 4;
+pub(super) const FORWARD_LANES: usize = 4;
 /// Channels of a backward thread, which needs twice the registers for each.
-const BACKWARD_LANES: usize = 2;
+pub(super) const BACKWARD_LANES: usize = 2;
 /// Threads that the strips are cut for: about as many as the largest GPUs run at once. A constant, so
 /// that the order of a sum does not depend on the GPU.
 const THREADS: usize = 1 << 17;
@@ -31,19 +31,19 @@ const THREADS: usize = 1 << 17;
 const SHORTEST: usize = 8;
 
 /// How `[B, L, D]` is cut into strips.
-struct Cut {
-    groups: usize,
+pub(super) struct Cut {
+    pub(super) groups: usize,
     pitch: usize,
     len: usize,
     tokens: usize,
     per_sequence: usize,
-    total: usize,
+    pub(super) total: usize,
 }
 
 impl Cut {
     /// Strips for threads of `lanes` channels that read `beyond` tokens after their strip; a thread's
     /// tokens fill whole steps.
-    fn new(x: &CubeTensor, lanes: usize, beyond: usize) -> Self {
+    pub(super) fn new(x: &CubeTensor, lanes: usize, beyond: usize) -> Self {
         let [batch, len, d_inner] = x.shape().dims();
         let groups = d_inner / lanes;
         let wanted = THREADS.div_ceil(batch * groups);
@@ -54,7 +54,7 @@ impl Cut {
         Self { groups, pitch, len, tokens, per_sequence, total: batch * per_sequence }
     }
 
-    fn launch(&self) -> StripsLaunch {
+    pub(super) fn launch(&self) -> StripsLaunch {
         StripsLaunch::new(
             self.groups,
             self.pitch,
@@ -132,13 +132,7 @@ impl ConvKernels for CubeBackend {
 }
 
 /// Writes the convolution of `x` into `y`, from element `to` on.
-pub(crate) fn conv_into(
-    x: &CubeTensor,
-    weights: [CubeTensor; 2],
-    spec: ConvSpec,
-    y: &CubeTensor,
-    to: usize,
-) {
+fn conv_into(x: &CubeTensor, weights: [CubeTensor; 2], spec: ConvSpec, y: &CubeTensor, to: usize) {
     let [weight, bias] = weights.map(dense);
     let client = x.client.clone();
     let config = config(x, &weight, spec, false);
@@ -171,7 +165,7 @@ pub(crate) fn conv_into(
 
 /// Writes the gradient of `x` into `grad_x`, or, if the gradient of y begins at element `from` > 0, adds it. Returns
 /// the gradients of weight and bias.
-pub(crate) fn conv_gradients(
+fn conv_gradients(
     grad_y: &CubeTensor,
     from: usize,
     x: &CubeTensor,

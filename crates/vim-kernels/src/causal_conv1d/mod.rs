@@ -2,6 +2,8 @@
 
 mod autodiff;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod both;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod flex;
 mod reference;
@@ -13,7 +15,7 @@ use crate::choice::{Implementation, ScanChoice, record};
 use crate::error::{KernelError, check_dtypes};
 use autodiff::ConvBackend;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use cube::{conv_gradients, conv_into};
+pub(crate) use both::{Taps, convolve_both, retreat_both};
 
 /// How a convolution runs; see [`causal_conv1d`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -52,7 +52,7 @@ fn place(token: usize, len: usize, #[comptime] reverse: bool) -> usize {
 
 /// The taps `[W]` of the channels of `group`.
 #[cube]
-fn load_taps<N: Size>(
+pub(crate) fn load_taps<N: Size>(
     weight: &[f32],
     group: usize,
     #[comptime] width: usize,
@@ -72,7 +72,11 @@ fn load_taps<N: Size>(
 
 /// The bias of the channels of `group`, 0 where there is none.
 #[cube]
-fn load_bias<N: Size>(bias: &[f32], group: usize, #[comptime] has_bias: bool) -> Vector<f32, N> {
+pub(crate) fn load_bias<N: Size>(
+    bias: &[f32],
+    group: usize,
+    #[comptime] has_bias: bool,
+) -> Vector<f32, N> {
     let mut offset = Vector::<f32, N>::new(0.0f32);
     if comptime!(has_bias) {
         #[unroll]

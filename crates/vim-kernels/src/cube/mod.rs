@@ -5,6 +5,7 @@
 
 pub(crate) mod complex_scan;
 pub(crate) mod conv;
+pub(crate) mod conv_both;
 mod full_scan;
 pub(crate) mod halves;
 pub(crate) mod images;

@@ -1,14 +1,14 @@
 //! The operation on a GPU: which kernels run, on which parts of which buffers.
 
 use burn::backend::TensorMetadata;
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
 
 use super::InnerSpec;
 use super::autodiff::{INPUTS, InnerKernels, Inputs, Kept, WEIGHTS};
-use crate::causal_conv1d::{ConvSpec, conv_gradients, conv_into};
+use crate::causal_conv1d::{Taps, convolve_both, retreat_both};
 use crate::cube::dense;
 use crate::cube::halves::add_halves;
 use crate::cube::product::{Into, Matrix, activations, multiply, weight_gradient};
@@ -24,6 +24,12 @@ struct Way {
     delta_bias: CubeTensor,
     a_log: CubeTensor,
     d: CubeTensor,
+}
+
+impl Way {
+    fn taps(&self) -> Taps {
+        [self.conv_weight.clone(), self.conv_bias.clone()]
+    }
 }
 
 /// Sizes, buffers' shapes and places of a call.
@@ -103,10 +109,6 @@ impl Sizes {
         [2 * self.batch, self.len, self.d_inner]
     }
 
-    fn conv(&self) -> ConvSpec {
-        ConvSpec { silu: true, reverse: self.spec.reverse, has_bias: true }
-    }
-
     /// The steps, multiplied out, `[2·B, L, D]`.
     fn delta(&self, projected: &CubeTensor, ways: &[Way; 2]) -> CubeTensor {
         let delta = activations(projected, self.both(), self.spec.precision);
@@ -166,12 +168,7 @@ impl InnerKernels for CubeBackend {
         let (xz, ways) = unpack(inputs);
         let sizes = Sizes::new(&xz, &ways, spec);
         let u = activations(&xz, sizes.both(), spec.precision);
-        let x = sizes.half(&xz, 0);
-        for (way, weights) in ways.iter().enumerate() {
-            let conv = if way == 0 { sizes.conv() } else { sizes.conv().turned() };
-            let taps = [weights.conv_weight.clone(), weights.conv_bias.clone()];
-            conv_into(&x, taps, conv, &u, way * sizes.tokens() * sizes.d_inner);
-        }
+        convolve_both(&sizes.half(&xz, 0), ways.each_ref().map(Way::taps), spec.reverse, &u);
         let shape = [2, sizes.tokens(), sizes.pitch()];
         let projected = activations(&xz, shape, spec.precision);
         for (way, weights) in ways.iter().enumerate() {
@@ -209,9 +206,7 @@ impl InnerKernels for CubeBackend {
         add_halves(&grad_z, &sizes.half(&grad_xz, 1), 2 * sizes.d_inner);
         drop(grad_z);
 
-        let mut weights = Vec::with_capacity(INPUTS);
-        let grad_x = sizes.half(&grad_xz, 0);
-        let x = sizes.half(&xz, 0);
+        let mut projections = Vec::with_capacity(2);
         for (way, own) in ways.iter().enumerate() {
             let (of_delta, of_u) = (sizes.way(&grad_delta, way), sizes.way(&grad_u, way));
             multiply(
@@ -234,22 +229,22 @@ impl InnerKernels for CubeBackend {
                 Into::Sum,
                 spec.precision,
             );
-            let conv = if way == 0 { sizes.conv() } else { sizes.conv().turned() };
-            let taps = [own.conv_weight.clone(), own.conv_bias.clone()];
-            let from = way * sizes.tokens() * sizes.d_inner;
-            let [grad_taps, grad_conv_bias] =
-                conv_gradients(&grad_u, from, &x, taps, conv, &grad_x);
-            weights.extend([grad_taps, grad_conv_bias, grad_x_proj, grad_dt_proj]);
-            let d_inner = sizes.d_inner;
-            let of_way = |all: &CubeTensor, width: usize, shape: &[usize], strides: &[usize]| {
-                part(all, way * d_inner * width, shape, strides)
-            };
-            weights.push(of_way(&grad_bias, 1, &[d_inner], &[1]));
-            let d_state = sizes.d_state;
-            weights.push(of_way(&grad_a, d_state, &[d_inner, d_state], &[d_state, 1]));
-            weights.push(of_way(&grad_d, 1, &[d_inner], &[1]));
+            projections.push([grad_x_proj, grad_dt_proj]);
         }
-        debug_assert_eq!(grad_a.dtype, DType::F32);
+        let (x, grad_x) = (sizes.half(&xz, 0), sizes.half(&grad_xz, 0));
+        let taps = ways.each_ref().map(Way::taps);
+        let taps = retreat_both(&grad_u, &x, taps, spec.reverse, &grad_x);
+        let mut weights = Vec::with_capacity(INPUTS);
+        for (way, (taps, projections)) in taps.into_iter().zip(projections).enumerate() {
+            let Sizes { d_inner, d_state, .. } = sizes;
+            let channels = |all: &CubeTensor| part(all, way * d_inner, &[d_inner], &[1]);
+            let rates = [d_inner, d_state];
+            weights.extend(taps);
+            weights.extend(projections);
+            weights.push(channels(&grad_bias));
+            weights.push(part(&grad_a, way * d_inner * d_state, &rates, &[d_state, 1]));
+            weights.push(channels(&grad_d));
+        }
         let mut weights = weights.into_iter();
         let mut next = || weights.next().expect("invariant: seven weights each way");
         std::array::from_fn(|i| if i == 0 { grad_xz.clone() } else { next() })

@@ -47,7 +47,7 @@ fn blocks(lengths: &[usize]) -> (Vec<u32>, usize) {
 }
 
 /// A buffer with what `values` holds.
-fn upload<E: CubeElement + NoUninit>(like: &CubeTensor, values: &[E], dtype: DType) -> CubeTensor {
+fn upload<E: CubeElement>(like: &CubeTensor, values: &[E], dtype: DType) -> CubeTensor {
     let handle = like.client.create_from_slice(E::as_bytes(values));
     let shape = Shape::from([values.len()]);
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)

@@ -2,7 +2,7 @@
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{DType, Slice};
+use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -130,7 +130,7 @@ impl ScanKernels for CubeBackend {
         let into = [&arguments.b, &arguments.c].map(out);
         let mut grads = scan_gradients(grad_y, arguments, saved, spec, into);
         if spec.paired && spec.has_z {
-            let [batch, len, d_inner] = grads[6].shape().dims();
+            let [batch, len, d_inner] = grads[6].meta.shape().dims();
             let sum = empty(&grads[6], [batch / 2, len, d_inner], grads[6].dtype);
             add_halves(&grads[6], &sum, d_inner);
             grads[6] = sum;

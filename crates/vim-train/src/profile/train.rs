@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use serde::Serialize;

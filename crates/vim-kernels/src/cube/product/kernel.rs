@@ -24,15 +24,16 @@ fn fetch<F: Float, N: Size>(
     #[comptime] share: usize,
     #[comptime] threads: usize,
 ) {
-    let per_row = comptime!(stage.columns / N::value());
+    let lanes = N::value().comptime();
+    let per_row = comptime!(stage.columns / lanes);
     #[unroll]
     for i in 0..share {
         let at = UNIT_POS as usize + comptime!(i * threads);
         let y = row + at / per_row;
-        let x = column + (at % per_row) * comptime!(N::value());
+        let x = column + (at % per_row) * lanes;
         let mut value = Vector::<F, N>::new(F::new(0.0f32));
         if y < rows && x < columns {
-            value = from[y * pitch + x / comptime!(N::value())];
+            value = from[y * pitch + x / lanes];
         }
         to[i] = value;
     }
@@ -48,16 +49,15 @@ fn put<S: Float, F: Float, N: Size>(
     #[comptime] share: usize,
     #[comptime] threads: usize,
 ) {
-    let per_row = comptime!(stage.columns / N::value());
-    let pitch = comptime!(stage.pitch() / N::value());
-    let whole = comptime!((stage.rows * stage.columns / N::value()).is_multiple_of(threads));
-    let base = buffer * comptime!(stage.len() / N::value());
+    let lanes = N::value().comptime();
+    let per_row = comptime!(stage.columns / lanes);
+    let pitch = comptime!(stage.pitch() / lanes);
+    let whole = comptime!((stage.rows * stage.columns / lanes).is_multiple_of(threads));
+    let base = buffer * comptime!(stage.len() / lanes);
     #[unroll]
     for i in 0..share {
         let at = UNIT_POS as usize + comptime!(i * threads);
-        if comptime!(whole || i + 1 < share)
-            || at < comptime!(stage.rows * stage.columns / N::value())
-        {
+        if comptime!(whole || i + 1 < share) || at < comptime!(stage.rows * stage.columns / lanes) {
             to[base + (at / per_row) * pitch + at % per_row] = Vector::cast_from(from[i]);
         }
     }
@@ -82,10 +82,13 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
     #[define(O)] _out: ElemType,
 ) {
     let threads = comptime!(plan.threads());
+    let lhs_lanes = NL::value().comptime();
+    let rhs_lanes = NR::value().comptime();
+    let out_lanes = NO::value().comptime();
     let lhs_stage = comptime!(plan.lhs());
     let rhs_stage = comptime!(plan.rhs());
-    let lhs_share = comptime!(lhs_stage.share(NL::value(), threads));
-    let rhs_share = comptime!(rhs_stage.share(NR::value(), threads));
+    let lhs_share = comptime!(lhs_stage.share(lhs_lanes, threads));
+    let rhs_share = comptime!(rhs_stage.share(rhs_lanes, threads));
     let per_plane = comptime!(plan.per_plane());
     let m_frags = comptime!(per_plane[0] / 16);
     let n_frags = comptime!(per_plane[1] / 8);
@@ -98,11 +101,11 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
     let (lhs_pitch, rhs_pitch) = (sizes.lhs_pitch as usize, sizes.rhs_pitch as usize);
 
     let mut staged_lhs = Shared::<[Vector<S, NL>]>::new_aligned_slice(
-        comptime!(2 * lhs_stage.len() / NL::value()),
+        comptime!(2 * lhs_stage.len() / lhs_lanes),
         16usize,
     );
     let mut staged_rhs = Shared::<[Vector<S, NR>]>::new_aligned_slice(
-        comptime!(2 * rhs_stage.len() / NR::value()),
+        comptime!(2 * rhs_stage.len() / rhs_lanes),
         16usize,
     );
     let mut held_lhs = Array::<Vector<L, NL>>::new(lhs_share);
@@ -203,8 +206,8 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
                             + comptime!(depth * 16)
                             + (lane / 16) * 8
                     };
-                    let from = (base_lhs + at) / comptime!(NL::value());
-                    let slice = &staged_lhs[from..from + comptime!(8 / NL::value())];
+                    let from = (base_lhs + at) / lhs_lanes;
+                    let slice = &staged_lhs[from..from + comptime!(8 / lhs_lanes)];
                     let loaded = def.load_matrix::<_, NA>(
                         slice,
                         MatrixIdent::A,
@@ -225,8 +228,8 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
                     } else {
                         (term + lane % 8) * comptime!(rhs_stage.pitch()) + column + (lane / 16) * 8
                     };
-                    let from = (base_rhs + at) / comptime!(NR::value());
-                    let slice = &staged_rhs[from..from + comptime!(8 / NR::value())];
+                    let from = (base_rhs + at) / rhs_lanes;
+                    let slice = &staged_rhs[from..from + comptime!(8 / rhs_lanes)];
                     let loaded = def.load_matrix::<_, NB>(
                         slice,
                         MatrixIdent::B,
@@ -275,14 +278,14 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
                 let column = first_column + plane_column + comptime!(j * 8) + (lane % 4) * 2;
                 let sum = sums[comptime!((i * n_frags + j) * 2 + half)];
                 #[unroll]
-                for e in 0..comptime!(2 / NO::value()) {
-                    let x = column + comptime!(e * NO::value());
+                for e in 0..comptime!(2 / out_lanes) {
+                    let x = column + comptime!(e * out_lanes);
                     if row < m && x < n {
-                        let at = base + row * sizes.out_pitch as usize + x / comptime!(NO::value());
+                        let at = base + row * sizes.out_pitch as usize + x / out_lanes;
                         let mut value = Vector::<f32, NO>::empty();
                         #[unroll]
-                        for o in 0..NO::value() {
-                            let mut number = sum.extract(comptime!(e * NO::value() + o));
+                        for o in 0..out_lanes {
+                            let mut number = sum.extract(comptime!(e * out_lanes + o));
                             if comptime!(plan.has_bias) {
                                 number += bias[x + o];
                             }

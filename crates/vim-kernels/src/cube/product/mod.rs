@@ -11,8 +11,11 @@ mod parts;
 mod plan;
 mod table;
 
-use burn::tensor::{DType, Shape};
+use burn::backend::DispatchDevice;
+use burn::backend::cubecl::dtype_to_storage_type;
+use burn::tensor::{DType, Device, Shape};
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::features::MmaConfig;
 use cubecl::prelude::*;
 
 use crate::cube::{elem, empty};
@@ -155,7 +158,7 @@ fn launch(
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
     let out_lanes = out.lanes(2);
-    let stage = burn::backend::cubecl::dtype_to_storage_type(DType::BF16);
+    let stage = dtype_to_storage_type(DType::BF16);
     // A buffer that the kernel does not read stands for an absent bias.
     let none = || out.buffer.clone();
     let address = [lhs, rhs, out]
