@@ -18,8 +18,8 @@ use crate::config::Config;
 use crate::device::{self, Chosen};
 use crate::device_memory::device_memory;
 use crate::error::Error;
-use crate::loss::target_loss;
-use crate::optim::{AdamW, clip_factor, global_norm};
+use crate::loss::Loss;
+use crate::optim::{AdamW, Gradients, clip_factor};
 use crate::output::{print, print_json};
 
 /// What a step consists of.
@@ -116,7 +116,7 @@ struct Step {
     optimizer: AdamW,
     images: Tensor<4>,
     labels: Tensor<1, Int>,
-    smoothing: f64,
+    loss: Loss,
     clip: Option<f64>,
     lr: f64,
     seed: u64,
@@ -127,13 +127,16 @@ impl Step {
     fn run(&mut self, mut after: impl FnMut(usize) -> Result<(), Error>) -> Result<(), Error> {
         self.seed += 1;
         let model = self.model.take().expect("invariant: taken only within a step");
-        let logits = model.forward_train(self.images.clone(), self.seed);
         let targets = Targets { labels: self.labels.clone(), shares: None };
-        let loss = target_loss(logits, targets, self.smoothing);
+        // The loss is there before its gradient: the loop's own function has no seam between the two.
+        let logits = model.forward_train_part(self.images.clone(), self.seed, 0);
+        let loss = self.loss.of(logits, targets);
         after(0)?;
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let gradients = Gradients::new(&model, gradients);
         after(1)?;
-        let norm = global_norm(&model, &gradients);
+        let square = gradients.square_norm().map(|square| f64::from(square.into_scalar::<f32>()));
+        let norm = square.unwrap_or_default().sqrt();
         after(2)?;
         let scale = clip_factor(norm, self.clip);
         self.model = Some(self.optimizer.step(model, gradients, scale, self.lr));
@@ -161,7 +164,7 @@ fn measure(
         optimizer: AdamW::new(&config.optim),
         images: Tensor::from_inner(images),
         labels,
-        smoothing: config.train.label_smoothing,
+        loss: Loss::new(&config.train, model.num_classes)?,
         clip: config.train.clip_grad,
         lr: 1e-4,
         seed: 0,

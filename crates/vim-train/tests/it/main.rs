@@ -15,6 +15,7 @@ mod lock;
 mod metrics;
 mod models;
 mod profile;
+mod recipe;
 mod resume;
 mod run_dir;
 mod signals;
