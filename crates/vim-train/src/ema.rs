@@ -92,8 +92,9 @@ mod tests {
             assert_eq!(got.len(), values[0].len());
             for (i, got) in got.into_iter().enumerate() {
                 let want: f64 = (0..4).map(|n| weights[n] * f64::from(values[n][i])).sum();
-                // Numbers of the order of 1 or, of a_log, 3.
-                assert!((f64::from(got) - want).abs() < 1e-6, "{got} {want}");
+                // Each of the three updates rounds to f32.
+                let allowed = 1e-6 * (1.0 + want.abs());
+                assert!((f64::from(got) - want).abs() < allowed, "{got} {want}");
             }
         }
         assert!(Ema::new(&TrainConfig::default(), &models[0]).is_none());

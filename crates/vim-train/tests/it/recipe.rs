@@ -151,7 +151,7 @@ fn a_batch_in_parts_trains_as_the_whole_one() {
     };
     let whole = losses("whole", "1");
     for parts in ["2", "4", "32"] {
-        let parted = losses(parts, parts);
+        let parted = losses(&format!("parts-{parts}"), parts);
         assert_eq!(parted.0.len(), 6);
         // The first step sees the same weights; later ones those of updates that differ in rounding, which Adam's
         // division makes larger where a gradient is close to nothing.
