@@ -25,6 +25,7 @@ import argparse
 import gc
 import json
 import math
+import pathlib
 import statistics
 import sys
 import time
@@ -340,6 +341,40 @@ def environment(parts):
     }
 
 
+def own_name(key):
+    """What a parameter of the published model is called here."""
+    key = key.replace("patch_embed.proj.", "patch_embed.").replace("norm.weight", "norm")
+    layer, mixer, name = key.partition(".mixer.")
+    if key == "norm_f.weight":
+        return "norm_f"
+    if not mixer or name.startswith(("in_proj", "out_proj")):
+        return key
+    head, dot, tail = name.partition(".")
+    if head == "A_b_log":
+        return f"{layer}{mixer}back.A_log"
+    way, head = ("back", head[:-2]) if head.endswith("_b") else ("forth", head)
+    return f"{layer}{mixer}{way}.{head}{dot}{tail}"
+
+
+def check_published(folder):
+    """Logits, loss and gradients are those of the published model's own program, on arrays that it computed."""
+    import numpy
+
+    weights = torch.load(folder / "a_mid.pth", weights_only=True)["model"]
+    arrays = numpy.load(folder / "a_mid.npz")
+    model = Vim(Parts(fused=False), 64, 64, depth=4, classes=10).eval()
+    model.load_state_dict({own_name(key): value for key, value in weights.items()})
+    logits = model(torch.from_numpy(arrays["x"]))
+    F.cross_entropy(logits, torch.from_numpy(arrays["y"])).backward()
+    named = dict(model.named_parameters())
+    pairs = [("logits", logits.detach(), arrays["logits"], 1e-5)]
+    pairs += [(key, named[own_name(key)].grad, arrays[f"g.{key}"], 5e-5) for key in weights]
+    for name, got, want, tolerance in pairs:
+        want = torch.from_numpy(want)
+        error = ((got - want).abs().max() / want.abs().max()).item()
+        assert error < tolerance, f"{name} is off by {error:.1e}"
+
+
 def selftest():
     """Check the model: on a CPU, and the fused parts against the slow ones where there is a GPU."""
     args = argparse.Namespace(lr=1e-2, clip=1.0)
@@ -396,6 +431,10 @@ def selftest():
     times = clock(lambda: None, 4, 1, 3, lambda: None)
     assert times["throughput"]["images"] == 12 and times["latency"]["min_ms"] <= times["latency"]["median_ms"], times
     tested = ["vim"]
+    fixtures = pathlib.Path(__file__).resolve().parent.parent / "crates/vim-model/tests/fixtures"
+    if (fixtures / "a_mid.npz").is_file():
+        check_published(fixtures)
+        tested.append("the published model's arrays")
 
     if version("timm"):
         counted = sum(p.numel() for p in make("deit_tiny", 224, slow, 0.0).parameters())
