@@ -6,8 +6,8 @@
 #   scripts/compare_train.sh --image-size 224,1248 --batch 8 --mode infer --methods zoh,bilinear --device 1
 #   scripts/compare_train.sh --batch 128,512 --set ssm.series=taylor --peers vim --steps 50 --out measured
 #
-# --dtype f32|bf16 is autocast on their side, and on ours what the configuration makes of it; --set goes to
-# ours alone. --out keeps measured/ours-*.json, theirs.jsonl and table.md. Ours is measured first, in
+# --dtype f32|tf32|bf16 is train.precision on our side; on theirs bf16 is autocast, tf32 lets products round as
+# convolutions do by PyTorch's default. --set goes to ours alone. --out keeps measured/ours-*.json, theirs.jsonl and table.md. Ours is measured first, in
 # processes of its own: neither holds memory of the GPU while the other runs.
 #
 # Needs a CUDA GPU; vim-train built with --features cuda (VIM_TRAIN=path, else target/release/vim-train, else
@@ -46,9 +46,8 @@ done
 case "$mode" in train | infer | both) ;; *) fail "--mode $mode is none of train, infer, both" 2 ;; esac
 case "$dtype" in
   f32) ;;
-  # The key that asks for bf16 goes here once there is one; until then --set is the way to say it.
-  bf16) [ "${#sets[@]}" -gt 0 ] || fail "--dtype bf16 needs the --set that makes vim-train compute in it" 2 ;;
-  *) fail "--dtype $dtype is none of f32, bf16" 2 ;;
+  tf32 | bf16) sets+=(--set "train.precision=$dtype") ;;
+  *) fail "--dtype $dtype is none of f32, tf32, bf16" 2 ;;
 esac
 IFS=, read -ra size_list <<<"$sizes"
 IFS=, read -ra pixel_list <<<"$image_sizes"

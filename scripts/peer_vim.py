@@ -8,8 +8,8 @@ installed; every record says which ran. One line of JSON for each measurement, o
 
 A training step is forward, cross-entropy with label smoothing, backward, clipping by the global norm and
 AdamW (fused); one at inference is a forward pass in evaluation mode. Images are synthetic and already on the
-GPU. bf16 is autocast over f32 weights; f32 leaves PyTorch's defaults for TF32, and the record says what they
-are. Latency is of steps waited for one by one; throughput of steps queued one behind the other, divided by
+GPU. bf16 is autocast over f32 weights; f32 is PyTorch's default, in which convolutions, but not products, may
+round to TF32; tf32 lets both; the record says what was on. Latency is of steps waited for one by one; throughput of steps queued one behind the other, divided by
 the images that they really took; memory is the peak of what PyTorch's allocator handed out.
 
 Needs Python 3.9 or later, a CUDA GPU, torch, mamba-ssm (for Vim) and timm (for DeiT). There is no fallback
@@ -299,6 +299,7 @@ def measure(name, mode, image_size, batch, dtype, parts, args):
     """One measurement; one that does not fit the GPU's memory has an `error` in place of its times."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     record = {}
     try:
         model = make(name, image_size, parts, args.drop_path).cuda()
@@ -312,6 +313,10 @@ def measure(name, mode, image_size, batch, dtype, parts, args):
             record["error"] = "a result is not finite"
     except torch.cuda.OutOfMemoryError as error:
         record["error"] = f"out of memory: {str(error).splitlines()[0]}"
+    record["tf32"] = {
+        "matmul": torch.backends.cuda.matmul.allow_tf32,
+        "conv": torch.backends.cudnn.allow_tf32,
+    }
     record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
     record["reserved_memory_bytes"] = torch.cuda.max_memory_reserved()
     return record
@@ -333,10 +338,6 @@ def environment(parts):
     return {
         "hardware": torch.cuda.get_device_name(),
         "versions": {**{name: version(name) for name in packages}, "cuda": torch.version.cuda},
-        "tf32": {
-            "matmul": torch.backends.cuda.matmul.allow_tf32,
-            "conv": torch.backends.cudnn.allow_tf32,
-        },
         "parts": parts.names,
     }
 
@@ -378,6 +379,7 @@ def check_published(folder):
 def selftest():
     """Check the model: on a CPU, and the fused parts against the slow ones where there is a GPU."""
     args = argparse.Namespace(lr=1e-2, clip=1.0)
+    torch.backends.cudnn.allow_tf32 = False  # a comparison of parts, not of types
     slow = Parts(fused=False)
 
     # The scan of a constant with a decay of one half: y_t = sum of 2^-k, and D, z and the bias have their say.
@@ -502,7 +504,7 @@ def parser():
     parser.add_argument("--mode", choices=("train", "infer", "both"), default="both", help="both")
     parser.add_argument("--image-size", type=listed(side), default=[224], metavar="N,M", help="px a side; 224")
     parser.add_argument("--batch", type=listed(count), default=[128], metavar="N,M", help="images a step; 128")
-    parser.add_argument("--dtype", choices=("f32", "bf16", "all"), default="bf16", help="bf16 is autocast; bf16")
+    parser.add_argument("--dtype", choices=("f32", "tf32", "bf16", "all"), default="bf16", help="bf16")
     parser.add_argument("--warmup", type=count, default=10, metavar="N", help="steps before the clock starts; 10")
     parser.add_argument("--steps", type=count, default=30, metavar="N", help="steps timed; 30")
     parser.add_argument("--drop-path", type=float, default=0.0, metavar="P", help="stochastic depth; 0")
@@ -528,7 +530,7 @@ def main():
     around = environment(parts)
     for name in args.model:
         for image_size in args.image_size:
-            for dtype in ("f32", "bf16") if args.dtype == "all" else (args.dtype,):
+            for dtype in ("f32", "tf32", "bf16") if args.dtype == "all" else (args.dtype,):
                 for mode in ("infer", "train") if args.mode == "both" else (args.mode,):
                     for batch in args.batch:
                         record = {
