@@ -9,8 +9,9 @@ installed; every record says which ran. One line of JSON for each measurement, o
 A training step is forward, cross-entropy with label smoothing, backward, clipping by the global norm and
 AdamW (fused); one at inference is a forward pass in evaluation mode. Images are synthetic and already on the
 GPU. bf16 is autocast over f32 weights; f32 is PyTorch's default, in which convolutions, but not products, may
-round to TF32; tf32 lets both; the record says what was on. Latency is of steps waited for one by one; throughput of steps queued one behind the other, divided by
-the images that they really took; memory is the peak of what PyTorch's allocator handed out.
+round to TF32; tf32 lets both; the record says what was on. Latency is of steps waited for one by one;
+throughput of steps queued one behind the other, divided by the images that they really took; memory is the
+peak of what PyTorch's allocator handed out.
 
 Needs Python 3.9 or later, a CUDA GPU, torch, mamba-ssm (for Vim) and timm (for DeiT). There is no fallback
 for the scan: another implementation would be another peer.

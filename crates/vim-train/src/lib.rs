@@ -4,12 +4,14 @@
 //! ([`checkpoint`]) and metrics ([`metrics`]); whatever goes wrong is an [`Error`] with an exit code.
 
 pub mod batches;
+pub mod bench;
 pub mod checkpoint;
 pub mod cli;
 pub mod comm;
 pub mod config;
 pub mod data;
 pub mod device;
+pub mod device_memory;
 mod error;
 pub mod eval;
 pub mod eval_golden;
@@ -22,6 +24,7 @@ pub mod lock;
 pub mod log;
 pub mod loss;
 mod manifest;
+pub mod memory;
 pub mod methods;
 pub mod metrics;
 pub mod models;

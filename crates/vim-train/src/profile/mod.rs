@@ -5,15 +5,15 @@ mod cost;
 mod ops;
 mod peaks;
 mod scan;
-mod timer;
+pub(crate) mod timer;
 
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use vim_kernels::KernelError;
 
-pub(crate) use args::EXAMPLES;
 pub use args::{Common, OpsArgs, Profile, ProfileArgs, ScanArgs, Shape};
+pub(crate) use args::{EXAMPLES, count};
 use timer::Plan;
 
 use crate::device::{self, Chosen};

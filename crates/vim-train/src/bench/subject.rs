@@ -1,0 +1,158 @@
+//! A model, and what a step of it is.
+
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use vim_model::{Vim, VimConfig};
+
+use super::clock::{Plan, measure};
+use super::memory::Meter;
+use super::record::{Latency, Mode, Throughput};
+use crate::batches::Targets;
+use crate::config::Config;
+use crate::error::Error;
+use crate::loss::target_loss;
+use crate::optim::{AdamW, clip_factor, global_norm};
+
+/// A model with random weights, and how it is trained.
+#[derive(Debug)]
+pub(super) struct Subject<'a> {
+    config: &'a Config,
+    model: VimConfig,
+    device: &'a Device,
+}
+
+impl<'a> Subject<'a> {
+    /// The model of `config` with a head of so many classes.
+    pub(super) fn new(
+        config: &'a Config,
+        device: &'a Device,
+        classes: usize,
+    ) -> Result<Self, Error> {
+        let model = VimConfig::new(&config.model, config.ssm, classes)?;
+        config.ssm.scan.resolve(device)?;
+        Ok(Self { config, model, device })
+    }
+
+    /// What it is built from.
+    pub(super) fn model(&self) -> &VimConfig {
+        &self.model
+    }
+
+    /// What it computes in.
+    pub(super) fn dtype(&self) -> String {
+        "f32".into()
+    }
+
+    /// The model on `device`, with random weights.
+    fn build(&self, device: &Device) -> Result<Vim, Error> {
+        Ok(self.model.init(device, self.config.run.seed)?)
+    }
+
+    /// Times steps of `batch` images.
+    pub(super) fn measure(
+        &self,
+        mode: Mode,
+        batch: usize,
+        plan: Plan,
+        meter: &mut Meter,
+    ) -> Result<(Latency, Throughput), Error> {
+        match mode {
+            Mode::Infer => self.infer(batch, plan, meter),
+            Mode::Train => self.train(batch, plan, meter),
+        }
+    }
+
+    fn infer(
+        &self,
+        batch: usize,
+        plan: Plan,
+        meter: &mut Meter,
+    ) -> Result<(Latency, Throughput), Error> {
+        let model = self.build(self.device)?;
+        let images = self.images(batch, self.device);
+        let times = measure(self.device, plan, batch, || {
+            let logits = model.forward(images.clone());
+            meter.sample();
+            drop(logits);
+            Ok(())
+        })?;
+        // A device that could not says so at the latest when asked for a result.
+        check_finite("the logits", model.forward(images).abs().sum())?;
+        Ok(times)
+    }
+
+    fn train(
+        &self,
+        batch: usize,
+        plan: Plan,
+        meter: &mut Meter,
+    ) -> Result<(Latency, Throughput), Error> {
+        let device = self.device.clone().autodiff();
+        let images = self.images(batch, &device);
+        let labels: Vec<i32> = (0..batch).map(|i| (i % self.model.num_classes) as i32).collect();
+        let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [batch]), &device);
+        let targets = Targets { labels, shares: None };
+        let mut step = Training {
+            config: self.config,
+            model: Some(self.build(&device)?),
+            optimizer: AdamW::new(&self.config.optim),
+            steps: 0,
+        };
+        measure(self.device, plan, batch, || step.take(images.clone(), targets.clone(), meter))
+    }
+
+    fn images(&self, batch: usize, device: &Device) -> Tensor<4> {
+        device.seed(self.config.run.seed);
+        let size = self.model.image_size;
+        let shape = [batch, 3, size.height, size.width];
+        Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+    }
+}
+
+/// Training on one batch over and over.
+struct Training<'a> {
+    config: &'a Config,
+    /// `None` only while a step makes the next one.
+    model: Option<Vim>,
+    optimizer: AdamW,
+    steps: u64,
+}
+
+impl Training<'_> {
+    /// A step as the loop takes it: it reads the loss and the norm, as that does.
+    fn take(
+        &mut self,
+        images: Tensor<4>,
+        targets: Targets,
+        meter: &mut Meter,
+    ) -> Result<(), Error> {
+        let model = self
+            .model
+            .take()
+            .ok_or_else(|| Error::Internal("a step after one that failed".into()))?;
+        let logits = model.forward_train(images, self.steps);
+        let loss = target_loss(logits, targets, self.config.train.label_smoothing);
+        check_finite("the loss", loss.clone())?;
+        meter.sample(); // all that the backward pass needs
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let norm = global_norm(&model, &gradients);
+        if !norm.is_finite() {
+            return Err(Error::Failed(format!("the gradient norm is {norm}")));
+        }
+        let scale = clip_factor(norm, self.config.train.clip_grad);
+        // The least learning rate of the schedule: how fast it learns does not matter, that it stays finite does.
+        let lr = self.config.optim.warmup_lr;
+        self.model = Some(self.optimizer.step(model, gradients, scale, lr));
+        self.steps += 1;
+        meter.sample();
+        Ok(())
+    }
+}
+
+fn check_finite(what: &str, number: Tensor<1>) -> Result<(), Error> {
+    let number = number.into_scalar::<f32>();
+    if number.is_finite() {
+        return Ok(());
+    }
+    Err(Error::Failed(format!("{what} is {number}: what was timed is no use")))
+}
