@@ -7,8 +7,8 @@
 #   scripts/compare_train.sh --batch 128,512 --set ssm.series=taylor --peers vim --steps 50 --out measured
 #
 # --dtype f32|tf32|bf16 is train.precision on our side; on theirs bf16 is autocast, tf32 lets products round as
-# convolutions do by PyTorch's default. --set goes to ours alone. --out keeps measured/ours-*.json, theirs.jsonl and table.md. Ours is measured first, in
-# processes of its own: neither holds memory of the GPU while the other runs.
+# convolutions do by PyTorch's default. --set goes to ours alone. --out keeps measured/ours-*.json, theirs.jsonl
+# and table.md. Each runs in a process of its own: neither holds memory of the GPU while the other runs.
 #
 # Needs a CUDA GPU; vim-train built with --features cuda (VIM_TRAIN=path, else target/release/vim-train, else
 # the one in PATH); and Python (PYTHON=path, else python3) with torch, mamba-ssm and timm.
@@ -72,6 +72,9 @@ if [ -z "$out" ]; then
 fi
 mkdir -p "$out"
 
+# The peer first: what is missing there shows in a second.
+"$python" "$here/peer_vim.py" --model "$models" --mode "$mode" --image-size "$image_sizes" --batch "$batches" \
+  --dtype "$dtype" --warmup "$warmup" --steps "$steps" --device "$device" >"$out/theirs.jsonl"
 ours=()
 for size in "${size_list[@]}"; do
   for pixels in "${pixel_list[@]}"; do
@@ -82,6 +85,4 @@ for size in "${size_list[@]}"; do
     ours+=("$file")
   done
 done
-"$python" "$here/peer_vim.py" --model "$models" --mode "$mode" --image-size "$image_sizes" --batch "$batches" \
-  --dtype "$dtype" --warmup "$warmup" --steps "$steps" --device "$device" >"$out/theirs.jsonl"
 "$python" "$here/join_train.py" "${ours[@]}" "$out/theirs.jsonl" | tee "$out/table.md"

@@ -86,7 +86,7 @@ pub struct MeasureArgs {
     /// Steps to time, one by one and queued.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = count)]
     pub steps: usize,
-    /// Seconds for each part of a row (warm-up, steps one by one, steps queued): after them no further step starts.
+    /// Seconds for each part of a row (warm-up from its third step, steps one by one, steps queued): after them no further step starts.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub budget: f64,
     /// Instead of the file's `[devices]`: auto, cpu, cuda, cuda:N, wgpu or wgpu:N.
