@@ -2,6 +2,8 @@
 
 use burn::tensor::{DType, Device};
 
+use crate::precision::Precision;
+
 /// A call that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
@@ -12,6 +14,16 @@ pub enum KernelError {
     NoKernel {
         /// The device.
         device: String,
+    },
+    /// Matrices are to be multiplied in numbers that the device has not.
+    #[error(
+        "{device} does not multiply in {precision}: use f32 (train.precision), or an NVIDIA GPU"
+    )]
+    NoPrecision {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        precision: Precision,
     },
     /// Two shapes that must agree do not.
     #[error("{operation}: `{tensor}` has shape {got:?}, expected {expected}")]

@@ -20,6 +20,9 @@ mod flex;
 mod full_scan;
 mod given;
 mod image_batch;
+mod inner;
+mod linear;
+mod many;
 mod native;
 mod noise;
 mod operations;
@@ -27,6 +30,7 @@ pub mod oracle;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod parts;
 mod phi;
+mod precision;
 mod range;
 mod real;
 mod selective_scan;
@@ -43,6 +47,10 @@ pub use discretization::{
 pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use image_batch::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
+pub use inner::{InnerWeights, mixer_inner};
+pub use linear::linear;
+pub use many::{AdamWRule, AdamWTensor, adamw, moving_average, sum_of_squares, takes_many};
+pub use precision::Precision;
 pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 pub use real::Real;
 pub use selective_scan::{

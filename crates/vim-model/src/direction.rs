@@ -3,9 +3,9 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use burn::tensor::module::linear;
 use vim_kernels::{
-    ConvOptions, FullScanOptions, ScanOptions, causal_conv1d, full_scan, selective_scan,
+    ConvOptions, FullScanOptions, InnerWeights, Precision, ScanOptions, causal_conv1d, full_scan,
+    linear, selective_scan,
 };
 
 /// The parameters of a depthwise convolution along the tokens.
@@ -75,8 +75,28 @@ impl Direction {
     /// If `way` forces a kernel that the device does not have, or if this is the direction of a mixer
     /// that takes the other one's projections.
     #[must_use]
-    pub fn forward(&self, x: Tensor<3>, z: Tensor<3>, way: ScanOptions) -> Tensor<3> {
-        self.scan(self.drive(x, way), z, way)
+    pub fn forward(
+        &self,
+        x: Tensor<3>,
+        z: Tensor<3>,
+        way: ScanOptions,
+        precision: Precision,
+    ) -> Tensor<3> {
+        self.scan(self.drive(x, way, precision), z, way)
+    }
+
+    /// The weights of both directions' common operation.
+    pub(crate) fn inner(&self) -> InnerWeights {
+        let Parts { d, conv1d, x_proj, dt_proj } = self.parts();
+        InnerWeights {
+            conv_weight: conv1d.weight.val(),
+            conv_bias: conv1d.bias.val(),
+            x_proj: x_proj.weight.val(),
+            dt_proj: dt_proj.weight.val(),
+            delta_bias: dt_proj.bias.as_ref().expect("invariant: the step has a bias").val(),
+            a_log: self.a_log.val(),
+            d: d.val(),
+        }
     }
 
     /// Its own convolution, projections and gain.
@@ -91,7 +111,7 @@ impl Direction {
     }
 
     /// The convolution and the projections: what `x`, `[B, L, D]`, drives the states with.
-    pub(crate) fn drive(&self, x: Tensor<3>, way: ScanOptions) -> Drive {
+    pub(crate) fn drive(&self, x: Tensor<3>, way: ScanOptions, precision: Precision) -> Drive {
         let Parts { d, conv1d, x_proj, dt_proj } = self.parts();
         let conv = ConvOptions { silu: true, reverse: way.reverse, choice: way.choice };
         let u = causal_conv1d(x, conv1d.weight.val(), Some(conv1d.bias.val()), conv)
@@ -99,12 +119,11 @@ impl Direction {
 
         let [dt_rank, _] = dt_proj.weight.dims();
         let [_, d_state] = self.a_log.dims();
-        let [dt, b, c] = x_proj
-            .forward(u.clone()) // [B, L, R + 2N]
+        let [dt, b, c] = multiply(u.clone(), x_proj, precision) // [B, L, R + 2N]
             .split_with_sizes(vec![dt_rank, d_state, d_state], 2)
             .try_into()
             .expect("invariant: as many parts as sizes");
-        let delta = linear(dt, dt_proj.weight.val(), None); // [B, L, D]
+        let delta = multiply(dt, dt_proj, precision); // [B, L, D]
         Drive { u, delta, b, c, d: d.val(), delta_bias: dt_proj.bias.as_ref().map(Param::val) }
     }
 
@@ -141,4 +160,10 @@ impl Direction {
         let skew = (a_off.clone() - a_off.swap_dims(1, 2)) * 0.5;
         Some(skew - decay.unsqueeze_dim::<3>(2) * identity)
     }
+}
+
+/// `x · weight`, without the bias.
+pub(crate) fn multiply(x: Tensor<3>, by: &Linear, precision: Precision) -> Tensor<3> {
+    linear(x, by.weight.val(), None, precision)
+        .expect("invariant: the model's sizes agree, and its device multiplies in its precision")
 }

@@ -3,9 +3,11 @@
 //! Place 0 is the input of the first block, place `i` the input of block `i`, that is the output of
 //! block `i − 1`, and place `depth` the input of the final norm.
 
+use std::ops::Range;
+
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::rng::{keyed, unit};
+use crate::rng::{Draw, keyed, unit};
 
 /// The probability of dropping at every place, `depth + 1` of them.
 ///
@@ -23,14 +25,16 @@ pub(crate) fn rates(depth: usize, rate: f64) -> Vec<f64> {
     rates
 }
 
-/// The factor of every image at a place: 0, or what keeps the mean.
+/// The factor of every image of `images`, places in the batch, at a place of the model: 0, or what keeps the mean.
 ///
 /// Drawn here rather than on the device: the same seed drops the same images on every device, and a
 /// resumed run needs no state but the seed.
-fn factors(seed: u64, place: usize, rate: f64, batch: usize) -> Vec<f32> {
+fn factors(seed: u64, place: usize, rate: f64, images: Range<usize>) -> Vec<f32> {
     let mut rng = keyed(b"vim-model: drops", seed, place as u64);
     let keep = 1.0 - rate;
-    (0..batch).map(|_| if unit(&mut rng) < keep { (1.0 / keep) as f32 } else { 0.0 }).collect()
+    let all =
+        (0..images.end).map(|_| if unit(&mut rng) < keep { (1.0 / keep) as f32 } else { 0.0 });
+    all.skip(images.start).collect()
 }
 
 /// What one pass drops.
@@ -42,12 +46,13 @@ pub(crate) struct Drops {
 }
 
 impl Drops {
-    /// Draws for `batch` images.
-    pub(crate) fn draw(rates: Vec<f64>, seed: u64, batch: usize, device: &Device) -> Self {
+    /// Draws for `batch` images, those from `draw.first` on.
+    pub(crate) fn draw(rates: Vec<f64>, draw: Draw, batch: usize, device: &Device) -> Self {
+        let Draw { seed, first } = draw;
         let factors: Vec<f32> = rates
             .iter()
             .enumerate()
-            .flat_map(|(place, &rate)| factors(seed, place, rate, batch))
+            .flat_map(|(place, &rate)| factors(seed, place, rate, first..first + batch))
             .collect();
         // One upload for all places.
         let data = TensorData::new(factors, [rates.len(), batch]);
@@ -60,7 +65,9 @@ impl Drops {
             return hidden;
         }
         let [batch, _, _] = hidden.dims();
-        hidden * self.factors.clone().narrow(0, place, 1).reshape([batch, 1, 1])
+        let factors = self.factors.clone().narrow(0, place, 1).reshape([batch, 1, 1]);
+        let factors = factors.cast(hidden.dtype());
+        hidden * factors
     }
 }
 
@@ -83,7 +90,7 @@ mod tests {
     #[test]
     fn factors_keep_the_mean() {
         let (rate, batch) = (0.3, 20_000);
-        let factors = factors(7, 3, rate, batch);
+        let factors = factors(7, 3, rate, 0..batch);
         let kept = factors.iter().filter(|&&factor| factor > 0.0).count();
         // Five standard deviations of the binomial.
         assert!(kept.abs_diff(14_000) < 325, "{kept}");
@@ -91,11 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn factors_are_keyed_by_seed_and_place_and_prefix_stable() {
-        let some = factors(1, 2, 0.5, 64);
-        assert_eq!(some, factors(1, 2, 0.5, 64));
-        assert_ne!(some, factors(1, 3, 0.5, 64));
-        assert_ne!(some, factors(2, 2, 0.5, 64));
-        assert_eq!(some[..16], factors(1, 2, 0.5, 16));
+    fn factors_are_keyed_by_seed_and_place_and_the_same_in_parts() {
+        let some = factors(1, 2, 0.5, 0..64);
+        assert_eq!(some, factors(1, 2, 0.5, 0..64));
+        assert_ne!(some, factors(1, 3, 0.5, 0..64));
+        assert_ne!(some, factors(2, 2, 0.5, 0..64));
+        assert_eq!(some[..16], factors(1, 2, 0.5, 0..16));
+        assert_eq!(some[16..48], factors(1, 2, 0.5, 16..48));
     }
 }

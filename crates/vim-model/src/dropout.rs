@@ -3,19 +3,20 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use rand_chacha::rand_core::Rng;
 
-use crate::rng::keyed;
+use crate::rng::{Draw, keyed};
 
 /// The factor of every number of a batch of tokens, `[B, L, M]`: 0, or what keeps the mean.
 ///
-/// A pure function of `seed` and the image's place in the batch.
+/// A pure function of the seed and the image's place in the batch.
 ///
 /// # Source
 ///
 /// Srivastava et al. 2014; `pos_drop` of the original.
-pub(crate) fn factors(seed: u64, rate: f64, shape: [usize; 3], device: &Device) -> Tensor<3> {
-    let [batch, len, d_model] = shape;
-    let values: Vec<f32> =
-        (0..batch).flat_map(|image| of_image(seed, image, rate, len * d_model)).collect();
+pub(crate) fn factors(draw: Draw, rate: f64, shape: [usize; 3], device: &Device) -> Tensor<3> {
+    let ([batch, len, d_model], Draw { seed, first }) = (shape, draw);
+    let values: Vec<f32> = (first..first + batch)
+        .flat_map(|image| of_image(seed, image, rate, len * d_model))
+        .collect();
     Tensor::from_data(TensorData::new(values, shape), device)
 }
 

@@ -27,7 +27,7 @@ use burn::module::Param;
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
-use vim_kernels::ScanOptions;
+use vim_kernels::{Precision, ScanOptions};
 
 use crate::block::Block;
 use crate::config::{
@@ -90,6 +90,7 @@ impl VimConfig {
                 bias: at.param("bias", [d_model], Rule::Constant(0.0)),
             },
             stride: self.stride,
+            precision: Precision::default(),
         }
     }
 
@@ -125,6 +126,7 @@ impl VimConfig {
                 bimamba: self.bimamba,
                 gate_gradient: self.ssm.v1_gate_gradient.unwrap_or_default(),
                 divide_out: self.divide_out,
+                precision: Precision::default(),
             },
         }
     }

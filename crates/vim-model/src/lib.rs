@@ -9,7 +9,6 @@
 //! of the convolution, `P` patch side, `K` classes, `H W` pixels. Everything is channels-last and f32.
 
 mod block;
-mod both;
 mod config;
 mod cost;
 mod direction;
@@ -44,7 +43,7 @@ pub use infer::{InferError, Inferred, infer};
 pub use misfit::{Misfit, Misshapen};
 pub use mixer::Mixer;
 pub use norm::Norm;
-pub use parameters::{ParameterInfo, decays, layer_of};
+pub use parameters::{DecayGroups, ParameterInfo, decays, layer_of};
 pub use patch_embed::{PatchEmbed, PatchProjection};
 pub use pos_embed::Resize;
 pub use rope::RopeTable;

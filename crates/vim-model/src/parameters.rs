@@ -2,6 +2,8 @@
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::vim::Vim;
 
@@ -14,8 +16,25 @@ pub struct ParameterInfo {
     pub id: ParamId,
     /// Its shape, with a [`Linear`](burn::nn::Linear) weight as `[inputs, outputs]`.
     pub shape: Vec<usize>,
-    /// Whether weight decay acts on it: [`decays`] of its path and rank.
-    pub decays: bool,
+}
+
+impl ParameterInfo {
+    /// Whether weight decay acts on it under `groups`.
+    #[must_use]
+    pub fn decays(&self, groups: DecayGroups) -> bool {
+        decays(&self.path, self.shape.len(), groups)
+    }
+}
+
+/// Which parameters weight decay acts on, of those that have more than one dimension.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DecayGroups {
+    /// As the original's optimizer really does: all but positions and class tokens, so `a_log` too.
+    #[default]
+    Reference,
+    /// As the original's comments intend, and as Mamba itself trains: not on `a_log` either.
+    Intended,
 }
 
 /// What is exempt by its name, whatever its shape.
@@ -25,16 +44,21 @@ const EXEMPT: [&str; 6] =
 /// Whether weight decay acts on the parameter at `path`, a tensor with `rank` dimensions.
 ///
 /// Exempt are biases, everything with one dimension (norms, `d`, `gamma`), positions, the class tokens, and
-/// `a_off`, whose size is a frequency and no gain.
+/// `a_off`, whose size is a frequency and no gain; under [`DecayGroups::Intended`] `a_log` as well.
 ///
 /// # Source
 ///
-/// What the original's optimizer really does: it marks `a_log` as exempt too, but nothing reads the
-/// mark, and `a_log` has two dimensions, so it decays.
+/// timm 0.4.12's `add_weight_decay` with the original's `no_weight_decay()`. The original marks `a_log` and `d` as
+/// exempt too (`_no_weight_decay`), but nothing reads the mark: `d` escapes by its one dimension, `a_log`
+/// has two and decays.
 #[must_use]
-pub fn decays(path: &str, rank: usize) -> bool {
+pub fn decays(path: &str, rank: usize, groups: DecayGroups) -> bool {
     let name = path.rsplit('.').next().unwrap_or(path);
-    rank > 1 && !EXEMPT.contains(&name)
+    let marked = match groups {
+        DecayGroups::Reference => false,
+        DecayGroups::Intended => name == "a_log",
+    };
+    rank > 1 && !EXEMPT.contains(&name) && !marked
 }
 
 /// How far from the input the parameter at `path` acts in a model of `depth` blocks: 0 for what makes
@@ -81,8 +105,7 @@ impl ModuleVisitor for Lister {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let path = self.path.join(".");
-        let decays = decays(&path, D);
         let shape = param.lazy_shape().to_vec();
-        self.parameters.push(ParameterInfo { path, id: param.id, shape, decays });
+        self.parameters.push(ParameterInfo { path, id: param.id, shape });
     }
 }

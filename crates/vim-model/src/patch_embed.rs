@@ -1,8 +1,8 @@
 //! Images to tokens.
 
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
-use burn::tensor::module::linear;
+use burn::tensor::{FloatDType, Tensor};
+use vim_kernels::{Precision, linear};
 
 /// One linear map of all pixels of a patch to `M` channels.
 ///
@@ -24,6 +24,9 @@ pub struct PatchEmbed {
     /// Distance between the corners of neighbouring patches, in pixels.
     #[module(skip)]
     pub(crate) stride: usize,
+    /// In what numbers it multiplies.
+    #[module(skip)]
+    pub(crate) precision: Precision,
 }
 
 impl PatchEmbed {
@@ -41,7 +44,12 @@ impl PatchEmbed {
         let weight = self.proj.weight.val();
         let [d_model, channels, patch, _] = weight.dims();
         let weight = weight.reshape([d_model, channels * patch * patch]).transpose();
-        linear(self.patches(images, patch), weight, Some(self.proj.bias.val()))
+        let bias = Some(self.proj.bias.val());
+        linear(self.patches(images, patch), weight, bias, self.precision)
+            .expect(
+                "invariant: the model's sizes agree, and its device multiplies in its precision",
+            )
+            .cast(FloatDType::F32)
     }
 
     /// The pixels of every patch in the order of the projection: `[B, G_h·G_w, 3·P·P]`.

@@ -8,6 +8,15 @@ use std::f64::consts::TAU;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+/// Where the numbers of a training pass come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draw {
+    /// Of the pass.
+    pub(crate) seed: u64,
+    /// Place in the batch of the first image given: a batch may come in parts.
+    pub(crate) first: usize,
+}
+
 /// A generator that is a pure function of `purpose`, `seed` and `key`.
 ///
 /// `purpose` separates uses that share a seed.

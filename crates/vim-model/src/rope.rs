@@ -1,6 +1,6 @@
 //! Rotary positions: pairs of channels turned by an angle that grows with a patch's row or column.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
 use crate::config::{Rope, VimConfig};
 
@@ -92,7 +92,11 @@ impl Rotation {
     /// `x`, `[B, L, M]`, turned.
     pub(crate) fn apply(&self, x: Tensor<3>) -> Tensor<3> {
         let [batch, len, d_model] = x.dims();
+        let dtype = x.dtype();
+        let x = x.cast(FloatDType::F32);
         let partner = x.clone().reshape([batch, len, d_model / 2, 2]).flip([3]);
-        x * self.cos.clone() + partner.reshape([batch, len, d_model]) * self.sin.clone()
+        let turned =
+            x * self.cos.clone() + partner.reshape([batch, len, d_model]) * self.sin.clone();
+        turned.cast(dtype)
     }
 }

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use crate::config::ClassToken;
 use crate::dropout;
-use crate::rng::{keyed, unit};
+use crate::rng::{Draw, keyed, unit};
 use crate::vim::Vim;
 
 /// What is added to a draw before the original compares it with `flip_ratio`: at a ratio of 1 all but
@@ -23,8 +23,8 @@ pub(crate) struct Tokens {
 }
 
 impl Vim {
-    /// Embeds `images`, `[B, 3, H, W]`; `seed` draws what training draws.
-    pub(crate) fn tokens(&self, images: Tensor<4>, seed: Option<u64>) -> Tokens {
+    /// Embeds `images`, `[B, 3, H, W]`; `draw` draws what training draws.
+    pub(crate) fn tokens(&self, images: Tensor<4>, draw: Option<Draw>) -> Tokens {
         let [batch, channels, height, width] = images.dims();
         let size = self.config.image_size;
         assert_eq!(
@@ -34,27 +34,27 @@ impl Vim {
         );
         let patches = self.patch_embed.forward(images);
         let [_, _, d_model] = patches.dims();
-        let class = self.class_positions(seed);
+        let class = self.class_positions(draw);
         let mut tokens = self.with_class_tokens(patches, &class);
         if let Some(positions) = &self.pos_embed {
             tokens = tokens + positions.val();
         }
-        if let Some(seed) = seed
+        if let Some(draw) = draw
             && self.config.dropout > 0.0
         {
             let shape = [batch, self.config.num_tokens(), d_model];
             let device = tokens.device();
-            tokens = tokens * dropout::factors(seed, self.config.dropout, shape, &device);
+            tokens = tokens * dropout::factors(draw, self.config.dropout, shape, &device);
         }
-        let flipped = self.flips(seed);
+        let flipped = self.flips(draw);
         let embedded = if flipped { tokens.flip([1]) } else { tokens };
         Tokens { embedded, class, flipped }
     }
 
     /// Where the class tokens stand in this pass.
-    fn class_positions(&self, seed: Option<u64>) -> Vec<usize> {
-        match (self.config.class_token, seed) {
-            (ClassToken::Random, Some(seed)) => {
+    fn class_positions(&self, draw: Option<Draw>) -> Vec<usize> {
+        match (self.config.class_token, draw) {
+            (ClassToken::Random, Some(Draw { seed, .. })) => {
                 let places = self.config.num_patches() + 1;
                 let draw = unit(&mut keyed(b"vim-model: place", seed, 0));
                 vec![((draw * places as f64) as usize).min(places - 1)]
@@ -65,10 +65,12 @@ impl Vim {
 
     /// Whether this pass sees the tokens reversed: in training by a draw, in evaluation where training
     /// (almost) always does, so that evaluation draws nothing.
-    fn flips(&self, seed: Option<u64>) -> bool {
+    fn flips(&self, draw: Option<Draw>) -> bool {
         let ratio = self.config.flip_ratio;
-        match seed {
-            Some(seed) => ratio - unit(&mut keyed(b"vim-model: flips", seed, 0)) > FLIP_MARGIN,
+        match draw {
+            Some(Draw { seed, .. }) => {
+                ratio - unit(&mut keyed(b"vim-model: flips", seed, 0)) > FLIP_MARGIN
+            }
             None => ratio >= 1.0,
         }
     }

@@ -2,13 +2,15 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
+use vim_kernels::Precision;
 
 use crate::block::Block;
 use crate::config::{Pool, Rope, VimConfig};
 use crate::drop_path::{Drops, rates};
 use crate::norm::Norm;
 use crate::patch_embed::PatchEmbed;
+use crate::rng::Draw;
 use crate::rope::Rotation;
 use crate::tokens::Tokens;
 
@@ -59,6 +61,16 @@ impl Vim {
         &self.config
     }
 
+    /// The same model, multiplying in `precision`: its weights are f32 in any.
+    #[must_use]
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.patch_embed.precision = precision;
+        for block in &mut self.layers {
+            block.mixer.precision = precision;
+        }
+        self
+    }
+
     /// Logits of evaluation: nothing is drawn.
     ///
     /// # Shapes
@@ -89,7 +101,22 @@ impl Vim {
     /// As [`Vim::forward`].
     #[must_use]
     pub fn forward_train(&self, images: Tensor<4>, seed: u64) -> Tensor<2> {
-        self.logits(images, Some(seed))
+        self.forward_train_part(images, seed, 0)
+    }
+
+    /// [`Vim::forward_train`] of a part of a batch, whose first image has the place `first` in it: what is
+    /// drawn for an image is the same as if the batch came whole.
+    ///
+    /// # Shapes
+    ///
+    /// As [`Vim::forward`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Vim::forward`].
+    #[must_use]
+    pub fn forward_train_part(&self, images: Tensor<4>, seed: u64, first: usize) -> Tensor<2> {
+        self.logits(images, Some(Draw { seed, first }))
     }
 
     /// Logits of every token, class tokens among them, in the order in which the blocks saw them:
@@ -110,13 +137,13 @@ impl Vim {
         self.head.forward(self.normed(stream, None))
     }
 
-    fn logits(&self, images: Tensor<4>, seed: Option<u64>) -> Tensor<2> {
-        let tokens = self.tokens(images, seed);
+    fn logits(&self, images: Tensor<4>, draw: Option<Draw>) -> Tensor<2> {
+        let tokens = self.tokens(images, draw);
         let [batch, len, d_model] = tokens.embedded.dims();
         let depth = self.layers.len();
-        let drops = seed.map(|seed| {
+        let drops = draw.map(|draw| {
             let device = tokens.embedded.device();
-            Drops::draw(rates(depth, self.config.drop_path), seed, batch, &device)
+            Drops::draw(rates(depth, self.config.drop_path), draw, batch, &device)
         });
         let stream = self.through_blocks(&tokens, depth, drops.as_ref(), |_, _| ());
         // Only what the head reads is added up and normalized.
@@ -195,6 +222,8 @@ impl Vim {
             Some(drops) => drops.apply(self.layers.len(), stream.hidden),
             None => stream.hidden,
         };
+        // What the head reads is f32 throughout.
+        let hidden = hidden.cast(FloatDType::F32);
         let (normed, _) = self.norm_f.forward(hidden, stream.residual, self.config.ssm.scan);
         normed
     }

@@ -13,9 +13,36 @@ use crate::error::Error;
 pub struct Targets {
     /// Classes, `[B]`.
     pub labels: Tensor<1, Int>,
-    /// How much of its target each image keeps, `[B]`; the rest is its partner's, the one as far from the end of the batch as
-    /// it is from the start. Absent if none is mixed.
-    pub shares: Option<Tensor<1>>,
+    /// What is mixed in; absent if nothing is.
+    pub mixed: Option<Mixed>,
+}
+
+/// What other images add to the targets of a batch.
+#[derive(Clone, Debug)]
+pub struct Mixed {
+    /// Classes of the partners, `[B]`: of the image as far from the end of the batch as this one is from its start.
+    pub partners: Tensor<1, Int>,
+    /// How much of its own target each image keeps, `[B]`; the rest is its partner's.
+    pub shares: Tensor<1>,
+}
+
+impl Targets {
+    /// Targets of classes, with partners from the other end of the batch where there are `shares`.
+    #[must_use]
+    pub fn new(labels: Tensor<1, Int>, shares: Option<Tensor<1>>) -> Self {
+        let partners = || labels.clone().flip([0]);
+        Self { mixed: shares.map(|shares| Mixed { partners: partners(), shares }), labels }
+    }
+
+    /// Those of `len` images from `first` on; partners may be outside.
+    #[must_use]
+    pub fn part(&self, first: usize, len: usize) -> Self {
+        let mixed = self.mixed.clone().map(|Mixed { partners, shares }| Mixed {
+            partners: partners.narrow(0, first, len),
+            shares: shares.narrow(0, first, len),
+        });
+        Self { labels: self.labels.clone().narrow(0, first, len), mixed }
+    }
 }
 
 /// `[B, 3, H, W]` images, normalized, erased and mixed, and their targets.
@@ -65,7 +92,7 @@ pub fn to_tensors(
     let shares: Vec<f32> = batch.mixed.iter().map(|mixed| mixed.lambda() as f32).collect();
     let shares =
         (!shares.is_empty()).then(|| Tensor::from_data(TensorData::new(shares, [count]), device));
-    Ok((images, Targets { labels, shares }))
+    Ok((images, Targets::new(labels, shares)))
 }
 
 fn area(Region { top, left, height, width }: Region) -> Area {
@@ -116,7 +143,7 @@ mod tests {
             assert!((got - want).abs() < 1e-6, "{got} {want}");
         }
         assert_eq!(targets.labels.into_scalar::<i32>(), 7);
-        assert!(targets.shares.is_none());
+        assert!(targets.mixed.is_none());
     }
 
     #[test]
@@ -146,7 +173,14 @@ mod tests {
         for (got, want) in got.into_iter().zip(want) {
             assert!((got - want).abs() < 1e-6, "{got} {want}");
         }
-        let shares: Vec<f32> = targets.shares.unwrap().into_data().iter().collect();
-        assert_eq!(shares, [0.25, 0.5]);
+        let numbers = |mixed: Mixed| -> (Vec<i32>, Vec<f32>) {
+            let (partners, shares) = (mixed.partners.into_data(), mixed.shares.into_data());
+            (partners.iter().collect(), shares.iter().collect())
+        };
+        // The partner of the part's only image is outside the part.
+        let part = targets.part(1, 1);
+        assert_eq!(numbers(targets.mixed.unwrap()), (vec![2, 1], vec![0.25, 0.5]));
+        assert_eq!(part.labels.into_scalar::<i32>(), 2);
+        assert_eq!(numbers(part.mixed.unwrap()), (vec![1], vec![0.5]));
     }
 }

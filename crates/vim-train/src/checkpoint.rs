@@ -13,7 +13,7 @@ use crate::manifest::{self, MANIFEST};
 use crate::retention;
 use crate::storage::{Disk, Storage, replace};
 
-pub use crate::state::{Best, State, Window};
+pub use crate::state::{Best, State, Weights, Window};
 
 /// Name of the state's file.
 const STATE: &str = "state.json";

@@ -272,7 +272,8 @@ impl Error {
             ) => 78,
             Self::Data(DataError::Staging(_)) => 74,
             Self::Data(DataError::Source(SourceError::Exists { .. })) => 73,
-            Self::Device(_) | Self::Kernel(KernelError::NoKernel { .. }) => 69,
+            Self::Device(_)
+            | Self::Kernel(KernelError::NoKernel { .. } | KernelError::NoPrecision { .. }) => 69,
             Self::Kernel(KernelError::TooLarge { .. }) => 78,
             Self::Internal(_)
             | Self::Kernel(

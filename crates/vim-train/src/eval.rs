@@ -6,7 +6,7 @@ use vim_data::{Loader, LoaderConfig, Split, Statistics};
 use vim_model::{Vim, VimConfig};
 
 use crate::batches::{check_image_size, to_tensors};
-use crate::checkpoint::Selection;
+use crate::checkpoint::{Selection, Weights};
 use crate::cli::{EvalArgs, EvalSplit};
 use crate::config::Config;
 use crate::device;
@@ -118,7 +118,9 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     }
     let weights = Source::of_run(&run, args.take.section(), &args.checkpoint)?;
     let tolerance = args.take.tolerance();
-    let (model, report) = weights.load(model.init(&chosen.device, 0)?, tolerance)?;
+    config.train.precision.check(&chosen.device)?;
+    let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision);
+    let (model, report) = weights.load(model, tolerance)?;
     for note in notes(&report, tolerance) {
         eprintln!("note: {note}");
     }
@@ -134,6 +136,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         #[derive(Serialize)]
         struct Record {
             checkpoint: String,
+            weights: &'static str,
             #[serde(skip_serializing_if = "Option::is_none")]
             step: Option<u64>,
             split: &'static str,
@@ -146,6 +149,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         let (split, step) = (args.split.name(), weights.step);
         return print_json(&Record {
             checkpoint: weights.name,
+            weights: weights.weights.name(),
             step,
             split,
             loss,
@@ -156,7 +160,11 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     }
     let name = args.split.name();
     let step = weights.step.map_or_else(String::new, |step| format!(" (step {step})"));
-    print(&format!("checkpoint {}{step}", weights.name))?;
+    let average = match weights.weights {
+        Weights::Model => "",
+        Weights::Ema => ", moving average of the weights",
+    };
+    print(&format!("checkpoint {}{step}{average}", weights.name))?;
     print(&format!("{name} images {}, loss {:.4}", scores.images, scores.loss))?;
     print(&format!("{name} top-5 {}", percent(scores.top5)))?;
     print(&format!("{name} top-1 {}", percent(scores.top1)))

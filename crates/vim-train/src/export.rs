@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
-use vim_checkpoint::{Section, write_pytorch, write_safetensors};
+use vim_checkpoint::{write_pytorch, write_safetensors};
 use vim_model::{Names, Tolerance};
 
 use crate::checkpoint::Selection;
 use crate::cli::{Overrides, selection};
 use crate::error::Error;
-use crate::import::sections;
+use crate::import::{WhichArgs, sections};
 use crate::output::{print, print_json};
 use crate::source::{Source, check_free};
 use crate::storage::{Disk, replace};
@@ -39,6 +39,9 @@ pub struct ExportArgs {
     /// Which checkpoint of a run: `best` or `last`.
     #[arg(long, value_name = "best|last|PATH", default_value = "best", value_parser = selection)]
     pub checkpoint: Selection,
+    /// The weights, or their moving average.
+    #[command(flatten)]
+    pub which: WhichArgs,
     /// Configuration whose `[model]` and `[ssm]` the weights must fit; left out: as recorded, or from the shapes.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -69,7 +72,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
         }
     };
     check_free(&args.output, args.force)?;
-    let source = Source::open(&args.weights, Section::Model, &args.checkpoint)?;
+    let source = Source::open(&args.weights, args.which.section(), &args.checkpoint)?;
     let given = sections(args.config.as_deref(), &args.overrides)?;
     let (config, origin) = source.model(given.as_ref(), None)?;
     let (model, _) = source.load(config.init(&Device::flex(), 0)?, Tolerance::default())?;

@@ -63,9 +63,9 @@ pub struct ImportArgs {
 /// What to take from a checkpoint, and what may be amiss with it.
 #[derive(Debug, Default, Args)]
 pub struct TakeArgs {
-    /// Take the moving average of the weights, `model_ema`, instead of the weights.
-    #[arg(long)]
-    pub ema: bool,
+    /// The weights, or their moving average.
+    #[command(flatten)]
+    pub which: WhichArgs,
     /// Let a part be missing or of another size; the model keeps its initial one (seed 0).
     #[arg(long, value_enum, value_name = "PART")]
     pub allow: Vec<Allowed>,
@@ -75,6 +75,29 @@ pub struct TakeArgs {
     /// Resize positions of another grid; left out, another grid is an error.
     #[arg(long, value_name = "middle_aware|parity", value_parser = from_name::<Resize>)]
     pub pos_embed: Option<Resize>,
+}
+
+/// Whether the weights or their moving average are meant.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct WhichArgs {
+    /// Take the moving average of the weights: `ema.safetensors` of a run, `model_ema` of a file.
+    #[arg(long)]
+    pub ema: bool,
+    /// Take the weights themselves, also where their moving average was the best of a run.
+    #[arg(long, conflicts_with = "ema")]
+    pub no_ema: bool,
+}
+
+impl WhichArgs {
+    /// Which parameters are meant; left out: those that were the best, of a run's best checkpoint, else the weights.
+    #[must_use]
+    pub fn section(self) -> Option<Section> {
+        match (self.ema, self.no_ema) {
+            (true, _) => Some(Section::Ema),
+            (false, true) => Some(Section::Model),
+            (false, false) => None,
+        }
+    }
 }
 
 /// A part of a model that need not fit.
@@ -87,8 +110,8 @@ pub enum Allowed {
 impl TakeArgs {
     /// Which parameters are meant.
     #[must_use]
-    pub fn section(&self) -> Section {
-        if self.ema { Section::Ema } else { Section::Model }
+    pub fn section(&self) -> Option<Section> {
+        self.which.section()
     }
 
     /// What may be amiss.

@@ -1,16 +1,18 @@
-//! AdamW and the norm of the gradient.
+//! AdamW: who decays, who learns how fast, and the state by parameter path. What it computes is in
+//! [`crate::multi_tensor`].
 //!
 //! Our own, because a run's numerics and its exact resumption are this program's business: the
 //! state is kept by parameter path, and the formula is PyTorch's.
 
 use std::collections::BTreeMap;
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use vim_model::{Vim, decays, layer_of};
+use vim_model::{DecayGroups, ParameterInfo, Vim, decays, layer_of};
 
 use crate::config::OptimConfig;
+use crate::flat;
+use crate::multi_tensor::{Parameter, Rule, Update, adamw, sum_of_squares};
 
 /// The first and second moments of a parameter's gradient, flat.
 #[derive(Clone, Debug)]
@@ -49,6 +51,7 @@ pub struct AdamW {
     betas: [f64; 2],
     eps: f64,
     weight_decay: f64,
+    decay_groups: DecayGroups,
     layer_decay: Option<LayerDecay>,
     /// Updates done.
     pub steps: u64,
@@ -64,6 +67,7 @@ impl AdamW {
             betas: config.betas,
             eps: config.eps,
             weight_decay: config.weight_decay,
+            decay_groups: config.decay_groups,
             layer_decay: None,
             steps: 0,
             moments: BTreeMap::new(),
@@ -77,84 +81,73 @@ impl AdamW {
     }
 
     /// Updates `model` by gradients times `scale` (the clipping factor) at the learning rate `lr`.
+    ///
+    /// # Panics
+    ///
+    /// If there is not a gradient for each parameter.
     #[must_use]
-    pub fn step(&mut self, model: Vim, gradients: GradientsParams, scale: f64, lr: f64) -> Vim {
+    pub fn step(&mut self, model: Vim, gradients: Gradients, scale: f64, lr: f64) -> Vim {
+        let parameters = model.parameters();
+        assert_eq!(gradients.len(), parameters.len(), "a gradient for each parameter");
         self.steps += 1;
-        let mut update = Update { path: Vec::new(), optimizer: self, gradients, scale, lr };
-        model.map(&mut update)
-    }
-}
-
-struct Update<'a> {
-    path: Vec<String>,
-    optimizer: &'a mut AdamW,
-    gradients: GradientsParams,
-    scale: f64,
-    lr: f64,
-}
-
-impl ModuleMapper for Update<'_> {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Some(gradient) = self.gradients.remove::<D>(param.id) else { return param };
-        let path = self.path.join(".");
-        let AdamW { betas: [beta1, beta2], eps, weight_decay, steps, .. } = *self.optimizer;
-        let weight_decay = if decays(&path, D) { weight_decay } else { 0.0 };
-        let lr = match self.optimizer.layer_decay {
-            Some(decay) => self.lr * decay.scale(&path),
-            None => self.lr,
-        };
-        let count = gradient.shape().num_elements();
-        let gradient = gradient.reshape([count]);
-        let gradient = if self.scale == 1.0 { gradient } else { gradient.mul_scalar(self.scale) };
-        let (first, second) = match self.optimizer.moments.remove(&path) {
-            Some(Moments { first, second }) => (first.mul_scalar(beta1), second.mul_scalar(beta2)),
-            None => (gradient.zeros_like(), gradient.zeros_like()),
-        };
-        let first = first + gradient.clone().mul_scalar(1.0 - beta1);
-        let second = second + (gradient.clone() * gradient).mul_scalar(1.0 - beta2);
-        let correction = |beta: f64| 1.0 - beta.powf(steps as f64);
-        let denominator =
-            second.clone().sqrt().mul_scalar(correction(beta2).sqrt().recip()).add_scalar(eps);
-        let change = (first.clone() / denominator).mul_scalar(lr / correction(beta1));
-        self.optimizer.moments.insert(path, Moments { first, second });
-        let decay = 1.0 - lr * weight_decay;
-        param.map(|value| {
-            let requires_grad = value.is_require_grad();
-            let shape = value.dims();
-            let value = value.inner().reshape([count]);
-            let value = if decay == 1.0 { value } else { value.mul_scalar(decay) };
-            let value = Tensor::from_inner((value - change).reshape(shape));
-            if requires_grad { value.require_grad() } else { value }
-        })
-    }
-}
-
-/// The Euclidean norm of all gradients together.
-#[must_use]
-pub fn global_norm(model: &Vim, gradients: &GradientsParams) -> f64 {
-    struct Squares<'a>(&'a GradientsParams, Option<Tensor<1>>);
-    impl ModuleVisitor for Squares<'_> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            if let Some(gradient) = self.0.get::<D>(param.id) {
-                let square = (gradient.clone() * gradient).sum();
-                self.1 = Some(match self.1.take() {
-                    Some(sum) => sum + square,
-                    None => square,
-                });
+        let correction = |beta: f64| 1.0 - beta.powf(self.steps as f64);
+        let corrections = self.betas.map(correction);
+        let rule = Rule { betas: self.betas, eps: self.eps, scale, corrections };
+        let values = flat::values(&model).into_iter().zip(gradients.0);
+        let updates = parameters.iter().zip(values).map(|(parameter, (value, gradient))| {
+            let ParameterInfo { path, shape, .. } = parameter;
+            let moments = self.moments.remove(path);
+            let Moments { first, second } = moments.unwrap_or_else(|| Moments {
+                first: gradient.zeros_like(),
+                second: gradient.zeros_like(),
+            });
+            let decays = decays(path, shape.len(), self.decay_groups);
+            Update {
+                before: Parameter { value, first, second },
+                gradient,
+                lr: self.layer_decay.map_or(lr, |decay| lr * decay.scale(path)),
+                weight_decay: if decays { self.weight_decay } else { 0.0 },
             }
+        });
+        let updates = updates.collect();
+        let mut values = Vec::with_capacity(parameters.len());
+        for (parameter, after) in parameters.into_iter().zip(adamw(updates, rule)) {
+            let Parameter { value, first, second } = after;
+            values.push(value);
+            self.moments.insert(parameter.path, Moments { first, second });
         }
+        flat::with_values(model, values)
     }
-    let mut squares = Squares(gradients, None);
-    model.visit(&mut squares);
-    squares.1.map_or(0.0, |sum| f64::from(sum.into_scalar::<f32>()).sqrt())
+}
+
+/// The gradients of a model's parameters, flat, in their order.
+#[derive(Clone, Debug)]
+pub struct Gradients(Vec<Tensor<1>>);
+
+impl Gradients {
+    /// Those of `model` that there are.
+    #[must_use]
+    pub fn new(model: &Vim, gradients: GradientsParams) -> Self {
+        Self(flat::gradients(model, gradients))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The square of the Euclidean norm of all together, `[1]`, not yet read from the device; `None` if there are none.
+    #[must_use]
+    pub fn square_norm(&self) -> Option<Tensor<1>> {
+        sum_of_squares(&self.0)
+    }
 }
 
 /// What gradients of norm `norm` are multiplied by so that it does not exceed `limit`.
@@ -169,6 +162,7 @@ pub fn clip_factor(norm: f64, limit: Option<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use burn::module::{Module, ModuleVisitor, Param};
     use burn::tensor::Device;
     use vim_model::{ModelConfig, SsmConfig, VimConfig};
 
@@ -217,7 +211,7 @@ mod tests {
     }
 
     /// Gradients that are the parameters themselves times `factor`, plus 0.1.
-    fn gradients(model: &Vim, factor: f64) -> GradientsParams {
+    fn gradients(model: &Vim, factor: f64) -> Gradients {
         struct Fill(GradientsParams, f64);
         impl ModuleVisitor for Fill {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -226,15 +220,22 @@ mod tests {
         }
         let mut fill = Fill(GradientsParams::new(), factor);
         model.visit(&mut fill);
-        fill.0
+        Gradients::new(model, fill.0)
     }
 
     #[test]
     fn updates_are_those_of_the_formula_and_decay_where_they_should() {
+        for groups in [DecayGroups::Reference, DecayGroups::Intended] {
+            updates_are_those_of_the_formula(groups);
+        }
+    }
+
+    fn updates_are_those_of_the_formula(decay_groups: DecayGroups) {
         let config = OptimConfig {
             betas: [0.9, 0.95],
             eps: 1e-8,
             weight_decay: 0.3,
+            decay_groups,
             ..OptimConfig::default()
         };
         let mut model = small();
@@ -253,8 +254,10 @@ mod tests {
             for (path, scalars) in &mut want {
                 // As the original exempts them: one dimension, positions, the class token.
                 let name = path.rsplit('.').next().unwrap();
+                let intended = decay_groups == DecayGroups::Intended && name == "a_log";
                 let exempt = ["bias", "d", "cls_token", "pos_embed"].contains(&name)
-                    || path.contains("norm");
+                    || path.contains("norm")
+                    || intended;
                 let decay = if exempt { 0.0 } else { 0.3 };
                 for scalar in scalars {
                     let gradient = scale * (factor * scalar.value + 0.1);
@@ -307,7 +310,7 @@ mod tests {
         let gradients = gradients(&model, 1.0);
         let squares = values(&model).into_values().flatten().map(|v| (v + 0.1) * (v + 0.1));
         let want = squares.sum::<f64>().sqrt();
-        let norm = global_norm(&model, &gradients);
+        let norm = f64::from(gradients.square_norm().unwrap().into_scalar::<f32>()).sqrt();
         assert!((norm - want).abs() < 1e-5 * want, "{norm} {want}");
         assert_eq!(clip_factor(norm, None), 1.0);
         assert_eq!(clip_factor(norm, Some(2.0 * norm)), 1.0);

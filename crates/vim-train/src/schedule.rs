@@ -2,22 +2,35 @@
 
 use std::f64::consts::PI;
 
-use crate::config::{ConfigError, OptimConfig};
+use crate::config::{ConfigError, OptimConfig, ScheduleKind};
 
-/// Linear warm-up, then half a cosine down to the least rate.
+/// A linear warm-up, and half a cosine down to the least rate: every rate in closed form.
+///
+/// [`ScheduleKind::Cosine`], with a new rate at every step; the two pieces join at `lr`:
 ///
 /// > `step < warmup`: `warmup_lr + (lr − warmup_lr)·step/warmup`
 /// > `step ≥ warmup`: `min_lr + ½(lr − min_lr)(1 + cos(π·(step − warmup)/(total − warmup)))`
 ///
-/// The original steps once per epoch, starts the cosine at step 0 and jumps where the two meet;
-/// here the rate changes at every step and the two pieces join at `lr`.
+/// [`ScheduleKind::Reference`], with a rate for every epoch, that of `t = max(epoch − 1, 0)`, as the original sets an epoch's
+/// rate after it and by its own number; the cosine begins at 0 and the two pieces do not join:
+///
+/// > `t < warmup`: `warmup_lr + (lr − warmup_lr)·t/warmup`
+/// > `t ≥ warmup`: `min_lr + ½(lr − min_lr)(1 + cos(π·t/epochs))`
+///
+/// # Source
+///
+/// Loshchilov and Hutter 2017; timm 0.4.12's `CosineLRScheduler` with one cycle, as the original's `main.py` steps it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     lr: f64,
     warmup_lr: f64,
     min_lr: f64,
+    /// Counted in units.
     warmup: u64,
     total: u64,
+    /// Steps that have one rate: 1, or an epoch's.
+    unit: u64,
+    kind: ScheduleKind,
 }
 
 impl Schedule {
@@ -34,12 +47,18 @@ impl Schedule {
         let Some(warmup) = optim.warmup.in_steps(steps_per_epoch) else {
             return Err(ConfigError::range("optim.warmup", optim.warmup, "steps or epochs"));
         };
+        let unit = match optim.schedule {
+            ScheduleKind::Cosine => 1,
+            ScheduleKind::Reference => steps_per_epoch,
+        };
         Ok(Self {
             lr: optim.lr,
             warmup_lr: optim.warmup_lr,
             min_lr: optim.min_lr,
-            warmup: warmup.round() as u64,
-            total: total_steps,
+            warmup: (warmup / unit as f64).round() as u64,
+            total: total_steps / unit,
+            unit,
+            kind: optim.schedule,
         })
     }
 
@@ -49,14 +68,22 @@ impl Schedule {
         self.warmup < self.total
     }
 
-    /// The learning rate of step `step`, counted from 0; from the last step on, `min_lr`.
+    /// The learning rate of step `step`, counted from 0; from the last step on, the last one.
     #[must_use]
     pub fn lr(&self, step: u64) -> f64 {
-        if step < self.warmup {
-            let share = step as f64 / self.warmup as f64;
+        let t = match self.kind {
+            ScheduleKind::Cosine => step,
+            ScheduleKind::Reference => (step / self.unit).saturating_sub(1),
+        };
+        if t < self.warmup {
+            let share = t as f64 / self.warmup as f64;
             return self.warmup_lr + (self.lr - self.warmup_lr) * share;
         }
-        let share = (step - self.warmup) as f64 / (self.total - self.warmup) as f64;
+        let start = match self.kind {
+            ScheduleKind::Cosine => self.warmup,
+            ScheduleKind::Reference => 0,
+        };
+        let share = (t - start) as f64 / (self.total - start) as f64;
         self.min_lr + 0.5 * (self.lr - self.min_lr) * (1.0 + (PI * share.min(1.0)).cos())
     }
 }
@@ -65,9 +92,14 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn schedule(warmup: &str, total: u64) -> Result<Schedule, ConfigError> {
-        let optim = OptimConfig { warmup: warmup.parse().unwrap(), ..OptimConfig::default() };
+    fn of(kind: ScheduleKind, warmup: &str, total: u64) -> Result<Schedule, ConfigError> {
+        let warmup = warmup.parse().unwrap();
+        let optim = OptimConfig { warmup, schedule: kind, ..OptimConfig::default() };
         Schedule::new(&optim, 10, total)
+    }
+
+    fn schedule(warmup: &str, total: u64) -> Result<Schedule, ConfigError> {
+        of(ScheduleKind::Cosine, warmup, total)
     }
 
     #[test]
@@ -91,6 +123,7 @@ mod tests {
     #[test]
     fn without_warmup_starts_at_the_peak() {
         assert_eq!(schedule("0ep", 100).unwrap().lr(0), 1e-3);
+        assert_eq!(of(ScheduleKind::Reference, "0ep", 100).unwrap().lr(0), 1e-3);
     }
 
     #[test]
@@ -102,5 +135,27 @@ mod tests {
             assert!((1..100).all(|step| schedule.lr(step - 1) < schedule.lr(step)));
         }
         assert!(schedule("5min", 100).is_err());
+        assert!(!of(ScheduleKind::Reference, "10ep", 100).unwrap().reaches_its_peak());
+    }
+
+    /// Ten steps an epoch, 300 epochs, the original's defaults at a rate of 1e-3: the rates of timm 0.4.12, worked
+    /// out from its formula by other means, epoch by epoch.
+    #[test]
+    fn the_original_s_rates() {
+        let schedule = of(ScheduleKind::Reference, "5ep", 3000).unwrap();
+        let epoch = |number: u64| schedule.lr(10 * number);
+        // The first two at the least rate of the warm-up, then fifths of the way up; the sixth is the warm-up's last.
+        for (number, want) in
+            [(0, 1e-6), (1, 1e-6), (2, 2.008e-4), (3, 4.006e-4), (4, 6.004e-4), (5, 8.002e-4)]
+        {
+            assert!((epoch(number) - want).abs() < 1e-15, "{number}: {}", epoch(number));
+        }
+        // The cosine is there already 5/300 of its way down: 1e-5 + ½ · 9.9e-4 · (1 + cos 3°).
+        assert!((epoch(6) - 9.993_216_197_035e-4).abs() < 1e-15, "{}", epoch(6));
+        // Half way one epoch late, at cos 90° = 0; and the last epoch at cos(π · 298/300), above the least rate.
+        assert!((epoch(151) - 5.05e-4).abs() < 1e-15, "{}", epoch(151));
+        assert!((epoch(299) - 1.010_856_168e-5).abs() < 1e-14, "{}", epoch(299));
+        // One rate for all steps of an epoch.
+        assert!((0..10).all(|step| schedule.lr(1510 + step) == epoch(151)));
     }
 }

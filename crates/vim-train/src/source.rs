@@ -11,7 +11,7 @@ use vim_model::{
     LoadReport, ModelConfig, ModelError, Preset, SsmConfig, Tolerance, Vim, VimConfig, infer,
 };
 
-use crate::checkpoint::{Checkpoint, Selection, select};
+use crate::checkpoint::{Checkpoint, Selection, Weights, select};
 use crate::config::Config;
 use crate::error::Error;
 use crate::run_dir::{checkpoints_in, recorded_config};
@@ -79,6 +79,8 @@ pub struct Source {
     pub recorded: Option<Recorded>,
     /// The configuration of the run, of a checkpoint of ours in its place.
     pub run: Option<Config>,
+    /// Whether these are the weights or their moving average.
+    pub weights: Weights,
     /// The step of training, of a checkpoint of ours.
     pub step: Option<u64>,
     /// BLAKE3 of the file, in hexadecimal.
@@ -89,19 +91,26 @@ impl Source {
     /// Reads the weights at `path`: a file, the folder of a checkpoint, or the folder of a run, of
     /// which `selection` takes one.
     ///
+    /// `section` says whether the weights or their moving average are meant; left out, it is what was the best of a
+    /// run's best checkpoint, and the weights of everything else.
+    ///
     /// # Errors
     ///
     /// If there are none, or they cannot be read.
-    pub fn open(path: &Path, section: Section, selection: &Selection) -> Result<Self, Error> {
+    pub fn open(
+        path: &Path,
+        section: Option<Section>,
+        selection: &Selection,
+    ) -> Result<Self, Error> {
         if !path.is_dir() {
-            return Self::open_file(path, section);
+            return Self::open_file(path, section.unwrap_or_default());
         }
         let inside = checkpoints_in(path);
         if inside.is_dir() {
             return Self::of_run(path, section, selection);
         }
         let run = path.parent().and_then(Path::parent);
-        Self::of_checkpoint(Checkpoint::read(path)?, section, run)
+        Self::of_checkpoint(Checkpoint::read(path)?, section.unwrap_or_default(), run)
     }
 
     /// Reads a checkpoint of the run in the folder `run`.
@@ -109,11 +118,20 @@ impl Source {
     /// # Errors
     ///
     /// As [`Source::open`].
-    pub fn of_run(run: &Path, section: Section, selection: &Selection) -> Result<Self, Error> {
+    pub fn of_run(
+        run: &Path,
+        section: Option<Section>,
+        selection: &Selection,
+    ) -> Result<Self, Error> {
         if let Selection::Path(path) = selection {
             return Self::open(path, section, &Selection::Best);
         }
         let checkpoint = select(&checkpoints_in(run), selection)?;
+        let best = checkpoint.state.best.filter(|_| *selection == Selection::Best);
+        let section = section.unwrap_or(match best.map(|best| best.weights) {
+            Some(Weights::Ema) => Section::Ema,
+            Some(Weights::Model) | None => Section::Model,
+        });
         Self::of_checkpoint(checkpoint, section, Some(run))
     }
 
@@ -128,7 +146,8 @@ impl Source {
         // A record that this version does not understand is no reason not to read the arrays.
         let recorded = arrays.about.get(ABOUT).and_then(|text| toml::from_str(text).ok());
         let blake3 = hasher.finalize().to_hex().to_string();
-        Ok(Self { name, arrays, recorded, run: None, step: None, blake3 })
+        let weights = kind(section);
+        Ok(Self { name, arrays, recorded, run: None, weights, step: None, blake3 })
     }
 
     fn of_checkpoint(
@@ -137,13 +156,26 @@ impl Source {
         run: Option<&Path>,
     ) -> Result<Self, Error> {
         let name = checkpoint.path.display().to_string();
-        let bytes = checkpoint.take(weights::MODEL)?;
+        let weights = kind(section);
+        let bytes = checkpoint.take(weights::file(weights)).map_err(|error| match weights {
+            // The checkpoint is whole: its run keeps no average.
+            Weights::Ema => {
+                let source = ReadError::NoSection {
+                    wanted: format!("{} (train.ema was not set)", weights::EMA),
+                    found: vec![weights::MODEL.to_owned()],
+                };
+                Error::Unreadable { path: name.clone(), source }
+            }
+            Weights::Model => Error::from(error),
+        })?;
         let blake3 = blake3::hash(&bytes).to_hex().to_string();
-        let arrays = read_checkpoint(Cursor::new(bytes), section)
+        // Either file holds one set of arrays.
+        let arrays = read_checkpoint(Cursor::new(bytes), Section::Model)
             .map_err(|source| Error::Unreadable { path: name.clone(), source })?;
         let run = run.and_then(|run| recorded_config(run).ok());
         let recorded = run.as_ref().map(|run| Recorded { model: run.model.clone(), ssm: run.ssm });
-        Ok(Self { name, arrays, recorded, run, step: Some(checkpoint.state.step), blake3 })
+        let step = Some(checkpoint.state.step);
+        Ok(Self { name, arrays, recorded, run, weights, step, blake3 })
     }
 
     /// Classes of the head, if there is one.
@@ -213,7 +245,10 @@ impl Source {
     pub fn summary(&self) -> String {
         let Arrays { format, entry, had_module_prefix, state, .. } = &self.arrays;
         let format = match (format, self.step) {
-            (_, Some(step)) => format!("checkpoint of step {step}"),
+            (_, Some(step)) => match self.weights {
+                Weights::Model => format!("checkpoint of step {step}"),
+                Weights::Ema => format!("checkpoint of step {step}, moving average"),
+            },
             (Format::Pytorch, None) => "PyTorch archive".to_owned(),
             (Format::Safetensors, None) => "safetensors".to_owned(),
         };
@@ -233,6 +268,13 @@ impl Source {
             "{} ({format}{entry}{prefix}; {tensors} tensors, {numbers} numbers in {types})",
             self.name
         )
+    }
+}
+
+fn kind(section: Section) -> Weights {
+    match section {
+        Section::Model => Weights::Model,
+        Section::Ema => Weights::Ema,
     }
 }
 

@@ -17,6 +17,12 @@ pub struct State {
     /// Losses since the last record of them.
     #[serde(default)]
     pub window: Window,
+    /// Steps that were skipped because their numbers were not finite.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Those of them since the last that was not.
+    #[serde(default)]
+    pub skipped_in_a_row: u64,
     /// Whether the evaluation that was due at this step is still to be made.
     #[serde(default)]
     pub eval_pending: bool,
@@ -45,10 +51,10 @@ impl Window {
         self.count += 1;
     }
 
-    /// The mean of what was added; not a number if nothing was.
+    /// The mean of what was added, if anything was.
     #[must_use]
-    pub fn mean(self) -> f64 {
-        self.sum / self.count as f64
+    pub fn mean(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
     }
 }
 
@@ -60,6 +66,31 @@ pub struct Best {
     pub metric: f64,
     /// Steps done then.
     pub step: u64,
+    /// What was evaluated.
+    #[serde(default)]
+    pub weights: Weights,
+}
+
+/// Weights of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Weights {
+    /// Those that are trained.
+    #[default]
+    Model,
+    /// Their moving average.
+    Ema,
+}
+
+impl Weights {
+    /// Their name in records.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Ema => "ema",
+        }
+    }
 }
 
 /// A float as text: the JSON reader's own floats may be one unit in the last place off.

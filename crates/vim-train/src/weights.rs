@@ -8,14 +8,26 @@ use burn::tensor::{Device, Tensor, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, View, serialize};
 use vim_model::Vim;
 
+use crate::checkpoint::Weights;
 use crate::config::OptimConfig;
 use crate::error::Error;
 use crate::optim::{AdamW, Moments};
 
 /// Name of the model's file in a checkpoint.
 pub const MODEL: &str = "model.safetensors";
+/// Name of the file of the model's moving average in a checkpoint.
+pub const EMA: &str = "ema.safetensors";
 /// Name of the optimizer's file in a checkpoint.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
+
+/// Name of the file of `weights` in a checkpoint.
+#[must_use]
+pub fn file(weights: Weights) -> &'static str {
+    match weights {
+        Weights::Model => MODEL,
+        Weights::Ema => EMA,
+    }
+}
 
 struct Array {
     shape: Vec<usize>,

@@ -19,11 +19,11 @@ use crate::cube::sum::sum_rows;
 use crate::cube::{cubes, dense, empty, has_ptx, lanes};
 
 /// Threads of a forward cube.
-const FORWARD_CUBE: u32 = 128;
+pub(super) const FORWARD_CUBE: u32 = 128;
 /// Channels of a forward thread.
-const FORWARD_LANES: usize = 4;
+pub(super) const FORWARD_LANES: usize = 4;
 /// Channels of a backward thread, which needs twice the registers for each.
-const BACKWARD_LANES: usize = 2;
+pub(super) const BACKWARD_LANES: usize = 2;
 /// Threads that the strips are cut for: about as many as the largest GPUs run at once. A constant, so
 /// that the order of a sum does not depend on the GPU.
 const THREADS: usize = 1 << 17;
@@ -31,29 +31,38 @@ const THREADS: usize = 1 << 17;
 const SHORTEST: usize = 8;
 
 /// How `[B, L, D]` is cut into strips.
-struct Cut {
-    groups: usize,
+pub(super) struct Cut {
+    pub(super) groups: usize,
+    pitch: usize,
     len: usize,
     tokens: usize,
     per_sequence: usize,
-    total: usize,
+    pub(super) total: usize,
 }
 
 impl Cut {
     /// Strips for threads of `lanes` channels that read `beyond` tokens after their strip; a thread's
     /// tokens fill whole steps.
-    fn new(x: &CubeTensor, lanes: usize, beyond: usize) -> Self {
+    pub(super) fn new(x: &CubeTensor, lanes: usize, beyond: usize) -> Self {
         let [batch, len, d_inner] = x.shape().dims();
         let groups = d_inner / lanes;
         let wanted = THREADS.div_ceil(batch * groups);
         let steps = (len.div_ceil(wanted).max(SHORTEST) + beyond).div_ceil(STEP);
         let tokens = steps * STEP - beyond;
         let per_sequence = len.div_ceil(tokens);
-        Self { groups, len, tokens, per_sequence, total: batch * per_sequence }
+        let pitch = x.meta.strides()[1] / lanes;
+        Self { groups, pitch, len, tokens, per_sequence, total: batch * per_sequence }
     }
 
-    fn launch(&self) -> StripsLaunch {
-        StripsLaunch::new(self.groups, self.len, self.tokens, self.per_sequence, self.total)
+    pub(super) fn launch(&self) -> StripsLaunch {
+        StripsLaunch::new(
+            self.groups,
+            self.pitch,
+            self.len,
+            self.tokens,
+            self.per_sequence,
+            self.total,
+        )
     }
 }
 
@@ -72,7 +81,7 @@ impl ConvKernels for CubeBackend {
     ) -> FloatTensor<Self> {
         let x = dense(x);
         let y = empty(&x, x.shape(), x.dtype);
-        convolve(&x, [weight, bias], spec, &y, 0);
+        conv_into(&x, [weight, bias], spec, &y, 0);
         y
     }
 
@@ -85,7 +94,8 @@ impl ConvKernels for CubeBackend {
     ) -> [FloatTensor<Self>; 3] {
         let [grad_y, x] = [grad_y, x].map(dense);
         let grad_x = empty(&x, x.shape(), x.dtype);
-        let [grad_weight, grad_bias] = retreat(&grad_y, 0, &x, [weight, bias], spec, &grad_x);
+        let [grad_weight, grad_bias] =
+            conv_gradients(&grad_y, 0, &x, [weight, bias], spec, &grad_x);
         [grad_x, grad_weight, grad_bias]
     }
 
@@ -99,8 +109,8 @@ impl ConvKernels for CubeBackend {
         let x = dense(x);
         let [batch, len, d_inner] = x.shape().dims();
         let y = empty(&x, [2 * batch, len, d_inner], x.dtype);
-        convolve(&x, ahead, spec, &y, 0);
-        convolve(&x, back, spec.turned(), &y, x.shape().num_elements());
+        conv_into(&x, ahead, spec, &y, 0);
+        conv_into(&x, back, spec.turned(), &y, x.shape().num_elements());
         y
     }
 
@@ -113,15 +123,16 @@ impl ConvKernels for CubeBackend {
     ) -> [FloatTensor<Self>; 5] {
         let [grad_y, x] = [grad_y, x].map(dense);
         let grad_x = empty(&x, x.shape(), x.dtype);
-        let [weight_ahead, bias_ahead] = retreat(&grad_y, 0, &x, ahead, spec, &grad_x);
+        let [weight_ahead, bias_ahead] = conv_gradients(&grad_y, 0, &x, ahead, spec, &grad_x);
         let half = x.shape().num_elements();
-        let [weight_back, bias_back] = retreat(&grad_y, half, &x, back, spec.turned(), &grad_x);
+        let [weight_back, bias_back] =
+            conv_gradients(&grad_y, half, &x, back, spec.turned(), &grad_x);
         [grad_x, weight_ahead, bias_ahead, weight_back, bias_back]
     }
 }
 
 /// Writes the convolution of `x` into `y`, from element `to` on.
-fn convolve(x: &CubeTensor, weights: [CubeTensor; 2], spec: ConvSpec, y: &CubeTensor, to: usize) {
+fn conv_into(x: &CubeTensor, weights: [CubeTensor; 2], spec: ConvSpec, y: &CubeTensor, to: usize) {
     let [weight, bias] = weights.map(dense);
     let client = x.client.clone();
     let config = config(x, &weight, spec, false);
@@ -154,7 +165,7 @@ fn convolve(x: &CubeTensor, weights: [CubeTensor; 2], spec: ConvSpec, y: &CubeTe
 
 /// Writes the gradient of `x` into `grad_x`, or, if the gradient of y begins at element `from` > 0, adds it. Returns
 /// the gradients of weight and bias.
-fn retreat(
+fn conv_gradients(
     grad_y: &CubeTensor,
     from: usize,
     x: &CubeTensor,
@@ -180,7 +191,7 @@ fn retreat(
     };
     let partials = empty(x, [rows, partial_len], DType::F32);
     let (address, dtype) = (grad_y.required_address_type(), dtype_to_storage_type(x.dtype));
-    // SAFETY: as in `convolve`; a cube writes one row of the partial sums.
+    // SAFETY: as in `conv_into`; a cube writes one row of the partial sums.
     unsafe {
         conv_backward::launch_unchecked(
             &client,

@@ -2,6 +2,8 @@
 
 mod autodiff;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod both;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod flex;
 mod reference;
@@ -12,6 +14,8 @@ use burn::tensor::{DType, Tensor};
 use crate::choice::{Implementation, ScanChoice, record};
 use crate::error::{KernelError, check_dtypes};
 use autodiff::ConvBackend;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use both::{Taps, convolve_both, retreat_both};
 
 /// How a convolution runs; see [`causal_conv1d`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +38,7 @@ pub(crate) struct ConvSpec {
 
 impl ConvSpec {
     /// The same in the other direction.
-    fn turned(self) -> Self {
+    pub(crate) fn turned(self) -> Self {
         Self { reverse: !self.reverse, ..self }
     }
 }

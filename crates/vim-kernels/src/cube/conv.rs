@@ -32,6 +32,8 @@ pub(crate) struct ConvConfig {
 pub(crate) struct Strips {
     /// `D` over the channels of a thread.
     pub(crate) groups: usize,
+    /// From a token of x, and of its gradient, to the next, over the same.
+    pub(crate) pitch: usize,
     /// `L`.
     pub(crate) len: usize,
     /// Tokens of a strip.
@@ -50,7 +52,7 @@ fn place(token: usize, len: usize, #[comptime] reverse: bool) -> usize {
 
 /// The taps `[W]` of the channels of `group`.
 #[cube]
-fn load_taps<N: Size>(
+pub(crate) fn load_taps<N: Size>(
     weight: &[f32],
     group: usize,
     #[comptime] width: usize,
@@ -70,7 +72,11 @@ fn load_taps<N: Size>(
 
 /// The bias of the channels of `group`, 0 where there is none.
 #[cube]
-fn load_bias<N: Size>(bias: &[f32], group: usize, #[comptime] has_bias: bool) -> Vector<f32, N> {
+pub(crate) fn load_bias<N: Size>(
+    bias: &[f32],
+    group: usize,
+    #[comptime] has_bias: bool,
+) -> Vector<f32, N> {
     let mut offset = Vector::<f32, N>::new(0.0f32);
     if comptime!(has_bias) {
         #[unroll]
@@ -104,6 +110,8 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
         terminate!();
     }
     let base = (strip / strips.per_sequence) * len * groups + group;
+    let pitch = strips.pitch;
+    let base_x = (strip / strips.per_sequence) * len * pitch + group;
     let first = (strip % strips.per_sequence) * strips.tokens;
     let end = select(first + strips.tokens < len, first + strips.tokens, len);
 
@@ -116,7 +124,7 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
         window[k] = Vector::new(0.0f32);
         if first + k >= reach {
             let at = place(first + k - reach, len, comptime!(config.reverse));
-            window[k] = Vector::cast_from(x[base + at * groups]);
+            window[k] = Vector::cast_from(x[base_x + at * pitch]);
         }
     }
 
@@ -127,7 +135,7 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
             // Beyond the sequence the last token is read again, and its sum dropped.
             let seen = select(token + j < len, token + j, len - 1);
             let at = place(seen, len, comptime!(config.reverse));
-            window[reach + j] = Vector::cast_from(x[base + at * groups]);
+            window[reach + j] = Vector::cast_from(x[base_x + at * pitch]);
         }
         #[unroll]
         for j in 0..STEP {
@@ -188,6 +196,8 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
 
     if group < groups && strip < strips.total {
         let base = (strip / strips.per_sequence) * len * groups + group;
+        let pitch = strips.pitch;
+        let base_x = (strip / strips.per_sequence) * len * pitch + group;
         let first = (strip % strips.per_sequence) * strips.tokens;
         let end = select(first + strips.tokens < len, first + strips.tokens, len);
 
@@ -201,7 +211,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
             window[k] = Vector::new(0.0f32);
             if first + k >= reach {
                 let at = place(first + k - reach, len, comptime!(config.reverse));
-                window[k] = Vector::cast_from(x[base + at * groups]);
+                window[k] = Vector::cast_from(x[base_x + at * pitch]);
             }
         }
 
@@ -210,9 +220,9 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
             #[unroll]
             for j in 0..STEP {
                 let seen = select(token + j < len, token + j, len - 1);
-                let at = base + place(seen, len, comptime!(config.reverse)) * groups;
-                window[reach + j] = Vector::cast_from(x[at]);
-                grads[reach + j] = Vector::cast_from(grad_y[from + at]);
+                let at = place(seen, len, comptime!(config.reverse));
+                window[reach + j] = Vector::cast_from(x[base_x + at * pitch]);
+                grads[reach + j] = Vector::cast_from(grad_y[from + base + at * groups]);
             }
             #[unroll]
             for j in 0..STEP {
@@ -243,7 +253,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
                         back += taps[tap] * grads[reach + j - tap];
                     }
                     let at =
-                        base + place(token + j - reach, len, comptime!(config.reverse)) * groups;
+                        base_x + place(token + j - reach, len, comptime!(config.reverse)) * pitch;
                     if comptime!(config.adds) {
                         back += Vector::cast_from(grad_x[at]);
                     }

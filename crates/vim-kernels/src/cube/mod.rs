@@ -5,11 +5,16 @@
 
 pub(crate) mod complex_scan;
 pub(crate) mod conv;
+pub(crate) mod conv_both;
 mod full_scan;
+pub(crate) mod halves;
 pub(crate) mod images;
+pub(crate) mod many;
 mod math;
 pub(crate) mod norm;
+pub(crate) mod product;
 pub(crate) mod scan;
+pub(crate) mod small;
 pub(crate) mod sum;
 pub(crate) mod traced;
 

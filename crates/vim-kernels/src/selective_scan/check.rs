@@ -26,7 +26,7 @@ impl Given<2> {
     /// # Errors
     ///
     /// [`KernelError::TooLarge`] says what is.
-    pub(super) fn check_scan_size(
+    pub(crate) fn check_scan_size(
         &self,
         spec: ScanSpec,
         directions: usize,

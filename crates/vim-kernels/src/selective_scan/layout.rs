@@ -62,8 +62,8 @@ pub(super) struct Layout {
     ptx: bool,
     planes: bool,
     backward: bool,
-    /// Strides of u, delta, z and the output's gradient: from batch element to batch element, and from token to token.
-    rows: [[usize; 2]; 4],
+    /// Strides of u, delta, z, the output's gradient, B and C: from batch element to batch element, and from token to token.
+    rows: [[usize; 2]; 6],
 }
 
 /// A pass over the sequence.
@@ -128,8 +128,15 @@ impl Layout {
             ptx: has_ptx(&arguments.u),
             planes,
             backward,
-            rows: [&arguments.u, &arguments.delta, &arguments.z, grad_y.unwrap_or(&arguments.u)]
-                .map(|t| [t.meta.strides()[0], t.meta.strides()[1]]),
+            rows: [
+                &arguments.u,
+                &arguments.delta,
+                &arguments.z,
+                grad_y.unwrap_or(&arguments.u),
+                &arguments.b,
+                &arguments.c,
+            ]
+            .map(|t| [t.meta.strides()[0], t.meta.strides()[1]]),
         }
     }
 
@@ -198,6 +205,8 @@ impl Layout {
             rows(&self.rows[1]),
             rows(&self.rows[2]),
             rows(&self.rows[3]),
+            rows(&self.rows[4]),
+            rows(&self.rows[5]),
         )
     }
 

@@ -22,8 +22,12 @@ use crate::given::{Given, shape_of};
 
 pub use arguments::{Projection, Rate};
 use autodiff::ScanBackend;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use autodiff::{ScanArguments, ScanKernels};
 pub use both::{scans_both_at_once, selective_scan_both};
 use complex::Parts;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use cube::scan_gradients;
 
 /// How a scan runs; see [`selective_scan`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

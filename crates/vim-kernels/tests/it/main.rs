@@ -12,6 +12,8 @@ mod discretization;
 mod full_scan;
 mod golden;
 mod image_batch;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod many;
 mod oracle;
 mod selective_scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

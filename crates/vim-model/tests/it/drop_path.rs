@@ -32,6 +32,24 @@ fn the_seed_decides_what_is_dropped() {
     assert_ne!(run(1), run(2));
 }
 
+/// A batch in parts draws what the whole batch draws, of every kind of draw that there is.
+#[test]
+fn parts_of_a_batch_draw_as_the_whole_does() {
+    let config = VimConfig { depth: 3, drop_path: RATE, dropout: 0.2, flip_ratio: 0.5, ..small() };
+    let model = config.init(&Device::flex(), 0).unwrap();
+    let images = batch(8);
+    for seed in 0..4 {
+        let whole = numbers(model.forward_train(images.clone(), seed));
+        let parts = [(0, 3), (3, 5)].map(|(first, len)| {
+            numbers(model.forward_train_part(images.clone().narrow(0, first, len), seed, first))
+        });
+        // Products of matrices of other sizes may round otherwise; another draw is off by a part of 1.
+        assert!(error(&whole, &parts.concat()) < 1e-5, "seed {seed}");
+    }
+    let moved = numbers(model.forward_train_part(images.clone(), 0, 8));
+    assert!(error(&moved, &numbers(model.forward_train(images, 0))) > 1e-3, "other places");
+}
+
 /// With one block there is one place to drop at: an image's output is that of no block at all, or of a
 /// block that counts 1/keep.
 #[test]

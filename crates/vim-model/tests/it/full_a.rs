@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use vim_kernels::{Discretization, ScanChoice};
-use vim_model::{ModelError, SsmConfig, StateMatrix, VimConfig, decays};
+use vim_model::{DecayGroups, ModelError, SsmConfig, StateMatrix, VimConfig, decays};
 
 use crate::support::{cross_entropy, error, gradients, images, numbers, small, values};
 
@@ -53,7 +53,7 @@ fn it_starts_as_the_diagonal_model() {
         parameters.keys().filter(|path| !diagonal_parameters.contains_key(*path)).collect();
     assert_eq!(added.len(), 4);
     for path in added {
-        assert!(path.ends_with("ward.a_off") && !decays(path, 3), "{path}");
+        assert!(path.ends_with("ward.a_off") && !decays(path, 3, DecayGroups::default()), "{path}");
         assert!(grads[path].1.iter().any(|&g| g != 0.0), "{path} does not train");
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Device;
-use vim_model::{Bimamba, Preset, VimConfig, decays};
+use vim_model::{Bimamba, DecayGroups, Preset, VimConfig, decays};
 
 use crate::support::small;
 
@@ -78,13 +78,21 @@ fn all_paths_shapes_and_decays() {
     expected.push(("head.bias".to_string(), vec![5], false));
 
     let model = small().init(&Device::flex(), 0).unwrap();
-    let listed: Vec<_> =
-        model.parameters().into_iter().map(|p| (p.path, p.shape, p.decays)).collect();
-    assert_eq!(listed, expected);
+    let listed = |groups| -> Vec<_> {
+        let with = model.parameters().into_iter();
+        with.map(|p| (p.path.clone(), p.shape.clone(), p.decays(groups))).collect()
+    };
+    assert_eq!(listed(DecayGroups::Reference), expected);
+    // What the original marks and does not read: of its marked parameters only these have two dimensions.
+    for (path, _, decays) in &mut expected {
+        *decays &= !path.ends_with(".a_log");
+    }
+    assert_eq!(listed(DecayGroups::Intended), expected);
 }
 
 #[test]
 fn a_name_is_exempt_by_its_last_part_only() {
+    let decays = |path, rank| decays(path, rank, DecayGroups::Reference);
     assert!(decays("bias.weight", 2));
     assert!(!decays("head.bias", 2));
     assert!(!decays("pos_embed", 3));

@@ -1,6 +1,5 @@
 //! A model, and what a step of it is.
 
-use burn::optim::GradientsParams;
 use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 use vim_model::{Vim, VimConfig};
 
@@ -9,9 +8,12 @@ use super::memory::Meter;
 use super::record::{Latency, Mode, Throughput};
 use crate::batches::Targets;
 use crate::config::Config;
+use crate::ema::Ema;
 use crate::error::Error;
-use crate::loss::target_loss;
-use crate::optim::{AdamW, clip_factor, global_norm};
+use crate::loss::Loss;
+use crate::optim::{AdamW, Gradients, clip_factor};
+use crate::pass::forward_backward;
+use crate::train::step::Readings;
 
 /// A model with random weights, and how it is trained.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ impl<'a> Subject<'a> {
     ) -> Result<Self, Error> {
         let model = VimConfig::new(&config.model, config.ssm, classes)?;
         config.ssm.scan.resolve(device)?;
+        config.train.precision.check(device)?;
         Ok(Self { config, model, device })
     }
 
@@ -40,12 +43,13 @@ impl<'a> Subject<'a> {
 
     /// What it computes in.
     pub(super) fn dtype(&self) -> String {
-        "f32".into()
+        self.config.train.precision.to_string()
     }
 
     /// The model on `device`, with random weights.
     fn build(&self, device: &Device) -> Result<Vim, Error> {
-        Ok(self.model.init(device, self.config.run.seed)?)
+        let model = self.model.init(device, self.config.run.seed)?;
+        Ok(model.with_precision(self.config.train.precision))
     }
 
     /// Times steps of `batch` images.
@@ -91,14 +95,17 @@ impl<'a> Subject<'a> {
         let images = self.images(batch, &device);
         let labels: Vec<i32> = (0..batch).map(|i| (i % self.model.num_classes) as i32).collect();
         let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [batch]), &device);
-        let targets = Targets { labels, shares: None };
+        let targets = Targets::new(labels, None);
+        let model = self.build(&device)?;
         let mut step = Training {
             config: self.config,
-            model: Some(self.build(&device)?),
+            ema: Ema::new(&self.config.train, &model),
+            model: Some(model),
             optimizer: AdamW::new(&self.config.optim),
+            loss: Loss::new(&self.config.train, self.model.num_classes)?,
             steps: 0,
         };
-        measure(self.device, plan, batch, || step.take(images.clone(), targets.clone(), meter))
+        measure(self.device, plan, batch, || step.take(images.clone(), &targets, meter))
     }
 
     fn images(&self, batch: usize, device: &Device) -> Tensor<4> {
@@ -115,6 +122,8 @@ struct Training<'a> {
     /// `None` only while a step makes the next one.
     model: Option<Vim>,
     optimizer: AdamW,
+    ema: Option<Ema>,
+    loss: Loss,
     steps: u64,
 }
 
@@ -123,26 +132,30 @@ impl Training<'_> {
     fn take(
         &mut self,
         images: Tensor<4>,
-        targets: Targets,
+        targets: &Targets,
         meter: &mut Meter,
     ) -> Result<(), Error> {
         let model = self
             .model
             .take()
             .ok_or_else(|| Error::Internal("a step after one that failed".into()))?;
-        let logits = model.forward_train(images, self.steps);
-        let loss = target_loss(logits, targets, self.config.train.label_smoothing);
-        check_finite("the loss", loss.clone())?;
-        meter.sample(); // all that the backward pass needs
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let norm = global_norm(&model, &gradients);
-        if !norm.is_finite() {
-            return Err(Error::Failed(format!("the gradient norm is {norm}")));
+        let parts = self.config.train.accumulate.min(images.dims()[0]);
+        let (loss, gradients) =
+            forward_backward(&model, images, targets, &self.loss, self.steps, parts);
+        let gradients = Gradients::new(&model, gradients);
+        meter.sample();
+        let readings = Readings::read(loss, gradients.square_norm());
+        if let Some(fault) = readings.fault() {
+            return Err(Error::Failed(format!("{fault}: what was timed is no use")));
         }
-        let scale = clip_factor(norm, self.config.train.clip_grad);
+        let scale = clip_factor(readings.grad_norm, self.config.train.clip_grad);
         // The least learning rate of the schedule: how fast it learns does not matter, that it stays finite does.
         let lr = self.config.optim.warmup_lr;
-        self.model = Some(self.optimizer.step(model, gradients, scale, lr));
+        let model = self.optimizer.step(model, gradients, scale, lr);
+        if let Some(ema) = &mut self.ema {
+            ema.update(&model, self.optimizer.steps);
+        }
+        self.model = Some(model);
         self.steps += 1;
         meter.sample();
         Ok(())
@@ -150,7 +163,7 @@ impl Training<'_> {
 }
 
 fn check_finite(what: &str, number: Tensor<1>) -> Result<(), Error> {
-    let number = number.into_scalar::<f32>();
+    let number: f32 = number.into_data().iter().next().unwrap_or(f32::NAN);
     if number.is_finite() {
         return Ok(());
     }

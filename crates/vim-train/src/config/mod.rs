@@ -24,7 +24,10 @@ pub use error::{ConfigError, Origin, Problem};
 pub(crate) use load::dotted_values;
 pub use reference::reference;
 pub use schema::schema;
-pub use sections::{CheckpointConfig, LogConfig, OptimConfig, Optimizer, RunConfig, TrainConfig};
+pub use sections::{
+    CheckpointConfig, LogConfig, LossKind, NonFinite, OptimConfig, Optimizer, RunConfig,
+    ScheduleKind, TrainConfig,
+};
 
 /// A whole configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

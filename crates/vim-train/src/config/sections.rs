@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vim_model::Resize;
+use vim_kernels::Precision;
+use vim_model::{DecayGroups, Resize};
 
 use crate::interval::Interval;
 
@@ -30,6 +31,28 @@ impl Default for RunConfig {
     }
 }
 
+/// What training minimises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LossKind {
+    /// Cross-entropy of the softmax over the classes with the smoothed, mixed targets.
+    #[default]
+    CrossEntropy,
+    /// Binary cross-entropy of every class's own logit with the same targets, the mean over classes and images.
+    Bce,
+}
+
+/// What to do at a step whose loss or gradient is not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NonFinite {
+    /// Stop the run, exit code 76.
+    #[default]
+    Stop,
+    /// Leave weights, moments and moving average as they are and go on with the next batch.
+    Skip,
+}
+
 /// The `[train]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -38,11 +61,29 @@ pub struct TrainConfig {
     pub epochs: u64,
     /// Images per optimizer step, on all devices together.
     pub batch_size: usize,
+    /// In what numbers the model computes, in training and evaluation: `f32`; `tf32`, in which NVIDIA's tensor cores round what they multiply to 11 bits; `bf16`, activations and products in bf16. Weights, gradients of weights, the residual stream, norms and every sum are f32 in each. `bf16` needs an NVIDIA GPU.
+    pub precision: Precision,
+    /// Parts that a batch is computed in, one after the other, for memory; it divides `batch_size`. The gradient is that of the whole batch up to rounding, and what is drawn is the same.
+    pub accumulate: usize,
+    /// What is minimised: `cross_entropy` of the softmax, or `bce`, binary cross-entropy of every class, with the same smoothed, mixed targets.
+    pub loss: LossKind,
+    /// With `train.loss = "bce"`: classes whose target is above this are targets of 1, all others of 0. The original's is 0, which asks for `label_smoothing = 0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bce_threshold: Option<f64>,
     /// Share of the target that is spread evenly over all classes, 0 ≤ share < 1.
     pub label_smoothing: f64,
     /// Largest norm of the gradient of all parameters together; a longer one is scaled down to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_grad: Option<f64>,
+    /// Decay of a moving average of the weights, 0 ≤ decay < 1: after every optimizer step `average ← decay · average + (1 − decay) · weights`. It is evaluated beside the model, and may be the best. Not set: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema: Option<f64>,
+    /// Whether the decay grows into `train.ema`: it is at most (1 + t) / (10 + t) at the t-th update.
+    pub ema_warmup: bool,
+    /// What a step does whose loss or gradient norm is not finite: `stop` the run (exit code 76), or `skip`, which changes nothing, records it and goes on with the next batch.
+    pub non_finite: NonFinite,
+    /// With `train.non_finite = "skip"`: such steps in a row that are put up with; one more stops the run.
+    pub max_non_finite: u64,
     /// How often to evaluate on the validation images, in steps or epochs.
     pub eval_every: Interval,
     /// Weights to start from: a file (.pth, .pt, .safetensors) or the folder of a checkpoint or run. A head of other classes is replaced, positions of another grid are resized. Read at the start of a fresh run only.
@@ -60,8 +101,16 @@ impl Default for TrainConfig {
         Self {
             epochs: 300,
             batch_size: 128,
+            precision: Precision::default(),
+            accumulate: 1,
+            loss: LossKind::default(),
+            bce_threshold: None,
             label_smoothing: 0.1,
             clip_grad: None,
+            ema: None,
+            ema_warmup: false,
+            non_finite: NonFinite::default(),
+            max_non_finite: 10,
             eval_every: Interval::Epochs(1.0),
             init: None,
             init_pos_embed: Resize::default(),
@@ -79,6 +128,17 @@ pub enum Optimizer {
     AdamW,
 }
 
+/// How the learning rate goes from its warm-up to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleKind {
+    /// A new rate at every step; the cosine begins at `lr` where the warm-up ends.
+    #[default]
+    Cosine,
+    /// The original's: a rate an epoch, one epoch late; the cosine begins at step 0, under the warm-up.
+    Reference,
+}
+
 /// The `[optim]` section: the optimizer, and its learning rate's linear warm-up and cosine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -89,11 +149,15 @@ pub struct OptimConfig {
     pub lr: f64,
     /// Decoupled weight decay of the parameters that decay.
     pub weight_decay: f64,
+    /// Which parameters decay: those with more than one dimension but for positions and class tokens (`reference`, what the original does), and of these not `a_log` either (`intended`, what it means to do).
+    pub decay_groups: DecayGroups,
     /// Decay rates of the two moving averages, each 0 ≤ rate < 1.
     pub betas: [f64; 2],
     /// Added to the denominator of the update.
     pub eps: f64,
-    /// Length of the linear warm-up, in steps or epochs; `"0ep"` for none.
+    /// How the rate goes: `cosine`, at every step and joined to the warm-up, or `reference`, as the original's runs, an epoch at a time and one epoch late.
+    pub schedule: ScheduleKind,
+    /// Length of the linear warm-up, in steps or epochs; `"0ep"` for none. With `schedule = "reference"`, whole epochs.
     pub warmup: Interval,
     /// Learning rate that the cosine ends at.
     pub min_lr: f64,
@@ -107,8 +171,10 @@ impl Default for OptimConfig {
             name: Optimizer::AdamW,
             lr: 1e-3,
             weight_decay: 0.05,
+            decay_groups: DecayGroups::default(),
             betas: [0.9, 0.999],
             eps: 1e-8,
+            schedule: ScheduleKind::default(),
             warmup: Interval::Epochs(5.0),
             min_lr: 1e-5,
             warmup_lr: 1e-6,

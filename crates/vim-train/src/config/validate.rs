@@ -4,7 +4,9 @@ use std::fmt::Display;
 
 use vim_model::VimConfig;
 
-use super::{ANY_CLASSES, Config, ConfigError, Gpus};
+use super::{
+    ANY_CLASSES, Config, ConfigError, Gpus, LossKind, NonFinite, Problem, ScheduleKind, TrainConfig,
+};
 use crate::interval::Interval;
 
 impl Config {
@@ -41,6 +43,20 @@ impl Config {
         check(train.epochs >= 1, "train.epochs", train.epochs, "1 or more")?;
         check(train.batch_size >= 1, "train.batch_size", train.batch_size, "1 or more")?;
         share("train.label_smoothing", train.label_smoothing)?;
+        check_accumulate(train)?;
+        check_bce(train)?;
+        if let Some(decay) = train.ema {
+            share("train.ema", decay)?;
+        }
+        match train.non_finite {
+            NonFinite::Stop => {}
+            NonFinite::Skip => check(
+                train.max_non_finite >= 1,
+                "train.max_non_finite",
+                train.max_non_finite,
+                "1 or more; train.non_finite = \"stop\" puts up with none",
+            )?,
+        }
         if let Some(norm) = train.clip_grad {
             positive("train.clip_grad", norm)?;
         }
@@ -68,6 +84,16 @@ impl Config {
                 format!("0 to optim.lr = {}", optim.lr),
             )?;
         }
+        let whole = matches!(optim.warmup, Interval::Epochs(length) if length.fract() == 0.0);
+        match optim.schedule {
+            ScheduleKind::Cosine => {}
+            ScheduleKind::Reference => check(
+                whole,
+                "optim.warmup",
+                optim.warmup,
+                "whole epochs: optim.schedule = \"reference\" changes the rate between epochs",
+            )?,
+        }
         // A warm-up longer than training is no mistake of its own: a short trial of a long recipe has one.
         match optim.warmup {
             Interval::Epochs(_) | Interval::Steps(_) => Ok(()),
@@ -88,6 +114,27 @@ impl Config {
             Some(threads) => check(threads >= 1, "devices.threads", threads, "1 or more"),
             None => Ok(()),
         }
+    }
+}
+
+fn check_accumulate(train: &TrainConfig) -> Result<(), ConfigError> {
+    let (parts, images) = (train.accumulate, train.batch_size);
+    let expected = format!("1 or more, and a divisor of train.batch_size = {images}");
+    check(parts >= 1 && images.is_multiple_of(parts), "train.accumulate", parts, expected)
+}
+
+fn check_bce(train: &TrainConfig) -> Result<(), ConfigError> {
+    let Some(threshold) = train.bce_threshold else { return Ok(()) };
+    match train.loss {
+        LossKind::Bce => share("train.bce_threshold", threshold),
+        LossKind::CrossEntropy => Err(ConfigError::new(
+            "train.bce_threshold",
+            Problem::Conflict {
+                value: threshold.to_string(),
+                other: "train.loss = \"cross_entropy\"".into(),
+                reason: "only binary cross-entropy has targets of 0 and 1: set train.loss = \"bce\", or leave it out".into(),
+            },
+        )),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The command line of `profile`.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use strum::VariantArray;
 use vim_kernels::{Discretization, Implementation, Series};
 
+use crate::cli::Overrides;
 use crate::device::DeviceName;
 use crate::verify::{DtypeChoice, method};
 
@@ -17,6 +19,7 @@ Examples:
   vim-train profile scan --device cpu --batch 8 --methods zoh,bilinear
   vim-train profile scan --shape 128x384x197 --shape 8x384x1025 --dtype all --json
   vim-train profile ops --device cuda:0
+  vim-train profile train configs/vim_tiny_imagenet.toml --batch 128,512
 
 docs/benchmarks.md says how each figure is measured.";
 
@@ -54,6 +57,17 @@ layer's matrix products, forward and backward; the short convolution; the additi
 stream with its norm, kernel and reference; and, by the scan with a full A, an N×N solve for each
 token and channel.";
 
+/// What `vim-train profile train --help` ends with.
+const TRAIN_HELP: &str = "\
+Examples:
+  vim-train profile train configs/vim_tiny_imagenet.toml --set train.precision=bf16 --batch 128,512
+  vim-train profile train configs/debug.toml --steps 5 --trace trace.json
+
+Makes one batch of random images of the model's size and trains on it with random weights, as `train` would,
+without reading a file. Steps are timed twice: whole, one after the other, which gives img/s; and with a wait for
+the device after each phase, which gives the phases' times (their sum is a little more than a whole step).
+The trace opens in chrome://tracing or ui.perfetto.dev.";
+
 /// `vim-train profile`.
 #[derive(Debug, Args)]
 pub struct ProfileArgs {
@@ -71,6 +85,9 @@ pub enum Profile {
     /// The operations that a layer is made of.
     #[command(after_help = OPS_HELP)]
     Ops(OpsArgs),
+    /// A step of training, by its phases.
+    #[command(after_help = TRAIN_HELP)]
+    Train(TrainStepArgs),
 }
 
 /// Where and how often.
@@ -155,6 +172,31 @@ pub struct OpsArgs {
     /// States per channel.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = count)]
     pub dstate: usize,
+}
+
+/// `vim-train profile train`.
+#[derive(Debug, Args)]
+pub struct TrainStepArgs {
+    /// Configuration file.
+    pub config: PathBuf,
+    /// What differs from the file.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Images of a step; train.batch_size where left out.
+    #[arg(long, value_name = "B,B", value_delimiter = ',', value_parser = count)]
+    pub batch: Vec<usize>,
+    /// Steps to time, whole and by phases.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = count)]
+    pub steps: usize,
+    /// Steps before the clock starts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = count)]
+    pub warmup: usize,
+    /// Write the phases of every timed step as a Chrome trace.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Sizes of a scan, but for the states.

@@ -1,4 +1,4 @@
-//! `vim-train profile`: how long the scan and the operations of a layer take.
+//! `vim-train profile`: how long a training step, the scan and the operations of a layer take.
 
 mod args;
 mod cost;
@@ -6,13 +6,14 @@ mod ops;
 mod peaks;
 mod scan;
 pub(crate) mod timer;
+mod train;
 
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use vim_kernels::KernelError;
 
-pub use args::{Common, OpsArgs, Profile, ProfileArgs, ScanArgs, Shape};
+pub use args::{Common, OpsArgs, Profile, ProfileArgs, ScanArgs, Shape, TrainStepArgs};
 pub(crate) use args::{EXAMPLES, count};
 use timer::Plan;
 
@@ -31,6 +32,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Error> {
     match &args.what {
         Profile::Scan(args) => scan::run(args),
         Profile::Ops(args) => ops::run(args),
+        Profile::Train(args) => train::run(args),
     }
 }
 

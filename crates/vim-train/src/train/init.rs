@@ -5,7 +5,6 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use vim_checkpoint::Section;
 use vim_model::{Tolerance, Vim, VimConfig};
 
 use crate::checkpoint::Selection;
@@ -45,7 +44,7 @@ impl Initial {
         let Some(path) = &config.train.init else { return Ok(None) };
         let resize = Some(config.train.init_pos_embed);
         let tolerance = Tolerance { head: true, missing: false, resize };
-        let source = Source::open(path, Section::Model, &Selection::Best)?;
+        let source = Source::open(path, None, &Selection::Best)?;
         let (model, report) = source.load(model.init(device, config.run.seed)?, tolerance)?;
         let notes = notes(&report, tolerance);
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];

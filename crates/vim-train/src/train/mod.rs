@@ -3,29 +3,30 @@
 mod init;
 mod report;
 mod setup;
+pub(crate) mod step;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::optim::GradientsParams;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use vim_data::{Loader, LoaderConfig, Split, Splits};
 use vim_model::Vim;
 
-use crate::batches::{Targets, to_tensors};
-use crate::checkpoint::{Best, Checkpoint, Checkpoints, State, Window};
+use crate::batches::to_tensors;
+use crate::checkpoint::{Best, Checkpoint, Checkpoints, State, Weights, Window};
 use crate::cli::TrainArgs;
-use crate::comm::{Comm, SingleDevice};
+use crate::comm::SingleDevice;
 use crate::config::Config;
+use crate::ema::Ema;
 use crate::error::Error;
 use crate::eval::{Scores, evaluate};
 use crate::interval::Cadence;
 use crate::log::Log;
-use crate::loss::target_loss;
+use crate::loss::Loss;
 use crate::metrics::JsonlWriter;
-use crate::optim::{AdamW, clip_factor, global_norm};
+use crate::optim::AdamW;
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Report};
 use crate::run_dir::{ExitRecord, Opened, RunDir};
@@ -118,6 +119,8 @@ struct Trainer<'a> {
     /// `None` only while a step makes the next one.
     model: Option<Vim>,
     optimizer: AdamW,
+    ema: Option<Ema>,
+    loss: Loss,
     state: State,
     first_step: u64,
     last_loss: Option<f64>,
@@ -155,7 +158,7 @@ impl<'a> Trainer<'a> {
             let lr = self.schedule.lr(self.state.step);
             let (images, targets) = to_tensors(&batch, statistics, &self.device)?;
             drop(batch);
-            let grad_norm = self.step(images, targets, lr)?;
+            let grad_norm = self.step(images, &targets, lr)?;
             let (step, elapsed) = (self.state.step, self.start.elapsed());
             progress.step(step);
             if step == self.first_step + 1 {
@@ -164,17 +167,22 @@ impl<'a> Trainer<'a> {
 
             let last = step == self.total_steps;
             if log_due.due(step, elapsed) || last {
+                // Of steps that were all skipped there is nothing to tell.
                 let loss = self.state.window.mean();
                 self.state.window = Window::default();
-                self.last_loss = Some(loss);
-                self.metrics.append(&Metric::Train { step, epoch, loss, lr, grad_norm })?;
+                self.last_loss = loss.or(self.last_loss);
+                if let Some(loss) = loss {
+                    self.metrics.append(&Metric::Train { step, epoch, loss, lr, grad_norm })?;
+                }
                 let images = (step - since.1) * self.config.train.batch_size as u64;
                 let images_per_second = images as f64 / since.0.elapsed().as_secs_f64();
                 since = (Instant::now(), step);
                 let elapsed_s = elapsed.as_secs_f64();
                 self.timing.append(&Timing { step, images_per_second, elapsed_s })?;
                 let top1 = self.last_top1;
-                progress.report(&Report { step, epoch, loss, lr, top1, images_per_second });
+                if let Some(loss) = self.last_loss {
+                    progress.report(&Report { step, epoch, loss, lr, top1, images_per_second });
+                }
                 self.warn_of_large_steps();
             }
             let mut is_best = false;
@@ -194,105 +202,103 @@ impl<'a> Trainer<'a> {
         if self.state.step < self.total_steps { Ok(None) } else { self.test().map(Some) }
     }
 
-    /// One optimizer step; returns the norm of the gradient.
-    fn step(&mut self, images: Tensor<4>, targets: Targets, lr: f64) -> Result<f64, Error> {
-        let model = self.model.take().expect("invariant: taken only within a step");
-        let drop_seed = drop_seed(self.config.run.seed, self.state.step, self.comm.rank());
-        let logits = model.forward_train(images, drop_seed);
-        let loss = target_loss(logits, targets, self.config.train.label_smoothing);
-        let value = self.comm.mean(f64::from(loss.clone().into_scalar::<f32>()));
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let gradients = self.comm.mean_gradients(gradients);
-        let parameters = self.num_parameters;
-        if gradients.len() != parameters {
-            let got = gradients.len();
-            return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
-        }
-        let grad_norm = global_norm(&model, &gradients);
-        for (what, number) in [("loss", value), ("gradient norm", grad_norm)] {
-            if !number.is_finite() {
-                let step = self.state.step + 1;
-                self.model = Some(model);
-                return Err(Error::Diverged {
-                    step,
-                    what: format!("the {what} is {number}{}", self.last_good()),
-                });
-            }
-        }
-        let scale = clip_factor(grad_norm, self.config.train.clip_grad);
-        self.model = Some(self.optimizer.step(model, gradients, scale, lr));
-        self.state.step += 1;
-        self.state.window.add(value);
-        Ok(grad_norm)
-    }
-
-    fn last_good(&self) -> String {
-        match self.checkpoints.steps().last() {
-            Some(step) => format!(
-                "; the last good checkpoint is of step {step}, {}",
-                self.checkpoints.path_of(*step).display()
-            ),
-            None => "; there is no checkpoint yet".into(),
-        }
-    }
-
     /// Evaluates on the validation images; returns whether it is the best so far.
     fn validate(&mut self) -> Result<bool, Error> {
         let Some(split) = self.splits.val.clone() else {
             self.state.eval_pending = false;
             return Ok(false);
         };
-        let Some(scores) = self.evaluate(self.model(), &split)? else {
-            // The pending evaluation is saved with the state, and made up for on resume.
-            return self.stop_if_asked().map(|()| false);
-        };
+        // All of them before any is recorded: an evaluation that is made up for records none twice.
+        let mut all = Vec::new();
+        for weights in self.kinds_of_weights() {
+            let Some(scores) = self.evaluate(&self.weights(weights), &split)? else {
+                // The pending evaluation is saved with the state, and made up for on resume.
+                return self.stop_if_asked().map(|()| false);
+            };
+            all.push((weights, scores));
+        }
         self.state.eval_pending = false;
-        self.last_top1 = Some(scores.top1);
-        self.record("val", "last", self.state.step, scores)?;
-        let is_best = self.state.best.is_none_or(|best| scores.top1 > best.metric);
-        if is_best {
-            self.state.best = Some(Best { metric: scores.top1, step: self.state.step });
+        let step = self.state.step;
+        let mut is_best = false;
+        for (weights, scores) in all {
+            if weights == Weights::Model {
+                self.last_top1 = Some(scores.top1);
+            }
+            self.record("val", "last", step, weights, scores)?;
+            if self.state.best.is_none_or(|best| scores.top1 > best.metric) {
+                self.state.best = Some(Best { metric: scores.top1, step, weights });
+                is_best = true;
+            }
         }
         Ok(is_best)
+    }
+
+    /// The kinds of weights that this run has; where they are as good, the first is the better.
+    fn kinds_of_weights(&self) -> Vec<Weights> {
+        let ema = self.ema.is_some().then_some(Weights::Ema);
+        [Weights::Model].into_iter().chain(ema).collect()
+    }
+
+    /// The model as it is to be evaluated.
+    fn weights(&self, weights: Weights) -> Vim {
+        match (weights, &self.ema) {
+            (Weights::Ema, Some(ema)) => ema.model(self.model()),
+            (Weights::Model | Weights::Ema, _) => self.model().valid(),
+        }
     }
 
     /// Evaluates the result of the run on the test images.
     fn test(&mut self) -> Result<Scores, Error> {
         let test = self.splits.test.clone();
-        let last = (self.state.step, "last");
-        let (model, (step, which)) = match self.state.best.map(|best| best.step) {
-            None => (self.model().clone(), last),
-            Some(step) if step == self.state.step => (self.model().clone(), (step, "best")),
-            Some(step) => match self.load(step) {
-                Ok(model) => (model, (step, "best")),
+        let now = self.state.step;
+        // Without validation images nothing chooses between the weights and their average: both are tested, and the
+        // weights are the result.
+        let last = || -> Vec<(Vim, Weights)> {
+            let kinds = self.kinds_of_weights().into_iter();
+            kinds.map(|kind| (self.weights(kind), kind)).collect()
+        };
+        let (models, step, which) = match self.state.best {
+            None => (last(), now, "last"),
+            Some(Best { step, weights, .. }) if step == now => {
+                (vec![(self.weights(weights), weights)], now, "best")
+            }
+            Some(Best { step, weights, .. }) => match self.load(step, weights) {
+                Ok(model) => (vec![(model, weights)], step, "best"),
                 Err(error) => {
                     self.log.line(format!("warning: {error}; testing the last weights instead"));
-                    (self.model().clone(), last)
+                    (last(), now, "last")
                 }
             },
         };
-        let Some(scores) = self.evaluate(&model, &test)? else {
-            self.stop_if_asked()?;
-            return Err(Error::Internal("an evaluation ended early, and nobody asked".into()));
-        };
-        self.record("test", which, step, scores)?;
+        let mut all = Vec::new();
+        for (model, weights) in models {
+            let Some(scores) = self.evaluate(&model, &test)? else {
+                self.stop_if_asked()?;
+                return Err(Error::Internal("an evaluation ended early, and nobody asked".into()));
+            };
+            all.push((weights, scores));
+        }
+        for &(weights, scores) in &all {
+            self.record("test", which, step, weights, scores)?;
+        }
         self.metrics.sync()?;
+        let (_, scores) = *all.first().expect("invariant: there are weights to test");
         self.test_top1 = Some(scores.top1);
         Ok(scores)
     }
 
-    /// The weights of the checkpoint of `step`.
-    fn load(&self, step: u64) -> Result<Vim, Error> {
+    /// Weights of the checkpoint of `step`, for evaluation.
+    fn load(&self, step: u64, weights: Weights) -> Result<Vim, Error> {
         let path = self.checkpoints.path_of(step);
-        let bytes = Checkpoint::read(&path)?.take(weights::MODEL)?;
-        weights::model_from_bytes(self.model().clone(), &bytes, &path.display().to_string())
+        let bytes = Checkpoint::read(&path)?.take(weights::file(weights))?;
+        weights::model_from_bytes(self.model().valid(), &bytes, &path.display().to_string())
     }
 
     fn evaluate(&self, model: &Vim, split: &Split) -> Result<Option<Scores>, Error> {
         let statistics = split.statistics(self.config.data.normalize);
         let device = self.device.clone().inner();
         let loader = self.evaluation.clone();
-        evaluate(&model.valid(), split, statistics, loader, &device, Some(&self.stop))
+        evaluate(model, split, statistics, loader, &device, Some(&self.stop))
     }
 
     /// Saves and stops if a signal has asked for it.
@@ -310,21 +316,14 @@ impl<'a> Trainer<'a> {
         self.state.metrics_len = self.metrics.len();
         let model = weights::model_to_bytes(self.model())?;
         let optimizer = weights::optimizer_to_bytes(&self.optimizer)?;
-        let files = [(weights::MODEL, &model[..]), (weights::OPTIMIZER, &optimizer[..])];
+        let mut files = vec![(weights::MODEL, &model[..]), (weights::OPTIMIZER, &optimizer[..])];
+        let ema = self.ema.as_ref().map(|ema| weights::model_to_bytes(&ema.model(self.model())));
+        let ema = ema.transpose()?;
+        files.extend(ema.as_deref().map(|ema| (weights::EMA, ema)));
         self.checkpoints.save(&files, &self.state)?;
         if is_best {
             self.checkpoints.mark_best(self.state.step)?;
         }
         Ok(())
     }
-}
-
-/// A seed for the blocks dropped at a step, different for every run, step and device.
-fn drop_seed(seed: u64, step: u64, rank: usize) -> u64 {
-    let mut key = [0; 24];
-    key[..8].copy_from_slice(&seed.to_le_bytes());
-    key[8..16].copy_from_slice(&step.to_le_bytes());
-    key[16..].copy_from_slice(&(rank as u64).to_le_bytes());
-    let hash = blake3::hash(&key);
-    hash.as_bytes().iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
 }

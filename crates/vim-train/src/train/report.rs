@@ -4,6 +4,7 @@ use serde::Serialize;
 use vim_data::Batches;
 
 use super::Trainer;
+use crate::checkpoint::Weights;
 use crate::error::Error;
 use crate::eval::Scores;
 use crate::run_dir::{ExitReason, ExitRecord};
@@ -13,13 +14,16 @@ use crate::summary::{Summary, percent, summary};
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Metric<'a> {
-    /// Since the record before: the mean loss. At this step: the rest.
-    Train { step: u64, epoch: u64, loss: f64, lr: f64, grad_norm: f64 },
-    /// An evaluation; `checkpoint` says of which weights.
+    /// Since the record before: the mean loss. At this step: the rest; no norm if it was skipped.
+    Train { step: u64, epoch: u64, loss: f64, lr: f64, grad_norm: Option<f64> },
+    /// A step that changed nothing, as its numbers were not finite.
+    Skipped { step: u64, epoch: u64, reason: &'a str, in_a_row: u64 },
+    /// An evaluation; `checkpoint` says of which checkpoint, `weights` of which of its weights.
     Eval {
         step: u64,
         split: &'a str,
         checkpoint: &'a str,
+        weights: &'a str,
         loss: f64,
         top1: f64,
         top5: f64,
@@ -41,15 +45,30 @@ impl Trainer<'_> {
         split: &str,
         checkpoint: &str,
         step: u64,
+        weights: Weights,
         scores: Scores,
     ) -> Result<(), Error> {
         let Scores { images, loss, top1, top5 } = scores;
+        let average = match weights {
+            Weights::Model => "",
+            Weights::Ema => ", moving average",
+        };
+        let weights = weights.name();
         self.log.line(format!(
-            "{split} at step {step} ({checkpoint}): loss {loss:.4}, top-1 {}, top-5 {}",
+            "{split} at step {step} ({checkpoint}{average}): loss {loss:.4}, top-1 {}, top-5 {}",
             percent(top1),
             percent(top5)
         ));
-        self.metrics.append(&Metric::Eval { step, split, checkpoint, loss, top1, top5, images })
+        self.metrics.append(&Metric::Eval {
+            step,
+            split,
+            checkpoint,
+            weights,
+            loss,
+            top1,
+            top5,
+            images,
+        })
     }
 
     /// Names the images that could not be read: in the log once, in `bad_samples.jsonl` each time that they were drawn.

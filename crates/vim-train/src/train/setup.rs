@@ -15,9 +15,11 @@ use crate::checkpoint::{Checkpoint, Checkpoints, State};
 use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
 use crate::device::{self, Chosen};
+use crate::ema::Ema;
 use crate::error::Error;
 use crate::loaders;
 use crate::log::Log;
+use crate::loss::Loss;
 use crate::metrics::JsonlWriter;
 use crate::optim::AdamW;
 use crate::retention;
@@ -36,6 +38,7 @@ pub(super) struct Plan {
     loader: Loader,
     evaluation: LoaderConfig,
     schedule: Schedule,
+    loss: Loss,
     steps_per_epoch: u64,
     total_steps: u64,
     /// Where the run starts now, and from given weights.
@@ -48,6 +51,7 @@ impl Plan {
         device::use_threads(config.devices.threads)?;
         let chosen = device::choose(&config.devices)?;
         config.ssm.scan.resolve(&chosen.device)?;
+        config.train.precision.check(&chosen.device)?;
         let splits = vim_data::open(&config.data, config.run.seed)?;
         let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
         let recipe = loaders::recipe(config)?;
@@ -60,6 +64,7 @@ impl Plan {
         let steps_per_epoch = loader.batches_per_epoch() as u64;
         let total_steps = steps_per_epoch * config.train.epochs;
         let schedule = Schedule::new(&config.optim, steps_per_epoch, total_steps)?;
+        let loss = Loss::new(&config.train, splits.train.num_classes())?;
         let starts = fresh || checkpoints_are_none(&config.run_folder()?);
         let device = chosen.device.clone().autodiff();
         let initial = if starts { Initial::load(config, &model, &device)? } else { None };
@@ -71,6 +76,7 @@ impl Plan {
             loader,
             evaluation,
             schedule,
+            loss,
             steps_per_epoch,
             total_steps,
             initial,
@@ -88,7 +94,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self, Error> {
         let Plan { chosen, splits, model: model_config, .. } = plan;
         let Plan { comm, loader, evaluation, schedule, steps_per_epoch, .. } = plan;
-        let Plan { total_steps, initial, .. } = plan;
+        let Plan { loss, total_steps, initial, .. } = plan;
         let workers = config.data.workers.count();
         let threads = device::threads();
         run.write_environment(&Environment::of_this_process(chosen.name.clone(), threads))?;
@@ -112,17 +118,24 @@ impl<'a> Trainer<'a> {
             }
         };
         let mut optimizer = AdamW::new(&config.optim);
+        let mut ema = Ema::new(&config.train, &model);
         let mut state = State::default();
         let checkpoints = Checkpoints::open(&run.checkpoints(), config.checkpoint.keep_last)?;
         let latest = checkpoints.latest_valid()?;
         for error in &latest.passed_over {
             log.line(format!("warning: {error}; passed over, and kept under another name"));
         }
+        model = model.with_precision(config.train.precision);
         if let Some(mut checkpoint) = latest.checkpoint {
             let source = checkpoint.path.display().to_string();
             model = weights::model_from_bytes(model, &checkpoint.take(weights::MODEL)?, &source)?;
             let bytes = checkpoint.take(weights::OPTIMIZER)?;
             optimizer = weights::optimizer_from_bytes(&config.optim, &bytes, &device, &source)?;
+            if ema.is_some() {
+                let bytes = checkpoint.take(weights::EMA)?;
+                let average = weights::model_from_bytes(model.clone(), &bytes, &source)?;
+                ema = Ema::new(&config.train, &average);
+            }
             state = checkpoint.state;
             if state.steps_per_epoch != steps_per_epoch {
                 return Err(Error::Failed(format!(
@@ -214,6 +227,8 @@ impl<'a> Trainer<'a> {
             num_parameters: model.parameters().len(),
             model: Some(model),
             optimizer,
+            ema,
+            loss,
             state,
             last_loss: None,
             last_top1: None,

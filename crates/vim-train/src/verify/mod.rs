@@ -10,6 +10,8 @@ mod compare;
 mod conv;
 mod full;
 mod images;
+mod inner;
+mod linear;
 mod norm;
 mod run;
 mod scan;
@@ -32,10 +34,12 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 11] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 13] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     both::checks,
+    inner::checks,
+    linear::checks,
     full::checks,
     conv::checks,
     norm::checks,

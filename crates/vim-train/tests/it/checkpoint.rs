@@ -3,11 +3,11 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use vim_train::checkpoint::{
-    Best, Checkpoint, CheckpointError, Checkpoints, Selection, State, select,
+    Best, Checkpoint, CheckpointError, Checkpoints, Selection, State, Weights, select,
 };
 
 pub(crate) fn state(step: u64) -> State {
-    let best = Some(Best { metric: 0.1 + 0.2, step: 10 });
+    let best = Some(Best { metric: 0.1 + 0.2, step: 10, weights: Weights::Ema });
     State {
         step,
         epoch: step / 10,
@@ -64,7 +64,8 @@ fn what_is_saved_comes_back() {
 #[test]
 fn a_metric_comes_back_to_the_last_bit() {
     for number in 1..2000 {
-        let best = Best { metric: f64::from(number).sqrt() * 1e-3, step: 1 };
+        let best =
+            Best { metric: f64::from(number).sqrt() * 1e-3, step: 1, weights: Weights::Model };
         let text = serde_json::to_string(&best).unwrap();
         assert_eq!(serde_json::from_str::<Best>(&text).unwrap(), best, "{text}");
     }

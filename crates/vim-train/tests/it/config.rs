@@ -101,6 +101,22 @@ fn mistakes_in_a_file() {
             "train.eval_every: 5min is out of range: expected steps or epochs",
         ),
         ("[train]\neval_every = \"0ep\"", "train.eval_every: 0ep"),
+        ("[train]\nema = 1.0", "train.ema: 1 is out of range"),
+        (
+            "[train]\naccumulate = 3",
+            "train.accumulate: 3 is out of range: expected 1 or more, and a divisor of train.batch_size = 128",
+        ),
+        ("[train]\naccumulate = 0", "train.accumulate: 0"),
+        (
+            "[train]\nbce_threshold = 0.2",
+            "train.bce_threshold: 0.2 does not go with train.loss = \"cross_entropy\"",
+        ),
+        ("[train]\nloss = \"bce\"\nbce_threshold = 1.0", "train.bce_threshold: 1 is out of range"),
+        ("[train]\nnon_finite = \"skip\"\nmax_non_finite = 0", "train.max_non_finite: 0"),
+        (
+            "[optim]\nschedule = \"reference\"\nwarmup = \"1.5ep\"",
+            "optim.warmup: 1.5ep is out of range: expected whole epochs",
+        ),
         ("[optim]\nlr = 0", "optim.lr: 0"),
         ("[optim]\nlr = inf", "optim.lr: inf"),
         ("[optim]\nweight_decay = -0.1", "optim.weight_decay: -0.1"),

@@ -17,6 +17,7 @@ mod lock;
 mod metrics;
 mod models;
 mod profile;
+mod recipe;
 mod resume;
 mod run_dir;
 mod signals;

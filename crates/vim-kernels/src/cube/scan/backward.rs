@@ -94,10 +94,10 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     let mut next_b = Array::<FB>::new(comptime!(moved(CHUNK, plan)));
     let mut next_c = Array::<FC>::new(comptime!(moved(CHUNK, plan)));
     if comptime!(!plan.b_constant) {
-        fetch_rows::<FB>(&mut next_b, b, last, CHUNK, &at, sizes, plan);
+        fetch_rows::<FB>(&mut next_b, b, &sizes.b, last, CHUNK, &at, sizes, plan);
     }
     if comptime!(!plan.c_constant) {
-        fetch_rows::<FC>(&mut next_c, c, last, CHUNK, &at, sizes, plan);
+        fetch_rows::<FC>(&mut next_c, c, &sizes.c, last, CHUNK, &at, sizes, plan);
     }
     let mut now_u = Array::<F>::new(CHUNK);
     let mut now_delta = Array::<F>::new(CHUNK);
@@ -111,11 +111,11 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
         sync_cube();
         if comptime!(!plan.b_constant) {
             put_rows::<FB>(&mut shared.b, &next_b, CHUNK, plan);
-            fetch_rows::<FB>(&mut next_b, b, begin_before, CHUNK, &at, sizes, plan);
+            fetch_rows::<FB>(&mut next_b, b, &sizes.b, begin_before, CHUNK, &at, sizes, plan);
         }
         if comptime!(!plan.c_constant) {
             put_rows::<FC>(&mut shared.c, &next_c, CHUNK, plan);
-            fetch_rows::<FC>(&mut next_c, c, begin_before, CHUNK, &at, sizes, plan);
+            fetch_rows::<FC>(&mut next_c, c, &sizes.c, begin_before, CHUNK, &at, sizes, plan);
         }
         sync_cube();
         let mut next = Array::<F>::new(comptime!(4 * plan.ahead()));

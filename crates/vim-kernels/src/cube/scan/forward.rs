@@ -66,21 +66,39 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
     let mut next_b = Array::<FB>::new(comptime!(moved(plan.tile, plan)));
     let mut next_c = Array::<FC>::new(comptime!(moved(plan.tile, plan)));
     if comptime!(!plan.b_constant) {
-        fetch_rows::<FB>(&mut next_b, b, at.begin, plan.tile, &at, sizes, plan);
+        fetch_rows::<FB>(&mut next_b, b, &sizes.b, at.begin, plan.tile, &at, sizes, plan);
     }
     if comptime!(!plan.c_constant) {
-        fetch_rows::<FC>(&mut next_c, c, at.begin, plan.tile, &at, sizes, plan);
+        fetch_rows::<FC>(&mut next_c, c, &sizes.c, at.begin, plan.tile, &at, sizes, plan);
     }
     let mut first = at.begin;
     while first < at.end {
         sync_cube();
         if comptime!(!plan.b_constant) {
             put_rows::<FB>(&mut shared.b, &next_b, plan.tile, plan);
-            fetch_rows::<FB>(&mut next_b, b, first + plan.tile, plan.tile, &at, sizes, plan);
+            fetch_rows::<FB>(
+                &mut next_b,
+                b,
+                &sizes.b,
+                first + plan.tile,
+                plan.tile,
+                &at,
+                sizes,
+                plan,
+            );
         }
         if comptime!(!plan.c_constant) {
             put_rows::<FC>(&mut shared.c, &next_c, plan.tile, plan);
-            fetch_rows::<FC>(&mut next_c, c, first + plan.tile, plan.tile, &at, sizes, plan);
+            fetch_rows::<FC>(
+                &mut next_c,
+                c,
+                &sizes.c,
+                first + plan.tile,
+                plan.tile,
+                &at,
+                sizes,
+                plan,
+            );
         }
         sync_cube();
         let mut chunk = 0usize;

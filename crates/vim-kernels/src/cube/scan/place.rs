@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::plan::{CHUNK, ScanPlan};
 use super::token::{Projections, keep_state};
 
-/// Where a tensor `[B, L, D]` keeps its rows, whose elements follow each other.
+/// Where a tensor `[B, L, D]` or `[B, L, G, N]` keeps its rows, whose elements follow each other.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Rows {
     /// From a batch element to the next.
@@ -34,6 +34,8 @@ pub(crate) struct Sizes {
     pub(crate) delta: Rows,
     pub(crate) z: Rows,
     pub(crate) grad_y: Rows,
+    pub(crate) b: Rows,
+    pub(crate) c: Rows,
 }
 
 /// A unit's channel, its batch element and its segment of the sequence.
@@ -265,6 +267,7 @@ pub(crate) fn moved(count: usize, plan: ScanPlan) -> usize {
 pub(crate) fn fetch_rows<F: Float>(
     to: &mut Array<F>,
     from: &[F],
+    rows: &Rows,
     first: usize,
     #[comptime] count: usize,
     at: &Place,
@@ -282,9 +285,9 @@ pub(crate) fn fetch_rows<F: Float>(
         }
         to[k] = F::new(0.0f32);
         if there {
-            let token = at.batch * sizes.len as usize + token_at(step, at, sizes, plan);
-            let row = (token * sizes.groups as usize + at.group) * sizes.d_state as usize;
-            to[k] = from[row + n];
+            let token = token_at(step, at, sizes, plan) * rows.token as usize;
+            let row = at.batch * rows.batch as usize + token;
+            to[k] = from[row + at.group * sizes.d_state as usize + n];
         }
     }
 }

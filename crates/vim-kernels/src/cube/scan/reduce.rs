@@ -23,6 +23,10 @@ pub(crate) struct Table {
     pub(crate) first_cube: u32,
     /// 1 where the columns are `[directions, N, D]` and the sums are to be `[directions, D, N]`.
     pub(crate) transposed: u32,
+    /// The sums are written in rows of so many columns,
+    pub(crate) row: u32,
+    /// and so far apart.
+    pub(crate) pitch: u32,
 }
 
 /// Cubes that a table takes.
@@ -115,7 +119,8 @@ fn add_table<F: Float>(
 
 #[cube]
 fn place_of(column: usize, table: &Table, d_inner: u32, d_state: u32) -> usize {
-    let mut index = column;
+    let mut index =
+        column / table.row as usize * table.pitch as usize + column % table.row as usize;
     if table.transposed == 1 {
         let (d_inner, d_state) = (d_inner as usize, d_state as usize);
         let (row, channel) = (column / d_inner, column % d_inner);

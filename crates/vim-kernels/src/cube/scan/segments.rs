@@ -41,7 +41,7 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
     }
     let mut next_b = Array::<FB>::new(comptime!(moved(plan.tile, plan)));
     if comptime!(!plan.b_constant) {
-        fetch_rows::<FB>(&mut next_b, b, at.begin, plan.tile, &at, sizes, plan);
+        fetch_rows::<FB>(&mut next_b, b, &sizes.b, at.begin, plan.tile, &at, sizes, plan);
     }
     // Tokens are read a chunk ahead of their use.
     let mut next_u = Array::<F>::new(CHUNK);
@@ -54,7 +54,16 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
         sync_cube();
         if comptime!(!plan.b_constant) {
             put_rows::<FB>(&mut shared.b, &next_b, plan.tile, plan);
-            fetch_rows::<FB>(&mut next_b, b, first + plan.tile, plan.tile, &at, sizes, plan);
+            fetch_rows::<FB>(
+                &mut next_b,
+                b,
+                &sizes.b,
+                first + plan.tile,
+                plan.tile,
+                &at,
+                sizes,
+                plan,
+            );
         }
         sync_cube();
         let mut chunk = 0usize;
@@ -187,7 +196,7 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
     let mut next_c = Array::<FC>::new(comptime!(moved(CHUNK, plan)));
     if comptime!(!plan.c_constant) {
         let last = at.begin + (chunks - 1) * CHUNK;
-        fetch_rows::<FC>(&mut next_c, c, last, CHUNK, &at, sizes, plan);
+        fetch_rows::<FC>(&mut next_c, c, &sizes.c, last, CHUNK, &at, sizes, plan);
     }
     let last = at.begin + (chunks - 1) * CHUNK;
     let mut next_delta = Array::<F>::new(CHUNK);
@@ -205,7 +214,7 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
         sync_cube();
         if comptime!(!plan.c_constant) {
             put_rows::<FC>(&mut shared.c, &next_c, CHUNK, plan);
-            fetch_rows::<FC>(&mut next_c, c, begin_before, CHUNK, &at, sizes, plan);
+            fetch_rows::<FC>(&mut next_c, c, &sizes.c, begin_before, CHUNK, &at, sizes, plan);
         }
         sync_cube();
         let mut now_delta = Array::<F>::new(CHUNK);

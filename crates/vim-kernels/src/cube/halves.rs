@@ -1,0 +1,62 @@
+//! The sum of what two directions made.
+
+#![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
+
+use burn::backend::TensorMetadata;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{cubes, elem, lanes};
+
+/// Units of a cube.
+const UNITS: u32 = 256;
+
+/// `to [T, columns] = from[0] + from[1]`, `from [2, T, columns]`; rows of `to` are `pitch` apart. A unit for each vector.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn add_halves_kernel<F: Float, N: Size>(
+    from: &[Vector<F, N>],
+    to: &mut [Vector<F, N>],
+    half: usize,
+    columns: usize,
+    pitch: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let at = ABSOLUTE_POS;
+    if at < half {
+        let sum = Vector::<f32, N>::cast_from(from[at]) + Vector::cast_from(from[half + at]);
+        to[at / columns * pitch + at % columns] = Vector::cast_from(sum);
+    }
+}
+
+/// Writes the sum of the two halves of `whole [2·B, L, D]` into `sum`, whose rows begin `pitch` elements apart.
+pub(crate) fn add_halves(whole: &CubeTensor, sum: &CubeTensor, pitch: usize) {
+    let [batches, len, columns] = whole.shape().dims();
+    let begin = sum.handle.offset_start.unwrap_or(0) as usize / sum.dtype.size();
+    let lanes = [8, 4]
+        .into_iter()
+        .find(|&n| {
+            [columns, pitch, begin].iter().all(|x| x.is_multiple_of(n))
+                && n * sum.dtype.size() <= 16
+        })
+        .unwrap_or_else(|| {
+            if begin.is_multiple_of(2) && pitch.is_multiple_of(2) { lanes(columns, 2) } else { 1 }
+        });
+    let half = batches / 2 * len * columns / lanes;
+    let client = whole.client.clone();
+    // SAFETY: `whole` is dense, and `sum` has a row of `columns` for each of `whole`'s first half; units beyond do nothing.
+    unsafe {
+        add_halves_kernel::launch_unchecked(
+            &client,
+            cubes(&client, half.div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            whole.required_address_type(),
+            lanes,
+            whole.clone().into_buffer_arg(),
+            sum.clone().into_buffer_arg(),
+            half,
+            columns / lanes,
+            pitch / lanes,
+            elem(whole),
+        );
+    }
+}

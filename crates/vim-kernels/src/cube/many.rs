@@ -1,0 +1,186 @@
+//! Kernels over many tensors: a cube takes a block of one of them.
+
+use cubecl::prelude::*;
+
+/// Units of a cube.
+pub(crate) const UNITS: usize = 256;
+/// Numbers of a unit.
+const EACH: usize = 8;
+/// Numbers of a cube.
+pub(crate) const BLOCK: usize = UNITS * EACH;
+
+/// What an optimizer step multiplies by.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Rule {
+    beta1: f32,
+    rest1: f32,
+    beta2: f32,
+    rest2: f32,
+    eps: f32,
+    scale: f32,
+    root_scale: f32,
+}
+
+/// The tensor that this cube's block is of: the last one that begins at or before it.
+#[cube]
+fn tensor_of(begins: &[u32], #[comptime] count: usize) -> usize {
+    let mut tensor = 0usize;
+    for i in 1..count {
+        if begins[i] <= CUBE_POS_X {
+            tensor = i;
+        }
+    }
+    tensor
+}
+
+/// `sums[done + cube]`: the sum of the squares of the block's numbers.
+#[cube(launch_unchecked)]
+pub(crate) fn squares_kernel(
+    tensors: &Sequence<Box<[f32]>>,
+    begins: &[u32],
+    lengths: &[u32],
+    sums: &mut [f32],
+    done: u32,
+) {
+    let count = comptime!(tensors.len());
+    let tensor = tensor_of(begins, count);
+    let length = lengths[tensor] as usize;
+    let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
+    let mut sum = 0.0f32;
+    #[unroll]
+    for i in 0..count {
+        if tensor == i {
+            #[unroll]
+            for k in 0..EACH {
+                let at = first + k * UNITS;
+                if at < length {
+                    let number = tensors[i][at];
+                    sum += number * number;
+                }
+            }
+        }
+    }
+    let total = cube_sum(sum);
+    if UNIT_POS == 0 {
+        sums[(done + CUBE_POS_X) as usize] = total;
+    }
+}
+
+/// `out[0] = Σ sums`, one cube.
+#[cube(launch_unchecked)]
+pub(crate) fn sum_kernel(sums: &[f32], out: &mut [f32], count: u32) {
+    let mut sum = 0.0f32;
+    let mut at = UNIT_POS as usize;
+    while at < count as usize {
+        sum += sums[at];
+        at += UNITS;
+    }
+    let total = cube_sum(sum);
+    if UNIT_POS == 0 {
+        out[0] = total;
+    }
+}
+
+/// The sum over the units of a cube, in all of them.
+#[cube]
+fn cube_sum(value: f32) -> f32 {
+    let mut shared = Shared::<[f32]>::new_slice(UNITS);
+    let unit = UNIT_POS as usize;
+    shared[unit] = value;
+    sync_cube();
+    #[unroll]
+    for step in 0..comptime!(UNITS.ilog2() as usize) {
+        let half = comptime!(UNITS >> (step + 1));
+        if unit < half {
+            shared[unit] += shared[unit + half];
+        }
+        sync_cube();
+    }
+    shared[0]
+}
+
+/// See [`crate::adamw`]; `rates` has the step's length and what is kept of each parameter.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "an optimizer step has these arrays")]
+pub(crate) fn adamw_kernel(
+    values: &Sequence<Box<[f32]>>,
+    gradients: &Sequence<Box<[f32]>>,
+    firsts: &Sequence<Box<[f32]>>,
+    seconds: &Sequence<Box<[f32]>>,
+    begins: &[u32],
+    lengths: &[u32],
+    rates: &[f32],
+    value_out: &mut [f32],
+    first_out: &mut [f32],
+    second_out: &mut [f32],
+    rule: Rule,
+) {
+    let count = comptime!(values.len());
+    let tensor = tensor_of(begins, count);
+    let length = lengths[tensor] as usize;
+    let (rate, keep) = (rates[2 * tensor], rates[2 * tensor + 1]);
+    let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
+    let begin = CUBE_POS_X as usize * BLOCK + UNIT_POS as usize;
+    let mut value = Array::<f32>::new(EACH);
+    let mut gradient = Array::<f32>::new(EACH);
+    let mut mean = Array::<f32>::new(EACH);
+    let mut square = Array::<f32>::new(EACH);
+    #[unroll]
+    for i in 0..count {
+        if tensor == i {
+            #[unroll]
+            for k in 0..EACH {
+                let at = first + k * UNITS;
+                if at < length {
+                    value[k] = values[i][at];
+                    gradient[k] = gradients[i][at];
+                    mean[k] = firsts[i][at];
+                    square[k] = seconds[i][at];
+                }
+            }
+        }
+    }
+    #[unroll]
+    for k in 0..EACH {
+        let at = begin + k * UNITS;
+        if first + k * UNITS < length {
+            let g = gradient[k] * rule.scale;
+            let m = mean[k] * rule.beta1 + g * rule.rest1;
+            let s = square[k] * rule.beta2 + g * g * rule.rest2;
+            let change = rate * m / (f32::sqrt(s) * rule.root_scale + rule.eps);
+            value_out[at] = value[k] * keep - change;
+            first_out[at] = m;
+            second_out[at] = s;
+        }
+    }
+}
+
+/// `out = decay·average + rest·value`.
+#[cube(launch_unchecked)]
+pub(crate) fn average_kernel(
+    averages: &Sequence<Box<[f32]>>,
+    values: &Sequence<Box<[f32]>>,
+    begins: &[u32],
+    lengths: &[u32],
+    out: &mut [f32],
+    decay: f32,
+    rest: f32,
+) {
+    let count = comptime!(values.len());
+    let tensor = tensor_of(begins, count);
+    let length = lengths[tensor] as usize;
+    let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
+    let begin = CUBE_POS_X as usize * BLOCK + UNIT_POS as usize;
+    #[unroll]
+    for i in 0..count {
+        if tensor == i {
+            #[unroll]
+            for k in 0..EACH {
+                let at = first + k * UNITS;
+                if at < length {
+                    out[begin + k * UNITS] = averages[i][at] * decay + values[i][at] * rest;
+                }
+            }
+        }
+    }
+}

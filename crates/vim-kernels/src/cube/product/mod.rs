@@ -1,0 +1,232 @@
+//! Products of matrices: which kernel runs, in what tiles.
+//!
+//! Not Burn's: without tuning at run time, which takes a minute for every new size, it takes one strategy for all, and of a
+//! long sum with a small result, a weight's gradient, it makes one row of cubes.
+
+#![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
+
+mod fallback;
+mod kernel;
+mod parts;
+mod plan;
+mod table;
+
+use burn::backend::DispatchDevice;
+use burn::backend::cubecl::dtype_to_storage_type;
+use burn::tensor::{DType, Device, Shape};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::features::MmaConfig;
+use cubecl::prelude::*;
+
+use crate::cube::{elem, empty};
+use crate::precision::Precision;
+use plan::{ExtentsLaunch, ProductPlan};
+
+pub(crate) use parts::column_sums;
+
+/// A matrix in a buffer, whose elements follow each other in rows or in columns.
+#[derive(Clone, Debug)]
+pub(crate) struct Matrix {
+    buffer: CubeTensor,
+    /// Rows and columns.
+    size: [usize; 2],
+    /// From a row, or column, to the next.
+    pitch: usize,
+    by_columns: bool,
+}
+
+impl Matrix {
+    /// The first `size` of a buffer of dense rows.
+    pub(crate) fn dense(buffer: &CubeTensor, size: [usize; 2]) -> Self {
+        Self::within(buffer, size, 0, size[1])
+    }
+
+    /// Rows of `pitch`, of which these are the columns from `first` on.
+    pub(crate) fn within(
+        buffer: &CubeTensor,
+        size: [usize; 2],
+        first: usize,
+        pitch: usize,
+    ) -> Self {
+        let mut buffer = buffer.clone();
+        buffer.handle = buffer.handle.offset_start((first * buffer.dtype.size()) as u64);
+        Self { buffer, size, pitch, by_columns: false }
+    }
+
+    /// The transposed matrix.
+    pub(crate) fn turned(&self) -> Self {
+        let [rows, columns] = self.size;
+        Self { size: [columns, rows], by_columns: !self.by_columns, ..self.clone() }
+    }
+
+    /// Elements that a load may take at once, at most `most`: what its rows, the distance between them and its beginning are multiples of.
+    fn lanes(&self, most: usize) -> usize {
+        let along = self.size[if self.by_columns { 0 } else { 1 }];
+        let begin =
+            self.buffer.handle.offset_start.unwrap_or(0) as usize / self.buffer.dtype.size();
+        [8, 4, 2]
+            .into_iter()
+            .find(|&n| n <= most && [along, self.pitch, begin].iter().all(|x| x.is_multiple_of(n)))
+            .unwrap_or(1)
+    }
+
+    /// Elements of a load of at most 16 bytes.
+    fn load_lanes(&self) -> usize {
+        self.lanes(if self.buffer.dtype == DType::F32 { 4 } else { 8 })
+    }
+}
+
+/// What becomes of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Into {
+    /// It takes the place of what is there.
+    Place,
+    /// It is added to what is there.
+    Sum,
+}
+
+/// `out = lhs · rhs + bias`, or added to what is in `out`.
+///
+/// In bf16 each matrix may be of f32 or bf16; otherwise all are f32.
+pub(crate) fn multiply(
+    lhs: &Matrix,
+    rhs: &Matrix,
+    bias: Option<&CubeTensor>,
+    out: &Matrix,
+    into: Into,
+    precision: Precision,
+) {
+    if precision != Precision::Bf16 {
+        return fallback::multiply(lhs, rhs, bias, out, into, precision);
+    }
+    let ([m, k], [_, n]) = (lhs.size, rhs.size);
+    let (tile, planes) = table::forward(m, n);
+    let plan = ProductPlan {
+        tile,
+        planes,
+        lhs_by_columns: lhs.by_columns,
+        rhs_by_columns: rhs.by_columns,
+        has_bias: bias.is_some(),
+        adds: into == Into::Sum,
+    };
+    launch(lhs, rhs, bias, out, plan, [m, n, k], (k, 1), 0);
+}
+
+/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`.
+///
+/// The sum over T is taken in parts, whose number depends on the sizes alone, and the parts are added in their order.
+pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -> CubeTensor {
+    let ([t, k], [_, n]) = (x.size, grad.size);
+    let out = empty(&x.buffer, [k, n], DType::F32);
+    if precision != Precision::Bf16 {
+        fallback::weight_gradient(x, grad, &out, precision);
+        return out;
+    }
+    let (tile, planes, parts) = table::gradient(k, n, t);
+    let plan = ProductPlan {
+        tile,
+        planes,
+        lhs_by_columns: true,
+        rhs_by_columns: grad.by_columns,
+        has_bias: false,
+        adds: false,
+    };
+    let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
+    let parts = t.div_ceil(part);
+    if parts == 1 {
+        launch(&x.turned(), grad, None, &Matrix::dense(&out, [k, n]), plan, [k, n, t], (t, 1), 0);
+        return out;
+    }
+    let partial = empty(&x.buffer, [parts, k * n], DType::F32);
+    let into = Matrix::dense(&partial, [k, n]);
+    launch(&x.turned(), grad, None, &into, plan, [k, n, t], (part, parts), k * n);
+    parts::add_parts(&partial, parts, k * n, &out);
+    out
+}
+
+#[expect(clippy::too_many_arguments, reason = "three matrices, and how they are cut")]
+fn launch(
+    lhs: &Matrix,
+    rhs: &Matrix,
+    bias: Option<&CubeTensor>,
+    out: &Matrix,
+    plan: ProductPlan,
+    [m, n, k]: [usize; 3],
+    (part, parts): (usize, usize),
+    out_part: usize,
+) {
+    let client = out.buffer.client.clone();
+    let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
+    let out_lanes = out.lanes(2);
+    let stage = dtype_to_storage_type(DType::BF16);
+    // A buffer that the kernel does not read stands for an absent bias.
+    let none = || out.buffer.clone();
+    let address = [lhs, rhs, out]
+        .iter()
+        .map(|matrix| matrix.buffer.required_address_type())
+        .max()
+        .unwrap_or_default();
+    // SAFETY: `Matrix` is made within its buffer; the kernel checks every row and column against the sizes, and a load
+    // of several elements begins where the sizes, the pitch and the beginning are multiples of them.
+    unsafe {
+        kernel::product::launch_unchecked(
+            &client,
+            CubeCount::Static(
+                n.div_ceil(plan.tile[1]) as u32,
+                m.div_ceil(plan.tile[0]) as u32,
+                parts as u32,
+            ),
+            CubeDim::new_1d(plan.threads() as u32),
+            address,
+            lhs_lanes,
+            rhs_lanes,
+            out_lanes,
+            lhs.buffer.clone().into_buffer_arg(),
+            rhs.buffer.clone().into_buffer_arg(),
+            bias.cloned().unwrap_or_else(none).into_buffer_arg(),
+            out.buffer.clone().into_buffer_arg(),
+            ExtentsLaunch::new(
+                m as u32,
+                n as u32,
+                k as u32,
+                part as u32,
+                (lhs.pitch / lhs_lanes) as u32,
+                (rhs.pitch / rhs_lanes) as u32,
+                (out.pitch / out_lanes) as u32,
+                (out_part / out_lanes) as u32,
+            ),
+            plan,
+            stage,
+            elem(&lhs.buffer),
+            elem(&rhs.buffer),
+            elem(&out.buffer),
+        );
+    }
+}
+
+/// A dense tensor of `shape` beside `like`, in the activations' type.
+pub(crate) fn activations(
+    like: &CubeTensor,
+    shape: impl std::convert::Into<Shape>,
+    precision: Precision,
+) -> CubeTensor {
+    empty(like, shape, precision.activations())
+}
+
+/// Whether the device's tensor cores multiply bf16 in the shape that the kernel is written for.
+pub(crate) fn has_cores(device: &Device) -> bool {
+    let DispatchDevice::Cube(device) = device.clone().inner().as_dispatch().clone() else {
+        return false;
+    };
+    let client = device.client();
+    let bf16 = dtype_to_storage_type(DType::BF16);
+    let f32 = dtype_to_storage_type(DType::F32);
+    client.properties().features.matmul.mma.contains(&MmaConfig {
+        a_type: bf16,
+        b_type: bf16,
+        cd_type: f32,
+        m: 16,
+        n: 8,
+        k: 16,
+    })
+}

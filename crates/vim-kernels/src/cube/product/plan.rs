@@ -1,0 +1,92 @@
+//! How a matrix product is cut into cubes.
+
+use cubecl::prelude::*;
+
+/// Terms of the sum that a cube holds in shared memory at a time.
+pub(crate) const DEPTH: usize = 32;
+
+/// What a product is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProductPlan {
+    /// Rows and columns of the result that a cube makes, multiples of 16 for every plane.
+    pub(crate) tile: [usize; 2],
+    /// Planes of a cube along them.
+    pub(crate) planes: [usize; 2],
+    /// Whether the left matrix lies in memory by columns: its rows are neighbours.
+    pub(crate) lhs_by_columns: bool,
+    /// Whether the right matrix lies in memory by columns: the terms of a sum are neighbours.
+    pub(crate) rhs_by_columns: bool,
+    pub(crate) has_bias: bool,
+    /// Whether the product is added to what is there.
+    pub(crate) adds: bool,
+}
+
+impl ProductPlan {
+    pub(crate) fn threads(&self) -> usize {
+        32 * self.planes[0] * self.planes[1]
+    }
+
+    /// Rows and columns that a plane makes.
+    pub(crate) fn per_plane(&self) -> [usize; 2] {
+        [self.tile[0] / self.planes[0], self.tile[1] / self.planes[1]]
+    }
+
+    pub(crate) fn lhs(&self) -> Stage {
+        if self.lhs_by_columns {
+            Stage { rows: DEPTH, columns: self.tile[0] }
+        } else {
+            Stage { rows: self.tile[0], columns: DEPTH }
+        }
+    }
+
+    pub(crate) fn rhs(&self) -> Stage {
+        if self.rhs_by_columns {
+            Stage { rows: self.tile[1], columns: DEPTH }
+        } else {
+            Stage { rows: DEPTH, columns: self.tile[1] }
+        }
+    }
+}
+
+/// A matrix's part in shared memory, as it lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stage {
+    pub(crate) rows: usize,
+    /// Neighbours.
+    pub(crate) columns: usize,
+}
+
+impl Stage {
+    /// From a row to the next: eight more than its elements, so that rows of 16 bytes one below the other lie in
+    /// different banks.
+    pub(crate) fn pitch(&self) -> usize {
+        self.columns + 8
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows * self.pitch()
+    }
+
+    /// Vectors of `lanes` that each of `threads` moves.
+    pub(crate) fn share(&self, lanes: usize, threads: usize) -> usize {
+        (self.rows * self.columns / lanes).div_ceil(threads)
+    }
+}
+
+/// Sizes of a product that are known when it is launched. Places and pitches count vectors of the matrix that they are of.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Extents {
+    /// Rows of the result.
+    pub(crate) m: u32,
+    /// Columns of the result.
+    pub(crate) n: u32,
+    /// Terms of a sum.
+    pub(crate) k: u32,
+    /// Terms of one part of a sum: as many parts as the launch is deep, each with a result of its own.
+    pub(crate) part: u32,
+    pub(crate) lhs_pitch: u32,
+    pub(crate) rhs_pitch: u32,
+    pub(crate) out_pitch: u32,
+    /// From one part's result to the next.
+    pub(crate) out_part: u32,
+}

@@ -1,0 +1,76 @@
+//! In what numbers matrices are multiplied.
+
+use burn::tensor::{DType, Device};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, VariantArray};
+
+use crate::choice::runs_cubes;
+use crate::error::KernelError;
+
+/// In what numbers matrices are multiplied, and what goes from operation to operation.
+///
+/// Weights, their gradients, the residual stream, norms, every state and every sum are f32 in all of them.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Precision {
+    /// f32 throughout, 24 bits of significand, also in products of matrices.
+    #[default]
+    F32,
+    /// f32, but matrices are rounded to 11 bits as they are multiplied, on NVIDIA GPUs' tensor cores. Elsewhere as `f32`.
+    Tf32,
+    /// Activations and the matrices of a product in bf16, 8 bits of significand. On NVIDIA GPUs.
+    Bf16,
+}
+
+impl Precision {
+    /// The type of what goes from operation to operation.
+    #[must_use]
+    pub fn activations(self) -> DType {
+        match self {
+            Self::F32 | Self::Tf32 => DType::F32,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+
+    /// That `device` multiplies so. f32 is multiplied everywhere; where there are no tensor cores, TF32 is f32.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::NoPrecision`] if it does not.
+    pub fn check(self, device: &Device) -> Result<(), KernelError> {
+        match self {
+            Self::F32 | Self::Tf32 => Ok(()),
+            Self::Bf16 if runs_cubes(device) && multiplies_bf16(device) => Ok(()),
+            Self::Bf16 => Err(KernelError::NoPrecision {
+                device: format!("{:?}", device.clone().inner()),
+                precision: self,
+            }),
+        }
+    }
+}
+
+/// Whether the device has bf16, and tensor cores that multiply it.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn multiplies_bf16(device: &Device) -> bool {
+    device.supports_dtype(DType::BF16) && crate::cube::product::has_cores(device)
+}
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+fn multiplies_bf16(_: &Device) -> bool {
+    false
+}

@@ -1,0 +1,116 @@
+//! An optimizer's operations over many tensors at once, on a GPU or one in software, against loops in f64.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use vim_kernels::{AdamWRule, AdamWTensor, adamw, moving_average, sum_of_squares, takes_many};
+
+/// More tensors than a launch binds where there are 31 bindings; the sizes are one, a block and its neighbours, and several.
+const SIZES: [usize; 17] =
+    [1, 2, 3, 255, 256, 257, 2047, 2048, 2049, 4096, 5000, 7, 1, 1, 12, 6144, 100];
+
+fn numbers(count: usize, seed: usize) -> Vec<f64> {
+    (0..count).map(|i| f64::from(((i * 37 + seed * 101) as f32 * 0.731).sin())).collect()
+}
+
+fn tensor(values: &[f64], device: &Device) -> Tensor<1> {
+    let values: Vec<f32> = values.iter().map(|&x| x as f32).collect();
+    let count = values.len();
+    Tensor::from_data(TensorData::new(values, [count]), device)
+}
+
+fn values(tensor: Tensor<1>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+fn device() -> Device {
+    let device = Device::default();
+    assert!(takes_many(&device), "this test is for a GPU, or for one in software");
+    device
+}
+
+// A few rounded operations on numbers of the order of 1.
+fn close(got: &[f64], want: &[f64], what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((got - want).abs() < 2e-6, "{what}[{i}]: {got} {want}");
+    }
+}
+
+#[test]
+fn the_sum_of_squares_is_over_all_tensors() {
+    let device = device();
+    let all: Vec<Vec<f64>> = SIZES.iter().enumerate().map(|(i, &n)| numbers(n, i)).collect();
+    let tensors: Vec<Tensor<1>> = all.iter().map(|values| tensor(values, &device)).collect();
+    let want: f64 = all.iter().flatten().map(|x| x * x).sum();
+    let got = values(sum_of_squares(&tensors))[0];
+    assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
+    // A part of a larger buffer, whose first element is not the buffer's.
+    let part = tensors[7].clone().slice([5..1029]);
+    let want: f64 = all[7][5..1029].iter().map(|x| x * x).sum();
+    let got = values(sum_of_squares(&[part]))[0];
+    assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
+}
+
+#[test]
+fn adamw_updates_every_tensor_by_the_formula() {
+    let device = device();
+    let rule =
+        AdamWRule { betas: [0.9, 0.95], eps: 1e-8, scale: 0.5, root_scale: 1.0 / 0.0975f64.sqrt() };
+    let given = |i: usize, n: usize| {
+        let square: Vec<f64> = numbers(n, i + 60).iter().map(|x| x * x + 0.1).collect();
+        [numbers(n, i), numbers(n, i + 20), numbers(n, i + 40), square]
+    };
+    let tensors = SIZES.iter().enumerate().map(|(i, &n)| {
+        let [value, gradient, first, second] = given(i, n).map(|x| tensor(&x, &device));
+        let (rate, keep) = (0.01 * (i + 1) as f64, if i % 2 == 0 { 1.0 } else { 0.995 });
+        AdamWTensor { value, gradient, first, second, rate, keep }
+    });
+    let mut got = adamw(tensors.collect(), rule);
+    assert_eq!(got.len(), SIZES.len());
+    // The results of one step are parts of common buffers: a second step starts from those.
+    let again = got.iter().enumerate().map(|(i, [value, first, second])| AdamWTensor {
+        value: value.clone(),
+        gradient: tensor(&given(i, SIZES[i])[1], &device),
+        first: first.clone(),
+        second: second.clone(),
+        rate: 0.003,
+        keep: 1.0,
+    });
+    let again: Vec<AdamWTensor> = again.collect();
+    for round in 0..2 {
+        for (i, [value, first, second]) in got.iter().enumerate() {
+            let [mut v, g, mut m, mut s] = given(i, SIZES[i]);
+            for k in 0..v.len() {
+                for step in 0..=round {
+                    let keep = if i % 2 == 0 { 1.0 } else { 0.995 };
+                    let (rate, keep) = [(0.01 * (i + 1) as f64, keep), (0.003, 1.0)][step];
+                    let gradient = 0.5 * g[k];
+                    m[k] = 0.9 * m[k] + 0.1 * gradient;
+                    s[k] = 0.95 * s[k] + 0.05 * gradient * gradient;
+                    v[k] = keep * v[k] - rate * m[k] / (s[k].sqrt() * rule.root_scale + 1e-8);
+                }
+            }
+            close(&values(first.clone()), &m, "first");
+            close(&values(second.clone()), &s, "second");
+            close(&values(value.clone()), &v, "value");
+        }
+        if round == 0 {
+            got = adamw(again.clone(), rule);
+        }
+    }
+}
+
+#[test]
+fn moving_averages_are_those_of_each_pair() {
+    let device = device();
+    let pairs = SIZES
+        .iter()
+        .enumerate()
+        .map(|(i, &n)| [tensor(&numbers(n, i), &device), tensor(&numbers(n, i + 9), &device)]);
+    let got = moving_average(pairs.collect(), 0.75);
+    assert_eq!(got.len(), SIZES.len());
+    for (i, got) in got.into_iter().enumerate() {
+        let (a, v) = (numbers(SIZES[i], i), numbers(SIZES[i], i + 9));
+        let want: Vec<f64> = a.iter().zip(&v).map(|(a, v)| 0.75 * a + 0.25 * v).collect();
+        close(&values(got), &want, "average");
+    }
+}

@@ -1,0 +1,123 @@
+//! A moving average of the weights.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use vim_model::Vim;
+
+use crate::config::TrainConfig;
+use crate::{flat, multi_tensor};
+
+/// The average, in f32 whatever the model computes in.
+///
+/// It starts as the weights that training starts from.
+///
+/// # Source
+///
+/// timm 0.4.12's `ModelEma`, which the original keeps at 0.99996; the warm-up is TensorFlow's
+/// `ExponentialMovingAverage` with `num_updates`.
+#[derive(Clone, Debug)]
+pub struct Ema {
+    decay: f64,
+    warmup: bool,
+    averages: Vec<Tensor<1>>,
+}
+
+impl Ema {
+    /// The average that `train` asks for, if it does, starting from `model`.
+    #[must_use]
+    pub fn new(train: &TrainConfig, model: &Vim) -> Option<Self> {
+        let decay = train.ema?;
+        Some(Self { decay, warmup: train.ema_warmup, averages: flat::values(model) })
+    }
+
+    /// Takes in the weights after the `updates`-th optimizer step.
+    pub fn update(&mut self, model: &Vim, updates: u64) {
+        let averages = std::mem::take(&mut self.averages);
+        self.averages = multi_tensor::ema(averages, flat::values(model), self.decay_at(updates));
+    }
+
+    fn decay_at(&self, updates: u64) -> f64 {
+        let updates = updates as f64;
+        if self.warmup { self.decay.min((1.0 + updates) / (10.0 + updates)) } else { self.decay }
+    }
+
+    /// `model` with the average in place of its weights, for evaluation.
+    #[must_use]
+    pub fn model(&self, model: &Vim) -> Vim {
+        flat::with_values(model.valid(), self.averages.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use vim_model::{ModelConfig, SsmConfig, VimConfig};
+
+    use super::*;
+
+    fn small(seed: u64) -> Vim {
+        let model = ModelConfig {
+            image_size: Some(8.into()),
+            patch_size: Some(4),
+            depth: Some(1),
+            d_model: Some(16),
+            d_state: Some(2),
+            ..ModelConfig::default()
+        };
+        let config = VimConfig::new(&model, SsmConfig::default(), 3).unwrap();
+        config.init(&Device::flex().autodiff(), seed).unwrap()
+    }
+
+    fn numbers(model: &Vim) -> Vec<f32> {
+        flat::values(model)
+            .into_iter()
+            .flat_map(|t| t.into_data().iter().collect::<Vec<_>>())
+            .collect()
+    }
+
+    #[test]
+    fn it_is_the_weighted_sum_of_all_weights_since_the_start() {
+        let models = [small(0), small(1), small(2), small(3)];
+        let values = models.each_ref().map(numbers);
+        for (warmup, decays) in [(false, [0.9; 3]), (true, [2.0 / 11.0, 3.0 / 12.0, 4.0 / 13.0])] {
+            let train =
+                TrainConfig { ema: Some(0.9), ema_warmup: warmup, ..TrainConfig::default() };
+            let mut ema = Ema::new(&train, &models[0]).unwrap();
+            for updates in 1..=3 {
+                ema.update(&models[updates], updates as u64);
+            }
+            let [a, b, c] = decays;
+            let weights = [a * b * c, (1.0 - a) * b * c, (1.0 - b) * c, 1.0 - c];
+            let got = numbers(&ema.model(&models[3]));
+            assert_eq!(got.len(), values[0].len());
+            for (i, got) in got.into_iter().enumerate() {
+                let want: f64 = (0..4).map(|n| weights[n] * f64::from(values[n][i])).sum();
+                // Numbers of the order of 1 or, of a_log, 3.
+                assert!((f64::from(got) - want).abs() < 1e-6, "{got} {want}");
+            }
+        }
+        assert!(Ema::new(&TrainConfig::default(), &models[0]).is_none());
+    }
+
+    #[test]
+    fn the_warm_up_ends_at_the_decay() {
+        let train = TrainConfig { ema: Some(0.5), ema_warmup: true, ..TrainConfig::default() };
+        let ema = Ema::new(&train, &small(0)).unwrap();
+        assert_eq!([7, 8, 9, 10_000].map(|t| ema.decay_at(t)), [8.0 / 17.0, 0.5, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn the_average_is_evaluated_and_the_model_trains_on() {
+        let (model, other) = (small(0), small(1));
+        let train = TrainConfig { ema: Some(0.0), ..TrainConfig::default() };
+        let mut ema = Ema::new(&train, &model).unwrap();
+        ema.update(&other, 1);
+        // A decay of 0 is the last weights.
+        assert_eq!(numbers(&ema.model(&model)), numbers(&other));
+        let images = Tensor::<4>::ones([1, 3, 8, 8], &Device::flex());
+        let logits = |model: &Vim| -> Vec<f32> {
+            model.forward(images.clone()).into_data().iter().collect()
+        };
+        assert_eq!(logits(&ema.model(&model)), logits(&other.valid()));
+    }
+}

@@ -1,0 +1,112 @@
+//! What an optimizer step does to all tensors of a model at once.
+//!
+//! These three functions are everything that a step computes behind the gradients; the tensors are flat, and
+//! in the order of [`Vim::parameters`](vim_model::Vim::parameters). Each is one pass over its arguments, so that an
+//! implementation with few launches for all tensors has one place to go.
+
+use burn::tensor::Tensor;
+use vim_kernels::{AdamWRule, AdamWTensor, takes_many};
+
+/// A parameter and its moments.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its numbers.
+    pub value: Tensor<1>,
+    /// Running mean of the gradient.
+    pub first: Tensor<1>,
+    /// Running mean of its square.
+    pub second: Tensor<1>,
+}
+
+/// What a step is to do to one parameter.
+#[derive(Debug)]
+pub struct Update {
+    /// As it is before the step.
+    pub before: Parameter,
+    /// Its gradient.
+    pub gradient: Tensor<1>,
+    /// Its learning rate.
+    pub lr: f64,
+    /// Its weight decay, to be multiplied by the learning rate.
+    pub weight_decay: f64,
+}
+
+/// What all parameters of a step share.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Decay rates of the two means.
+    pub betas: [f64; 2],
+    /// Added to the denominator.
+    pub eps: f64,
+    /// What gradients are multiplied by first: the clipping factor.
+    pub scale: f64,
+    /// `1 − betaᵗ` of the two means at the t-th step.
+    pub corrections: [f64; 2],
+}
+
+/// The sum of the squares of all numbers, `[1]`; `None` of no tensors.
+#[must_use]
+pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Option<Tensor<1>> {
+    if takes_many(&tensors.first()?.device()) {
+        return Some(vim_kernels::sum_of_squares(tensors));
+    }
+    let squares = tensors.iter().map(|tensor| (tensor.clone() * tensor.clone()).sum());
+    squares.reduce(|sum, square| sum + square)
+}
+
+/// An AdamW step of every parameter.
+///
+/// # Source
+///
+/// Loshchilov and Hutter 2019, algorithm 2; `torch.optim.AdamW`.
+#[must_use]
+pub fn adamw(updates: Vec<Update>, rule: Rule) -> Vec<Parameter> {
+    if updates.first().is_some_and(|update| takes_many(&update.gradient.device())) {
+        return adamw_at_once(updates, rule);
+    }
+    updates.into_iter().map(|update| adamw_one(update, rule)).collect()
+}
+
+/// The same in a few launches.
+fn adamw_at_once(updates: Vec<Update>, rule: Rule) -> Vec<Parameter> {
+    let Rule { betas, eps, scale, corrections: [first, second] } = rule;
+    let tensors = updates.into_iter().map(|Update { before, gradient, lr, weight_decay }| {
+        let Parameter { value, first: mean, second: square } = before;
+        let (rate, keep) = (lr / first, 1.0 - lr * weight_decay);
+        AdamWTensor { value, gradient, first: mean, second: square, rate, keep }
+    });
+    let rule = AdamWRule { betas, eps, scale, root_scale: second.sqrt().recip() };
+    let after = vim_kernels::adamw(tensors.collect(), rule).into_iter();
+    after.map(|[value, first, second]| Parameter { value, first, second }).collect()
+}
+
+fn adamw_one(update: Update, rule: Rule) -> Parameter {
+    let Update { before: Parameter { value, first, second }, gradient, lr, weight_decay } = update;
+    let Rule { betas: [beta1, beta2], eps, scale, corrections } = rule;
+    let gradient = if scale == 1.0 { gradient } else { gradient.mul_scalar(scale) };
+    let first = first.mul_scalar(beta1) + gradient.clone().mul_scalar(1.0 - beta1);
+    let second = second.mul_scalar(beta2) + (gradient.clone() * gradient).mul_scalar(1.0 - beta2);
+    let denominator =
+        second.clone().sqrt().mul_scalar(corrections[1].sqrt().recip()).add_scalar(eps);
+    let change = (first.clone() / denominator).mul_scalar(lr / corrections[0]);
+    let decay = 1.0 - lr * weight_decay;
+    let value = if decay == 1.0 { value } else { value.mul_scalar(decay) };
+    Parameter { value: value - change, first, second }
+}
+
+/// The moving average one step on: `decay · average + (1 − decay) · value`.
+///
+/// # Source
+///
+/// timm's `ModelEma`.
+#[must_use]
+pub fn ema(averages: Vec<Tensor<1>>, values: Vec<Tensor<1>>, decay: f64) -> Vec<Tensor<1>> {
+    let at_once = averages.first().is_some_and(|average| takes_many(&average.device()));
+    let pairs = averages.into_iter().zip(values);
+    if at_once {
+        return vim_kernels::moving_average(pairs.map(<[_; 2]>::from).collect(), decay);
+    }
+    pairs
+        .map(|(average, value)| average.mul_scalar(decay) + value.mul_scalar(1.0 - decay))
+        .collect()
+}

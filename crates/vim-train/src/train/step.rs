@@ -1,0 +1,140 @@
+//! One step of training: forward, backward, and the update, or none where the numbers are not finite.
+
+use burn::tensor::Tensor;
+
+use super::Trainer;
+use super::report::Metric;
+use crate::batches::Targets;
+use crate::comm::Comm;
+use crate::config::NonFinite;
+use crate::error::Error;
+use crate::optim::{Gradients, clip_factor};
+use crate::pass::forward_backward;
+
+/// The numbers that the host reads from the device at a step, and all that it decides by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readings {
+    pub(crate) loss: f64,
+    pub(crate) grad_norm: f64,
+}
+
+impl Readings {
+    /// Waits for the device, once.
+    pub(crate) fn read(loss: Tensor<1>, square_norm: Option<Tensor<1>>) -> Self {
+        let numbers = Tensor::cat([Some(loss), square_norm].into_iter().flatten().collect(), 0);
+        let numbers: Vec<f32> = numbers.into_data().iter().collect();
+        let number = |place: usize| numbers.get(place).map_or(0.0, |&number| f64::from(number));
+        Self { loss: number(0), grad_norm: number(1).sqrt() }
+    }
+
+    /// What is not finite, if anything.
+    pub(crate) fn fault(self) -> Option<String> {
+        [("loss", self.loss), ("gradient norm", self.grad_norm)]
+            .into_iter()
+            .find(|(_, number)| !number.is_finite())
+            .map(|(what, number)| format!("the {what} is {number}"))
+    }
+}
+
+impl Trainer<'_> {
+    /// One step; returns the norm of the gradient, or nothing if the step was skipped.
+    pub(super) fn step(
+        &mut self,
+        images: Tensor<4>,
+        targets: &Targets,
+        lr: f64,
+    ) -> Result<Option<f64>, Error> {
+        let model = self.model.take().expect("invariant: taken only within a step");
+        let seed = drop_seed(self.config.run.seed, self.state.step, self.comm.rank());
+        let parts = self.config.train.accumulate;
+        let (loss, gradients) = forward_backward(&model, images, targets, &self.loss, seed, parts);
+        let gradients = Gradients::new(&model, self.comm.mean_gradients(gradients));
+        let parameters = self.num_parameters;
+        if gradients.len() != parameters {
+            let got = gradients.len();
+            self.model = Some(model);
+            return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
+        }
+        let Readings { loss, grad_norm } = Readings::read(loss, gradients.square_norm());
+        let readings = Readings { loss: self.comm.mean(loss), grad_norm };
+        if let Some(fault) = readings.fault() {
+            self.model = Some(model);
+            return self.not_finite(fault).map(|()| None);
+        }
+        let scale = clip_factor(grad_norm, self.config.train.clip_grad);
+        let model = self.optimizer.step(model, gradients, scale, lr);
+        if let Some(ema) = &mut self.ema {
+            ema.update(&model, self.optimizer.steps);
+        }
+        self.model = Some(model);
+        self.state.step += 1;
+        self.state.skipped_in_a_row = 0;
+        self.state.window.add(readings.loss);
+        Ok(Some(grad_norm))
+    }
+
+    /// A step that may not happen: the end of the run, or a step that is counted and changes nothing else.
+    fn not_finite(&mut self, fault: String) -> Result<(), Error> {
+        let step = self.state.step + 1;
+        let train = &self.config.train;
+        let in_a_row = self.state.skipped_in_a_row + 1;
+        let what = match train.non_finite {
+            NonFinite::Skip if in_a_row <= train.max_non_finite => {
+                let most = train.max_non_finite;
+                self.log.line(format!(
+                    "warning: step {step} is skipped, {fault} ({in_a_row} in a row, {most} at most)"
+                ));
+                let epoch = self.state.step / self.loader.batches_per_epoch() as u64;
+                self.metrics.append(&Metric::Skipped { step, epoch, reason: &fault, in_a_row })?;
+                self.state.step = step;
+                self.state.skipped += 1;
+                self.state.skipped_in_a_row = in_a_row;
+                return Ok(());
+            }
+            NonFinite::Skip => format!("{fault}, as at the {} steps before it", in_a_row - 1),
+            NonFinite::Stop => fault,
+        };
+        Err(Error::Diverged { step, what: format!("{what}{}", self.last_good()) })
+    }
+
+    fn last_good(&self) -> String {
+        match self.checkpoints.steps().last() {
+            Some(step) => format!(
+                "; the last good checkpoint is of step {step}, {}",
+                self.checkpoints.path_of(*step).display()
+            ),
+            None => "; there is no checkpoint yet".into(),
+        }
+    }
+}
+
+/// A seed for the blocks dropped at a step, different for every run, step and device.
+fn drop_seed(seed: u64, step: u64, rank: usize) -> u64 {
+    let mut key = [0; 24];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..16].copy_from_slice(&step.to_le_bytes());
+    key[16..].copy_from_slice(&(rank as u64).to_le_bytes());
+    let hash = blake3::hash(&key);
+    hash.as_bytes().iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    #[test]
+    fn readings_are_the_loss_and_the_root_and_say_what_is_not_finite() {
+        let read = |loss: f32, square: f32| {
+            let device = Device::flex();
+            let number = |number: f32| Tensor::<1>::from_floats([number], &device);
+            Readings::read(number(loss), Some(number(square)))
+        };
+        let good = read(2.5, 9.0);
+        assert_eq!((good.loss, good.grad_norm, good.fault()), (2.5, 3.0, None));
+        assert_eq!(read(f32::NAN, f32::NAN).fault().as_deref(), Some("the loss is NaN"));
+        let large = read(1.0, f32::INFINITY).fault();
+        assert_eq!(large.as_deref(), Some("the gradient norm is inf"));
+    }
+}

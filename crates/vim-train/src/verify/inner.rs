@@ -1,0 +1,282 @@
+//! All of a mixer between its outer projections, as one operation, against the f64 loops of its parts.
+
+use burn::tensor::{Device, Tensor};
+use vim_kernels::oracle::{OracleConv, OracleScan};
+use vim_kernels::{
+    Discretization, Implementation, InnerWeights, KernelError, Precision, ScanChoice, ScanOptions,
+    Series, mixer_inner, scans_both_at_once,
+};
+
+use super::args::Dtype;
+use super::check::{Check, Context, Row, Subject, Worst};
+use super::compare::{Numbers, figures, tensor, values};
+
+/// max |difference| / max |reference| in f32: five operations, one after the other.
+const F32: f64 = 5e-5;
+
+/// The same in bf16: what goes from one operation to the next is rounded to 8 bits, four times on the way there and as often on
+/// the way back.
+const BF16: f64 = 3e-2;
+
+const TAPS: usize = 4;
+
+/// Every method, in f32 and where the device has it in bf16.
+pub(crate) fn checks(context: &Context) -> Vec<Check> {
+    if !scans_both_at_once(&context.device) {
+        return Vec::new();
+    }
+    let mut checks = Vec::new();
+    for &dtype in context.dtypes {
+        for &method in &context.methods {
+            let run = move |context: &Context, factor: f64| {
+                let mut worst = Worst::default();
+                for sizes in [[2, 1, 6, 5, 2], [3, 21, 6, 16, 3], [2, 37, 40, 4, 12]] {
+                    Mixer::new(sizes, method, dtype)
+                        .rows(dtype, &context.device, factor)?
+                        .into_iter()
+                        .for_each(|row| worst.add(row));
+                }
+                Ok(worst.into_rows())
+            };
+            checks.push(Check {
+                subject: Subject::Oracle,
+                operation: "mixer_inner",
+                method: Some(method),
+                series: Some(Series::Exact),
+                implementation: Implementation::Kernel.to_string(),
+                dtype: dtype.to_string(),
+                run: Box::new(run),
+            });
+        }
+    }
+    checks
+}
+
+/// A mixer in f64.
+struct Mixer {
+    batch: usize,
+    len: usize,
+    d_inner: usize,
+    d_state: usize,
+    dt_rank: usize,
+    method: Discretization,
+    /// `[B, L, 2D]`.
+    xz: Vec<f64>,
+    grad_y: Vec<f64>,
+    ways: [Way; 2],
+}
+
+/// A direction's weights, or their gradients.
+#[derive(Clone, Default)]
+struct Way {
+    conv_weight: Vec<f64>,
+    conv_bias: Vec<f64>,
+    x_proj: Vec<f64>,
+    dt_proj: Vec<f64>,
+    delta_bias: Vec<f64>,
+    a_log: Vec<f64>,
+    d: Vec<f64>,
+}
+
+/// `[t, k] · [k, n]`.
+fn product(lhs: &[f64], rhs: &[f64], [t, k, n]: [usize; 3]) -> Vec<f64> {
+    let mut out = vec![0.0; t * n];
+    for i in 0..t {
+        for j in 0..k {
+            for o in 0..n {
+                out[i * n + o] += lhs[i * k + j] * rhs[j * n + o];
+            }
+        }
+    }
+    out
+}
+
+/// `[n, k]` of `[k, n]`.
+fn turned(of: &[f64], [k, n]: [usize; 2]) -> Vec<f64> {
+    (0..n * k).map(|i| of[i % k * n + i / k]).collect()
+}
+
+/// Columns `from..from + count` of rows of `width`.
+fn columns(of: &[f64], width: usize, from: usize, count: usize) -> Vec<f64> {
+    of.chunks_exact(width).flat_map(|row| row[from..from + count].to_vec()).collect()
+}
+
+impl Mixer {
+    fn new(
+        [batch, len, d_inner, d_state, dt_rank]: [usize; 5],
+        method: Discretization,
+        dtype: Dtype,
+    ) -> Self {
+        let mut numbers = Numbers::new(53);
+        let xz = numbers.vec(batch * len * 2 * d_inner, -1.5, 1.5, dtype);
+        let grad_y = numbers.vec(batch * len * d_inner, -1.0, 1.0, dtype);
+        let mut way = || {
+            let mut vec = |count, low, high| numbers.vec(count, low, high, Dtype::F32);
+            Way {
+                conv_weight: vec(d_inner * TAPS, -0.7, 0.7),
+                conv_bias: vec(d_inner, -0.5, 0.5),
+                x_proj: vec(d_inner * (dt_rank + 2 * d_state), -0.5, 0.5),
+                dt_proj: vec(dt_rank * d_inner, -0.5, 0.5),
+                delta_bias: vec(d_inner, -3.0, -1.0),
+                a_log: vec(d_inner * d_state, -0.5, 1.5),
+                d: vec(d_inner, 0.5, 1.5),
+            }
+        };
+        let ways = [way(), way()];
+        Self { batch, len, d_inner, d_state, dt_rank, method, xz, grad_y, ways }
+    }
+
+    fn tokens(&self) -> usize {
+        self.batch * self.len
+    }
+
+    fn width(&self) -> usize {
+        self.dt_rank + 2 * self.d_state
+    }
+
+    /// The result of a direction, the gradient of `xz` and those of the weights.
+    fn direction(&self, number: usize) -> (Vec<f64>, Vec<f64>, Way) {
+        let Self { batch, len, d_inner, d_state, dt_rank, .. } = *self;
+        let (way, tokens, width) = (&self.ways[number], self.tokens(), self.width());
+        let conv = OracleConv {
+            batch,
+            len,
+            d_inner,
+            width: TAPS,
+            silu: true,
+            reverse: number == 1,
+            x: columns(&self.xz, 2 * d_inner, 0, d_inner),
+            weight: way.conv_weight.clone(),
+            bias: Some(way.conv_bias.clone()),
+        };
+        let u = conv.forward();
+        let projected = product(&u, &way.x_proj, [tokens, d_inner, width]);
+        let dt = columns(&projected, width, 0, dt_rank);
+        let a: Vec<f64> = way.a_log.iter().map(|a| -a.exp()).collect();
+        let scan = OracleScan {
+            batch,
+            len,
+            d_inner,
+            d_state,
+            groups: 1,
+            method: self.method,
+            series: Series::Exact,
+            delta_softplus: true,
+            reverse: number == 1,
+            u: u.clone(),
+            delta: product(&dt, &way.dt_proj, [tokens, dt_rank, d_inner]),
+            a: a.clone(),
+            b: columns(&projected, width, dt_rank, d_state),
+            c: columns(&projected, width, dt_rank + d_state, d_state),
+            d: Some(way.d.clone()),
+            z: Some(columns(&self.xz, 2 * d_inner, d_inner, d_inner)),
+            delta_bias: Some(way.delta_bias.clone()),
+            b_constant: false,
+            c_constant: false,
+        };
+        let (y, _) = scan.forward();
+        let grads = scan.backward(&self.grad_y);
+        let of_dt = product(
+            &grads.delta,
+            &turned(&way.dt_proj, [dt_rank, d_inner]),
+            [tokens, d_inner, dt_rank],
+        );
+        let rows = of_dt.chunks_exact(dt_rank).zip(grads.b.chunks_exact(d_state));
+        let rows = rows.zip(grads.c.chunks_exact(d_state));
+        let of_projected: Vec<f64> = rows.flat_map(|((dt, b), c)| [dt, b, c].concat()).collect();
+        let back = turned(&way.x_proj, [d_inner, width]);
+        let of_u = product(&of_projected, &back, [tokens, width, d_inner]);
+        let of_u: Vec<f64> = of_u.iter().zip(&grads.u).map(|(x, y)| x + y).collect();
+        let of_conv = conv.backward(&of_u);
+        let halves = of_conv.x.chunks_exact(d_inner).zip(grads.z.chunks_exact(d_inner));
+        let of_xz = halves.flat_map(|(x, z)| [x, z].concat()).collect();
+        let weights = Way {
+            conv_weight: of_conv.weight,
+            conv_bias: of_conv.bias,
+            x_proj: product(
+                &turned(&u, [tokens, d_inner]),
+                &of_projected,
+                [d_inner, tokens, width],
+            ),
+            dt_proj: product(
+                &turned(&dt, [tokens, dt_rank]),
+                &grads.delta,
+                [dt_rank, tokens, d_inner],
+            ),
+            delta_bias: grads.delta_bias,
+            a_log: grads.a.iter().zip(&a).map(|(grad, a)| grad * a).collect(),
+            d: grads.d,
+        };
+        (y, of_xz, weights)
+    }
+
+    fn rows(&self, dtype: Dtype, device: &Device, factor: f64) -> Result<Vec<Row>, KernelError> {
+        let Self { batch, len, d_inner, d_state, dt_rank, .. } = *self;
+        let device = &device.clone().autodiff();
+        let xz = tensor(&self.xz, [batch, len, 2 * d_inner], dtype, device).require_grad();
+        let given = self.ways.each_ref().map(|way| InnerWeights {
+            conv_weight: weight(&way.conv_weight, [d_inner, 1, TAPS], device),
+            conv_bias: weight(&way.conv_bias, [d_inner], device),
+            x_proj: weight(&way.x_proj, [d_inner, self.width()], device),
+            dt_proj: weight(&way.dt_proj, [dt_rank, d_inner], device),
+            delta_bias: weight(&way.delta_bias, [d_inner], device),
+            a_log: weight(&way.a_log, [d_inner, d_state], device),
+            d: weight(&way.d, [d_inner], device),
+        });
+        let options = ScanOptions {
+            method: self.method,
+            series: Series::Exact,
+            delta_softplus: true,
+            reverse: false,
+            choice: ScanChoice::Kernel,
+        };
+        let precision = match dtype {
+            Dtype::F32 => Precision::F32,
+            Dtype::Bf16 => Precision::Bf16,
+        };
+        let [ahead, back] = given.clone();
+        let y = mixer_inner(xz.clone(), ahead, back, options, precision)?;
+        let upstream = tensor(&self.grad_y, [batch, len, d_inner], dtype, device);
+        let grads = (y.clone() * upstream).sum().backward();
+
+        let sum = |x: Vec<f64>, y: Vec<f64>| x.iter().zip(&y).map(|(x, y)| x + y).collect();
+        let [(y_ahead, xz_ahead, ahead), (y_back, xz_back, back)] =
+            [0, 1].map(|i| self.direction(i));
+        // An input without a gradient is an array of the wrong length, which fails.
+        let of = |t: Option<Vec<f64>>| t.unwrap_or_default();
+        let mut arrays: Vec<(&str, Vec<f64>, Vec<f64>)> = vec![
+            ("y", values(y), sum(y_ahead, y_back)),
+            ("xz", of(xz.grad(&grads).map(values)), sum(xz_ahead, xz_back)),
+        ];
+        for (given, want) in given.into_iter().zip([ahead, back]) {
+            let taps = of(given.conv_weight.grad(&grads).map(values));
+            arrays.push(("conv_weight", taps, want.conv_weight));
+            for (name, given, want) in [
+                ("x_proj", given.x_proj, want.x_proj),
+                ("dt_proj", given.dt_proj, want.dt_proj),
+                ("a_log", given.a_log, want.a_log),
+            ] {
+                arrays.push((name, of(given.grad(&grads).map(values)), want));
+            }
+            for (name, given, want) in [
+                ("conv_bias", given.conv_bias, want.conv_bias),
+                ("delta_bias", given.delta_bias, want.delta_bias),
+                ("d", given.d, want.d),
+            ] {
+                arrays.push((name, of(given.grad(&grads).map(values)), want));
+            }
+        }
+        let tolerance = if dtype == Dtype::Bf16 { BF16 } else { F32 };
+        let case = format!("B={batch} L={len} D={d_inner} N={d_state} R={dt_rank}");
+        Ok(arrays
+            .into_iter()
+            .map(|(array, got, want)| {
+                Row::judged(array, figures(&got, &want, 1e-30), tolerance * factor, &case)
+            })
+            .collect())
+    }
+}
+
+fn weight<const R: usize>(values: &[f64], shape: [usize; R], device: &Device) -> Tensor<R> {
+    tensor(values, shape, Dtype::F32, device).require_grad()
+}

@@ -1,0 +1,115 @@
+//! The linear map against f64 loops.
+
+use vim_kernels::{Implementation, KernelError, Precision, linear};
+
+use super::args::Dtype;
+use super::check::{Check, Context, Row, Subject, Worst};
+use super::compare::{Numbers, figures, tensor, values};
+
+/// max |difference| / max |reference| in f32: sums of up to 400 products, and of the weights' gradients of 1600.
+const F32: f64 = 1e-5;
+
+/// The same with 11 bits of every factor: 2⁻¹¹ of each of two, and the errors of a sum's terms mostly cancel.
+const TF32: f64 = 1e-3;
+
+/// The same in bf16: a weight is rounded to 8 bits, so is a result that is stored in bf16.
+const BF16: f64 = 8e-3;
+
+/// The result and the gradients of x, weight and bias, in each precision that the device has.
+pub(crate) fn checks(context: &Context) -> Vec<Check> {
+    let precisions = [Precision::F32, Precision::Tf32, Precision::Bf16].into_iter();
+    let own = |precision: &Precision| match precision {
+        Precision::Bf16 => context.dtypes.contains(&Dtype::Bf16),
+        Precision::F32 | Precision::Tf32 => context.dtypes.contains(&Dtype::F32),
+    };
+    let device = &context.device;
+    let there = precisions.filter(own).filter(|precision| precision.check(device).is_ok());
+    there
+        .map(|precision| Check {
+            subject: Subject::Oracle,
+            operation: "linear",
+            method: None,
+            series: None,
+            implementation: Implementation::Kernel.to_string(),
+            dtype: precision.to_string(),
+            run: Box::new(move |context: &Context, factor: f64| {
+                let mut worst = Worst::default();
+                for sizes in sizes(context.quick) {
+                    rows(sizes, precision, context, factor)?
+                        .into_iter()
+                        .for_each(|row| worst.add(row));
+                }
+                Ok(worst.into_rows())
+            }),
+        })
+        .collect()
+}
+
+/// Batch, tokens, inputs and outputs: of a layer's products, and odd ones.
+fn sizes(quick: bool) -> Vec<[usize; 4]> {
+    let mut sizes =
+        vec![[2, 5, 3, 7], [1, 1, 16, 16], [8, 197, 96, 44], [3, 33, 12, 130], [1, 300, 40, 10]];
+    if !quick {
+        sizes.extend([[8, 197, 192, 768], [8, 197, 384, 192], [2, 1025, 17, 33]]);
+    }
+    sizes
+}
+
+fn rows(
+    [batch, len, inputs, outputs]: [usize; 4],
+    precision: Precision,
+    context: &Context,
+    factor: f64,
+) -> Result<Vec<Row>, KernelError> {
+    let device = &context.device.clone().autodiff();
+    let dtype = if precision == Precision::Bf16 { Dtype::Bf16 } else { Dtype::F32 };
+    let mut numbers = Numbers::new(41);
+    let x = numbers.vec(batch * len * inputs, -1.0, 1.0, dtype);
+    let weight = numbers.vec(inputs * outputs, -1.0, 1.0, Dtype::F32);
+    let bias = numbers.vec(outputs, -1.0, 1.0, Dtype::F32);
+    let grad_y = numbers.vec(batch * len * outputs, -1.0, 1.0, dtype);
+    let tokens = batch * len;
+    let (mut y, mut of_x) = (vec![0.0; tokens * outputs], vec![0.0; x.len()]);
+    let (mut of_weight, mut of_bias) = (vec![0.0; weight.len()], vec![0.0; outputs]);
+    for t in 0..tokens {
+        for o in 0..outputs {
+            let grad = grad_y[t * outputs + o];
+            of_bias[o] += grad;
+            let mut sum = bias[o];
+            for i in 0..inputs {
+                let (x, weight) = (x[t * inputs + i], weight[i * outputs + o]);
+                sum += x * weight;
+                of_x[t * inputs + i] += grad * weight;
+                of_weight[i * outputs + o] += grad * x;
+            }
+            y[t * outputs + o] = sum;
+        }
+    }
+
+    let given = tensor(&x, [batch, len, inputs], dtype, device).require_grad();
+    let w = tensor(&weight, [inputs, outputs], Dtype::F32, device).require_grad();
+    let b = tensor(&bias, [outputs], Dtype::F32, device).require_grad();
+    let got = linear(given.clone(), w.clone(), Some(b.clone()), precision)?;
+    let upstream = tensor(&grad_y, [batch, len, outputs], dtype, device);
+    let grads = (got.clone() * upstream).sum().backward();
+    let tolerance = match precision {
+        Precision::F32 => F32,
+        Precision::Tf32 => TF32,
+        Precision::Bf16 => BF16,
+    };
+    // What bf16 does not round, neither factor nor result, is as good as f32.
+    let exact = if precision == Precision::Tf32 { TF32 } else { F32 };
+    let case = format!("B={batch} L={len} {inputs} to {outputs}");
+    let grad = |of: Option<Vec<f64>>| of.unwrap_or_default();
+    Ok([
+        ("y", values(got), y, tolerance),
+        ("x", grad(given.grad(&grads).map(values)), of_x, tolerance),
+        ("weight", grad(w.grad(&grads).map(values)), of_weight, exact),
+        ("bias", grad(b.grad(&grads).map(values)), of_bias, F32),
+    ]
+    .into_iter()
+    .map(|(array, got, want, tolerance)| {
+        Row::judged(array, figures(&got, &want, 1e-30), tolerance * factor, &case)
+    })
+    .collect())
+}
