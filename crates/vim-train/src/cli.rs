@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::{BenchArgs, EXAMPLES as BENCH_EXAMPLES};
 use crate::checkpoint::Selection;
 use crate::data::{DataCommand, EXAMPLES as DATA_EXAMPLES};
 use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
@@ -12,7 +13,7 @@ use crate::export::{EXAMPLES as EXPORT_EXAMPLES, ExportArgs};
 use crate::flops::{CONVENTIONS, FlopsArgs};
 use crate::import::{EXAMPLES as IMPORT_EXAMPLES, ImportArgs, TakeArgs};
 use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
-use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs};
+use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
 use crate::run_dir::Resume;
 use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
@@ -56,6 +57,7 @@ Examples:
   vim-train eval configs/debug.toml
   vim-train eval configs/debug.toml --checkpoint last --split val --json
   vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500
+  vim-train eval configs/debug.toml --batch 512        a batch of its own, for speed: the numbers are the same
   vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema";
 
 const CONFIG_EXAMPLES: &str = "\
@@ -107,6 +109,9 @@ pub enum Command {
     /// Time the scan, or the operations that a layer is made of.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(ProfileArgs),
+    /// Time whole models: inference and training steps over batch sizes, for each method.
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
 }
 
 /// `vim-train train`.
@@ -149,6 +154,9 @@ pub struct EvalArgs {
     /// Which images.
     #[arg(long, value_enum, default_value_t)]
     pub split: EvalSplit,
+    /// Images at a time, whatever training takes; it need not divide their number. Left out: `train.batch_size`.
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub batch: Option<usize>,
     /// What to take from a file of weights, and what may be amiss.
     #[command(flatten)]
     pub take: TakeArgs,

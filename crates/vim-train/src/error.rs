@@ -140,6 +140,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A file is no document of `bench`.
+    #[error("{} is no result of `vim-train bench -o`: {problem}; measure again, or name another file", path.display())]
+    NoBenchmark {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+
     /// The run folder is in use.
     #[error("{} is in use by {holder}: wait for it, or change run.name", path.display())]
     InUse {
@@ -284,7 +293,8 @@ impl Error {
             | Self::NoCounterpart { .. }
             | Self::Picture(PictureError::Decode { .. })
             | Self::ClassNames { .. }
-            | Self::Arrays { .. } => 65,
+            | Self::Arrays { .. }
+            | Self::NoBenchmark { .. } => 65,
             Self::Extension { .. } => 2,
             Self::InUse { .. } | Self::AlreadyHoldsRun { .. } | Self::Exists { .. } => 73,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }

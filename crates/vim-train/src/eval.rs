@@ -125,14 +125,9 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         eprintln!("note: {note}");
     }
     let stop = StopRequest::install().map_err(|e| Error::Internal(e.to_string()))?;
-    let scores = evaluate(
-        &model,
-        &split,
-        statistics,
-        loaders::evaluation(&config, &recipe, model.config().image_size),
-        &chosen.device,
-        Some(&stop),
-    )?;
+    let mut loading = loaders::evaluation(&config, &recipe, model.config().image_size);
+    loading.batch_size = args.batch.unwrap_or(loading.batch_size);
+    let scores = evaluate(&model, &split, statistics, loading, &chosen.device, Some(&stop))?;
     let Some(scores) = scores else {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
         return Err(Error::Interrupted { stop });

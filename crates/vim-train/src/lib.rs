@@ -4,6 +4,7 @@
 //! ([`checkpoint`]) and metrics ([`metrics`]); whatever goes wrong is an [`Error`] with an exit code.
 
 pub mod batches;
+pub mod bench;
 pub mod checkpoint;
 pub mod cli;
 pub mod comm;
@@ -25,6 +26,7 @@ pub mod lock;
 pub mod log;
 pub mod loss;
 mod manifest;
+pub mod memory;
 pub mod methods;
 pub mod metrics;
 pub mod models;

@@ -7,8 +7,8 @@ use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
-    data, eval, eval_golden, export, flops, import, methods, models, predict, profile, show_config,
-    train, verify,
+    bench, data, eval, eval_golden, export, flops, import, methods, models, predict, profile,
+    show_config, train, verify,
 };
 
 fn main() -> ExitCode {
@@ -46,5 +46,6 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Flops(args) => flops::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Profile(args) => profile::run(args),
+        Command::Bench(args) => bench::run(args),
     }
 }

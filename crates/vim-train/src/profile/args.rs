@@ -230,7 +230,8 @@ impl fmt::Display for Shape {
     }
 }
 
-fn count(text: &str) -> Result<usize, String> {
+/// A number from 1.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err(format!("`{text}` is not a number from 1")),
         Ok(number) => Ok(number),

@@ -5,7 +5,7 @@ mod cost;
 mod ops;
 mod peaks;
 mod scan;
-mod timer;
+pub(crate) mod timer;
 mod train;
 
 use std::time::{Duration, SystemTime};
@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use vim_kernels::KernelError;
 
-pub(crate) use args::EXAMPLES;
 pub use args::{Common, OpsArgs, Profile, ProfileArgs, ScanArgs, Shape, TrainStepArgs};
+pub(crate) use args::{EXAMPLES, count};
 use timer::Plan;
 
 use crate::device::{self, Chosen};

@@ -98,12 +98,13 @@ pub(crate) fn measure<P: Send, O: Send + 'static>(
     })
 }
 
-pub(super) fn wait(device: &Device) -> Result<(), Error> {
+/// Returns when the device has done all that was asked of it.
+pub(crate) fn wait(device: &Device) -> Result<(), Error> {
     device.sync().map_err(|error| Error::Failed(format!("the device failed: {error}")))
 }
 
 /// The value below which a share of `sorted` lies, between two of them by their distance.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let at = share * sorted.len().saturating_sub(1) as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);
     match (sorted.get(low), sorted.get(high)) {

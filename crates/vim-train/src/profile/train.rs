@@ -127,7 +127,7 @@ impl Step {
     fn run(&mut self, mut after: impl FnMut(usize) -> Result<(), Error>) -> Result<(), Error> {
         self.seed += 1;
         let model = self.model.take().expect("invariant: taken only within a step");
-        let targets = Targets { labels: self.labels.clone(), mixed: None };
+        let targets = Targets::new(self.labels.clone(), None);
         // The loss is there before its gradient: the loop's own function has no seam between the two.
         let logits = model.forward_train_part(self.images.clone(), self.seed, 0);
         let loss = self.loss.of(logits, targets);

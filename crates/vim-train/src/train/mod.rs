@@ -3,7 +3,7 @@
 mod init;
 mod report;
 mod setup;
-mod step;
+pub(crate) mod step;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -13,14 +13,14 @@ use crate::pass::forward_backward;
 
 /// The numbers that the host reads from the device at a step, and all that it decides by.
 #[derive(Clone, Copy, Debug)]
-struct Readings {
-    loss: f64,
-    grad_norm: f64,
+pub(crate) struct Readings {
+    pub(crate) loss: f64,
+    pub(crate) grad_norm: f64,
 }
 
 impl Readings {
     /// Waits for the device, once.
-    fn read(loss: Tensor<1>, square_norm: Option<Tensor<1>>) -> Self {
+    pub(crate) fn read(loss: Tensor<1>, square_norm: Option<Tensor<1>>) -> Self {
         let numbers = Tensor::cat([Some(loss), square_norm].into_iter().flatten().collect(), 0);
         let numbers: Vec<f32> = numbers.into_data().iter().collect();
         let number = |place: usize| numbers.get(place).map_or(0.0, |&number| f64::from(number));
@@ -28,7 +28,7 @@ impl Readings {
     }
 
     /// What is not finite, if anything.
-    fn fault(self) -> Option<String> {
+    pub(crate) fn fault(self) -> Option<String> {
         [("loss", self.loss), ("gradient norm", self.grad_norm)]
             .into_iter()
             .find(|(_, number)| !number.is_finite())

@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 
+mod bench;
 mod checkpoint;
 mod commands;
 mod config;
 mod data;
 mod data_train;
 mod docs;
+mod eval;
 mod faults;
 mod golden;
 mod helpers;

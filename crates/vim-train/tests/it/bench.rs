@@ -1,0 +1,338 @@
+//! `vim-train bench` and `bench compare` as built, and the scripts that compare whole models with a peer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::train::assert_code;
+
+/// `bench` on the debug configuration, on the CPU, two steps a row.
+fn bench(more: &[&str]) -> Output {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/debug.toml");
+    let few = ["--device", "cpu", "--warmup", "1", "--steps", "2", "--classes", "12"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
+    command.arg("bench").arg(config).args(few).args(more).output().unwrap()
+}
+
+fn compare(files: &[&Path], folder: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
+    command.args(["bench", "compare"]).args(files).arg("-o").arg(folder);
+    command.args(more).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn document(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn rows_are_measured_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.json");
+    let more = ["--batch", "4,1,4", "--methods", "bilinear,zoh", "-o", file.to_str().unwrap()];
+    let output = bench(&more);
+    assert_code(&output, 0);
+    let document = document(&file);
+    assert_eq!(document["command"], "bench");
+    assert_eq!(document["environment"]["backend"], "cpu");
+    let rows = document["results"].as_array().unwrap();
+    let keys: Vec<_> = rows
+        .iter()
+        .map(|row| (row["method"].as_str().unwrap(), row["mode"].as_str().unwrap(), &row["batch"]))
+        .collect();
+    let (one, four) = (&json!(1), &json!(4));
+    let of = |method| {
+        [
+            (method, "infer", one),
+            (method, "infer", four),
+            (method, "train", one),
+            (method, "train", four),
+        ]
+    };
+    assert_eq!(keys, [of("zoh"), of("bilinear")].concat());
+
+    // Parameters and operations are those of `flops`, of the same model.
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/debug.toml");
+    let mut flops = Command::new(env!("CARGO_BIN_EXE_vim-train"));
+    let flops = flops.args(["flops", "--classes", "12", "--json", "--config"]).arg(config);
+    let flops: Value = serde_json::from_slice(&flops.output().unwrap().stdout).unwrap();
+    for row in rows {
+        assert!(row.get("error").is_none(), "{row}");
+        assert_eq!(row["parameters"], flops["parameters"]);
+        assert_eq!((&row["image_size"], &row["tokens"]), (&json!(32), &flops["tokens"]));
+        let latency = |name: &str| row["latency"][name].as_f64().unwrap();
+        assert_eq!(row["latency"]["steps"], 2);
+        assert!(0.0 < latency("min_ms") && latency("min_ms") <= latency("median_ms"));
+        assert!(latency("median_ms") <= latency("max_ms") && latency("std_ms") >= 0.0);
+        let throughput = |name: &str| row["throughput"][name].as_f64().unwrap();
+        assert_eq!(throughput("images"), 2.0 * row["batch"].as_f64().unwrap());
+        let speed = throughput("images") / throughput("seconds");
+        assert!((throughput("img_s") / speed - 1.0).abs() < 1e-9, "{row}");
+        let passes = if row["mode"] == "train" { 3.0 } else { 1.0 };
+        let rate = passes * row["flops_per_image"].as_f64().unwrap() * throughput("img_s");
+        assert!((row["flop_s"].as_f64().unwrap() / rate - 1.0).abs() < 1e-9, "{row}");
+        if cfg!(target_os = "linux") {
+            assert!(row["peak_memory_bytes"].as_u64().unwrap() > 0, "{row}");
+            assert_eq!(row["memory_of"], "host");
+        }
+    }
+    assert_eq!(rows[0]["flops_per_image"], flops["flops"]);
+    assert_ne!(rows[4]["flops_per_image"], flops["flops"], "bilinear is no zoh");
+
+    // The table has a line for each row, and what is there is not written over.
+    let table = text(&output.stdout);
+    let lines =
+        table.lines().filter(|line| line.starts_with("zoh") || line.starts_with("bilinear"));
+    assert_eq!(lines.count(), 8, "{table}");
+    assert_code(&bench(&more), 73);
+}
+
+#[test]
+fn a_row_that_does_not_run_gives_its_reason_and_the_others_go_on() {
+    // A learning rate from which weights become infinite: the second step's loss is not finite.
+    let output = bench(&[
+        "--batch",
+        "1,2",
+        "--set",
+        "optim.warmup_lr=1e38",
+        "--set",
+        "optim.lr=1e38",
+        "--json",
+    ]);
+    assert_code(&output, 0);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = document["results"].as_array().unwrap();
+    let error = |row: usize| rows[row].get("error").map(|error| error.as_str().unwrap());
+    assert_eq!((error(0), error(1)), (None, None), "inference is as ever");
+    assert!(
+        error(2).unwrap().contains("is NaN") || error(2).unwrap().contains("is inf"),
+        "{rows:?}"
+    );
+    assert_eq!(error(3), Some("not tried: a batch of 1 did not run"));
+    assert!(rows[3].get("latency").is_none() && rows[3].get("throughput").is_none());
+}
+
+#[test]
+fn another_image_size_is_another_model() {
+    let output = bench(&["--mode", "infer", "--batch", "2", "--image-size", "64", "--json"]);
+    assert_code(&output, 0);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = &document["results"][0];
+    assert_eq!((&row["image_size"], &row["tokens"]), (&json!(64), &json!(8 * 8 + 1)));
+}
+
+#[test]
+fn what_cannot_be_asked_for() {
+    for args in [
+        &["--batch", "0"][..],
+        &["--batch", "1,x"],
+        &["--methods", "euler"],
+        &["--mode", "fast"],
+        &["--steps", "0"],
+        &["--budget", "-1"],
+        &["--device", "gpu"],
+    ] {
+        assert_code(&bench(args), 2);
+    }
+    let alone =
+        |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_vim-train")).args(args).output().unwrap();
+    assert_code(&alone(&["bench"]), 2);
+    assert_code(&alone(&["bench", "compare", "x.json"]), 2);
+    assert_code(&bench(&["--image-size", "33", "--batch", "1"]), 0);
+    assert_code(&bench(&["--image-size", "1"]), 78);
+}
+
+/// A document as `bench` writes it, with a row of each (method, mode, batch, median ms, img/s), or a reason.
+fn written(folder: &Path, name: &str, rows: &[(&str, &str, u64, f64, f64)]) -> PathBuf {
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|&(method, mode, batch, ms, img_s)| {
+            let mut row = json!({
+                "method": method, "mode": mode, "batch": batch, "image_size": 224, "tokens": 197,
+                "dtype": "f32", "parameters": 7_148_008, "macs_per_image": null,
+                "flops_per_image": 3_000_000_000u64, "error": "it did not fit",
+            });
+            if ms > 0.0 {
+                row["error"] = Value::Null;
+                row["latency"] = json!({
+                    "steps": 3, "median_ms": ms, "p10_ms": ms, "p90_ms": ms, "mean_ms": ms,
+                    "std_ms": 0.0, "min_ms": ms / 2.0, "max_ms": ms * 2.0,
+                });
+                row["throughput"] = json!({"img_s": img_s, "images": 3 * batch, "seconds": 1.0});
+            }
+            row
+        })
+        .collect();
+    let document = json!({
+        "command": "bench", "config": "tiny.toml", "model": "tiny", "num_classes": 1000, "warmup": 1,
+        "steps": 3, "budget_s": 1.0, "hardware": "a machine", "environment": {"backend": "cpu"},
+        "overrides": [], "results": rows,
+    });
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, document.to_string()).unwrap();
+    path
+}
+
+#[test]
+fn tables_have_the_originals_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let zoh = [("zoh", "infer", 1, 2.0, 400.0), ("zoh", "infer", 8, 4.0, 1900.0)];
+    let foh = [("foh", "infer", 1, 4.0, 200.0), ("foh", "infer", 8, 0.0, 0.0)];
+    let train = [("foh", "train", 8, 80.0, 99.0)];
+    let zoh = written(folder.path(), "a.json", &zoh);
+    let foh = written(folder.path(), "b.json", &[&foh[..], &train].concat());
+    let out = folder.path().join("out");
+    let output = compare(&[&zoh, &foh], &out, &[]);
+    assert_code(&output, 0);
+    let read = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    assert_eq!(
+        read("benchmark_comparison.csv"),
+        "Method,Params (M),FLOPs (B),Latency (ms),Latency Min (ms),Latency Max (ms),Throughput (img/s),Batch Size,Model Size (MB)\n\
+         zoh,7.148008,3.000000,2.000000,1.000000,4.000000,400.000000,1,27.267487\n\
+         foh,7.148008,3.000000,4.000000,2.000000,8.000000,200.000000,1,27.267487\n"
+    );
+    // Of an image: 4 ms for eight.
+    assert_eq!(
+        read("benchmark_comparison_all_methods_all_batch_sizes.csv"),
+        "Method,Batch Size,Latency (ms/img),Latency Min,Latency Max,Throughput (img/s),FLOPs (B),Params (M)\n\
+         zoh,1,2.000000,1.000000,4.000000,400.000000,3.000000,7.148008\n\
+         zoh,8,0.500000,0.250000,1.000000,1900.000000,3.000000,7.148008\n\
+         foh,1,4.000000,2.000000,8.000000,200.000000,3.000000,7.148008\n"
+    );
+    assert_eq!(
+        read("benchmark_pivot_latency.csv"),
+        "Method,1,8\nzoh,2.000000,0.500000\nfoh,4.000000,\n"
+    );
+    assert_eq!(
+        read("benchmark_pivot_throughput.csv"),
+        "Method,1,8\nzoh,400.000000,1900.000000\nfoh,200.000000,\n"
+    );
+    assert_eq!(read("benchmark_pivot_latency_train.csv"), "Method,8\nfoh,10.000000\n");
+    for name in ["throughput", "latency", "throughput_train", "latency_train"] {
+        let svg = read(&format!("{name}.svg"));
+        assert!(
+            svg.starts_with("<svg") && svg.contains("foh") && svg.contains("batch size"),
+            "{svg}"
+        );
+    }
+    let page = read("benchmark.md");
+    assert_eq!(text(&output.stdout), page);
+    assert!(page.contains("| zoh | 224 | f32 | 8 | 4.000 |"), "{page}");
+    assert!(page.contains("- foh infer batch 8: it did not fit\n"), "{page}");
+
+    // What is there stays, unless it may go.
+    assert_code(&compare(&[&zoh], &out, &[]), 73);
+    assert!(read("benchmark.md").contains("foh"));
+    assert_code(&compare(&[&zoh], &out, &["--force", "--batch-size", "8"]), 0);
+    assert!(read("benchmark_comparison.csv").contains("\nzoh,7.148008,3.000000,0.500000"));
+    let none = compare(&[&zoh], &out, &["--force", "--batch-size", "2"]);
+    assert_code(&none, 1);
+    assert!(text(&none.stderr).contains("was measured at 1, 8"));
+}
+
+#[test]
+fn rows_of_one_name_are_told_apart_by_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = [("zoh", "infer", 1, 2.0, 400.0)];
+    let (one, two) =
+        (written(folder.path(), "x/a.json", &rows), written(folder.path(), "x/b.json", &rows));
+    let three = written(folder.path(), "y/a.json", &rows);
+    let pivot = |files: &[&Path], out: &str| {
+        let out = folder.path().join(out);
+        assert_code(&compare(files, &out, &[]), 0);
+        fs::read_to_string(out.join("benchmark_pivot_throughput.csv")).unwrap()
+    };
+    let stems = pivot(&[&one, &two], "1");
+    assert_eq!(stems, "Method,1\nzoh (a),400.000000\nzoh (b),400.000000\n");
+    let paths = pivot(&[&one, &three], "2");
+    assert!(paths.contains("x/a.json)") && paths.contains("y/a.json)"), "{paths}");
+}
+
+#[test]
+fn what_is_no_benchmark_is_an_error_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let bad = folder.path().join("bad.json");
+    for content in ["", "[]", "{\"command\": \"bench\"}", "\u{0}"] {
+        fs::write(&bad, content).unwrap();
+        let output = compare(&[&bad], &out, &[]);
+        assert_code(&output, 65);
+        let said = text(&output.stderr);
+        assert!(said.contains("bad.json is no result of") && said.lines().count() == 1, "{said}");
+    }
+    assert_code(&compare(&[&folder.path().join("none.json")], &out, &[]), 74);
+    let failed = written(folder.path(), "failed.json", &[("zoh", "infer", 1, 0.0, 0.0)]);
+    assert_code(&compare(&[&failed], &out, &[]), 1);
+    assert!(!out.exists(), "nothing is written");
+}
+
+#[test]
+fn a_measured_document_can_be_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.json");
+    assert_code(&bench(&["--batch", "1,2", "-o", file.to_str().unwrap()]), 0);
+    let out = folder.path().join("out");
+    assert_code(&compare(&[&file], &out, &[]), 0);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 2 * 6 + 1);
+}
+
+fn python(name: &str, args: &[&str]) -> Output {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name);
+    Command::new("python3").arg(script).args(args).output().unwrap()
+}
+
+#[test]
+fn the_join_with_a_peer() {
+    let output = python("join_train.py", &["--selftest"]);
+    assert_code(&output, 0);
+    assert_eq!(text(&output.stdout), "join_train: ok\n");
+
+    // What `bench -o` writes is what the join reads.
+    let folder = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (folder.path().join("ours.json"), folder.path().join("theirs.jsonl"));
+    let preset = ["--set", "model.preset=tiny", "--mode", "infer", "--batch", "2"];
+    assert_code(&bench(&[&preset[..], &["-o", ours.to_str().unwrap()]].concat()), 0);
+    let peer = json!({
+        "model": "vim_tiny", "mode": "infer", "image_size": 32, "batch": 2, "dtype": "f32",
+        "latency": {"median_ms": 1000.0}, "throughput": {"img_s": 0.5},
+    });
+    fs::write(&theirs, format!("{peer}\n")).unwrap();
+    let output = python("join_train.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]);
+    assert_code(&output, 0);
+    let table = text(&output.stdout);
+    assert!(table.contains("| tiny zoh | vim_tiny | infer | 32 | 2 | f32 |"), "{table}");
+}
+
+#[test]
+fn the_peer_says_what_is_missing() {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/peer_vim.py");
+    // Without site-packages there is no torch.
+    let hidden = Command::new("python3").args(["-I", "-S"]).arg(script).output().unwrap();
+    assert_code(&hidden, 1);
+    let said = text(&hidden.stderr);
+    assert!(said.starts_with("error: torch is not installed; install it"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn the_comparison_script_knows_its_arguments() {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/compare_train.sh");
+    let run = |args: &[&str]| Command::new(&script).args(args).output().unwrap();
+    let help = run(&["--help"]);
+    assert_code(&help, 0);
+    assert!(text(&help.stdout).contains("scripts/compare_train.sh --size tiny,small"));
+    for args in
+        [&["--mode", "x"][..], &["--dtype", "f16"], &["--size", "huge"], &["--batch"], &["x"]]
+    {
+        let output = run(args);
+        assert_code(&output, 2);
+        let said = text(&output.stderr);
+        assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
+    }
+}
