@@ -144,6 +144,12 @@ pub fn multiply_adds_per_second(_: &Device) -> Option<f64> {
     None
 }
 
+/// Memory that this process holds on the device, in bytes; `None` where it is the host's own, or not known.
+#[must_use]
+pub fn device_memory(_: &Device) -> Option<u64> {
+    None
+}
+
 /// Limits the threads that compute on the CPU; without a limit there is one per core that this
 /// process may use.
 ///

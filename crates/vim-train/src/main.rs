@@ -7,8 +7,8 @@ use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
-    data, eval, eval_golden, export, flops, import, methods, models, predict, profile, show_config,
-    train, verify,
+    data, eval, eval_golden, export, flops, import, methods, models, predict, profile, runs,
+    show_config, train, verify,
 };
 
 fn main() -> ExitCode {
@@ -41,6 +41,7 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Config(args) => show_config::run(args),
         Command::Data(args) => data::run(args),
         Command::EvalGolden(args) => eval_golden::run(args),
+        Command::Runs(args) => runs::run(args),
         Command::Methods(args) => methods::run(args),
         Command::Models(args) => models::run(args),
         Command::Flops(args) => flops::run(args),

@@ -15,6 +15,7 @@ use crate::cli::{EvalSplit, Overrides};
 use crate::config::Config;
 use crate::error::Error;
 use crate::loaders;
+use crate::memory;
 use crate::output::{print, print_json};
 
 /// Shown below the options.
@@ -145,7 +146,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
         bad,
         warned: after.warned - before.warned,
         slab_mib: loader.memory() as f64 / f64::from(1 << 20),
-        peak_rss_mib: peak_rss(),
+        peak_rss_mib: memory::peak_resident().map(|bytes| bytes as f64 / f64::from(1 << 20)),
         bottleneck: if (after.waited - before.waited).as_secs_f64() < 0.02 * seconds {
             "none: batches are there before they are asked for"
         } else {
@@ -223,11 +224,4 @@ fn cpu_seconds() -> f64 {
         Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
     };
     ticks().unwrap_or(f64::NAN) / 100.0
-}
-
-/// The most memory that this process has held, in MiB.
-fn peak_rss() -> Option<f64> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
 }
