@@ -111,13 +111,15 @@ fn scalars(record: &Record) -> Vec<(String, f64)> {
         .collect()
 }
 
+/// What was made, or a warning.
 fn or_warn<T>(result: io::Result<T>, path: &Path, log: &Log) -> Option<T> {
-    let path = path.display();
-    result
-        .inspect_err(|error| {
-            log.line(format!("warning: {path}: {error}; metrics.jsonl has it all, and it is made again when the run goes on"));
-        })
-        .ok()
+    if let Err(error) = &result {
+        let path = path.display();
+        log.line(format!(
+            "warning: {path}: {error}; training goes on without it, metrics.jsonl has it all"
+        ));
+    }
+    result.ok()
 }
 
 #[cfg(test)]
