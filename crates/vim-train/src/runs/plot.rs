@@ -56,8 +56,10 @@ pub(super) fn target(path: &Path, force: bool) -> Result<Target, Error> {
     Ok(Target { path: path.to_owned(), format })
 }
 
-/// Width and height of the figure, in units of which a letter is 13 high.
-const SIZE: (u32, u32) = (960, 760);
+/// Width of the figure, in units of which a letter is 13 high.
+const WIDTH: u32 = 960;
+/// Height of both panels.
+const PANELS: u32 = 724;
 /// Pixels of a unit on the canvas; of the PNG, half as many.
 const SCALE: u32 = 4;
 /// Height of a line of the legend.
@@ -95,17 +97,39 @@ impl Target {
 
 fn svg(curves: &[Curves]) -> io::Result<String> {
     let mut text = String::new();
-    figure(&SVGBackend::with_string(&mut text, SIZE).into_drawing_area(), curves, 1)
+    let size = (WIDTH, Legend::of(curves).height() + PANELS);
+    figure(&SVGBackend::with_string(&mut text, size).into_drawing_area(), curves, 1)
         .map_err(|error| io::Error::other(error.to_string()))?;
     Ok(text)
 }
 
 fn png(curves: &[Curves]) -> io::Result<Pixels> {
-    let (width, height) = ((SIZE.0 * SCALE) as usize, (SIZE.1 * SCALE) as usize);
-    let mut pixels = Pixels::black(height, width);
+    let height = Legend::of(curves).height() + PANELS;
+    let mut pixels = Pixels::black((height * SCALE) as usize, (WIDTH * SCALE) as usize);
     figure(&Canvas::new(&mut pixels)?.into_drawing_area(), curves, SCALE)
         .map_err(|error| io::Error::other(error.to_string()))?;
     Ok(halved(&pixels))
+}
+
+/// How the names of the runs are laid out: in columns, on as many lines as it takes.
+struct Legend {
+    /// Width of a name with its line.
+    entry: u32,
+    in_a_line: u32,
+    lines: u32,
+}
+
+impl Legend {
+    fn of(curves: &[Curves]) -> Self {
+        let widest = curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
+        let entry = 48 + 9 * widest as u32;
+        let in_a_line = ((WIDTH - 72) / entry).max(1);
+        Self { entry, in_a_line, lines: (curves.len() as u32).div_ceil(in_a_line) }
+    }
+
+    fn height(&self) -> u32 {
+        self.lines * LINE + 16
+    }
 }
 
 type Area<DB> = DrawingArea<DB, Shift>;
@@ -121,15 +145,12 @@ where
     DB::ErrorType: error::Error + Send + Sync + 'static,
 {
     area.fill(&WHITE)?;
-    let widest = curves.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0) as u32;
-    let entry = 48 + 9 * widest;
-    let in_a_line = ((SIZE.0 - 72) / entry).max(1);
-    let lines = (curves.len() as u32).div_ceil(in_a_line);
-    let (legend, panels) = area.split_vertically((lines * LINE + 16) * scale);
+    let sizes = Legend::of(curves);
+    let (legend, panels) = area.split_vertically(sizes.height() * scale);
     for (number, curve) in curves.iter().enumerate() {
-        let (column, line) = (number as u32 % in_a_line, number as u32 / in_a_line);
+        let (column, line) = (number as u32 % sizes.in_a_line, number as u32 / sizes.in_a_line);
         let at = |x: u32, y: u32| ((x * scale) as i32, (y * scale) as i32);
-        let (x, y) = (72 + column * entry, 8 + line * LINE + LINE / 2);
+        let (x, y) = (72 + column * sizes.entry, 8 + line * LINE + LINE / 2);
         let line: Vec<(i32, i32)> = vec![at(x, y), at(x + 30, y)];
         stroke(&legend, line, number, scale)?;
         let left = Pos::new(HPos::Left, VPos::Center);
@@ -257,6 +278,15 @@ mod tests {
             count(&rows, BLACK)
         };
         assert!(legend(&one) > 50 && legend(&both) > legend(&one) + 100);
+    }
+
+    #[test]
+    fn many_runs_with_long_names_fit() {
+        let name = "a name that is longer than most and then some".repeat(3);
+        let many: Vec<Curves> = (0..50).map(|i| curves(&name, f64::from(i))).collect();
+        let figure = svg(&many).unwrap();
+        assert_eq!(figure.matches(&name).count(), 50);
+        assert!(figure.contains("height=\"1740\""), "{}", &figure[..200]);
     }
 
     #[test]
