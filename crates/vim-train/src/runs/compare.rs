@@ -23,8 +23,8 @@ Examples:
   vim-train runs compare zoh-s0 foh-s0 rk4-s0 --plot curves.svg     or .png
   vim-train runs compare /scratch/a/zoh-s0 /scratch/b/zoh-s0 --json
 
-The figure has the training loss and the top-1 accuracy on the validation images over the steps. Of a curve with more than
-1000 points, neighbours are drawn as their mean.";
+The figure has the training loss and the top-1 accuracy on the validation images over the steps. Of
+a curve with more than 1000 points, neighbours are drawn as their mean.";
 
 /// Keys that say where a run is, not what it is.
 const PLACE: [&str; 2] = ["run.name", "run.root"];

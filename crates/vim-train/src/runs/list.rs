@@ -20,8 +20,8 @@ Examples:
   vim-train runs list --method rk4 --method foh --status stale --status failed
   vim-train runs list --json | jq -r '.[] | select(.status == \"stale\") | .path'
 
-stale: it did not record its end, and no process is at work on it: `train … --resume auto` goes on with it. Folders that
-hold no run, and what cannot be read of a run, are named below the table.";
+stale: it did not record its end, and no process is at work on it; `train … --resume auto` goes on
+with it. Folders that hold no run, and what cannot be read of a run, are named below the table.";
 
 /// `vim-train runs list`.
 #[derive(Debug, Args)]
