@@ -22,8 +22,8 @@ def expected(run):
     for line in (run / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
         group = record.get("split", record["kind"])
-        if record.get("checkpoint", "last") not in ("last", "best"):
-            group += "/" + record["checkpoint"]
+        if record.get("weights", "model") != "model":
+            group += "/" + record["weights"]
         for key, value in record.items():
             if key in ("step", "epoch", "images") or isinstance(value, str):
                 continue

@@ -8,6 +8,9 @@ use std::str::FromStr;
 use serde::de::DeserializeOwned;
 use serde_json::{Deserializer, Value};
 
+/// What the key `weights` of an evaluation is, where it is there, for the model's own rather than averaged ones.
+pub(crate) const OWN_WEIGHTS: &str = "model";
+
 /// A JSON object, flat but for what nobody asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Record {

@@ -10,7 +10,7 @@ use crate::events::EventWriter;
 use crate::log::Log;
 use crate::metrics::JsonlWriter;
 use crate::metrics_csv::CsvTable;
-use crate::record::Record;
+use crate::record::{OWN_WEIGHTS, Record};
 use crate::run_dir::RunDir;
 
 /// The files that metrics are written to.
@@ -96,8 +96,7 @@ impl Sinks {
 /// Of other weights than the model's own, such as averaged ones, the tag says so: `val/ema/top1`.
 fn scalars(record: &Record) -> Vec<(String, f64)> {
     let mut group = record.text("split").or(record.text("kind")).unwrap_or("metrics").to_owned();
-    if let Some(weights) = record.text("checkpoint").filter(|name| !["last", "best"].contains(name))
-    {
+    if let Some(weights) = record.text("weights").filter(|name| *name != OWN_WEIGHTS) {
         group = format!("{group}/{weights}");
     }
     let described = ["step", "epoch", "images"];
@@ -136,9 +135,12 @@ mod tests {
     fn tags_of_records() {
         let train = json!({ "kind": "train", "step": 2, "epoch": 0, "loss": 2.5, "lr": 0.125 });
         assert_eq!(tags(train), [("train/loss".into(), 2.5), ("train/lr".into(), 0.125)]);
-        let eval = |checkpoint: &str| json!({ "kind": "eval", "split": "val", "checkpoint": checkpoint, "images": 64, "top1": 0.5 });
-        assert_eq!(tags(eval("last")), [("val/top1".into(), 0.5)]);
-        assert_eq!(tags(eval("ema")), [("val/ema/top1".into(), 0.5)]);
+        let mut eval = json!({ "kind": "eval", "split": "val", "images": 64, "top1": 0.5 });
+        assert_eq!(tags(eval.clone()), [("val/top1".into(), 0.5)]);
+        for (weights, tag) in [("model", "val/top1"), ("ema", "val/ema/top1")] {
+            eval["weights"] = weights.into();
+            assert_eq!(tags(eval.clone()), [(tag.into(), 0.5)]);
+        }
         let broken = tags(json!({ "kind": "train", "step": 1, "loss": null }));
         assert!(broken[0].0 == "train/loss" && broken[0].1.is_nan());
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::run::Best;
-use crate::record::Record;
+use crate::record::{OWN_WEIGHTS, Record};
 use crate::run_dir::{METRICS, TIMING};
 
 /// A record of training.
@@ -30,8 +30,10 @@ pub struct Train {
 pub struct Scores {
     /// Steps that the weights had seen.
     pub step: u64,
-    /// Which weights: `last`, `best`, or others such as averaged ones.
+    /// Of which checkpoint: `last` or `best`.
     pub checkpoint: String,
+    /// Which weights of it, if not the model's own: averaged ones.
+    pub averaged: Option<String>,
     /// Mean cross-entropy.
     pub loss: Option<f64>,
     /// Top-1 accuracy, 0 to 1.
@@ -69,8 +71,10 @@ impl History {
                 continue;
             }
             let checkpoint = record.text("checkpoint").unwrap_or_default().to_owned();
-            let scores =
-                Scores { step, checkpoint, loss, top1: number("top1"), top5: number("top5") };
+            let averaged = record.text("weights").filter(|name| *name != OWN_WEIGHTS);
+            let averaged = averaged.map(str::to_owned);
+            let (top1, top5) = (number("top1"), number("top5"));
+            let scores = Scores { step, checkpoint, averaged, loss, top1, top5 };
             match record.text("split") {
                 Some("val") => history.val.push(scores),
                 Some("test") => history.test = Some(scores),
@@ -101,7 +105,7 @@ impl History {
     /// The newest evaluation of the model's own weights on the validation images.
     #[must_use]
     pub fn last_val(&self) -> Option<&Scores> {
-        self.val.iter().rev().find(|val| val.checkpoint == "last").or(self.val.last())
+        self.val.iter().rev().find(|val| val.averaged.is_none()).or(self.val.last())
     }
 
     /// Training loss by step.
@@ -113,7 +117,7 @@ impl History {
     /// Top-1 accuracy of the model's own weights on the validation images by step.
     #[must_use]
     pub fn top1_curve(&self) -> Vec<(f64, f64)> {
-        let own = self.val.iter().filter(|val| val.checkpoint == "last");
+        let own = self.val.iter().filter(|val| val.averaged.is_none());
         own.filter_map(|val| Some((val.step as f64, val.top1?))).collect()
     }
 

@@ -138,7 +138,8 @@ fn text(run: &Run) -> String {
 }
 
 fn scores(scores: &Scores) -> String {
-    let mut text = format!("step {} ({})", scores.step, scores.checkpoint);
+    let averaged = scores.averaged.as_ref().map_or_else(String::new, |name| format!(", {name}"));
+    let mut text = format!("step {} ({}{averaged})", scores.step, scores.checkpoint);
     let numbers = [
         ("loss", scores.loss.map(|loss| format!("{loss:.4}"))),
         ("top-1", scores.top1.map(percent)),
