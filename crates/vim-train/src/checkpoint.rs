@@ -383,7 +383,8 @@ pub fn select(folder: &Path, selection: &Selection) -> Result<Checkpoint, Checkp
     }
 }
 
-fn best_step(folder: &Path) -> Option<u64> {
+/// The step of the checkpoint in `folder` that is named as the best.
+pub(crate) fn best_step(folder: &Path) -> Option<u64> {
     let name = fs::read_to_string(folder.join(BEST)).ok()?;
     retention::step_of(name.trim_end())
 }

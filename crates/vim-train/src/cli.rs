@@ -15,6 +15,7 @@ use crate::import::{EXAMPLES as IMPORT_EXAMPLES, ImportArgs, TakeArgs};
 use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
 use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
 use crate::run_dir::Resume;
+use crate::runs::{EXAMPLES as RUNS_EXAMPLES, RunsCommand};
 use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
 /// Train Vision Mamba under six discretizations, from a TOML file.
@@ -93,6 +94,9 @@ pub enum Command {
     /// Look after the images: scan, check, pack, time and show them.
     #[command(subcommand, after_help = DATA_EXAMPLES)]
     Data(DataCommand),
+    /// Look at runs: list them, show one, compare several.
+    #[command(subcommand, after_help = RUNS_EXAMPLES)]
+    Runs(RunsCommand),
     /// List the discretizations.
     Methods(MethodsArgs),
     /// List the named models: parameters, multiply-adds, input size, and the original's names for them.

@@ -175,6 +175,21 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// There is no such run.
+    #[error(
+        "{name} is neither a run's folder nor the name of a run in {}{}: `vim-train runs list` names them, --root looks elsewhere",
+        root.display(),
+        nearest.as_ref().map_or_else(String::new, |name| format!(" (is it `{name}`?)"))
+    )]
+    NoRun {
+        /// What was asked for.
+        name: String,
+        /// Where names are looked for.
+        root: PathBuf,
+        /// The run there that may be meant.
+        nearest: Option<String>,
+    },
+
     /// The run in the folder was made with another configuration.
     #[error(
         "{} was recorded with another configuration: {}; restore these keys, move the run aside by --fresh, or change run.name",
@@ -285,6 +300,7 @@ impl Error {
             | Self::Picture(PictureError::Read { .. })
             | Self::Unreadable { source: ReadError::Io(_), .. } => 74,
             Self::Data(_)
+            | Self::NoRun { .. }
             | Self::BadImages { .. }
             | Self::Weights { .. }
             | Self::Unreadable { .. }

@@ -5,7 +5,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::SystemTime;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +90,7 @@ impl Lock {
                 .read(true)
                 .write(true)
                 .open(path)?;
-            let enforced = match file.try_lock() {
+            let enforced = match try_lock_patiently(&file) {
                 Ok(()) => true,
                 Err(TryLockError::WouldBlock) => {
                     let mut text = String::new();
@@ -116,6 +117,32 @@ impl Lock {
     #[must_use]
     pub fn is_enforced(&self) -> bool {
         self.enforced
+    }
+}
+
+/// Locks `file`; waits a moment for one who only looks, as [`is_held`] does.
+fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..5 {
+        let tried = file.try_lock();
+        if !matches!(tried, Err(TryLockError::WouldBlock)) {
+            return tried;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    file.try_lock()
+}
+
+/// Whether a process holds the lock at `path`; `None` if that cannot be told. Changes nothing.
+pub(crate) fn is_held(path: &Path) -> Option<bool> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(false),
+        Err(_) => return None,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Some(false),
+        Err(TryLockError::WouldBlock) => Some(true),
+        Err(TryLockError::Error(_)) => None,
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
-    bench, data, eval, eval_golden, export, flops, import, methods, models, predict, profile,
+    bench, data, eval, eval_golden, export, flops, import, methods, models, predict, profile, runs,
     show_config, train, verify,
 };
 
@@ -41,6 +41,7 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Config(args) => show_config::run(args),
         Command::Data(args) => data::run(args),
         Command::EvalGolden(args) => eval_golden::run(args),
+        Command::Runs(args) => runs::run(args),
         Command::Methods(args) => methods::run(args),
         Command::Models(args) => models::run(args),
         Command::Flops(args) => flops::run(args),

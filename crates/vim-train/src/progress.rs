@@ -1,5 +1,6 @@
 //! How training gets on: a bar on a terminal, plain lines elsewhere.
 
+use std::cell::Cell;
 use std::env;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::log::Log;
-use crate::summary::{duration, percent, rate};
+use crate::summary::{bytes, duration, percent, rate};
 
 /// What is worth knowing at a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,9 +23,25 @@ pub struct Report {
     pub lr: f64,
     /// Top-1 accuracy of the last evaluation, 0 to 1.
     pub top1: Option<f64>,
-    /// Images per second since the last report.
-    pub images_per_second: f64,
+    /// Since the last report.
+    pub speed: Speed,
 }
+
+/// How fast training goes, and what it takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// Images per second.
+    pub images_per_second: f64,
+    /// Share of the time that the loop waited for images, 0 to 1.
+    pub data_wait: f64,
+    /// Memory of the process in RAM, in bytes.
+    pub memory: Option<u64>,
+    /// Its memory on the device, in bytes, where that is another.
+    pub device_memory: Option<u64>,
+}
+
+/// The least time between two lines where there is no bar. The log has them all.
+const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
 /// Shows reports; see [`Progress::new`].
 #[derive(Debug)]
@@ -35,6 +52,7 @@ pub struct Progress {
     total: u64,
     first: u64,
     start: Instant,
+    last_line: Cell<Option<Instant>>,
 }
 
 impl Progress {
@@ -53,7 +71,8 @@ impl Progress {
             bar
         });
         log.set_bar(bar.clone());
-        Self { log: log.clone(), bar, epochs, total, first, start: Instant::now() }
+        let (start, last_line) = (Instant::now(), Cell::new(None));
+        Self { log: log.clone(), bar, epochs, total, first, start, last_line }
     }
 
     /// Moves the bar; to be called after every step.
@@ -73,7 +92,15 @@ impl Progress {
                 bar.set_message(line.clone());
                 self.log.file_line(line);
             }
-            None => self.log.line(line),
+            None => {
+                let now = Instant::now();
+                if report.step == self.total || is_due(self.last_line.get(), now) {
+                    self.last_line.set(Some(now));
+                    self.log.line(line);
+                } else {
+                    self.log.file_line(line);
+                }
+            }
         }
     }
 }
@@ -94,6 +121,11 @@ pub(crate) fn wants_bar() -> bool {
     stderr().is_terminal() && !is_set("CI") && !is_set("NO_COLOR") && !is_dumb
 }
 
+/// Whether a line may be printed `now`, after one at `last`.
+fn is_due(last: Option<Instant>, now: Instant) -> bool {
+    last.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_LINES)
+}
+
 /// The time that the remaining steps take at the pace so far; `None` before there is a pace.
 fn time_left(first: u64, step: u64, total: u64, elapsed: Duration) -> Option<Duration> {
     let done = step.checked_sub(first).filter(|&done| done > 0)?;
@@ -103,13 +135,20 @@ fn time_left(first: u64, step: u64, total: u64, elapsed: Duration) -> Option<Dur
 
 /// A report as a line.
 fn line(report: &Report, epochs: u64, total: u64, left: Option<Duration>) -> String {
-    let Report { step, epoch, loss, lr, top1, images_per_second } = report;
+    let Report { step, epoch, loss, lr, top1, speed } = report;
     let mut line =
         format!("epoch {}/{epochs} step {step}/{total} loss {loss:.4} lr {lr:.2e}", epoch + 1);
     if let Some(top1) = top1 {
         line.push_str(&format!(" top-1 {}", percent(*top1)));
     }
-    line.push_str(&format!(" {} img/s", rate(*images_per_second)));
+    let Speed { images_per_second, data_wait, memory, device_memory } = *speed;
+    line.push_str(&format!(" {} img/s wait {:.0} %", rate(images_per_second), data_wait * 100.0));
+    if let Some(memory) = memory {
+        line.push_str(&format!(" mem {}", bytes(memory)));
+    }
+    if let Some(memory) = device_memory {
+        line.push_str(&format!(" gpu {}", bytes(memory)));
+    }
     if let Some(left) = left {
         line.push_str(&format!(" eta {}", duration(left)));
     }
@@ -128,18 +167,32 @@ mod tests {
             loss: 3.214_56,
             lr: 8.8e-4,
             top1: None,
-            images_per_second: 1840.4,
+            speed: Speed {
+                images_per_second: 1840.4,
+                data_wait: 0.014,
+                memory: Some(1 << 30),
+                device_memory: None,
+            },
         };
         assert_eq!(
             line(&report, 300, 117_000, None),
-            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 1840 img/s"
+            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 1840 img/s wait 1 % mem 1.0 GiB"
         );
         report.top1 = Some(0.2134);
+        report.speed.device_memory = Some(31 << 30);
         let left = Some(Duration::from_secs(7980));
         assert_eq!(
             line(&report, 300, 117_000, left),
-            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 top-1 21.34 % 1840 img/s eta 2h13m"
+            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 top-1 21.34 % 1840 img/s wait 1 % mem 1.0 GiB gpu 31.0 GiB eta 2h13m"
         );
+    }
+
+    #[test]
+    fn lines_keep_their_distance() {
+        let start = Instant::now();
+        assert!(is_due(None, start));
+        assert!(!is_due(Some(start), start + BETWEEN_LINES / 2));
+        assert!(is_due(Some(start), start + BETWEEN_LINES));
     }
 
     #[test]

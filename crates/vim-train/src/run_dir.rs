@@ -6,7 +6,9 @@
 //! | `env.json` | versions, machine, job, command line of the last start |
 //! | `init.json` | with `train.init`: the weights that the run started from, and their BLAKE3 |
 //! | `metrics.jsonl` | results; the same bytes for the same configuration, seed and device |
-//! | `timing.jsonl` | speeds, which depend on the clock |
+//! | `metrics.csv` | the same as a table |
+//! | `events.out.tfevents.*` | the same, and speeds, for TensorBoard; a file for each process |
+//! | `timing.jsonl` | speeds, waits and memory, which depend on the clock |
 //! | `log.txt` | what was said |
 //! | `checkpoints/` | see [`crate::checkpoint`] |
 //! | `exit.json` | how the last process ended; absent while one is at work |
@@ -110,8 +112,14 @@ pub struct RunDir {
     lock: Lock,
 }
 
-const CONFIG: &str = "config.toml";
-const EXIT: &str = "exit.json";
+/// Names of the files in a run's folder.
+pub(crate) const CONFIG: &str = "config.toml";
+pub(crate) const ENVIRONMENT: &str = "env.json";
+pub(crate) const EXIT: &str = "exit.json";
+pub(crate) const LOCK: &str = "LOCK";
+pub(crate) const LOG: &str = "log.txt";
+pub(crate) const METRICS: &str = "metrics.jsonl";
+pub(crate) const TIMING: &str = "timing.jsonl";
 /// Name of the file that says which weights a run started from.
 pub(crate) const INIT: &str = "init.json";
 
@@ -184,7 +192,7 @@ impl RunDir {
 
     fn lock(path: &Path) -> Result<Lock, Error> {
         fs::create_dir_all(path).map_err(Error::io("make", path))?;
-        let file = path.join("LOCK");
+        let file = path.join(LOCK);
         Lock::acquire(&file).map_err(|error| match error {
             LockError::Held(holder) => {
                 Error::InUse { path: path.to_owned(), holder: Box::new(holder) }
@@ -228,13 +236,19 @@ impl RunDir {
     /// Where results go.
     #[must_use]
     pub fn metrics(&self) -> PathBuf {
-        self.path.join("metrics.jsonl")
+        self.path.join(METRICS)
+    }
+
+    /// Where results go as a table.
+    #[must_use]
+    pub fn table(&self) -> PathBuf {
+        self.path.join("metrics.csv")
     }
 
     /// Where speeds go.
     #[must_use]
     pub fn timing(&self) -> PathBuf {
-        self.path.join("timing.jsonl")
+        self.path.join(TIMING)
     }
 
     /// Where images that could not be read are listed.
@@ -246,7 +260,7 @@ impl RunDir {
     /// Where the log goes.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.path.join("log.txt")
+        self.path.join(LOG)
     }
 
     /// Where checkpoints go.
@@ -271,7 +285,7 @@ impl RunDir {
     ///
     /// If the file cannot be written.
     pub fn write_environment(&self, environment: &Environment) -> Result<(), Error> {
-        self.write_json("env.json", environment)
+        self.write_json(ENVIRONMENT, environment)
     }
 
     /// Records the weights that the run starts from.

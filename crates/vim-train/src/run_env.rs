@@ -27,6 +27,8 @@ pub struct Environment {
     pub backend: String,
     /// Threads that compute on the CPU.
     pub threads: usize,
+    /// Optimizer steps that the whole run takes: the configuration and the data's size decide.
+    pub total_steps: u64,
     /// `SLURM_*` variables that say which job this is.
     pub slurm: BTreeMap<String, String>,
     /// The command line.
@@ -50,9 +52,9 @@ const SLURM_VARIABLES: [&str; 10] = [
 ];
 
 impl Environment {
-    /// This process, which computes on `backend` with `threads` threads.
+    /// This process, which computes on `backend` with `threads` threads a run of `total_steps`.
     #[must_use]
-    pub fn of_this_process(backend: impl Into<String>, threads: usize) -> Self {
+    pub fn of_this_process(backend: impl Into<String>, threads: usize, total_steps: u64) -> Self {
         let slurm = SLURM_VARIABLES
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?)))
@@ -65,6 +67,7 @@ impl Environment {
             cpus: available_parallelism().map_or(1, NonZero::get),
             backend: backend.into(),
             threads,
+            total_steps,
             slurm,
             command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             started: rfc3339(SystemTime::now()),

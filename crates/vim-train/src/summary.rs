@@ -66,6 +66,13 @@ pub fn rate(per_second: f64) -> String {
     if per_second < 100.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
 }
 
+/// A size in bytes, in the unit of memory that fits.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
+}
+
 /// A duration in its two largest units.
 #[must_use]
 pub fn duration(duration: Duration) -> String {
@@ -110,6 +117,15 @@ folder      data/runs/zoh-s0";
         assert_eq!(summary(&numbers), expected);
         numbers.test_top1 = Some(1.0);
         assert!(summary(&numbers).contains("test top-1  100.00 %"));
+    }
+
+    #[test]
+    fn sizes() {
+        for (size, text) in
+            [(0, "0 MiB"), (300 << 20, "300 MiB"), (1 << 30, "1.0 GiB"), (3 << 29, "1.5 GiB")]
+        {
+            assert_eq!(bytes(size), text);
+        }
     }
 
     #[test]

@@ -138,6 +138,11 @@ fn assign(document: &mut DocumentMut, path: &[Key], value: Value) -> Result<(), 
 
 /// Every key that is set in `config`, by its path.
 pub(crate) fn dotted_values(config: &Config) -> BTreeMap<String, toml::Value> {
+    dotted(toml::Table::try_from(config).expect("invariant: a configuration has a TOML form"))
+}
+
+/// Every key that is set in a file's `table`, by its path.
+pub(crate) fn dotted(table: toml::Table) -> BTreeMap<String, toml::Value> {
     fn collect(prefix: &str, value: toml::Value, into: &mut BTreeMap<String, toml::Value>) {
         if let toml::Value::Table(table) = value {
             for (key, value) in table {
@@ -148,7 +153,6 @@ pub(crate) fn dotted_values(config: &Config) -> BTreeMap<String, toml::Value> {
             into.insert(prefix.to_owned(), value);
         }
     }
-    let table = toml::Table::try_from(config).expect("invariant: a configuration has a TOML form");
     let mut values = BTreeMap::new();
     collect("", toml::Value::Table(table), &mut values);
     values

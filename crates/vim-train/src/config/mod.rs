@@ -20,8 +20,9 @@ use vim_data::{AugmentConfig, DataConfig};
 use vim_model::{ModelConfig, SsmConfig, VimConfig};
 
 pub use devices::{Backend, DevicesConfig, Gpus};
+pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
-pub(crate) use load::dotted_values;
+pub(crate) use load::{dotted, dotted_values};
 pub use reference::reference;
 pub use schema::schema;
 pub use sections::{

@@ -7,7 +7,7 @@ pub(crate) mod step;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -32,9 +32,10 @@ use crate::progress::{Progress, Report};
 use crate::run_dir::{ExitRecord, Opened, RunDir};
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
+use crate::sinks::Sinks;
 use crate::summary::percent;
 use crate::weights;
-use report::{Metric, Timing};
+use report::{Metric, Pace};
 use setup::Plan;
 
 /// `vim-train train`.
@@ -105,7 +106,7 @@ struct Trainer<'a> {
     stop: StopRequest,
     comm: SingleDevice,
     checkpoints: Checkpoints,
-    metrics: JsonlWriter,
+    metrics: Sinks,
     timing: JsonlWriter,
     bad_samples: JsonlWriter,
     /// Those that the log has named.
@@ -145,7 +146,7 @@ impl<'a> Trainer<'a> {
         let progress =
             Progress::new(self.log, self.state.step, self.total_steps, self.config.train.epochs);
         let statistics = self.splits.train.statistics(self.config.data.normalize);
-        let mut since = (Instant::now(), self.state.step);
+        let mut pace = Pace::start(self.state.step, Duration::ZERO);
         if self.state.eval_pending && self.validate()? {
             self.save(true)?;
         }
@@ -174,14 +175,12 @@ impl<'a> Trainer<'a> {
                 if let Some(loss) = loss {
                     self.metrics.append(&Metric::Train { step, epoch, loss, lr, grad_norm })?;
                 }
-                let images = (step - since.1) * self.config.train.batch_size as u64;
-                let images_per_second = images as f64 / since.0.elapsed().as_secs_f64();
-                since = (Instant::now(), step);
-                let elapsed_s = elapsed.as_secs_f64();
-                self.timing.append(&Timing { step, images_per_second, elapsed_s })?;
+                let waited = batches.stats().waited;
+                let speed = self.record_timing(&pace, step, waited, elapsed)?;
+                pace = Pace::start(step, waited);
                 let top1 = self.last_top1;
                 if let Some(loss) = self.last_loss {
-                    progress.report(&Report { step, epoch, loss, lr, top1, images_per_second });
+                    progress.report(&Report { step, epoch, loss, lr, top1, speed });
                 }
                 self.warn_of_large_steps();
             }
@@ -190,7 +189,7 @@ impl<'a> Trainer<'a> {
                 self.state.eval_pending = true;
                 is_best = self.validate()?;
                 // Time spent on evaluation is not training's.
-                since = (Instant::now(), step);
+                pace = Pace::start(step, batches.stats().waited);
             }
             let paused = step == pause;
             if save_due.due(step, elapsed) || is_best || last || paused {

@@ -1,12 +1,17 @@
 //! What a run says about itself: metrics, timings, warnings, its end.
 
+use std::time::{Duration, Instant};
+
 use serde::Serialize;
 use vim_data::Batches;
 
 use super::Trainer;
 use crate::checkpoint::Weights;
+use crate::device_memory::device_memory;
 use crate::error::Error;
 use crate::eval::Scores;
+use crate::memory;
+use crate::progress::Speed;
 use crate::run_dir::{ExitReason, ExitRecord};
 use crate::summary::{Summary, percent, summary};
 
@@ -31,12 +36,35 @@ pub(super) enum Metric<'a> {
     },
 }
 
-/// A line of `timing.jsonl`.
+/// A line of `timing.jsonl`: since the line before, or the evaluation before, where there is no other unit.
 #[derive(Serialize)]
-pub(super) struct Timing {
-    pub(super) step: u64,
-    pub(super) images_per_second: f64,
-    pub(super) elapsed_s: f64,
+struct Timing {
+    step: u64,
+    images_per_second: f64,
+    /// Since this process began to train.
+    elapsed_s: f64,
+    /// Time that the loop waited for images.
+    data_wait_s: f64,
+    /// What this process holds in RAM now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+    /// What it holds on the device now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_memory_bytes: Option<u64>,
+}
+
+/// When a stretch of training began.
+pub(super) struct Pace {
+    at: Instant,
+    step: u64,
+    waited: Duration,
+}
+
+impl Pace {
+    /// Now, after `step` steps and when the loop has `waited` for images as long as that.
+    pub(super) fn start(step: u64, waited: Duration) -> Self {
+        Self { at: Instant::now(), step, waited }
+    }
 }
 
 impl Trainer<'_> {
@@ -69,6 +97,44 @@ impl Trainer<'_> {
             top5,
             images,
         })
+    }
+
+    /// Records how fast the stretch since `pace` went, and what memory is held.
+    pub(super) fn record_timing(
+        &mut self,
+        pace: &Pace,
+        step: u64,
+        waited: Duration,
+        elapsed: Duration,
+    ) -> Result<Speed, Error> {
+        let seconds = pace.at.elapsed().as_secs_f64();
+        let images = (step - pace.step) * self.config.train.batch_size as u64;
+        let data_wait_s = waited.saturating_sub(pace.waited).as_secs_f64();
+        let speed = Speed {
+            images_per_second: images as f64 / seconds,
+            data_wait: data_wait_s / seconds,
+            memory: memory::resident(),
+            device_memory: device_memory(&self.device),
+        };
+        let Speed { images_per_second, data_wait, memory, device_memory } = speed;
+        self.timing.append(&Timing {
+            step,
+            images_per_second,
+            elapsed_s: elapsed.as_secs_f64(),
+            data_wait_s,
+            memory_bytes: memory,
+            device_memory_bytes: device_memory,
+        })?;
+        let gib = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / f64::from(1 << 30));
+        let scalars = [
+            ("train/img_s", Some(images_per_second)),
+            ("train/data_wait", Some(data_wait)),
+            ("memory/host_gib", gib(memory)),
+            ("memory/device_gib", gib(device_memory)),
+        ];
+        let known = scalars.into_iter().filter_map(|(tag, number)| Some((tag.into(), number?)));
+        self.metrics.scalars(step, &known.collect::<Vec<_>>());
+        Ok(speed)
     }
 
     /// Names the images that could not be read: in the log once, in `bad_samples.jsonl` each time that they were drawn.

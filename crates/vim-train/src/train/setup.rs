@@ -27,6 +27,7 @@ use crate::run_dir::{RunDir, checkpoints_in};
 use crate::run_env::Environment;
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
+use crate::sinks::Sinks;
 use crate::weights;
 
 /// All that can be known, and be wrong, before there is a folder.
@@ -97,7 +98,8 @@ impl<'a> Trainer<'a> {
         let Plan { loss, total_steps, initial, .. } = plan;
         let workers = config.data.workers.count();
         let threads = device::threads();
-        run.write_environment(&Environment::of_this_process(chosen.name.clone(), threads))?;
+        let environment = Environment::of_this_process(chosen.name.clone(), threads, total_steps);
+        run.write_environment(&environment)?;
         if let Some(aside) = run.moved_aside() {
             log.line(format!("the run that was here is now {}", aside.display()));
         }
@@ -165,7 +167,7 @@ impl<'a> Trainer<'a> {
         state.device.clone_from(&chosen.name);
 
         // 2. Files, cut back to where the checkpoint stands: what comes after is written again.
-        let metrics = JsonlWriter::truncated(&run.metrics(), state.metrics_len)?;
+        let metrics = Sinks::open(run, state.metrics_len, state.step, log)?;
         let timing = JsonlWriter::appending(&run.timing())?;
         let bad_samples = JsonlWriter::appending(&run.bad_samples())?;
         run.sync()?;

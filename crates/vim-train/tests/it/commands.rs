@@ -141,14 +141,24 @@ fn a_bad_command_line_is_2() {
 fn help_teaches() {
     let output = run(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    for part in
-        ["train", "eval", "config", "methods", "  75  interrupted", "  78  bad configuration"]
-    {
+    for part in [
+        "train",
+        "eval",
+        "config",
+        "runs",
+        "methods",
+        "  75  interrupted",
+        "  78  bad configuration",
+    ] {
         assert!(stdout(&output).contains(part), "{part}");
     }
     for command in ["train", "eval", "config", "import", "export", "predict"] {
         let help = stdout(&run(&[command, "--help"]));
         assert!(help.contains("Examples:") && help.contains("--set"), "{help}");
+    }
+    for command in [&["runs"][..], &["runs", "list"], &["runs", "show"], &["runs", "compare"]] {
+        let help = stdout(&run(&[command, &["--help"]].concat()));
+        assert!(help.contains("Examples:") && help.contains("vim-train runs "), "{help}");
     }
     assert_eq!(run(&["--version"]).status.code(), Some(0));
 }

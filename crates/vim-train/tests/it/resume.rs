@@ -25,6 +25,8 @@ fn weights(bench: &Bench, name: &str) -> Vec<u8> {
 
 fn assert_same(bench: &Bench, name: &str) {
     assert_eq!(bench.metrics("whole"), bench.metrics(name));
+    let table = |name| fs::read(bench.folder(name).join("metrics.csv")).unwrap();
+    assert!(table("whole") == table(name), "the tables differ");
     assert!(weights(bench, "whole") == weights(bench, name), "the weights differ");
 }
 

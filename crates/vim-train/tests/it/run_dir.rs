@@ -187,7 +187,7 @@ fn a_run_keeps_its_folder_until_dropped() {
 fn the_environment_is_recorded() {
     let (_root, config, path) = with_run();
     let run = open(&config, Resume::Auto).unwrap();
-    run.write_environment(&Environment::of_this_process("cpu (flex)", 2)).unwrap();
+    run.write_environment(&Environment::of_this_process("cpu (flex)", 2, 24)).unwrap();
     let text = fs::read_to_string(path.join("env.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(record["version"], env!("CARGO_PKG_VERSION"));

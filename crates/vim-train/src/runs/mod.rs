@@ -1,0 +1,89 @@
+//! `vim-train runs`: what is in the folders of runs.
+//!
+//! Everything here only looks: a run may be at work in the folder. What cannot be read is said, and what is left is shown.
+
+mod canvas;
+mod compare;
+mod curve;
+mod find;
+mod history;
+mod list;
+mod plot;
+mod run;
+mod show;
+mod status;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::error::Error;
+use compare::CompareArgs;
+use list::ListArgs;
+use show::ShowArgs;
+
+pub use history::{History, Scores};
+pub use run::{Best, Row, Run};
+pub use status::Status;
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  vim-train runs list                                  the runs in data/runs
+  vim-train runs list /scratch/runs --method rk4 --status stale
+  vim-train runs show zoh-s0                           a name in data/runs, or a run's folder
+  vim-train runs compare zoh-s0 foh-s0 --plot curves.svg
+
+docs/runs.md says what a run's folder holds.";
+
+/// A subcommand of `vim-train runs`.
+#[derive(Debug, Subcommand)]
+pub enum RunsCommand {
+    /// List the runs in a folder: how far each is, how good, and how it ended.
+    #[command(after_help = list::EXAMPLES)]
+    List(ListArgs),
+    /// Say all about one run: configuration, machine, numbers, checkpoints, end.
+    #[command(after_help = show::EXAMPLES)]
+    Show(ShowArgs),
+    /// Set runs side by side: what differs in their configurations, their numbers, their curves.
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(CompareArgs),
+}
+
+/// Where runs named by name are.
+#[derive(Debug, Args)]
+pub struct RootArg {
+    /// Folder that holds the runs' folders, `run.root` of their configurations.
+    #[arg(long, value_name = "DIR", default_value = "data/runs")]
+    pub root: PathBuf,
+}
+
+/// `vim-train runs`.
+///
+/// # Errors
+///
+/// The subcommand's.
+pub fn run(command: &RunsCommand) -> Result<(), Error> {
+    match command {
+        RunsCommand::List(args) => list::run(args),
+        RunsCommand::Show(args) => show::run(args),
+        RunsCommand::Compare(args) => compare::run(args),
+    }
+}
+
+/// Stands for what is not known.
+const UNKNOWN: &str = "-";
+
+/// Rows in columns as wide as they must be, the ones from number `left` on flush right.
+fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(head.iter().copied()).add_rows(rows);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if number >= left {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
