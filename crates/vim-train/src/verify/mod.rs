@@ -13,6 +13,7 @@ mod images;
 mod norm;
 mod run;
 mod scan;
+pub(crate) mod smoke;
 mod stability;
 mod table;
 

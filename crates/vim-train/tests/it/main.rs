@@ -5,9 +5,11 @@
 mod checkpoint;
 mod commands;
 mod config;
+mod cuda_libraries;
 mod data;
 mod data_train;
 mod docs;
+mod doctor;
 mod faults;
 mod golden;
 mod helpers;
