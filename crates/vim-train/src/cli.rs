@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::bench::{BenchArgs, EXAMPLES as BENCH_EXAMPLES};
 use crate::checkpoint::Selection;
 use crate::data::{DataCommand, EXAMPLES as DATA_EXAMPLES};
+use crate::doctor::{DoctorArgs, EXAMPLES as DOCTOR_EXAMPLES};
 use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
 use crate::export::{EXAMPLES as EXPORT_EXAMPLES, ExportArgs};
 use crate::flops::{CONVENTIONS, FlopsArgs};
@@ -30,7 +31,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  the run failed, or a check of verify or eval-golden did
+    1  the run failed, or a check of verify, doctor or eval-golden did
     2  bad command line
    65  data or a checkpoint missing, damaged or unfit
    69  device not available
@@ -110,6 +111,9 @@ pub enum Command {
     /// Check every method and implementation on a device against loops in f64.
     #[command(after_help = VERIFY_EXAMPLES)]
     Verify(VerifyArgs),
+    /// Check this machine: CPU, GPU, libraries, kernels, disks, SLURM; each line says what to do.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor(DoctorArgs),
     /// Time the scan, or the operations that a layer is made of.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(ProfileArgs),

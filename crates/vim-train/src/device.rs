@@ -1,12 +1,17 @@
-//! The name of a backend → a device. The only file of this crate with a backend's `cfg`.
+//! The name of a backend → a device. The only file of this crate with a backend's `cfg`, but for the opening of CUDA's libraries.
 
 use std::fmt;
 use std::str::FromStr;
 
 use burn::tensor::Device;
+use strum::VariantArray;
 
 use crate::config::{Backend, DevicesConfig, Gpus};
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+use crate::cuda_libraries;
 use crate::error::Error;
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+use crate::machine::Machine;
 
 /// What computes, and what to call it.
 #[derive(Clone, Debug)]
@@ -25,12 +30,12 @@ impl Chosen {
     }
 }
 
-/// A device as a flag names it: `auto`, `cpu`, `cuda`, `cuda:1`, `wgpu`, `wgpu:0`.
+/// A device as a flag names it: `auto`, `cpu`, `cuda`, `cuda:1`, `wgpu`, `wgpu:0`, `tch`, `tch:0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceName {
     /// What computes.
     pub backend: Backend,
-    /// Which of them; the first where none is named.
+    /// Which of them; the first where none is named, and LibTorch's processor.
     pub number: Option<usize>,
 }
 
@@ -38,7 +43,8 @@ impl FromStr for DeviceName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is none of auto, cpu, cuda, cuda:N, wgpu, wgpu:N");
+        let wrong =
+            || format!("`{text}` is none of auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch, tch:N");
         let (name, number) = match text.split_once(':') {
             Some((name, number)) => (name, Some(number.parse().map_err(|_| wrong())?)),
             None => (text, None),
@@ -48,9 +54,10 @@ impl FromStr for DeviceName {
             "cpu" => Backend::Cpu,
             "cuda" => Backend::Cuda,
             "wgpu" => Backend::Wgpu,
+            "tch" => Backend::Tch,
             _ => return Err(wrong()),
         };
-        let numbered = matches!(backend, Backend::Cuda | Backend::Wgpu);
+        let numbered = matches!(backend, Backend::Cuda | Backend::Wgpu | Backend::Tch);
         if number.is_some() && !numbered { Err(wrong()) } else { Ok(Self { backend, number }) }
     }
 }
@@ -70,7 +77,7 @@ impl fmt::Display for DeviceName {
 ///
 /// [`Error::Device`] if it is not compiled in or not on this machine.
 pub fn choose_named(name: &DeviceName) -> Result<Chosen, Error> {
-    let gpus = Gpus::List(vec![name.number.unwrap_or(0)]);
+    let gpus = name.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]));
     choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, Asked::Flag)
 }
 
@@ -89,7 +96,7 @@ impl Asked {
         }
     }
 
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
     fn gpus(self) -> &'static str {
         match self {
             Self::Config => "devices.gpus",
@@ -103,6 +110,19 @@ impl Asked {
             Self::Flag => "--device cpu",
         }
     }
+}
+
+/// The backends in this build.
+#[must_use]
+pub fn backends() -> Vec<Backend> {
+    let has = |backend: &Backend| match backend {
+        Backend::Auto => false,
+        Backend::Cpu => true,
+        Backend::Cuda => cfg!(feature = "cuda"),
+        Backend::Wgpu => cfg!(feature = "wgpu"),
+        Backend::Tch => cfg!(feature = "tch"),
+    };
+    Backend::VARIANTS.iter().copied().filter(has).collect()
 }
 
 /// What the hardware calls itself: the GPU's name, or the processor's.
@@ -181,10 +201,11 @@ fn choose_as(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
         Backend::Cpu => Ok(cpu()),
         Backend::Cuda => cuda(config, asked),
         Backend::Wgpu => wgpu(config, asked),
+        Backend::Tch => tch(config, asked),
         Backend::Auto => match present() {
             Backend::Cuda => cuda(config, asked),
             Backend::Wgpu => wgpu(config, asked),
-            Backend::Cpu | Backend::Auto => Ok(cpu()),
+            Backend::Cpu | Backend::Tch | Backend::Auto => Ok(cpu()),
         },
     }
 }
@@ -205,7 +226,7 @@ fn present() -> Backend {
 }
 
 /// The number of the one GPU to use, of `visible`.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
 fn one_gpu(
     config: &DevicesConfig,
     asked: Asked,
@@ -214,8 +235,9 @@ fn one_gpu(
 ) -> Result<usize, Error> {
     match config.gpus.numbers(visible)[..] {
         _ if visible == 0 => Err(Error::Device(format!(
-            "{}: no {backend} GPU on this machine: use {}",
+            "{}: no {backend} GPU on this machine{}: use {}",
             asked.backend(),
+            no_driver(backend),
             asked.cpu()
         ))),
         [number] if number < visible => Ok(number),
@@ -232,14 +254,29 @@ fn one_gpu(
     }
 }
 
+/// What may be why there is no GPU.
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+fn no_driver(backend: &str) -> &'static str {
+    if backend != "wgpu" && cuda_libraries::driver(&Machine::this()).is_none() {
+        " (its driver's libcuda.so.1 is not found: ask SLURM for a GPU by --gpus=1, start Apptainer with --nv)"
+    } else {
+        ""
+    }
+}
+
 #[cfg(feature = "cuda")]
 fn cuda(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
     let number = one_gpu(config, asked, "CUDA", cuda_count())?;
+    // Without these the first kernel would panic.
+    cuda_libraries::open().map_err(|error| {
+        Error::Device(format!("{}: {error}; or use {}", asked.backend(), asked.cpu()))
+    })?;
     Ok(Chosen { device: Device::cuda(number), name: format!("cuda:{number}") })
 }
 
 #[cfg(feature = "cuda")]
 fn cuda_count() -> usize {
+    cuda_libraries::open_driver();
     // Enumerating opens the driver's library, which panics where there is none.
     std::panic::catch_unwind(|| Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec().len())
         .unwrap_or(0)
@@ -273,6 +310,23 @@ fn wgpu_count() -> usize {
     wgpu_gpus().0.len()
 }
 
+/// LibTorch on the processor, or on the GPU that a list of numbers names.
+#[cfg(feature = "tch")]
+#[expect(deprecated, reason = "upstream advises against LibTorch, and so does docs/install.md")]
+fn tch(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    if let Gpus::All | Gpus::Count(_) = config.gpus {
+        return Ok(Chosen { device: Device::libtorch(), name: "tch".into() });
+    }
+    let visible = Device::enumerate(burn::tensor::DeviceType::LibTorch).into_vec().len();
+    let number = one_gpu(config, asked, "LibTorch", visible)?;
+    Ok(Chosen { device: Device::libtorch_cuda(number), name: format!("tch:{number}") })
+}
+
+#[cfg(not(feature = "tch"))]
+fn tch(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    Err(not_compiled("tch", asked))
+}
+
 #[cfg(not(feature = "cuda"))]
 fn cuda(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
     Err(not_compiled("cuda", asked))
@@ -293,7 +347,7 @@ fn wgpu_count() -> usize {
     0
 }
 
-#[cfg(not(all(feature = "cuda", feature = "wgpu")))]
+#[cfg(not(all(feature = "cuda", feature = "wgpu", feature = "tch")))]
 fn not_compiled(feature: &str, asked: Asked) -> Error {
     Error::Device(format!(
         "{}: this build has no {feature}: build it with --features {feature}, or use {}",
@@ -314,6 +368,8 @@ mod tests {
             ("cuda", Backend::Cuda, None),
             ("cuda:3", Backend::Cuda, Some(3)),
             ("wgpu:0", Backend::Wgpu, Some(0)),
+            ("tch", Backend::Tch, None),
+            ("tch:1", Backend::Tch, Some(1)),
         ] {
             let name: DeviceName = text.parse().unwrap_or_default();
             assert_eq!(name, DeviceName { backend, number });

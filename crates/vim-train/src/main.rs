@@ -7,11 +7,14 @@ use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
-    bench, data, eval, eval_golden, export, flops, import, methods, models, predict, profile, runs,
+    bench, data, doctor, eval, eval_golden, export, flops, import, methods, models, predict, profile,
+    runs,
     show_config, train, verify,
 };
 
 fn main() -> ExitCode {
+    #[cfg(feature = "cuda")]
+    point_to_cuda();
     let cli = Cli::parse();
     match catch_unwind(|| run(&cli.command)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
     {
@@ -31,6 +34,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// CubeCL looks for the CUDA headers where `CUDA_PATH` says, and nowhere else where it is set.
+#[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "CubeCL takes the headers' place from the environment alone")]
+fn point_to_cuda() {
+    // What is missing is an error once a GPU is asked for.
+    if let Ok(libraries) = vim_train::cuda_libraries::found() {
+        // SAFETY: this is the start of main, and there is no other thread that could read the environment.
+        unsafe { std::env::set_var("CUDA_PATH", &libraries.root) };
+    }
+}
+
 fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::Train(args) => train::run(args),
@@ -46,6 +60,7 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Models(args) => models::run(args),
         Command::Flops(args) => flops::run(args),
         Command::Verify(args) => verify::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Bench(args) => bench::run(args),
     }

@@ -8,8 +8,10 @@ mod flex;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
+use crate::choice::has_kernel;
 use crate::error::KernelError;
 use crate::given::expect;
+use crate::native::images;
 use dispatch::ImageBackend;
 pub(crate) use dispatch::ImageSpec;
 
@@ -98,6 +100,9 @@ pub struct ImageBatch<'a> {
 pub fn image_batch(batch: &ImageBatch<'_>, device: &Device) -> Result<Tensor<4>, KernelError> {
     batch.check()?;
     let [count, height, width] = batch.size;
+    if !has_kernel(device) {
+        return Ok(Tensor::from_data(batch.on_the_host(), device));
+    }
     let mut bytes = Vec::with_capacity(batch.pixels.len().next_multiple_of(4));
     bytes.extend_from_slice(batch.pixels);
     // As words: WGSL has no bytes.
@@ -171,6 +176,18 @@ impl ImageBatch<'_> {
             Mixing::Paste(area) => inside("mixing.area", area),
             Mixing::None | Mixing::Blend { .. } => Ok(()),
         })
+    }
+
+    /// The images, made by the native kernel, for a device that has none of its own.
+    fn on_the_host(&self) -> TensorData {
+        let word = |four: &[u8]| {
+            four.iter().rev().fold(0_u32, |word, &byte| word << 8 | u32::from(byte)).cast_signed()
+        };
+        let words: Vec<i32> = self.pixels.chunks(4).map(word).collect();
+        let Plan { places, values, boxes } = self.plan();
+        let spec = ImageSpec { size: self.size, boxes, mixes: !self.mixing.is_empty() };
+        let [count, height, width] = self.size;
+        TensorData::new(images::prepare(&words, &places, &values, spec), [count, 3, height, width])
     }
 
     fn plan(&self) -> Plan {

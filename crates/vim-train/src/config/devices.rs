@@ -34,6 +34,8 @@ pub enum Backend {
     Cuda,
     /// Any GPU, through Vulkan, Metal or Direct3D.
     Wgpu,
+    /// LibTorch, on the processor, or on the NVIDIA GPU that a list in `gpus` names. It has no kernels of ours and is slow: for comparison.
+    Tch,
 }
 
 /// The `[devices]` section.

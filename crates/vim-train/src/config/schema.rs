@@ -143,7 +143,10 @@ mod tests {
 
     #[test]
     fn knows_the_choices() {
-        assert_eq!(at("devices.backend").choices().unwrap(), ["auto", "cpu", "cuda", "wgpu"]);
+        assert_eq!(
+            at("devices.backend").choices().unwrap(),
+            ["auto", "cpu", "cuda", "wgpu", "tch"]
+        );
         assert!(at("model.discretization").choices().unwrap().contains(&"rk4".to_owned()));
         for open in ["run.name", "data.workers", "devices.gpus", "optim.warmup", "model.depth"] {
             assert!(at(open).choices().is_none(), "{open}");

@@ -72,7 +72,7 @@ pub struct EvalGoldenArgs {
     /// Largest relative error of the images' gradient; left out 1e-3, and 5e-3 on CUDA.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub tol_dx: Option<f64>,
-    /// Where to compute: auto, cpu, cuda, cuda:N, wgpu or wgpu:N; left out, what the configuration says.
+    /// Where to compute: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; left out, what the configuration says.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceName>,
     /// Print the result as JSON.

@@ -93,7 +93,7 @@ pub enum Profile {
 /// Where and how often.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// What to run on: auto, cpu, cuda, cuda:N, wgpu or wgpu:N.
+    /// What to run on: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
     /// Calls to time, after two to warm up.

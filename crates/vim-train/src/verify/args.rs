@@ -32,7 +32,7 @@ does not compute in --dtype.";
 /// `vim-train verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// What to check on: auto, cpu, cuda, cuda:N, wgpu or wgpu:N.
+    /// What to check on: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
     ///
     /// `auto` is the first present of cuda, wgpu on a real GPU, and cpu. `wgpu` by name also takes a
     /// rasterizer that runs on the processor, such as lavapipe.

@@ -15,6 +15,7 @@ mod linear;
 mod norm;
 mod run;
 mod scan;
+pub(crate) mod smoke;
 mod stability;
 mod table;
 

@@ -1,0 +1,50 @@
+//! Headers that lie in several folders, as links in one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::headers::complete;
+use super::places::entries;
+
+/// Makes `cache/cuda-VERSION-HASH/include` of links to all that `folders` have, and returns the folder above it.
+/// The name depends on every link, so that a folder of that name is never changed, and processes that make it at
+/// the same time make the same.
+pub(super) fn merge(folders: &[PathBuf], cache: &Path, version: &str) -> io::Result<PathBuf> {
+    let mut links: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for folder in folders {
+        for (name, path) in entries(folder) {
+            links.entry(name).or_insert(path);
+        }
+    }
+    let text: String =
+        links.iter().map(|(name, path)| format!("{name}\0{}\0", path.display())).collect();
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    let root = cache.join(format!("cuda-{version}-{}", &hash[..12]));
+    if complete(&root) {
+        return Ok(root);
+    }
+    fs::create_dir_all(cache)?;
+    let temporary = cache.join(format!(".tmp-cuda-{}-{}", std::process::id(), &hash[..12]));
+    // What a process of this number left behind.
+    let _ = fs::remove_dir_all(&temporary);
+    let made = fill(&temporary, &links).and_then(|()| match fs::rename(&temporary, &root) {
+        // Another process was first, or it is there and damaged.
+        Err(_) if complete(&root) => Ok(()),
+        Err(_) if root.is_dir() => {
+            fs::remove_dir_all(&root).and_then(|()| fs::rename(&temporary, &root))
+        }
+        result => result,
+    });
+    // After success it is there only if another process was first.
+    let _ = fs::remove_dir_all(&temporary);
+    made.map(|()| root)
+}
+
+fn fill(root: &Path, links: &BTreeMap<String, PathBuf>) -> io::Result<()> {
+    let include = root.join("include");
+    fs::create_dir_all(&include)?;
+    links.iter().try_for_each(|(name, path)| symlink(path, include.join(name)))
+}
