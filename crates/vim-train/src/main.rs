@@ -7,14 +7,14 @@ use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
-    data, eval, eval_golden, export, flops, import, methods, models, predict, profile, show_config,
-    train, verify,
+    data, eval, eval_golden, export, fatal, flops, import, methods, models, predict, profile,
+    show_config, train, verify,
 };
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match catch_unwind(|| run(&cli.command)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
-    {
+    let work = || fatal::install().and_then(|()| run(&cli.command));
+    match catch_unwind(work).unwrap_or_else(|panic| Err(Error::from_panic(&*panic))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             for detail in error.details() {

@@ -5,8 +5,9 @@ mod report;
 mod setup;
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -15,12 +16,13 @@ use vim_data::{Loader, LoaderConfig, Split, Splits};
 use vim_model::Vim;
 
 use crate::batches::{Targets, to_tensors};
-use crate::checkpoint::{Best, Checkpoint, Checkpoints, State, Window};
+use crate::checkpoint::{Best, Checkpoint, State, Window};
 use crate::cli::TrainArgs;
 use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
 use crate::error::Error;
 use crate::eval::{Scores, evaluate};
+use crate::fatal::Watch;
 use crate::interval::Cadence;
 use crate::log::Log;
 use crate::loss::target_loss;
@@ -29,6 +31,7 @@ use crate::optim::{AdamW, clip_factor, global_norm};
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Report};
 use crate::run_dir::{ExitRecord, Opened, RunDir};
+use crate::saver::{Saver, Snapshot};
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::summary::percent;
@@ -62,17 +65,22 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
         }
     };
     let log = Log::open(&run.log())?;
+    let load = plan.load();
+    let watch = Watch::over(run.path().to_owned(), log.clone(), load);
     let work = || -> Result<Outcome, Error> {
-        let mut trainer = Trainer::new(&config, plan, &run, &log, stop)?;
+        let mut trainer = Trainer::new(&config, plan, &run, &log, stop, &watch)?;
         let result = trainer.train(args.steps);
+        let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
         log.line(trainer.summary(name, &result));
         Ok((exit, result))
     };
     // However it ends, a panic included, the folder says so: no `exit.json` means "at work".
     let outcome = catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(Error::from_panic(&*panic)));
-    let (exit, result) = outcome.unwrap_or_else(|error| (ExitRecord::failed(&error), Err(error)));
+        .unwrap_or_else(|panic| Err(Error::from_panic(&*panic).with_load(load)));
+    let (exit, result) = outcome.unwrap_or_else(|error| {
+        (ExitRecord { step: watch.step(), ..ExitRecord::failed(&error) }, Err(error))
+    });
     // The run's own error is what matters; that its record could not be written comes second.
     let written = run.write_exit(&exit);
     let test = result?;
@@ -101,9 +109,12 @@ struct Trainer<'a> {
     splits: Splits,
     run: &'a RunDir,
     log: &'a Log,
+    watch: &'a Watch,
     stop: StopRequest,
     comm: SingleDevice,
-    checkpoints: Checkpoints,
+    saver: Saver,
+    /// How long saving has held the loop up since the last record of it.
+    save_stall: Duration,
     metrics: JsonlWriter,
     timing: JsonlWriter,
     bad_samples: JsonlWriter,
@@ -139,17 +150,20 @@ impl<'a> Trainer<'a> {
         let mut log_due = Cadence::new(self.config.log.every, steps_per_epoch);
         let mut eval_due = Cadence::new(self.config.train.eval_every, steps_per_epoch);
         let mut save_due = Cadence::new(self.config.checkpoint.every, steps_per_epoch);
+        let archive = self.config.checkpoint.archive;
+        let mut archive_due = archive.map(|every| Cadence::new(every, steps_per_epoch));
         let progress =
             Progress::new(self.log, self.state.step, self.total_steps, self.config.train.epochs);
         let statistics = self.splits.train.statistics(self.config.data.normalize);
         let mut since = (Instant::now(), self.state.step);
         if self.state.eval_pending && self.validate()? {
-            self.save(true)?;
+            self.save(true, false)?;
         }
         let mut batches = self.loader.batches(self.state.step..self.total_steps.min(pause));
         while let Some(batch) = batches.next() {
             let epoch = self.state.step / steps_per_epoch;
             self.stop_if_asked()?;
+            self.saver.check()?;
             let batch = batch?;
             self.record_bad(&mut batches)?;
             let lr = self.schedule.lr(self.state.step);
@@ -158,6 +172,7 @@ impl<'a> Trainer<'a> {
             let grad_norm = self.step(images, targets, lr)?;
             let (step, elapsed) = (self.state.step, self.start.elapsed());
             progress.step(step);
+            self.watch.at(step);
             if step == self.first_step + 1 {
                 self.log_implementations();
             }
@@ -172,7 +187,9 @@ impl<'a> Trainer<'a> {
                 let images_per_second = images as f64 / since.0.elapsed().as_secs_f64();
                 since = (Instant::now(), step);
                 let elapsed_s = elapsed.as_secs_f64();
-                self.timing.append(&Timing { step, images_per_second, elapsed_s })?;
+                let save_stall_s = mem::take(&mut self.save_stall).as_secs_f64();
+                let timing = Timing { step, images_per_second, elapsed_s, save_stall_s };
+                self.timing.append(&timing)?;
                 let top1 = self.last_top1;
                 progress.report(&Report { step, epoch, loss, lr, top1, images_per_second });
                 self.warn_of_large_steps();
@@ -185,12 +202,14 @@ impl<'a> Trainer<'a> {
                 since = (Instant::now(), step);
             }
             let paused = step == pause;
-            if save_due.due(step, elapsed) || is_best || last || paused {
-                self.save(is_best)?;
+            let is_archived = archive_due.as_mut().is_some_and(|due| due.due(step, elapsed));
+            if save_due.due(step, elapsed) || is_archived || is_best || last || paused {
+                self.save(is_best, is_archived)?;
             }
         }
         drop(batches);
         drop(progress);
+        self.saver.wait()?;
         if self.state.step < self.total_steps { Ok(None) } else { self.test().map(Some) }
     }
 
@@ -226,11 +245,16 @@ impl<'a> Trainer<'a> {
         Ok(grad_norm)
     }
 
-    fn last_good(&self) -> String {
-        match self.checkpoints.steps().last() {
+    fn last_good(&mut self) -> String {
+        // One may be in flight; should it fail, an earlier one is the last.
+        if let Err(error) = self.saver.wait() {
+            self.log.line(format!("warning: {error}"));
+        }
+        let checkpoints = self.saver.checkpoints();
+        match checkpoints.steps().last() {
             Some(step) => format!(
                 "; the last good checkpoint is of step {step}, {}",
-                self.checkpoints.path_of(*step).display()
+                checkpoints.path_of(*step).display()
             ),
             None => "; there is no checkpoint yet".into(),
         }
@@ -283,7 +307,7 @@ impl<'a> Trainer<'a> {
 
     /// The weights of the checkpoint of `step`.
     fn load(&self, step: u64) -> Result<Vim, Error> {
-        let path = self.checkpoints.path_of(step);
+        let path = self.saver.checkpoints().path_of(step);
         let bytes = Checkpoint::read(&path)?.take(weights::MODEL)?;
         weights::model_from_bytes(self.model().clone(), &bytes, &path.display().to_string())
     }
@@ -298,24 +322,40 @@ impl<'a> Trainer<'a> {
     /// Saves and stops if a signal has asked for it.
     fn stop_if_asked(&mut self) -> Result<(), Error> {
         let Some(stop) = self.stop.get() else { return Ok(()) };
-        self.save(false)?;
+        self.save(false, false)?;
+        self.saver.wait()?;
         Err(Error::Stopped { stop, step: self.state.step })
     }
 
-    fn save(&mut self, is_best: bool) -> Result<(), Error> {
-        self.metrics.sync()?;
+    /// Takes a snapshot, and has it written while the loop goes on.
+    fn save(&mut self, is_best: bool, is_archived: bool) -> Result<(), Error> {
+        let start = Instant::now();
+        // Before there is a second snapshot in memory.
+        self.saver.wait()?;
         let steps_per_epoch = self.loader.batches_per_epoch() as u64;
         self.state.epoch = self.state.step / steps_per_epoch;
         self.state.batch = self.state.step % steps_per_epoch;
         self.state.metrics_len = self.metrics.len();
-        let model = weights::model_to_bytes(self.model())?;
-        let optimizer = weights::optimizer_to_bytes(&self.optimizer)?;
-        let files = [(weights::MODEL, &model[..]), (weights::OPTIMIZER, &optimizer[..])];
-        self.checkpoints.save(&files, &self.state)?;
-        if is_best {
-            self.checkpoints.mark_best(self.state.step)?;
-        }
+        let files = vec![
+            (weights::MODEL, weights::model_arrays(self.model())),
+            (weights::OPTIMIZER, weights::optimizer_arrays(&self.optimizer)),
+        ];
+        let snapshot = Snapshot { files, state: self.state.clone(), is_best, is_archived };
+        self.saver.start(snapshot, self.metrics.handle()?)?;
+        self.save_stall += start.elapsed();
         Ok(())
+    }
+
+    /// Waits for the save in flight; its error is the run's, unless that has one of its own.
+    fn finish_saving<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        match (result, self.saver.wait()) {
+            (Ok(_), Err(error)) => Err(error),
+            (Err(error), Err(second)) => {
+                self.log.line(format!("warning: {second}"));
+                Err(error)
+            }
+            (result, Ok(())) => result,
+        }
     }
 }
 

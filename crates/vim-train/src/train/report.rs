@@ -33,6 +33,8 @@ pub(super) struct Timing {
     pub(super) step: u64,
     pub(super) images_per_second: f64,
     pub(super) elapsed_s: f64,
+    /// How long saving has held the loop up since the record before.
+    pub(super) save_stall_s: f64,
 }
 
 impl Trainer<'_> {

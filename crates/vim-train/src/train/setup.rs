@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use vim_data::{Loader, LoaderConfig, Share, Split, Splits};
@@ -16,6 +16,8 @@ use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
 use crate::device::{self, Chosen};
 use crate::error::Error;
+use crate::fatal::Watch;
+use crate::fault::Load;
 use crate::loaders;
 use crate::log::Log;
 use crate::metrics::JsonlWriter;
@@ -23,6 +25,7 @@ use crate::optim::AdamW;
 use crate::retention;
 use crate::run_dir::{RunDir, checkpoints_in};
 use crate::run_env::Environment;
+use crate::saver::Saver;
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::weights;
@@ -40,6 +43,7 @@ pub(super) struct Plan {
     total_steps: u64,
     /// Where the run starts now, and from given weights.
     initial: Option<Initial>,
+    load: Load,
 }
 
 impl Plan {
@@ -53,6 +57,7 @@ impl Plan {
         let recipe = loaders::recipe(config)?;
         check_image_size(&model, &recipe, &splits.train)?;
         let comm = SingleDevice;
+        let load = Load { batch_size: config.train.batch_size, in_pairs: recipe.mix.is_on() };
         let evaluation = loaders::evaluation(config, &recipe, model.image_size);
         let share = Share { rank: comm.rank(), world: comm.size() };
         let training = loaders::training(config, recipe, model.image_size, share);
@@ -74,7 +79,13 @@ impl Plan {
             steps_per_epoch,
             total_steps,
             initial,
+            load,
         })
+    }
+
+    /// What the device has to hold at a time.
+    pub(super) fn load(&self) -> Load {
+        self.load
     }
 }
 
@@ -85,6 +96,7 @@ impl<'a> Trainer<'a> {
         run: &'a RunDir,
         log: &'a Log,
         stop: StopRequest,
+        watch: &'a Watch,
     ) -> Result<Self, Error> {
         let Plan { chosen, splits, model: model_config, .. } = plan;
         let Plan { comm, loader, evaluation, schedule, steps_per_epoch, .. } = plan;
@@ -193,6 +205,7 @@ impl<'a> Trainer<'a> {
         if run.is_resumed() {
             log.line(format!("resumed at step {}", state.step));
         }
+        watch.at(state.step);
         Ok(Self {
             first_step: state.step,
             stop,
@@ -201,8 +214,10 @@ impl<'a> Trainer<'a> {
             splits,
             run,
             log,
+            watch,
             comm,
-            checkpoints,
+            saver: Saver::new(checkpoints),
+            save_stall: Duration::ZERO,
             metrics,
             timing,
             bad_samples,
