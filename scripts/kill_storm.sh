@@ -46,8 +46,8 @@ if [ -z "$work" ]; then work=$(mktemp -d); temporary=$work; fi
 trap tidy EXIT
 mkdir -p "$work"
 [ -z "$(ls -A "$work")" ] || fail "$work is not empty"
-RANDOM=${SEED:-$(( $(date +%s) % 32768 ))}
-echo "seed $RANDOM" > "$work/seed"
+seed=${SEED:-$(( $(date +%s) % 32768 ))}
+RANDOM=$seed
 
 # One thread, and a model for which a step takes a while, so that kills fall everywhere in it.
 epochs=40 lost=3
@@ -60,7 +60,9 @@ train() { # NAME [more arguments]
 now() { date +%s%3N; }
 steps_of() { # FOLDER: the steps of its checkpoints, ascending
   local path
-  for path in "$1"/checkpoints/step-*; do [ -d "$path" ] && echo "$((10#${path##*-}))"; done | sort -n
+  for path in "$1"/checkpoints/step-*; do
+    if [ -d "$path" ]; then echo "$((10#${path##*-}))"; fi
+  done | sort -n
 }
 newest() { steps_of "$1" | tail -n 1; }
 compare() { # NAME FOLDER: what must be as in the undisturbed run
@@ -80,7 +82,7 @@ total=$(newest "$work/whole")
 start=$(now)
 (train short --steps 1) > "$work/short.out" 2>&1 || fail "a run of one step"
 startup=$(( $(now) - start ))
-echo "undisturbed: $total steps in $whole ms, $startup ms to the first"
+echo "undisturbed: $total steps in $whole ms, $startup ms to the first; SEED=$seed"
 
 # 2. The storm.
 run=$work/storm
@@ -90,7 +92,8 @@ share=$(( (whole - startup) * 2 / 3 / (kills + 1) ))
 inside=0 flipped=0 passed=0 worst=0
 for life in $(seq 1 "$kills"); do
   before=$(newest "$run"); before=${before:-0}
-  log_from=$(wc -l < "$run/log.txt" 2>/dev/null || echo 0)
+  log_from=0
+  if [ -f "$run/log.txt" ]; then log_from=$(wc -l < "$run/log.txt"); fi
   what='at a random moment'
   damaged=''
   if (( life % 5 == 0 )) && [ "$(steps_of "$run" | wc -l)" -ge 2 ]; then
@@ -124,7 +127,10 @@ for life in $(seq 1 "$kills"); do
   child=''
   if compgen -G "$run/checkpoints/.tmp-*" > /dev/null; then what='inside a save'; inside=$(( inside + 1 )); fi
   grep -q '^error' "$work/life.out" && { cat "$work/life.out"; fail "life $life"; }
-  said=$(tail -n "+$(( log_from + 1 ))" "$run/log.txt" 2>/dev/null | sed -n 's/^resumed at step //p')
+  said=''
+  if [ -f "$run/log.txt" ]; then
+    said=$(tail -n "+$(( log_from + 1 ))" "$run/log.txt" | sed -n 's/^resumed at step //p')
+  fi
   if [ -n "$said" ] && [ "$said" != "$before" ]; then fail "life $life went on at step $said, not $before"; fi
   if [ -n "$damaged" ]; then
     if [ -n "$said" ]; then
@@ -135,7 +141,10 @@ for life in $(seq 1 "$kills"); do
   fi
   after=$(newest "$run"); after=${after:-0}
   # What the records say was reached, and no checkpoint has.
-  reached=$(sed -n 's/.*"kind":"train","step":\([0-9]*\),.*/\1/p' "$run/metrics.jsonl" 2>/dev/null | tail -n 1)
+  reached=0
+  if [ -f "$run/metrics.jsonl" ]; then
+    reached=$(sed -n 's/.*"kind":"train","step":\([0-9]*\),.*/\1/p' "$run/metrics.jsonl" | tail -n 1)
+  fi
   gone=$(( ${reached:-0} > after ? ${reached:-0} - after : 0 ))
   (( gone > worst )) && worst=$gone
   printf 'life %2d: from step %3d, killed after %4d ms %s; checkpoint of step %d, at least %d steps to repeat\n' \
@@ -171,7 +180,7 @@ dd if=/dev/zero of="$disk/ballast" bs=4k status=none 2>/dev/null || true
 # Room for records, not for a checkpoint.
 truncate -s -96k "$disk/ballast"
 ends_with_74 'full disk' full
-[ "$(newest "$disk/full")" = "$kept" ] || fail "full disk: the checkpoint of step $kept is gone"
+[ "$(newest "$disk/full")" -ge "$kept" ] || fail "full disk: the checkpoint of step $kept is gone"
 rm "$disk/ballast"
 (train full --resume must --set "run.root=$disk") > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "with room again"; }
 compare 'full disk, then room' "$disk/full"
