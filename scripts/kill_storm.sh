@@ -170,7 +170,7 @@ ends_with_74() { # WHAT NAME
 disk=$work/disk
 mkdir "$disk"
 if ! mount -t tmpfs -o size=64m vim-train "$disk" 2> "$work/mount.out"; then
-  echo "NOT RUN: 2 of 4 parts, the full disk and the read-only one: no tmpfs can be mounted here ($(tail -n 1 "$work/mount.out")); run this as root"
+  echo "NOT RUN: 2 of 4 parts, the full disk and the read-only one: no tmpfs can be mounted here ($(head -n 1 "$work/mount.out")); run this as root"
   exit 3
 fi
 mount=$disk
