@@ -70,7 +70,7 @@ pub use inspect::{
 };
 pub use loader::{
     BadSample, Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Purpose,
-    Share,
+    Share, THREADS,
 };
 pub use ops::Op;
 pub use order::{Draw, Order, OrderKey};

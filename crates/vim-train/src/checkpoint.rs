@@ -3,6 +3,10 @@
 //! A save writes a `.tmp-` folder and renames it to `step-NNNNNNNN` once everything in it, its
 //! manifest last, is on the disk; only then are old checkpoints removed. So a folder of that name
 //! is complete, and what is damaged later is recognised by the manifest and passed over.
+//!
+//! Kept are the newest few, the one that `best` names, and those that `archive` names, whatever the room.
+
+mod error;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,81 +18,12 @@ use crate::retention;
 use crate::storage::{Disk, Storage, replace};
 
 pub use crate::state::{Best, State, Weights, Window};
+pub use error::CheckpointError;
 
 /// Name of the state's file.
 const STATE: &str = "state.json";
 /// Name of the file that names the best checkpoint.
 const BEST: &str = "best";
-
-/// Why a checkpoint cannot be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    /// No room, even after everything but the newest checkpoint was removed.
-    #[error(
-        "no room for a checkpoint in {}: {source}; free space or raise the quota, the earlier checkpoint is kept",
-        path.display()
-    )]
-    Full {
-        /// The folder that could not be written.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-    /// A file or folder cannot be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was attempted.
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-    /// A checkpoint is not what was written.
-    #[error("checkpoint {} is damaged: {why}", path.display())]
-    Damaged {
-        /// Its folder.
-        path: PathBuf,
-        /// How it shows.
-        why: String,
-    },
-    /// A checkpoint is whole, but of another version of this program.
-    #[error(
-        "checkpoint {} cannot be understood by this version: {why}; go on with the version that wrote it, or start anew by --fresh",
-        path.display()
-    )]
-    Incompatible {
-        /// Its folder.
-        path: PathBuf,
-        /// What is not understood.
-        why: String,
-    },
-    /// There are checkpoints, and none of them is whole.
-    #[error(
-        "none of the {count} checkpoints in {} is whole; they are kept as .bad-…; start anew by --fresh",
-        folder.display()
-    )]
-    NoneWhole {
-        /// How many there are.
-        count: usize,
-        /// Where.
-        folder: PathBuf,
-    },
-    /// There is no such checkpoint.
-    #[error("no {which} checkpoint in {}{}", folder.display(), if which == BEST { ": without validation images there is no best one, use --checkpoint last" } else { "" })]
-    Missing {
-        /// Which one.
-        which: String,
-        /// Where it was looked for.
-        folder: PathBuf,
-    },
-}
-
-impl CheckpointError {
-    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { action, path: path.to_owned(), source }
-    }
-}
 
 /// A checkpoint in memory, every file as it was written.
 #[derive(Clone, Debug, PartialEq)]
@@ -206,9 +141,15 @@ impl Checkpoints {
         Ok(this)
     }
 
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Writes a checkpoint of `state` and the named `files`, then removes those that need not be kept.
     ///
-    /// Where there is no room, all but the newest and the best are removed, and it is tried once more.
+    /// Where there is no room, all but the newest, the best and the archived are removed, and it is tried once more.
     ///
     /// # Errors
     ///
@@ -264,14 +205,34 @@ impl Checkpoints {
         self.storage.sync_dir(folder)
     }
 
-    /// Removes all but the `keep` newest checkpoints and the best. What cannot be removed stays.
+    /// Removes all but the `keep` newest checkpoints, the best and the archived. What cannot be removed stays.
     fn prune(&self, keep: usize) {
+        // As long as it cannot be told what is archived, nothing is removed.
+        let Ok(archived) = retention::archived(&self.folder) else { return };
         let best = self.best_step();
         for (step, path) in retention::list(&self.folder).iter().rev().skip(keep) {
-            if Some(*step) != best {
+            if Some(*step) != best && !archived.contains(step) {
                 let _ = self.storage.remove(path);
             }
         }
+    }
+
+    /// Puts the checkpoint of `step`, which may be yet to come, into the archive: nothing here ever removes it.
+    ///
+    /// # Errors
+    ///
+    /// If the list of archived checkpoints cannot be read or written.
+    pub fn archive(&self, step: u64) -> Result<(), CheckpointError> {
+        let path = self.folder.join(retention::ARCHIVE);
+        let mut archived =
+            retention::archived(&self.folder).map_err(CheckpointError::io("read", &path))?;
+        if !archived.insert(step) {
+            return Ok(());
+        }
+        let names: Vec<_> = archived.into_iter().map(retention::folder_name).collect();
+        let text = names.join("\n") + "\n";
+        replace(self.storage.as_ref(), &path, text.as_bytes())
+            .map_err(CheckpointError::io("write", &path))
     }
 
     /// Makes the checkpoint of `step` the best, which is never removed.

@@ -34,8 +34,9 @@ Exit codes:
     1  the run failed, or a check of verify, doctor or eval-golden did
     2  bad command line
    65  data or a checkpoint missing, damaged or unfit
-   69  device not available
+   69  device not available, or lost
    70  internal error
+   71  the device ran out of memory
    73  the run folder is in use, or holds a run already; a file to be written is there already
    74  a file cannot be read or written
    75  interrupted and saved: the same command with --resume auto goes on

@@ -11,7 +11,9 @@ use vim_model::{Misfit, ModelError};
 
 use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
-use crate::lock::Holder;
+use crate::fatal;
+use crate::fault::{Fault, Load, one_line};
+use crate::lock::{Holder, LOCK};
 use crate::signals::Stop;
 
 /// Why a command did not succeed. Each text is one line: what, where, what to do.
@@ -43,6 +45,24 @@ pub enum Error {
     /// The device asked for is not there.
     #[error("{0}")]
     Device(String),
+
+    /// The device has no memory left.
+    #[error("the device ran out of memory{}: {}", asked_for(*bytes), advice(*load))]
+    DeviceMemory {
+        /// What was asked for last.
+        bytes: Option<u64>,
+        /// What is on the device.
+        load: Option<Load>,
+    },
+
+    /// The device failed.
+    #[error(
+        "the device failed ({reason}) and does nothing more for this process: run it again, a training by the same command with --resume auto; if it fails again, look for Xid in the system's log (dmesg) and take another GPU"
+    )]
+    DeviceLost {
+        /// What the driver calls it.
+        reason: String,
+    },
 
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
@@ -150,11 +170,24 @@ pub enum Error {
     },
 
     /// The run folder is in use.
-    #[error("{} is in use by {holder}: wait for it, or change run.name", path.display())]
+    #[error("{} is in use by {holder}: wait for it, end it ({}), or change run.name", path.display(), holder.to_end())]
     InUse {
         /// The folder.
         path: PathBuf,
         /// Who uses it.
+        holder: Box<Holder>,
+    },
+
+    /// The run folder may be in use, on a file system that has no locks to tell.
+    #[error(
+        "{} may be in use by {holder}, and this file system has no locks to tell: if that process is gone, remove {} and run this again",
+        path.display(),
+        path.join(LOCK).display()
+    )]
+    MayBeInUse {
+        /// The folder.
+        path: PathBuf,
+        /// Who used it last.
         holder: Box<Holder>,
     },
 
@@ -260,12 +293,30 @@ impl Error {
         move |source| Self::Io { action, path, source }
     }
 
-    /// A panic is a defect, and its message the best there is to report.
+    /// A panic is a device's fault, or else a defect; its message is the best there is to report.
     #[must_use]
     pub fn from_panic(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Self::Internal(text.unwrap_or("a panic without a message").to_owned())
+        let place = fatal::take_place().map_or_else(String::new, |place| format!("{place}: "));
+        Self::of_panic(&fatal::message(panic), &place)
+    }
+
+    /// The error that a panic's `text` stands for; a defect is reported with `place` before it.
+    pub(crate) fn of_panic(text: &str, place: &str) -> Self {
+        match Fault::of(text) {
+            Some(Fault::OutOfMemory { bytes }) => Self::DeviceMemory { bytes, load: None },
+            Some(Fault::Lost { reason }) => Self::DeviceLost { reason },
+            None => Self::Internal(format!("{place}{}", one_line(text))),
+        }
+    }
+
+    /// The same, with what was on the device if that was too much.
+    #[must_use]
+    pub fn with_load(self, load: Load) -> Self {
+        if let Self::DeviceMemory { bytes, .. } = self {
+            Self::DeviceMemory { bytes, load: Some(load) }
+        } else {
+            self
+        }
     }
 
     /// What there is to say before the error's own line, a line each.
@@ -288,7 +339,9 @@ impl Error {
             Self::Data(DataError::Staging(_)) => 74,
             Self::Data(DataError::Source(SourceError::Exists { .. })) => 73,
             Self::Device(_)
+            | Self::DeviceLost { .. }
             | Self::Kernel(KernelError::NoKernel { .. } | KernelError::NoPrecision { .. }) => 69,
+            Self::DeviceMemory { .. } => 71,
             Self::Kernel(KernelError::TooLarge { .. }) => 78,
             Self::Internal(_)
             | Self::Kernel(
@@ -312,7 +365,10 @@ impl Error {
             | Self::Arrays { .. }
             | Self::NoBenchmark { .. } => 65,
             Self::Extension { .. } => 2,
-            Self::InUse { .. } | Self::AlreadyHoldsRun { .. } | Self::Exists { .. } => 73,
+            Self::InUse { .. }
+            | Self::MayBeInUse { .. }
+            | Self::AlreadyHoldsRun { .. }
+            | Self::Exists { .. } => 73,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }
             | Self::Interrupted { stop: Stop::Scheduler { .. } } => 75,
             Self::Stopped { stop: Stop::Keyboard, .. }
@@ -321,6 +377,20 @@ impl Error {
             Self::Config(_) | Self::NothingToResume { .. } | Self::ConfigChanged { .. } => 78,
         }
     }
+}
+
+/// How much memory was asked for, where that is known.
+fn asked_for(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| {
+        format!(" (another {:.1} MiB were asked for)", bytes as f64 / f64::from(1 << 20))
+    })
+}
+
+fn advice(load: Option<Load>) -> String {
+    load.map_or_else(
+        || "take smaller batches or a larger device".to_owned(),
+        |load| load.to_string(),
+    )
 }
 
 /// A number of things.
@@ -352,7 +422,9 @@ mod tests {
             (Error::Data(DataError::NotAnArchive { path: "x".into() }), 65),
             (Error::Device(String::new()), 69),
             (Error::Kernel(KernelError::NoKernel { device: String::new() }), 69),
+            (Error::DeviceLost { reason: String::new() }, 69),
             (Error::Internal(String::new()), 70),
+            (Error::DeviceMemory { bytes: None, load: None }, 71),
             (Error::AlreadyHoldsRun { path: "x".into() }, 73),
             (Error::io("read", "x")(io::ErrorKind::NotFound.into()), 74),
             (stopped(Stop::Scheduler { signal: SIGTERM }), 75),
@@ -365,5 +437,20 @@ mod tests {
         ] {
             assert_eq!(error.exit_code(), code, "{error}");
         }
+    }
+
+    #[test]
+    fn a_panic_is_the_devices_fault_or_ours() {
+        let load = Load { batch_size: 128, in_pairs: true };
+        let text = "x: out of device memory allocating 3145728 bytes\nBacktrace";
+        let error = Error::of_panic(text, "").with_load(load);
+        assert_eq!(
+            error.to_string(),
+            format!("the device ran out of memory (another 3.0 MiB were asked for): {load}")
+        );
+        let error = Error::of_panic("CUDA_ERROR_LAUNCH_FAILED", "");
+        assert!(error.to_string().starts_with("the device failed (CUDA_ERROR_LAUNCH_FAILED)"));
+        let error = Error::of_panic("a\nb", "here: ");
+        assert_eq!(error.to_string(), "internal error: here: a b; please report it");
     }
 }

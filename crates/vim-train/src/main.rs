@@ -7,17 +7,16 @@ use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
-    bench, data, doctor, eval, eval_golden, export, flops, import, methods, models, predict, profile,
-    runs,
-    show_config, train, verify,
+    bench, data, doctor, eval, eval_golden, export, fatal, flops, import, methods, models, predict,
+    profile, runs, show_config, train, verify,
 };
 
 fn main() -> ExitCode {
     #[cfg(feature = "cuda")]
     point_to_cuda();
     let cli = Cli::parse();
-    match catch_unwind(|| run(&cli.command)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
-    {
+    let work = || fatal::install().and_then(|()| run(&cli.command));
+    match catch_unwind(work).unwrap_or_else(|panic| Err(Error::from_panic(&*panic))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             for detail in error.details() {

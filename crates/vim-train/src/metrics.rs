@@ -78,6 +78,16 @@ impl JsonlWriter {
         self.file.sync_data().map_err(Error::io("write", &self.path))
     }
 
+    /// A second handle of the same file, for another thread to [`Self::sync`].
+    ///
+    /// # Errors
+    ///
+    /// If the operating system has no handle left.
+    pub fn handle(&self) -> Result<Self, Error> {
+        let file = self.file.try_clone().map_err(Error::io("open", &self.path))?;
+        Ok(Self { path: self.path.clone(), file, len: self.len })
+    }
+
     /// Length of the file in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {

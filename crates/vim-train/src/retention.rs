@@ -1,5 +1,6 @@
 //! The names in a folder of checkpoints, and what happens to them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,9 @@ use crate::storage::Storage;
 
 /// A checkpoint that a newer one of the same step is about to replace.
 const REPLACED: &str = ".replaced-";
+
+/// Name of the file that lists the checkpoints to keep for good, the name of a folder a line.
+pub(crate) const ARCHIVE: &str = "archive";
 
 /// The folder of the checkpoint after `step` steps.
 pub(crate) fn folder_name(step: u64) -> String {
@@ -32,6 +36,15 @@ pub(crate) fn list(folder: &Path) -> Vec<(u64, PathBuf)> {
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// The steps of the checkpoints that are never to be removed.
+pub(crate) fn archived(folder: &Path) -> io::Result<BTreeSet<u64>> {
+    match fs::read_to_string(folder.join(ARCHIVE)) {
+        Ok(text) => Ok(text.lines().filter_map(step_of).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes what an unfinished save left, and completes an unfinished replacement.

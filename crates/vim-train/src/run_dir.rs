@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, dotted_values};
 use crate::error::Error;
-use crate::lock::{Lock, LockError};
+use crate::lock::{LOCK, Lock, LockError};
 use crate::run_env::Environment;
 use crate::storage::{Disk, Storage, replace};
 
@@ -127,7 +127,7 @@ pub(crate) const INIT: &str = "init.json";
 ///
 /// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
 /// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 14] = [
+const FREE_KEYS: [&str; 15] = [
     "run.root",
     "run.name",
     "log.",
@@ -142,6 +142,7 @@ const FREE_KEYS: [&str; 14] = [
     "data.stage",
     "checkpoint.every",
     "checkpoint.keep_last",
+    "checkpoint.archive",
 ];
 
 impl RunDir {
@@ -196,6 +197,9 @@ impl RunDir {
         Lock::acquire(&file).map_err(|error| match error {
             LockError::Held(holder) => {
                 Error::InUse { path: path.to_owned(), holder: Box::new(holder) }
+            }
+            LockError::Recorded(holder) => {
+                Error::MayBeInUse { path: path.to_owned(), holder: Box::new(holder) }
             }
             LockError::Io(source) => Error::Io { action: "lock", path: file, source },
         })
@@ -303,7 +307,7 @@ impl RunDir {
     ///
     /// If the file cannot be written.
     pub fn write_exit(&self, exit: &ExitRecord) -> Result<(), Error> {
-        self.write_json(EXIT, exit)
+        write_exit_in(&self.path, exit)
     }
 
     fn read_exit(&self) -> Result<Option<ExitRecord>, Error> {
@@ -327,16 +331,29 @@ impl RunDir {
     }
 
     fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), Error> {
-        let mut text = serde_json::to_string_pretty(value)
-            .map_err(|error| Error::Internal(format!("{name}: {error}")))?;
-        text.push('\n');
-        self.write(name, text.as_bytes())
+        write_json_in(&self.path, name, value)
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
-        let path = self.path.join(name);
-        replace(&Disk, &path, bytes).map_err(Error::io("write", path))
+        write_in(&self.path, name, bytes)
     }
+}
+
+/// Records how the process at work in the folder `run` ends.
+pub(crate) fn write_exit_in(run: &Path, exit: &ExitRecord) -> Result<(), Error> {
+    write_json_in(run, EXIT, exit)
+}
+
+fn write_json_in(run: &Path, name: &str, value: &impl Serialize) -> Result<(), Error> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| Error::Internal(format!("{name}: {error}")))?;
+    text.push('\n');
+    write_in(run, name, text.as_bytes())
+}
+
+fn write_in(run: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
+    let path = run.join(name);
+    replace(&Disk, &path, bytes).map_err(Error::io("write", path))
 }
 
 /// The folder of the checkpoints of the run in `run`.

@@ -78,6 +78,15 @@ impl Sinks {
         self.records.sync()
     }
 
+    /// Another handle of `metrics.jsonl`, for a thread that brings it to the disk.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no further handle.
+    pub fn handle(&self) -> Result<JsonlWriter, Error> {
+        self.records.handle()
+    }
+
     /// Length of `metrics.jsonl` in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {

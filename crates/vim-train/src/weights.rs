@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData, Transaction};
 use safetensors::tensor::{Dtype, SafeTensors, View, serialize};
 use vim_model::Vim;
 
@@ -29,17 +30,36 @@ pub fn file(weights: Weights) -> &'static str {
     }
 }
 
-struct Array {
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
+// Bytes of tensors are taken for those of a safetensors file, which are little-endian.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+/// Named arrays of f32 in the host's memory, to be written to a file: a snapshot, which goes on meaning what it
+/// meant when it was taken.
+#[derive(Clone, Debug, Default)]
+pub struct Arrays {
+    arrays: BTreeMap<String, Array>,
+    about: Vec<(&'static str, String)>,
 }
 
-impl Array {
-    fn of<const D: usize>(tensor: Tensor<D>) -> Self {
-        let shape = tensor.dims().to_vec();
-        let bytes = tensor.into_data().iter::<f32>().flat_map(f32::to_le_bytes).collect();
-        Self { shape, bytes }
+impl Arrays {
+    /// The bytes of a safetensors file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] only.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
+        let about = self.about.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+        let about: HashMap<String, String> = about.collect();
+        let about = (!about.is_empty()).then_some(about);
+        serialize(&self.arrays, about)
+            .map_err(|error| Error::Internal(format!("write safetensors: {error}")))
     }
+}
+
+#[derive(Clone, Debug)]
+struct Array {
+    shape: Vec<usize>,
+    data: TensorData,
 }
 
 impl View for &Array {
@@ -50,28 +70,39 @@ impl View for &Array {
         &self.shape
     }
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&self.bytes)
+        Cow::Borrowed(self.data.as_bytes())
     }
     fn data_len(&self) -> usize {
-        self.bytes.len()
+        self.data.as_bytes().len()
     }
 }
 
-fn to_bytes(arrays: &BTreeMap<String, Array>, about: &[(&str, String)]) -> Result<Vec<u8>, Error> {
-    let about: HashMap<String, String> =
-        about.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    let about = (!about.is_empty()).then_some(about);
-    serialize(arrays, about).map_err(|error| Error::Internal(format!("write safetensors: {error}")))
+/// Tensors to be read from the device together: once instead of once each.
+#[derive(Default)]
+struct Reading {
+    arrays: Vec<(String, Vec<usize>)>,
+    transaction: Transaction,
+}
+
+impl Reading {
+    fn add<const D: usize>(&mut self, name: String, tensor: Tensor<D>) {
+        self.arrays.push((name, tensor.dims().to_vec()));
+        self.transaction = mem::take(&mut self.transaction).register(tensor);
+    }
+
+    fn read(self, about: Vec<(&'static str, String)>) -> Arrays {
+        let data = self.transaction.execute().into_iter().map(TensorData::convert::<f32>);
+        let arrays = self.arrays.into_iter().zip(data);
+        let arrays = arrays.map(|((name, shape), data)| (name, Array { shape, data })).collect();
+        Arrays { arrays, about }
+    }
 }
 
 /// The model's parameters.
-///
-/// # Errors
-///
-/// [`Error::Internal`] only.
-pub fn model_to_bytes(model: &Vim) -> Result<Vec<u8>, Error> {
+#[must_use]
+pub fn model_arrays(model: &Vim) -> Arrays {
     #[derive(Default)]
-    struct Collect(Vec<String>, BTreeMap<String, Array>);
+    struct Collect(Vec<String>, Reading);
     impl ModuleVisitor for Collect {
         fn enter_module(&mut self, name: &str, _container_type: &str) {
             self.0.push(name.to_owned());
@@ -80,12 +111,21 @@ pub fn model_to_bytes(model: &Vim) -> Result<Vec<u8>, Error> {
             self.0.pop();
         }
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.insert(self.0.join("."), Array::of(param.val().inner()));
+            self.1.add(self.0.join("."), param.val().inner());
         }
     }
     let mut collect = Collect::default();
     model.visit(&mut collect);
-    to_bytes(&collect.1, &[])
+    collect.1.read(Vec::new())
+}
+
+/// [`model_arrays`] as the bytes of a file.
+///
+/// # Errors
+///
+/// [`Error::Internal`] only.
+pub fn model_to_bytes(model: &Vim) -> Result<Vec<u8>, Error> {
+    model_arrays(model).to_bytes()
 }
 
 /// `model` with the parameters in `bytes`, which `source` names in errors.
@@ -145,17 +185,23 @@ pub fn model_from_bytes(model: Vim, bytes: &[u8], source: &str) -> Result<Vim, E
 }
 
 /// The optimizer's state.
+#[must_use]
+pub fn optimizer_arrays(optimizer: &AdamW) -> Arrays {
+    let mut reading = Reading::default();
+    for (path, moments) in &optimizer.moments {
+        reading.add(format!("first.{path}"), moments.first.clone());
+        reading.add(format!("second.{path}"), moments.second.clone());
+    }
+    reading.read(vec![("steps", optimizer.steps.to_string())])
+}
+
+/// [`optimizer_arrays`] as the bytes of a file.
 ///
 /// # Errors
 ///
 /// [`Error::Internal`] only.
 pub fn optimizer_to_bytes(optimizer: &AdamW) -> Result<Vec<u8>, Error> {
-    let mut arrays = BTreeMap::new();
-    for (path, moments) in &optimizer.moments {
-        arrays.insert(format!("first.{path}"), Array::of(moments.first.clone()));
-        arrays.insert(format!("second.{path}"), Array::of(moments.second.clone()));
-    }
-    to_bytes(&arrays, &[("steps", optimizer.steps.to_string())])
+    optimizer_arrays(optimizer).to_bytes()
 }
 
 /// The optimizer that `bytes` describes, to go on as `config` says.

@@ -15,6 +15,7 @@ use crate::{batch::Batch, error::DataError, recipe::Recipe, split::Split};
 pub use bad::{BadSample, OnBad};
 pub use describe::Described;
 use pipeline::Pipeline;
+pub use pipeline::THREADS;
 use plan::EpochPlans;
 pub use stats::{LoaderStage, LoaderStats};
 
@@ -124,7 +125,8 @@ impl Loader {
     /// Checks the configuration; starts nothing.
     ///
     /// # Errors
-    /// If a number is 0 that must not be, an epoch would hold no batch, or images are mixed in batches of an odd size.
+    /// If a number is 0 that must not be, an epoch would hold no batch, images are mixed in batches of an odd size, or are
+    /// smaller than what is added at their edges.
     pub fn new(split: Split, config: LoaderConfig) -> Result<Self, DataError> {
         let positive = |key, value: usize| match value {
             0 => Err(DataError::InvalidConfig { key, value: "0".into(), expected: "1 or more" }),
@@ -136,6 +138,7 @@ impl Loader {
         positive("data.prefetch", config.prefetch)?;
         if let Purpose::Training(recipe) = &config.purpose {
             recipe.check_batch(config.batch_size)?;
+            recipe.check_size(config.size)?;
         }
         let per_epoch = plan::batches(&split, &config)?;
         if per_epoch == 0 {

@@ -23,6 +23,9 @@ use crate::split::Split;
 /// Files that wait for a worker, for each reader.
 const AHEAD: usize = 4;
 
+/// What begins the names of the threads; a panic on one of them becomes an error about its batch.
+pub const THREADS: &str = "vim-data-";
+
 /// The threads, and what they share.
 pub(super) struct Pipeline {
     shared: Arc<Shared>,
@@ -103,7 +106,7 @@ impl Pipeline {
             let reads = (0..readers).map(|reader| ("read", reader, Shared::read_ahead as fn(&_)));
             let works = (0..workers).map(|worker| ("work", worker, Shared::make as fn(&_)));
             for (kind, number, run) in reads.chain(works) {
-                if let Err(source) = pipeline.spawn(format!("vim-data-{kind}-{number}"), run) {
+                if let Err(source) = pipeline.spawn(format!("{THREADS}{kind}-{number}"), run) {
                     let error = DataError::Spawn { worker: number, source };
                     pipeline.shared.refuse(batches.start, error);
                     break;

@@ -3,6 +3,7 @@
 use crate::error::DataError;
 
 use super::auto_augment::AutoAugment;
+use super::crop::PADDING;
 use super::resolve::Recipe;
 use super::section::{AugmentConfig, CropMode};
 
@@ -122,5 +123,29 @@ impl Recipe {
             return refuse("train.batch_size", batch, expected);
         }
         Ok(())
+    }
+
+    /// Checks that images of `target`'s height and width can be cropped: what is added at an edge is less than a side.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidConfig`] if a side is so short that a reflection would have to leave the image, or
+    /// that a crop could lie in the padding alone.
+    pub fn check_size(&self, target: [usize; 2]) -> Result<(), DataError> {
+        match self.crop_mode(target) {
+            CropMode::Simple | CropMode::Pad if target.iter().any(|&side| side <= PADDING) => {
+                let [height, width] = target;
+                let expected = "\"none\" or \"resized\" for images so small: the others add 4 pixels at each edge";
+                refuse(
+                    "augment.crop",
+                    format!("{:?} at {height}x{width}", self.crop.to_string()),
+                    expected,
+                )
+            }
+            CropMode::None
+            | CropMode::Pad
+            | CropMode::Resized
+            | CropMode::Simple
+            | CropMode::Auto => Ok(()),
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::resolve::Recipe;
 use super::section::CropMode;
 
 /// Pixels added on each side before a crop of the target's size.
-const PADDING: usize = 4;
+pub(super) const PADDING: usize = 4;
 
 /// Tries at a part that lies inside the image.
 const ATTEMPTS: usize = 10;

@@ -267,3 +267,28 @@ fn a_plan_can_be_printed() {
     assert!(printed["erase"][0]["fill"]["pixels"]["seed"].is_u64(), "{printed}");
     assert!(printed["flip"].is_boolean() && printed["ops"].is_array(), "{printed}");
 }
+
+#[test]
+fn an_image_must_be_larger_than_what_is_added_at_its_edges() {
+    for (crop, smallest) in [("simple", 5), ("pad", 5), ("auto", 5), ("none", 1), ("resized", 1)] {
+        let recipe = resolve(&format!(r#"{{"crop": "{crop}"}}"#));
+        recipe.check_size([smallest, 32]).unwrap();
+        recipe.check_size([32, smallest]).unwrap();
+        if smallest > 1 {
+            let error = recipe.check_size([32, smallest - 1]).unwrap_err().to_string();
+            assert!(error.contains("augment.crop") && error.contains("32x4"), "{error}");
+        }
+    }
+    // Then each side is longer than what is mirrored, as the crop of it asks.
+    let recipe = resolve(r#"{"preset": "none", "crop": "simple"}"#);
+    for number in 0..64 {
+        let key = SampleKey { index: number, ..SampleKey::default() };
+        let plan = recipe.draw(key, [7, 9], [5, 5]);
+        let CropPlan::Simple { resized, padding: 4, top, left } = plan.crop else {
+            panic!("{:?}", plan.crop)
+        };
+        assert!(
+            resized[0] >= 5 && resized[1] >= 5 && top <= resized[0] + 3 && left <= resized[1] + 3
+        );
+    }
+}

@@ -188,13 +188,16 @@ impl Default for OptimConfig {
 pub struct CheckpointConfig {
     /// How often to save, in steps, epochs or minutes: the most that a crash can lose.
     pub every: Interval,
-    /// Newest checkpoints to keep, 2 or more; the best one is kept besides.
+    /// Newest checkpoints to keep, 2 or more; the best one and the archived are kept besides.
     pub keep_last: usize,
+    /// How often to save a checkpoint that is never removed, in steps, epochs or minutes, as `"10ep"`; listed in `checkpoints/archive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Interval>,
 }
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        Self { every: Interval::Epochs(1.0), keep_last: 2 }
+        Self { every: Interval::Epochs(1.0), keep_last: 2, archive: None }
     }
 }
 

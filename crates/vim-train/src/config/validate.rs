@@ -29,6 +29,9 @@ impl Config {
             self.checkpoint.keep_last,
             "2 or more, so that a damaged one leaves another",
         )?;
+        if let Some(archive) = self.checkpoint.archive {
+            periodic("checkpoint.archive", archive, true)?;
+        }
         periodic("log.every", self.log.every, false)
     }
 

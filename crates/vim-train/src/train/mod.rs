@@ -6,6 +6,7 @@ mod setup;
 pub(crate) mod step;
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -15,13 +16,14 @@ use vim_data::{Loader, LoaderConfig, Split, Splits};
 use vim_model::Vim;
 
 use crate::batches::to_tensors;
-use crate::checkpoint::{Best, Checkpoint, Checkpoints, State, Weights, Window};
+use crate::checkpoint::{Best, Checkpoint, State, Weights, Window};
 use crate::cli::TrainArgs;
 use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::ema::Ema;
 use crate::error::Error;
 use crate::eval::{Scores, evaluate};
+use crate::fatal::Watch;
 use crate::interval::Cadence;
 use crate::log::Log;
 use crate::loss::Loss;
@@ -30,6 +32,7 @@ use crate::optim::AdamW;
 use crate::output::{print, print_json};
 use crate::progress::{Progress, Report};
 use crate::run_dir::{ExitRecord, Opened, RunDir};
+use crate::saver::{Saver, Snapshot};
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::sinks::Sinks;
@@ -64,17 +67,22 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
         }
     };
     let log = Log::open(&run.log())?;
+    let load = plan.load();
+    let watch = Watch::over(run.path().to_owned(), log.clone(), load);
     let work = || -> Result<Outcome, Error> {
-        let mut trainer = Trainer::new(&config, plan, &run, &log, stop)?;
+        let mut trainer = Trainer::new(&config, plan, &run, &log, stop, &watch)?;
         let result = trainer.train(args.steps);
+        let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
         log.line(trainer.summary(name, &result));
         Ok((exit, result))
     };
     // However it ends, a panic included, the folder says so: no `exit.json` means "at work".
     let outcome = catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(Error::from_panic(&*panic)));
-    let (exit, result) = outcome.unwrap_or_else(|error| (ExitRecord::failed(&error), Err(error)));
+        .unwrap_or_else(|panic| Err(Error::from_panic(&*panic).with_load(load)));
+    let (exit, result) = outcome.unwrap_or_else(|error| {
+        (ExitRecord { step: watch.step(), ..ExitRecord::failed(&error) }, Err(error))
+    });
     // The run's own error is what matters; that its record could not be written comes second.
     let written = run.write_exit(&exit);
     let test = result?;
@@ -103,9 +111,12 @@ struct Trainer<'a> {
     splits: Splits,
     run: &'a RunDir,
     log: &'a Log,
+    watch: &'a Watch,
     stop: StopRequest,
     comm: SingleDevice,
-    checkpoints: Checkpoints,
+    saver: Saver,
+    /// How long saving has held the loop up since the last record of it.
+    save_stall: Duration,
     metrics: Sinks,
     timing: JsonlWriter,
     bad_samples: JsonlWriter,
@@ -143,17 +154,20 @@ impl<'a> Trainer<'a> {
         let mut log_due = Cadence::new(self.config.log.every, steps_per_epoch);
         let mut eval_due = Cadence::new(self.config.train.eval_every, steps_per_epoch);
         let mut save_due = Cadence::new(self.config.checkpoint.every, steps_per_epoch);
+        let archive = self.config.checkpoint.archive;
+        let mut archive_due = archive.map(|every| Cadence::new(every, steps_per_epoch));
         let progress =
             Progress::new(self.log, self.state.step, self.total_steps, self.config.train.epochs);
         let statistics = self.splits.train.statistics(self.config.data.normalize);
         let mut pace = Pace::start(self.state.step, Duration::ZERO);
         if self.state.eval_pending && self.validate()? {
-            self.save(true)?;
+            self.save(true, false)?;
         }
         let mut batches = self.loader.batches(self.state.step..self.total_steps.min(pause));
         while let Some(batch) = batches.next() {
             let epoch = self.state.step / steps_per_epoch;
             self.stop_if_asked()?;
+            self.saver.check()?;
             let batch = batch?;
             self.record_bad(&mut batches)?;
             let lr = self.schedule.lr(self.state.step);
@@ -162,6 +176,7 @@ impl<'a> Trainer<'a> {
             let grad_norm = self.step(images, &targets, lr)?;
             let (step, elapsed) = (self.state.step, self.start.elapsed());
             progress.step(step);
+            self.watch.at(step);
             if step == self.first_step + 1 {
                 self.log_implementations();
             }
@@ -192,12 +207,14 @@ impl<'a> Trainer<'a> {
                 pace = Pace::start(step, batches.stats().waited);
             }
             let paused = step == pause;
-            if save_due.due(step, elapsed) || is_best || last || paused {
-                self.save(is_best)?;
+            let is_archived = archive_due.as_mut().is_some_and(|due| due.due(step, elapsed));
+            if save_due.due(step, elapsed) || is_archived || is_best || last || paused {
+                self.save(is_best, is_archived)?;
             }
         }
         drop(batches);
         drop(progress);
+        self.saver.wait()?;
         if self.state.step < self.total_steps { Ok(None) } else { self.test().map(Some) }
     }
 
@@ -288,7 +305,7 @@ impl<'a> Trainer<'a> {
 
     /// Weights of the checkpoint of `step`, for evaluation.
     fn load(&self, step: u64, weights: Weights) -> Result<Vim, Error> {
-        let path = self.checkpoints.path_of(step);
+        let path = self.saver.checkpoints().path_of(step);
         let bytes = Checkpoint::read(&path)?.take(weights::file(weights))?;
         weights::model_from_bytes(self.model().valid(), &bytes, &path.display().to_string())
     }
@@ -303,26 +320,41 @@ impl<'a> Trainer<'a> {
     /// Saves and stops if a signal has asked for it.
     fn stop_if_asked(&mut self) -> Result<(), Error> {
         let Some(stop) = self.stop.get() else { return Ok(()) };
-        self.save(false)?;
+        self.save(false, false)?;
+        self.saver.wait()?;
         Err(Error::Stopped { stop, step: self.state.step })
     }
 
-    fn save(&mut self, is_best: bool) -> Result<(), Error> {
-        self.metrics.sync()?;
+    /// Takes a snapshot, and has it written while the loop goes on.
+    fn save(&mut self, is_best: bool, is_archived: bool) -> Result<(), Error> {
+        let start = Instant::now();
+        // Before there is a second snapshot in memory.
+        self.saver.wait()?;
         let steps_per_epoch = self.loader.batches_per_epoch() as u64;
         self.state.epoch = self.state.step / steps_per_epoch;
         self.state.batch = self.state.step % steps_per_epoch;
         self.state.metrics_len = self.metrics.len();
-        let model = weights::model_to_bytes(self.model())?;
-        let optimizer = weights::optimizer_to_bytes(&self.optimizer)?;
-        let mut files = vec![(weights::MODEL, &model[..]), (weights::OPTIMIZER, &optimizer[..])];
-        let ema = self.ema.as_ref().map(|ema| weights::model_to_bytes(&ema.model(self.model())));
-        let ema = ema.transpose()?;
-        files.extend(ema.as_deref().map(|ema| (weights::EMA, ema)));
-        self.checkpoints.save(&files, &self.state)?;
-        if is_best {
-            self.checkpoints.mark_best(self.state.step)?;
-        }
+        let mut files = vec![
+            (weights::MODEL, weights::model_arrays(self.model())),
+            (weights::OPTIMIZER, weights::optimizer_arrays(&self.optimizer)),
+        ];
+        let ema = self.ema.as_ref().map(|ema| weights::model_arrays(&ema.model(self.model())));
+        files.extend(ema.map(|ema| (weights::EMA, ema)));
+        let snapshot = Snapshot { files, state: self.state.clone(), is_best, is_archived };
+        self.saver.start(snapshot, self.metrics.handle()?)?;
+        self.save_stall += start.elapsed();
         Ok(())
+    }
+
+    /// Waits for the save in flight; its error is the run's, unless that has one of its own.
+    fn finish_saving<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+        match (result, self.saver.wait()) {
+            (Ok(_), Err(error)) => Err(error),
+            (Err(error), Err(second)) => {
+                self.log.line(format!("warning: {second}"));
+                Err(error)
+            }
+            (result, Ok(())) => result,
+        }
     }
 }

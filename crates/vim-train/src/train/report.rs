@@ -1,5 +1,6 @@
 //! What a run says about itself: metrics, timings, warnings, its end.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -43,6 +44,8 @@ struct Timing {
     images_per_second: f64,
     /// Since this process began to train.
     elapsed_s: f64,
+    /// How long saving has held the loop up since the record before.
+    save_stall_s: f64,
     /// Time that the loop waited for images.
     data_wait_s: f64,
     /// What this process holds in RAM now.
@@ -121,6 +124,7 @@ impl Trainer<'_> {
             step,
             images_per_second,
             elapsed_s: elapsed.as_secs_f64(),
+            save_stall_s: mem::take(&mut self.save_stall).as_secs_f64(),
             data_wait_s,
             memory_bytes: memory,
             device_memory_bytes: device_memory,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use vim_data::{Loader, LoaderConfig, Share, Split, Splits};
@@ -17,6 +17,8 @@ use crate::config::Config;
 use crate::device::{self, Chosen};
 use crate::ema::Ema;
 use crate::error::Error;
+use crate::fatal::Watch;
+use crate::fault::Load;
 use crate::loaders;
 use crate::log::Log;
 use crate::loss::Loss;
@@ -25,6 +27,7 @@ use crate::optim::AdamW;
 use crate::retention;
 use crate::run_dir::{RunDir, checkpoints_in};
 use crate::run_env::Environment;
+use crate::saver::Saver;
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::sinks::Sinks;
@@ -44,6 +47,7 @@ pub(super) struct Plan {
     total_steps: u64,
     /// Where the run starts now, and from given weights.
     initial: Option<Initial>,
+    load: Load,
 }
 
 impl Plan {
@@ -58,6 +62,7 @@ impl Plan {
         let recipe = loaders::recipe(config)?;
         check_image_size(&model, &recipe, &splits.train)?;
         let comm = SingleDevice;
+        let load = Load { batch_size: config.train.batch_size, in_pairs: recipe.mix.is_on() };
         let evaluation = loaders::evaluation(config, &recipe, model.image_size);
         let share = Share { rank: comm.rank(), world: comm.size() };
         let training = loaders::training(config, recipe, model.image_size, share);
@@ -81,7 +86,13 @@ impl Plan {
             steps_per_epoch,
             total_steps,
             initial,
+            load,
         })
+    }
+
+    /// What the device has to hold at a time.
+    pub(super) fn load(&self) -> Load {
+        self.load
     }
 }
 
@@ -92,6 +103,7 @@ impl<'a> Trainer<'a> {
         run: &'a RunDir,
         log: &'a Log,
         stop: StopRequest,
+        watch: &'a Watch,
     ) -> Result<Self, Error> {
         let Plan { chosen, splits, model: model_config, .. } = plan;
         let Plan { comm, loader, evaluation, schedule, steps_per_epoch, .. } = plan;
@@ -208,6 +220,7 @@ impl<'a> Trainer<'a> {
         if run.is_resumed() {
             log.line(format!("resumed at step {}", state.step));
         }
+        watch.at(state.step);
         Ok(Self {
             first_step: state.step,
             stop,
@@ -216,8 +229,10 @@ impl<'a> Trainer<'a> {
             splits,
             run,
             log,
+            watch,
             comm,
-            checkpoints,
+            saver: Saver::new(checkpoints),
+            save_stall: Duration::ZERO,
             metrics,
             timing,
             bad_samples,

@@ -97,11 +97,16 @@ impl Trainer<'_> {
         Err(Error::Diverged { step, what: format!("{what}{}", self.last_good()) })
     }
 
-    fn last_good(&self) -> String {
-        match self.checkpoints.steps().last() {
+    fn last_good(&mut self) -> String {
+        // One may be in flight; should it fail, an earlier one is the last.
+        if let Err(error) = self.saver.wait() {
+            self.log.line(format!("warning: {error}"));
+        }
+        let checkpoints = self.saver.checkpoints();
+        match checkpoints.steps().last() {
             Some(step) => format!(
                 "; the last good checkpoint is of step {step}, {}",
-                self.checkpoints.path_of(*step).display()
+                checkpoints.path_of(*step).display()
             ),
             None => "; there is no checkpoint yet".into(),
         }

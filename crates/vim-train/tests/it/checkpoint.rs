@@ -84,6 +84,27 @@ fn the_newest_and_the_best_are_kept() {
 }
 
 #[test]
+fn the_archived_are_never_removed() {
+    let (folder, checkpoints) = three();
+    for step in [20, 40, 20] {
+        checkpoints.archive(step).unwrap();
+    }
+    for step in [40, 50, 60, 70] {
+        save(&checkpoints, step).unwrap();
+    }
+    assert_eq!(checkpoints.steps(), [10, 20, 40, 60, 70], "10 is the best");
+    let list = fs::read_to_string(folder.path().join("archive")).unwrap();
+    assert_eq!(list, "step-00000020\nstep-00000040\n");
+
+    // A list that cannot be read is no reason to take nothing for archived.
+    fs::remove_file(folder.path().join("archive")).unwrap();
+    fs::create_dir(folder.path().join("archive")).unwrap();
+    save(&checkpoints, 80).unwrap();
+    assert_eq!(checkpoints.steps(), [10, 20, 40, 60, 70, 80]);
+    assert!(matches!(checkpoints.archive(80), Err(CheckpointError::Io { .. })));
+}
+
+#[test]
 fn only_what_exists_can_be_best() {
     let (_folder, checkpoints) = three();
     assert!(matches!(checkpoints.mark_best(11), Err(CheckpointError::Missing { .. })));

@@ -12,7 +12,7 @@ use crate::checkpoint::save;
 
 /// Fails operation number `first` (from 0) and the `count - 1` after it, once armed.
 #[derive(Clone, Debug)]
-struct Faulty {
+pub(crate) struct Faulty {
     done: Arc<AtomicU64>,
     first: Arc<AtomicU64>,
     count: u64,
@@ -20,12 +20,12 @@ struct Faulty {
 }
 
 impl Faulty {
-    fn new(kind: ErrorKind, count: u64) -> Self {
+    pub(crate) fn new(kind: ErrorKind, count: u64) -> Self {
         Self { done: Arc::default(), first: Arc::new(AtomicU64::new(u64::MAX / 2)), count, kind }
     }
 
     /// Counts operations anew and fails from number `first` on.
-    fn arm(&self, first: u64) {
+    pub(crate) fn arm(&self, first: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.first.store(first, Ordering::Relaxed);
     }
@@ -129,6 +129,17 @@ fn a_full_disk_is_made_room_on_once() {
         save(&checkpoints, 50).unwrap();
         assert_eq!(checkpoints.steps(), [10, 40, 50], "all but the best and the newest made room");
     }
+}
+
+#[test]
+fn room_is_never_made_of_the_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Faulty::new(ErrorKind::StorageFull, 1);
+    let checkpoints = four(folder.path(), &storage);
+    checkpoints.archive(20).unwrap();
+    storage.arm(1);
+    save(&checkpoints, 50).unwrap();
+    assert_eq!(checkpoints.steps(), [10, 20, 40, 50]);
 }
 
 #[test]

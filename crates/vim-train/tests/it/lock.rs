@@ -1,5 +1,6 @@
 use std::fs;
 
+use vim_train::Error;
 use vim_train::lock::{Lock, LockError};
 
 use crate::helpers::Helper;
@@ -13,6 +14,15 @@ fn a_living_holder_is_named() {
     assert_eq!(holder.pid, helper.pid());
     assert_eq!(holder.slurm_job.as_deref(), Some("4711"));
     assert!(!holder.host.is_empty());
+    let says = Error::InUse { path: folder.path().to_owned(), holder: Box::new(holder.clone()) };
+    let says = says.to_string();
+    for part in [
+        format!("in use by process {} on {}", helper.pid(), holder.host),
+        "(SLURM job 4711)".into(),
+        "end it (scancel 4711)".into(),
+    ] {
+        assert!(says.contains(&part), "{says}");
+    }
 }
 
 #[test]
@@ -38,5 +48,6 @@ fn dropping_releases() {
     assert!(first.is_enforced());
     assert!(matches!(Lock::acquire(&path), Err(LockError::Held(_))));
     drop(first);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "", "no name stays behind");
     assert!(Lock::acquire(&path).is_ok());
 }

@@ -1,0 +1,228 @@
+//! What the failures of a GPU look like: the texts of CubeCL, CUDA and wgpu, told apart.
+//!
+//! They reach us as panics: the framework queues work, and what went wrong shows when a number is read.
+
+use std::fmt;
+
+/// Why a device cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It has no memory left.
+    OutOfMemory {
+        /// What was asked for, if that is known.
+        bytes: Option<u64>,
+    },
+    /// It failed, and does nothing more for this process.
+    Lost {
+        /// What the driver calls it.
+        reason: String,
+    },
+}
+
+/// How CubeCL and the drivers say that memory has run out; where bytes are named, they follow.
+const OUT_OF_MEMORY: [&str; 7] = [
+    "out of device memory allocating ",
+    "can't allocate buffer of size: ",
+    "every page size the memory tracks still holds live allocations",
+    "out-of-memory",
+    "out of memory",
+    "outofmemory",
+    "cuda_error_out_of_memory",
+];
+
+/// How they say that a device is of no more use. An `Xid` is what NVIDIA's kernel module calls it in the system's log.
+const LOST: [&str; 18] = [
+    "cuda_error_illegal_address",
+    "cuda_error_illegal_instruction",
+    "cuda_error_misaligned_address",
+    "cuda_error_invalid_pc",
+    "cuda_error_launch_failed",
+    "cuda_error_launch_timeout",
+    "cuda_error_hardware_stack_error",
+    "cuda_error_ecc_uncorrectable",
+    "cuda_error_nvlink_uncorrectable",
+    "cuda_error_contained",
+    "cuda_error_device_unavailable",
+    "cuda_error_no_device",
+    "cuda_error_system_not_ready",
+    "cuda_error_unknown",
+    "poisoned",
+    "device lost",
+    "device was lost",
+    "xid",
+];
+
+impl Fault {
+    /// The fault that the text of a panic or an error tells of, if it does.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        let lower = text.to_ascii_lowercase();
+        if let Some((at, pattern)) = first(&lower, &OUT_OF_MEMORY) {
+            let digits = lower[at + pattern.len()..].bytes().take_while(u8::is_ascii_digit).count();
+            let number = &lower[at + pattern.len()..][..digits];
+            return Some(Self::OutOfMemory { bytes: number.parse().ok() });
+        }
+        // A mutex is poisoned by any panic, and that is not the device's doing.
+        let (at, pattern) = first(&lower, &LOST)
+            .filter(|(_, pattern)| *pattern != "poisoned" || lower.contains("device"))?;
+        let reason = match pattern {
+            "poisoned" => cause(text).unwrap_or_else(|| "it is poisoned".to_owned()),
+            "xid" => one_line(&text[at..]),
+            _ => text[at..at + pattern.len()].to_owned(),
+        };
+        Some(Self::Lost { reason })
+    }
+}
+
+/// The first of `patterns` that is in `text` as words of their own, in the order of the patterns.
+fn first<'a>(text: &str, patterns: &[&'a str]) -> Option<(usize, &'a str)> {
+    let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
+    let found = |pattern: &&'a str| {
+        text.match_indices(*pattern).find(|(at, _)| is_word(*at)).map(|(at, _)| (at, *pattern))
+    };
+    patterns.iter().find_map(found)
+}
+
+/// What follows the last `Caused by:`.
+fn cause(text: &str) -> Option<String> {
+    let (_, cause) = text.rsplit_once("Caused by:")?;
+    Some(one_line(cause)).filter(|cause| !cause.is_empty())
+}
+
+/// The longest line that there is any use in.
+const LINE: usize = 400;
+
+/// A text of several lines as one, without the backtrace that it may end in.
+#[must_use]
+pub fn one_line(text: &str) -> String {
+    // Within an error that is printed for debugging, line ends are spelled out.
+    let text = text.replace("\\n", "\n");
+    let is_trace = |line: &str| {
+        let line = line.trim_start().to_ascii_lowercase();
+        line.starts_with("backtrace") || line.starts_with("stack backtrace")
+    };
+    let lines = text.lines().take_while(|line| !is_trace(line)).map(str::trim);
+    let line = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LINE) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// The images that are on the device at a time, of which there may be too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// `train.batch_size`.
+    pub batch_size: usize,
+    /// Whether images are mixed in pairs, so that their number must be even.
+    pub in_pairs: bool,
+}
+
+impl Load {
+    /// The largest number of images that divides the batch and is half of it or less.
+    #[must_use]
+    pub fn smaller(self) -> Option<usize> {
+        let step = if self.in_pairs { 2 } else { 1 };
+        let fits = |&size: &usize| self.batch_size % size == 0 && size % step == 0;
+        (1..=self.batch_size / 2).rev().find(fits)
+    }
+}
+
+/// What to do about it.
+impl fmt::Display for Load {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { batch_size, .. } = self;
+        match self.smaller() {
+            Some(smaller) => write!(
+                formatter,
+                "train.batch_size = {batch_size} is too large for it, {smaller} may fit: set train.batch_size={smaller}"
+            ),
+            None => write!(
+                formatter,
+                "train.batch_size = {batch_size} cannot be less: take a smaller model, smaller images or a larger device"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(bytes: Option<u64>) -> Option<Fault> {
+        Some(Fault::OutOfMemory { bytes })
+    }
+
+    /// As the sources of CubeCL 0.11.3, Burn 0.22.1 and cudarc 0.19 put them.
+    #[test]
+    fn memory_that_has_run_out() {
+        for (text, bytes) in [
+            (
+                "Error while reading data: use `try_into_data` instead to catch the error at runtime: WithContext { reason: \"An IO error happened\\nCaused by:\\n  out of device memory allocating 1073741824 bytes\\nBacktrace:\\n  0: main\" }",
+                Some(1 << 30),
+            ),
+            ("can't allocate buffer of size: 2048\n<backtrace>", Some(2048)),
+            (
+                "Can't allocate 77 bytes: every page size the memory tracks still holds live allocations",
+                None,
+            ),
+            ("An out-of-memory error happened during launch\nCaused by:\n  x", None),
+            ("called `Result::unwrap()` on an `Err` value: OutOfMemory { size: 4 }", None),
+            ("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", None),
+            ("wgpu error: Out of Memory", None),
+        ] {
+            assert_eq!(Fault::of(text), memory(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_lost() {
+        for (text, reason) in [
+            (
+                "An error: DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, \"an illegal memory access was encountered\")",
+                "CUDA_ERROR_ILLEGAL_ADDRESS",
+            ),
+            (
+                "DevicePoisoned { reason: \"The device is poisoned\\nCaused by:\\n  cuStreamSynchronize failed with status 719\\nBacktrace:\\n  0: main\" }",
+                "cuStreamSynchronize failed with status 719",
+            ),
+            ("The device is poisoned", "it is poisoned"),
+            ("Validation Error: parent device lost", "device lost"),
+            (
+                "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.",
+                "Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.",
+            ),
+        ] {
+            let lost = Fault::Lost { reason: reason.to_owned() };
+            assert_eq!(Fault::of(text), Some(lost), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_panics_are_not_the_devices() {
+        for text in [
+            "index out of bounds: the len is 3 but the index is 3",
+            "called `Result::unwrap()` on an `Err` value: PoisonError { .. }: poisoned lock",
+            "oxides",
+            "shape mismatch",
+            "",
+        ] {
+            assert_eq!(Fault::of(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_batch_that_may_fit_divides_the_one_that_did_not() {
+        let next = |batch_size, in_pairs| Load { batch_size, in_pairs }.smaller();
+        assert_eq!(next(128, true), Some(64));
+        assert_eq!(next(96, false), Some(48));
+        assert_eq!((next(50, false), next(50, true)), (Some(25), Some(10)));
+        assert_eq!((next(7, false), next(1, false), next(2, true)), (Some(1), None, None));
+    }
+
+    #[test]
+    fn a_line_ends_before_the_backtrace() {
+        assert_eq!(one_line("a\n  b\\nc\nBacktrace:\n  0: main"), "a b c");
+        assert_eq!(one_line(&"é".repeat(1000)).chars().count(), 401);
+    }
+}

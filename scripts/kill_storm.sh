@@ -1,0 +1,194 @@
+#!/usr/bin/env bash
+# Shows that a run cannot be killed into other results: kills it, damages it, fills its disk, and compares bytes.
+#
+#   scripts/kill_storm.sh BINARY                    50 kills; BINARY is a vim-train, of any build
+#   scripts/kill_storm.sh BINARY --kills 200        more
+#   scripts/kill_storm.sh BINARY --keep DIR         works in DIR, and leaves it there
+#
+# 1. An undisturbed run on the CPU.
+# 2. The same run, ended by SIGKILL at random moments, every other time inside a save, now and then with a byte
+#    flipped in its newest checkpoint; each life goes on where the one before had got to.
+# 3. The same run on a disk without room for a checkpoint, and 4. on one that is read-only: each must end by itself
+#    with exit code 74 and one line, and then go on once the disk is as it should be.
+# After each, metrics.jsonl and the final weights must be those of the undisturbed run, byte by byte.
+#
+# Exit code: 0 all of it shown; 1 a difference or another surprise; 3 what ran is right, but 3 and 4 could not be
+# run: they mount a tmpfs, for which one must be root. SEED=number repeats a storm's moments.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
+fail() { echo "FAILED: $1" >&2; exit 1; }
+
+binary='' kills=50 work=''
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) usage; exit 0 ;;
+    --kills | --keep)
+      [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
+      case "$1" in --kills) kills=$2 ;; --keep) work=$2 ;; esac
+      shift 2 ;;
+    -*) echo "error: unknown argument $1; --help says what there is" >&2; exit 2 ;;
+    *) binary=$1; shift ;;
+  esac
+done
+[ -x "$binary" ] || { echo "error: name a vim-train binary, as target/release/vim-train" >&2; exit 2; }
+binary=$(realpath "$binary")
+
+mount='' child=''
+tidy() {
+  [ -z "$child" ] || kill -9 "$child" 2>/dev/null || true
+  [ -z "$mount" ] || umount "$mount" || true
+  [ -z "$temporary" ] || rm -rf "$temporary"
+}
+temporary=''
+if [ -z "$work" ]; then work=$(mktemp -d); temporary=$work; fi
+trap tidy EXIT
+mkdir -p "$work"
+[ -z "$(ls -A "$work")" ] || fail "$work is not empty"
+seed=${SEED:-$(( $(date +%s) % 32768 ))}
+RANDOM=$seed
+
+# One thread, and a model for which a step takes a while, so that kills fall everywhere in it.
+epochs=40 lost=3
+settings=(--set "run.root=$work" --set model.d_model=64 --set devices.threads=1 --set data.workers=1
+  --set "train.epochs=$epochs" --set train.eval_every=4ep --set "checkpoint.every=${lost}st" --set checkpoint.archive=10ep)
+train() { # NAME [more arguments]
+  local name=$1; shift
+  exec env -u VIM_USE_CUDA_KERNEL "$binary" train "$here/configs/debug.toml" "${settings[@]}" --set "run.name=$name" "$@"
+}
+now() { date +%s%3N; }
+steps_of() { # FOLDER: the steps of its checkpoints, ascending
+  local path
+  for path in "$1"/checkpoints/step-*; do
+    if [ -d "$path" ]; then echo "$((10#${path##*-}))"; fi
+  done | sort -n
+}
+newest() { steps_of "$1" | tail -n 1; }
+compare() { # NAME FOLDER: what must be as in the undisturbed run
+  local file last
+  last=$(printf 'checkpoints/step-%08d' "$total")
+  for file in metrics.jsonl "$last/model.safetensors" "$last/optimizer.safetensors"; do
+    cmp "$work/whole/$file" "$2/$file" || fail "$1: $file differs"
+  done
+  echo "$1: metrics.jsonl ($(wc -l < "$2/metrics.jsonl") records), final weights and optimizer are the same bytes"
+}
+
+# 1. Undisturbed.
+start=$(now)
+(train whole) > "$work/whole.out" 2>&1 || { cat "$work/whole.out"; fail "the undisturbed run"; }
+whole=$(( $(now) - start ))
+total=$(newest "$work/whole")
+start=$(now)
+(train short --steps 1) > "$work/short.out" 2>&1 || fail "a run of one step"
+startup=$(( $(now) - start ))
+echo "undisturbed: $total steps in $whole ms, $startup ms to the first; SEED=$seed"
+
+# 2. The storm.
+run=$work/storm
+# A life is to get through its share of the steps and a little less, else there would be none left to kill.
+share=$(( (whole - startup) * 2 / 3 / (kills + 1) ))
+[ "$share" -ge 1 ] || fail "$kills kills are too many for a run of $whole ms"
+inside=0 flipped=0 passed=0 worst=0
+for life in $(seq 1 "$kills"); do
+  before=$(newest "$run"); before=${before:-0}
+  log_from=0
+  if [ -f "$run/log.txt" ]; then log_from=$(wc -l < "$run/log.txt"); fi
+  what='at a random moment'
+  damaged=''
+  if (( life % 5 == 0 )) && [ "$(steps_of "$run" | wc -l)" -ge 2 ]; then
+    damaged=$(printf '%s/checkpoints/step-%08d' "$run" "$before")
+    files=("$damaged"/*); file=${files[$(( RANDOM % ${#files[@]} ))]}
+    at=$(( (RANDOM * 32768 + RANDOM) % $(stat -c %s "$file") ))
+    byte=$(od -An -tu1 -j "$at" -N 1 "$file")
+    # shellcheck disable=SC2059
+    printf "\\x$(printf %02x $(( byte ^ (1 << RANDOM % 8) )))" | dd of="$file" bs=1 seek="$at" conv=notrunc status=none
+    flipped=$(( flipped + 1 ))
+    before=$(steps_of "$run" | tail -n 2 | head -n 1)
+  fi
+  (train storm --resume auto) > "$work/life.out" 2>&1 &
+  child=$!
+  delay=$(( startup + RANDOM % (2 * share + 1) ))
+  # The first lives may also be killed before they have done anything.
+  (( life <= 3 )) && delay=$(( RANDOM % (startup + 1) ))
+  sleep "$(printf '%d.%03d' $(( delay / 1000 )) $(( delay % 1000 )))"
+  if (( life % 2 == 0 )); then
+    # Half-way into a save: as soon as its folder shows.
+    for _ in $(seq 1 2000); do
+      compgen -G "$run/checkpoints/.tmp-*" > /dev/null && break
+      kill -0 "$child" 2>/dev/null || break
+    done
+  fi
+  if ! kill -9 "$child" 2>/dev/null; then
+    code=0; wait "$child" || code=$?
+    cat "$work/life.out"; fail "life $life ended by itself with exit code $code"
+  fi
+  wait "$child" 2>/dev/null || true
+  child=''
+  if compgen -G "$run/checkpoints/.tmp-*" > /dev/null; then what='inside a save'; inside=$(( inside + 1 )); fi
+  grep -q '^error' "$work/life.out" && { cat "$work/life.out"; fail "life $life"; }
+  said=''
+  if [ -f "$run/log.txt" ]; then
+    said=$(tail -n "+$(( log_from + 1 ))" "$run/log.txt" | sed -n 's/^resumed at step //p')
+  fi
+  if [ -n "$said" ] && [ "$said" != "$before" ]; then fail "life $life went on at step $said, not $before"; fi
+  if [ -n "$damaged" ]; then
+    if [ -n "$said" ]; then
+      tail -n "+$(( log_from + 1 ))" "$run/log.txt" | grep -q 'is damaged' || fail "life $life: nobody noticed the flipped byte"
+      passed=$(( passed + 1 ))
+    fi
+    what+=", after a flipped byte in ${file#"$run/checkpoints/"}"
+  fi
+  after=$(newest "$run"); after=${after:-0}
+  # What the records say was reached, and no checkpoint has.
+  reached=0
+  if [ -f "$run/metrics.jsonl" ]; then
+    reached=$(sed -n 's/.*"kind":"train","step":\([0-9]*\),.*/\1/p' "$run/metrics.jsonl" | tail -n 1)
+  fi
+  gone=$(( ${reached:-0} > after ? ${reached:-0} - after : 0 ))
+  (( gone > worst )) && worst=$gone
+  printf 'life %2d: from step %3d, killed after %4d ms %s; checkpoint of step %d, at least %d steps to repeat\n' \
+    "$life" "$before" "$delay" "$what" "$after" "$gone"
+done
+(train storm --resume auto) > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "the last life"; }
+echo "storm: $kills kills, $inside of them inside a save, $flipped bytes flipped and $passed noticed in lives long enough to say so"
+# One save may be in flight while the steps to the next are made, so a kill costs two intervals at the very most.
+echo "storm: at most $worst steps were lost; checkpoint.every is $lost"
+(( worst <= 2 * lost )) || fail "more than what lies between two checkpoints was lost"
+compare storm "$run"
+[ "$(cat "$run/checkpoints/archive")" = "$(cat "$work/whole/checkpoints/archive")" ] || fail "the archives differ"
+while read -r name; do [ -d "$run/checkpoints/$name" ] || fail "$name of the archive is gone"; done < "$run/checkpoints/archive"
+
+# 3 and 4. Disks.
+ends_with_74() { # WHAT NAME
+  local code=0
+  (train "$2" --resume auto --set "run.root=$disk") > "$work/life.out" 2>&1 || code=$?
+  [ "$code" = 74 ] || { cat "$work/life.out"; fail "$1: exit code $code, not 74"; }
+  [ "$(grep -c '^error: ' "$work/life.out")" = 1 ] || { cat "$work/life.out"; fail "$1: not one line"; }
+  echo "$1: exit code 74, $(grep '^error: ' "$work/life.out")"
+}
+disk=$work/disk
+mkdir "$disk"
+if ! mount -t tmpfs -o size=64m vim-train "$disk" 2> "$work/mount.out"; then
+  echo "NOT RUN: 2 of 4 parts, the full disk and the read-only one: no tmpfs can be mounted here ($(head -n 1 "$work/mount.out")); run this as root"
+  exit 3
+fi
+mount=$disk
+(train full --set "run.root=$disk" --steps 4) > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "a run on a tmpfs"; }
+kept=$(newest "$disk/full")
+dd if=/dev/zero of="$disk/ballast" bs=4k status=none 2>/dev/null || true
+# Room for records, not for a checkpoint.
+truncate -s -96k "$disk/ballast"
+ends_with_74 'full disk' full
+[ "$(newest "$disk/full")" -ge "$kept" ] || fail "full disk: the checkpoint of step $kept is gone"
+rm "$disk/ballast"
+(train full --resume must --set "run.root=$disk") > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "with room again"; }
+compare 'full disk, then room' "$disk/full"
+
+(train read-only --set "run.root=$disk" --steps 4) > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "a run on a tmpfs"; }
+mount -o remount,ro "$disk"
+ends_with_74 'read-only disk' read-only
+mount -o remount,rw "$disk"
+(train read-only --resume must --set "run.root=$disk") > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "once it may be written"; }
+compare 'read-only disk, then not' "$disk/read-only"
+echo "all of it shown"
