@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 
 /// Units of a cube.
 pub(crate) const UNITS: usize = 256;
-/// Numbers of a unit.
-const EACH: usize = 8;
+/// Numbers of a unit. Few: a kernel's code has all of them for each tensor.
+const EACH: usize = 2;
 /// Numbers of a cube.
 pub(crate) const BLOCK: usize = UNITS * EACH;
 

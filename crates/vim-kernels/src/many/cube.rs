@@ -15,8 +15,8 @@ use crate::cube::many::{
 };
 use crate::cube::{dense, empty};
 
-/// Tensors of a launch, at most: their addresses are a kernel's arguments, of which there are a few thousand bytes.
-const MOST: usize = 96;
+/// Tensors of a launch, at most: a kernel has code for each of them, and takes long to compile for many.
+const MOST: usize = 48;
 /// Bindings that a launch needs beside the tensors.
 const OTHERS: usize = 6;
 

@@ -267,37 +267,53 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
         sync_cube();
     }
 
-    let base = CUBE_POS_Z as usize * sizes.out_part as usize;
+    // Through shared memory, so that neighbouring threads write neighbouring numbers, sixteen bytes each.
+    let pitch = comptime!(plan.out().pitch());
+    let mut staged = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
+        comptime!(plan.out().len() / 2),
+        16usize,
+    );
     #[unroll]
     for i in 0..m_frags {
         #[unroll]
         for half in 0..2usize {
-            let row = first_row + plane_row + comptime!(i * 16 + half * 8) + lane / 4;
+            let row = plane_row + comptime!(i * 16 + half * 8) + lane / 4;
             #[unroll]
             for j in 0..n_frags {
-                let column = first_column + plane_column + comptime!(j * 8) + (lane % 4) * 2;
+                let column = plane_column + comptime!(j * 8) + (lane % 4) * 2;
                 let sum = sums[comptime!((i * n_frags + j) * 2 + half)];
-                #[unroll]
-                for e in 0..comptime!(2 / out_lanes) {
-                    let x = column + comptime!(e * out_lanes);
-                    if row < m && x < n {
-                        let at = base + row * sizes.out_pitch as usize + x / out_lanes;
-                        let mut value = Vector::<f32, NO>::empty();
-                        #[unroll]
-                        for o in 0..out_lanes {
-                            let mut number = sum.extract(comptime!(e * out_lanes + o));
-                            if comptime!(plan.has_bias) {
-                                number += bias[x + o];
-                            }
-                            value.insert(o, number);
-                        }
-                        if comptime!(plan.adds) {
-                            value += Vector::cast_from(out[at]);
-                        }
-                        out[at] = Vector::cast_from(value);
-                    }
-                }
+                let mut pair = Vector::<f32, Const<2>>::empty();
+                pair.insert(0usize, sum.extract(0usize));
+                pair.insert(1usize, sum.extract(1usize));
+                staged[(row * pitch + column) / 2] = pair;
             }
+        }
+    }
+    sync_cube();
+    let staged = staged.with_vector_size::<NO>();
+    let base = CUBE_POS_Z as usize * sizes.out_part as usize;
+    let per_row = comptime!(plan.tile[1] / out_lanes);
+    let count = comptime!(plan.tile[0] * per_row);
+    #[unroll]
+    for i in 0..comptime!(count.div_ceil(threads)) {
+        let at = UNIT_POS as usize + comptime!(i * threads);
+        let (y, x) = (at / per_row, (at % per_row) * out_lanes);
+        let (row, column) = (first_row + y, first_column + x);
+        if at < count && row < m && column < n {
+            let mut value = staged[(y * pitch + x) / out_lanes];
+            if comptime!(plan.has_bias) {
+                let mut offset = Vector::<f32, NO>::empty();
+                #[unroll]
+                for o in 0..out_lanes {
+                    offset.insert(o, bias[column + o]);
+                }
+                value += offset;
+            }
+            let to = base + row * sizes.out_pitch as usize + column / out_lanes;
+            if comptime!(plan.adds) {
+                value += Vector::cast_from(out[to]);
+            }
+            out[to] = Vector::cast_from(value);
         }
     }
 }

@@ -70,7 +70,7 @@ impl Matrix {
             .unwrap_or(1)
     }
 
-    /// Elements of a load of at most 16 bytes.
+    /// Elements of a load, or of a store, of at most 16 bytes.
     fn load_lanes(&self) -> usize {
         self.lanes(if self.buffer.dtype == DType::F32 { 4 } else { 8 })
     }
@@ -157,7 +157,7 @@ fn launch(
 ) {
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
-    let out_lanes = out.lanes(2);
+    let out_lanes = out.load_lanes();
     let stage = dtype_to_storage_type(DType::BF16);
     // A buffer that the kernel does not read stands for an absent bias.
     let none = || out.buffer.clone();

@@ -39,6 +39,11 @@ impl ProductPlan {
         }
     }
 
+    /// The result's tile.
+    pub(crate) fn out(&self) -> Stage {
+        Stage { rows: self.tile[0], columns: self.tile[1] }
+    }
+
     pub(crate) fn rhs(&self) -> Stage {
         if self.rhs_by_columns {
             Stage { rows: self.tile[1], columns: DEPTH }
