@@ -116,7 +116,6 @@ pub struct RunDir {
 pub(crate) const CONFIG: &str = "config.toml";
 pub(crate) const ENVIRONMENT: &str = "env.json";
 pub(crate) const EXIT: &str = "exit.json";
-pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const LOG: &str = "log.txt";
 pub(crate) const METRICS: &str = "metrics.jsonl";
 pub(crate) const TIMING: &str = "timing.jsonl";

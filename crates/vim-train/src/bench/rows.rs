@@ -83,7 +83,7 @@ fn plan(args: &MeasureArgs) -> Result<Plan, Error> {
 }
 
 fn document(args: &MeasureArgs, config: &Config, chosen: &Chosen) -> Result<Document, Error> {
-    let environment = Environment::of_this_process(chosen.name.clone(), device::threads());
+    let environment = Environment::of_this_process(chosen.name.clone(), device::threads(), 0);
     let environment = serde_json::to_value(environment)
         .map_err(|error| Error::Internal(format!("the environment has no JSON form: {error}")))?;
     Ok(Document {

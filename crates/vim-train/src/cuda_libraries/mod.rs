@@ -23,7 +23,7 @@ use serde::Serialize;
 
 pub use error::CudaError;
 #[cfg(feature = "cuda")]
-pub(crate) use load::{compile_a_kernel, mapped, open};
+pub(crate) use load::{compile_a_kernel, mapped, open, open_driver};
 pub use places::{VARIABLES, WHEELS};
 pub use search::{driver, driver_version, newest_cuda, search};
 

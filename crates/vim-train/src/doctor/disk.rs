@@ -141,7 +141,9 @@ fn locks(folder: &Path) -> Finding {
     match tried() {
         Ok(true) => Finding::pass(what, "work"),
         Ok(false) => Finding::warn(what, "this file system has none", advice),
-        Err(LockError::Held(_)) => Finding::warn(what, "a new file is locked already", advice),
+        Err(LockError::Held(_) | LockError::Recorded(_)) => {
+            Finding::warn(what, "a new file is locked already", advice)
+        }
         Err(LockError::Io(error)) => Finding::warn(what, error.to_string(), advice),
     }
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::lock;
-use crate::run_dir::{EXIT, ExitReason, ExitRecord, LOCK};
+use crate::run_dir::{EXIT, ExitReason, ExitRecord};
 
 /// How a run stands.
 #[derive(
@@ -57,7 +57,7 @@ pub(super) fn read(
     problems: &mut Vec<String>,
 ) -> (Status, Option<ExitRecord>) {
     // First: a run that goes on may be about to remove the record of its last end.
-    let held = lock::is_held(&folder.join(LOCK));
+    let held = lock::is_held(&folder.join(lock::LOCK));
     if held == Some(true) {
         return (Status::Running, None);
     }
