@@ -127,6 +127,7 @@ impl VimConfig {
                 gate_gradient: self.ssm.v1_gate_gradient.unwrap_or_default(),
                 divide_out: self.divide_out,
                 precision: Precision::default(),
+                recompute: false,
             },
         }
     }

@@ -39,6 +39,9 @@ pub struct Mixer {
     /// In what numbers it multiplies.
     #[module(skip)]
     pub(crate) precision: Precision,
+    /// Whether scans compute their states again on the way back.
+    #[module(skip)]
+    pub(crate) recompute: bool,
 }
 
 impl Mixer {
@@ -59,7 +62,7 @@ impl Mixer {
         {
             let xz = multiply(input, &self.in_proj, self.precision); // [B, L, 2D]
             let (ahead, back) = (self.forward.inner(), backward.inner());
-            mixer_inner(xz, ahead, back, self.ways[0], self.precision)
+            mixer_inner(xz, ahead, back, self.ways[0], self.precision, self.recompute)
                 .expect("invariant: init checked the shapes and the choice of kernel")
         } else {
             self.one_after_the_other(input)

@@ -31,6 +31,21 @@ pub struct Update {
     pub weight_decay: f64,
 }
 
+/// How gradients are clipped.
+#[derive(Clone, Debug)]
+pub enum Clip {
+    /// Multiplied by a factor that the host knows.
+    By(f64),
+    /// Scaled down to a norm of `limit` by the norm whose square, `[1]`, is still on the device. Where that is not finite,
+    /// the step changes nothing. Where the device [takes many](vim_kernels::takes_many) tensors at once.
+    To {
+        /// The square of the norm.
+        square_norm: Tensor<1>,
+        /// The largest norm.
+        limit: Option<f64>,
+    },
+}
+
 /// What all parameters of a step share.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
@@ -38,8 +53,6 @@ pub struct Rule {
     pub betas: [f64; 2],
     /// Added to the denominator.
     pub eps: f64,
-    /// What gradients are multiplied by first: the clipping factor.
-    pub scale: f64,
     /// `1 − betaᵗ` of the two means at the t-th step.
     pub corrections: [f64; 2],
 }
@@ -60,29 +73,36 @@ pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Option<Tensor<1>> {
 ///
 /// Loshchilov and Hutter 2019, algorithm 2; `torch.optim.AdamW`.
 #[must_use]
-pub fn adamw(updates: Vec<Update>, rule: Rule) -> Vec<Parameter> {
-    if updates.first().is_some_and(|update| takes_many(&update.gradient.device())) {
-        return adamw_at_once(updates, rule);
+pub fn adamw(updates: Vec<Update>, rule: Rule, clip: Clip) -> Vec<Parameter> {
+    match clip {
+        Clip::By(scale) => {
+            updates.into_iter().map(|update| adamw_one(update, rule, scale)).collect()
+        }
+        Clip::To { square_norm, limit } => adamw_at_once(updates, rule, square_norm, limit),
     }
-    updates.into_iter().map(|update| adamw_one(update, rule)).collect()
 }
 
 /// The same in a few launches.
-fn adamw_at_once(updates: Vec<Update>, rule: Rule) -> Vec<Parameter> {
-    let Rule { betas, eps, scale, corrections: [first, second] } = rule;
+fn adamw_at_once(
+    updates: Vec<Update>,
+    rule: Rule,
+    square_norm: Tensor<1>,
+    limit: Option<f64>,
+) -> Vec<Parameter> {
+    let Rule { betas, eps, corrections: [first, second] } = rule;
     let tensors = updates.into_iter().map(|Update { before, gradient, lr, weight_decay }| {
         let Parameter { value, first: mean, second: square } = before;
         let (rate, keep) = (lr / first, 1.0 - lr * weight_decay);
         AdamWTensor { value, gradient, first: mean, second: square, rate, keep }
     });
-    let rule = AdamWRule { betas, eps, scale, root_scale: second.sqrt().recip() };
-    let after = vim_kernels::adamw(tensors.collect(), rule).into_iter();
+    let rule = AdamWRule { betas, eps, limit, root_scale: second.sqrt().recip() };
+    let after = vim_kernels::adamw(tensors.collect(), square_norm, rule).into_iter();
     after.map(|[value, first, second]| Parameter { value, first, second }).collect()
 }
 
-fn adamw_one(update: Update, rule: Rule) -> Parameter {
+fn adamw_one(update: Update, rule: Rule, scale: f64) -> Parameter {
     let Update { before: Parameter { value, first, second }, gradient, lr, weight_decay } = update;
-    let Rule { betas: [beta1, beta2], eps, scale, corrections } = rule;
+    let Rule { betas: [beta1, beta2], eps, corrections } = rule;
     let gradient = if scale == 1.0 { gradient } else { gradient.mul_scalar(scale) };
     let first = first.mul_scalar(beta1) + gradient.clone().mul_scalar(1.0 - beta1);
     let second = second.mul_scalar(beta2) + (gradient.clone() * gradient).mul_scalar(1.0 - beta2);

@@ -12,7 +12,7 @@ use vim_model::{DecayGroups, ParameterInfo, Vim, decays, layer_of};
 
 use crate::config::OptimConfig;
 use crate::flat;
-use crate::multi_tensor::{Parameter, Rule, Update, adamw, sum_of_squares};
+use crate::multi_tensor::{Clip, Parameter, Rule, Update, adamw, sum_of_squares};
 
 /// The first and second moments of a parameter's gradient, flat.
 #[derive(Clone, Debug)]
@@ -80,19 +80,19 @@ impl AdamW {
         Self { layer_decay: factor.map(|factor| LayerDecay { factor, depth }), ..self }
     }
 
-    /// Updates `model` by gradients times `scale` (the clipping factor) at the learning rate `lr`.
+    /// Updates `model` by its gradients, clipped, at the learning rate `lr`.
     ///
     /// # Panics
     ///
     /// If there is not a gradient for each parameter.
     #[must_use]
-    pub fn step(&mut self, model: Vim, gradients: Gradients, scale: f64, lr: f64) -> Vim {
+    pub fn step(&mut self, model: Vim, gradients: Gradients, clip: Clip, lr: f64) -> Vim {
         let parameters = model.parameters();
         assert_eq!(gradients.len(), parameters.len(), "a gradient for each parameter");
         self.steps += 1;
         let correction = |beta: f64| 1.0 - beta.powf(self.steps as f64);
         let corrections = self.betas.map(correction);
-        let rule = Rule { betas: self.betas, eps: self.eps, scale, corrections };
+        let rule = Rule { betas: self.betas, eps: self.eps, corrections };
         let values = flat::values(&model).into_iter().zip(gradients.0);
         let updates = parameters.iter().zip(values).map(|(parameter, (value, gradient))| {
             let ParameterInfo { path, shape, .. } = parameter;
@@ -111,7 +111,7 @@ impl AdamW {
         });
         let updates = updates.collect();
         let mut values = Vec::with_capacity(parameters.len());
-        for (parameter, after) in parameters.into_iter().zip(adamw(updates, rule)) {
+        for (parameter, after) in parameters.into_iter().zip(adamw(updates, rule, clip)) {
             let Parameter { value, first, second } = after;
             values.push(value);
             self.moments.insert(parameter.path, Moments { first, second });
@@ -250,7 +250,7 @@ mod tests {
         for step in 1..=4 {
             let (factor, scale, lr) = (f64::from(step) - 2.5, 0.5, 0.01 * f64::from(step));
             let gradients = gradients(&model, factor);
-            model = optimizer.step(model, gradients, scale, lr);
+            model = optimizer.step(model, gradients, Clip::By(scale), lr);
             for (path, scalars) in &mut want {
                 // As the original exempts them: one dimension, positions, the class token.
                 let name = path.rsplit('.').next().unwrap();
@@ -282,7 +282,7 @@ mod tests {
             let model = small();
             let gradients = gradients(&model, 1.0);
             let mut optimizer = AdamW::new(&config).with_layer_decay(factor, 1);
-            (values(&model), values(&optimizer.step(model, gradients, 1.0, 0.01)))
+            (values(&model), values(&optimizer.step(model, gradients, Clip::By(1.0), 0.01)))
         };
         let ((before, plain), (_, decayed)) = (step(None), step(Some(0.5)));
         for (path, scale) in [
@@ -323,15 +323,15 @@ mod tests {
         let (mut model, config) = (small(), OptimConfig::default());
         let mut optimizer = AdamW::new(&config);
         let first = gradients(&model, 1.0);
-        model = optimizer.step(model, first, 1.0, 0.01);
+        model = optimizer.step(model, first, Clip::By(1.0), 0.01);
         let bytes = crate::weights::optimizer_to_bytes(&optimizer).unwrap();
         let device = Device::flex().autodiff();
         let mut back = crate::weights::optimizer_from_bytes(&config, &bytes, &device, "x").unwrap();
         let weights = crate::weights::model_to_bytes(&model).unwrap();
         let twin = crate::weights::model_from_bytes(small(), &weights, "x").unwrap();
         let (ours, theirs) = (gradients(&model, -1.0), gradients(&twin, -1.0));
-        model = optimizer.step(model, ours, 1.0, 0.02);
-        let twin = back.step(twin, theirs, 1.0, 0.02);
+        model = optimizer.step(model, ours, Clip::By(1.0), 0.02);
+        let twin = back.step(twin, theirs, Clip::By(1.0), 0.02);
         assert_eq!(values(&model), values(&twin));
         assert!(crate::weights::optimizer_from_bytes(&config, &bytes[..99], &device, "x").is_err());
     }

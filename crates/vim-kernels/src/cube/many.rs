@@ -17,7 +17,8 @@ pub(crate) struct Rule {
     beta2: f32,
     rest2: f32,
     eps: f32,
-    scale: f32,
+    /// Norm of the gradient beyond which it is scaled down, 0 for none.
+    limit: f32,
     root_scale: f32,
 }
 
@@ -110,6 +111,7 @@ pub(crate) fn adamw_kernel(
     begins: &[u32],
     lengths: &[u32],
     rates: &[f32],
+    square_norm: &[f32],
     value_out: &mut [f32],
     first_out: &mut [f32],
     second_out: &mut [f32],
@@ -119,6 +121,13 @@ pub(crate) fn adamw_kernel(
     let tensor = tensor_of(begins, count);
     let length = lengths[tensor] as usize;
     let (rate, keep) = (rates[2 * tensor], rates[2 * tensor + 1]);
+    let square_norm = square_norm[0];
+    let mut scale = 1.0f32;
+    if rule.limit > 0.0f32 {
+        scale = min(scale, rule.limit / (f32::sqrt(square_norm) + 1e-6f32));
+    }
+    // By its bits: a compiler may take numbers to be finite.
+    let finite = u32::reinterpret(square_norm) & 0x7F80_0000u32 != 0x7F80_0000u32;
     let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
     let begin = CUBE_POS_X as usize * BLOCK + UNIT_POS as usize;
     let mut value = Array::<f32>::new(EACH);
@@ -144,13 +153,13 @@ pub(crate) fn adamw_kernel(
     for k in 0..EACH {
         let at = begin + k * UNITS;
         if first + k * UNITS < length {
-            let g = gradient[k] * rule.scale;
+            let g = gradient[k] * scale;
             let m = mean[k] * rule.beta1 + g * rule.rest1;
             let s = square[k] * rule.beta2 + g * g * rule.rest2;
             let change = rate * m / (f32::sqrt(s) * rule.root_scale + rule.eps);
-            value_out[at] = value[k] * keep - change;
-            first_out[at] = m;
-            second_out[at] = s;
+            value_out[at] = select(finite, value[k] * keep - change, value[k]);
+            first_out[at] = select(finite, m, mean[k]);
+            second_out[at] = select(finite, s, square[k]);
         }
     }
 }

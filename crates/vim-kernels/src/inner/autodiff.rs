@@ -24,7 +24,8 @@ pub(super) const WEIGHTS: usize = 7;
 pub(super) struct Kept<B: Backend> {
     pub(super) u: FloatTensor<B>,
     pub(super) projected: FloatTensor<B>,
-    pub(super) starts: FloatTensor<B>,
+    /// Absent where they are computed again.
+    pub(super) starts: Option<FloatTensor<B>>,
 }
 
 /// Backends with kernels for all parts.

@@ -182,8 +182,9 @@ impl InnerKernels for CubeBackend {
             );
         }
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &ways);
-        let (out, starts) = <Self as ScanKernels>::forward(arguments, spec.scan(), save);
-        (out.y, starts.map(|starts| Kept { u, projected, starts }))
+        let keep = save && !spec.recompute;
+        let (out, starts) = <Self as ScanKernels>::forward(arguments, spec.scan(), keep);
+        (out.y, save.then_some(Kept { u, projected, starts }))
     }
 
     fn backward(
@@ -197,6 +198,10 @@ impl InnerKernels for CubeBackend {
         let Kept { u, projected, starts } = kept;
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &ways);
         let a = arguments.a.clone();
+        let starts = starts.unwrap_or_else(|| {
+            let (_, starts) = <Self as ScanKernels>::forward(arguments.clone(), spec.scan(), true);
+            starts.expect("invariant: a forward pass that saves returns what it saved")
+        });
         let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], spec.precision);
         let into = [sizes.states(&grad_projected, 0), sizes.states(&grad_projected, 1)];
         let [grad_u, grad_delta, grad_a, _, _, grad_d, grad_z, grad_bias] =

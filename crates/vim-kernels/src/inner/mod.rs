@@ -45,6 +45,8 @@ pub(crate) struct InnerSpec {
     pub(crate) reverse: bool,
     pub(crate) dt_rank: usize,
     pub(crate) precision: Precision,
+    /// Whether the states are computed again on the way back rather than kept.
+    pub(crate) recompute: bool,
 }
 
 impl InnerSpec {
@@ -70,6 +72,8 @@ impl InnerSpec {
 /// of the graph, which keeps `xz`, the convolutions' results and what they project to, and multiplies the steps out again on
 /// the way back: two thirds of the memory, and nothing is copied to be put side by side.
 ///
+/// With `recompute` the states that the scans keep for their way back, half of all that a layer keeps, are computed again there.
+///
 /// # Shapes
 ///
 /// - `xz`: `[B, L, 2D]`, of the activations' type of `precision`
@@ -89,6 +93,7 @@ pub fn mixer_inner(
     back: InnerWeights,
     options: ScanOptions,
     precision: Precision,
+    recompute: bool,
 ) -> Result<Tensor<3>, KernelError> {
     let device = xz.device();
     precision.check(&device)?;
@@ -106,6 +111,7 @@ pub fn mixer_inner(
         reverse: options.reverse,
         dt_rank,
         precision,
+        recompute,
     };
     let [_, d_state] = ahead.a_log.dims();
     for weights in [&ahead, &back] {

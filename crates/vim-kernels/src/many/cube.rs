@@ -18,7 +18,7 @@ use crate::cube::{dense, empty};
 /// Tensors of a launch, at most: a kernel has code for each of them, and takes long to compile for many.
 const MOST: usize = 48;
 /// Bindings that a launch needs beside the tensors.
-const OTHERS: usize = 6;
+const OTHERS: usize = 8;
 
 /// Tensors of a launch that binds `each` buffers for one.
 fn per_launch(like: &CubeTensor, each: usize) -> usize {
@@ -106,7 +106,12 @@ pub(super) fn sum_of_squares(tensors: &[Tensor<1>]) -> Tensor<1> {
     Tensor::from_primitive::<CubeBackend>(out)
 }
 
-pub(super) fn adamw(tensors: Vec<AdamWTensor>, rule: AdamWRule) -> Vec<[Tensor<1>; 3]> {
+pub(super) fn adamw(
+    tensors: Vec<AdamWTensor>,
+    square_norm: Tensor<1>,
+    rule: AdamWRule,
+) -> Vec<[Tensor<1>; 3]> {
+    let square_norm = cube(square_norm);
     let mut results = Vec::with_capacity(tensors.len());
     let mut tensors = tensors.into_iter().peekable();
     let Some(first) = tensors.peek() else { return results };
@@ -134,7 +139,7 @@ pub(super) fn adamw(tensors: Vec<AdamWTensor>, rule: AdamWRule) -> Vec<[Tensor<1
         let [value, first, second] = [out(), out(), out()];
         let args =
             |group: Vec<CubeTensor>| group.into_iter().map(|t| t.into_buffer_arg()).collect();
-        let AdamWRule { betas: [beta1, beta2], eps, scale, root_scale } = rule;
+        let AdamWRule { betas: [beta1, beta2], eps, limit, root_scale } = rule;
         // SAFETY: a unit reads and writes below its tensor's length, within the tensor's blocks.
         unsafe {
             adamw_kernel::launch_unchecked(
@@ -148,6 +153,7 @@ pub(super) fn adamw(tensors: Vec<AdamWTensor>, rule: AdamWRule) -> Vec<[Tensor<1
                 upload(&like, &begins, DType::U32).into_buffer_arg(),
                 upload(&like, &sizes, DType::U32).into_buffer_arg(),
                 upload(&like, &rates, DType::F32).into_buffer_arg(),
+                square_norm.clone().into_buffer_arg(),
                 value.clone().into_buffer_arg(),
                 first.clone().into_buffer_arg(),
                 second.clone().into_buffer_arg(),
@@ -157,7 +163,7 @@ pub(super) fn adamw(tensors: Vec<AdamWTensor>, rule: AdamWRule) -> Vec<[Tensor<1
                     beta2 as f32,
                     (1.0 - beta2) as f32,
                     eps as f32,
-                    scale as f32,
+                    limit.unwrap_or(0.0) as f32,
                     root_scale as f32,
                 ),
             );

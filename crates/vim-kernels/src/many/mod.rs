@@ -34,8 +34,8 @@ pub struct AdamWRule {
     pub betas: [f64; 2],
     /// Added to the denominator.
     pub eps: f64,
-    /// What gradients are multiplied by first: the clipping factor.
-    pub scale: f64,
+    /// Norm of all gradients together beyond which they are scaled down to it.
+    pub limit: Option<f64>,
     /// What the root of the second mean is multiplied by: `1 / sqrt(1 − beta₂ᵗ)`.
     pub root_scale: f64,
 }
@@ -58,8 +58,11 @@ pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Tensor<1> {
 
 /// The parameters and both moments after an AdamW step: `(value, first, second)` of each.
 ///
-/// > `first ← β₁·first + (1 − β₁)·g`, `second ← β₂·second + (1 − β₂)·g²` with `g = scale·gradient`,
+/// > `first ← β₁·first + (1 − β₁)·g`, `second ← β₂·second + (1 − β₂)·g²` with `g = min(1, limit/(norm + 1e-6))·gradient`,
 /// > `value ← keep·value − rate·first / (root_scale·sqrt(second) + eps)`
+///
+/// `square_norm`, `[1]`, is the square of the norm, which need not be known on the host: the step is queued behind
+/// what computes it. Where it is not finite nothing changes.
 ///
 /// # Panics
 ///
@@ -69,8 +72,12 @@ pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Tensor<1> {
 ///
 /// Loshchilov and Hutter 2019, algorithm 2; `torch.optim.AdamW`.
 #[must_use]
-pub fn adamw(tensors: Vec<AdamWTensor>, rule: AdamWRule) -> Vec<[Tensor<1>; 3]> {
-    on_cubes::adamw(tensors, rule)
+pub fn adamw(
+    tensors: Vec<AdamWTensor>,
+    square_norm: Tensor<1>,
+    rule: AdamWRule,
+) -> Vec<[Tensor<1>; 3]> {
+    on_cubes::adamw(tensors, square_norm, rule)
 }
 
 /// `decay·average + (1 − decay)·value` of each pair.
@@ -96,7 +103,7 @@ mod on_cubes {
         unreachable!("{NONE}")
     }
 
-    pub(super) fn adamw(_: Vec<AdamWTensor>, _: AdamWRule) -> Vec<[Tensor<1>; 3]> {
+    pub(super) fn adamw(_: Vec<AdamWTensor>, _: Tensor<1>, _: AdamWRule) -> Vec<[Tensor<1>; 3]> {
         unreachable!("{NONE}")
     }
 

@@ -53,8 +53,10 @@ fn the_sum_of_squares_is_over_all_tensors() {
 #[test]
 fn adamw_updates_every_tensor_by_the_formula() {
     let device = device();
-    let rule =
-        AdamWRule { betas: [0.9, 0.95], eps: 1e-8, scale: 0.5, root_scale: 1.0 / 0.0975f64.sqrt() };
+    // A norm of 4 and a limit of half of it.
+    let norm = || tensor(&[16.0], &device);
+    let (limit, root_scale) = (Some(2.0), 1.0 / 0.0975f64.sqrt());
+    let rule = AdamWRule { betas: [0.9, 0.95], eps: 1e-8, limit, root_scale };
     let given = |i: usize, n: usize| {
         let square: Vec<f64> = numbers(n, i + 60).iter().map(|x| x * x + 0.1).collect();
         [numbers(n, i), numbers(n, i + 20), numbers(n, i + 40), square]
@@ -64,7 +66,7 @@ fn adamw_updates_every_tensor_by_the_formula() {
         let (rate, keep) = (0.01 * (i + 1) as f64, if i % 2 == 0 { 1.0 } else { 0.995 });
         AdamWTensor { value, gradient, first, second, rate, keep }
     });
-    let mut got = adamw(tensors.collect(), rule);
+    let mut got = adamw(tensors.collect(), norm(), rule);
     assert_eq!(got.len(), SIZES.len());
     // The results of one step are parts of common buffers: a second step starts from those.
     let again = got.iter().enumerate().map(|(i, [value, first, second])| AdamWTensor {
@@ -94,7 +96,7 @@ fn adamw_updates_every_tensor_by_the_formula() {
             close(&values(value.clone()), &v, "value");
         }
         if round == 0 {
-            got = adamw(again.clone(), rule);
+            got = adamw(again.clone(), norm(), rule);
         }
     }
 }
@@ -112,5 +114,19 @@ fn moving_averages_are_those_of_each_pair() {
         let (a, v) = (numbers(SIZES[i], i), numbers(SIZES[i], i + 9));
         let want: Vec<f64> = a.iter().zip(&v).map(|(a, v)| 0.75 * a + 0.25 * v).collect();
         close(&values(got), &want, "average");
+    }
+}
+
+#[test]
+fn a_norm_that_is_not_finite_changes_nothing() {
+    let device = device();
+    let rule = AdamWRule { betas: [0.9, 0.95], eps: 1e-8, limit: None, root_scale: 1.0 };
+    for norm in [f64::NAN, f64::INFINITY] {
+        let [value, first, second] = [1, 2, 3].map(|seed| tensor(&numbers(300, seed), &device));
+        let before = [&value, &first, &second].map(|t| values(t.clone()));
+        let gradient = tensor(&[f64::NAN; 300], &device);
+        let given = AdamWTensor { value, gradient, first, second, rate: 0.1, keep: 0.9 };
+        let got = adamw(vec![given], tensor(&[norm], &device), rule).remove(0);
+        assert_eq!(got.map(values), before, "{norm}");
     }
 }

@@ -11,9 +11,9 @@ use crate::config::Config;
 use crate::ema::Ema;
 use crate::error::Error;
 use crate::loss::Loss;
-use crate::optim::{AdamW, Gradients, clip_factor};
+use crate::optim::{AdamW, Gradients};
 use crate::pass::forward_backward;
-use crate::train::step::Readings;
+use crate::train::step::update;
 
 /// A model with random weights, and how it is trained.
 #[derive(Debug)]
@@ -49,7 +49,8 @@ impl<'a> Subject<'a> {
     /// The model on `device`, with random weights.
     fn build(&self, device: &Device) -> Result<Vim, Error> {
         let model = self.model.init(device, self.config.run.seed)?;
-        Ok(model.with_precision(self.config.train.precision))
+        let train = &self.config.train;
+        Ok(model.with_precision(train.precision).with_recompute(train.recompute))
     }
 
     /// Times steps of `batch` images.
@@ -144,14 +145,12 @@ impl Training<'_> {
             forward_backward(&model, images, targets, &self.loss, self.steps, parts);
         let gradients = Gradients::new(&model, gradients);
         meter.sample();
-        let readings = Readings::read(loss, gradients.square_norm());
+        // The least learning rate of the schedule: how fast it learns does not matter, that it stays finite does.
+        let (limit, lr) = (self.config.train.clip_grad, self.config.optim.warmup_lr);
+        let (model, readings) = update(&mut self.optimizer, model, loss, gradients, limit, lr);
         if let Some(fault) = readings.fault() {
             return Err(Error::Failed(format!("{fault}: what was timed is no use")));
         }
-        let scale = clip_factor(readings.grad_norm, self.config.train.clip_grad);
-        // The least learning rate of the schedule: how fast it learns does not matter, that it stays finite does.
-        let lr = self.config.optim.warmup_lr;
-        let model = self.optimizer.step(model, gradients, scale, lr);
         if let Some(ema) = &mut self.ema {
             ema.update(&model, self.optimizer.steps);
         }

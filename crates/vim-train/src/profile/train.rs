@@ -19,11 +19,12 @@ use crate::device::{self, Chosen};
 use crate::device_memory::device_memory;
 use crate::error::Error;
 use crate::loss::Loss;
-use crate::optim::{AdamW, Gradients, clip_factor};
+use crate::optim::{AdamW, Gradients};
 use crate::output::{print, print_json};
+use crate::train::step::update;
 
 /// What a step consists of.
-const PHASES: [&str; 4] = ["forward", "backward", "norm", "optimizer"];
+const PHASES: [&str; 3] = ["forward", "backward", "update"];
 
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]
@@ -132,15 +133,14 @@ impl Step {
         let logits = model.forward_train_part(self.images.clone(), self.seed, 0);
         let loss = self.loss.of(logits, targets);
         after(0)?;
+        let loss_value = loss.clone().inner();
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         let gradients = Gradients::new(&model, gradients);
         after(1)?;
-        let square = gradients.square_norm().map(|square| f64::from(square.into_scalar::<f32>()));
-        let norm = square.unwrap_or_default().sqrt();
-        after(2)?;
-        let scale = clip_factor(norm, self.clip);
-        self.model = Some(self.optimizer.step(model, gradients, scale, self.lr));
-        after(3)
+        let (model, _) =
+            update(&mut self.optimizer, model, loss_value, gradients, self.clip, self.lr);
+        self.model = Some(model);
+        after(2)
     }
 }
 
@@ -160,7 +160,9 @@ fn measure(
     let built = model.init(&device.clone().autodiff(), config.run.seed)?;
     let parameters = built.num_params();
     let mut step = Step {
-        model: Some(built.with_precision(config.train.precision)),
+        model: Some(
+            built.with_precision(config.train.precision).with_recompute(config.train.recompute),
+        ),
         optimizer: AdamW::new(&config.optim),
         images: Tensor::from_inner(images),
         labels,

@@ -1,6 +1,8 @@
 //! One step of training: forward, backward, and the update, or none where the numbers are not finite.
 
 use burn::tensor::Tensor;
+use vim_kernels::takes_many;
+use vim_model::Vim;
 
 use super::Trainer;
 use super::report::Metric;
@@ -8,7 +10,8 @@ use crate::batches::Targets;
 use crate::comm::Comm;
 use crate::config::NonFinite;
 use crate::error::Error;
-use crate::optim::{Gradients, clip_factor};
+use crate::multi_tensor::Clip;
+use crate::optim::{AdamW, Gradients, clip_factor};
 use crate::pass::forward_backward;
 
 /// The numbers that the host reads from the device at a step, and all that it decides by.
@@ -36,6 +39,40 @@ impl Readings {
     }
 }
 
+/// Updates `model` if loss and gradient are finite, and reads them.
+///
+/// On a GPU the update is queued behind the backward pass before anything is read, and does nothing by itself where
+/// they are not: the device has work while the host prepares it.
+pub(crate) fn update(
+    optimizer: &mut AdamW,
+    model: Vim,
+    loss: Tensor<1>,
+    gradients: Gradients,
+    limit: Option<f64>,
+    lr: f64,
+) -> (Vim, Readings) {
+    match gradients.square_norm() {
+        Some(square) if takes_many(&square.device()) => {
+            // Not finite where the loss is not.
+            let square_norm = square.clone() + (loss.clone() - loss.clone());
+            let model = optimizer.step(model, gradients, Clip::To { square_norm, limit }, lr);
+            let readings = Readings::read(loss, Some(square));
+            if readings.fault().is_some() {
+                optimizer.steps -= 1;
+            }
+            (model, readings)
+        }
+        square => {
+            let readings = Readings::read(loss, square);
+            if readings.fault().is_some() {
+                return (model, readings);
+            }
+            let clip = Clip::By(clip_factor(readings.grad_norm, limit));
+            (optimizer.step(model, gradients, clip, lr), readings)
+        }
+    }
+}
+
 impl Trainer<'_> {
     /// One step; returns the norm of the gradient, or nothing if the step was skipped.
     pub(super) fn step(
@@ -55,14 +92,14 @@ impl Trainer<'_> {
             self.model = Some(model);
             return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
         }
-        let Readings { loss, grad_norm } = Readings::read(loss, gradients.square_norm());
+        let clip = self.config.train.clip_grad;
+        let (model, readings) = update(&mut self.optimizer, model, loss, gradients, clip, lr);
+        let Readings { loss, grad_norm } = readings;
         let readings = Readings { loss: self.comm.mean(loss), grad_norm };
         if let Some(fault) = readings.fault() {
             self.model = Some(model);
             return self.not_finite(fault).map(|()| None);
         }
-        let scale = clip_factor(grad_norm, self.config.train.clip_grad);
-        let model = self.optimizer.step(model, gradients, scale, lr);
         if let Some(ema) = &mut self.ema {
             ema.update(&model, self.optimizer.steps);
         }

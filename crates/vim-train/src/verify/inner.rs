@@ -235,7 +235,7 @@ impl Mixer {
             Dtype::Bf16 => Precision::Bf16,
         };
         let [ahead, back] = given.clone();
-        let y = mixer_inner(xz.clone(), ahead, back, options, precision)?;
+        let y = mixer_inner(xz.clone(), ahead, back, options, precision, self.len > 30)?;
         let upstream = tensor(&self.grad_y, [batch, len, d_inner], dtype, device);
         let grads = (y.clone() * upstream).sum().backward();
 
