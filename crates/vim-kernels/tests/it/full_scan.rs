@@ -375,6 +375,7 @@ fn wrong_shapes_name_the_argument() {
         Err(KernelError::Shape { tensor, .. }) => tensor,
         Err(
             KernelError::NoKernel { .. }
+            | KernelError::NoPrecision { .. }
             | KernelError::Dtype { .. }
             | KernelError::Complex { .. }
             | KernelError::TooLarge { .. },
