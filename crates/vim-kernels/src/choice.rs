@@ -110,6 +110,15 @@ pub(crate) fn runs_cubes(device: &Device) -> bool {
     }
 }
 
+/// Whether they run through CUDA.
+pub(crate) fn runs_cuda(device: &Device) -> bool {
+    match device.clone().inner().as_dispatch() {
+        #[cfg(any(feature = "cuda", feature = "wgpu"))]
+        DispatchDevice::Cube(device) => matches!(device, burn_cubecl::CubeDevice::Cuda(_)),
+        _ => false,
+    }
+}
+
 static RAN: Mutex<BTreeSet<(&'static str, Implementation)>> = Mutex::new(BTreeSet::new());
 
 /// Notes that `implementation` of `operation` ran.

@@ -47,7 +47,7 @@ pub use discretization::{
 pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use image_batch::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
-pub use inner::{InnerWeights, mixer_inner};
+pub use inner::{InnerWeights, mixer_inner, mixes_at_once};
 pub use linear::linear;
 pub use many::{AdamWRule, AdamWTensor, adamw, moving_average, sum_of_squares, takes_many};
 pub use precision::Precision;

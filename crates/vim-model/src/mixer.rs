@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use vim_kernels::{Precision, ScanChoice, ScanOptions, linear, mixer_inner, scans_both_at_once};
+use vim_kernels::{Precision, ScanChoice, ScanOptions, linear, mixer_inner, mixes_at_once};
 
 use crate::config::{Bimamba, GateGradient};
 use crate::direction::{Direction, multiply};
@@ -126,11 +126,11 @@ impl Mixer {
             && self.bimamba == Bimamba::V2
             && self.forward.a_off.is_none()
             && first.choice != ScanChoice::Reference
-            && scans_both_at_once(&x.device())
+            && mixes_at_once(&x.device())
     }
 }
 
-#[cfg(all(test, any(feature = "cuda", feature = "wgpu")))]
+#[cfg(all(test, feature = "cuda"))]
 mod tests {
     use burn::tensor::{Device, TensorData};
     use vim_kernels::Discretization;
@@ -164,7 +164,7 @@ mod tests {
             ..VimConfig::preset(Preset::Tiny)
         };
         let device = Device::default().autodiff();
-        assert!(scans_both_at_once(&device), "this test is for a GPU, or for one in software");
+        assert!(mixes_at_once(&device), "this test is for a GPU with CUDA");
         for method in [Discretization::Zoh, Discretization::Poly] {
             let mut model = config.init(&device, 7).expect("a valid model");
             for way in &mut model.layers[0].mixer.ways {

@@ -123,7 +123,8 @@ impl Load {
     #[must_use]
     pub fn smaller(self) -> Option<usize> {
         let step = if self.in_pairs { 2 } else { 1 };
-        let fits = |&size: &usize| self.batch_size % size == 0 && size % step == 0;
+        let fits =
+            |&size: &usize| self.batch_size.is_multiple_of(size) && size.is_multiple_of(step);
         (1..=self.batch_size / 2).rev().find(fits)
     }
 }

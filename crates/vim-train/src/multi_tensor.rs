@@ -33,6 +33,7 @@ pub struct Update {
 
 /// How gradients are clipped.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time, for the length of a call")]
 pub enum Clip {
     /// Multiplied by a factor that the host knows.
     By(f64),

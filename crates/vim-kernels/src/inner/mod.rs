@@ -6,7 +6,7 @@ mod autodiff;
 mod cube;
 mod weights;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 
 use crate::choice::{Implementation, record};
 use crate::discretization::{Discretization, Series};
@@ -16,6 +16,12 @@ use crate::precision::Precision;
 use crate::selective_scan::{ScanOptions, ScanSpec};
 
 const OPERATION: &str = "mixer_inner";
+
+/// Whether [`mixer_inner`] runs on `device`: on CUDA. It passes parts of buffers that begin anywhere, which WebGPU does not bind.
+#[must_use]
+pub fn mixes_at_once(device: &Device) -> bool {
+    crate::choice::runs_cuda(device)
+}
 
 /// What a direction of the mixer computes with, f32.
 #[derive(Clone, Debug)]
@@ -82,7 +88,7 @@ impl InnerSpec {
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees with `xz` and A; [`KernelError::NoPrecision`] if the device does not
-/// multiply in `precision`; [`KernelError::NoKernel`] off a GPU; [`KernelError::TooLarge`].
+/// multiply in `precision`; [`KernelError::NoKernel`] where it does not run; [`KernelError::TooLarge`].
 ///
 /// # Source
 ///
@@ -97,9 +103,7 @@ pub fn mixer_inner(
 ) -> Result<Tensor<3>, KernelError> {
     let device = xz.device();
     precision.check(&device)?;
-    if !crate::choice::runs_cubes(&device)
-        || options.choice.resolve(&device)? == Implementation::Reference
-    {
+    if !mixes_at_once(&device) || options.choice.resolve(&device)? == Implementation::Reference {
         return Err(KernelError::NoKernel { device: format!("{:?}", device.inner()) });
     }
     let [batch, len, width] = xz.dims();

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleScan};
 use vim_kernels::{
     Discretization, Implementation, InnerWeights, KernelError, Precision, ScanChoice, ScanOptions,
-    Series, mixer_inner, scans_both_at_once,
+    Series, mixer_inner, mixes_at_once,
 };
 
 use super::args::Dtype;
@@ -22,7 +22,7 @@ const TAPS: usize = 4;
 
 /// Every method, in f32 and where the device has it in bf16.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
-    if !scans_both_at_once(&context.device) {
+    if !mixes_at_once(&context.device) {
         return Vec::new();
     }
     let mut checks = Vec::new();

@@ -76,10 +76,10 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
     out: &mut [Vector<O, NO>],
     sizes: Extents,
     #[comptime] plan: ProductPlan,
-    #[define(S)] _stage: ElemType,
-    #[define(L)] _lhs: ElemType,
-    #[define(R)] _rhs: ElemType,
-    #[define(O)] _out: ElemType,
+    #[define(S)] _stage_type: ElemType,
+    #[define(L)] _lhs_type: ElemType,
+    #[define(R)] _rhs_type: ElemType,
+    #[define(O)] _out_type: ElemType,
 ) {
     let threads = comptime!(plan.threads());
     let lhs_lanes = NL::value().comptime();
