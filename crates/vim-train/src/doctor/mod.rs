@@ -44,7 +44,7 @@ pub struct DoctorArgs {
     /// What differs from the file.
     #[command(flatten)]
     pub overrides: Overrides,
-    /// What is to compute, over the configuration's [devices]: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
+    /// What is to compute, over the `devices` section of the configuration: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceName>,
     /// Print one JSON document instead of lines.
