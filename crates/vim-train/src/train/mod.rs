@@ -6,7 +6,6 @@ mod setup;
 pub(crate) mod step;
 
 use std::collections::BTreeSet;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
