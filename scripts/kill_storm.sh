@@ -4,8 +4,9 @@
 #   scripts/kill_storm.sh BINARY                    50 kills; BINARY is a vim-train, of any build
 #   scripts/kill_storm.sh BINARY --kills 200        more
 #   scripts/kill_storm.sh BINARY --keep DIR         works in DIR, and leaves it there
+#   scripts/kill_storm.sh BINARY --set devices.backend=cuda     on a GPU; any key, any number of times
 #
-# 1. An undisturbed run on the CPU.
+# 1. An undisturbed run, on the CPU unless --set says otherwise.
 # 2. The same run, ended by SIGKILL at random moments, every other time inside a save, now and then with a byte
 #    flipped in its newest checkpoint; each life goes on where the one before had got to.
 # 3. The same run on a disk without room for a checkpoint, and 4. on one that is read-only: each must end by itself
@@ -20,13 +21,13 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
 fail() { echo "FAILED: $1" >&2; exit 1; }
 
-binary='' kills=50 work=''
+binary='' kills=50 work='' given=(--set devices.backend=cpu)
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage; exit 0 ;;
-    --kills | --keep)
+    --kills | --keep | --set)
       [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
-      case "$1" in --kills) kills=$2 ;; --keep) work=$2 ;; esac
+      case "$1" in --kills) kills=$2 ;; --keep) work=$2 ;; --set) given+=(--set "$2") ;; esac
       shift 2 ;;
     -*) echo "error: unknown argument $1; --help says what there is" >&2; exit 2 ;;
     *) binary=$1; shift ;;
@@ -52,7 +53,7 @@ RANDOM=$seed
 # One thread, and a model for which a step takes a while, so that kills fall everywhere in it.
 epochs=40 lost=3
 settings=(--set "run.root=$work" --set model.d_model=64 --set devices.threads=1 --set data.workers=1
-  --set "train.epochs=$epochs" --set train.eval_every=4ep --set "checkpoint.every=${lost}st" --set checkpoint.archive=10ep)
+  --set "train.epochs=$epochs" --set train.eval_every=4ep --set "checkpoint.every=${lost}st" --set checkpoint.archive=10ep "${given[@]}")
 train() { # NAME [more arguments]
   local name=$1; shift
   exec env -u VIM_USE_CUDA_KERNEL "$binary" train "$here/configs/debug.toml" "${settings[@]}" --set "run.name=$name" "$@"

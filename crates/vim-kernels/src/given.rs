@@ -100,13 +100,8 @@ impl<const A: usize> Given<A> {
         let starts = ways * len.div_ceil(8) * batch * d_state * d_inner;
         let sums = ways * strips * batch * len * groups * d_state;
         let largest = (batch * len * d_inner).max(starts).max(sums);
-        let operation = self.operation;
-        let within = |what, got, limit| {
-            let error = KernelError::TooLarge { operation, what, got, limit };
-            if got <= limit { Ok(()) } else { Err(error) }
-        };
-        within("a batch", batch, MOST_ROWS)?;
-        within("a buffer", largest, MOST_ELEMENTS)
+        within(self.operation, "a batch", batch, MOST_ROWS)?;
+        within(self.operation, "a buffer", largest, MOST_ELEMENTS)
     }
 
     fn expect(
@@ -118,6 +113,33 @@ impl<const A: usize> Given<A> {
     ) -> Result<(), KernelError> {
         expect(self.operation, tensor, got, good, expected)
     }
+}
+
+/// Rows of a product that a cube takes at the least where there are many, and a strip of a sum over rows.
+const ROWS_OF_A_CUBE: usize = 64;
+
+/// That a GPU's products can count and launch `tokens` rows of which the widest has `width` numbers.
+///
+/// # Errors
+///
+/// [`KernelError::TooLarge`] says what is.
+pub(crate) fn check_rows(
+    operation: &'static str,
+    tokens: usize,
+    width: usize,
+) -> Result<(), KernelError> {
+    within(operation, "a number of tokens", tokens, MOST_ROWS * ROWS_OF_A_CUBE)?;
+    within(operation, "a buffer", tokens * width, MOST_ELEMENTS)
+}
+
+fn within(
+    operation: &'static str,
+    what: &'static str,
+    got: usize,
+    limit: usize,
+) -> Result<(), KernelError> {
+    let error = KernelError::TooLarge { operation, what, got, limit };
+    if got <= limit { Ok(()) } else { Err(error) }
 }
 
 /// An error about `tensor` unless it is `good`.
@@ -135,6 +157,17 @@ pub(crate) fn expect(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_beyond_a_launch_are_named() {
+        let rows = |tokens, width| match check_rows("linear", tokens, width) {
+            Err(KernelError::TooLarge { what, .. }) => what,
+            Ok(()) | Err(_) => "nothing",
+        };
+        assert_eq!(rows(512 * 197, 1536), "nothing");
+        assert_eq!(rows(65_535 * 64 + 1, 16), "a number of tokens");
+        assert_eq!(rows(4_000_000, 1536), "a buffer");
+    }
 
     // Nothing of these sizes is allocated.
     #[test]

@@ -17,6 +17,7 @@ use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
 use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
 use crate::run_dir::Resume;
 use crate::runs::{EXAMPLES as RUNS_EXAMPLES, RunsCommand};
+use crate::train::{WARMUP_EXAMPLES, WarmupArgs};
 use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
 /// Train Vision Mamba under six discretizations, from a TOML file.
@@ -78,6 +79,9 @@ pub enum Command {
     /// Train a model, or go on with a run that was interrupted.
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(TrainArgs),
+    /// Compile beforehand all that a run on a GPU compiles at its first step.
+    #[command(after_help = WARMUP_EXAMPLES)]
+    Warmup(WarmupArgs),
     /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
     #[command(after_help = EVAL_EXAMPLES)]
     Eval(EvalArgs),

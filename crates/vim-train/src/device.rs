@@ -23,10 +23,16 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Whether Burn multiplies matrices of f32 in TF32 there: on CUDA, once it has tuned a product.
+    /// Whether it is an NVIDIA GPU, through CUDA.
     #[must_use]
-    pub fn multiplies_in_tf32(&self) -> bool {
+    pub fn is_cuda(&self) -> bool {
         self.name.starts_with("cuda")
+    }
+
+    /// Whether it is the processor, through the backend that compiles nothing.
+    #[must_use]
+    pub fn is_cpu(&self) -> bool {
+        self.name == "cpu"
     }
 }
 

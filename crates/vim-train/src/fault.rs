@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::config::TrainConfig;
+
 /// Why a device cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -109,16 +111,27 @@ pub fn one_line(text: &str) -> String {
     }
 }
 
-/// The images that are on the device at a time, of which there may be too many.
+/// What a run asks of a device's memory, of which there may be too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// `train.batch_size`.
     pub batch_size: usize,
+    /// `train.accumulate`: parts that a batch is computed in.
+    pub parts: usize,
+    /// `train.recompute`.
+    pub recompute: bool,
     /// Whether images are mixed in pairs, so that their number must be even.
     pub in_pairs: bool,
 }
 
 impl Load {
+    /// Of a configuration whose images are mixed in pairs, or not.
+    #[must_use]
+    pub fn of(train: &TrainConfig, in_pairs: bool) -> Self {
+        let &TrainConfig { batch_size, accumulate: parts, recompute, .. } = train;
+        Self { batch_size, parts, recompute, in_pairs }
+    }
+
     /// The largest number of images that divides the batch and is half of it or less.
     #[must_use]
     pub fn smaller(self) -> Option<usize> {
@@ -127,22 +140,34 @@ impl Load {
             |&size: &usize| self.batch_size.is_multiple_of(size) && size.is_multiple_of(step);
         (1..=self.batch_size / 2).rev().find(fits)
     }
+
+    /// The fewest parts that divide the batch into parts of half their size now or less.
+    #[must_use]
+    pub fn more_parts(self) -> Option<usize> {
+        (2 * self.parts..=self.batch_size).find(|&parts| self.batch_size.is_multiple_of(parts))
+    }
 }
 
 /// What to do about it.
 impl fmt::Display for Load {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { batch_size, .. } = self;
-        match self.smaller() {
-            Some(smaller) => write!(
-                formatter,
-                "train.batch_size = {batch_size} is too large for it, {smaller} may fit: set train.batch_size={smaller}"
-            ),
-            None => write!(
-                formatter,
-                "train.batch_size = {batch_size} cannot be less: take a smaller model, smaller images or a larger device"
-            ),
+        let Self { batch_size, parts, .. } = self;
+        let mut ways = Vec::new();
+        if let Some(more) = self.more_parts() {
+            let images = batch_size / more;
+            ways.push(format!(
+                "set train.accumulate={more} (the same gradient, {images} images at a time)"
+            ));
         }
+        if !self.recompute {
+            ways.push("set train.recompute=true (half the memory, some time)".into());
+        }
+        if let Some(smaller) = self.smaller() {
+            ways.push(format!("set train.batch_size={smaller}, which may fit"));
+        }
+        ways.push("take a smaller model, smaller images or a larger device".into());
+        let images = batch_size / parts;
+        write!(formatter, "{images} images at a time are too many for it: {}", ways.join(", or "))
     }
 }
 
@@ -214,11 +239,21 @@ mod tests {
 
     #[test]
     fn the_batch_that_may_fit_divides_the_one_that_did_not() {
-        let next = |batch_size, in_pairs| Load { batch_size, in_pairs }.smaller();
+        let load = |batch_size, in_pairs| Load { batch_size, parts: 1, recompute: true, in_pairs };
+        let next = |batch_size, in_pairs| load(batch_size, in_pairs).smaller();
         assert_eq!(next(128, true), Some(64));
         assert_eq!(next(96, false), Some(48));
         assert_eq!((next(50, false), next(50, true)), (Some(25), Some(10)));
         assert_eq!((next(7, false), next(1, false), next(2, true)), (Some(1), None, None));
+        let parts = |batch_size, parts| Load { parts, ..load(batch_size, false) }.more_parts();
+        assert_eq!((parts(128, 1), parts(128, 4), parts(96, 3)), (Some(2), Some(8), Some(6)));
+        assert_eq!((parts(7, 1), parts(7, 7), parts(1, 1)), (Some(7), None, None));
+        assert_eq!(
+            Load { parts: 2, recompute: false, ..load(64, true) }.to_string(),
+            "32 images at a time are too many for it: set train.accumulate=4 (the same gradient, 16 images at a time), \
+             or set train.recompute=true (half the memory, some time), or set train.batch_size=32, which may fit, \
+             or take a smaller model, smaller images or a larger device"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod batches;
 pub mod bench;
 pub mod checkpoint;
 pub mod cli;
+pub mod code_cache;
 pub mod comm;
 pub mod config;
 pub mod cuda_libraries;

@@ -47,6 +47,7 @@ fn point_to_cuda() {
 fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::Train(args) => train::run(args),
+        Command::Warmup(args) => train::warmup(args),
         Command::Eval(args) => eval::run(args),
         Command::Import(args) => import::run(args),
         Command::Export(args) => export::run(args),

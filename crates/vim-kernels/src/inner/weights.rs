@@ -4,7 +4,7 @@ use burn::tensor::DType;
 
 use super::{InnerSpec, InnerWeights, OPERATION};
 use crate::error::KernelError;
-use crate::given::{Given, expect};
+use crate::given::{Given, check_rows, expect};
 
 impl InnerWeights {
     /// Holds every shape against the mixer's sizes.
@@ -58,5 +58,6 @@ pub(super) fn check_size(
         b_constant: false,
         c_constant: false,
     };
-    given.check_scan_size(spec.scan(), 2)
+    given.check_scan_size(spec.scan(), 2)?;
+    check_rows(OPERATION, batch * len, 2 * d_inner)
 }

@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 
 use crate::choice::runs_cubes;
 use crate::error::KernelError;
-use crate::given::expect;
+use crate::given::{check_rows, expect};
 use crate::precision::Precision;
 
 const OPERATION: &str = "linear";
@@ -27,14 +27,14 @@ const OPERATION: &str = "linear";
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees; [`KernelError::NoPrecision`] if the device does not
-/// multiply in `precision`.
+/// multiply in `precision`; [`KernelError::TooLarge`] on a GPU.
 pub fn linear(
     x: Tensor<3>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
     precision: Precision,
 ) -> Result<Tensor<3>, KernelError> {
-    let [_, _, width] = x.dims();
+    let [batch, len, width] = x.dims();
     let [rows, columns] = weight.dims();
     expect(
         OPERATION,
@@ -51,6 +51,7 @@ pub fn linear(
     if !runs_cubes(&x.device()) {
         return Ok(burn::tensor::module::linear(x, weight, bias));
     }
+    check_rows(OPERATION, batch * len, width.max(columns))?;
     Ok(on_cubes(x, weight, bias, precision))
 }
 

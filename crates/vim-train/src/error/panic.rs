@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_the_devices_fault_or_ours() {
-        let load = Load { batch_size: 128, in_pairs: true };
+        let load = Load { batch_size: 128, parts: 1, recompute: false, in_pairs: true };
         let text = "x: out of device memory allocating 3145728 bytes\nBacktrace";
         let error = Error::of_panic(text, "").with_load(load);
         assert_eq!(

@@ -14,7 +14,7 @@ use vim_model::{Bimamba, GateGradient, ImportError, Vim, VimConfig, import_pytor
 
 use crate::cli::Overrides;
 use crate::config::Config;
-use crate::device::{self, Chosen, DeviceName};
+use crate::device::{self, DeviceName};
 use crate::error::Error;
 use crate::loss::cross_entropy;
 use crate::output::{print, print_json};
@@ -42,8 +42,7 @@ With model.bimamba = \"v1\" the gradients are taken as the original takes them, 
 gets through the backward way; ssm.v1_gate_gradient = \"exact\" takes them all.
 
 The error of an array is its largest difference over its reference's largest magnitude. Exit 1 if one
-is above its tolerance. On CUDA the matrix products of f32 are taken in TF32, of 11 bits instead of 24: the
-tolerances there are as much wider.";
+is above its tolerance, which is the same on a GPU: f32 is f32 there.";
 
 /// `vim-train eval-golden`.
 #[derive(Debug, Args)]
@@ -63,13 +62,13 @@ pub struct EvalGoldenArgs {
     /// Compare the gradients too: of the images and of every parameter.
     #[arg(long)]
     pub grads: bool,
-    /// Largest relative error of the logits and the loss; left out 1e-5, and 2e-3 on CUDA.
+    /// Largest relative error of the logits and the loss; left out 1e-5.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub tol: Option<f64>,
-    /// Largest relative error of a parameter's gradient; left out 5e-5, and 1e-2 on CUDA.
+    /// Largest relative error of a parameter's gradient; left out 5e-5.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub tol_grad: Option<f64>,
-    /// Largest relative error of the images' gradient; left out 1e-3, and 5e-3 on CUDA.
+    /// Largest relative error of the images' gradient; left out 1e-3.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub tol_dx: Option<f64>,
     /// Where to compute: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; left out, what the configuration says.
@@ -105,12 +104,9 @@ impl Tolerances {
     /// Our formulas in f64 are off by 4e-7, 5e-6 and, where the original itself computed in TF32, 3.7e-4: the rest
     /// is f32 on both sides.
     const F32: Self = Self { outputs: 1e-5, parameters: 5e-5, images: 1e-3 };
-    /// Burn multiplies matrices of f32 in TF32 on CUDA, whose unit roundoff is 4.9e-4. On an H200 the outputs of the
-    /// three models were off by 4.8e-4, the gradients by 3.0e-3 and 1.2e-3.
-    const TF32: Self = Self { outputs: 2e-3, parameters: 1e-2, images: 5e-3 };
 
-    fn of(args: &EvalGoldenArgs, device: &Chosen) -> Self {
-        let usual = if device.multiplies_in_tf32() { Self::TF32 } else { Self::F32 };
+    fn of(args: &EvalGoldenArgs) -> Self {
+        let usual = Self::F32;
         Self {
             outputs: args.tol.unwrap_or(usual.outputs),
             parameters: args.tol_grad.unwrap_or(usual.parameters),
@@ -156,7 +152,7 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     )?;
 
     // 2. The same with our model.
-    let tolerances = Tolerances::of(args, &chosen);
+    let tolerances = Tolerances::of(args);
     let device = if args.grads { chosen.device.autodiff() } else { chosen.device };
     let model = import_pytorch(&model, &args.weights, &device)
         .map_err(|error| import_error(error, &args.weights))?;

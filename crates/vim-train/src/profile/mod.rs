@@ -16,6 +16,7 @@ use vim_kernels::KernelError;
 pub use args::{Common, OpsArgs, Profile, ProfileArgs, ScanArgs, Shape, TrainStepArgs};
 pub(crate) use args::{EXAMPLES, count};
 use timer::Plan;
+pub(crate) use timer::wait;
 
 use crate::device::{self, Chosen};
 use crate::error::Error;

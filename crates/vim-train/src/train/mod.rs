@@ -4,6 +4,7 @@ mod init;
 mod report;
 mod setup;
 pub(crate) mod step;
+mod warmup;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,6 +40,7 @@ use crate::summary::percent;
 use crate::weights;
 use report::{Metric, Pace};
 use setup::Plan;
+pub use warmup::{EXAMPLES as WARMUP_EXAMPLES, WarmupArgs, run as warmup};
 
 /// `vim-train train`.
 ///
@@ -177,6 +179,7 @@ impl<'a> Trainer<'a> {
             progress.step(step);
             self.watch.at(step);
             if step == self.first_step + 1 {
+                self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
                 self.log_implementations();
             }
 

@@ -12,6 +12,7 @@ use super::Trainer;
 use super::init::Initial;
 use crate::batches::check_image_size;
 use crate::checkpoint::{Checkpoint, Checkpoints, State};
+use crate::code_cache;
 use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
 use crate::device::{self, Chosen};
@@ -22,6 +23,7 @@ use crate::fault::Load;
 use crate::loaders;
 use crate::log::Log;
 use crate::loss::Loss;
+use crate::machine::Machine;
 use crate::metrics::JsonlWriter;
 use crate::optim::AdamW;
 use crate::retention;
@@ -35,19 +37,19 @@ use crate::weights;
 
 /// All that can be known, and be wrong, before there is a folder.
 pub(super) struct Plan {
-    chosen: Chosen,
-    splits: Splits,
-    model: VimConfig,
-    comm: SingleDevice,
-    loader: Loader,
-    evaluation: LoaderConfig,
-    schedule: Schedule,
-    loss: Loss,
-    steps_per_epoch: u64,
-    total_steps: u64,
+    pub(super) chosen: Chosen,
+    pub(super) splits: Splits,
+    pub(super) model: VimConfig,
+    pub(super) comm: SingleDevice,
+    pub(super) loader: Loader,
+    pub(super) evaluation: LoaderConfig,
+    pub(super) schedule: Schedule,
+    pub(super) loss: Loss,
+    pub(super) steps_per_epoch: u64,
+    pub(super) total_steps: u64,
     /// Where the run starts now, and from given weights.
-    initial: Option<Initial>,
-    load: Load,
+    pub(super) initial: Option<Initial>,
+    pub(super) load: Load,
 }
 
 impl Plan {
@@ -62,7 +64,7 @@ impl Plan {
         let recipe = loaders::recipe(config)?;
         check_image_size(&model, &recipe, &splits.train)?;
         let comm = SingleDevice;
-        let load = Load { batch_size: config.train.batch_size, in_pairs: recipe.mix.is_on() };
+        let load = Load::of(&config.train, recipe.mix.is_on());
         let evaluation = loaders::evaluation(config, &recipe, model.image_size);
         let share = Share { rank: comm.rank(), world: comm.size() };
         let training = loaders::training(config, recipe, model.image_size, share);
@@ -120,6 +122,8 @@ impl<'a> Trainer<'a> {
         }
 
         let seed = config.run.seed;
+
+        let compiles = chosen.is_cuda();
 
         // 1. The model and the optimizer: from the newest checkpoint that is whole, else from the seed.
         let device = chosen.device.autodiff();
@@ -186,6 +190,18 @@ impl<'a> Trainer<'a> {
 
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {}, {threads} threads, {workers} loader threads", chosen.name));
+        if compiles {
+            log.line(match code_cache::folder(&Machine::this()) {
+                Some(folder) => format!(
+                    "compiling what is not yet in {} (vim-train warmup does it beforehand)",
+                    folder.display()
+                ),
+                None => {
+                    "compiling; nothing is kept for the next process, as CUDA_CACHE_DISABLE says"
+                        .into()
+                }
+            });
+        }
         log.line(format!(
             "model {} parameters, {} tokens, {} (series {})",
             model.num_params(),

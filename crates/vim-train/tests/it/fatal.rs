@@ -39,7 +39,11 @@ fn helper() {
     let folder = Path::new(folder);
     fatal::install().unwrap();
     let log = Log::open(&folder.join("log.txt")).unwrap();
-    let watch = Watch::over(folder.to_owned(), log, Load { batch_size: 96, in_pairs: true });
+    let watch = Watch::over(
+        folder.to_owned(),
+        log,
+        Load { batch_size: 96, parts: 1, recompute: false, in_pairs: true },
+    );
     watch.at(5);
     let (name, text, is_told) = match fault {
         "unknown" => ("poller", "kernel 3 went wrong", false),
@@ -99,7 +103,12 @@ fn a_panic_that_the_device_swallows_ends_the_process() {
 
 #[test]
 fn a_device_out_of_memory_ends_the_process_with_the_batch_that_may_fit() {
-    let parts = ["another 1.0 MiB", "train.batch_size = 96", "set train.batch_size=48"];
+    let parts = [
+        "another 1.0 MiB",
+        "96 images at a time",
+        "set train.accumulate=2",
+        "set train.batch_size=48",
+    ];
     assert_ends("memory", 71, &parts);
 }
 
