@@ -14,17 +14,25 @@
 //! | `exit.json` | how the last process ended; absent while one is at work |
 //! | `LOCK` | see [`crate::lock`] |
 
+mod exit_record;
+mod recorded;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::config::{Config, dotted_values};
+use crate::config::Config;
 use crate::error::Error;
 use crate::lock::{LOCK, Lock, LockError};
 use crate::run_env::Environment;
 use crate::storage::{Disk, Storage, replace};
+
+pub(crate) use exit_record::write_exit_in;
+pub use exit_record::{ExitReason, ExitRecord};
+use recorded::check_unchanged;
+pub use recorded::{check_same_model_and_data, recorded_config};
 
 /// What to do where there is a run already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -36,57 +44,6 @@ pub enum Resume {
     Never,
     /// Go on with it; stop with an error where there is none.
     Must,
-}
-
-/// How a process at work on a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ExitReason {
-    /// The last epoch is done: there is nothing to go on with.
-    Finished,
-    /// The steps asked for are done, and more are left.
-    Paused,
-    /// A signal asked for it; the state is saved.
-    Interrupted,
-    /// The loss or the gradient is no longer finite.
-    Diverged,
-    /// An error.
-    Failed,
-}
-
-/// `exit.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ExitRecord {
-    /// Why the process ended.
-    pub reason: ExitReason,
-    /// Optimizer steps done.
-    pub step: u64,
-    /// Top-1 accuracy on the test images, 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub top1: Option<f64>,
-    /// The best top-1 accuracy of all evaluations on the validation images, 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub best_top1: Option<f64>,
-    /// The error, in a line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// The process's exit code.
-    pub exit_code: u8,
-}
-
-impl ExitRecord {
-    /// The record of a process that did not get to train.
-    #[must_use]
-    pub fn failed(error: &Error) -> Self {
-        Self {
-            reason: ExitReason::Failed,
-            step: 0,
-            top1: None,
-            best_top1: None,
-            error: Some(error.to_string()),
-            exit_code: error.exit_code(),
-        }
-    }
 }
 
 /// What was found in the run's folder.
@@ -122,28 +79,6 @@ pub(crate) const TIMING: &str = "timing.jsonl";
 /// Name of the file that says which weights a run started from.
 pub(crate) const INIT: &str = "init.json";
 
-/// Keys that may differ when a run goes on, because no result depends on them.
-///
-/// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
-/// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 15] = [
-    "run.root",
-    "run.name",
-    "log.",
-    "devices.threads",
-    "data.workers",
-    "data.readers",
-    "data.prefetch",
-    "data.path",
-    "data.val_path",
-    "data.val_labels",
-    "data.index_cache",
-    "data.stage",
-    "checkpoint.every",
-    "checkpoint.keep_last",
-    "checkpoint.archive",
-];
-
 impl RunDir {
     /// Opens the folder of the run that `config` (effective) describes.
     ///
@@ -178,7 +113,7 @@ impl RunDir {
             if resume == Resume::Never {
                 return Err(Error::AlreadyHoldsRun { path: run.path });
             }
-            run.check_unchanged(config)?;
+            check_unchanged(&run.path, config)?;
             if let Some(exit) = run.read_exit()?.filter(|exit| exit.reason == ExitReason::Finished)
             {
                 return Ok(Opened::Finished { path: run.path, exit });
@@ -202,14 +137,6 @@ impl RunDir {
             }
             LockError::Io(source) => Error::Io { action: "lock", path: file, source },
         })
-    }
-
-    fn check_unchanged(&self, config: &Config) -> Result<(), Error> {
-        let is_free = |key: &str| {
-            let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
-            FREE_KEYS.iter().any(|free| under(free))
-        };
-        check_recorded(&self.path, config, is_free)
     }
 
     /// The folder.
@@ -338,11 +265,6 @@ impl RunDir {
     }
 }
 
-/// Records how the process at work in the folder `run` ends.
-pub(crate) fn write_exit_in(run: &Path, exit: &ExitRecord) -> Result<(), Error> {
-    write_json_in(run, EXIT, exit)
-}
-
 fn write_json_in(run: &Path, name: &str, value: &impl Serialize) -> Result<(), Error> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(|error| Error::Internal(format!("{name}: {error}")))?;
@@ -359,62 +281,6 @@ fn write_in(run: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
 #[must_use]
 pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")
-}
-
-/// The weights of the run in `run` mean what `config` says they mean.
-///
-/// # Errors
-///
-/// [`Error::ConfigChanged`] if the run was recorded with another model, or with data that are split
-/// or normalised otherwise.
-pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Error> {
-    let matters = |key: &str| {
-        let sections = ["model.", "ssm.", "data."];
-        (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
-            && !["ssm.scan", "ssm.dt_b_init"].contains(&key)
-            && !FREE_KEYS.contains(&key)
-    };
-    check_recorded(run, config, |key| !matters(key))
-}
-
-/// The configuration of the run in `run`.
-///
-/// # Errors
-///
-/// If it cannot be read, or is not understood.
-pub fn recorded_config(run: &Path) -> Result<Config, Error> {
-    let path = run.join(CONFIG);
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    Config::from_toml(&text).map_err(|error| {
-        Error::Config(error.at(crate::config::Origin::File { path, position: None }))
-    })
-}
-
-/// The configuration recorded in `run` is `config`, but for keys that are free.
-fn check_recorded(
-    run: &Path,
-    config: &Config,
-    is_free: impl Fn(&str) -> bool,
-) -> Result<(), Error> {
-    let recorded = recorded_config(run)?;
-    let (recorded, now) = (dotted_values(&recorded), dotted_values(config));
-    let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
-    keys.sort();
-    keys.dedup();
-    let differences: Vec<String> = keys
-        .into_iter()
-        .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
-        .map(|key| {
-            let show = |value: Option<&toml::Value>| {
-                value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
-            };
-            format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
-        })
-        .collect();
-    if differences.is_empty() {
-        return Ok(());
-    }
-    Err(Error::ConfigChanged { path: run.to_owned(), differences })
 }
 
 /// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.
