@@ -16,6 +16,7 @@ mod matching;
 mod metric;
 mod outcome;
 mod plan;
+pub mod report;
 pub mod statistics;
 mod summary;
 mod table;

@@ -17,6 +17,7 @@ use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
 use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
 use crate::run_dir::Resume;
 use crate::runs::{EXAMPLES as RUNS_EXAMPLES, RunsCommand};
+use crate::sweep::{EXAMPLES as SWEEP_EXAMPLES, SweepCommand};
 use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
 /// Train Vision Mamba under six discretizations, from a TOML file.
@@ -78,6 +79,9 @@ pub enum Command {
     /// Train a model, or go on with a run that was interrupted.
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(TrainArgs),
+    /// Train many runs from one file: every method with every seed, and a table and a page of what came of it.
+    #[command(subcommand, after_help = SWEEP_EXAMPLES)]
+    Sweep(SweepCommand),
     /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
     #[command(after_help = EVAL_EXAMPLES)]
     Eval(EvalArgs),

@@ -58,6 +58,7 @@ pub mod source;
 pub mod state;
 pub mod storage;
 pub mod summary;
+pub mod sweep;
 pub mod timestamp;
 pub mod train;
 pub mod verify;

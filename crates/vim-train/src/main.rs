@@ -8,7 +8,7 @@ use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
     bench, data, doctor, eval, eval_golden, export, fatal, flops, import, methods, models, predict,
-    profile, runs, show_config, train, verify,
+    profile, runs, show_config, sweep, train, verify,
 };
 
 fn main() -> ExitCode {
@@ -47,6 +47,7 @@ fn point_to_cuda() {
 fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::Train(args) => train::run(args),
+        Command::Sweep(args) => sweep::run(args),
         Command::Eval(args) => eval::run(args),
         Command::Import(args) => import::run(args),
         Command::Export(args) => export::run(args),

@@ -18,7 +18,7 @@ pub fn run(args: &ConfigArgs) -> Result<(), Error> {
         return print(&reference());
     }
     let config = match &args.config {
-        Some(path) => Config::load(path, &args.overrides.set)?,
+        Some(path) => Config::load_sweep(path, &args.overrides.set)?,
         None => Config::from_defaults(&args.overrides.set)?,
     };
     if args.json { print_json(&config) } else { print(&config.to_toml()) }

@@ -18,8 +18,26 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// The first mistake, with the place where it was made.
+    /// The first mistake, with the place where it was made; also a file that describes several runs.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
+        let config = Self::load_sweep(path, sets)?;
+        if config.sweep.is_none() {
+            return Ok(config);
+        }
+        let file = path.display();
+        let message = format!(
+            "the file describes several runs: `vim-train sweep run {file}` trains them, and a file without this section is one run"
+        );
+        let origin = Origin::File { path: path.to_owned(), position: None };
+        Err(ConfigError::new("sweep", Problem::Type { message }).at(origin))
+    }
+
+    /// As [`Config::load`], for a file that may describe several runs.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake, with the place where it was made.
+    pub fn load_sweep(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         let text = fs::read_to_string(path).map_err(|error| {
             let origin = Origin::File { path: path.to_owned(), position: None };
             ConfigError::new("", Problem::Read(error)).at(origin)

@@ -18,12 +18,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vim_data::{AugmentConfig, DataConfig};
 use vim_model::{ModelConfig, SsmConfig, VimConfig};
+use vim_sweep::SweepConfig;
 
 pub use devices::{Backend, DevicesConfig, Gpus};
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
 pub(crate) use load::{dotted, dotted_values};
 pub use reference::reference;
+pub(crate) use schema::keys;
 pub use schema::schema;
 pub use sections::{
     CheckpointConfig, LogConfig, LossKind, NonFinite, OptimConfig, Optimizer, RunConfig,
@@ -54,6 +56,9 @@ pub struct Config {
     pub devices: DevicesConfig,
     /// What to report.
     pub log: LogConfig,
+    /// With this section, the file describes many runs: `vim-train sweep`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<SweepConfig>,
 }
 
 /// Stands for the number of classes where it does not matter: no key of `[model]` depends on it.

@@ -1,6 +1,7 @@
 //! The reference of all keys, for docs/config.md.
 
 use serde_json::Value;
+use vim_sweep::SweepConfig;
 
 use super::Config;
 use super::schema::{Node, paths};
@@ -10,7 +11,7 @@ use super::schema::{Node, paths};
 /// `vim-train config --doc` prints it, and a test compares it with docs/config.md.
 #[must_use]
 pub fn reference() -> String {
-    let defaults = serde_json::to_value(Config::default())
+    let defaults = serde_json::to_value(all_sections())
         .expect("invariant: a configuration has a JSON form");
     let mut text = String::new();
     let mut section = String::new();
@@ -30,9 +31,14 @@ pub fn reference() -> String {
     text.trim_start().to_owned()
 }
 
+/// The defaults, with the section that only some files have.
+fn all_sections() -> Config {
+    Config { sweep: Some(SweepConfig::default()), ..Config::default() }
+}
+
 /// Sorts keys as a printed configuration has them; those that it leaves out end their section.
 fn in_file_order(mut paths: Vec<(String, Node)>) -> Vec<(String, Node)> {
-    let printed = Config::default().effective().unwrap_or_default().to_toml();
+    let printed = all_sections().effective().unwrap_or_default().to_toml();
     let mut section = String::new();
     let mut order: Vec<String> = Vec::new();
     for line in printed.lines() {

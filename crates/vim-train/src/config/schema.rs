@@ -103,6 +103,11 @@ fn is_alias(form: &Value) -> bool {
     form.get("x-alias") == Some(&Value::Bool(true))
 }
 
+/// The path of every key that holds a value.
+pub(crate) fn keys() -> Vec<String> {
+    paths().into_iter().map(|(path, _)| path).collect()
+}
+
 /// The path of every key that holds a value, such as `data.shapes.seed`; a section's own keys come
 /// before those of the sections inside it, as they must in a file.
 pub(super) fn paths() -> Vec<(String, Node)> {

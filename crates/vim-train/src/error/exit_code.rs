@@ -3,6 +3,7 @@
 use vim_checkpoint::ReadError;
 use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_kernels::KernelError;
+use vim_sweep::SweepError;
 
 use super::Error;
 use crate::signals::Stop;
@@ -57,6 +58,9 @@ impl Error {
             Self::Stopped { stop: Stop::Keyboard, .. }
             | Self::Interrupted { stop: Stop::Keyboard } => 130,
             Self::Diverged { .. } => 76,
+            Self::Sweep(SweepError::Damaged { .. } | SweepError::NoMetric { .. }) => 65,
+            Self::Sweep(_) => 78,
+            Self::Study(error) => error.exit_code(),
             Self::Config(_) | Self::NothingToResume { .. } | Self::ConfigChanged { .. } => 78,
         }
     }

@@ -239,6 +239,14 @@ pub enum Error {
         differences: Vec<String>,
     },
 
+    /// A sweep cannot be made of this.
+    #[error(transparent)]
+    Sweep(#[from] vim_sweep::SweepError),
+
+    /// A sweep's command did not succeed.
+    #[error(transparent)]
+    Study(#[from] crate::sweep::StudyError),
+
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

@@ -32,6 +32,7 @@ use crate::storage::{Disk, Storage, replace};
 pub(crate) use exit_record::write_exit_in;
 pub use exit_record::{ExitReason, ExitRecord};
 use recorded::check_unchanged;
+pub(crate) use recorded::is_free;
 pub use recorded::{check_same_model_and_data, recorded_config};
 
 /// What to do where there is a run already.
@@ -284,7 +285,7 @@ pub fn checkpoints_in(run: &Path) -> PathBuf {
 }
 
 /// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.
-fn move_aside(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn move_aside(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = (1..)
         .map(|number| path.with_file_name(format!("{name}.old-{number}")))

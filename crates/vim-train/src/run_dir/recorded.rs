@@ -35,11 +35,13 @@ const FREE_KEYS: [&str; 15] = [
 ///
 /// [`Error::ConfigChanged`] if a key differs that results depend on.
 pub(super) fn check_unchanged(run: &Path, config: &Config) -> Result<(), Error> {
-    let is_free = |key: &str| {
-        let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
-        FREE_KEYS.iter().any(|free| under(free))
-    };
     check_recorded(run, config, is_free)
+}
+
+/// Whether no result depends on `key`.
+pub(crate) fn is_free(key: &str) -> bool {
+    let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
+    FREE_KEYS.iter().any(|free| under(free))
 }
 
 /// The weights of the run in `run` mean what `config` says they mean.
