@@ -23,8 +23,11 @@ fn main() {
     let failed = &mut outcomes[28];
     failed.state = State::Failed(76);
     failed.error = Some("training diverged at step 1210: the loss is NaN".into());
-    failed.scores.truncate(4);
+    failed.scores.truncate(8);
+    failed.losses.truncate(60);
+    failed.step = Some(1210);
     outcomes[24].state = State::Interrupted;
+    outcomes[24].step = Some(3000);
     let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
     let summary =
         summarize(&outcomes, &ReportConfig { baseline, ..ReportConfig::default() }).unwrap();
@@ -42,6 +45,7 @@ fn main() {
             source: "examples/page.rs".into(),
             command: "cargo run -p vim-sweep --example page".into(),
             planned: "never: these numbers are nobody's measurements".into(),
+            made: "by hand".into(),
             ..Provenance::default()
         },
     });
@@ -51,8 +55,11 @@ fn main() {
 /// A run whose numbers come from a formula and a little hash of where it stands.
 fn outcome(index: usize, method: &str, number: usize, seed: i64) -> Outcome {
     let noise = |at: u64| {
-        let mixed = (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 7) << 17);
-        (mixed >> 40) as f64 / f64::from(1 << 24) - 0.5
+        // SplitMix64's mixer: as good as random, and the same everywhere.
+        let mut mixed = (index as u64 * 1_000_003 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) >> 40) as f64 / f64::from(1 << 24) - 0.5
     };
     let top = [0.741, 0.752, 0.757, 0.738, 0.7535, 0.729][number];
     let assignments = Assignments::from([
@@ -64,7 +71,9 @@ fn outcome(index: usize, method: &str, number: usize, seed: i64) -> Outcome {
         values.insert(key.into(), i64::into(value));
     }
     values.insert("optim.lr".into(), 5e-4.into());
-    let at = |step: u64| top * (1.0 - (-(step as f64) / 900.0).exp()) + 0.008 * noise(step);
+    let at = |step: u64| {
+        top * (1.0 - (-(step as f64) / 900.0).exp()) + 0.02 * noise(0) + 0.008 * noise(step)
+    };
     let score = |step: u64| Score {
         step,
         split: "val".into(),
@@ -75,7 +84,10 @@ fn outcome(index: usize, method: &str, number: usize, seed: i64) -> Outcome {
             ("loss".to_owned(), 3.0 - 2.0 * at(step)),
         ]),
     };
-    let loss = |step: u64| 1.1 + 3.5 * (-(step as f64) / 1100.0).exp() + 0.12 * noise(step * 3);
+    let loss = |step: u64| {
+        1.1 + 3.5 * (-(step as f64) / 1100.0).exp() + 0.12 * noise(step * 3)
+            - 0.1 * number as f64 * (step as f64 / 6000.0)
+    };
     Outcome {
         index,
         id: format!("{:010x}", (index as u64 + 3).wrapping_mul(0x9e37_79b9_7f) & 0xff_ffff_ffff),

@@ -47,18 +47,21 @@ fn thinned(points: Vec<(f64, f64, f64)>) -> Vec<(f64, f64, f64)> {
     points.chunks(points.len().div_ceil(POINTS)).map(mean).collect()
 }
 
-/// The figure of `curves`.
-pub(super) fn draw(curves: &[Curve], title: &str, factor: f64) -> String {
+/// The figure of `curves`, from the share `from` of their steps on.
+pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> String {
     const WIDTH: f64 = 540.0;
     const HEIGHT: f64 = 320.0;
     let (left, right, top, bottom) = (46.0, WIDTH - 12.0, 10.0, HEIGHT - 40.0);
-    let all = || curves.iter().flat_map(|curve| &curve.points);
+    let last = curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
+    let last = last.fold(0.0, f64::max).max(1.0);
+    let first = from * last;
+    let all =
+        || curves.iter().flat_map(|curve| &curve.points).filter(move |point| point.0 >= first);
     let values = all().flat_map(|(_, mean, sd)| [factor * (mean - sd), factor * (mean + sd)]);
     let (low, high) = rounded(values, 5);
     // A band may reach below zero where no value can.
     let low = if all().all(|point| point.1 >= 0.0) { low.max(0.0) } else { low };
-    let steps = all().map(|point| point.0).fold(0.0, f64::max).max(1.0);
-    let (x, y) = (Scale::new((0.0, steps), (left, right)), Scale::new((low, high), (bottom, top)));
+    let (x, y) = (Scale::new((first, last), (left, right)), Scale::new((low, high), (bottom, top)));
     let mut body = String::new();
     let ticks = y.ticks(5);
     for &tick in &ticks {
@@ -77,8 +80,12 @@ pub(super) fn draw(curves: &[Curve], title: &str, factor: f64) -> String {
         "middle",
         "optimizer step",
     ));
-    for curve in curves.iter().filter(|curve| !curve.points.is_empty()) {
-        let Curve { look, points } = curve;
+    for Curve { look, points } in curves {
+        let points: Vec<(f64, f64, f64)> =
+            points.iter().filter(|point| point.0 >= first).copied().collect();
+        if points.is_empty() {
+            continue;
+        }
         let at = |sign: f64| {
             move |&(step, mean, sd): &(f64, f64, f64)| {
                 (x.at(step), y.at(factor * (mean + sign * sd)).clamp(top, bottom))

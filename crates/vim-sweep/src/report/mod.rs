@@ -90,6 +90,23 @@ pub fn html(page: &Page<'_>) -> String {
     )
 }
 
+/// Curves as a whole, and their second half, where they are close together.
+fn both_halves(curves: &[curves::Curve], title: &str, factor: f64) -> String {
+    let whole = curves::draw(curves, title, factor, 0.0);
+    let half = curves::draw(curves, &format!("{title}, second half"), factor, 0.5);
+    let (title, capital) = (escape(title), |text: &str| {
+        let mut letters = text.chars();
+        letters.next().map_or_else(String::new, |first| {
+            first.to_uppercase().chain(letters).collect::<String>()
+        })
+    });
+    format!(
+        "<figure><h3>{}</h3>{whole}</figure><figure><h3>{}: the second half</h3>{half}</figure>",
+        capital(&title),
+        capital(&title)
+    )
+}
+
 /// A page, its metric, and how its groups look.
 struct View<'a> {
     page: &'a Page<'a>,
@@ -134,7 +151,7 @@ impl View<'_> {
             format!("{finished} <small>of {all}</small>"),
             &format!(
                 "runs finished: {} × {}",
-                plural(groups.len(), "group"),
+                plural(groups.len(), "setting"),
                 plural(seeds, "seed")
             ),
         );
@@ -188,20 +205,8 @@ impl View<'_> {
 
     fn curves(&self) -> String {
         // A test is one number: what led there is its course on the validation images.
-        let over_steps = match self.metric.title().strip_prefix("test ") {
-            Some(_) => Metric::parse(&self.summary().metric.replacen("test", "val", 1)),
-            None => Metric::parse(&self.summary().metric),
-        };
-        let metric = over_steps.unwrap_or_else(|_| self.metric.clone());
-        let of = |curve: &dyn Fn(&Outcome) -> Vec<(f64, f64)>| -> Vec<curves::Curve> {
-            let groups = self.summary().groups.iter().zip(&self.looks);
-            let curve = groups.map(|(group, look)| {
-                let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
-                let points = curves::mean(&runs.map(curve).collect::<Vec<_>>());
-                curves::Curve { look: *look, points }
-            });
-            curve.collect()
-        };
+        let course = self.summary().metric.replacen("test/", "val/", 1);
+        let metric = Metric::parse(&course).unwrap_or_else(|_| self.metric.clone());
         let legend = self
             .summary()
             .groups
@@ -211,19 +216,29 @@ impl View<'_> {
         let factor = if metric.is_share() { 100.0 } else { 1.0 };
         let unit = if metric.is_share() { ", %" } else { "" };
         let title = format!("{}{unit}", metric.title());
-        let scored = curves::draw(&of(&|run| metric.curve(run)), &title, factor);
-        let losses = curves::draw(&of(&|run| run.losses.clone()), "training loss", 1.0);
-        let loss = if self.summary().metric == "train/loss" {
-            String::new()
-        } else {
-            format!("<figure><h3>Training loss</h3>{losses}</figure>")
-        };
+        let mut figures = both_halves(&self.means(&|run| metric.curve(run)), &title, factor);
+        if course != "train/loss" {
+            figures += &both_halves(&self.means(&|run| run.losses.clone()), "training loss", 1.0);
+        }
         format!(
-            "<section><h2>Curves</h2><p class=\"note\">Mean over seeds and a band of one sample standard deviation, at the steps that all runs of a group have; a single run has no band.</p>\
-             <ul class=\"legend\">{}</ul><div class=\"pair\"><figure><h3>{}</h3>{scored}</figure>{loss}</div></section>",
-            legend.collect::<String>(),
-            escape(&title)
+            "<section><h2>Curves</h2><p class=\"note\">Mean over finished runs, or over all where none is finished, and a band of one sample standard deviation; a single run has no band. A curve ends where its shortest run does.</p>\
+             <ul class=\"legend\">{}</ul><div class=\"pair\">{figures}</div></section>",
+            legend.collect::<String>()
         )
+    }
+
+    /// A curve for every group.
+    fn means(&self, curve: &dyn Fn(&Outcome) -> Vec<(f64, f64)>) -> Vec<curves::Curve> {
+        let groups = self.summary().groups.iter().zip(&self.looks);
+        let mean = groups.map(|(group, look)| {
+            let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
+            let (finished, others): (Vec<&Outcome>, Vec<&Outcome>) =
+                runs.partition(|run| run.state == State::Finished);
+            let runs = if finished.is_empty() { others } else { finished };
+            let points = curves::mean(&runs.into_iter().map(curve).collect::<Vec<_>>());
+            curves::Curve { look: *look, points }
+        });
+        mean.collect()
     }
 
     fn cost(&self) -> String {
@@ -312,7 +327,7 @@ mod tests {
             assert!(!page.contains(reference), "{reference}");
         }
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-        assert_eq!(page.matches("<svg").count(), 4);
+        assert_eq!(page.matches("<svg").count(), 6);
         assert!(!page.contains("NaN") && !page.contains("inf"), "a number is none");
     }
 
