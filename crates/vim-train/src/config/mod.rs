@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vim_data::{AugmentConfig, DataConfig};
 use vim_model::{ModelConfig, SsmConfig, VimConfig};
+use vim_slurm::SlurmConfig;
 use vim_sweep::SweepConfig;
 
 pub use devices::{Backend, DevicesConfig, Gpus};
@@ -56,6 +57,8 @@ pub struct Config {
     pub devices: DevicesConfig,
     /// What to report.
     pub log: LogConfig,
+    /// What SLURM is asked for.
+    pub slurm: SlurmConfig,
     /// With this section, the file describes many runs: `vim-train sweep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<SweepConfig>,

@@ -11,8 +11,8 @@ use super::schema::{Node, paths};
 /// `vim-train config --doc` prints it, and a test compares it with docs/config.md.
 #[must_use]
 pub fn reference() -> String {
-    let defaults = serde_json::to_value(all_sections())
-        .expect("invariant: a configuration has a JSON form");
+    let defaults =
+        serde_json::to_value(all_sections()).expect("invariant: a configuration has a JSON form");
     let mut text = String::new();
     let mut section = String::new();
     for (path, node) in in_file_order(paths()) {

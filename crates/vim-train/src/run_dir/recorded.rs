@@ -11,10 +11,11 @@ use crate::error::Error;
 ///
 /// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
 /// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 15] = [
+const FREE_KEYS: [&str; 16] = [
     "run.root",
     "run.name",
     "log.",
+    "slurm.",
     "devices.threads",
     "data.workers",
     "data.readers",

@@ -64,6 +64,8 @@ impl Cells {
         let named: Vec<(String, Assignments)> =
             runs.iter().map(|run| (run.name.clone(), run.values.clone())).collect();
         check_matching(&sweep.must_match, &named, &keys(), is_free)?;
+        // No result depends on what SLURM is asked for, but speeds do, and an array asks once for all.
+        check_matching(&["slurm".to_owned()], &named, &keys(), |_| false)?;
         Ok(Self { sweep, folder, runs, configs })
     }
 }

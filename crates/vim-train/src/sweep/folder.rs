@@ -131,8 +131,8 @@ pub(super) fn write(
     for (name, text) in configs {
         write_file(folder, name, text)?;
     }
-    let text = toml::to_string(origins)
-        .map_err(|error| Error::Internal(format!("{SECTION}: {error}")))?;
+    let text =
+        toml::to_string(origins).map_err(|error| Error::Internal(format!("{SECTION}: {error}")))?;
     write_file(folder, SECTION, &text)?;
     write_file(folder, PLAN, &plan.to_jsonl())
 }

@@ -16,8 +16,10 @@ mod folder;
 mod local;
 mod outcomes;
 mod plan;
+mod queue;
 mod retry;
 mod status;
+mod submit;
 mod summarize;
 mod task;
 mod watch;
@@ -36,6 +38,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   vim-train sweep plan configs/ablation/shapes.toml        which runs, and how they stand
   vim-train sweep run configs/ablation/shapes.toml -j 2    on this machine, two at a time
+  vim-train sweep submit configs/ablation/cifar100.toml    on a cluster, as a SLURM array
   vim-train sweep status data/runs/shapes-ablation
   vim-train sweep retry data/runs/shapes-ablation --failed
   vim-train sweep summarize data/runs/shapes-ablation      the table, and report.html
@@ -51,6 +54,9 @@ pub enum SweepCommand {
     /// Train what is not finished, on this machine.
     #[command(after_help = local::EXAMPLES)]
     Run(local::RunArgs),
+    /// Hand what is not finished to SLURM, as an array.
+    #[command(after_help = submit::EXAMPLES)]
+    Submit(submit::SubmitArgs),
     /// Say how every run stands.
     #[command(after_help = status::EXAMPLES)]
     Status(status::StatusArgs),
@@ -84,6 +90,7 @@ pub fn run(command: &SweepCommand) -> Result<(), Error> {
     match command {
         SweepCommand::Plan(args) => plan::run(args),
         SweepCommand::Run(args) => local::run(args),
+        SweepCommand::Submit(args) => submit::run(args),
         SweepCommand::Status(args) => status::run(args),
         SweepCommand::Retry(args) => retry::run(args),
         SweepCommand::Summarize(args) => summarize::run(args),

@@ -76,9 +76,7 @@ fn score(split: &str, scores: &Scores) -> Score {
 }
 
 fn machine(run: &Run) -> Machine {
-    let slurm = |name: &str| {
-        Some(run.environment.get("slurm")?.get(name)?.as_str()?.to_owned())
-    };
+    let slurm = |name: &str| Some(run.environment.get("slurm")?.get(name)?.as_str()?.to_owned());
     let job = match (slurm("SLURM_ARRAY_JOB_ID"), slurm("SLURM_ARRAY_TASK_ID")) {
         (Some(job), Some(task)) => Some(format!("{job}_{task}")),
         (_, _) => slurm("SLURM_JOB_ID"),

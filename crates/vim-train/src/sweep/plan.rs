@@ -139,15 +139,13 @@ pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned,
             (addition.plan, addition.added)
         }
     };
-    let first = plan.entries.len() - added;
     let text = |name: &String| {
         let config = runs.iter().zip(&configs).find(|(run, _)| run.name == *name);
         config.map(|(_, config)| config.to_toml()).unwrap_or_default()
     };
-    let configs = plan.entries[first..]
-        .iter()
-        .map(|entry| (entry.config.clone(), text(&entry.name)))
-        .collect();
+    // Of those that were planned before, too: keys that no result depends on follow the file.
+    let configs =
+        plan.entries.iter().map(|entry| (entry.config.clone(), text(&entry.name))).collect();
     let origins = Origins {
         source: file.to_owned(),
         sets: sets.to_vec(),

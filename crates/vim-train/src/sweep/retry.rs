@@ -1,13 +1,14 @@
 //! `vim-train sweep retry`.
 
 use clap::Args;
-use vim_sweep::{Entry, State};
+use vim_sweep::{Entry, Outcome, State};
 
 use super::WhichArgs;
 use super::error::StudyError;
 use super::folder::Sweep;
 use super::local::{self, LocalArgs};
-use super::outcomes::state;
+use super::queue::outcomes_with_jobs;
+use super::submit;
 use crate::error::Error;
 
 /// Shown below the options.
@@ -16,6 +17,7 @@ Examples:
   vim-train sweep retry data/runs/shapes-ablation --failed
   vim-train sweep retry data/runs/shapes-ablation --missing -j 2
   vim-train sweep retry data/runs/shapes-ablation --id 02c959e948
+  vim-train sweep retry data/runs/cifar100-ablation --failed --submit
 
 Each goes on in its folder from its newest checkpoint. A run that diverged (76) diverges again at the
 same step, because nothing in it is left to chance: change the sweep's configuration instead.";
@@ -35,6 +37,9 @@ pub struct RetryArgs {
     /// The run with this id or name; may be repeated.
     #[arg(long, value_name = "ID")]
     pub id: Vec<String>,
+    /// By SLURM, as an array, instead of on this machine.
+    #[arg(long, conflicts_with_all = ["jobs", "gpus", "fail_fast"])]
+    pub submit: bool,
     /// How.
     #[command(flatten)]
     pub local: LocalArgs,
@@ -43,30 +48,34 @@ pub struct RetryArgs {
 /// `vim-train sweep retry`.
 pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
-    let entries = chosen(&sweep, args)?;
-    if entries.is_empty() {
+    let chosen = chosen(&sweep, args)?;
+    if chosen.is_empty() {
         eprintln!("no such runs in {}", sweep.folder.display());
         return Ok(());
     }
+    if args.submit {
+        return submit::submit(&sweep, &chosen, false, false);
+    }
+    let entries: Vec<&Entry> = chosen.iter().map(|run| &sweep.plan.entries[run.index]).collect();
     local::train(&sweep, &entries, &args.local)
 }
 
-fn chosen<'a>(sweep: &'a Sweep, args: &RetryArgs) -> Result<Vec<&'a Entry>, StudyError> {
-    let is_named = |entry: &Entry, id: &String| entry.id == *id || entry.name == *id;
+fn chosen(sweep: &Sweep, args: &RetryArgs) -> Result<Vec<Outcome>, StudyError> {
+    let is_named = |run: &Outcome, id: &String| run.id == *id || run.name == *id;
+    let outcomes = outcomes_with_jobs(sweep);
     for id in &args.id {
-        if !sweep.plan.entries.iter().any(|entry| is_named(entry, id)) {
+        if !outcomes.iter().any(|run| is_named(run, id)) {
             let (folder, asked) = (sweep.folder.clone(), format!("`{id}`"));
             return Err(StudyError::NoEntry { folder, asked });
         }
     }
     let failed = args.failed || (!args.missing && args.id.is_empty());
-    let is_asked = |entry: &&Entry| {
-        args.id.iter().any(|id| is_named(entry, id))
-            || match state(&sweep.run(entry)) {
-                State::Failed(_) => failed,
-                State::Missing | State::Interrupted => args.missing,
-                State::Finished | State::Running | State::Queued => false,
-            }
+    let is_asked = |run: &Outcome| match run.state {
+        // What is at work or in the queue is not to be there twice.
+        State::Finished | State::Running | State::Queued => false,
+        _ if args.id.iter().any(|id| is_named(run, id)) => true,
+        State::Failed(_) => failed,
+        State::Missing | State::Interrupted => args.missing,
     };
-    Ok(sweep.plan.entries.iter().filter(is_asked).collect())
+    Ok(outcomes.into_iter().filter(is_asked).collect())
 }

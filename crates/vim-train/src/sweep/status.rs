@@ -6,7 +6,7 @@ use vim_sweep::{Metric, Outcome, Pick, State};
 
 use super::WhichArgs;
 use super::folder::Sweep;
-use super::outcomes::outcomes;
+use super::queue::outcomes_with_jobs;
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::runs::columns;
@@ -34,7 +34,7 @@ pub struct StatusArgs {
 /// `vim-train sweep status`.
 pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
-    let outcomes = outcomes(&sweep);
+    let outcomes = outcomes_with_jobs(&sweep);
     let metric = Metric::parse(&sweep.origins.sweep.report.metric)?;
     let last = |run: &Outcome| metric.value(run, Pick::Last);
     let best = |run: &Outcome| metric.value(run, Pick::Best);
@@ -74,12 +74,12 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
             format!("{}/{}", number(run.step), number(run.total_steps)),
             shown(last(run)),
             shown(best(run)),
+            run.machine.job.clone().unwrap_or_else(unknown),
         ]
     });
     let unit = if metric.is_share() { ", %" } else { "" };
-    let [last, best] =
-        ["last", "best"].map(|which| format!("{}, {which}{unit}", metric.title()));
-    let head = ["index", "id", "run", "state", "steps", &last, &best];
+    let [last, best] = ["last", "best"].map(|which| format!("{}, {which}{unit}", metric.title()));
+    let head = ["index", "id", "run", "state", "steps", &last, &best, "job"];
     print(&columns(&head, rows.collect(), 4))?;
     for run in outcomes.iter().filter(|run| run.state != State::Finished) {
         if let Some(error) = &run.error {
@@ -105,11 +105,9 @@ pub(super) fn word(state: State) -> &'static str {
 fn exit_code(state: State) -> Option<u8> {
     match state {
         State::Failed(code) => Some(code),
-        State::Finished
-        | State::Running
-        | State::Queued
-        | State::Interrupted
-        | State::Missing => None,
+        State::Finished | State::Running | State::Queued | State::Interrupted | State::Missing => {
+            None
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `vim-train sweep summarize`.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -15,13 +15,14 @@ use vim_sweep::{
 use super::WhichArgs;
 use super::error::StudyError;
 use super::folder::{Sweep, write_file};
-use super::outcomes::outcomes;
+use super::queue::outcomes_with_jobs;
 use super::status::counts;
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run_dir::is_free;
 use crate::run_env::host_name;
 use crate::runs::columns;
+use crate::summary::duration;
 use crate::timestamp::rfc3339;
 
 /// Shown below the options.
@@ -72,7 +73,7 @@ pub enum PickArg {
 /// `vim-train sweep summarize`.
 pub(super) fn run(args: &SummarizeArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
-    let outcomes = outcomes(&sweep);
+    let outcomes = outcomes_with_jobs(&sweep);
     let asked = asked(&sweep, &outcomes, args)?;
     let summary = summarize(&outcomes, &asked)?;
     let name = &sweep.origins.sweep.name;
@@ -161,6 +162,10 @@ fn page(sweep: &Sweep, outcomes: &[Outcome], summary: &Summary) -> String {
         colours: &methods.collect::<Vec<_>>(),
         must_match: &origins.sweep.must_match,
         is_free: &is_free,
+        duration: &|seconds| {
+            let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+            duration(time)
+        },
         provenance: Provenance {
             folder: sweep.folder.display().to_string(),
             source: origins.source.display().to_string(),
