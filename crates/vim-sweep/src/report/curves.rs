@@ -106,7 +106,7 @@ pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> Str
     }
     if all().next().is_none() {
         let middle = (f64::midpoint(left, right), f64::midpoint(top, bottom));
-        body.push_str(&text("none", middle, "middle", "no records yet"));
+        body.push_str(&text("none", middle, "middle", "no records"));
     }
     figure(WIDTH, HEIGHT, title, &body)
 }

@@ -346,7 +346,7 @@ mod tests {
             run.losses.clear();
         }
         let page = page(&runs, "test/top1");
-        assert!(page.contains("no finished run") && page.contains("no records yet"));
+        assert!(page.contains("no finished run") && page.contains("no records"));
         assert!(!page.contains("NaN"), "a number is none");
     }
 

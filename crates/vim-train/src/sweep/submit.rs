@@ -38,7 +38,7 @@ pub struct SubmitArgs {
     /// Which sweep; a file's is planned first.
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Print the batch scripts; plan, write and submit nothing else.
+    /// Plan, print the batch scripts, and submit nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Print the submissions on stdout as JSON.
