@@ -1,13 +1,14 @@
 //! A configuration as text: names checked, decoded, printed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use toml_edit::{Document, DocumentMut, Item, Table, TableLike, Value};
 
-use super::Config;
 use super::error::{ConfigError, Problem, nearest, nearest as nearest_of};
 use super::file::VERSION;
 use super::schema::{Node, paths};
+use super::{Config, KeyOrigin};
 
 /// A problem, and the bytes of the text that it is about.
 pub(super) type Located = (Box<ConfigError>, Option<Range<usize>>);
@@ -134,6 +135,47 @@ fn annotate(table: &mut Table, node: Node, comments: &mut String) {
             annotate(section, child, comments);
         }
     }
+}
+
+/// `key` is one of the schema's, or a section.
+///
+/// # Errors
+///
+/// [`Problem::UnknownKey`], with the nearest there is.
+pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
+    let (mut node, mut path) = (Node::root(), String::new());
+    for name in key.split('.') {
+        path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        node = node.get(name).ok_or_else(|| unknown_key(&path, name, node))?;
+    }
+    Ok(())
+}
+
+/// A value as a configuration file has it.
+pub(crate) fn in_toml(value: &toml::Value) -> String {
+    match value.as_float() {
+        Some(number) if number != 0.0 && number.abs() < 1e-3 => format!("{number:e}"),
+        Some(_) | None => value.to_string(),
+    }
+}
+
+/// Prints `config` in full, with what decided each value behind it.
+pub(super) fn print_with_origins(config: &Config, origins: &BTreeMap<String, KeyOrigin>) -> String {
+    fn add(table: &mut Table, prefix: &str, origins: &BTreeMap<String, KeyOrigin>) {
+        for (key, item) in table.iter_mut() {
+            let path = if prefix.is_empty() { key.to_string() } else { format!("{prefix}.{key}") };
+            if let Some(section) = item.as_table_mut() {
+                add(section, &path, origins);
+            } else if let (Some(value), Some(origin)) = (item.as_value_mut(), origins.get(&path)) {
+                value.decor_mut().set_suffix(format!("  # {origin}"));
+            }
+        }
+    }
+    let printed = print(config);
+    let mut document: DocumentMut =
+        printed.parse().expect("invariant: a printed configuration is TOML");
+    add(document.as_table_mut(), "", origins);
+    document.to_string()
 }
 
 /// A small number as people write it, 1e-8, where the TOML writer counts out the zeros.

@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
 use vim_config::{EXTENDS, Layer, LayerError, LayerProblem, Place, caret, expand, layers, merge};
 use vim_kernels::ScanChoice;
 
-use super::document::decode;
+use super::document::{decode, print_with_origins};
 use super::origins::{Origins, Written};
 use super::schema::path_keys;
 use super::{Config, ConfigError, KeyOrigin, Origin, Problem};
@@ -80,6 +80,12 @@ impl Loaded {
     /// The first mistake in `sets`.
     pub fn defaults(sets: &[String]) -> Result<Self, ConfigError> {
         Self::of(&[], Path::new(""), ScanChoice::from_env(), sets)
+    }
+
+    /// The configuration as [`Config::to_toml`] has it, with the origin of each value as a comment.
+    #[must_use]
+    pub fn to_toml_with_origins(&self) -> String {
+        print_with_origins(&self.config, &self.origins)
     }
 
     fn of(

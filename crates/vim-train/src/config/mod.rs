@@ -22,6 +22,7 @@ use vim_data::{AugmentConfig, DataConfig};
 use vim_model::{ModelConfig, SsmConfig, VimConfig};
 
 pub use devices::{Backend, DevicesConfig, Gpus};
+pub(crate) use document::{check_key, in_toml};
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
 pub use file::{Extends, VERSION, Version};
