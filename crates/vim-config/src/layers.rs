@@ -114,9 +114,9 @@ fn add(
         add(&base, below, above, found)?;
     }
     above.pop();
-    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        syntax(path, &text, error.message(), error.span())
-    })?;
+    let mut table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| syntax(path, &text, error.message(), error.span()))?;
     table.remove(EXTENDS);
     found.push(Layer { path: path.to_owned(), text, table });
     Ok(())
@@ -258,7 +258,10 @@ mod tests {
         assert!(error.to_string().contains("no/such.toml cannot be read: No such file"), "{error}");
         let place = error.place.unwrap();
         assert_eq!(place.position, (2, 12));
-        assert_eq!(place.caret, "  |\n2 | extends = [\"no/such.toml\"]\n  |            ^^^^^^^^^^^^^^");
+        assert_eq!(
+            place.caret,
+            "  |\n2 | extends = [\"no/such.toml\"]\n  |            ^^^^^^^^^^^^^^"
+        );
         let error = failure(&files, "b.toml");
         assert!(error.place.is_none() && matches!(error.problem, LayerProblem::Read(_)));
     }

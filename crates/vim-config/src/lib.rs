@@ -5,10 +5,12 @@
 //! the caller's knowledge.
 
 mod layers;
+mod migrate;
 
 mod place;
 mod variables;
 
 pub use layers::{EXTENDS, Layer, LayerError, LayerProblem, layers, merge};
+pub use migrate::{MigrateError, Migrated, Model, NotCarried, Request, Trouble, migrate};
 pub use place::{Place, caret, position};
 pub use variables::{ExpandError, expand};

@@ -18,11 +18,7 @@ impl Place {
     /// The place of `span` in `text`, which is what `path` holds.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, text: &str, span: &Range<usize>) -> Self {
-        Self {
-            path: path.into(),
-            position: position(text, span.start),
-            caret: caret(text, span),
-        }
+        Self { path: path.into(), position: position(text, span.start), caret: caret(text, span) }
     }
 }
 

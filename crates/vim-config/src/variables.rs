@@ -26,15 +26,13 @@ pub enum ExpandError {
 /// # Errors
 ///
 /// The first variable that has neither a value nor a default, or is not well written.
-pub fn expand(
-    text: &str,
-    lookup: impl Fn(&str) -> Option<String>,
-) -> Result<String, ExpandError> {
+pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
     let mut expanded = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
         expanded.push_str(before);
-        let malformed = |end: usize| ExpandError::Malformed { text: format!("${{{}", &after[..end]) };
+        let malformed =
+            |end: usize| ExpandError::Malformed { text: format!("${{{}", &after[..end]) };
         let end = after.find('}').ok_or_else(|| malformed(after.len()))?;
         let inside = &after[..end];
         let (name, default) = match inside.split_once(":-") {

@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::{BenchArgs, EXAMPLES as BENCH_EXAMPLES};
 use crate::checkpoint::Selection;
+use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
+use crate::config_command::{ConfigArgs, EXAMPLES as CONFIG_EXAMPLES};
 use crate::data::{DataCommand, EXAMPLES as DATA_EXAMPLES};
 use crate::doctor::{DoctorArgs, EXAMPLES as DOCTOR_EXAMPLES};
 use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
@@ -32,9 +34,9 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  the run failed, or a check of verify, doctor or eval-golden did
+    1  the run failed, or a check of verify, doctor or eval-golden did; config diff found a difference
     2  bad command line
-   65  data or a checkpoint missing, damaged or unfit
+   65  data, a checkpoint or a script missing, damaged or unfit
    69  device not available, or lost
    70  internal error
    71  the device ran out of memory
@@ -64,15 +66,6 @@ Examples:
   vim-train eval configs/debug.toml --batch 512        a batch of its own, for speed: the numbers are the same
   vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema";
 
-const CONFIG_EXAMPLES: &str = "\
-Examples:
-  vim-train config configs/debug.toml                 the file with all defaults filled in
-  vim-train config configs/debug.toml --set optim.lr=5e-4
-  vim-train config > configs/mine.toml                all defaults, to start from
-  vim-train config --schema > vim-train.schema.json   for completion in an editor
-
-What it prints is itself a configuration file, and is what a run records.";
-
 /// A subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -94,7 +87,7 @@ pub enum Command {
     /// Write weights as PyTorch's, under the original's names.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
-    /// Check a configuration and print it in full, defaults and --set included.
+    /// Check, show and compare configurations, and make them of the original's scripts.
     #[command(after_help = CONFIG_EXAMPLES)]
     Config(ConfigArgs),
     /// Look after the images: scan, check, pack, time and show them.
@@ -125,6 +118,12 @@ pub enum Command {
     /// Time whole models: inference and training steps over batch sizes, for each method.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Print completions for a shell.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write manual pages, one for each command.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 /// `vim-train train`.
@@ -197,25 +196,6 @@ impl EvalSplit {
             Self::Test => "test",
         }
     }
-}
-
-/// `vim-train config`.
-#[derive(Debug, Args)]
-pub struct ConfigArgs {
-    /// Configuration file; without one, the defaults are printed.
-    pub config: Option<PathBuf>,
-    /// What differs from the file.
-    #[command(flatten)]
-    pub overrides: Overrides,
-    /// Print the JSON schema of configuration files instead.
-    #[arg(long, conflicts_with_all = ["config", "set", "json", "doc"])]
-    pub schema: bool,
-    /// Print the reference of all keys as Markdown instead, as in docs/config.md.
-    #[arg(long, conflicts_with_all = ["config", "set", "json"])]
-    pub doc: bool,
-    /// Print the configuration as JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `vim-train methods` and `vim-train models`.

@@ -1,4 +1,4 @@
-//! The configuration: one TOML file, complete, and `--set` over it.
+//! The configuration: a TOML file, what it extends below it, and `--set` over it.
 //!
 //! Every section's struct lives with its consumer and is embedded here; defaults are the structs'
 //! `Default`, and stand nowhere else. [`Config::load`] reads and checks, once; nothing behind it
@@ -7,8 +7,10 @@
 mod devices;
 mod document;
 mod error;
+mod file;
 mod load;
 mod name;
+mod origins;
 mod reference;
 mod schema;
 mod sections;
@@ -22,9 +24,13 @@ use vim_slurm::SlurmConfig;
 use vim_sweep::SweepConfig;
 
 pub use devices::{Backend, DevicesConfig, Gpus};
+pub(crate) use document::{check_key, in_toml};
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
+pub use file::{Extends, VERSION, Version};
+pub use load::Loaded;
 pub(crate) use load::{dotted, dotted_values};
+pub use origins::KeyOrigin;
 pub use reference::reference;
 pub(crate) use schema::keys;
 pub use schema::schema;
@@ -37,6 +43,11 @@ pub use sections::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Version of the form of this file.
+    pub version: Version,
+    /// A file, or a list of files, whose keys stand below this file's, by names relative to it: sections are merged, of several the later counts. A run records what comes out, and not this.
+    #[serde(skip_serializing)]
+    pub extends: Extends,
     /// Name, place and seed of the run.
     pub run: RunConfig,
     /// The model: a named size and what differs from it.

@@ -16,6 +16,9 @@ pub fn schema() -> &'static Value {
     })
 }
 
+/// The format of keys that are paths of files and folders: variables in them are filled in.
+pub(super) const PATH: &str = "path";
+
 /// A place in the schema.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
@@ -69,6 +72,11 @@ impl Node {
             })
         };
         listed.filter(|names| !names.is_empty())
+    }
+
+    /// Whether the key is the path of a file or folder.
+    fn is_path(self) -> bool {
+        self.resolved().get("format") == Some(&Value::from(PATH))
     }
 
     /// What the key is for.
@@ -130,6 +138,11 @@ pub(super) fn paths() -> Vec<(String, Node)> {
     paths
 }
 
+/// The keys that are paths of files and folders: their fields say so by `format = "path"`.
+pub(super) fn path_keys() -> impl Iterator<Item = String> {
+    paths().into_iter().filter(|(_, node)| node.is_path()).map(|(path, _)| path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +176,20 @@ mod tests {
         for (path, node) in paths() {
             assert!(!node.description().is_empty(), "{path}");
         }
+    }
+
+    #[test]
+    fn knows_the_paths() {
+        let mut keys: Vec<String> = path_keys().collect();
+        keys.sort();
+        let expected = [
+            "data.index_cache",
+            "data.path",
+            "data.val_labels",
+            "data.val_path",
+            "run.root",
+            "train.init",
+        ];
+        assert_eq!(keys, expected);
     }
 }

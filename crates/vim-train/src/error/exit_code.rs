@@ -47,6 +47,7 @@ impl Error {
             | Self::Picture(PictureError::Decode { .. })
             | Self::ClassNames { .. }
             | Self::Arrays { .. }
+            | Self::Script { .. }
             | Self::NoBenchmark { .. } => 65,
             Self::Extension { .. } => 2,
             Self::InUse { .. }

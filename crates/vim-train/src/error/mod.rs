@@ -8,6 +8,7 @@ use std::io;
 use std::path::PathBuf;
 
 use vim_checkpoint::ReadError;
+use vim_config::MigrateError;
 use vim_data::{DataError, PictureError};
 use vim_kernels::KernelError;
 use vim_model::{Misfit, ModelError};
@@ -161,6 +162,15 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
+    },
+
+    /// A launch script of the original cannot be turned into a configuration.
+    #[error("{}{}: {source}", path.display(), source.line.map_or_else(String::new, |line| format!(":{line}")))]
+    Script {
+        /// The script.
+        path: PathBuf,
+        /// Why not.
+        source: MigrateError,
     },
 
     /// A file is no document of `bench`.

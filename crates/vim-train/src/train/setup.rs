@@ -185,7 +185,8 @@ impl<'a> Trainer<'a> {
         run.sync()?;
 
         log.line(format!("run {}", run.path().display()));
-        log.line(format!("device {}, {threads} threads, {workers} loader threads", chosen.name));
+        log.line(format!("device {}", chosen.name));
+        log.line(device::describe_threads(workers));
         log.line(format!(
             "model {} parameters, {} tokens, {} (series {})",
             model.num_params(),
