@@ -106,11 +106,13 @@ fn lists<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<toml::Value>>, D::Error> {
     let flat = flat(toml::Table::deserialize(deserializer)?);
-    let lists = flat.into_iter().map(|(key, value)| match value {
-        toml::Value::Array(values) => Ok((key, values)),
-        other => Err(D::Error::custom(format!(
-            "{key} = {other} is not a list of values, as in \"{key}\" = [{other}]"
-        ))),
+    let lists = flat.into_iter().map(|(key, value)| {
+        let Some(values) = value.as_array() else {
+            return Err(D::Error::custom(format!(
+                "{key} = {value} is not a list of values, as in \"{key}\" = [{value}]"
+            )));
+        };
+        Ok((key, values.clone()))
     });
     lists.collect()
 }
@@ -141,7 +143,6 @@ fn flat(table: toml::Table) -> Assignments {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 mod tests {
     use super::*;
 

@@ -155,7 +155,6 @@ fn check_combination(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 mod tests {
     use super::*;
 

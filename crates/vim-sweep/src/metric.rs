@@ -111,9 +111,9 @@ impl Metric {
     /// The number of `run` that counts.
     #[must_use]
     pub fn value(&self, run: &Outcome, pick: Pick) -> Option<f64> {
-        let values = self.curve(run).into_iter().map(|point| point.1);
+        let mut values = self.curve(run).into_iter().map(|point| point.1);
         match (pick, self.split.as_str()) {
-            (Pick::Last, _) | (Pick::Best, "test") => values.last(),
+            (Pick::Last, _) | (Pick::Best, "test") => values.next_back(),
             (Pick::Best, _) if self.is_share() => values.max_by(f64::total_cmp),
             (Pick::Best, _) => values.min_by(f64::total_cmp),
         }

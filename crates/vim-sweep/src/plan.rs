@@ -189,7 +189,6 @@ fn changes(then: &Assignments, now: &Assignments, free: impl Fn(&str) -> bool) -
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 mod tests {
     use super::*;
 

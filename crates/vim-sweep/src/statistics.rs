@@ -83,7 +83,6 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 mod tests {
     //! Expected numbers are those of SciPy 1.17.1 and statsmodels 0.15.0, printed by:
     //!

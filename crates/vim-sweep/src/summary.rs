@@ -171,7 +171,6 @@ fn label(assignments: &Assignments) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 mod tests {
     use super::*;
     use crate::fixture::{outcome, study};

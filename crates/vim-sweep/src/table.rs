@@ -211,7 +211,6 @@ pub fn csv(summary: &Summary) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 mod tests {
     use super::*;
     use crate::fixture::study;

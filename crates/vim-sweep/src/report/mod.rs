@@ -297,7 +297,6 @@ impl View<'_> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 mod tests {
     use super::*;
     use crate::fixture::study;

@@ -38,17 +38,12 @@ pub fn warnings(
     }
     let started: Vec<&Outcome> =
         outcomes.iter().filter(|run| run.machine != Machine::default()).collect();
-    let columns: [(&str, fn(&Machine) -> &Option<String>); 5] = [
-        ("device", |machine| &machine.backend),
-        ("cores", |machine| &machine.cpus),
-        ("threads", |machine| &machine.threads),
-        ("version", |machine| &machine.version),
-        ("commit", |machine| &machine.commit),
-    ];
-    for (what, of) in columns {
+    for (column, what) in ["device", "cores", "threads", "version", "commit"].iter().enumerate() {
         let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for run in &started {
-            let value = of(&run.machine).as_deref().unwrap_or("not known");
+            let Machine { backend, cpus, threads, version, commit, .. } = &run.machine;
+            let value = [backend, cpus, threads, version, commit][column];
+            let value = value.as_deref().unwrap_or("not known");
             values.entry(value).or_default().push(&run.name);
         }
         if values.len() > 1 {
