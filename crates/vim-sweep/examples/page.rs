@@ -90,7 +90,10 @@ fn outcome(index: usize, method: &str, number: usize, seed: i64) -> Outcome {
     };
     Outcome {
         index,
-        id: format!("{:010x}", (index as u64 + 3).wrapping_mul(0x9e37_79b9_7f) & 0xff_ffff_ffff),
+        id: format!(
+            "{:010x}",
+            (index as u64 + 3).wrapping_mul(0x009e_3779_b97f) & 0x00ff_ffff_ffff
+        ),
         name: format!("{method}-s{seed}"),
         assignments,
         state: State::Finished,
