@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::storage::{Disk, replace};
 
 /// Name of the list of runs.
-pub(super) const PLAN: &str = "plan.jsonl";
+pub(crate) const PLAN: &str = "plan.jsonl";
 /// Name of the section's copy.
 const SECTION: &str = "sweep.toml";
 

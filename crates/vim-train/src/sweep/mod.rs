@@ -32,6 +32,10 @@ use crate::cli::Overrides;
 use crate::error::Error;
 
 pub use error::StudyError;
+pub(crate) use folder::PLAN;
+
+/// Folders of a sweep that hold no runs.
+pub(crate) const FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::jobs::FOLDER];
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
