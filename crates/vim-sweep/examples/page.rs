@@ -1,6 +1,6 @@
 //! Writes a page of made-up numbers, to look at while the page is worked on, and for a browser to check:
 //!
-//! `cargo run -p vim-sweep --example page -- report.html`
+//! `cargo run -p vim-sweep --example page -- report.html [SEEDS]`
 
 #![expect(clippy::unwrap_used, reason = "an example ends at what it cannot do")]
 
@@ -14,20 +14,23 @@ const METHODS: [&str; 6] = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"
 
 fn main() {
     let path = env::args().nth(1).unwrap_or_else(|| "report.html".into());
+    let seeds: i64 = env::args().nth(2).map_or(5, |text| text.parse().unwrap());
     let mut outcomes = Vec::new();
     for (number, method) in METHODS.iter().enumerate() {
-        for seed in 0..5 {
+        for seed in 0..seeds {
             outcomes.push(outcome(outcomes.len(), method, number, seed));
         }
     }
-    let failed = &mut outcomes[28];
+    let last = outcomes.len() - 1;
+    let failed = &mut outcomes[last - last / 20];
     failed.state = State::Failed(76);
     failed.error = Some("training diverged at step 1210: the loss is NaN".into());
     failed.scores.truncate(8);
     failed.losses.truncate(60);
     failed.step = Some(1210);
-    outcomes[24].state = State::Interrupted;
-    outcomes[24].step = Some(3000);
+    let stopped = &mut outcomes[last - last / 6 - 1];
+    stopped.state = State::Interrupted;
+    stopped.step = Some(3000);
     let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
     let summary =
         summarize(&outcomes, &ReportConfig { baseline, ..ReportConfig::default() }).unwrap();

@@ -85,13 +85,12 @@ fn load(
         Ok((config.run_name()?, config))
     });
     loaded.map_err(|error| {
-        let is_ours = |set: &String| as_sets(assignments).contains(set);
-        match &error.origin {
-            Origin::Set(set) if is_ours(set) => {
-                format!("{}: sweep.grid: {set}: {}", path.display(), error.problem)
-            }
-            _ => format!("{{ {} }}: {error}", described(assignments)),
+        if let Origin::Set(set) = &error.origin
+            && as_sets(assignments).contains(set)
+        {
+            return format!("{}: sweep.grid: {set}: {}", path.display(), error.problem);
         }
+        format!("{{ {} }}: {error}", described(assignments))
     })
 }
 

@@ -114,11 +114,11 @@ fn exit_code(state: State) -> Option<u8> {
 /// How many are in each state, in a line.
 pub(super) fn counts(outcomes: &[Outcome]) -> String {
     let words = ["finished", "running", "queued", "interrupted", "failed", "missing"];
-    let count = |wanted| outcomes.iter().filter(|run| word(run.state) == wanted).count();
-    let parts: Vec<String> = words
-        .into_iter()
-        .filter(|wanted| count(wanted) > 0)
-        .map(|wanted| format!("{} {wanted}", count(wanted)))
+    let count = |wanted: &str| outcomes.iter().filter(|run| word(run.state) == wanted).count();
+    let counted = words.into_iter().map(|wanted| (count(wanted), wanted));
+    let parts: Vec<String> = counted
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, wanted)| format!("{count} {wanted}"))
         .collect();
     format!("{} runs: {}", outcomes.len(), parts.join(", "))
 }

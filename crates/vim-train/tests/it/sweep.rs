@@ -312,8 +312,8 @@ fn mistakes_are_found_before_anything_starts() {
             "",
         ),
         (
-            "grid = { \"model.discretization\" = [\"zoh\"], \"augment.preset\" = [\"none\", \"cifar\"] }\nmust_match = [\"augment.flip\"]",
-            "the runs are not like for like: augment.flip is",
+            "grid = { \"model.discretization\" = [\"zoh\"], \"augment.preset\" = [\"none\", \"cifar\"] }\nmust_match = [\"augment.hflip\"]",
+            "the runs are not like for like: augment.hflip is",
         ),
         (
             "grid = { \"model.discretization\" = [\"zoh\", \"rk4\"] }\nexclude = [{ \"run.seed\" = 7 }]",
