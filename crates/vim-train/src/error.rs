@@ -8,6 +8,7 @@ use vim_checkpoint::ReadError;
 use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_kernels::KernelError;
 use vim_model::{Misfit, ModelError};
+use vim_slurm::{JobId, SlurmError};
 
 use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
@@ -15,6 +16,7 @@ use crate::fatal;
 use crate::fault::{Fault, Load, one_line};
 use crate::lock::{Holder, LOCK};
 use crate::signals::Stop;
+use crate::slurm;
 
 /// Why a command did not succeed. Each text is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -247,6 +249,70 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// SLURM, or what is asked of it.
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
+
+    /// A run is submitted already.
+    #[error(
+        "{} has job {job} already ({state}): wait for it, cancel it by `vim-train slurm cancel`, or chain another one to it by --after {job}",
+        path.display()
+    )]
+    Queued {
+        /// The run's folder.
+        path: PathBuf,
+        /// The job.
+        job: JobId,
+        /// What it is at.
+        state: &'static str,
+    },
+
+    /// Nothing was submitted under that name.
+    #[error(
+        "{name} is neither the folder nor the name of a run submitted from {}{}: `vim-train slurm status` names them, --root looks elsewhere",
+        root.display(),
+        nearest.as_ref().map_or_else(String::new, |name| format!(" (is it `{name}`?)"))
+    )]
+    NotSubmitted {
+        /// What was asked for.
+        name: String,
+        /// Where names are looked for.
+        root: PathBuf,
+        /// The run there that may be meant.
+        nearest: Option<String>,
+    },
+
+    /// A job has no output that is known.
+    #[error("{name}: job {job} is an array, or does not say where its output is: look into its slurm folder, or name one of its runs")]
+    NoOutput {
+        /// The run or sweep.
+        name: String,
+        /// Its job.
+        job: JobId,
+    },
+
+    /// A job that was waited for did not succeed.
+    #[error("job {job} ended: {state}, exit code {code}; `vim-train slurm logs` shows its output")]
+    JobEnded {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: &'static str,
+        /// Its exit code, 0 if it was killed.
+        code: u8,
+    },
+
+    /// Several lives of a run have not made a step.
+    #[error(
+        "no new step in {lives} lives since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
+    )]
+    NoProgress {
+        /// How many.
+        lives: u32,
+        /// Where the run stands.
+        step: u64,
+    },
+
     /// A signal asked the run to stop.
     #[error("stopped by {} after step {step}: go on by the same command with --resume auto", stop.name())]
     Stopped {
@@ -319,6 +385,12 @@ impl Error {
         }
     }
 
+    /// The signal that ended the run, if one did.
+    #[must_use]
+    pub fn stop(&self) -> Option<Stop> {
+        if let Self::Stopped { stop, .. } = self { Some(*stop) } else { None }
+    }
+
     /// What there is to say before the error's own line, a line each.
     #[must_use]
     pub fn details(&self) -> Vec<String> {
@@ -329,7 +401,9 @@ impl Error {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::NoProgress { .. } | Self::JobEnded { code: 0, .. } => 1,
+            Self::JobEnded { code, .. } => *code,
+            Self::Slurm(error) => slurm::exit_code(error),
             Self::Data(
                 DataError::InvalidConfig { .. }
                 | DataError::MissingPath { .. }
@@ -354,6 +428,8 @@ impl Error {
             | Self::Unreadable { source: ReadError::Io(_), .. } => 74,
             Self::Data(_)
             | Self::NoRun { .. }
+            | Self::NotSubmitted { .. }
+            | Self::NoOutput { .. }
             | Self::BadImages { .. }
             | Self::Weights { .. }
             | Self::Unreadable { .. }
@@ -368,6 +444,7 @@ impl Error {
             Self::InUse { .. }
             | Self::MayBeInUse { .. }
             | Self::AlreadyHoldsRun { .. }
+            | Self::Queued { .. }
             | Self::Exists { .. } => 73,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }
             | Self::Interrupted { stop: Stop::Scheduler { .. } } => 75,

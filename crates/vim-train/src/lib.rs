@@ -54,6 +54,7 @@ pub mod schedule;
 pub mod show_config;
 pub mod signals;
 pub mod sinks;
+pub mod slurm;
 pub mod source;
 pub mod state;
 pub mod storage;

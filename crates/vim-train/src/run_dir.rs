@@ -11,6 +11,8 @@
 //! | `timing.jsonl` | speeds, waits and memory, which depend on the clock |
 //! | `log.txt` | what was said |
 //! | `checkpoints/` | see [`crate::checkpoint`] |
+//! | `events.jsonl` | the run's lives: starts, signals and why they came, requeues, ends |
+//! | `slurm/` | of a submitted run: configuration and script of its job, jobs, their output |
 //! | `exit.json` | how the last process ended; absent while one is at work |
 //! | `LOCK` | see [`crate::lock`] |
 
@@ -126,10 +128,11 @@ pub(crate) const INIT: &str = "init.json";
 ///
 /// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
 /// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 15] = [
+const FREE_KEYS: [&str; 16] = [
     "run.root",
     "run.name",
     "log.",
+    "slurm.",
     "devices.threads",
     "data.workers",
     "data.readers",
@@ -205,10 +208,6 @@ impl RunDir {
     }
 
     fn check_unchanged(&self, config: &Config) -> Result<(), Error> {
-        let is_free = |key: &str| {
-            let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
-            FREE_KEYS.iter().any(|free| under(free))
-        };
         check_recorded(&self.path, config, is_free)
     }
 
@@ -359,6 +358,37 @@ fn write_in(run: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
 #[must_use]
 pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")
+}
+
+/// Whether a later process could go on in the folder of the run that `config` (effective) describes, or start there;
+/// `Some` if that run is finished.
+///
+/// # Errors
+///
+/// If the run there was recorded with another configuration.
+pub(crate) fn can_go_on(config: &Config) -> Result<Option<ExitRecord>, Error> {
+    let path = config.run_folder()?;
+    if !path.join(CONFIG).is_file() {
+        return Ok(None);
+    }
+    check_recorded(&path, config, is_free)?;
+    let exit = fs::read(path.join(EXIT)).ok();
+    let exit: Option<ExitRecord> = exit.and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(exit.filter(|exit| exit.reason == ExitReason::Finished))
+}
+
+/// Whether a key may differ when a run goes on.
+fn is_free(key: &str) -> bool {
+    let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
+    FREE_KEYS.iter().any(|free| under(free))
+}
+
+/// Writes a whole file, in a folder that is made if need be.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+    }
+    replace(&Disk, path, bytes).map_err(Error::io("write", path))
 }
 
 /// The weights of the run in `run` mean what `config` says they mean.

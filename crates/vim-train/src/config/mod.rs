@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vim_data::{AugmentConfig, DataConfig};
 use vim_model::{ModelConfig, SsmConfig, VimConfig};
+use vim_slurm::SlurmConfig;
 
 pub use devices::{Backend, DevicesConfig, Gpus};
 pub(crate) use error::nearest;
@@ -54,6 +55,8 @@ pub struct Config {
     pub devices: DevicesConfig,
     /// What to report.
     pub log: LogConfig,
+    /// The job on a cluster.
+    pub slurm: SlurmConfig,
 }
 
 /// Stands for the number of classes where it does not matter: no key of `[model]` depends on it.
