@@ -121,9 +121,8 @@ impl<'a> Life<'a> {
                 self.record(Event { detail, ..self.event(EventKind::Requeue, step) });
             }
             Outcome::Resubmitted(next) => {
-                self.log.line(format!(
-                    "resubmitted as job {next} ({why}), will resume at step {step}"
-                ));
+                self.log
+                    .line(format!("resubmitted as job {next} ({why}), will resume at step {step}"));
                 let next_job = Some(next);
                 self.record(Event { detail, next_job, ..self.event(EventKind::Resubmit, step) });
                 self.remember(next, job);

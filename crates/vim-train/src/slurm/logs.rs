@@ -45,7 +45,9 @@ pub(super) fn run(args: &LogsArgs) -> Result<(), Error> {
     let last = submitted.last();
     let path = match &last.output {
         Some(path) if last.array.is_none() => path.clone(),
-        Some(_) | None => return Err(Error::NoOutput { name: submitted.name, job: last.job }),
+        Some(_) | None => {
+            return Err(Error::NoOutput { name: submitted.name.clone(), job: last.job });
+        }
     };
     let client = Client::new();
     let is_active = || Ok(client.job(last.job)?.is_some_and(|job| job.state.is_active()));

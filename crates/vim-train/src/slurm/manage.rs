@@ -81,12 +81,8 @@ fn submit_again(client: &Client, submitted: &Submitted) -> Result<JobId, Error> 
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         output.with_file_name(name.replace(&number(last.job), &number(next)))
     });
-    let submission = Submission {
-        job: next,
-        submitted: rfc3339(SystemTime::now()),
-        output,
-        ..last.clone()
-    };
+    let submission =
+        Submission { job: next, submitted: rfc3339(SystemTime::now()), output, ..last.clone() };
     jobs::append(&submitted.folder, &submission)
         .map_err(Error::io("write", jobs::path(&submitted.folder)))?;
     Ok(next)

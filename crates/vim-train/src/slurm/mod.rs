@@ -75,16 +75,17 @@ pub fn run(command: &SlurmCommand) -> Result<(), Error> {
 
 /// What `[slurm]`'s own checks find, as every section's.
 pub(crate) fn config_error(error: SlurmError) -> ConfigError {
-    match error {
-        SlurmError::Range { key, value, expected } => {
-            ConfigError::range(format!("slurm.{key}"), value, expected)
-        }
-        SlurmError::Conflict { key, other, reason } => {
-            let value = "this".to_owned();
-            ConfigError::new(format!("slurm.{key}"), Problem::Conflict { value, other, reason })
-        }
-        other => ConfigError::range("slurm", "the section", other.to_string()),
+    if let SlurmError::Range { key, value, expected } = error {
+        return ConfigError::range(format!("slurm.{key}"), value, expected);
     }
+    if let SlurmError::Conflict { key, other, reason } = error {
+        let value = "this".to_owned();
+        return ConfigError::new(
+            format!("slurm.{key}"),
+            Problem::Conflict { value, other, reason },
+        );
+    }
+    ConfigError::range("slurm", "the section", error.to_string())
 }
 
 /// The exit code that an error of SLURM's asks for.

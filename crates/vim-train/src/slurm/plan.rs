@@ -30,7 +30,8 @@ impl Plan {
         let name = config.run_name()?;
         let here = env::current_dir().map_err(Error::io("find", "."))?;
         let mut config = config;
-        config.run.root = absolute(&config.run.root).map_err(Error::io("find", &config.run.root))?;
+        config.run.root =
+            absolute(&config.run.root).map_err(Error::io("find", &config.run.root))?;
         config.run.name = name.clone();
         let folder = config.run_folder()?;
         let (site, request) = site_and_request(&config)?;
@@ -85,7 +86,8 @@ pub fn output_pattern(config: &SlurmConfig, folder: &Path) -> Result<String, Err
     // A percent sign in a folder's name is none of SLURM's patterns.
     let literal = folder.display().to_string().replace('%', "%%");
     let pattern = config.output.replace(RUN_DIR, &literal);
-    if let Some(at) = pattern.find('{').filter(|_| config.output.replace(RUN_DIR, "").contains('{')) {
+    if let Some(at) = pattern.find('{').filter(|_| config.output.replace(RUN_DIR, "").contains('{'))
+    {
         return Err(Error::Slurm(SlurmError::Range {
             key: "output",
             value: format!("`{}`", &pattern[at..]),

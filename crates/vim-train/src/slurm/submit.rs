@@ -168,13 +168,12 @@ fn wait(client: &Client, job: JobId) -> Result<(), Error> {
                     eprintln!("job {job} {}{reason}, restarts {}", now.state.name(), now.restarts);
                     shown = Some(state);
                 }
-                match now.state {
-                    JobState::Completed => return Ok(()),
-                    state if state.is_active() => {}
-                    state => {
-                        let code = now.exit_code.map_or(0, |status| status.code);
-                        return Err(Error::JobEnded { job, state: state.name(), code });
-                    }
+                if now.state == JobState::Completed {
+                    return Ok(());
+                }
+                if !now.state.is_active() {
+                    let code = now.exit_code.map_or(0, |status| status.code);
+                    return Err(Error::JobEnded { job, state: now.state.name(), code });
                 }
             }
             // A moment after the submission, and long after the end.
