@@ -19,6 +19,7 @@ use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
 use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
 use crate::run_dir::Resume;
 use crate::runs::{EXAMPLES as RUNS_EXAMPLES, RunsCommand};
+use crate::slurm::{EXAMPLES as SLURM_EXAMPLES, SlurmCommand};
 use crate::sweep::{EXAMPLES as SWEEP_EXAMPLES, SweepCommand};
 use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
@@ -37,10 +38,10 @@ Exit codes:
     1  the run failed, or a check of verify, doctor or eval-golden did; config diff found a difference
     2  bad command line
    65  data, a checkpoint or a script missing, damaged or unfit
-   69  device not available, or lost
+   69  device not available, or lost; SLURM not available, or a job refused
    70  internal error
    71  the device ran out of memory
-   73  the run folder is in use, or holds a run already; a file to be written is there already
+   73  the run folder is in use, or holds or awaits a run already; a file to be written is there already
    74  a file cannot be read or written
    75  interrupted and saved: the same command with --resume auto goes on
    76  training diverged
@@ -56,7 +57,8 @@ Examples:
   vim-train train configs/debug.toml --resume auto    start, or go on after an interruption
 
 SIGTERM, SIGUSR1 and SIGUSR2 save a checkpoint and exit 75; Ctrl-C saves and exits 130, a second
-Ctrl-C exits at once. `vim-train --help` lists all exit codes.";
+Ctrl-C exits at once. In a SLURM job, `slurm.on_interrupt` says whether the job then goes back into the
+queue; scancel is final. `vim-train --help` lists all exit codes.";
 
 const EVAL_EXAMPLES: &str = "\
 Examples:
@@ -96,6 +98,9 @@ pub enum Command {
     /// Look at runs: list them, show one, compare several.
     #[command(subcommand, after_help = RUNS_EXAMPLES)]
     Runs(RunsCommand),
+    /// Submit runs to SLURM, and look after their jobs.
+    #[command(subcommand, after_help = SLURM_EXAMPLES)]
+    Slurm(SlurmCommand),
     /// List the discretizations.
     Methods(MethodsArgs),
     /// List the named models: parameters, multiply-adds, input size, and the original's names for them.

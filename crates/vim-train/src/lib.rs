@@ -55,6 +55,7 @@ pub mod saver;
 pub mod schedule;
 pub mod signals;
 pub mod sinks;
+pub mod slurm;
 pub mod source;
 pub mod state;
 pub mod storage;

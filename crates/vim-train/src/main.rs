@@ -8,7 +8,7 @@ use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
     bench, completions, config_command, data, doctor, eval, eval_golden, export, fatal, flops,
-    import, methods, models, predict, profile, runs, sweep, train, verify,
+    import, methods, models, predict, profile, runs, slurm, sweep, train, verify,
 };
 
 fn main() -> ExitCode {
@@ -56,6 +56,7 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Data(args) => data::run(args),
         Command::EvalGolden(args) => eval_golden::run(args),
         Command::Runs(args) => runs::run(args),
+        Command::Slurm(args) => slurm::run(args),
         Command::Methods(args) => methods::run(args),
         Command::Models(args) => models::run(args),
         Command::Flops(args) => flops::run(args),

@@ -143,11 +143,17 @@ fn requeued_or_else_resubmitted() {
             Outcome::Resubmitted(next) => {
                 // Its script says --no-requeue.
                 assert_eq!((on_interrupt, next.task), ("none", task));
-                let waiting = client.job(next).unwrap().unwrap();
-                assert_eq!(waiting.reason.as_deref(), Some("Dependency"));
+                // Why it waits is said once the scheduler has looked at it.
+                let start = Instant::now();
+                while until(&client, next, JobState::Pending).reason.as_deref()
+                    != Some("Dependency")
+                {
+                    assert!(start.elapsed() < Duration::from_secs(30));
+                    sleep(Duration::from_millis(300));
+                }
                 client.cancel(&[next]).unwrap();
             }
-            outcome => panic!("{outcome:?}"),
+            outcome @ (Outcome::Wait | Outcome::Left) => panic!("{outcome:?}"),
         }
         client.cancel(&[submitted]).unwrap();
     }

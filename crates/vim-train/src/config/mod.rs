@@ -68,7 +68,7 @@ pub struct Config {
     pub devices: DevicesConfig,
     /// What to report.
     pub log: LogConfig,
-    /// What SLURM is asked for.
+    /// The job on a cluster.
     pub slurm: SlurmConfig,
     /// With this section, the file describes many runs: `vim-train sweep`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,13 +7,16 @@ use vim_sweep::SweepError;
 
 use super::Error;
 use crate::signals::Stop;
+use crate::slurm;
 
 impl Error {
     /// The exit code, as `vim-train --help` lists it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::NoProgress { .. } | Self::JobEnded { code: 0, .. } => 1,
+            Self::JobEnded { code, .. } => *code,
+            Self::Slurm(error) => slurm::exit_code(error),
             Self::Data(
                 DataError::InvalidConfig { .. }
                 | DataError::MissingPath { .. }
@@ -38,6 +41,8 @@ impl Error {
             | Self::Unreadable { source: ReadError::Io(_), .. } => 74,
             Self::Data(_)
             | Self::NoRun { .. }
+            | Self::NotSubmitted { .. }
+            | Self::NoOutput { .. }
             | Self::BadImages { .. }
             | Self::Weights { .. }
             | Self::Unreadable { .. }
@@ -53,6 +58,7 @@ impl Error {
             Self::InUse { .. }
             | Self::MayBeInUse { .. }
             | Self::AlreadyHoldsRun { .. }
+            | Self::Queued { .. }
             | Self::Exists { .. } => 73,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }
             | Self::Interrupted { stop: Stop::Scheduler { .. } } => 75,

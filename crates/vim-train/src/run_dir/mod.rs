@@ -11,6 +11,8 @@
 //! | `timing.jsonl` | speeds, waits and memory, which depend on the clock |
 //! | `log.txt` | what was said |
 //! | `checkpoints/` | see [`crate::checkpoint`] |
+//! | `events.jsonl` | the run's lives: starts, signals and why they came, requeues, ends |
+//! | `slurm/` | of a submitted run: configuration and script of its job, jobs, their output |
 //! | `exit.json` | how the last process ended; absent while one is at work |
 //! | `LOCK` | see [`crate::lock`] |
 
@@ -282,6 +284,31 @@ fn write_in(run: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
 #[must_use]
 pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")
+}
+
+/// Whether a later process could go on in the folder of the run that `config` (effective) describes, or start there;
+/// `Some` if that run is finished.
+///
+/// # Errors
+///
+/// If the run there was recorded with another configuration.
+pub(crate) fn can_go_on(config: &Config) -> Result<Option<ExitRecord>, Error> {
+    let path = config.run_folder()?;
+    if !path.join(CONFIG).is_file() {
+        return Ok(None);
+    }
+    check_unchanged(&path, config)?;
+    let exit = fs::read(path.join(EXIT)).ok();
+    let exit: Option<ExitRecord> = exit.and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(exit.filter(|exit| exit.reason == ExitReason::Finished))
+}
+
+/// Writes a whole file, in a folder that is made if need be.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+    }
+    replace(&Disk, path, bytes).map_err(Error::io("write", path))
 }
 
 /// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.

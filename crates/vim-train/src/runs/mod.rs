@@ -24,6 +24,7 @@ use list::ListArgs;
 use show::ShowArgs;
 
 pub use history::{History, Scores};
+pub(crate) use list::steps;
 pub(crate) use run::holds_run;
 pub use run::{Best, Row, Run};
 pub use status::Status;

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use vim_slurm::{ErrorKind, SlurmError};
-
 use crate::signals::Stop;
 
 /// Why a sweep's command did not succeed.
@@ -87,10 +85,6 @@ pub enum StudyError {
         name: String,
     },
 
-    /// SLURM, or what it was asked for.
-    #[error(transparent)]
-    Slurm(#[from] SlurmError),
-
     /// Some runs failed.
     #[error(
         "{failed} of {started} runs did not finish (listed above); see to the reason, then `vim-train sweep retry {} --failed`",
@@ -125,11 +119,6 @@ impl StudyError {
             Self::Failed { .. } => 1,
             Self::Baseline { .. } => 2,
             Self::NoSweep { .. } | Self::NoEntry { .. } => 65,
-            Self::Slurm(error) => match error.kind() {
-                ErrorKind::Config => 78,
-                ErrorKind::Io => 74,
-                ErrorKind::Slurm => 69,
-            },
             Self::AtWork { .. } => 73,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. } => 75,
             Self::Stopped { stop: Stop::Keyboard, .. } => 130,

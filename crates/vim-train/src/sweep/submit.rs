@@ -7,16 +7,16 @@ use std::time::SystemTime;
 use clap::Args;
 use serde_json::json;
 use vim_slurm::jobs::{self, FOLDER, Submission};
-use vim_slurm::{BatchScript, Client, Request, Site, SitePlaces, Word, split};
+use vim_slurm::{BatchScript, Client, Request, Word, split};
 use vim_sweep::{Outcome, State};
 
 use super::WhichArgs;
-use super::error::StudyError;
 use super::folder::Sweep;
 use super::queue::{outcomes_with_jobs, script_name};
-use crate::config::{Backend, Config};
+use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::slurm::site_and_request;
 use crate::timestamp::rfc3339;
 
 /// Shown below the options.
@@ -75,27 +75,30 @@ pub(super) fn submit(
     // All ask for the same: `sweep plan` has seen to it.
     let first = &sweep.plan.entries[chosen[0].index];
     let config = Config::load(&folder.join(&first.config), &[])?;
-    let request = request(&config)?;
+    let (site, request) = site_and_request(&config)?;
     say(&request.warnings);
     let client = Client::new();
     let largest = if dry_run {
         client.max_array_size().unwrap_or(DEFAULT_ARRAY)
     } else {
-        client.check().map_err(StudyError::from)?;
-        say(&client.check_request(&request).map_err(StudyError::from)?);
-        client.max_array_size().map_err(StudyError::from)?
+        client.check()?;
+        say(&client.check_request(&request)?);
+        client.max_array_size()?
     };
     let scripts = scripts(sweep, &folder, chosen, &request, largest)?;
     if dry_run {
+        for note in site.iter().flat_map(|site| &site.notes) {
+            eprintln!("note: {note}");
+        }
         for (script, path) in &scripts {
             eprintln!("would write and submit {}", path.display());
-            print(&script.render().map_err(StudyError::from)?)?;
+            print(&script.render()?)?;
         }
         return Ok(());
     }
     let mut submitted = Vec::new();
     for (script, path) in scripts {
-        let job = client.submit(&script, &path).map_err(StudyError::from)?;
+        let job = client.submit(&script, &path)?;
         let array = script.array.as_ref().map(ToString::to_string);
         let submission = Submission {
             job,
@@ -115,16 +118,6 @@ pub(super) fn submit(
     }
     let numbers: Vec<String> = submitted.iter().map(|known| known.job.to_string()).collect();
     print(&numbers.join("\n"))
-}
-
-/// What a run of `config` asks SLURM for.
-fn request(config: &Config) -> Result<Request, StudyError> {
-    let site = Site::choose(&config.slurm, &SitePlaces::from_env())?;
-    let wants_gpu = match config.devices.backend {
-        Backend::Cpu => false,
-        Backend::Auto | Backend::Cuda | Backend::Wgpu | Backend::Tch => true,
-    };
-    Ok(config.slurm.request(site.as_ref(), wants_gpu)?)
 }
 
 fn say(warnings: &[String]) {

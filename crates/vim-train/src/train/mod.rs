@@ -35,6 +35,7 @@ use crate::saver::{Saver, Snapshot};
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::sinks::Sinks;
+use crate::slurm::Life;
 use crate::summary::percent;
 use crate::weights;
 use report::{Metric, Pace};
@@ -68,8 +69,10 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     let log = Log::open(&run.log())?;
     let load = plan.load();
     let watch = Watch::over(run.path().to_owned(), log.clone(), load);
+    let life = Life::new(&config.slurm, run.path(), &log, args.resume);
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, plan, &run, &log, stop, &watch)?;
+        life.begin(trainer.state.step, run.is_resumed())?;
         let result = trainer.train(args.steps);
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
@@ -84,6 +87,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     });
     // The run's own error is what matters; that its record could not be written comes second.
     let written = run.write_exit(&exit);
+    life.end(&exit, result.as_ref().err().and_then(Error::stop));
     let test = result?;
     written?;
     let line = test.map(|test| result_line(test.top1));
