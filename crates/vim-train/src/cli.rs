@@ -55,6 +55,7 @@ Examples:
   vim-train train configs/debug.toml
   vim-train train configs/debug.toml --set model.discretization=bilinear --set run.seed=1
   vim-train train configs/debug.toml --resume auto    start, or go on after an interruption
+  vim-train train configs/debug.toml --dry-run        configuration, data, device: would it start?
 
 SIGTERM, SIGUSR1 and SIGUSR2 save a checkpoint and exit 75; Ctrl-C saves and exits 130, a second
 Ctrl-C exits at once. In a SLURM job, `slurm.on_interrupt` says whether the job then goes back into the
@@ -66,7 +67,12 @@ Examples:
   vim-train eval configs/debug.toml --checkpoint last --split val --json
   vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500
   vim-train eval configs/debug.toml --batch 512        a batch of its own, for speed: the numbers are the same
-  vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema";
+  vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema
+  vim-train eval configs/debug.toml --predictions out.csv     a row for each image
+
+The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
+likeliest class), probability (of that class), and top5 (the five likeliest classes, the likeliest first).
+The last three are empty for an image that could not be read.";
 
 /// A subcommand.
 #[derive(Debug, Subcommand)]
@@ -152,6 +158,9 @@ pub struct TrainArgs {
     /// Move a run in the run's folder aside, to NAME.old-N, and start anew.
     #[arg(long)]
     pub fresh: bool,
+    /// Check all that can be wrong, print what would be done, and make no folder.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Print the run's result on stdout as JSON.
     #[arg(long)]
     pub json: bool,
@@ -177,6 +186,12 @@ pub struct EvalArgs {
     /// What to take from a file of weights, and what may be amiss.
     #[command(flatten)]
     pub take: TakeArgs,
+    /// Write what the model says of each image to this file, as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub predictions: Option<PathBuf>,
+    /// Write over the file of predictions if it is there.
+    #[arg(long, requires = "predictions")]
+    pub force: bool,
     /// Print the result on stdout as JSON.
     #[arg(long)]
     pub json: bool,

@@ -31,6 +31,7 @@ use crate::lock::{LOCK, Lock, LockError};
 use crate::run_env::Environment;
 use crate::storage::{Disk, Storage, replace};
 
+use exit_record::read_exit_in;
 pub(crate) use exit_record::write_exit_in;
 pub use exit_record::{ExitReason, ExitRecord};
 use recorded::check_unchanged;
@@ -63,6 +64,33 @@ pub enum Opened {
     },
 }
 
+/// What [`RunDir::open`] would find, by looking alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// No run.
+    Nothing,
+    /// A run to go on with.
+    Run,
+    /// A run that is finished.
+    Finished,
+    /// A run that is moved aside for a new one.
+    ToMoveAside,
+}
+
+impl Found {
+    /// What becomes of it, in words.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Nothing => "a new run",
+            Self::Run => "there, and gone on with",
+            Self::Finished => "finished, with nothing left to do",
+            Self::ToMoveAside => "moved aside, and a new run in its place",
+        }
+    }
+}
+
 /// A run's folder, for this process alone.
 #[derive(Debug)]
 pub struct RunDir {
@@ -93,12 +121,6 @@ impl RunDir {
     /// (or the reverse), or if that run was recorded with another configuration.
     pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
         let path = config.run_folder()?;
-        // Checkpoints without a configuration are somebody's work all the same.
-        let holds_run = |path: &Path| {
-            path.join(CONFIG).is_file()
-                || fs::read_dir(checkpoints_in(path))
-                    .is_ok_and(|mut inside| inside.next().is_some())
-        };
         // Without this, a mere typing error would leave a folder behind.
         if resume == Resume::Must && !holds_run(&path) {
             return Err(Error::NothingToResume { path });
@@ -117,7 +139,8 @@ impl RunDir {
                 return Err(Error::AlreadyHoldsRun { path: run.path });
             }
             check_unchanged(&run.path, config)?;
-            if let Some(exit) = run.read_exit()?.filter(|exit| exit.reason == ExitReason::Finished)
+            if let Some(exit) =
+                read_exit_in(&run.path)?.filter(|exit| exit.reason == ExitReason::Finished)
             {
                 return Ok(Opened::Finished { path: run.path, exit });
             }
@@ -126,6 +149,27 @@ impl RunDir {
         }
         run.write(CONFIG, config.to_toml().as_bytes())?;
         Ok(Opened::Run(run))
+    }
+
+    /// What [`RunDir::open`] would find, without making, moving or locking anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`RunDir::open`], but for a folder that is in use.
+    pub fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found, Error> {
+        let path = config.run_folder()?;
+        match (holds_run(&path), resume) {
+            (false, Resume::Must) => Err(Error::NothingToResume { path }),
+            (false, Resume::Auto | Resume::Never) => Ok(Found::Nothing),
+            (true, _) if fresh => Ok(Found::ToMoveAside),
+            (true, Resume::Never) => Err(Error::AlreadyHoldsRun { path }),
+            (true, Resume::Auto | Resume::Must) => {
+                check_unchanged(&path, config)?;
+                let exit = read_exit_in(&path)?;
+                let is_finished = exit.is_some_and(|exit| exit.reason == ExitReason::Finished);
+                Ok(if is_finished { Found::Finished } else { Found::Run })
+            }
+        }
     }
 
     fn lock(path: &Path) -> Result<Lock, Error> {
@@ -239,16 +283,6 @@ impl RunDir {
         write_exit_in(&self.path, exit)
     }
 
-    fn read_exit(&self) -> Result<Option<ExitRecord>, Error> {
-        let path = self.path.join(EXIT);
-        match fs::read(&path) {
-            // A record that cannot be understood says no more than none: the checkpoints decide.
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("read", path)(error)),
-        }
-    }
-
     fn remove_exit(&self) -> Result<(), Error> {
         let path = self.path.join(EXIT);
         match fs::remove_file(&path) {
@@ -266,6 +300,12 @@ impl RunDir {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         write_in(&self.path, name, bytes)
     }
+}
+
+/// Whether there is a run in the folder: checkpoints without a configuration are somebody's work, too.
+fn holds_run(path: &Path) -> bool {
+    path.join(CONFIG).is_file()
+        || fs::read_dir(checkpoints_in(path)).is_ok_and(|mut inside| inside.next().is_some())
 }
 
 fn write_json_in(run: &Path, name: &str, value: &impl Serialize) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! The `train` command: the loop, top to bottom.
 
+mod dry_run;
 mod init;
 mod report;
 mod setup;
@@ -52,6 +53,9 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     let mut sets = args.overrides.set.clone();
     sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
     let config = Config::load(&args.config, &sets)?;
+    if args.dry_run {
+        return dry_run::run(args, &config);
+    }
     // Everything that can be wrong with the experiment is found before its folder is made.
     let plan = Plan::new(&config, args.fresh)?;
     let (folder, name) = (RunDir::open(&config, args.resume, args.fresh)?, config.run_name()?);
