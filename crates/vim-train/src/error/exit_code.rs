@@ -78,6 +78,8 @@ mod tests {
     use signal_hook::consts::SIGTERM;
     use vim_model::ModelError;
 
+    use std::io;
+
     use super::*;
 
     #[test]

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::env;
 use std::fs::{self, File, OpenOptions};
-use std::num::NonZero;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::{available_parallelism, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
+use vim_data::Allocation;
 use vim_sweep::{Entry, OnFailure, State};
 
 use super::WhichArgs;
@@ -74,7 +74,7 @@ pub(super) fn train(sweep: &Sweep, entries: &[&Entry], args: &LocalArgs) -> Resu
     let stop = StopRequest::install()
         .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
     let jobs = args.jobs.unwrap_or(args.gpus.len().max(1));
-    let cores = available_parallelism().map_or(1, NonZero::get);
+    let Allocation { cores, .. } = Allocation::of_this_process();
     let on_failure = sweep.origins.sweep.on_failure;
     let mut runner = Runner {
         sweep,

@@ -7,6 +7,7 @@ use std::thread;
 
 use clap::{Args, Parser};
 use rustix::process::{Signal, getpid, kill_process};
+use vim_data::Allocation;
 
 use super::error::StudyError;
 use super::folder::Sweep;
@@ -23,7 +24,7 @@ pub struct TaskArgs {
     /// The run's index in `plan.jsonl`.
     #[arg(long, value_name = "I")]
     pub index: usize,
-    /// Threads that compute, and as many that load images; left out: as the configuration says.
+    /// Cores to compute and to load images with; left out: as the configuration says.
     #[arg(long, value_name = "N", value_parser = crate::profile::count)]
     pub threads: Option<usize>,
     /// Save and stop once stdin ends: who started it is gone.
@@ -52,7 +53,8 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     let mut sets = vec![format!("run.root={}", quoted(&sweep.folder))];
     if let Some(threads) = args.threads {
         sets.push(format!("devices.threads={threads}"));
-        sets.push(format!("data.workers={threads}"));
+        let share = Allocation { cores: threads, gpus: 1, is_job: false };
+        sets.push(format!("data.workers={}", share.workers()));
     }
     words.extend(sets.into_iter().map(|set| format!("--set={set}")));
     let cli = Cli::try_parse_from(&words)
