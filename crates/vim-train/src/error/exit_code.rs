@@ -75,10 +75,10 @@ impl Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use signal_hook::consts::SIGTERM;
     use vim_model::ModelError;
-
-    use std::io;
 
     use super::*;
 
