@@ -147,9 +147,11 @@ impl<'a> Runner<'a> {
         let mut shown_at = Instant::now();
         loop {
             let is_stopping = stop.get().is_some();
-            let gives_up = self.stops_at_failure && !self.failures.is_empty();
             for slot in 0..self.slots.len() {
                 self.collect(slot, is_stopping)?;
+            }
+            let gives_up = self.stops_at_failure && !self.failures.is_empty();
+            for slot in 0..self.slots.len() {
                 if self.slots[slot].is_none()
                     && !is_stopping
                     && !gives_up
@@ -218,7 +220,7 @@ impl<'a> Runner<'a> {
         let Some(status) = ended else { return Ok(()) };
         let Some(run) = self.slots[slot].take() else { return Ok(()) };
         let (label, time) = (self.label(run.entry), duration(run.since.elapsed()));
-        let said = last_line(&run.log);
+        let said = last_line(&run.log, !status.success());
         drop(run.shown);
         match status.code() {
             Some(0) => self.watch.line(&format!("{label} finished after {time}: {said}")),

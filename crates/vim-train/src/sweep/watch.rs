@@ -99,9 +99,10 @@ fn tail(path: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// The last line of a log that says anything.
-pub(super) fn last_line(path: &Path) -> String {
+/// The last line of a log that says anything; of a run that failed its error, below which the place may be marked.
+pub(super) fn last_line(path: &Path, failed: bool) -> String {
     let text = tail(path);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty());
+    let error = text.lines().rev().find(|line| failed && line.starts_with("error: "));
+    let line = error.or_else(|| text.lines().rev().find(|line| !line.trim().is_empty()));
     line.unwrap_or("it said nothing").trim().to_owned()
 }
