@@ -86,7 +86,8 @@ pub(crate) fn comparison(group: &Group, metric: &Metric) -> [String; 4] {
     let Some(paired) = paired else {
         return ["no pair of seeds".into(), none(), none(), none()];
     };
-    let interval = paired.half_width.map_or("one pair".to_owned(), |half| {
+    let none_for = if paired.n == 1 { "one pair" } else { "all equal" };
+    let interval = paired.half_width.map_or(none_for.to_owned(), |half| {
         let [low, high] =
             [paired.mean - half, paired.mean + half].map(|end| metric.show_difference(end));
         format!("{low} to {high}")
