@@ -3,16 +3,20 @@
 use vim_checkpoint::ReadError;
 use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_kernels::KernelError;
+use vim_sweep::SweepError;
 
 use super::Error;
 use crate::signals::Stop;
+use crate::slurm;
 
 impl Error {
     /// The exit code, as `vim-train --help` lists it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed(_) => 1,
+            Self::Failed(_) | Self::NoProgress { .. } | Self::JobEnded { code: 0, .. } => 1,
+            Self::JobEnded { code, .. } => *code,
+            Self::Slurm(error) => slurm::exit_code(error),
             Self::Data(
                 DataError::InvalidConfig { .. }
                 | DataError::MissingPath { .. }
@@ -37,6 +41,8 @@ impl Error {
             | Self::Unreadable { source: ReadError::Io(_), .. } => 74,
             Self::Data(_)
             | Self::NoRun { .. }
+            | Self::NotSubmitted { .. }
+            | Self::NoOutput { .. }
             | Self::BadImages { .. }
             | Self::Weights { .. }
             | Self::Unreadable { .. }
@@ -46,17 +52,22 @@ impl Error {
             | Self::Picture(PictureError::Decode { .. })
             | Self::ClassNames { .. }
             | Self::Arrays { .. }
+            | Self::Script { .. }
             | Self::NoBenchmark { .. } => 65,
             Self::Extension { .. } => 2,
             Self::InUse { .. }
             | Self::MayBeInUse { .. }
             | Self::AlreadyHoldsRun { .. }
+            | Self::Queued { .. }
             | Self::Exists { .. } => 73,
             Self::Stopped { stop: Stop::Scheduler { .. }, .. }
             | Self::Interrupted { stop: Stop::Scheduler { .. } } => 75,
             Self::Stopped { stop: Stop::Keyboard, .. }
             | Self::Interrupted { stop: Stop::Keyboard } => 130,
             Self::Diverged { .. } => 76,
+            Self::Sweep(SweepError::Damaged { .. } | SweepError::NoMetric { .. }) => 65,
+            Self::Sweep(_) => 78,
+            Self::Study(error) => error.exit_code(),
             Self::Config(_) | Self::NothingToResume { .. } | Self::ConfigChanged { .. } => 78,
         }
     }
@@ -64,6 +75,8 @@ impl Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use signal_hook::consts::SIGTERM;
     use vim_model::ModelError;
 

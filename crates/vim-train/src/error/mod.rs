@@ -8,9 +8,11 @@ use std::io;
 use std::path::PathBuf;
 
 use vim_checkpoint::ReadError;
+use vim_config::MigrateError;
 use vim_data::{DataError, PictureError};
 use vim_kernels::KernelError;
 use vim_model::{Misfit, ModelError};
+use vim_slurm::{JobId, SlurmError};
 
 use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
@@ -163,6 +165,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A launch script of the original cannot be turned into a configuration.
+    #[error("{}{}: {source}", path.display(), source.line.map_or_else(String::new, |line| format!(":{line}")))]
+    Script {
+        /// The script.
+        path: PathBuf,
+        /// Why not.
+        source: MigrateError,
+    },
+
     /// A file is no document of `bench`.
     #[error("{} is no result of `vim-train bench -o`: {problem}; measure again, or name another file", path.display())]
     NoBenchmark {
@@ -239,6 +250,14 @@ pub enum Error {
         differences: Vec<String>,
     },
 
+    /// A sweep cannot be made of this.
+    #[error(transparent)]
+    Sweep(#[from] vim_sweep::SweepError),
+
+    /// A sweep's command did not succeed.
+    #[error(transparent)]
+    Study(#[from] crate::sweep::StudyError),
+
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -248,6 +267,72 @@ pub enum Error {
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
+    },
+
+    /// SLURM, or what is asked of it.
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
+
+    /// A run is submitted already.
+    #[error(
+        "{} has job {job} already ({state}): wait for it, cancel it by `vim-train slurm cancel`, or chain another one to it by --after {job}",
+        path.display()
+    )]
+    Queued {
+        /// The run's folder.
+        path: PathBuf,
+        /// The job.
+        job: JobId,
+        /// What it is at.
+        state: &'static str,
+    },
+
+    /// Nothing was submitted under that name.
+    #[error(
+        "{name} is neither the folder nor the name of a run submitted from {}{}: `vim-train slurm status` names them, --root looks elsewhere",
+        root.display(),
+        nearest.as_ref().map_or_else(String::new, |name| format!(" (is it `{name}`?)"))
+    )]
+    NotSubmitted {
+        /// What was asked for.
+        name: String,
+        /// Where names are looked for.
+        root: PathBuf,
+        /// The run there that may be meant.
+        nearest: Option<String>,
+    },
+
+    /// A job has no output that is known.
+    #[error(
+        "{name}: job {job} is an array, or does not say where its output is: look into its slurm folder, or name one of its runs"
+    )]
+    NoOutput {
+        /// The run or sweep.
+        name: String,
+        /// Its job.
+        job: JobId,
+    },
+
+    /// A job that was waited for did not succeed.
+    #[error("job {job} ended: {state}, exit code {code}; `vim-train slurm logs` shows its output")]
+    JobEnded {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: &'static str,
+        /// Its exit code, 0 if it was killed.
+        code: u8,
+    },
+
+    /// Several lives of a run have not made a step.
+    #[error(
+        "no new step in {lives} lives since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
+    )]
+    NoProgress {
+        /// How many.
+        lives: u32,
+        /// Where the run stands.
+        step: u64,
     },
 
     /// A signal asked the run to stop.
@@ -294,6 +379,12 @@ impl Error {
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { action, path, source }
+    }
+
+    /// The signal that ended the run, if one did.
+    #[must_use]
+    pub fn stop(&self) -> Option<Stop> {
+        if let Self::Stopped { stop, .. } = self { Some(*stop) } else { None }
     }
 
     /// What there is to say before the error's own line, a line each.

@@ -1,5 +1,7 @@
 //! `exit.json`: how the last process at work on a run ended.
 
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +57,17 @@ impl ExitRecord {
             error: Some(error.to_string()),
             exit_code: error.exit_code(),
         }
+    }
+}
+
+/// How the last process at work in the folder `run` ended, where that was recorded.
+pub(super) fn read_exit_in(run: &Path) -> Result<Option<ExitRecord>, Error> {
+    let path = run.join(EXIT);
+    match fs::read(&path) {
+        // A record that cannot be understood says no more than none: the checkpoints decide.
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", path)(error)),
     }
 }
 

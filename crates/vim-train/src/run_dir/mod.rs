@@ -11,6 +11,8 @@
 //! | `timing.jsonl` | speeds, waits and memory, which depend on the clock |
 //! | `log.txt` | what was said |
 //! | `checkpoints/` | see [`crate::checkpoint`] |
+//! | `events.jsonl` | the run's lives: starts, signals and why they came, requeues, ends |
+//! | `slurm/` | of a submitted run: configuration and script of its job, jobs, their output |
 //! | `exit.json` | how the last process ended; absent while one is at work |
 //! | `LOCK` | see [`crate::lock`] |
 
@@ -29,9 +31,11 @@ use crate::lock::{LOCK, Lock, LockError};
 use crate::run_env::Environment;
 use crate::storage::{Disk, Storage, replace};
 
+use exit_record::read_exit_in;
 pub(crate) use exit_record::write_exit_in;
 pub use exit_record::{ExitReason, ExitRecord};
 use recorded::check_unchanged;
+pub(crate) use recorded::is_free;
 pub use recorded::{check_same_model_and_data, recorded_config};
 
 /// What to do where there is a run already.
@@ -58,6 +62,33 @@ pub enum Opened {
         /// How it ended.
         exit: ExitRecord,
     },
+}
+
+/// What [`RunDir::open`] would find, by looking alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// No run.
+    Nothing,
+    /// A run to go on with.
+    Run,
+    /// A run that is finished.
+    Finished,
+    /// A run that is moved aside for a new one.
+    ToMoveAside,
+}
+
+impl Found {
+    /// What becomes of it, in words.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Nothing => "a new run",
+            Self::Run => "there, and gone on with",
+            Self::Finished => "finished, with nothing left to do",
+            Self::ToMoveAside => "moved aside, and a new run in its place",
+        }
+    }
 }
 
 /// A run's folder, for this process alone.
@@ -90,12 +121,6 @@ impl RunDir {
     /// (or the reverse), or if that run was recorded with another configuration.
     pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
         let path = config.run_folder()?;
-        // Checkpoints without a configuration are somebody's work all the same.
-        let holds_run = |path: &Path| {
-            path.join(CONFIG).is_file()
-                || fs::read_dir(checkpoints_in(path))
-                    .is_ok_and(|mut inside| inside.next().is_some())
-        };
         // Without this, a mere typing error would leave a folder behind.
         if resume == Resume::Must && !holds_run(&path) {
             return Err(Error::NothingToResume { path });
@@ -114,7 +139,8 @@ impl RunDir {
                 return Err(Error::AlreadyHoldsRun { path: run.path });
             }
             check_unchanged(&run.path, config)?;
-            if let Some(exit) = run.read_exit()?.filter(|exit| exit.reason == ExitReason::Finished)
+            if let Some(exit) =
+                read_exit_in(&run.path)?.filter(|exit| exit.reason == ExitReason::Finished)
             {
                 return Ok(Opened::Finished { path: run.path, exit });
             }
@@ -123,6 +149,27 @@ impl RunDir {
         }
         run.write(CONFIG, config.to_toml().as_bytes())?;
         Ok(Opened::Run(run))
+    }
+
+    /// What [`RunDir::open`] would find, without making, moving or locking anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`RunDir::open`], but for a folder that is in use.
+    pub fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found, Error> {
+        let path = config.run_folder()?;
+        match (holds_run(&path), resume) {
+            (false, Resume::Must) => Err(Error::NothingToResume { path }),
+            (false, Resume::Auto | Resume::Never) => Ok(Found::Nothing),
+            (true, _) if fresh => Ok(Found::ToMoveAside),
+            (true, Resume::Never) => Err(Error::AlreadyHoldsRun { path }),
+            (true, Resume::Auto | Resume::Must) => {
+                check_unchanged(&path, config)?;
+                let exit = read_exit_in(&path)?;
+                let is_finished = exit.is_some_and(|exit| exit.reason == ExitReason::Finished);
+                Ok(if is_finished { Found::Finished } else { Found::Run })
+            }
+        }
     }
 
     fn lock(path: &Path) -> Result<Lock, Error> {
@@ -236,16 +283,6 @@ impl RunDir {
         write_exit_in(&self.path, exit)
     }
 
-    fn read_exit(&self) -> Result<Option<ExitRecord>, Error> {
-        let path = self.path.join(EXIT);
-        match fs::read(&path) {
-            // A record that cannot be understood says no more than none: the checkpoints decide.
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("read", path)(error)),
-        }
-    }
-
     fn remove_exit(&self) -> Result<(), Error> {
         let path = self.path.join(EXIT);
         match fs::remove_file(&path) {
@@ -263,6 +300,12 @@ impl RunDir {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         write_in(&self.path, name, bytes)
     }
+}
+
+/// Whether there is a run in the folder: checkpoints without a configuration are somebody's work, too.
+fn holds_run(path: &Path) -> bool {
+    path.join(CONFIG).is_file()
+        || fs::read_dir(checkpoints_in(path)).is_ok_and(|mut inside| inside.next().is_some())
 }
 
 fn write_json_in(run: &Path, name: &str, value: &impl Serialize) -> Result<(), Error> {
@@ -283,8 +326,33 @@ pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")
 }
 
+/// Whether a later process could go on in the folder of the run that `config` (effective) describes, or start there;
+/// `Some` if that run is finished.
+///
+/// # Errors
+///
+/// If the run there was recorded with another configuration.
+pub(crate) fn can_go_on(config: &Config) -> Result<Option<ExitRecord>, Error> {
+    let path = config.run_folder()?;
+    if !path.join(CONFIG).is_file() {
+        return Ok(None);
+    }
+    check_unchanged(&path, config)?;
+    let exit = fs::read(path.join(EXIT)).ok();
+    let exit: Option<ExitRecord> = exit.and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(exit.filter(|exit| exit.reason == ExitReason::Finished))
+}
+
+/// Writes a whole file, in a folder that is made if need be.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+    }
+    replace(&Disk, path, bytes).map_err(Error::io("write", path))
+}
+
 /// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.
-fn move_aside(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn move_aside(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = (1..)
         .map(|number| path.with_file_name(format!("{name}.old-{number}")))

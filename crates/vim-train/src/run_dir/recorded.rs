@@ -11,10 +11,11 @@ use crate::error::Error;
 ///
 /// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
 /// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 15] = [
+const FREE_KEYS: [&str; 16] = [
     "run.root",
     "run.name",
     "log.",
+    "slurm.",
     "devices.threads",
     "data.workers",
     "data.readers",
@@ -35,11 +36,13 @@ const FREE_KEYS: [&str; 15] = [
 ///
 /// [`Error::ConfigChanged`] if a key differs that results depend on.
 pub(super) fn check_unchanged(run: &Path, config: &Config) -> Result<(), Error> {
-    let is_free = |key: &str| {
-        let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
-        FREE_KEYS.iter().any(|free| under(free))
-    };
     check_recorded(run, config, is_free)
+}
+
+/// Whether no result depends on `key`.
+pub(crate) fn is_free(key: &str) -> bool {
+    let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
+    FREE_KEYS.iter().any(|free| under(free))
 }
 
 /// The weights of the run in `run` mean what `config` says they mean.

@@ -92,6 +92,11 @@ impl Plan {
         })
     }
 
+    /// The images and classes, in a line.
+    pub(super) fn describe_data(&self) -> String {
+        describe_data(&self.splits, &self.model)
+    }
+
     /// What the device has to hold at a time.
     pub(super) fn load(&self) -> Load {
         self.load
@@ -189,7 +194,8 @@ impl<'a> Trainer<'a> {
         run.sync()?;
 
         log.line(format!("run {}", run.path().display()));
-        log.line(format!("device {}, {threads} threads, {workers} loader threads", chosen.name));
+        log.line(format!("device {}", chosen.name));
+        log.line(device::describe_threads(workers));
         if compiles {
             log.line(match code_cache::folder(&Machine::this()) {
                 Some(folder) => format!(
@@ -212,14 +218,7 @@ impl<'a> Trainer<'a> {
         for line in init_lines {
             log.line(line);
         }
-        log.line(format!(
-            "data {} train, {} val, {} test images of {} px, {} classes",
-            splits.train.len(),
-            splits.val.as_ref().map_or(0, Split::len),
-            splits.test.len(),
-            model_config.image_size,
-            splits.train.num_classes()
-        ));
+        log.line(describe_data(&splits, &model_config));
         for note in &splits.notes {
             log.line(format!("note: {note}"));
         }
@@ -270,6 +269,17 @@ impl<'a> Trainer<'a> {
             start: Instant::now(),
         })
     }
+}
+
+fn describe_data(splits: &Splits, model: &VimConfig) -> String {
+    format!(
+        "data {} train, {} val, {} test images of {} px, {} classes",
+        splits.train.len(),
+        splits.val.as_ref().map_or(0, Split::len),
+        splits.test.len(),
+        model.image_size,
+        splits.train.num_classes()
+    )
 }
 
 /// Whether the run in `run` has no checkpoint to go on from.
