@@ -39,6 +39,8 @@ binary=$(realpath "$binary")
 
 # A cluster of this script's own, so that others on the machine are left alone.
 VIM_SLURM_DIR=$(mktemp -d /tmp/vim-train-slurm-XXXXXX)
+# Its daemons want to reach their socket in it.
+chmod 755 "$VIM_SLURM_DIR"
 export VIM_SLURM_DIR VIM_SLURM_PORT=${VIM_SLURM_PORT:-$((27000 + RANDOM % 1000 * 2))}
 tidy() {
   "$here/scripts/slurm_down.sh" --purge || true
@@ -57,10 +59,19 @@ work=$(realpath "$work")
 . "$VIM_SLURM_DIR/env.sh"
 unset VIM_TRAIN_SITE VIM_USE_CUDA_KERNEL
 
-# One thread and a model for which all steps together take several seconds.
+# One thread, a model for which a step takes a while, and as many epochs as take longer than the half minute that SLURM
+# may let pass before it sends a warning that is due.
 settings=(--set "run.root=$work" --set devices.backend=cpu --set devices.threads=1 --set data.workers=1
-  --set "train.epochs=${EPOCHS:-60}" --set model.d_model=64 --set train.eval_every=20ep --set checkpoint.every=1ep
+  --set model.d_model=64 --set train.eval_every=20ep --set checkpoint.every=1ep
   --set slurm.time=10 --set slurm.mem=1G --set slurm.cpus_per_task=2 --set slurm.stop_without_progress=5)
+trial=8
+start=$(date +%s%3N)
+"$binary" train "$here/configs/debug.toml" "${settings[@]}" --set run.name=trial --set train.epochs=$trial \
+  > "$work/out" 2> "$work/err" || fail 'a run without SLURM' "$work/err"
+milliseconds=$(($(date +%s%3N) - start))
+epochs=$((36000 * trial / milliseconds + 1))
+echo "$trial epochs take $milliseconds ms: $epochs in each run"
+settings+=(--set "train.epochs=$epochs")
 slurm() { # SUBCOMMAND NAME [more arguments]
   local subcommand=$1 name=$2
   shift 2
@@ -69,8 +80,8 @@ slurm() { # SUBCOMMAND NAME [more arguments]
 field() { timeout 10 scontrol -o show job "$1" | grep -o -E "(^| )$2=[^ ]*" | head -n 1 | sed 's/.*=//'; }
 steps() { # NAME: steps of its newest checkpoint
   local newest
-  newest=$(ls -d "$work/$1"/checkpoints/step-* 2>/dev/null | tail -n 1)
-  echo $((10#${newest##*-}))
+  newest=$(compgen -G "$work/$1/checkpoints/step-*" | sort | tail -n 1 || true)
+  echo $((10#0${newest##*-}))
 }
 until_true() { # SECONDS WHAT COMMAND…
   local deadline=$((SECONDS + $1)) what=$2
@@ -84,14 +95,20 @@ is() { [ "$(field "$1" JobState)" = "$2" ]; }
 has_steps() { [ "$(steps "$1")" -ge 1 ]; }
 said() { grep -q "$2" "$work/$1/log.txt" 2>/dev/null; }
 # A requeued job waits two minutes, which its owner may cut short, though not within the same second.
-to_the_end() { # NAME JOB: until the job has completed
-  local deadline=$((SECONDS + 120))
-  until is "$2" COMPLETED; do
-    [ "$SECONDS" -lt "$deadline" ] || { tail -n 20 "$work/$1/log.txt"; fail "$1: $(field "$2" JobState) after 120 s"; }
-    case "$(field "$2" JobState)/$(field "$2" Reason)" in
-      PENDING/BeginTime) sleep 3; scontrol update JobId="$2" StartTime=now || true ;;
-      FAILED/* | CANCELLED/* | TIMEOUT/* | NODE_FAIL/*) fail "$1: $(field "$2" JobState)" "$work/$1/log.txt" ;;
-    esac
+to_the_end() { # [NAME JOB]…: until all of them have completed
+  local deadline=$((SECONDS + 150)) pairs=("$@") left=1 at
+  while [ "$left" -gt 0 ]; do
+    left=0
+    for ((at = 0; at < ${#pairs[@]}; at += 2)); do
+      set -- "${pairs[@]:at:2}"
+      case "$(field "$2" JobState)/$(field "$2" Reason)" in
+        COMPLETED/*) continue ;;
+        PENDING/BeginTime) sleep 2; scontrol update JobId="$2" StartTime=now || true ;;
+        FAILED/* | CANCELLED/* | TIMEOUT/* | NODE_FAIL/*) fail "$1: $(field "$2" JobState)" "$work/$1/log.txt" ;;
+      esac
+      left=$((left + 1))
+    done
+    [ "$SECONDS" -lt "$deadline" ] || { squeue; fail "$left runs have not ended after 150 s"; }
     sleep 0.5
   done
 }
@@ -110,14 +127,14 @@ refused() { # CODE TEXT NAME [more arguments]: submit must fail so, before sbatc
 }
 
 # What cannot be met is found before anything waits in a queue.
-refused 78 'is it `main`?' wrong --set slurm.partition=mian
+refused 78 '`main`?' wrong --set slurm.partition=mian
 refused 78 'at most 1-00:00:00' wrong --set slurm.partition=main --set slurm.time=2-00:00:00
 refused 78 'h100:4' wrong --set slurm.gpus_per_node=h100:8
-refused 78 'is it `h100`?' wrong --set slurm.gpus_per_node=h10:1
+refused 78 '`h100`?' wrong --set slurm.gpus_per_node=h10:1
 refused 78 'slurm.mem:' wrong --set slurm.mem=65G
 refused 78 'unknown site `nowhere`' wrong --set slurm.site=nowhere
 refused 78 'slurm.nodes' wrong --set slurm.nodes=2
-refused 78 'is it `slurm.partition`' wrong --set slurm.partion=main 2>/dev/null || refused 78 'unknown key' wrong --set slurm.partion=main
+refused 78 'slurm.partion: unknown key' wrong --set slurm.partion=main
 echo > "$work/file"
 refused 74 'cannot make' wrong --set "slurm.output=$work/file/x/%j.out"
 [ -z "$(squeue -h)" ] || fail 'something was submitted all the same'
@@ -156,10 +173,7 @@ echo "ok   time limit: $(grep -m 1 'requeued (time limit near)' "$work/limit/log
 [ "$(grep -c -E "^(whole|limit|cancelled|preempted) " "$work/out")" = 4 ] || fail 'status' "$work/out"
 cat "$work/out"
 
-to_the_end whole "$whole"
-to_the_end cancelled "$again"
-to_the_end preempted "$preempted"
-to_the_end limit "$limit"
+to_the_end whole "$whole" cancelled "$again" preempted "$preempted" limit "$limit"
 scancel "$high" 2>/dev/null || true
 same limit
 same preempted

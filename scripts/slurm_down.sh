@@ -60,7 +60,7 @@ for file in /proc/[0-9]*/cmdline; do
   pid=${file#/proc/}
   pid=${pid%/cmdline}
   [ "$pid" != $$ ] || continue
-  tr '\0' '\n' < "$file" 2>/dev/null | grep -q -F -- "$dir/spool/" || continue
+  { tr '\0' '\n' < "$file"; } 2>/dev/null | grep -q -F -- "$dir/spool/" || continue
   for member in $(family "$pid"); do
     say "left over from a job: $member $(ps -o args= -p "$member" | cut -c 1-80)"
     kill -KILL "$member" 2>/dev/null

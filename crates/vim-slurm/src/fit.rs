@@ -148,7 +148,7 @@ mod tests {
         for (config, said) in [
             (
                 "partition = \"mian\"",
-                "slurm.partition: unknown partition `mian`, is it `main`? (known: main, long, cpu)",
+                "slurm.partition: unknown partition `mian`, did you mean `main`? (known: main, long, cpu)",
             ),
             (
                 "partition = \"main\"\ntime = \"2-00:00:00\"",
@@ -157,7 +157,7 @@ mod tests {
             ("time = \"8-00:00:00\"", "at most 1-00:00:00"),
             (
                 "gpus_per_node = \"h10:1\"",
-                "no GPU `h10` in partition `main`, is it `h100`? (known: h100)",
+                "no GPU `h10` in partition `main`, did you mean `h100`? (known: h100)",
             ),
             ("gpus_per_node = 8", "8 is more than a node of partition `main` has: h100:4"),
             ("partition = \"cpu\"", "the nodes of partition `cpu` have no GPUs"),

@@ -16,7 +16,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
 pub(crate) fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let nearest = nearest(word, known.iter().copied());
-    let nearest = nearest.map_or_else(String::new, |name| format!(", is it `{name}`?"));
+    let nearest = nearest.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
     if known.is_empty() {
         return nearest;
     }

@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(Site::choose(&SlurmConfig::default(), &SitePlaces::default()).unwrap(), None);
 
         let message = Site::find("nroth", &places).unwrap_err().to_string();
-        assert!(message.contains("is it `north`? (known: north)"), "{message}");
+        assert!(message.contains("did you mean `north`? (known: north)"), "{message}");
     }
 
     #[test]

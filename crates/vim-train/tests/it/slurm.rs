@@ -264,7 +264,7 @@ fn what_cannot_be_submitted_is_one_line() {
         (["--set", "slurm.partion=x"], 78, "slurm.partion: unknown key"),
         (["--set", "slurm.nodes=2"], 78, "slurm.nodes: 2 is out of range"),
         (["--set", "slurm.time=long"], 78, "12:00:00"),
-        (["--set", "slurm.on_interrupt=requue"], 78, "is it `requeue`"),
+        (["--set", "slurm.on_interrupt=requue"], 78, "did you mean `requeue`"),
         (["--set", "slurm.site=nowhere"], 78, "unknown site `nowhere`"),
         (["--set", "slurm.output={run.name}/x"], 78, "no placeholder but {run.dir}"),
         (["--set", "slurm.gpus_per_node=h100"], 78, "h100:4"),
