@@ -65,6 +65,8 @@ impl Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use signal_hook::consts::SIGTERM;
     use vim_model::ModelError;
 
