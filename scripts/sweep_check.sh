@@ -82,7 +82,7 @@ time = "00:10:00"
 gpus_per_node = 0
 cpus_per_task = 1
 mem = "1G"
-signal = "USR2@20"
+signal = "USR2@55"
 on_interrupt = "requeue"
 [sweep]
 max_parallel = $(( 2 * jobs ))
@@ -191,6 +191,13 @@ pick() { # WHAT FOR: sets `fresh`
 }
 restarted() { [ "$(field "$1" Restarts)" -ge 1 ] 2>/dev/null; }
 state_is() { [ "$(field "$1" JobState)" = "$2" ]; }
+# A minute is the least there is; the warning comes 55 s before its end, but SLURM looks only every half a minute.
+lower_limit() { # sets `late`
+  pick "reach its time limit"; late=$fresh
+  ask scontrol update JobId="${first}_$late" TimeLimit=1
+  say "task $late ($(name_of "$late")): time limit lowered to a minute, USR2 55 s before"
+}
+warned_or_done() { restarted "$late" || state_is "$late" COMPLETED; }
 any_restarted() {
   local task
   for task in $(runs "$sweep" | cut -d' ' -f1); do
@@ -211,10 +218,7 @@ if [ -z "$tiny" ]; then
   touched="$touched$fresh "
   say "task $fresh ($(name_of "$fresh")): preempted and requeued"
 
-  pick "reach its time limit"; late=$fresh
-  # From here: one minute is the least there is, and the warning comes when it is that near.
-  ask scontrol update JobId="${first}_$late" TimeLimit=1
-  say "task $late ($(name_of "$late")): time limit lowered to a minute, USR2 20 s before"
+  lower_limit
 
   pick "cancel"; cancelled=$fresh
   ask scancel "${first}_$cancelled"
@@ -243,10 +247,16 @@ if [ -z "$tiny" ]; then
   say "task $requeued ($(name_of "$requeued")): scontrol requeue"
   until_true 60 "task $requeued requeued" restarted "$requeued"
 
-  until_true 120 "task $late requeued by itself" restarted "$late"
+  until_true 120 "task $late at its time limit" warned_or_done
+  for _ in 1 2; do
+    restarted "$late" && break
+    say "task $late was done before SLURM looked"
+    lower_limit
+    until_true 120 "task $late at its time limit" warned_or_done
+  done
+  restarted "$late" || fail "no task reached its time limit"
   ask scontrol update JobId="${first}_$late" TimeLimit=10
   say "task $late has requeued itself"
-
 else
   pick "requeue"
   ask scontrol requeue "${first}_$fresh"
