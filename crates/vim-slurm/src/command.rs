@@ -1,0 +1,144 @@
+//! Running SLURM's commands: with a time limit, in a clean environment.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use wait_timeout::ChildExt;
+
+use crate::error::SlurmError;
+
+/// What a command left behind.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// What was run, for messages.
+    pub(crate) command: String,
+    /// How it ended.
+    pub(crate) status: ExitStatus,
+    /// Its output.
+    pub(crate) stdout: String,
+    /// Its complaints, in a line.
+    pub(crate) stderr: String,
+}
+
+/// Runs `program` for at most `limit`; while the controller is away, SLURM's commands hang.
+pub(crate) fn run(
+    program: &str,
+    arguments: &[String],
+    limit: Duration,
+) -> Result<Answer, SlurmError> {
+    let command = shown(program, arguments);
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(clean(env::vars_os()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| not_started(program, error))?;
+    let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
+    let Some(status) = wait(&mut child, limit).map_err(SlurmError::io("run", program))? else {
+        return Err(SlurmError::TimedOut { command, seconds: limit.as_secs(), after: "" });
+    };
+    let text = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
+    Ok(Answer { command, status, stdout: text(stdout), stderr: one_line(&text(stderr)) })
+}
+
+/// How the child ended, or `None` if it had to be killed.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let status = child.wait_timeout(limit)?;
+    if status.is_none() {
+        // It may have ended in between, and then there is nothing to kill.
+        let _ = child.kill();
+        child.wait()?;
+    }
+    Ok(status)
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is all that there is to show.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn not_started(program: &str, error: io::Error) -> SlurmError {
+    if error.kind() == io::ErrorKind::NotFound {
+        return SlurmError::Missing { command: program.to_owned() };
+    }
+    SlurmError::io("run", program)(error)
+}
+
+/// The environment without what a job's surroundings would ask of another job.
+///
+/// Inside a job, `SLURM_MEM_PER_NODE` and its like are options to sbatch, and contradict the script's.
+fn clean(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> impl Iterator<Item = (OsString, OsString)> {
+    let keeps = |name: &str| {
+        let ours = ["SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_"];
+        name == "SLURM_CONF" || !ours.iter().any(|prefix| name.starts_with(prefix))
+    };
+    // Lists of tasks are cut short without it.
+    let whole_lists = [("SLURM_BITSTR_LEN".into(), "0".into())];
+    variables.filter(move |(name, _)| name.to_str().is_none_or(keeps)).chain(whole_lists)
+}
+
+fn shown(program: &str, arguments: &[String]) -> String {
+    let words = std::iter::once(program).chain(arguments.iter().map(String::as_str));
+    shlex::try_join(words).unwrap_or_else(|_| program.to_owned())
+}
+
+/// A message in a line, without the name of the program that every line of SLURM's begins with.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = lines.map(|line| line.split_once(": error: ").map_or(line, |(_, rest)| rest));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn sh(script: &str, limit: Duration) -> Result<Answer, SlurmError> {
+        run("sh", &["-c".into(), script.into()], limit)
+    }
+
+    #[test]
+    fn output_and_complaints_are_apart() {
+        let answer =
+            sh("echo 7; echo 'sbatch: error: no' >&2; exit 3", Duration::from_secs(10)).unwrap();
+        assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("7\n", "no"));
+        assert_eq!(answer.status.code(), Some(3));
+    }
+
+    #[test]
+    fn nothing_is_waited_for_without_end() {
+        let start = Instant::now();
+        let error = sh("exec sleep 60", Duration::from_millis(200)).unwrap_err();
+        assert!(matches!(error, SlurmError::TimedOut { .. }), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(30));
+        let error = run("no-such-program", &[], Duration::from_secs(1)).unwrap_err();
+        assert!(error.to_string().contains("`no-such-program` is not to be found"), "{error}");
+    }
+
+    #[test]
+    fn the_surroundings_of_a_job_are_left_out() {
+        let names =
+            ["PATH", "SLURM_CONF", "SLURM_MEM_PER_NODE", "SBATCH_ACCOUNT", "SRUN_CPUS_PER_TASK"];
+        let left: Vec<OsString> = clean(names.iter().map(|name| (name.into(), "x".into())))
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(left, ["PATH", "SLURM_CONF", "SLURM_BITSTR_LEN"]);
+    }
+}

@@ -1,0 +1,56 @@
+//! Where scontrol knows nothing (more): what squeue and sacct say of a job.
+
+use crate::job::{Job, JobId, JobState};
+
+/// What squeue is asked to print for [`parse_squeue`].
+pub(crate) const SQUEUE_FORMAT: &str = "%F|%K|%A|%T|%r|%j";
+
+/// What sacct is asked to print for [`parse_sacct`].
+pub(crate) const SACCT_FORMAT: &str = "JobID,State,ExitCode,Start,End,NodeList,JobName";
+
+/// The answer of `squeue -h -r -o '%F|%K|%A|%T|%r|%j'`; lines that are not understood are left out.
+pub(crate) fn parse_squeue(answer: &str) -> Vec<Job> {
+    let jobs = answer.lines().filter_map(|line| {
+        let mut fields = line.trim().splitn(6, '|');
+        let job = fields.next()?.parse().ok()?;
+        let task = fields.next()?.parse().ok();
+        let raw_id = fields.next()?.parse().ok()?;
+        let state = JobState::of_slurm(fields.next()?);
+        let reason = fields.next().filter(|reason| *reason != "None").map(str::to_owned);
+        let name = fields.next().map(str::to_owned);
+        Some(Job { raw_id, reason, name, ..Job::new(JobId { job, task }, state) })
+    });
+    jobs.collect()
+}
+
+/// The answer of `sacct -n -P -X`; tasks that wait together are left out, for squeue knows them.
+pub(crate) fn parse_sacct(answer: &str) -> Vec<Job> {
+    let jobs = answer.lines().filter_map(|line| {
+        let mut fields = line.trim().splitn(7, '|');
+        let id: JobId = fields.next()?.parse().ok()?;
+        let state = JobState::of_slurm(fields.next()?);
+        let exit_code = fields.next()?.parse().ok();
+        let mut text = || {
+            let value = fields.next()?;
+            (!["", "Unknown", "None assigned"].contains(&value)).then(|| value.to_owned())
+        };
+        let (start, end, nodes, name) = (text(), text(), text(), text());
+        Some(Job { exit_code, start, end, nodes, name, ..Job::new(id, state) })
+    });
+    jobs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_of_ended_jobs() {
+        let answer = "12_3|FAILED|1:0|2026-11-22T08:00:00|2026-11-22T08:01:00|n1|disc\n12_[4-9]|PENDING|0:0|Unknown|Unknown|None assigned|disc\n13|CANCELLED by 0|0:15|Unknown|2026-11-22T08:01:00||x\n";
+        let jobs = parse_sacct(answer);
+        assert_eq!(jobs.len(), 2);
+        assert_eq!((jobs[0].id.to_string().as_str(), jobs[0].state), ("12_3", JobState::Failed));
+        assert_eq!(jobs[0].exit_code.unwrap().code, 1);
+        assert_eq!((jobs[1].state, jobs[1].start.as_ref()), (JobState::Cancelled, None));
+    }
+}

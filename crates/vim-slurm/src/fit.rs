@@ -1,0 +1,178 @@
+//! Whether a cluster can meet a request.
+//!
+//! sbatch refuses most of what cannot be met, and takes the rest: a time limit above the
+//! partition's waits for ever.
+
+use crate::cluster::NodeKind;
+use crate::error::SlurmError;
+use crate::names::hint;
+use crate::request::Request;
+use crate::values::MemoryPer;
+
+/// Whether one of the `kinds` of nodes can meet `request`; returns what its owner should know.
+///
+/// # Errors
+///
+/// What no kind of node can meet.
+pub fn fit(request: &Request, kinds: &[NodeKind]) -> Result<Vec<String>, SlurmError> {
+    let candidates: Vec<&NodeKind> = match &request.partition {
+        // A list of partitions is one of them.
+        Some(names) => {
+            for name in names.split(',') {
+                check_partition(name, kinds)?;
+            }
+            let named = |kind: &&NodeKind| names.split(',').any(|name| name == kind.partition);
+            kinds.iter().filter(named).collect()
+        }
+        // Some sites choose the partition themselves: any of them may be meant.
+        None => kinds.iter().collect(),
+    };
+    // What is found wrong last is what was nearest to fitting.
+    let mut closest: Option<(usize, SlurmError)> = None;
+    for kind in &candidates {
+        let Some((depth, error)) = objection(request, kind) else {
+            let closed = (!kind.is_up).then(|| {
+                format!("partition `{}` takes no jobs now: this one will wait", kind.partition)
+            });
+            return Ok(closed.into_iter().collect());
+        };
+        if closest.as_ref().is_none_or(|(known, _)| depth > *known) {
+            closest = Some((depth, error));
+        }
+    }
+    closest.map_or_else(|| Ok(Vec::new()), |(_, error)| Err(error))
+}
+
+fn check_partition(name: &str, kinds: &[NodeKind]) -> Result<(), SlurmError> {
+    let mut known: Vec<&str> = kinds.iter().map(|kind| kind.partition.as_str()).collect();
+    known.dedup();
+    if known.contains(&name) {
+        return Ok(());
+    }
+    let problem = format!("unknown partition `{name}`{}", hint(name, known));
+    Err(SlurmError::Unmet { key: "partition", problem })
+}
+
+/// Why nodes of this kind do not do, and how far they do.
+fn objection(request: &Request, kind: &NodeKind) -> Option<(usize, SlurmError)> {
+    let partition = &kind.partition;
+    let unmet = |depth, key, problem: String| Some((depth, SlurmError::Unmet { key, problem }));
+    if let Some(gpus) = &request.gpus {
+        let same = |kind: &Option<String>| gpus.kind.is_none() || *kind == gpus.kind;
+        let there: Vec<String> = kind.gpus.iter().map(ToString::to_string).collect();
+        if there.is_empty() {
+            let problem = format!(
+                "the nodes of partition `{partition}` have no GPUs: name another partition, or set slurm.gpus_per_node = 0 and devices.backend = \"cpu\""
+            );
+            return unmet(0, "gpus_per_node", problem);
+        }
+        if !kind.gpus.iter().any(|has| same(&has.kind)) {
+            let names = kind.gpus.iter().filter_map(|has| has.kind.as_deref());
+            let asked = gpus.kind.as_deref().unwrap_or_default();
+            let problem =
+                format!("no GPU `{asked}` in partition `{partition}`{}", hint(asked, names));
+            return unmet(1, "gpus_per_node", problem);
+        }
+        if !kind.gpus.iter().any(|has| same(&has.kind) && has.count >= gpus.count) {
+            let problem = format!(
+                "{gpus} is more than a node of partition `{partition}` has: {}",
+                there.join(", ")
+            );
+            return unmet(2, "gpus_per_node", problem);
+        }
+    }
+    if let Some(cpus) = request.cpus.filter(|cpus| *cpus > kind.cpus) {
+        let problem = format!(
+            "{cpus} cores are more than a node of partition `{partition}` has: {}",
+            kind.cpus
+        );
+        return unmet(3, "cpus_per_task", problem);
+    }
+    if let Some((per, amount)) = request.memory {
+        let times = match per {
+            MemoryPer::Node => 1,
+            MemoryPer::Cpu => request.cpus.unwrap_or(1),
+            MemoryPer::Gpu => request.gpus.as_ref().map_or(1, |gpus| gpus.count),
+        };
+        let asked = amount.mib() * u64::from(times);
+        if asked > kind.memory_mib {
+            let problem = format!(
+                "{amount} times {times} is more than a node of partition `{partition}` has: {} MiB",
+                kind.memory_mib
+            );
+            return unmet(4, per.key(), problem);
+        }
+    }
+    match (request.time, kind.max_time) {
+        (Some(time), Some(longest)) if time > longest => {
+            let problem = format!(
+                "{time} is more than partition `{partition}` allows, and SLURM would let the job wait for ever: at most {longest}"
+            );
+            unmet(5, "time", problem)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::parse_sinfo;
+    use crate::config::SlurmConfig;
+
+    const SINFO: &str = "main*|up|1-00:00:00|16|64000|gpu:h100:4\nlong|down|7-00:00:00|16|64000|gpu:h100:2\ncpu|up|infinite|40|192000|(null)\n";
+
+    fn fits(config: &str) -> Result<Vec<String>, String> {
+        let config: SlurmConfig = toml::from_str(config).unwrap();
+        let request = config.request(None, true).unwrap();
+        fit(&request, &parse_sinfo(SINFO).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_fits() {
+        for config in [
+            "partition = \"main\"\ntime = \"1-00:00:00\"\ngpus_per_node = \"h100:4\"\ncpus_per_task = 16\nmem = \"62G\"",
+            "time = \"5-00:00:00\"\ngpus_per_node = 2",
+            "partition = \"cpu\"\ngpus_per_node = 0\ntime = \"90-00:00:00\"\nmem_per_cpu = \"4G\"\ncpus_per_task = 40",
+            "partition = \"cpu,main\"",
+            "partition = \"main\"\nmem = \"0\"",
+        ] {
+            fits(config).unwrap();
+        }
+        let warnings = fits("partition = \"long\"").unwrap();
+        assert_eq!(warnings, ["partition `long` takes no jobs now: this one will wait"]);
+    }
+
+    #[test]
+    fn what_does_not() {
+        for (config, said) in [
+            (
+                "partition = \"mian\"",
+                "slurm.partition: unknown partition `mian`, is it `main`? (known: main, long, cpu)",
+            ),
+            (
+                "partition = \"main\"\ntime = \"2-00:00:00\"",
+                "slurm.time: 2-00:00:00 is more than partition `main` allows, and SLURM would let the job wait for ever: at most 1-00:00:00",
+            ),
+            ("time = \"8-00:00:00\"", "at most 1-00:00:00"),
+            (
+                "gpus_per_node = \"h10:1\"",
+                "no GPU `h10` in partition `main`, is it `h100`? (known: h100)",
+            ),
+            ("gpus_per_node = 8", "8 is more than a node of partition `main` has: h100:4"),
+            ("partition = \"cpu\"", "the nodes of partition `cpu` have no GPUs"),
+            ("partition = \"main\"\ncpus_per_task = 17", "slurm.cpus_per_task: 17 cores are more"),
+            (
+                "partition = \"main\"\nmem = \"64G\"",
+                "slurm.mem: 64G times 1 is more than a node of partition `main` has: 64000 MiB",
+            ),
+            (
+                "partition = \"main\"\nmem_per_gpu = \"40G\"\ngpus_per_node = 2",
+                "slurm.mem_per_gpu: 40G times 2",
+            ),
+        ] {
+            let message = fits(config).unwrap_err();
+            assert!(message.contains(said), "{message}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Jobs, as `scontrol show job` describes them.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::array::expand;
+use crate::text::{Written, as_text};
+
+/// A job, or a task of an array: `12` or `12_3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId {
+    /// The job; of a task, the array.
+    pub job: u64,
+    /// The task.
+    pub task: Option<u32>,
+}
+
+impl JobId {
+    /// The job that this process belongs to.
+    #[must_use]
+    pub fn of_this_process() -> Option<Self> {
+        let number = |name| env::var(name).ok()?.parse::<u64>().ok();
+        // An array's element has a number of its own besides, which belongs to the whole array for the last one.
+        let task = number("SLURM_ARRAY_TASK_ID").and_then(|task| u32::try_from(task).ok());
+        match (number("SLURM_ARRAY_JOB_ID"), task) {
+            (Some(job), Some(task)) => Some(Self { job, task: Some(task) }),
+            _ => Some(Self { job: number("SLURM_JOB_ID")?, task: None }),
+        }
+    }
+}
+
+impl Written for JobId {
+    const EXPECTED: &'static str = "a job's number such as 12, or 12_3 for a task of an array";
+}
+
+impl FromStr for JobId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not {}", Self::EXPECTED);
+        let (job, task) = match text.split_once('_') {
+            Some((job, task)) => (job, Some(task.parse().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        Ok(Self { job: job.parse().map_err(|_| wrong())?, task })
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.job)?;
+        self.task.map_or(Ok(()), |task| write!(formatter, "_{task}"))
+    }
+}
+
+as_text!(JobId, { "type": "string" });
+
+/// What a job is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// In the queue.
+    Pending,
+    /// At work, or about to be.
+    Running,
+    /// Stopped for another job.
+    Suspended,
+    /// Ending: its processes have been told to.
+    Completing,
+    /// Ended with exit code 0.
+    Completed,
+    /// Ended by scancel.
+    Cancelled,
+    /// Ended with another exit code.
+    Failed,
+    /// Ended by its time limit.
+    Timeout,
+    /// Its node is gone.
+    NodeFail,
+    /// Ended for another job.
+    Preempted,
+    /// Ended for want of memory.
+    OutOfMemory,
+    /// Its node did not start.
+    BootFail,
+    /// Its deadline has passed.
+    Deadline,
+    /// On its way back into the queue.
+    Requeued,
+    /// Something that this program has not heard of.
+    Other,
+}
+
+/// SLURM's word for each state, the first where there are several.
+const STATES: [(&str, JobState); 19] = [
+    ("PENDING", JobState::Pending),
+    ("RUNNING", JobState::Running),
+    ("CONFIGURING", JobState::Running),
+    ("STAGE_OUT", JobState::Completing),
+    ("SUSPENDED", JobState::Suspended),
+    ("STOPPED", JobState::Suspended),
+    ("COMPLETING", JobState::Completing),
+    ("COMPLETED", JobState::Completed),
+    ("CANCELLED", JobState::Cancelled),
+    ("FAILED", JobState::Failed),
+    ("TIMEOUT", JobState::Timeout),
+    ("NODE_FAIL", JobState::NodeFail),
+    ("PREEMPTED", JobState::Preempted),
+    ("OUT_OF_MEMORY", JobState::OutOfMemory),
+    ("BOOT_FAIL", JobState::BootFail),
+    ("DEADLINE", JobState::Deadline),
+    ("REQUEUED", JobState::Requeued),
+    ("REQUEUE_HOLD", JobState::Requeued),
+    ("SPECIAL_EXIT", JobState::Requeued),
+];
+
+impl JobState {
+    /// The state that SLURM calls `word`; sacct adds who cancelled a job.
+    pub(crate) fn of_slurm(word: &str) -> Self {
+        let word = word.split([' ', '+']).next().unwrap_or_default();
+        STATES.iter().find(|(name, _)| *name == word).map_or(Self::Other, |(_, state)| *state)
+    }
+
+    /// SLURM's word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        STATES.iter().find(|(_, state)| *state == self).map_or("UNKNOWN", |(name, _)| name)
+    }
+
+    /// Whether the job runs, or will.
+    #[must_use]
+    pub fn is_active(self) -> bool {
+        match self {
+            Self::Pending | Self::Running | Self::Suspended | Self::Completing | Self::Requeued => {
+                true
+            }
+            Self::Completed
+            | Self::Cancelled
+            | Self::Failed
+            | Self::Timeout
+            | Self::NodeFail
+            | Self::Preempted
+            | Self::OutOfMemory
+            | Self::BootFail
+            | Self::Deadline
+            | Self::Other => false,
+        }
+    }
+}
+
+/// How a job's script ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitStatus {
+    /// Its exit code.
+    pub code: u8,
+    /// The signal that killed it, 0 for none.
+    pub signal: u8,
+}
+
+impl FromStr for ExitStatus {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (code, signal) = text.split_once(':').ok_or(())?;
+        Ok(Self { code: code.parse().map_err(|_| ())?, signal: signal.parse().map_err(|_| ())? })
+    }
+}
+
+/// A job, as far as SLURM says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Which.
+    pub id: JobId,
+    /// The number of its own that a task of an array has.
+    pub raw_id: u64,
+    /// Its name.
+    pub name: Option<String>,
+    /// What it is at.
+    pub state: JobState,
+    /// Why it waits, or ended.
+    pub reason: Option<String>,
+    /// How it ended.
+    pub exit_code: Option<ExitStatus>,
+    /// How often it was put back into the queue.
+    pub restarts: u32,
+    /// Whether it is being taken away for another job.
+    pub preempted: bool,
+    /// Whether it may be put back into the queue.
+    pub can_requeue: bool,
+    /// Whether it has a batch script.
+    pub is_batch: bool,
+    /// Its batch script.
+    pub script: Option<PathBuf>,
+    /// Where its output goes.
+    pub output: Option<PathBuf>,
+    /// When it started, or is expected to.
+    pub start: Option<String>,
+    /// When it ended, or must.
+    pub end: Option<String>,
+    /// Its nodes.
+    pub nodes: Option<String>,
+    /// Its time limit.
+    pub time_limit: Option<String>,
+}
+
+impl Job {
+    /// A job of which hardly anything is known.
+    pub(crate) fn new(id: JobId, state: JobState) -> Self {
+        Self {
+            id,
+            raw_id: id.job,
+            name: None,
+            state,
+            reason: None,
+            exit_code: None,
+            restarts: 0,
+            preempted: false,
+            can_requeue: false,
+            is_batch: true,
+            script: None,
+            output: None,
+            start: None,
+            end: None,
+            nodes: None,
+            time_limit: None,
+        }
+    }
+}
+
+/// The jobs in an answer of `scontrol -o show job`; tasks that wait together are told apart.
+///
+/// # Errors
+///
+/// The line that is not understood.
+pub fn parse_jobs(answer: &str) -> Result<Vec<Job>, String> {
+    let lines = answer.lines().map(str::trim).filter(|line| line.starts_with("JobId="));
+    let jobs = lines.map(|line| parse(line).ok_or_else(|| line.chars().take(120).collect()));
+    Ok(jobs.collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect())
+}
+
+fn parse(line: &str) -> Option<Vec<Job>> {
+    let fields = fields(line);
+    let text = |key: &str| {
+        let value = fields.get(key).map(String::as_str)?;
+        let is_nothing = ["", "(null)", "None", "N/A", "Unknown"].contains(&value);
+        (!is_nothing).then(|| value.to_owned())
+    };
+    let number = |key: &str| text(key).and_then(|value| value.parse::<u64>().ok());
+    let raw_id = number("JobId")?;
+    let job = Job {
+        raw_id,
+        name: text("JobName"),
+        reason: text("Reason"),
+        exit_code: text("ExitCode").and_then(|status| status.parse().ok()),
+        restarts: number("Restarts").and_then(|count| count.try_into().ok()).unwrap_or(0),
+        preempted: text("PreemptTime").is_some(),
+        can_requeue: number("Requeue") == Some(1),
+        is_batch: number("BatchFlag").is_some_and(|flag| flag > 0),
+        script: text("Command").map(Into::into),
+        output: text("StdOut").map(Into::into),
+        start: text("StartTime"),
+        end: text("EndTime"),
+        nodes: text("NodeList"),
+        time_limit: text("TimeLimit"),
+        ..Job::new(JobId { job: raw_id, task: None }, JobState::of_slurm(fields.get("JobState")?))
+    };
+    let Some(tasks) = text("ArrayTaskId") else { return Some(vec![job]) };
+    let array = number("ArrayJobId")?;
+    let tasks = expand(&tasks)?.into_iter();
+    let of_task = |task| Job { id: JobId { job: array, task: Some(task) }, ..job.clone() };
+    Some(tasks.map(of_task).collect())
+}
+
+/// The fields of a line `Key=value Key=value`; values may hold blanks, and equals signs after lower-case words.
+fn fields(line: &str) -> BTreeMap<String, String> {
+    let mut fields: BTreeMap<String, String> = BTreeMap::new();
+    let mut last: Option<String> = None;
+    for word in line.split(' ') {
+        let field = word.split_once('=').filter(|(key, _)| {
+            key.starts_with(|c: char| c.is_ascii_uppercase())
+                && key.chars().all(|c| c.is_ascii_alphanumeric() || "/:_&".contains(c))
+        });
+        match (field, &last) {
+            (Some((key, value)), _) => {
+                // The first counts: a later one stands in some value.
+                fields.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+                last = Some(key.to_owned());
+            }
+            (None, Some(key)) if !word.is_empty() => {
+                if let Some(value) = fields.get_mut(key) {
+                    value.push(' ');
+                    value.push_str(word);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids() {
+        for text in ["12", "12_3"] {
+            assert_eq!(text.parse::<JobId>().unwrap().to_string(), text);
+        }
+        for text in ["", "x", "12_", "_3", "12_[0-3]", "12.batch"] {
+            assert!(text.parse::<JobId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn states_of_every_spelling() {
+        for (name, state) in STATES {
+            assert_eq!(JobState::of_slurm(name), state);
+            assert_eq!(JobState::of_slurm(state.name()), state);
+        }
+        assert_eq!(JobState::of_slurm("CANCELLED by 1000"), JobState::Cancelled);
+        assert_eq!(JobState::of_slurm("CANCELLED+"), JobState::Cancelled);
+        assert_eq!(JobState::of_slurm("WONDERING"), JobState::Other);
+    }
+
+    #[test]
+    fn values_with_blanks() {
+        let line =
+            "JobId=7 JobName=a JobState=RUNNING Command=/home/a b/job.sh x=1 StdOut=/o p Power= ";
+        let jobs = parse_jobs(line).unwrap();
+        assert_eq!(jobs[0].script.as_deref(), Some("/home/a b/job.sh x=1".as_ref()));
+        assert_eq!(jobs[0].output.as_deref(), Some("/o p".as_ref()));
+        assert!(parse_jobs("JobId=x JobState=RUNNING").is_err());
+        assert_eq!(parse_jobs("No jobs in the system").unwrap(), []);
+    }
+}

@@ -1,0 +1,223 @@
+//! What sbatch is asked for: the configuration over the site's defaults.
+
+use std::collections::BTreeMap;
+
+use crate::config::{OnInterrupt, SlurmConfig};
+use crate::error::SlurmError;
+use crate::site::{Scheduler, Site};
+use crate::time::TimeLimit;
+use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, Warning};
+
+/// A job's resources and surroundings, complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The account.
+    pub account: Option<String>,
+    /// The partition.
+    pub partition: Option<String>,
+    /// The quality of service.
+    pub qos: Option<String>,
+    /// The time limit.
+    pub time: Option<TimeLimit>,
+    /// GPUs of the node.
+    pub gpus: Option<GpuRequest>,
+    /// Cores.
+    pub cpus: Option<u32>,
+    /// Memory.
+    pub memory: Option<(MemoryPer, Memory)>,
+    /// The signal before the time limit.
+    pub signal: Warning,
+    /// Whether SLURM may put the job back into the queue.
+    pub requeue: bool,
+    /// Modules to load.
+    pub modules: Vec<String>,
+    /// Environment variables.
+    pub env: BTreeMap<String, String>,
+    /// The node's own disk, where SLURM names none.
+    pub tmpdir: Option<String>,
+    /// Further options.
+    pub extra: Vec<String>,
+    /// What the job waits for.
+    pub dependency: Option<String>,
+    /// What its owner should know before it waits in a queue.
+    pub warnings: Vec<String>,
+}
+
+impl SlurmConfig {
+    /// What sbatch is asked for at `site`; `wants_gpu` says whether the run computes on one.
+    ///
+    /// # Errors
+    ///
+    /// If a value cannot be used, or is not what the site allows.
+    pub fn request(&self, site: Option<&Site>, wants_gpu: bool) -> Result<Request, SlurmError> {
+        self.check()?;
+        let nowhere = Site::default();
+        let at = site.unwrap_or(&nowhere);
+        if at.scheduler == Scheduler::None {
+            return Err(SlurmError::NoScheduler { site: at.name.clone() });
+        }
+        if at.account_required && self.account.is_none() {
+            let example = at.account_example.clone();
+            return Err(SlurmError::Account { site: at.name.clone(), example });
+        }
+        let partition = self.partition.clone().or_else(|| at.partition.clone());
+        let limits = at.limits(partition.as_deref()).cloned().unwrap_or_default();
+        let cpus_per_gpu = limits.cpus_per_gpu.or(at.cpus_per_gpu);
+        let gpus = self.gpus(limits.gpu_type.as_ref().or(at.gpu_type.as_ref()), wants_gpu);
+        let count = gpus.as_ref().map_or(0, |gpus| gpus.count);
+        let mut warnings = Vec::new();
+        let cpus = match (self.cpus_per_task, cpus_per_gpu) {
+            (Cpus::Count(cpus), _) => Some(cpus),
+            (Cpus::Auto, Some(each)) if count > 0 => Some(each * count),
+            (Cpus::Auto, _) => {
+                warnings.push("slurm.cpus_per_task is \"auto\", and no site says how many cores go with a GPU: the job gets the cluster's default, often one core".to_owned());
+                None
+            }
+        };
+        let of_site = [
+            (MemoryPer::Gpu, limits.mem_per_gpu.or(at.mem_per_gpu).filter(|_| count > 0)),
+            (MemoryPer::Cpu, at.mem_per_cpu),
+        ];
+        let of_site = of_site.into_iter().find_map(|(per, amount)| Some((per, amount?)));
+        let memory = self.memories().next().or(of_site);
+        if let (Some((MemoryPer::Gpu, _)), 0) = (memory, count) {
+            return Err(SlurmError::Conflict {
+                key: "mem_per_gpu",
+                other: "a job without a GPU".into(),
+                reason: "set slurm.mem instead".into(),
+            });
+        }
+        if self.time.is_none() {
+            warnings.push(
+                "slurm.time is not set: the job gets the partition's default time limit".to_owned(),
+            );
+        }
+        let request = Request {
+            account: self.account.clone(),
+            partition,
+            qos: self.qos.clone().or_else(|| at.qos.clone()),
+            time: self.time,
+            gpus,
+            cpus,
+            memory,
+            signal: self.signal,
+            requeue: match self.on_interrupt {
+                OnInterrupt::Requeue | OnInterrupt::Wait => true,
+                // SLURM's own requeue besides would make two jobs of one.
+                OnInterrupt::Resubmit | OnInterrupt::None => false,
+            },
+            modules: at.modules.iter().chain(&self.modules).cloned().collect(),
+            env: at.env.iter().chain(&self.env).map(|(k, v)| (k.clone(), v.clone())).collect(),
+            tmpdir: at.tmpdir.clone(),
+            extra: at.extra.iter().chain(&self.extra).cloned().collect(),
+            dependency: self.dependency.clone(),
+            warnings,
+        };
+        let longest = [limits.max_time, at.max_time].into_iter().flatten().min();
+        request.check_site(&at.name, longest, limits.max_gpus.or(at.gpus_per_node))?;
+        Ok(request)
+    }
+
+    fn gpus(&self, of_site: Option<&String>, wants_gpu: bool) -> Option<GpuRequest> {
+        let one = GpuRequest { kind: None, count: 1 };
+        let asked = self.gpus_per_node.clone().or_else(|| wants_gpu.then_some(one));
+        let GpuRequest { kind, count } = asked.filter(|gpus| gpus.count > 0)?;
+        Some(GpuRequest { kind: kind.or_else(|| of_site.cloned()), count })
+    }
+}
+
+impl Request {
+    fn check_site(
+        &self,
+        site: &str,
+        longest: Option<TimeLimit>,
+        most_gpus: Option<u32>,
+    ) -> Result<(), SlurmError> {
+        let at = || match &self.partition {
+            Some(partition) => format!("site `{site}`, partition `{partition}`"),
+            None => format!("site `{site}`"),
+        };
+        if let (Some(time), Some(longest)) = (self.time, longest)
+            && time > longest
+        {
+            let problem = format!("{time} is more than {} allows: at most {longest}", at());
+            return Err(SlurmError::Unmet { key: "time", problem });
+        }
+        if let (Some(gpus), Some(most)) = (&self.gpus, most_gpus)
+            && gpus.count > most
+        {
+            let problem = format!("{gpus} is more than {} has: at most {most}", at());
+            return Err(SlurmError::Unmet { key: "gpus_per_node", problem });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> SlurmConfig {
+        toml::from_str(text).unwrap()
+    }
+
+    fn site() -> Site {
+        let text = "account_required = true\naccount_example = \"def-someone\"\ngpu_type = \"h100\"\ngpus_per_node = 4\ncpus_per_gpu = 12\nmem_per_gpu = \"124G\"\nmodules = [\"a/1\"]\nmax_time = \"7-00:00:00\"\nenv = { X = \"1\", Y = \"1\" }\n[partitions.short]\nmax_time = \"3:00:00\"\nmax_gpus = 1";
+        Site { name: "north".into(), ..toml::from_str(text).unwrap() }
+    }
+
+    #[test]
+    fn a_site_fills_in() {
+        let config = config(
+            "account = \"def-me\"\ntime = \"12:00:00\"\ngpus_per_node = 2\nmodules = [\"b\"]\nenv = { Y = \"2\" }",
+        );
+        let request = config.request(Some(&site()), true).unwrap();
+        assert_eq!(request.gpus.as_ref().unwrap().to_string(), "h100:2");
+        assert_eq!(request.cpus, Some(24));
+        assert_eq!(request.memory, Some((MemoryPer::Gpu, "124G".parse().unwrap())));
+        assert_eq!(request.modules, ["a/1", "b"]);
+        assert_eq!(request.env["X"], "1");
+        assert_eq!(request.env["Y"], "2");
+        assert!(request.requeue && request.warnings.is_empty());
+    }
+
+    #[test]
+    fn without_a_site_what_is_left_to_the_cluster_is_said() {
+        let request = config("").request(None, true).unwrap();
+        assert_eq!(request.gpus.unwrap().to_string(), "1");
+        assert_eq!((request.cpus, request.memory, request.warnings.len()), (None, None, 2));
+        let request = config("gpus_per_node = 0").request(None, true).unwrap();
+        assert_eq!(request.gpus, None);
+        assert_eq!(config("").request(None, false).unwrap().gpus, None);
+        assert!(!config("on_interrupt = \"resubmit\"").request(None, false).unwrap().requeue);
+    }
+
+    #[test]
+    fn what_the_site_does_not_allow() {
+        for (text, said) in [
+            (
+                "",
+                "site `north` takes jobs with an account only: set slurm.account, such as \"def-someone\"",
+            ),
+            (
+                "account = \"x\"\ntime = \"8-00:00:00\"",
+                "slurm.time: 8-00:00:00 is more than site `north` allows: at most 7-00:00:00",
+            ),
+            (
+                "account = \"x\"\npartition = \"short\"\ntime = \"4:00:00\"",
+                "partition `short` allows: at most 03:00:00",
+            ),
+            (
+                "account = \"x\"\npartition = \"short\"\ngpus_per_node = \"h100:2\"",
+                "slurm.gpus_per_node: h100:2 is more than site `north`, partition `short` has: at most 1",
+            ),
+            ("account = \"x\"\ngpus_per_node = 0\nmem_per_gpu = \"1G\"", "set slurm.mem instead"),
+        ] {
+            let message = config(text).request(Some(&site()), true).unwrap_err().to_string();
+            assert!(message.contains(said), "{message}");
+        }
+        let workstation = Site { scheduler: Scheduler::None, ..site() };
+        let message = config("").request(Some(&workstation), true).unwrap_err().to_string();
+        assert!(message.contains("run `vim-train train` there directly"), "{message}");
+    }
+}

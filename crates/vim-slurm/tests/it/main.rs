@@ -1,0 +1,4 @@
+//! What recorded answers of SLURM mean, and what a cluster at hand does.
+
+mod cluster;
+mod recorded;
