@@ -71,7 +71,7 @@ struct Context {
 }
 
 /// Every check, in the order of the lines. A further one is a function and an entry here.
-const CHECKS: [fn(&Context) -> Vec<Finding>; 15] = [
+const CHECKS: [fn(&Context) -> Vec<Finding>; 16] = [
     build::program,
     machine::cpu,
     machine::memory,
@@ -87,6 +87,7 @@ const CHECKS: [fn(&Context) -> Vec<Finding>; 15] = [
     disk::node,
     machine::clock,
     slurm::job,
+    slurm::commands,
 ];
 
 /// The document that `--json` prints.

@@ -27,6 +27,7 @@ mod run_dir;
 mod runs;
 mod saver;
 mod signals;
+mod sites;
 mod train;
 mod verify;
 mod weights;
