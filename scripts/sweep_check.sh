@@ -122,7 +122,7 @@ say "SLURM $(ask sinfo --version | cut -d' ' -f2) is up: $(ask sinfo -h -o '%P:%
 "$binary" sweep submit "$work/cluster.toml" > "$work/submit.out" 2> "$work/submit.err" \
   || { cat "$work/submit.err" >&2; fail "sweep submit ended with exit code $?"; }
 sweep=$(folder_of "$work/cluster")
-say "submitted: $(tr '\n' ' ' < "$work/submit.out")"
+say "sweep submit: job $(tr '\n' ' ' < "$work/submit.out")"
 [ "$(runs "$sweep")" = "$(runs "$reference")" ] || fail "the two plans differ"
 
 # --- tasks -----------------------------------------------------------------------------------------------------------------------
@@ -236,9 +236,9 @@ if [ -z "$tiny" ]; then
   until_true 60 "task $cancelled cancelled" state_is "$cancelled" CANCELLED
   until_true 60 "task $killed failed" state_is "$killed" FAILED
   say "task $cancelled is CANCELLED, task $killed FAILED ($(field "$killed" ExitCode))"
-  "$binary" sweep retry "$sweep" > "$work/retry.out" 2> "$work/retry.err" \
+  "$binary" sweep retry "$sweep" --failed --missing --submit > "$work/retry.out" 2> "$work/retry.err" \
     || { cat "$work/retry.err" >&2; fail "sweep retry ended with exit code $?"; }
-  say "sweep retry: $(tr '\n' ' ' < "$work/retry.out")"
+  say "sweep retry --failed --missing --submit: job $(tr '\n' ' ' < "$work/retry.out")"
   again=$(array)
   [ "$again" != "$first" ] || fail "sweep retry submitted nothing"
 
