@@ -33,6 +33,13 @@ impl Given {
     }
 }
 
+/// What a method was given, and what was left of it.
+struct Ran {
+    method: Discretization,
+    before: Vec<Given>,
+    after: Vec<Given>,
+}
+
 /// Makes the inputs for each method as the comparison does, runs it on them, and looks at their bytes before and after.
 pub(super) fn same(bench: &Bench) -> Result<Vec<Finding>, Error> {
     let mut runs = Vec::new();
@@ -41,7 +48,7 @@ pub(super) fn same(bench: &Bench) -> Result<Vec<Finding>, Error> {
         let before = given(&inputs);
         let options = bench.options(method, Series::Exact);
         inputs.clone().scan(options)?.y.backward();
-        runs.push((method, before, given(&inputs)));
+        runs.push(Ran { method, before, after: given(&inputs) });
     }
     let inputs = bench.inputs(false);
     let mut findings = compared(&runs);
@@ -62,17 +69,17 @@ fn given(inputs: &Inputs) -> Vec<Given> {
 }
 
 /// A line for each tensor: whether all methods had the first one's, and left it as it was.
-fn compared(runs: &[(Discretization, Vec<Given>, Vec<Given>)]) -> Vec<Finding> {
-    let Some((_, first, _)) = runs.first() else { return Vec::new() };
+fn compared(runs: &[Ran]) -> Vec<Finding> {
+    let Some(Ran { before: first, .. }) = runs.first() else { return Vec::new() };
     let line = |(at, given): (usize, &Given)| {
         let what = format!("1 input {}", given.name);
         let Given { shape, dtype, blake3, .. } = given;
         let detail = format!("{shape:?} {dtype} blake3 {blake3}");
-        let others = |which: fn(&(Discretization, Vec<Given>, Vec<Given>)) -> &Vec<Given>| {
+        let others = |which: fn(&Ran) -> &Vec<Given>| {
             let other = runs.iter().filter(|run| which(run).get(at) != Some(given));
-            other.map(|(method, ..)| method.to_string()).collect::<Vec<_>>()
+            other.map(|run| run.method.to_string()).collect::<Vec<_>>()
         };
-        let (differ, changed) = (others(|run| &run.1), others(|run| &run.2));
+        let (differ, changed) = (others(|run| &run.before), others(|run| &run.after));
         let finding = if !differ.is_empty() {
             let detail = format!("{detail}, but not for {}", differ.join(", "));
             Finding::fail(what, detail, "the methods cannot be compared here: please report it")
@@ -119,10 +126,11 @@ mod tests {
             let (dtype, blake3) = ("f32".to_owned(), hash.to_owned());
             vec![Given { name: "u", shape: vec![1, 2, 3], dtype, blake3 }]
         };
-        let (zoh, foh) = (Discretization::Zoh, Discretization::Foh);
         let verdict = |foh_before: &str, foh_after: &str| {
-            let runs =
-                [(zoh, given("aa"), given("aa")), (foh, given(foh_before), given(foh_after))];
+            let ran =
+                |method, before, after| Ran { method, before: given(before), after: given(after) };
+            let (zoh, foh) = (Discretization::Zoh, Discretization::Foh);
+            let runs = [ran(zoh, "aa", "aa"), ran(foh, foh_before, foh_after)];
             let found = compared(&runs);
             assert_eq!(found.len(), 1);
             (found[0].verdict, found[0].detail.clone())
