@@ -139,7 +139,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             Ok(made)
         };
-        let times = measure(&Device::flex(), plan, prepare, |input: i32| Ok(input));
+        let times = measure(&Device::flex(), plan, prepare, |input: usize| Ok(input));
         let times = times.unwrap_or_else(|error| panic!("{error}"));
         // Two to warm up, five alone, three rounds of four.
         assert_eq!((made, times.trials, times.timer), (WARM_UP + 5 + 12, 5, "clock"));
