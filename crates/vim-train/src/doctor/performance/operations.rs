@@ -39,8 +39,10 @@ fn finding(record: &Record, peaks: &Peaks) -> Finding {
     } else {
         (record.gb_per_s * 1e9 / peaks.copy_bytes, "the copy")
     };
+    // The copy is of more than any cache holds.
+    let cached = if !product && share > 1.2 { ", as it fits a cache" } else { "" };
     let detail = format!(
-        "{name}: {ms:.3} ms, {:.1} GB/s, {:.2} {}, {:.0} % of {of}",
+        "{name}: {ms:.3} ms, {:.1} GB/s, {:.2} {}, {:.0} % of {of}{cached}",
         record.gb_per_s,
         record.rate,
         record.unit,
