@@ -121,19 +121,23 @@ pub struct DataConfig {
     pub dataset: DatasetKind,
     /// The archive or folder it is read from; `shapes` needs none. docs/data.md lists the layouts.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
     pub path: Option<PathBuf>,
     /// `imagenet`, `folder`: where the validation images are, if `data.path` is the training part alone.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
     pub val_path: Option<PathBuf>,
     /// `imagenet`, `folder`: class of each validation image, if those lie in one flat folder or archive: a line each in the order of the file names, or Kaggle's `LOC_val_solution.csv`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
     pub val_labels: Option<PathBuf>,
     /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out: beside the data if that can be written, else the user's cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
     pub index_cache: Option<PathBuf>,
     /// Whether archives and packs are copied to the node's own disk (`$SLURM_TMPDIR`): `"auto"` (in the background, if there is one with room), `"off"`, `"require"` (first of all, or not at all).
     pub stage: Stage,
-    /// Loader threads: `"auto"` (the cores this process may use, at most 8) or a number. The data do not depend on it.
+    /// Loader threads: `"auto"` (the cores of the allocation, shared among its GPUs, at most 8) or a number. The data do not depend on it.
     pub workers: Workers,
     /// Threads that read files ahead of the loader threads: `"auto"` or a number. More of them help on storage that answers late, such as Lustre.
     pub readers: Workers,

@@ -20,6 +20,7 @@
 //!
 //! Legend of shapes: `B` batch, `H` `W` pixels; the last axis, of size 3, is red, green, blue.
 
+mod allocation;
 mod apply;
 mod batch;
 mod cifar;
@@ -55,6 +56,7 @@ mod surroundings;
 mod tars;
 mod workers;
 
+pub use allocation::Allocation;
 pub use apply::Applier;
 pub use batch::Batch;
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};

@@ -1,18 +1,17 @@
 //! The number of loader threads, as a configuration value.
 
-use std::{borrow::Cow, fmt, thread};
+use std::{borrow::Cow, fmt};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// More threads than this do not help: a batch of small images is ready before it is asked for.
-const AUTO_LIMIT: usize = 8;
+use crate::allocation::Allocation;
 
 /// Number of loader threads: `"auto"` or an integer ≥ 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
-    /// The cores this process may use, at most 8.
+    /// The cores of the allocation, shared among its GPUs, at most 8: [`Allocation::workers`].
     #[default]
     Auto,
     /// This many.
@@ -22,11 +21,11 @@ pub enum Workers {
 impl Workers {
     /// The number of threads to start on this machine, ≥ 1.
     ///
-    /// `auto` respects CPU affinity and control-group quotas.
+    /// `auto` respects CPU affinity, control-group quotas and SLURM's allocation.
     #[must_use]
     pub fn count(self) -> usize {
         match self {
-            Self::Auto => thread::available_parallelism().map_or(1, |n| n.get().min(AUTO_LIMIT)),
+            Self::Auto => Allocation::of_this_process().workers(),
             Self::Fixed(count) => count.max(1),
         }
     }
@@ -86,7 +85,7 @@ impl JsonSchema for Workers {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "Number of loader threads: \"auto\" (the cores this process may use, at most 8) or a number.",
+            "description": "Number of loader threads: \"auto\" (the cores of the allocation, shared among its GPUs, at most 8) or a number.",
             "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1 }]
         })
     }

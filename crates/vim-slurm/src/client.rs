@@ -132,13 +132,11 @@ impl Client {
         let mut arguments = vec!["--parsable".to_owned()];
         arguments.extend_from_slice(options);
         arguments.push(path.to_string_lossy().into_owned());
-        let unsure =
-            "; the job may be in the queue all the same: look with squeue --me before trying again";
-        let answer = run("sbatch", &arguments, self.limit).map_err(|error| match error {
-            SlurmError::TimedOut { command, seconds, .. } => {
-                SlurmError::TimedOut { command, seconds, after: unsure }
+        let answer = run("sbatch", &arguments, self.limit).map_err(|mut error| {
+            if let SlurmError::TimedOut { after, .. } = &mut error {
+                *after = "; the job may be in the queue all the same: look with squeue --me before trying again";
             }
-            other => other,
+            error
         })?;
         let answer = taken(answer)?;
         // With several clusters their name follows.

@@ -92,9 +92,15 @@ impl BatchScript {
         Ok(text)
     }
 
+    /// The name as SLURM gets it.
+    #[must_use]
+    pub fn job_name(&self) -> String {
+        job_name(&self.name)
+    }
+
     fn options(&self) -> Vec<(&'static str, Option<String>)> {
         let request = &self.request;
-        let mut options = vec![("--job-name", Some(job_name(&self.name)))];
+        let mut options = vec![("--job-name", Some(self.job_name()))];
         let mut add = |option, value: Option<String>| {
             options.extend(value.map(|value| (option, Some(value))));
         };

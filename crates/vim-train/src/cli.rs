@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::{BenchArgs, EXAMPLES as BENCH_EXAMPLES};
 use crate::checkpoint::Selection;
+use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
+use crate::config_command::{ConfigArgs, EXAMPLES as CONFIG_EXAMPLES};
 use crate::data::{DataCommand, EXAMPLES as DATA_EXAMPLES};
 use crate::doctor::{DoctorArgs, EXAMPLES as DOCTOR_EXAMPLES};
 use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
@@ -17,6 +19,8 @@ use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
 use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
 use crate::run_dir::Resume;
 use crate::runs::{EXAMPLES as RUNS_EXAMPLES, RunsCommand};
+use crate::slurm::{EXAMPLES as SLURM_EXAMPLES, SlurmCommand};
+use crate::sweep::{EXAMPLES as SWEEP_EXAMPLES, SweepCommand};
 use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
 /// Train Vision Mamba under six discretizations, from a TOML file.
@@ -31,13 +35,13 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  the run failed, or a check of verify, doctor or eval-golden did
+    1  the run failed, or a check of verify, doctor or eval-golden did; config diff found a difference
     2  bad command line
-   65  data or a checkpoint missing, damaged or unfit
-   69  device not available, or lost
+   65  data, a checkpoint or a script missing, damaged or unfit
+   69  device not available, or lost; SLURM not available, or a job refused
    70  internal error
    71  the device ran out of memory
-   73  the run folder is in use, or holds a run already; a file to be written is there already
+   73  the run folder is in use, or holds or awaits a run already; a file to be written is there already
    74  a file cannot be read or written
    75  interrupted and saved: the same command with --resume auto goes on
    76  training diverged
@@ -51,9 +55,11 @@ Examples:
   vim-train train configs/debug.toml
   vim-train train configs/debug.toml --set model.discretization=bilinear --set run.seed=1
   vim-train train configs/debug.toml --resume auto    start, or go on after an interruption
+  vim-train train configs/debug.toml --dry-run        configuration, data, device: would it start?
 
 SIGTERM, SIGUSR1 and SIGUSR2 save a checkpoint and exit 75; Ctrl-C saves and exits 130, a second
-Ctrl-C exits at once. `vim-train --help` lists all exit codes.";
+Ctrl-C exits at once. In a SLURM job, `slurm.on_interrupt` says whether the job then goes back into the
+queue; scancel is final. `vim-train --help` lists all exit codes.";
 
 const EVAL_EXAMPLES: &str = "\
 Examples:
@@ -61,16 +67,12 @@ Examples:
   vim-train eval configs/debug.toml --checkpoint last --split val --json
   vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500
   vim-train eval configs/debug.toml --batch 512        a batch of its own, for speed: the numbers are the same
-  vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema";
+  vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema
+  vim-train eval configs/debug.toml --predictions out.csv     a row for each image
 
-const CONFIG_EXAMPLES: &str = "\
-Examples:
-  vim-train config configs/debug.toml                 the file with all defaults filled in
-  vim-train config configs/debug.toml --set optim.lr=5e-4
-  vim-train config > configs/mine.toml                all defaults, to start from
-  vim-train config --schema > vim-train.schema.json   for completion in an editor
-
-What it prints is itself a configuration file, and is what a run records.";
+The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
+likeliest class), probability (of that class), and top5 (the five likeliest classes, the likeliest first).
+The last three are empty for an image that could not be read.";
 
 /// A subcommand.
 #[derive(Debug, Subcommand)]
@@ -78,6 +80,9 @@ pub enum Command {
     /// Train a model, or go on with a run that was interrupted.
     #[command(after_help = TRAIN_EXAMPLES)]
     Train(TrainArgs),
+    /// Train many runs from one file: every method with every seed, and a table and a page of what came of it.
+    #[command(subcommand, after_help = SWEEP_EXAMPLES)]
+    Sweep(SweepCommand),
     /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
     #[command(after_help = EVAL_EXAMPLES)]
     Eval(EvalArgs),
@@ -90,7 +95,7 @@ pub enum Command {
     /// Write weights as PyTorch's, under the original's names.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
-    /// Check a configuration and print it in full, defaults and --set included.
+    /// Check, show and compare configurations, and make them of the original's scripts.
     #[command(after_help = CONFIG_EXAMPLES)]
     Config(ConfigArgs),
     /// Look after the images: scan, check, pack, time and show them.
@@ -99,6 +104,9 @@ pub enum Command {
     /// Look at runs: list them, show one, compare several.
     #[command(subcommand, after_help = RUNS_EXAMPLES)]
     Runs(RunsCommand),
+    /// Submit runs to SLURM, and look after their jobs.
+    #[command(subcommand, after_help = SLURM_EXAMPLES)]
+    Slurm(SlurmCommand),
     /// List the discretizations.
     Methods(MethodsArgs),
     /// List the named models: parameters, multiply-adds, input size, and the original's names for them.
@@ -121,6 +129,12 @@ pub enum Command {
     /// Time whole models: inference and training steps over batch sizes, for each method.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// Print completions for a shell.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write manual pages, one for each command.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
 }
 
 /// `vim-train train`.
@@ -144,6 +158,9 @@ pub struct TrainArgs {
     /// Move a run in the run's folder aside, to NAME.old-N, and start anew.
     #[arg(long)]
     pub fresh: bool,
+    /// Check all that can be wrong, print what would be done, and make no folder.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Print the run's result on stdout as JSON.
     #[arg(long)]
     pub json: bool,
@@ -169,6 +186,12 @@ pub struct EvalArgs {
     /// What to take from a file of weights, and what may be amiss.
     #[command(flatten)]
     pub take: TakeArgs,
+    /// Write what the model says of each image to this file, as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub predictions: Option<PathBuf>,
+    /// Write over the file of predictions if it is there.
+    #[arg(long, requires = "predictions")]
+    pub force: bool,
     /// Print the result on stdout as JSON.
     #[arg(long)]
     pub json: bool,
@@ -193,25 +216,6 @@ impl EvalSplit {
             Self::Test => "test",
         }
     }
-}
-
-/// `vim-train config`.
-#[derive(Debug, Args)]
-pub struct ConfigArgs {
-    /// Configuration file; without one, the defaults are printed.
-    pub config: Option<PathBuf>,
-    /// What differs from the file.
-    #[command(flatten)]
-    pub overrides: Overrides,
-    /// Print the JSON schema of configuration files instead.
-    #[arg(long, conflicts_with_all = ["config", "set", "json", "doc"])]
-    pub schema: bool,
-    /// Print the reference of all keys as Markdown instead, as in docs/config.md.
-    #[arg(long, conflicts_with_all = ["config", "set", "json"])]
-    pub doc: bool,
-    /// Print the configuration as JSON.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `vim-train methods` and `vim-train models`.

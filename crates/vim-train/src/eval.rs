@@ -13,9 +13,10 @@ use crate::device;
 use crate::error::Error;
 use crate::loaders;
 use crate::output::{print, print_json};
+use crate::predictions::Predictions;
 use crate::run_dir::check_same_model_and_data;
 use crate::signals::StopRequest;
-use crate::source::{Source, notes};
+use crate::source::{Source, check_free, notes};
 use crate::summary::percent;
 
 /// What an evaluation measured.
@@ -44,6 +45,19 @@ pub fn evaluate(
     device: &Device,
     stop: Option<&StopRequest>,
 ) -> Result<Option<Scores>, Error> {
+    evaluate_each(model, split, statistics, config, device, stop, &mut |_, _| {})
+}
+
+/// As [`evaluate`], and gives each image's logits to `each`, in the split's order, with whether it was read.
+fn evaluate_each(
+    model: &Vim,
+    split: &Split,
+    statistics: Statistics,
+    config: LoaderConfig,
+    device: &Device,
+    stop: Option<&StopRequest>,
+    each: &mut dyn FnMut(&[f32], bool),
+) -> Result<Option<Scores>, Error> {
     let loader = Loader::new(split.clone(), config)?;
     let (mut images, mut loss, mut top1, mut top5) = (0, 0.0, 0, 0);
     for batch in loader.epoch(0, 0) {
@@ -57,9 +71,11 @@ pub fn evaluate(
         let images_of_it = logits.chunks_exact(classes).zip(&batch.labels).enumerate();
         for (place, (row, &label)) in images_of_it.take(batch.count) {
             let (nll, mut rank) = score(row, label as usize);
-            if batch.unread.contains(&place) {
+            let is_read = !batch.unread.contains(&place);
+            if !is_read {
                 rank = classes;
             }
+            each(row, is_read);
             loss += nll;
             top1 += usize::from(rank < 1);
             top5 += usize::from(rank < 5);
@@ -92,6 +108,9 @@ fn score(logits: &[f32], label: usize) -> (f64, usize) {
 ///
 /// Whatever keeps the checkpoint from being evaluated.
 pub fn run(args: &EvalArgs) -> Result<(), Error> {
+    if let Some(path) = &args.predictions {
+        check_free(path, args.force)?;
+    }
     let config = Config::load(&args.config, &args.overrides.set)?;
     device::use_threads(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
@@ -127,11 +146,22 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(|e| Error::Internal(e.to_string()))?;
     let mut loading = loaders::evaluation(&config, &recipe, model.config().image_size);
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
-    let scores = evaluate(&model, &split, statistics, loading, &chosen.device, Some(&stop))?;
+    let mut predictions = args.predictions.as_ref().map(|_| Predictions::of(&split));
+    let mut each = |logits: &[f32], is_read: bool| {
+        if let Some(predictions) = &mut predictions {
+            predictions.add(logits, is_read);
+        }
+    };
+    let device = &chosen.device;
+    let scores =
+        evaluate_each(&model, &split, statistics, loading, device, Some(&stop), &mut each)?;
     let Some(scores) = scores else {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
         return Err(Error::Interrupted { stop });
     };
+    if let (Some(path), Some(predictions)) = (&args.predictions, &predictions) {
+        predictions.write(path)?;
+    }
     if args.json {
         #[derive(Serialize)]
         struct Record {

@@ -7,8 +7,8 @@ use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
 use vim_train::{
-    bench, data, doctor, eval, eval_golden, export, fatal, flops, import, methods, models, predict,
-    profile, runs, show_config, train, verify,
+    bench, completions, config_command, data, doctor, eval, eval_golden, export, fatal, flops,
+    import, methods, models, predict, profile, runs, slurm, sweep, train, verify,
 };
 
 fn main() -> ExitCode {
@@ -47,14 +47,16 @@ fn point_to_cuda() {
 fn run(command: &Command) -> Result<(), Error> {
     match command {
         Command::Train(args) => train::run(args),
+        Command::Sweep(args) => sweep::run(args),
         Command::Eval(args) => eval::run(args),
         Command::Import(args) => import::run(args),
         Command::Export(args) => export::run(args),
         Command::Predict(args) => predict::run(args),
-        Command::Config(args) => show_config::run(args),
+        Command::Config(args) => config_command::run(args),
         Command::Data(args) => data::run(args),
         Command::EvalGolden(args) => eval_golden::run(args),
         Command::Runs(args) => runs::run(args),
+        Command::Slurm(args) => slurm::run(args),
         Command::Methods(args) => methods::run(args),
         Command::Models(args) => models::run(args),
         Command::Flops(args) => flops::run(args),
@@ -62,5 +64,7 @@ fn run(command: &Command) -> Result<(), Error> {
         Command::Doctor(args) => doctor::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Completions(args) => completions::completions(args),
+        Command::Man(args) => completions::man(args),
     }
 }

@@ -146,14 +146,19 @@ fn probabilities(
     let batch = Batch::plain(pixels, vec![0], [height, width]);
     let (images, _) = to_tensors(&batch, by, device)?;
     let logits: Vec<f32> = model.forward(images).into_data().iter().collect();
+    Ok(softmax(&logits))
+}
+
+/// Logits to probabilities.
+pub(crate) fn softmax(logits: &[f32]) -> Vec<f64> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f64> = logits.iter().map(|&x| f64::from(x - largest).exp()).collect();
     let sum: f64 = powers.iter().sum();
-    Ok(powers.into_iter().map(|power| power / sum).collect())
+    powers.into_iter().map(|power| power / sum).collect()
 }
 
 /// The classes of the `count` largest numbers, the largest first; of equal ones the first.
-fn largest(numbers: &[f64], count: usize) -> Vec<usize> {
+pub(crate) fn largest(numbers: &[f64], count: usize) -> Vec<usize> {
     let mut classes: Vec<usize> = (0..numbers.len()).collect();
     classes.sort_by(|&a, &b| numbers[b].total_cmp(&numbers[a]).then(a.cmp(&b)));
     classes.truncate(count);

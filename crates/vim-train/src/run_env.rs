@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::num::NonZero;
-use std::thread::available_parallelism;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use vim_data::Allocation;
 
 use crate::timestamp::rfc3339;
 
@@ -64,7 +63,7 @@ impl Environment {
             commit: option_env!("VIM_TRAIN_COMMIT"),
             target: option_env!("VIM_TRAIN_TARGET"),
             host: host_name(),
-            cpus: available_parallelism().map_or(1, NonZero::get),
+            cpus: Allocation::of_this_process().cores,
             backend: backend.into(),
             threads,
             total_steps,

@@ -105,3 +105,56 @@ fn a_refusal_is_told_in_slurms_words() {
     let error = Client::new().submit(&script, &folder.path().join("job.sh")).unwrap_err();
     assert!(error.to_string().starts_with("cannot make"), "{error}");
 }
+
+/// The id's state, once it is that one.
+fn until(client: &Client, id: JobId, state: JobState) -> Job {
+    let start = Instant::now();
+    loop {
+        let job = client.job(id).unwrap().unwrap();
+        if job.state == state {
+            return job;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{job:?}");
+        sleep(Duration::from_millis(300));
+    }
+}
+
+#[test]
+#[ignore = "needs SLURM"]
+fn requeued_or_else_resubmitted() {
+    use vim_slurm::{Action, Decision, Outcome};
+    let client = Client::new();
+    let folder = tempfile::tempdir().unwrap();
+    let requeue = Decision { action: Action::Requeue, why: String::new() };
+    let sleeps = || ["sleep", "60"].into_iter().map(Word::from).collect();
+    for (on_interrupt, array) in [("requeue", false), ("none", false), ("none", true)] {
+        let config = format!("mem = \"100M\"\non_interrupt = \"{on_interrupt}\"");
+        let array = array.then(|| Array { indices: vec![3, 4], offset: 0, throttle: None });
+        let task = array.as_ref().map(|array| array.indices[0]);
+        let script = BatchScript { array, ..script(folder.path(), &config, sleeps()) };
+        let submitted = client.submit(&script, &folder.path().join("job.sh")).unwrap();
+        let id = JobId { task, ..submitted };
+        let job = until(&client, id, JobState::Running);
+        match client.carry_out(&requeue, &job).unwrap() {
+            Outcome::Requeued => {
+                assert_eq!(on_interrupt, "requeue");
+                assert_eq!(until(&client, id, JobState::Pending).restarts, 1);
+            }
+            Outcome::Resubmitted(next) => {
+                // Its script says --no-requeue.
+                assert_eq!((on_interrupt, next.task), ("none", task));
+                // Why it waits is said once the scheduler has looked at it.
+                let start = Instant::now();
+                while until(&client, next, JobState::Pending).reason.as_deref()
+                    != Some("Dependency")
+                {
+                    assert!(start.elapsed() < Duration::from_secs(30));
+                    sleep(Duration::from_millis(300));
+                }
+                client.cancel(&[next]).unwrap();
+            }
+            outcome @ (Outcome::Wait | Outcome::Left) => panic!("{outcome:?}"),
+        }
+        client.cancel(&[submitted]).unwrap();
+    }
+}

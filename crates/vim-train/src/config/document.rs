@@ -1,12 +1,14 @@
 //! A configuration as text: names checked, decoded, printed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use toml_edit::{Document, DocumentMut, Item, Table, TableLike, Value};
 
-use super::Config;
 use super::error::{ConfigError, Problem, nearest, nearest as nearest_of};
+use super::file::VERSION;
 use super::schema::{Node, paths};
+use super::{Config, KeyOrigin};
 
 /// A problem, and the bytes of the text that it is about.
 pub(super) type Located = (Box<ConfigError>, Option<Range<usize>>);
@@ -17,6 +19,7 @@ pub(super) fn decode(text: &str) -> Result<Config, Located> {
         let message = error.message().trim().replace('\n', ", ");
         (Box::new(ConfigError::new("", Problem::Syntax { message })), error.span())
     })?;
+    check_version(&document)?;
     check_names(document.as_table(), Node::root(), "")?;
     let decoder = toml::Deserializer::parse(text).map_err(|error| syntax(&error))?;
     serde_path_to_error::deserialize(decoder).map_err(|error| {
@@ -30,6 +33,18 @@ pub(super) fn decode(text: &str) -> Result<Config, Located> {
 fn syntax(error: &toml::de::Error) -> Located {
     let message = error.message().replace('\n', ", ");
     (Box::new(ConfigError::new("", Problem::Syntax { message })), error.span())
+}
+
+/// A file for another version may have other keys: this comes before they are looked at.
+fn check_version(document: &Document<&str>) -> Result<(), Located> {
+    let Some(item) = document.get("version") else { return Ok(()) };
+    match item.as_integer() {
+        Some(found) if u64::try_from(found) != Ok(VERSION) => {
+            Err((Box::new(ConfigError::new("version", Problem::Version { found })), item.span()))
+        }
+        // Anything but an integer is told so by the decoder.
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn check_names(table: &dyn TableLike, node: Node, prefix: &str) -> Result<(), Located> {
@@ -92,26 +107,6 @@ fn in_plain_words(message: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// Line and column, from 1, of byte `offset` of `text`.
-pub(super) fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = &text.as_bytes()[..offset.min(text.len())];
-    let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
-    (line, String::from_utf8_lossy(&before[line_start..]).chars().count() + 1)
-}
-
-/// The line of `text` that `span` starts in, and below it carets under the span.
-pub(super) fn caret(text: &str, span: &Range<usize>) -> String {
-    let (line, column) = position(text, span.start);
-    let shown = text.lines().nth(line - 1).unwrap_or_default();
-    let room = (shown.chars().count() + 1).saturating_sub(column).max(1);
-    let length = text.get(span.clone()).map_or(1, |marked| marked.chars().count()).clamp(1, room);
-    let (number, gutter) = (line.to_string(), " ".repeat(line.to_string().len()));
-    let indent = " ".repeat(column - 1);
-    let marks = "^".repeat(length);
-    format!("{gutter} |\n{number} | {shown}\n{gutter} | {indent}{marks}")
-}
-
 /// Prints `config` in full; keys that are not set stand as comments at the end of their section.
 pub(super) fn print(config: &Config) -> String {
     let text = toml::to_string(config).expect("invariant: a configuration has a TOML form");
@@ -142,28 +137,48 @@ fn annotate(table: &mut Table, node: Node, comments: &mut String) {
     }
 }
 
+/// `key` is one of the schema's, or a section.
+///
+/// # Errors
+///
+/// [`Problem::UnknownKey`], with the nearest there is.
+pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
+    let (mut node, mut path) = (Node::root(), String::new());
+    for name in key.split('.') {
+        path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        node = node.get(name).ok_or_else(|| unknown_key(&path, name, node))?;
+    }
+    Ok(())
+}
+
+/// A value as a configuration file has it.
+pub(crate) fn in_toml(value: &toml::Value) -> String {
+    match value.as_float() {
+        Some(number) if number != 0.0 && number.abs() < 1e-3 => format!("{number:e}"),
+        Some(_) | None => value.to_string(),
+    }
+}
+
+/// Prints `config` in full, with what decided each value behind it.
+pub(super) fn print_with_origins(config: &Config, origins: &BTreeMap<String, KeyOrigin>) -> String {
+    fn add(table: &mut Table, prefix: &str, origins: &BTreeMap<String, KeyOrigin>) {
+        for (key, item) in table.iter_mut() {
+            let path = if prefix.is_empty() { key.to_string() } else { format!("{prefix}.{key}") };
+            if let Some(section) = item.as_table_mut() {
+                add(section, &path, origins);
+            } else if let (Some(value), Some(origin)) = (item.as_value_mut(), origins.get(&path)) {
+                value.decor_mut().set_suffix(format!("  # {origin}"));
+            }
+        }
+    }
+    let printed = print(config);
+    let mut document: DocumentMut =
+        printed.parse().expect("invariant: a printed configuration is TOML");
+    add(document.as_table_mut(), "", origins);
+    document.to_string()
+}
+
 /// A small number as people write it, 1e-8, where the TOML writer counts out the zeros.
 fn short(number: f64) -> Value {
     format!("{number:e}").parse().unwrap_or_else(|_| Value::from(number))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_count_characters() {
-        let text = "a = 1\nß = 2\n";
-        assert_eq!(position(text, 0), (1, 1));
-        assert_eq!(position(text, 6), (2, 1));
-        assert_eq!(position(text, text.find('2').unwrap()), (2, 5));
-        assert_eq!(position(text, 1000), (3, 1));
-    }
-
-    #[test]
-    fn carets_mark_the_span() {
-        let text = "a = 1\nbb = \"x\"\n";
-        assert_eq!(caret(text, &(6..8)), "  |\n2 | bb = \"x\"\n  | ^^");
-        assert_eq!(caret(text, &(11..100)), "  |\n2 | bb = \"x\"\n  |      ^");
-    }
 }

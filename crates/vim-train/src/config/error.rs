@@ -4,9 +4,12 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use vim_config::{ExpandError, LayerProblem};
 use vim_data::DataError;
 use vim_kernels::{KERNEL_VARIABLE, KernelError};
 use vim_model::ModelError;
+
+use super::file::VERSION;
 
 /// A configuration that cannot be used. Its text is one line: where, which key, what, what to do.
 #[derive(Debug)]
@@ -50,6 +53,23 @@ pub enum Problem {
     Syntax {
         /// What the parser expected.
         message: String,
+    },
+    /// The files below cannot be layered.
+    #[error("{0}")]
+    Extends(#[source] LayerProblem),
+    /// Files to extend, where no file says from which folder.
+    #[error("only a file can extend others")]
+    NoFolder,
+    /// A path whose variables cannot be filled in.
+    #[error("{0}")]
+    Variable(#[source] ExpandError),
+    /// A file that is made for another version of this program.
+    #[error(
+        "{found} is unknown, this vim-train reads version {VERSION}: use the vim-train that the file was written for, or correct the number"
+    )]
+    Version {
+        /// The version that it says.
+        found: i64,
     },
     /// No such key.
     #[error("unknown key{}", hint(nearest.as_deref(), known))]

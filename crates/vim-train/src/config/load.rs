@@ -1,30 +1,56 @@
-//! Reading a configuration: the file, the environment variable over it, `--set` over both.
+//! Reading a configuration: the files, the environment variable over them, `--set` over all.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
-use toml_edit::{Document, DocumentMut, Item, Key, Table, TableLike, Value};
+use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
+use vim_config::{EXTENDS, Layer, LayerError, LayerProblem, Place, caret, expand, layers, merge};
 use vim_kernels::ScanChoice;
 
-use super::document::{caret, decode, position};
-use super::{Config, ConfigError, Origin, Problem};
+use super::document::{decode, print_with_origins};
+use super::origins::{Origins, Written};
+use super::schema::path_keys;
+use super::{Config, ConfigError, KeyOrigin, Origin, Problem};
+
+/// A configuration, and where each of its values comes from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The configuration, [effective](Config::effective).
+    pub config: Config,
+    /// Where the value of every key that has one was decided.
+    pub origins: BTreeMap<String, KeyOrigin>,
+}
 
 impl Config {
     /// Reads and checks the configuration in `path`, with the assignments `sets` (`key=value`) over it.
     ///
-    /// The result is [effective](Self::effective). `VIM_USE_CUDA_KERNEL`, where it is set, stands
-    /// over the file's `ssm.scan` and under an assignment to it.
+    /// The result is [effective](Self::effective): what `path` extends is merged, and variables in paths
+    /// are filled in. `VIM_USE_CUDA_KERNEL`, where it is set, stands over the file's `ssm.scan` and under
+    /// an assignment to it.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake, with the place where it was made; also a file that describes several runs.
+    pub fn load(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
+        let config = Self::load_sweep(path, sets)?;
+        if config.sweep.is_none() {
+            return Ok(config);
+        }
+        let file = path.display();
+        let message = format!(
+            "the file describes several runs: `vim-train sweep run {file}` trains them, and a file without this section is one run"
+        );
+        let origin = Origin::File { path: path.to_owned(), position: None };
+        Err(ConfigError::new("sweep", Problem::Type { message }).at(origin))
+    }
+
+    /// As [`Config::load`], for a file that may describe several runs.
     ///
     /// # Errors
     ///
     /// The first mistake, with the place where it was made.
-    pub fn load(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path).map_err(|error| {
-            let origin = Origin::File { path: path.to_owned(), position: None };
-            ConfigError::new("", Problem::Read(error)).at(origin)
-        })?;
-        Source { path: Some(path), text: &text, environment: ScanChoice::from_env(), sets }.read()
+    pub fn load_sweep(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
+        Ok(Loaded::read(path, sets)?.config)
     }
 
     /// The defaults, checked as [`Config::load`] does, with the assignments `sets` over them.
@@ -33,83 +59,111 @@ impl Config {
     ///
     /// The first mistake in `sets`.
     pub fn from_defaults(sets: &[String]) -> Result<Self, ConfigError> {
-        Source { path: None, text: "", environment: ScanChoice::from_env(), sets }.read()
+        Ok(Loaded::defaults(sets)?.config)
     }
 
-    /// Reads and checks a configuration in a text, whatever the environment says.
+    /// Reads and checks a configuration in a text, whatever the environment says: it extends nothing, and
+    /// its paths hold no variables.
     ///
     /// # Errors
     ///
     /// The first mistake.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        Source { path: None, text, environment: None, sets: &[] }.read()
+        let config = decode(text).map_err(|(error, span)| {
+            let caret = span.map(|span| caret(text, &span));
+            ConfigError { caret, ..*error }
+        })?;
+        if !config.extends.is_empty() {
+            return Err(ConfigError::new(EXTENDS, Problem::NoFolder));
+        }
+        Origins::default().check(config)
     }
 }
 
-/// All that a configuration is made from.
-struct Source<'a> {
-    path: Option<&'a Path>,
-    text: &'a str,
-    environment: Option<ScanChoice>,
-    sets: &'a [String],
-}
+impl Loaded {
+    /// As [`Config::load`].
+    ///
+    /// # Errors
+    ///
+    /// The first mistake, with the place where it was made.
+    pub fn read(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
+        let layers = layers(path).map_err(ConfigError::of_layer)?;
+        Self::of(&layers, path, ScanChoice::from_env(), sets)
+    }
 
-impl Source<'_> {
-    fn read(&self) -> Result<Config, ConfigError> {
-        let mut config = decode(self.text).map_err(|(error, span)| {
-            let mut error = error.at(self.in_file(span.as_ref().map(|span| span.start)));
-            error.caret = span.map(|span| caret(self.text, &span));
-            error
-        })?;
-        let mut document: DocumentMut =
-            self.text.parse().expect("invariant: a text that was decoded is TOML");
-        if let Some(choice) = self.environment {
+    /// As [`Config::from_defaults`].
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in `sets`.
+    pub fn defaults(sets: &[String]) -> Result<Self, ConfigError> {
+        Self::of(&[], Path::new(""), ScanChoice::from_env(), sets)
+    }
+
+    /// The configuration as [`Config::to_toml`] has it, with the origin of each value as a comment.
+    #[must_use]
+    pub fn to_toml_with_origins(&self) -> String {
+        print_with_origins(&self.config, &self.origins)
+    }
+
+    fn of(
+        layers: &[Layer],
+        path: &Path,
+        environment: Option<ScanChoice>,
+        sets: &[String],
+    ) -> Result<Self, ConfigError> {
+        let mut origins = Origins::of_file(path);
+        let mut table = toml::Table::new();
+        for layer in layers {
+            // Each by itself, so that a mistake is known to be this one's.
+            decode(&layer.text).map_err(|(error, span)| match span {
+                Some(span) => error.placed(Place::new(&layer.path, &layer.text, &span)),
+                None => error.at(Origin::File { path: layer.path.clone(), position: None }),
+            })?;
+            merge(&mut table, &layer.table);
+            origins.add_layer(layer);
+        }
+        let mut document = to_document(&table);
+        if let Some(choice) = environment {
             let path = Key::parse("ssm.scan").expect("invariant: this is a key");
             assign(&mut document, &path, Value::from(choice.to_string()))
                 .map_err(|error| error.at(Origin::Environment))?;
-            config.ssm.scan = choice;
+            origins.add("ssm.scan", Written::Environment);
         }
-        // One at a time, so that a mistake is known to be this one's.
-        for set in self.sets {
+        for set in sets {
             let placed = |error: ConfigError| error.at(Origin::Set(set.clone()));
             let (path, value) = parse_assignment(set).map_err(placed)?;
+            origins.add_set(&path, &value, set);
             assign(&mut document, &path, value).map_err(placed)?;
-            config = decode(&document.to_string()).map_err(|(error, _)| placed(*error))?;
+            decode(&document.to_string()).map_err(|(error, _)| placed(*error))?;
         }
-        let checked = config.validate().and_then(|()| config.effective());
-        checked.map_err(|error| {
-            let origin = self.locate(&error.key);
-            error.at(origin)
-        })
+        fill_in_paths(&mut document, &origins)?;
+        let written = decode(&document.to_string()).map_err(|(error, _)| *error)?;
+        let config = origins.check(written.clone())?;
+        let origins = origins.of_keys(&written, &config);
+        Ok(Self { config, origins })
     }
+}
 
-    fn in_file(&self, offset: Option<usize>) -> Origin {
-        let position = offset.map(|offset| position(self.text, offset));
-        match self.path {
-            Some(path) => Origin::File { path: path.to_owned(), position },
-            None => Origin::Unknown,
-        }
-    }
+fn to_document(table: &toml::Table) -> DocumentMut {
+    let text = toml::to_string(table).expect("invariant: a table has a TOML form");
+    text.parse().expect("invariant: what the TOML writer wrote is TOML")
+}
 
-    /// Where the value of `key` was written last.
-    fn locate(&self, key: &str) -> Origin {
-        let written_by = |set: &&String| {
-            let name = set.split('=').next().unwrap_or_default().trim();
-            key == name || key.starts_with(&format!("{name}."))
+/// Puts the environment's variables into the keys that are paths.
+fn fill_in_paths(document: &mut DocumentMut, origins: &Origins) -> Result<(), ConfigError> {
+    for key in path_keys() {
+        let mut names = key.split('.');
+        let Some(item) = names.try_fold(document.as_item_mut(), |item, name| item.get_mut(name))
+        else {
+            continue;
         };
-        if let Some(set) = self.sets.iter().rev().find(written_by) {
-            return Origin::Set(set.clone());
-        }
-        if self.environment.is_some() && key == "ssm.scan" {
-            return Origin::Environment;
-        }
-        let document = Document::parse(self.text).ok();
-        let span = document.as_ref().and_then(|document| {
-            let item = key.split('.').try_fold(document.as_item(), |item, name| item.get(name));
-            item.and_then(Item::span)
-        });
-        self.in_file(span.map(|span| span.start))
+        let Some(text) = item.as_str() else { continue };
+        let expanded = expand(text, |name| std::env::var(name).ok())
+            .map_err(|error| origins.place(ConfigError::new(key, Problem::Variable(error))))?;
+        *item = toml_edit::value(expanded);
     }
+    Ok(())
 }
 
 /// Splits `key=value`; a value that is not TOML is a string, so that `--set data.path=/x` needs no quotes.
@@ -123,6 +177,9 @@ fn parse_assignment(set: &str) -> Result<(Vec<Key>, Value), ConfigError> {
 
 fn assign(document: &mut DocumentMut, path: &[Key], value: Value) -> Result<(), ConfigError> {
     let (last, sections) = path.split_last().expect("invariant: a key has at least one part");
+    if path.len() == 1 && last.get() == EXTENDS {
+        return Err(ConfigError::new(EXTENDS, Problem::NoFolder));
+    }
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for (depth, name) in sections.iter().enumerate() {
         let item = table.entry_format(name).or_insert_with(|| Item::Table(Table::new()));
@@ -134,6 +191,32 @@ fn assign(document: &mut DocumentMut, path: &[Key], value: Value) -> Result<(), 
     }
     table.insert(last.get(), Item::Value(value));
     Ok(())
+}
+
+impl ConfigError {
+    /// The same problem, at a place in a file.
+    pub(super) fn placed(self, place: Place) -> Self {
+        let caret = Some(place.caret);
+        let origin = Origin::File { path: place.path, position: Some(place.position) };
+        Self { origin, caret, ..self }
+    }
+
+    /// What is wrong with a file, or with the files that it extends.
+    fn of_layer(error: LayerError) -> Self {
+        let LayerError { path, place, problem } = error;
+        let (key, problem) = match problem {
+            LayerProblem::Read(error) => ("", Problem::Read(error)),
+            LayerProblem::Syntax { message } => ("", Problem::Syntax { message }),
+            LayerProblem::Base { .. } | LayerProblem::Names | LayerProblem::Cycle { .. } => {
+                (EXTENDS, Problem::Extends(problem))
+            }
+        };
+        let error = Self::new(key, problem);
+        match place {
+            Some(place) => error.placed(place),
+            None => error.at(Origin::File { path, position: None }),
+        }
+    }
 }
 
 /// Every key that is set in `config`, by its path.

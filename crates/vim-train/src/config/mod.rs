@@ -1,4 +1,4 @@
-//! The configuration: one TOML file, complete, and `--set` over it.
+//! The configuration: a TOML file, what it extends below it, and `--set` over it.
 //!
 //! Every section's struct lives with its consumer and is embedded here; defaults are the structs'
 //! `Default`, and stand nowhere else. [`Config::load`] reads and checks, once; nothing behind it
@@ -7,8 +7,10 @@
 mod devices;
 mod document;
 mod error;
+mod file;
 mod load;
 mod name;
+mod origins;
 mod reference;
 mod schema;
 mod sections;
@@ -18,12 +20,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vim_data::{AugmentConfig, DataConfig};
 use vim_model::{ModelConfig, SsmConfig, VimConfig};
+use vim_slurm::SlurmConfig;
+use vim_sweep::SweepConfig;
 
 pub use devices::{Backend, DevicesConfig, Gpus};
+pub(crate) use document::{check_key, in_toml};
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
+pub use file::{Extends, VERSION, Version};
+pub use load::Loaded;
 pub(crate) use load::{dotted, dotted_values};
+pub use origins::KeyOrigin;
 pub use reference::reference;
+pub(crate) use schema::keys;
 pub use schema::schema;
 pub use sections::{
     CheckpointConfig, LogConfig, LossKind, NonFinite, OptimConfig, Optimizer, RunConfig,
@@ -34,6 +43,11 @@ pub use sections::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Version of the form of this file.
+    pub version: Version,
+    /// A file, or a list of files, whose keys stand below this file's, by names relative to it: sections are merged, of several the later counts. A run records what comes out, and not this.
+    #[serde(skip_serializing)]
+    pub extends: Extends,
     /// Name, place and seed of the run.
     pub run: RunConfig,
     /// The model: a named size and what differs from it.
@@ -54,6 +68,11 @@ pub struct Config {
     pub devices: DevicesConfig,
     /// What to report.
     pub log: LogConfig,
+    /// The job on a cluster.
+    pub slurm: SlurmConfig,
+    /// With this section, the file describes many runs: `vim-train sweep`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<SweepConfig>,
 }
 
 /// Stands for the number of classes where it does not matter: no key of `[model]` depends on it.

@@ -1,24 +1,29 @@
 //! The reference of all keys, for docs/config.md.
 
 use serde_json::Value;
+use vim_sweep::SweepConfig;
 
 use super::Config;
-use super::schema::{Node, paths};
+use super::schema::{Node, PATH, paths};
 
 /// Every key as Markdown: a table per section with kind, default and effect.
 ///
 /// `vim-train config --doc` prints it, and a test compares it with docs/config.md.
 #[must_use]
 pub fn reference() -> String {
-    let defaults = serde_json::to_value(Config::default())
-        .expect("invariant: a configuration has a JSON form");
+    let defaults =
+        serde_json::to_value(all_sections()).expect("invariant: a configuration has a JSON form");
     let mut text = String::new();
     let mut section = String::new();
     for (path, node) in in_file_order(paths()) {
         let (parent, key) = path.rsplit_once('.').unwrap_or(("", &path));
-        if parent != section {
+        if text.is_empty() || parent != section {
             section = parent.to_owned();
-            text.push_str(&format!("\n## `[{section}]`\n\n"));
+            let title = match parent {
+                "" => "Above all sections".to_owned(),
+                _ => format!("`[{section}]`"),
+            };
+            text.push_str(&format!("\n## {title}\n\n"));
             text.push_str("| key | value | default | effect |\n|---|---|---|---|\n");
         }
         let default = defaults.pointer(&format!("/{}", path.replace('.', "/")));
@@ -30,19 +35,27 @@ pub fn reference() -> String {
     text.trim_start().to_owned()
 }
 
+/// The defaults, with the section that only some files have.
+fn all_sections() -> Config {
+    Config { sweep: Some(SweepConfig::default()), ..Config::default() }
+}
+
 /// Sorts keys as a printed configuration has them; those that it leaves out end their section.
 fn in_file_order(mut paths: Vec<(String, Node)>) -> Vec<(String, Node)> {
-    let printed = Config::default().effective().unwrap_or_default().to_toml();
+    let printed = all_sections().effective().unwrap_or_default().to_toml();
     let mut section = String::new();
     let mut order: Vec<String> = Vec::new();
     for line in printed.lines() {
         if let Some(header) = line.strip_prefix('[') {
             section = header.trim_end_matches(']').to_owned();
         } else if let Some(key) = line.trim_start_matches("# ").split(' ').next() {
-            order.push(format!("{section}.{key}"));
+            let above = if section.is_empty() { String::new() } else { format!("{section}.") };
+            order.push(format!("{above}{key}"));
         }
     }
-    paths.sort_by_key(|(path, _)| order.iter().position(|printed| printed == path));
+    // What is never printed, such as `extends`, ends what it belongs to.
+    let place = |path: &str| order.iter().position(|printed| printed == path);
+    paths.sort_by_key(|(path, _)| (path.contains('.'), place(path).unwrap_or(usize::MAX)));
     paths
 }
 
@@ -75,6 +88,9 @@ fn kind_of(schema: &Value) -> String {
     }
     if schema.get("pattern").is_some() {
         return "length of training".to_owned();
+    }
+    if schema.get("format") == Some(&Value::from(PATH)) {
+        return PATH.to_owned();
     }
     let named = match schema.get("type") {
         // An optional key may be a number or null; it is the number that is written.

@@ -16,6 +16,9 @@ pub fn schema() -> &'static Value {
     })
 }
 
+/// The format of keys that are paths of files and folders: variables in them are filled in.
+pub(super) const PATH: &str = "path";
+
 /// A place in the schema.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
@@ -71,6 +74,11 @@ impl Node {
         listed.filter(|names| !names.is_empty())
     }
 
+    /// Whether the key is the path of a file or folder.
+    fn is_path(self) -> bool {
+        self.resolved().get("format") == Some(&Value::from(PATH))
+    }
+
     /// What the key is for.
     pub(super) fn description(self) -> &'static str {
         let text = |value: &'static Value| value.get("description").and_then(Value::as_str);
@@ -103,6 +111,11 @@ fn is_alias(form: &Value) -> bool {
     form.get("x-alias") == Some(&Value::Bool(true))
 }
 
+/// The path of every key that holds a value.
+pub(crate) fn keys() -> Vec<String> {
+    paths().into_iter().map(|(path, _)| path).collect()
+}
+
 /// The path of every key that holds a value, such as `data.shapes.seed`; a section's own keys come
 /// before those of the sections inside it, as they must in a file.
 pub(super) fn paths() -> Vec<(String, Node)> {
@@ -123,6 +136,11 @@ pub(super) fn paths() -> Vec<(String, Node)> {
     let mut paths = Vec::new();
     collect("", Node::root(), &mut paths);
     paths
+}
+
+/// The keys that are paths of files and folders: their fields say so by `format = "path"`.
+pub(super) fn path_keys() -> impl Iterator<Item = String> {
+    paths().into_iter().filter(|(_, node)| node.is_path()).map(|(path, _)| path)
 }
 
 #[cfg(test)]
@@ -158,5 +176,20 @@ mod tests {
         for (path, node) in paths() {
             assert!(!node.description().is_empty(), "{path}");
         }
+    }
+
+    #[test]
+    fn knows_the_paths() {
+        let mut keys: Vec<String> = path_keys().collect();
+        keys.sort();
+        let expected = [
+            "data.index_cache",
+            "data.path",
+            "data.val_labels",
+            "data.val_path",
+            "run.root",
+            "train.init",
+        ];
+        assert_eq!(keys, expected);
     }
 }

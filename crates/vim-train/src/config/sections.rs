@@ -16,6 +16,7 @@ pub struct RunConfig {
     /// Name of the run's folder in `run.root`. `{key}` stands for the value of any key, as in `{optim.lr}`.
     pub name: String,
     /// Folder that holds the runs' folders.
+    #[schemars(extend("format" = "path"))]
     pub root: PathBuf,
     /// Seed of everything random: initial values, order of the images, augmentation, drop path.
     pub seed: u64,
@@ -90,6 +91,7 @@ pub struct TrainConfig {
     pub eval_every: Interval,
     /// Weights to start from: a file (.pth, .pt, .safetensors) or the folder of a checkpoint or run. A head of other classes is replaced, positions of another grid are resized. Read at the start of a fresh run only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
     pub init: Option<PathBuf>,
     /// How `train.init`'s positions are taken to another grid.
     pub init_pos_embed: Resize,

@@ -8,6 +8,7 @@ use super::{
     ANY_CLASSES, Config, ConfigError, Gpus, LossKind, NonFinite, Problem, ScheduleKind, TrainConfig,
 };
 use crate::interval::Interval;
+use crate::slurm::config_error;
 
 impl Config {
     /// Checks every value that this crate and the model use; `[data]` is checked where data are opened.
@@ -32,7 +33,8 @@ impl Config {
         if let Some(archive) = self.checkpoint.archive {
             periodic("checkpoint.archive", archive, true)?;
         }
-        periodic("log.every", self.log.every, false)
+        periodic("log.every", self.log.every, false)?;
+        self.slurm.check().map_err(config_error)
     }
 
     fn check_run(&self) -> Result<(), ConfigError> {

@@ -166,7 +166,7 @@ fn bottleneck(
     let busy = |stage: LoaderStage| (after.busy(stage) - before.busy(stage)).as_secs_f64();
     let [read, work] =
         [busy(LoaderStage::Read), LoaderStage::VARIANTS[1..].iter().map(|&s| busy(s)).sum()];
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = vim_data::Allocation::of_this_process().cores;
     if work < 0.7 * workers as f64 * seconds && read > work {
         return "storage: workers wait for files; raise data.readers, stage to a local disk, or use archives or packs";
     }

@@ -11,6 +11,7 @@ use vim_model::VimConfig;
 
 use super::Context;
 use super::finding::{Finding, size};
+use crate::disk_space::checkpoints_of;
 use crate::lock::{Lock, LockError};
 
 /// How much is written, and at most read, to time a disk.
@@ -110,16 +111,14 @@ fn room(context: &Context, folder: &Path, place: &str) -> Finding {
     Finding::pass(what, detail)
 }
 
-/// Bytes of the checkpoints that a run keeps, and of the one in the making: weights and the optimizer's two averages.
+/// Bytes of the checkpoints of a run.
 fn checkpoints(context: &Context) -> u64 {
     let config = &context.config;
     let classes = 1000;
     let parameters = VimConfig::new(&config.model, config.ssm, classes)
         .and_then(|model| model.cost())
         .map_or(0, |cost| cost.parameters());
-    // The newest, the best, and one in the making.
-    let kept = config.checkpoint.keep_last as u64 + 2;
-    parameters * 3 * 4 * kept
+    checkpoints_of(config, parameters)
 }
 
 /// Whether a second run in a folder would notice the first.

@@ -26,8 +26,8 @@ Examples:
 The figure has the training loss and the top-1 accuracy on the validation images over the steps. Of
 a curve with more than 1000 points, neighbours are drawn as their mean.";
 
-/// Keys that say where a run is, not what it is.
-const PLACE: [&str; 2] = ["run.name", "run.root"];
+/// Keys that say where a run is, or how its file is written, not what it is.
+const PLACE: [&str; 3] = ["run.name", "run.root", "version"];
 
 /// Keys that runs of an ablation differ in.
 const ABLATED: [&str; 2] = ["model.discretization", "run.seed"];

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::run::{Run, holds_run};
 use crate::config::nearest;
 use crate::error::Error;
+use crate::sweep::{FOLDERS as SWEEP_FOLDERS, PLAN};
 
 /// How deep below the root a run may lie: names such as `sweep/zoh-s0` make folders.
 const DEPTH: usize = 4;
@@ -54,13 +55,16 @@ fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The folders in `folder`, but for hidden ones.
+/// The folders in `folder`, but for hidden ones and those that a sweep has beside its runs.
 fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let holds_sweep = folder.join(PLAN).is_file();
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let hidden = entry.file_name().to_string_lossy().starts_with('.');
-        if !hidden && entry.path().is_dir() {
+        let name = entry.file_name();
+        let hidden = name.to_string_lossy().starts_with('.');
+        let is_sweeps = holds_sweep && SWEEP_FOLDERS.iter().any(|folder| name == *folder);
+        if !hidden && !is_sweeps && entry.path().is_dir() {
             found.push(entry.path());
         }
     }

@@ -77,7 +77,7 @@ impl History {
             let scores = Scores { step, checkpoint, averaged, loss, top1, top5 };
             match record.text("split") {
                 Some("val") => history.val.push(scores),
-                Some("test") => history.test = Some(scores),
+                Some("test") if history.is_result(&scores) => history.test = Some(scores),
                 Some(_) | None => {}
             }
         }
@@ -90,6 +90,12 @@ impl History {
             last = elapsed;
         }
         history
+    }
+
+    /// Whether `test` is the run's result: where both are tested, that is the model's own weights and not their average.
+    fn is_result(&self, test: &Scores) -> bool {
+        let is_own = |known: &Scores| known.step == test.step && known.averaged.is_none();
+        test.averaged.is_none() || !self.test.as_ref().is_some_and(is_own)
     }
 
     /// The best evaluation on the validation images; of equal ones the first, as in training.

@@ -135,7 +135,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// `12/24`, as far as known.
-pub(super) fn steps(row: &Row) -> String {
+pub(crate) fn steps(row: &Row) -> String {
     let or_unknown =
         |steps: Option<u64>| steps.map_or_else(|| UNKNOWN.to_owned(), |n| n.to_string());
     format!("{}/{}", or_unknown(row.step), or_unknown(row.total_steps))

@@ -24,6 +24,8 @@ use list::ListArgs;
 use show::ShowArgs;
 
 pub use history::{History, Scores};
+pub(crate) use list::steps;
+pub(crate) use run::holds_run;
 pub use run::{Best, Row, Run};
 pub use status::Status;
 
@@ -76,7 +78,7 @@ pub fn run(command: &RunsCommand) -> Result<(), Error> {
 const UNKNOWN: &str = "-";
 
 /// Rows in columns as wide as they must be, the ones from number `left` on flush right.
-fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
+pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(head.iter().copied()).add_rows(rows);
     for (number, column) in table.column_iter_mut().enumerate() {

@@ -125,7 +125,7 @@ impl Run {
 }
 
 /// Whether there is anything of a run in `folder`.
-pub(super) fn holds_run(folder: &Path) -> bool {
+pub(crate) fn holds_run(folder: &Path) -> bool {
     let names = [CONFIG, METRICS, EXIT, ENVIRONMENT];
     names.iter().any(|name| folder.join(name).is_file()) || checkpoints_in(folder).is_dir()
 }

@@ -117,6 +117,7 @@ fn text(run: &Run) -> String {
         ("data", config(&["data.dataset", "data.path", "augment.preset", "run.seed"])),
         ("recipe", config(&["train.epochs", "train.batch_size", "optim.lr", "optim.weight_decay"])),
         ("machine", (!machine.is_empty()).then(|| machine.join(", "))),
+        ("job", job(run)),
         ("started", run.environment("started")),
         ("command", command),
         ("train", train),
@@ -135,6 +136,17 @@ fn text(run: &Run) -> String {
     lines.extend(checkpoints(run));
     lines.extend(row.problems.iter().map(|why| format!("{:<12}{why}", "problem")));
     lines.join("\n")
+}
+
+/// The SLURM job that was at work last.
+fn job(run: &Run) -> Option<String> {
+    let slurm = run.environment.get("slurm")?;
+    let text = |name: &str| slurm.get(name).and_then(serde_json::Value::as_str);
+    let task = text("SLURM_ARRAY_JOB_ID").zip(text("SLURM_ARRAY_TASK_ID"));
+    let id = task.map(|(array, task)| format!("{array}_{task}"));
+    let id = id.or_else(|| text("SLURM_JOB_ID").map(str::to_owned))?;
+    let restarts = text("SLURM_RESTART_COUNT").map(|count| format!(", restarts {count}"));
+    Some(format!("{id}{}", restarts.unwrap_or_default()))
 }
 
 fn scores(scores: &Scores) -> String {

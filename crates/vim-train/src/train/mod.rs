@@ -1,5 +1,6 @@
 //! The `train` command: the loop, top to bottom.
 
+mod dry_run;
 mod init;
 mod report;
 mod setup;
@@ -35,6 +36,7 @@ use crate::saver::{Saver, Snapshot};
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::sinks::Sinks;
+use crate::slurm::Life;
 use crate::summary::percent;
 use crate::weights;
 use report::{Metric, Pace};
@@ -51,6 +53,9 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     let mut sets = args.overrides.set.clone();
     sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
     let config = Config::load(&args.config, &sets)?;
+    if args.dry_run {
+        return dry_run::run(args, &config);
+    }
     // Everything that can be wrong with the experiment is found before its folder is made.
     let plan = Plan::new(&config, args.fresh)?;
     let (folder, name) = (RunDir::open(&config, args.resume, args.fresh)?, config.run_name()?);
@@ -68,8 +73,10 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     let log = Log::open(&run.log())?;
     let load = plan.load();
     let watch = Watch::over(run.path().to_owned(), log.clone(), load);
+    let life = Life::new(&config.slurm, run.path(), &log, args.resume);
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, plan, &run, &log, stop, &watch)?;
+        life.begin(trainer.state.step, run.is_resumed())?;
         let result = trainer.train(args.steps);
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
@@ -84,6 +91,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     });
     // The run's own error is what matters; that its record could not be written comes second.
     let written = run.write_exit(&exit);
+    life.end(&exit, result.as_ref().err().and_then(Error::stop));
     let test = result?;
     written?;
     let line = test.map(|test| result_line(test.top1));

@@ -35,16 +35,16 @@ use crate::weights;
 
 /// All that can be known, and be wrong, before there is a folder.
 pub(super) struct Plan {
-    chosen: Chosen,
-    splits: Splits,
-    model: VimConfig,
+    pub(super) chosen: Chosen,
+    pub(super) splits: Splits,
+    pub(super) model: VimConfig,
     comm: SingleDevice,
     loader: Loader,
     evaluation: LoaderConfig,
     schedule: Schedule,
     loss: Loss,
-    steps_per_epoch: u64,
-    total_steps: u64,
+    pub(super) steps_per_epoch: u64,
+    pub(super) total_steps: u64,
     /// Where the run starts now, and from given weights.
     initial: Option<Initial>,
     load: Load,
@@ -88,6 +88,11 @@ impl Plan {
             initial,
             load,
         })
+    }
+
+    /// The images and classes, in a line.
+    pub(super) fn describe_data(&self) -> String {
+        describe_data(&self.splits, &self.model)
     }
 
     /// What the device has to hold at a time.
@@ -185,7 +190,8 @@ impl<'a> Trainer<'a> {
         run.sync()?;
 
         log.line(format!("run {}", run.path().display()));
-        log.line(format!("device {}, {threads} threads, {workers} loader threads", chosen.name));
+        log.line(format!("device {}", chosen.name));
+        log.line(device::describe_threads(workers));
         log.line(format!(
             "model {} parameters, {} tokens, {} (series {})",
             model.num_params(),
@@ -196,14 +202,7 @@ impl<'a> Trainer<'a> {
         for line in init_lines {
             log.line(line);
         }
-        log.line(format!(
-            "data {} train, {} val, {} test images of {} px, {} classes",
-            splits.train.len(),
-            splits.val.as_ref().map_or(0, Split::len),
-            splits.test.len(),
-            model_config.image_size,
-            splits.train.num_classes()
-        ));
+        log.line(describe_data(&splits, &model_config));
         for note in &splits.notes {
             log.line(format!("note: {note}"));
         }
@@ -254,6 +253,17 @@ impl<'a> Trainer<'a> {
             start: Instant::now(),
         })
     }
+}
+
+fn describe_data(splits: &Splits, model: &VimConfig) -> String {
+    format!(
+        "data {} train, {} val, {} test images of {} px, {} classes",
+        splits.train.len(),
+        splits.val.as_ref().map_or(0, Split::len),
+        splits.test.len(),
+        model.image_size,
+        splits.train.num_classes()
+    )
 }
 
 /// Whether the run in `run` has no checkpoint to go on from.

@@ -11,20 +11,32 @@
 //! | `timing.jsonl` | speeds, waits and memory, which depend on the clock |
 //! | `log.txt` | what was said |
 //! | `checkpoints/` | see [`crate::checkpoint`] |
+//! | `events.jsonl` | the run's lives: starts, signals and why they came, requeues, ends |
+//! | `slurm/` | of a submitted run: configuration and script of its job, jobs, their output |
 //! | `exit.json` | how the last process ended; absent while one is at work |
 //! | `LOCK` | see [`crate::lock`] |
+
+mod exit_record;
+mod recorded;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::config::{Config, dotted_values};
+use crate::config::Config;
 use crate::error::Error;
 use crate::lock::{LOCK, Lock, LockError};
 use crate::run_env::Environment;
 use crate::storage::{Disk, Storage, replace};
+
+use exit_record::read_exit_in;
+pub(crate) use exit_record::write_exit_in;
+pub use exit_record::{ExitReason, ExitRecord};
+use recorded::check_unchanged;
+pub(crate) use recorded::is_free;
+pub use recorded::{check_same_model_and_data, recorded_config};
 
 /// What to do where there is a run already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -36,57 +48,6 @@ pub enum Resume {
     Never,
     /// Go on with it; stop with an error where there is none.
     Must,
-}
-
-/// How a process at work on a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ExitReason {
-    /// The last epoch is done: there is nothing to go on with.
-    Finished,
-    /// The steps asked for are done, and more are left.
-    Paused,
-    /// A signal asked for it; the state is saved.
-    Interrupted,
-    /// The loss or the gradient is no longer finite.
-    Diverged,
-    /// An error.
-    Failed,
-}
-
-/// `exit.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ExitRecord {
-    /// Why the process ended.
-    pub reason: ExitReason,
-    /// Optimizer steps done.
-    pub step: u64,
-    /// Top-1 accuracy on the test images, 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub top1: Option<f64>,
-    /// The best top-1 accuracy of all evaluations on the validation images, 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub best_top1: Option<f64>,
-    /// The error, in a line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// The process's exit code.
-    pub exit_code: u8,
-}
-
-impl ExitRecord {
-    /// The record of a process that did not get to train.
-    #[must_use]
-    pub fn failed(error: &Error) -> Self {
-        Self {
-            reason: ExitReason::Failed,
-            step: 0,
-            top1: None,
-            best_top1: None,
-            error: Some(error.to_string()),
-            exit_code: error.exit_code(),
-        }
-    }
 }
 
 /// What was found in the run's folder.
@@ -101,6 +62,33 @@ pub enum Opened {
         /// How it ended.
         exit: ExitRecord,
     },
+}
+
+/// What [`RunDir::open`] would find, by looking alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// No run.
+    Nothing,
+    /// A run to go on with.
+    Run,
+    /// A run that is finished.
+    Finished,
+    /// A run that is moved aside for a new one.
+    ToMoveAside,
+}
+
+impl Found {
+    /// What becomes of it, in words.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Nothing => "a new run",
+            Self::Run => "there, and gone on with",
+            Self::Finished => "finished, with nothing left to do",
+            Self::ToMoveAside => "moved aside, and a new run in its place",
+        }
+    }
 }
 
 /// A run's folder, for this process alone.
@@ -122,28 +110,6 @@ pub(crate) const TIMING: &str = "timing.jsonl";
 /// Name of the file that says which weights a run started from.
 pub(crate) const INIT: &str = "init.json";
 
-/// Keys that may differ when a run goes on, because no result depends on them.
-///
-/// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
-/// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 15] = [
-    "run.root",
-    "run.name",
-    "log.",
-    "devices.threads",
-    "data.workers",
-    "data.readers",
-    "data.prefetch",
-    "data.path",
-    "data.val_path",
-    "data.val_labels",
-    "data.index_cache",
-    "data.stage",
-    "checkpoint.every",
-    "checkpoint.keep_last",
-    "checkpoint.archive",
-];
-
 impl RunDir {
     /// Opens the folder of the run that `config` (effective) describes.
     ///
@@ -155,12 +121,6 @@ impl RunDir {
     /// (or the reverse), or if that run was recorded with another configuration.
     pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
         let path = config.run_folder()?;
-        // Checkpoints without a configuration are somebody's work all the same.
-        let holds_run = |path: &Path| {
-            path.join(CONFIG).is_file()
-                || fs::read_dir(checkpoints_in(path))
-                    .is_ok_and(|mut inside| inside.next().is_some())
-        };
         // Without this, a mere typing error would leave a folder behind.
         if resume == Resume::Must && !holds_run(&path) {
             return Err(Error::NothingToResume { path });
@@ -178,8 +138,9 @@ impl RunDir {
             if resume == Resume::Never {
                 return Err(Error::AlreadyHoldsRun { path: run.path });
             }
-            run.check_unchanged(config)?;
-            if let Some(exit) = run.read_exit()?.filter(|exit| exit.reason == ExitReason::Finished)
+            check_unchanged(&run.path, config)?;
+            if let Some(exit) =
+                read_exit_in(&run.path)?.filter(|exit| exit.reason == ExitReason::Finished)
             {
                 return Ok(Opened::Finished { path: run.path, exit });
             }
@@ -188,6 +149,27 @@ impl RunDir {
         }
         run.write(CONFIG, config.to_toml().as_bytes())?;
         Ok(Opened::Run(run))
+    }
+
+    /// What [`RunDir::open`] would find, without making, moving or locking anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`RunDir::open`], but for a folder that is in use.
+    pub fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found, Error> {
+        let path = config.run_folder()?;
+        match (holds_run(&path), resume) {
+            (false, Resume::Must) => Err(Error::NothingToResume { path }),
+            (false, Resume::Auto | Resume::Never) => Ok(Found::Nothing),
+            (true, _) if fresh => Ok(Found::ToMoveAside),
+            (true, Resume::Never) => Err(Error::AlreadyHoldsRun { path }),
+            (true, Resume::Auto | Resume::Must) => {
+                check_unchanged(&path, config)?;
+                let exit = read_exit_in(&path)?;
+                let is_finished = exit.is_some_and(|exit| exit.reason == ExitReason::Finished);
+                Ok(if is_finished { Found::Finished } else { Found::Run })
+            }
+        }
     }
 
     fn lock(path: &Path) -> Result<Lock, Error> {
@@ -202,14 +184,6 @@ impl RunDir {
             }
             LockError::Io(source) => Error::Io { action: "lock", path: file, source },
         })
-    }
-
-    fn check_unchanged(&self, config: &Config) -> Result<(), Error> {
-        let is_free = |key: &str| {
-            let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
-            FREE_KEYS.iter().any(|free| under(free))
-        };
-        check_recorded(&self.path, config, is_free)
     }
 
     /// The folder.
@@ -309,16 +283,6 @@ impl RunDir {
         write_exit_in(&self.path, exit)
     }
 
-    fn read_exit(&self) -> Result<Option<ExitRecord>, Error> {
-        let path = self.path.join(EXIT);
-        match fs::read(&path) {
-            // A record that cannot be understood says no more than none: the checkpoints decide.
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("read", path)(error)),
-        }
-    }
-
     fn remove_exit(&self) -> Result<(), Error> {
         let path = self.path.join(EXIT);
         match fs::remove_file(&path) {
@@ -338,9 +302,10 @@ impl RunDir {
     }
 }
 
-/// Records how the process at work in the folder `run` ends.
-pub(crate) fn write_exit_in(run: &Path, exit: &ExitRecord) -> Result<(), Error> {
-    write_json_in(run, EXIT, exit)
+/// Whether there is a run in the folder: checkpoints without a configuration are somebody's work, too.
+fn holds_run(path: &Path) -> bool {
+    path.join(CONFIG).is_file()
+        || fs::read_dir(checkpoints_in(path)).is_ok_and(|mut inside| inside.next().is_some())
 }
 
 fn write_json_in(run: &Path, name: &str, value: &impl Serialize) -> Result<(), Error> {
@@ -361,64 +326,33 @@ pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")
 }
 
-/// The weights of the run in `run` mean what `config` says they mean.
+/// Whether a later process could go on in the folder of the run that `config` (effective) describes, or start there;
+/// `Some` if that run is finished.
 ///
 /// # Errors
 ///
-/// [`Error::ConfigChanged`] if the run was recorded with another model, or with data that are split
-/// or normalised otherwise.
-pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Error> {
-    let matters = |key: &str| {
-        let sections = ["model.", "ssm.", "data."];
-        (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
-            && !["ssm.scan", "ssm.dt_b_init"].contains(&key)
-            && !FREE_KEYS.contains(&key)
-    };
-    check_recorded(run, config, |key| !matters(key))
-}
-
-/// The configuration of the run in `run`.
-///
-/// # Errors
-///
-/// If it cannot be read, or is not understood.
-pub fn recorded_config(run: &Path) -> Result<Config, Error> {
-    let path = run.join(CONFIG);
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    Config::from_toml(&text).map_err(|error| {
-        Error::Config(error.at(crate::config::Origin::File { path, position: None }))
-    })
-}
-
-/// The configuration recorded in `run` is `config`, but for keys that are free.
-fn check_recorded(
-    run: &Path,
-    config: &Config,
-    is_free: impl Fn(&str) -> bool,
-) -> Result<(), Error> {
-    let recorded = recorded_config(run)?;
-    let (recorded, now) = (dotted_values(&recorded), dotted_values(config));
-    let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
-    keys.sort();
-    keys.dedup();
-    let differences: Vec<String> = keys
-        .into_iter()
-        .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
-        .map(|key| {
-            let show = |value: Option<&toml::Value>| {
-                value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
-            };
-            format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
-        })
-        .collect();
-    if differences.is_empty() {
-        return Ok(());
+/// If the run there was recorded with another configuration.
+pub(crate) fn can_go_on(config: &Config) -> Result<Option<ExitRecord>, Error> {
+    let path = config.run_folder()?;
+    if !path.join(CONFIG).is_file() {
+        return Ok(None);
     }
-    Err(Error::ConfigChanged { path: run.to_owned(), differences })
+    check_unchanged(&path, config)?;
+    let exit = fs::read(path.join(EXIT)).ok();
+    let exit: Option<ExitRecord> = exit.and_then(|text| serde_json::from_slice(&text).ok());
+    Ok(exit.filter(|exit| exit.reason == ExitReason::Finished))
+}
+
+/// Writes a whole file, in a folder that is made if need be.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+    }
+    replace(&Disk, path, bytes).map_err(Error::io("write", path))
 }
 
 /// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.
-fn move_aside(path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn move_aside(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = (1..)
         .map(|number| path.with_file_name(format!("{name}.old-{number}")))

@@ -1,20 +1,25 @@
 //! What can end a command, and the exit code that says so.
 
-use std::any::Any;
+mod exit_code;
+mod panic;
+mod phrases;
+
 use std::io;
 use std::path::PathBuf;
 
 use vim_checkpoint::ReadError;
-use vim_data::{DataError, PictureError, SourceError, StagingError};
+use vim_config::MigrateError;
+use vim_data::{DataError, PictureError};
 use vim_kernels::KernelError;
 use vim_model::{Misfit, ModelError};
+use vim_slurm::{JobId, SlurmError};
 
 use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
-use crate::fatal;
-use crate::fault::{Fault, Load, one_line};
+use crate::fault::Load;
 use crate::lock::{Holder, LOCK};
 use crate::signals::Stop;
+use phrases::{advice, asked_for, count};
 
 /// Why a command did not succeed. Each text is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +165,15 @@ pub enum Error {
         problem: String,
     },
 
+    /// A launch script of the original cannot be turned into a configuration.
+    #[error("{}{}: {source}", path.display(), source.line.map_or_else(String::new, |line| format!(":{line}")))]
+    Script {
+        /// The script.
+        path: PathBuf,
+        /// Why not.
+        source: MigrateError,
+    },
+
     /// A file is no document of `bench`.
     #[error("{} is no result of `vim-train bench -o`: {problem}; measure again, or name another file", path.display())]
     NoBenchmark {
@@ -236,6 +250,14 @@ pub enum Error {
         differences: Vec<String>,
     },
 
+    /// A sweep cannot be made of this.
+    #[error(transparent)]
+    Sweep(#[from] vim_sweep::SweepError),
+
+    /// A sweep's command did not succeed.
+    #[error(transparent)]
+    Study(#[from] crate::sweep::StudyError),
+
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -245,6 +267,72 @@ pub enum Error {
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
+    },
+
+    /// SLURM, or what is asked of it.
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
+
+    /// A run is submitted already.
+    #[error(
+        "{} has job {job} already ({state}): wait for it, cancel it by `vim-train slurm cancel`, or chain another one to it by --after {job}",
+        path.display()
+    )]
+    Queued {
+        /// The run's folder.
+        path: PathBuf,
+        /// The job.
+        job: JobId,
+        /// What it is at.
+        state: &'static str,
+    },
+
+    /// Nothing was submitted under that name.
+    #[error(
+        "{name} is neither the folder nor the name of a run submitted from {}{}: `vim-train slurm status` names them, --root looks elsewhere",
+        root.display(),
+        nearest.as_ref().map_or_else(String::new, |name| format!(" (is it `{name}`?)"))
+    )]
+    NotSubmitted {
+        /// What was asked for.
+        name: String,
+        /// Where names are looked for.
+        root: PathBuf,
+        /// The run there that may be meant.
+        nearest: Option<String>,
+    },
+
+    /// A job has no output that is known.
+    #[error(
+        "{name}: job {job} is an array, or does not say where its output is: look into its slurm folder, or name one of its runs"
+    )]
+    NoOutput {
+        /// The run or sweep.
+        name: String,
+        /// Its job.
+        job: JobId,
+    },
+
+    /// A job that was waited for did not succeed.
+    #[error("job {job} ended: {state}, exit code {code}; `vim-train slurm logs` shows its output")]
+    JobEnded {
+        /// The job.
+        job: JobId,
+        /// How.
+        state: &'static str,
+        /// Its exit code, 0 if it was killed.
+        code: u8,
+    },
+
+    /// Several lives of a run have not made a step.
+    #[error(
+        "no new step in {lives} lives since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
+    )]
+    NoProgress {
+        /// How many.
+        lives: u32,
+        /// Where the run stands.
+        step: u64,
     },
 
     /// A signal asked the run to stop.
@@ -293,30 +381,10 @@ impl Error {
         move |source| Self::Io { action, path, source }
     }
 
-    /// A panic is a device's fault, or else a defect; its message is the best there is to report.
+    /// The signal that ended the run, if one did.
     #[must_use]
-    pub fn from_panic(panic: &(dyn Any + Send)) -> Self {
-        let place = fatal::take_place().map_or_else(String::new, |place| format!("{place}: "));
-        Self::of_panic(&fatal::message(panic), &place)
-    }
-
-    /// The error that a panic's `text` stands for; a defect is reported with `place` before it.
-    pub(crate) fn of_panic(text: &str, place: &str) -> Self {
-        match Fault::of(text) {
-            Some(Fault::OutOfMemory { bytes }) => Self::DeviceMemory { bytes, load: None },
-            Some(Fault::Lost { reason }) => Self::DeviceLost { reason },
-            None => Self::Internal(format!("{place}{}", one_line(text))),
-        }
-    }
-
-    /// The same, with what was on the device if that was too much.
-    #[must_use]
-    pub fn with_load(self, load: Load) -> Self {
-        if let Self::DeviceMemory { bytes, .. } = self {
-            Self::DeviceMemory { bytes, load: Some(load) }
-        } else {
-            self
-        }
+    pub fn stop(&self) -> Option<Stop> {
+        if let Self::Stopped { stop, .. } = self { Some(*stop) } else { None }
     }
 
     /// What there is to say before the error's own line, a line each.
@@ -324,78 +392,6 @@ impl Error {
     pub fn details(&self) -> Vec<String> {
         if let Self::Misfit { misfit, .. } = self { misfit.lines() } else { Vec::new() }
     }
-
-    /// The exit code, as `vim-train --help` lists it.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Failed(_) => 1,
-            Self::Data(
-                DataError::InvalidConfig { .. }
-                | DataError::MissingPath { .. }
-                | DataError::NoBatches { .. }
-                | DataError::Staging(StagingError::NoFolder | StagingError::NotArchives { .. }),
-            ) => 78,
-            Self::Data(DataError::Staging(_)) => 74,
-            Self::Data(DataError::Source(SourceError::Exists { .. })) => 73,
-            Self::Device(_)
-            | Self::DeviceLost { .. }
-            | Self::Kernel(KernelError::NoKernel { .. } | KernelError::NoPrecision { .. }) => 69,
-            Self::DeviceMemory { .. } => 71,
-            Self::Kernel(KernelError::TooLarge { .. }) => 78,
-            Self::Internal(_)
-            | Self::Kernel(
-                KernelError::Shape { .. } | KernelError::Complex { .. } | KernelError::Dtype { .. },
-            )
-            | Self::Data(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => 70,
-            Self::Io { .. }
-            | Self::Checkpoint(_)
-            | Self::Picture(PictureError::Read { .. })
-            | Self::Unreadable { source: ReadError::Io(_), .. } => 74,
-            Self::Data(_)
-            | Self::NoRun { .. }
-            | Self::BadImages { .. }
-            | Self::Weights { .. }
-            | Self::Unreadable { .. }
-            | Self::Misfit { .. }
-            | Self::Unrecognised { .. }
-            | Self::NoCounterpart { .. }
-            | Self::Picture(PictureError::Decode { .. })
-            | Self::ClassNames { .. }
-            | Self::Arrays { .. }
-            | Self::NoBenchmark { .. } => 65,
-            Self::Extension { .. } => 2,
-            Self::InUse { .. }
-            | Self::MayBeInUse { .. }
-            | Self::AlreadyHoldsRun { .. }
-            | Self::Exists { .. } => 73,
-            Self::Stopped { stop: Stop::Scheduler { .. }, .. }
-            | Self::Interrupted { stop: Stop::Scheduler { .. } } => 75,
-            Self::Stopped { stop: Stop::Keyboard, .. }
-            | Self::Interrupted { stop: Stop::Keyboard } => 130,
-            Self::Diverged { .. } => 76,
-            Self::Config(_) | Self::NothingToResume { .. } | Self::ConfigChanged { .. } => 78,
-        }
-    }
-}
-
-/// How much memory was asked for, where that is known.
-fn asked_for(bytes: Option<u64>) -> String {
-    bytes.map_or_else(String::new, |bytes| {
-        format!(" (another {:.1} MiB were asked for)", bytes as f64 / f64::from(1 << 20))
-    })
-}
-
-fn advice(load: Option<Load>) -> String {
-    load.map_or_else(
-        || "take smaller batches or a larger device".to_owned(),
-        |load| load.to_string(),
-    )
-}
-
-/// A number of things.
-fn count(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 impl From<ModelError> for Error {
@@ -405,52 +401,5 @@ impl From<ModelError> for Error {
             ModelError::Kernel(error) => Self::Kernel(error),
             ModelError::Range { .. } | ModelError::Conflict { .. } => Self::Config(error.into()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use signal_hook::consts::SIGTERM;
-
-    use super::*;
-
-    #[test]
-    fn the_codes_that_scripts_rely_on() {
-        let stopped = |stop| Error::Stopped { stop, step: 3 };
-        for (error, code) in [
-            (Error::Failed(String::new()), 1),
-            (Error::Data(DataError::NotAnArchive { path: "x".into() }), 65),
-            (Error::Device(String::new()), 69),
-            (Error::Kernel(KernelError::NoKernel { device: String::new() }), 69),
-            (Error::DeviceLost { reason: String::new() }, 69),
-            (Error::Internal(String::new()), 70),
-            (Error::DeviceMemory { bytes: None, load: None }, 71),
-            (Error::AlreadyHoldsRun { path: "x".into() }, 73),
-            (Error::io("read", "x")(io::ErrorKind::NotFound.into()), 74),
-            (stopped(Stop::Scheduler { signal: SIGTERM }), 75),
-            (Error::Diverged { step: 1, what: "loss".into() }, 76),
-            (
-                ModelError::Range { key: "depth", value: "0".into(), expected: "1".into() }.into(),
-                78,
-            ),
-            (stopped(Stop::Keyboard), 130),
-        ] {
-            assert_eq!(error.exit_code(), code, "{error}");
-        }
-    }
-
-    #[test]
-    fn a_panic_is_the_devices_fault_or_ours() {
-        let load = Load { batch_size: 128, in_pairs: true };
-        let text = "x: out of device memory allocating 3145728 bytes\nBacktrace";
-        let error = Error::of_panic(text, "").with_load(load);
-        assert_eq!(
-            error.to_string(),
-            format!("the device ran out of memory (another 3.0 MiB were asked for): {load}")
-        );
-        let error = Error::of_panic("CUDA_ERROR_LAUNCH_FAILED", "");
-        assert!(error.to_string().starts_with("the device failed (CUDA_ERROR_LAUNCH_FAILED)"));
-        let error = Error::of_panic("a\nb", "here: ");
-        assert_eq!(error.to_string(), "internal error: here: a b; please report it");
     }
 }

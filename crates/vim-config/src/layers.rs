@@ -1,0 +1,287 @@
+//! `extends`: files whose keys stand below a file's own.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml_edit::{Document, Item};
+
+use crate::place::Place;
+
+/// The key that names the files below.
+pub const EXTENDS: &str = "extends";
+
+/// A file that a configuration is made of.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Where it is, as found from the first one.
+    pub path: PathBuf,
+    /// What it holds.
+    pub text: String,
+    /// The same, decoded, without [`EXTENDS`].
+    pub table: toml::Table,
+}
+
+/// Files that cannot be layered.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
+pub struct LayerError {
+    /// The file at fault.
+    pub path: PathBuf,
+    /// Where in it, if it is one that was read.
+    pub place: Option<Place>,
+    /// What is wrong.
+    pub problem: LayerProblem,
+}
+
+/// What is wrong with a layer.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerProblem {
+    /// The first file cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(#[source] io::Error),
+    /// A file that another one extends cannot be read.
+    #[error("{} cannot be read: {source}", path.display())]
+    Base {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// A text that is not TOML.
+    #[error("not valid TOML: {message}")]
+    Syntax {
+        /// What the parser expected.
+        message: String,
+    },
+    /// Something else than names of files.
+    #[error("expected the name of a file, or a list of names, relative to this file")]
+    Names,
+    /// A file that stands below itself.
+    #[error("a cycle: {}", chain(files))]
+    Cycle {
+        /// From the file to itself.
+        files: Vec<PathBuf>,
+    },
+}
+
+fn chain(files: &[PathBuf]) -> String {
+    files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" → ")
+}
+
+/// The file `path` and all that it extends: what stands below comes first, `path` itself last.
+///
+/// Names are relative to the file that they stand in. Of several the later stands over the earlier. A file
+/// that is reached twice is there twice, unless it is below itself.
+///
+/// # Errors
+///
+/// If a file cannot be read, is not TOML, or is below itself.
+pub fn layers(path: &Path) -> Result<Vec<Layer>, LayerError> {
+    let text = fs::read_to_string(path).map_err(|error| LayerError {
+        path: path.to_owned(),
+        place: None,
+        problem: LayerProblem::Read(error),
+    })?;
+    let mut found = Vec::new();
+    add(path, text, &mut Vec::new(), &mut found)?;
+    Ok(found)
+}
+
+/// Adds the file `path`, which holds `text` and is below those `above`, after all that it extends.
+fn add(
+    path: &Path,
+    text: String,
+    above: &mut Vec<PathBuf>,
+    found: &mut Vec<Layer>,
+) -> Result<(), LayerError> {
+    above.push(path.to_owned());
+    for (name, span) in names(path, &text)? {
+        let wrong = |problem| LayerError {
+            path: path.to_owned(),
+            place: Some(Place::new(path, &text, &span)),
+            problem,
+        };
+        let base = path.parent().unwrap_or(Path::new("")).join(name);
+        let same = |other: &PathBuf| is_same(other, &base);
+        if let Some(first) = above.iter().position(same) {
+            let files = above[first..].iter().cloned().chain([base]).collect();
+            return Err(wrong(LayerProblem::Cycle { files }));
+        }
+        let below = fs::read_to_string(&base)
+            .map_err(|source| wrong(LayerProblem::Base { path: base.clone(), source }))?;
+        add(&base, below, above, found)?;
+    }
+    above.pop();
+    let mut table: toml::Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| syntax(path, &text, error.message(), error.span()))?;
+    table.remove(EXTENDS);
+    found.push(Layer { path: path.to_owned(), text, table });
+    Ok(())
+}
+
+/// Whether two paths are of one file, whatever leads there.
+fn is_same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        (Err(_), _) | (_, Err(_)) => a == b,
+    }
+}
+
+/// The names in a text's [`EXTENDS`], and where they stand.
+fn names(path: &Path, text: &str) -> Result<Vec<(String, Range<usize>)>, LayerError> {
+    let document =
+        Document::parse(text).map_err(|error| syntax(path, text, error.message(), error.span()))?;
+    let Some(item) = document.get(EXTENDS) else { return Ok(Vec::new()) };
+    let wrong = |span: Option<Range<usize>>| LayerError {
+        path: path.to_owned(),
+        place: span.map(|span| Place::new(path, text, &span)),
+        problem: LayerProblem::Names,
+    };
+    if let Some(name) = item.as_str() {
+        return Ok(vec![(name.to_owned(), item.span().unwrap_or_default())]);
+    }
+    let values = item.as_array().ok_or_else(|| wrong(Item::span(item)))?;
+    values
+        .iter()
+        .map(|value| match value.as_str() {
+            Some(name) => Ok((name.to_owned(), value.span().unwrap_or_default())),
+            None => Err(wrong(value.span())),
+        })
+        .collect()
+}
+
+fn syntax(path: &Path, text: &str, message: &str, span: Option<Range<usize>>) -> LayerError {
+    LayerError {
+        path: path.to_owned(),
+        place: span.map(|span| Place::new(path, text, &span)),
+        problem: LayerProblem::Syntax { message: message.trim().replace('\n', ", ") },
+    }
+}
+
+/// Puts `over` on `table`: sections are merged key by key, everything else is replaced.
+pub fn merge(table: &mut toml::Table, over: &toml::Table) {
+    for (key, value) in over {
+        match (table.get_mut(key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(over)) => merge(below, over),
+            (Some(_) | None, _) => {
+                table.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with these files.
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        folder
+    }
+
+    fn merged(folder: &tempfile::TempDir, name: &str) -> toml::Table {
+        let mut table = toml::Table::new();
+        for layer in layers(&folder.path().join(name)).unwrap() {
+            merge(&mut table, &layer.table);
+        }
+        table
+    }
+
+    fn failure(folder: &tempfile::TempDir, name: &str) -> LayerError {
+        layers(&folder.path().join(name)).unwrap_err()
+    }
+
+    #[test]
+    fn later_files_stand_over_earlier_ones() {
+        let files = folder(&[
+            ("base/a.toml", "[data]\nworkers = 1\npath = \"a\"\n[data.shapes]\ntrain = 1\nval = 2"),
+            ("base/b.toml", "extends = \"a.toml\"\n[data]\nworkers = 2\n[optim]\nbetas = [1, 2]"),
+            ("c.toml", "[optim]\nbetas = [3]\nlr = 1"),
+            ("run.toml", "extends = [\"base/b.toml\", \"c.toml\"]\ndata = { shapes.val = 9 }"),
+        ]);
+        let expected: toml::Table = "data = { workers = 2, path = \"a\", shapes = { train = 1, val = 9 } }\noptim = { betas = [3], lr = 1 }"
+            .parse()
+            .unwrap();
+        assert_eq!(merged(&files, "run.toml"), expected);
+        let order: Vec<_> = layers(&files.path().join("run.toml"))
+            .unwrap()
+            .into_iter()
+            .map(|layer| layer.path.file_name().unwrap().to_owned())
+            .collect();
+        assert_eq!(order, ["a.toml", "b.toml", "c.toml", "run.toml"]);
+    }
+
+    #[test]
+    fn a_base_may_be_reached_twice() {
+        let files = folder(&[
+            ("a.toml", "x = 1"),
+            ("b.toml", "extends = \"a.toml\"\nx = 2"),
+            ("c.toml", "extends = \"a.toml\"\ny = 3"),
+            ("run.toml", "extends = [\"b.toml\", \"c.toml\"]"),
+        ]);
+        // c stands over b, and brings a's x along.
+        assert_eq!(merged(&files, "run.toml"), "x = 1\ny = 3".parse().unwrap());
+    }
+
+    #[test]
+    fn a_cycle_is_shown() {
+        let files = folder(&[
+            ("a.toml", "extends = \"b.toml\""),
+            ("b.toml", "x = 1\nextends = [\"c.toml\"]"),
+            ("c.toml", "extends = \"./b.toml\""),
+            ("self.toml", "extends = \"self.toml\""),
+        ]);
+        let error = failure(&files, "a.toml");
+        let root = format!("{}/", files.path().display());
+        let text = error.to_string().replace(&root, "");
+        assert_eq!(text, "a cycle: b.toml → c.toml → ./b.toml");
+        let place = error.place.unwrap();
+        assert!(place.path.ends_with("c.toml"));
+        assert_eq!(place.position, (1, 11));
+        let error = failure(&files, "self.toml");
+        assert_eq!(error.to_string().replace(&root, ""), "a cycle: self.toml → self.toml");
+    }
+
+    #[test]
+    fn a_missing_base_is_named_where_it_is_asked_for() {
+        let files = folder(&[("a.toml", "\nextends = [\"no/such.toml\"]")]);
+        let error = failure(&files, "a.toml");
+        assert!(error.to_string().contains("no/such.toml cannot be read: No such file"), "{error}");
+        let place = error.place.unwrap();
+        assert_eq!(place.position, (2, 12));
+        assert_eq!(
+            place.caret,
+            "  |\n2 | extends = [\"no/such.toml\"]\n  |            ^^^^^^^^^^^^^^"
+        );
+        let error = failure(&files, "b.toml");
+        assert!(error.place.is_none() && matches!(error.problem, LayerProblem::Read(_)));
+    }
+
+    #[test]
+    fn names_are_texts() {
+        for text in ["extends = 3", "extends = [1]", "[extends]\nx = 1", "extends = [\"a\", []]"] {
+            let files = folder(&[("x.toml", text), ("a", "")]);
+            let error = failure(&files, "x.toml");
+            assert!(matches!(error.problem, LayerProblem::Names), "{text}: {error}");
+            assert!(error.place.is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_syntax_error_is_its_own_files() {
+        let files = folder(&[("a.toml", "extends = \"b.toml\""), ("b.toml", "x = 1\ny = \n")]);
+        let error = failure(&files, "a.toml");
+        assert!(error.path.ends_with("b.toml"));
+        assert!(error.to_string().starts_with("not valid TOML: "), "{error}");
+        assert_eq!(error.place.unwrap().position.0, 2);
+    }
+}

@@ -1,0 +1,45 @@
+//! What is broken in scripts that were run all the same.
+
+use super::error::{MigrateError, Trouble};
+use super::launch::is_launch;
+use super::words::{Command, Word};
+
+/// No merge was left unfinished.
+pub(super) fn check_text(text: &str) -> Result<(), MigrateError> {
+    let is_marker = |line: &str| {
+        ["<<<<<<< ", ">>>>>>> ", "||||||| "].iter().any(|marker| line.starts_with(marker))
+            || line.trim_end() == "======="
+    };
+    match text.lines().enumerate().find(|(_, line)| is_marker(line)) {
+        Some((index, line)) => {
+            let marker = line.split_whitespace().next().unwrap_or_default().to_owned();
+            Err(MigrateError::at(index + 1, Trouble::Conflict { marker }))
+        }
+        None => Ok(()),
+    }
+}
+
+/// No option has become a command of its own, because the line before it is not continued.
+pub(super) fn check_commands(text: &str, commands: &[Command]) -> Result<(), MigrateError> {
+    for (index, command) in commands.iter().enumerate().filter(|(_, command)| is_launch(command)) {
+        let stray =
+            |next: &&Command| next.starts_line && next.words.first().is_some_and(Word::is_option);
+        if let Some(next) = commands.get(index + 1).filter(stray) {
+            let line = text.lines().nth(command.last_line - 1).unwrap_or_default();
+            let words = next.words.iter().map(as_written).collect::<Vec<_>>();
+            return Err(MigrateError::at(
+                command.last_line,
+                Trouble::LostOptions {
+                    lost: format!("`{}`", words.join(" ")),
+                    next: next.words[0].line,
+                    space: line.trim_end().ends_with('\\'),
+                },
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn as_written(word: &Word) -> String {
+    super::scope::Scope::default().fill_in_whole(word).shown()
+}

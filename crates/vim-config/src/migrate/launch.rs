@@ -1,0 +1,244 @@
+//! The command of a script that starts `main.py`, and what it was given.
+
+use super::NotCarried;
+use super::error::{MigrateError, Trouble};
+use super::options::{Fate, Opt, Takes, find, nearest};
+use super::scope::{Part, Scope, Value};
+use super::words::{Command, Word};
+
+/// An option that was given and has a key.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    pub(super) option: &'static Opt,
+    pub(super) written: String,
+    pub(super) values: Vec<Value>,
+    pub(super) line: usize,
+}
+
+/// A training as a script starts it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Launch {
+    /// The line it begins in.
+    pub(super) line: usize,
+    /// In the order of the command; of one that is there twice the last counts.
+    pub(super) given: Vec<Given>,
+    /// Processes that it starts, one for each GPU.
+    pub(super) processes: u64,
+    /// Whether they know of each other, which repeated augmentation needs.
+    pub(super) is_distributed: bool,
+    pub(super) not_carried: Vec<NotCarried>,
+    pub(super) notes: Vec<String>,
+}
+
+/// How a word names the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    /// `main.py`.
+    Main,
+    /// Nearly that.
+    Misspelt,
+    /// The trainers of the original's other tasks.
+    Other,
+}
+
+/// What program `word` names, if it is one of the original's.
+pub(super) fn program(word: &Word) -> Option<Program> {
+    let Some(super::words::Piece::Text(text)) = word.pieces.last() else { return None };
+    let name = text.rsplit('/').next().unwrap_or(text);
+    match name {
+        "main.py" => Some(Program::Main),
+        "lazyconfig_train_net.py" | "train.py" | "train_net.py" => Some(Program::Other),
+        _ if name.contains(".py") && strsim::levenshtein(name, "main.py") <= 1 => {
+            Some(Program::Misspelt)
+        }
+        _ => None,
+    }
+}
+
+/// Whether `command` starts a program of the original's, or would with a right name.
+pub(super) fn is_launch(command: &Command) -> bool {
+    let mut words = command.words.iter().skip_while(|word| is_assignment(word) || is_keyword(word));
+    let first = words.next().and_then(Word::plain).unwrap_or_default();
+    let first = first.rsplit('/').next().unwrap_or(first);
+    let launches = ["torchrun", "srun", "accelerate", "nohup", "time", "exec", "main.py"];
+    (first.starts_with("python") || launches.contains(&first))
+        && command.words.iter().any(|word| program(word).is_some())
+}
+
+pub(super) fn is_assignment(word: &Word) -> bool {
+    let Some(super::words::Piece::Text(text)) = word.pieces.first() else { return false };
+    text.split_once('=').is_some_and(|(name, _)| crate::variables::is_name(name))
+}
+
+pub(super) fn is_keyword(word: &Word) -> bool {
+    const KEYWORDS: [&str; 13] = [
+        "if", "then", "elif", "else", "do", "while", "until", "{", "!", "export", "local",
+        "readonly", "declare",
+    ];
+    word.plain().is_some_and(|text| KEYWORDS.contains(&text))
+}
+
+/// Reads the launch in `command`, with the variables in `scope`.
+pub(super) fn read(command: &Command, scope: &Scope) -> Result<Launch, MigrateError> {
+    let line = command.words.first().map_or(0, |word| word.line);
+    let mut launch = Launch { line, processes: 1, ..Launch::default() };
+    let at = command.words.iter().position(|word| program(word).is_some());
+    let (before, after) = command.words.split_at(at.unwrap_or_default());
+    if let Some((name, rest)) = after.split_first() {
+        if program(name) == Some(Program::Misspelt) {
+            let shown = scope.fill_in_whole(name).shown();
+            launch.notes.push(format!(
+                "line {}: `{shown}` is taken for main.py; as written the script starts nothing",
+                name.line
+            ));
+        }
+        let before: Vec<Value> = before.iter().flat_map(|word| scope.fill_in(word)).collect();
+        let after: Vec<Value> = rest.iter().flat_map(|word| scope.fill_in(word)).collect();
+        launch.read_launcher(&before)?;
+        launch.read_options(&after)?;
+    }
+    Ok(launch)
+}
+
+impl Launch {
+    /// What stands before `main.py`: `torchrun` and its like, their options, variables of the environment.
+    fn read_launcher(&mut self, words: &[Value]) -> Result<(), MigrateError> {
+        let mut at = 0;
+        let mut nodes = 1;
+        while let Some(word) = words.get(at) {
+            at += 1;
+            let text = word.shown();
+            let name = text.rsplit('/').next().unwrap_or(&text);
+            if !text.starts_with('-') {
+                self.is_distributed |=
+                    ["torchrun", "srun", "torch.distributed.launch", "torch.distributed.run"]
+                        .contains(&name);
+                if let Some((name, value)) = text.split_once('=') {
+                    self.drop(format!("{name}={value}"), word.line, ENVIRONMENT);
+                }
+                continue;
+            }
+            let (option, value) = match word.split_at_equals() {
+                Some((option, value)) => (option, Some(value)),
+                None => (text.clone(), None),
+            };
+            let name = option.trim_start_matches('-').replace('_', "-");
+            let takes = ["nproc-per-node", "nnodes", "node-rank", "master-addr", "master-port"];
+            let takes = takes.contains(&name.as_str()) || name.starts_with("rdzv") || name == "n";
+            let value = match value {
+                None if takes => {
+                    at += 1;
+                    words.get(at - 1).cloned()
+                }
+                value => value,
+            };
+            let number = |value: Option<&Value>| {
+                let value = value.ok_or_else(|| no_value(&option, word.line))?;
+                whole(&option, value, "write the number of GPUs into the script")
+            };
+            match name.as_str() {
+                "nproc-per-node" => self.processes = number(value.as_ref())?,
+                "nnodes" => nodes = number(value.as_ref())?,
+                "m" | "u" => {}
+                _ => {
+                    let shown =
+                        value.map_or(option.clone(), |value| format!("{option} {}", value.shown()));
+                    self.drop(shown, word.line, PORTS);
+                }
+            }
+        }
+        self.processes *= nodes;
+        Ok(())
+    }
+
+    /// What stands behind `main.py`.
+    fn read_options(&mut self, words: &[Value]) -> Result<(), MigrateError> {
+        let mut at = 0;
+        while let Some(word) = words.get(at) {
+            at += 1;
+            let (written, joined) = match word.split_at_equals() {
+                Some((name, value)) if name.starts_with('-') => (name, Some(value)),
+                Some(_) | None => (word.shown(), None),
+            };
+            let is_option = |word: &Value| {
+                let first = word.parts.first();
+                matches!(first, Some(Part::Text(text)) if text.starts_with('-') && text.parse::<f64>().is_err())
+            };
+            if !is_option(word) {
+                self.drop(written, word.line, "it belongs to no option");
+                continue;
+            }
+            let Some(option) = find(&written) else {
+                let mut values: Vec<Value> = joined.into_iter().collect();
+                while let Some(value) = words.get(at).filter(|word| !is_option(word)) {
+                    values.push(value.clone());
+                    at += 1;
+                }
+                let why = match nearest(&written) {
+                    Some(name) => format!("main.py has no such option; is it --{name}?"),
+                    None => "main.py has no such option".to_owned(),
+                };
+                self.drop(shown(&written, &values), word.line, why);
+                continue;
+            };
+            let mut values: Vec<Value> = joined.into_iter().collect();
+            let most = match option.takes {
+                Takes::Nothing => 0,
+                Takes::One => 1,
+                Takes::Many => usize::MAX,
+            };
+            while values.len() < most
+                && let Some(value) = words.get(at).filter(|word| !is_option(word))
+            {
+                values.push(value.clone());
+                at += 1;
+            }
+            if values.is_empty() && most > 0 {
+                return Err(no_value(&written, word.line));
+            }
+            match option.fate {
+                Fate::Not(why) => self.drop(shown(&written, &values), word.line, why),
+                Fate::Carried => {
+                    self.given.retain(|given| given.option.name != option.name);
+                    self.given.push(Given { option, written, values, line: word.line });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn drop(&mut self, what: String, line: usize, why: impl Into<String>) {
+        self.not_carried.push(NotCarried { what, line, why: why.into() });
+    }
+}
+
+pub(super) const ENVIRONMENT: &str =
+    "a variable of the environment: set it where vim-train is started, if it still matters";
+const PORTS: &str = "one process on one machine: no ports, ranks or rendezvous";
+
+fn no_value(option: &str, line: usize) -> MigrateError {
+    MigrateError::at(line, Trouble::NoValue { option: option.to_owned() })
+}
+
+/// An option with its values, as written.
+pub(super) fn shown(written: &str, values: &[Value]) -> String {
+    let mut words = vec![written.to_owned()];
+    words.extend(values.iter().map(Value::shown));
+    words.join(" ")
+}
+
+/// A whole number, 1 or more.
+fn whole(option: &str, value: &Value, advice: &'static str) -> Result<u64, MigrateError> {
+    let option = option.to_owned();
+    let Some(text) = value.known() else {
+        let value_shown = value.shown();
+        return Err(MigrateError::at(
+            value.line,
+            Trouble::Unset { option, value: value_shown, advice },
+        ));
+    };
+    text.parse().ok().filter(|&number| number >= 1).ok_or_else(|| {
+        let expected = "a whole number, 1 or more";
+        MigrateError::at(value.line, Trouble::Value { option, value: text, expected })
+    })
+}

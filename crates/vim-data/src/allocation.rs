@@ -1,0 +1,71 @@
+//! The part of the machine that this process was given.
+
+use std::{env, thread};
+
+/// Cores for this process, and GPUs that they are shared among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Cores that may be used, ≥ 1.
+    pub cores: usize,
+    /// GPUs of the job on this machine, ≥ 1: a run uses one, and others may use the rest.
+    pub gpus: usize,
+    /// Whether a scheduler gave them.
+    pub is_job: bool,
+}
+
+/// More loader threads than this do not help: a batch of small images is ready before it is asked for.
+const MOST_WORKERS: usize = 8;
+
+impl Allocation {
+    /// What the system and SLURM allow this process: affinity and control groups, and
+    /// `SLURM_CPUS_PER_TASK` where it is less, as under a SLURM that binds nothing.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let system = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self::with(system, |name| env::var(name).ok())
+    }
+
+    /// The same of a machine that offers `system` cores, with the variables that `variable` knows.
+    #[must_use]
+    pub fn with(system: usize, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let number =
+            |name| variable(name)?.trim().parse().ok().filter(|&number: &usize| number > 0);
+        let cores = number("SLURM_CPUS_PER_TASK").map_or(system, |given| given.min(system));
+        let gpus = number("SLURM_GPUS_ON_NODE").unwrap_or(1);
+        Self { cores, gpus, is_job: variable("SLURM_JOB_ID").is_some() }
+    }
+
+    /// Loader threads of a run on one GPU: its share of the cores, at most 8.
+    #[must_use]
+    pub fn workers(self) -> usize {
+        (self.cores / self.gpus).clamp(1, MOST_WORKERS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(system: usize, variables: &[(&str, &str)]) -> Allocation {
+        let find = |name: &str| variables.iter().find(|(other, _)| *other == name);
+        Allocation::with(system, |name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn the_least_counts() {
+        for (system, variables, cores, gpus, workers) in [
+            (2, &[][..], 2, 1, 2),
+            (64, &[], 64, 1, 8),
+            (64, &[("SLURM_CPUS_PER_TASK", "16")], 16, 1, 8),
+            (4, &[("SLURM_CPUS_PER_TASK", "16")], 4, 1, 4),
+            (64, &[("SLURM_CPUS_PER_TASK", "16"), ("SLURM_GPUS_ON_NODE", "4")], 16, 4, 4),
+            (2, &[("SLURM_GPUS_ON_NODE", "4")], 2, 4, 1),
+            (8, &[("SLURM_CPUS_PER_TASK", "0"), ("SLURM_GPUS_ON_NODE", "x")], 8, 1, 8),
+        ] {
+            let found = with(system, variables);
+            assert_eq!((found.cores, found.gpus, found.workers()), (cores, gpus, workers));
+            assert!(!found.is_job);
+        }
+        assert!(with(1, &[("SLURM_JOB_ID", "7")]).is_job);
+    }
+}

@@ -1,0 +1,45 @@
+//! Runs made up for tests.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Assignments, SEED};
+use crate::outcome::{Machine, Outcome, Score, State};
+
+/// A finished run whose last validation accuracy is `top1`; the one before was half of it.
+pub(crate) fn outcome(method: &str, seed: i64, top1: f64) -> Outcome {
+    let assignments = Assignments::from([
+        ("model.discretization".to_owned(), method.into()),
+        (SEED.to_owned(), seed.into()),
+    ]);
+    let score = |step: u64, top1: f64| Score {
+        step,
+        split: "val".into(),
+        checkpoint: "last".into(),
+        averaged: None,
+        values: BTreeMap::from([("top1".to_owned(), top1), ("loss".to_owned(), 1.0 - top1)]),
+    };
+    Outcome {
+        index: 0,
+        id: format!("{method}{seed}"),
+        name: format!("{method}-s{seed}"),
+        values: assignments.clone(),
+        assignments,
+        state: State::Finished,
+        step: Some(20),
+        total_steps: Some(20),
+        error: None,
+        scores: vec![score(10, top1 / 2.0), score(20, top1)],
+        losses: vec![(10.0, 2.0), (20.0, 1.0 - top1)],
+        images_per_second: Some(100.0 + seed as f64),
+        seconds: 10.0,
+        machine: Machine { host: Some("node1".into()), ..Machine::default() },
+    }
+}
+
+/// Every method with an accuracy for each seed.
+pub(crate) fn study(methods: &[(&str, &[f64])]) -> Vec<Outcome> {
+    let runs = methods.iter().flat_map(|(method, values)| {
+        values.iter().enumerate().map(|(seed, &top1)| outcome(method, seed as i64, top1))
+    });
+    runs.enumerate().map(|(index, run)| Outcome { index, ..run }).collect()
+}

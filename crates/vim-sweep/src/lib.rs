@@ -1,0 +1,35 @@
+//! Sweeps: many runs from one configuration, and what came of them.
+//!
+//! [`SweepConfig`] is the `[sweep]` section; [`cells`] are the combinations that it asks for, and a [`Plan`]
+//! gives each of them an index, an id and a name. What the runs measured comes in as [`Outcome`]s, and goes out as a
+//! [`Summary`] with means over seeds and paired tests, as tables, and as a page of HTML.
+//!
+//! Nothing here reads a run, starts one or knows a model: callers bring values.
+
+mod config;
+mod error;
+#[cfg(test)]
+mod fixture;
+mod grid;
+mod id;
+mod matching;
+mod metric;
+mod outcome;
+mod plan;
+pub mod report;
+pub mod statistics;
+mod summary;
+mod table;
+
+pub use config::{
+    Assignments, DEFAULT_MUST_MATCH, OnFailure, Pick, ReportConfig, SEED, SweepConfig,
+};
+pub use error::SweepError;
+pub use grid::{MAX_CELLS, cells, described};
+pub use id::run_id;
+pub use matching::check_matching;
+pub use metric::{Metric, metrics};
+pub use outcome::{Machine, Outcome, Score, State};
+pub use plan::{Addition, Candidate, Entry, Plan};
+pub use summary::{Comparison, Group, SeedValue, Summary, summarize};
+pub use table::{csv, head, markdown, rows};

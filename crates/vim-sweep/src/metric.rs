@@ -1,0 +1,165 @@
+//! Which number of a run is compared.
+
+use std::collections::BTreeSet;
+
+use crate::config::Pick;
+use crate::error::{SweepError, nearest};
+use crate::outcome::{Outcome, Score};
+
+/// A metric's name taken apart: `val/top1`, `val/ema/top1`, `train/loss`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metric {
+    split: String,
+    averaged: Option<String>,
+    number: String,
+}
+
+/// Numbers of an evaluation.
+const NUMBERS: [&str; 3] = ["top1", "top5", "loss"];
+
+impl Metric {
+    /// Takes `name` apart.
+    ///
+    /// # Errors
+    ///
+    /// [`SweepError::NoMetric`] if no run ever has it.
+    pub fn parse(name: &str) -> Result<Self, SweepError> {
+        let parts: Vec<&str> = name.split('/').collect();
+        let of = |split: &str, averaged: Option<&str>, number: &str| Self {
+            split: split.to_owned(),
+            averaged: averaged.map(str::to_owned),
+            number: number.to_owned(),
+        };
+        match parts[..] {
+            ["train", "loss"] => Ok(of("train", None, "loss")),
+            [split @ ("val" | "test"), number] if NUMBERS.contains(&number) => {
+                Ok(of(split, None, number))
+            }
+            ["val", averaged, number] if NUMBERS.contains(&number) => {
+                Ok(of("val", Some(averaged), number))
+            }
+            _ => {
+                let evaluations = ["val", "test"];
+                let known = evaluations.map(|split| NUMBERS.map(|name| format!("{split}/{name}")));
+                let mut known = known.concat();
+                known.push("train/loss".into());
+                Err(no_metric(name, &known))
+            }
+        }
+    }
+
+    /// Whether it is a share of 1, which people read as a percentage.
+    #[must_use]
+    pub fn is_share(&self) -> bool {
+        self.number != "loss"
+    }
+
+    /// What it is called in a table.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let number = match self.number.as_str() {
+            "top1" => "top-1",
+            "top5" => "top-5",
+            other => other,
+        };
+        let averaged = self.averaged.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
+        format!("{} {number}{averaged}", self.split)
+    }
+
+    /// How the number of each run was chosen, for whoever reads the table.
+    #[must_use]
+    pub fn choice(&self, pick: Pick, outcomes: &[Outcome]) -> String {
+        if self.split == "test" {
+            let tested = outcomes
+                .iter()
+                .filter_map(|run| Some(self.scores(run).last()?.checkpoint.as_str()));
+            let tested: BTreeSet<&str> = tested.collect();
+            return match tested.into_iter().collect::<Vec<_>>()[..] {
+                ["best"] => "of the checkpoint that was best on val".into(),
+                ["last"] => "of the last weights".into(),
+                [] => "not measured yet".into(),
+                _ => "of the checkpoint that was best on val, or of the last weights where there was none".into(),
+            };
+        }
+        match pick {
+            Pick::Last => "last evaluation, nothing selected".into(),
+            Pick::Best => format!(
+                "best evaluation, selected on {}, the split that it was measured on: too good by the selection",
+                self.split
+            ),
+        }
+    }
+
+    fn scores<'a>(&'a self, run: &'a Outcome) -> impl DoubleEndedIterator<Item = &'a Score> {
+        let is_asked = |score: &&Score| {
+            // A test is the run's result, whichever weights it chose.
+            score.split == self.split && (self.split == "test" || score.averaged == self.averaged)
+        };
+        run.scores.iter().filter(is_asked)
+    }
+
+    /// The metric over the steps of `run`.
+    #[must_use]
+    pub fn curve(&self, run: &Outcome) -> Vec<(f64, f64)> {
+        if self.split == "train" {
+            return run.losses.clone();
+        }
+        let point = |score: &Score| Some((score.step as f64, *score.values.get(&self.number)?));
+        self.scores(run).filter_map(point).collect()
+    }
+
+    /// The number of `run` that counts.
+    #[must_use]
+    pub fn value(&self, run: &Outcome, pick: Pick) -> Option<f64> {
+        let mut values = self.curve(run).into_iter().map(|point| point.1);
+        match (pick, self.split.as_str()) {
+            (Pick::Last, _) | (Pick::Best, "test") => values.next_back(),
+            (Pick::Best, _) if self.is_share() => values.max_by(f64::total_cmp),
+            (Pick::Best, _) => values.min_by(f64::total_cmp),
+        }
+    }
+
+    /// A value of it for people.
+    #[must_use]
+    pub fn show(&self, value: f64) -> String {
+        if self.is_share() { format!("{:.2}", 100.0 * value) } else { format!("{value:.4}") }
+    }
+
+    /// A difference of two values for people, with its sign.
+    #[must_use]
+    pub fn show_difference(&self, value: f64) -> String {
+        let text = self.show(value.abs());
+        // What rounds to nothing has no sign.
+        let is_nothing = text.chars().all(|c| matches!(c, '0' | '.'));
+        match value {
+            _ if is_nothing => text,
+            _ if value < 0.0 => format!("−{text}"),
+            _ => format!("+{text}"),
+        }
+    }
+}
+
+pub(crate) fn no_metric(name: &str, known: &[String]) -> SweepError {
+    SweepError::NoMetric {
+        metric: name.to_owned(),
+        nearest: nearest(name, known.iter().map(String::as_str)),
+        known: known.join(", "),
+    }
+}
+
+/// The names of all metrics that `outcomes` have.
+#[must_use]
+pub fn metrics(outcomes: &[Outcome]) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for run in outcomes {
+        if !run.losses.is_empty() {
+            names.insert("train/loss".to_owned());
+        }
+        for score in &run.scores {
+            let averaged = score.averaged.as_ref().filter(|_| score.split != "test");
+            let averaged = averaged.map_or_else(String::new, |name| format!("{name}/"));
+            names.extend(score.values.keys().map(|key| format!("{}/{averaged}{key}", score.split)));
+        }
+    }
+    names.into_iter().collect()
+}

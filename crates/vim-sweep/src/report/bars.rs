@@ -1,0 +1,165 @@
+//! The result at a glance: a bar for each group with every seed on it, and beside it the difference from the baseline.
+
+use super::look::Look;
+use super::svg::{Scale, error_bar, figure, line, rounded, text, tick_text};
+use crate::metric::Metric;
+use crate::statistics::Paired;
+use crate::summary::Group;
+use crate::table::spread;
+
+const WIDTH: f64 = 1104.0;
+const ROW: f64 = 44.0;
+const TOP: f64 = 34.0;
+
+/// The figure of `groups`; `baseline` is what the differences are from.
+pub(super) fn draw(
+    groups: &[Group],
+    looks: &[Look],
+    metric: &Metric,
+    baseline: Option<&str>,
+) -> String {
+    let factor = if metric.is_share() { 100.0 } else { 1.0 };
+    let unit = if metric.is_share() { ", %" } else { "" };
+    let longest = groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0);
+    let names = (16.0 + 8.3 * longest as f64).clamp(70.0, 300.0);
+    let bottom = TOP + ROW * groups.len() as f64;
+    let split = if baseline.is_some() { 640.0 } else { WIDTH };
+    let values = groups.iter().filter_map(|group| group.sample).flat_map(|sample| {
+        [sample.max, sample.mean + sample.sd.unwrap_or(0.0), sample.min.min(0.0)]
+    });
+    let (low, high) = rounded(values.map(|value| factor * value).chain([0.0]), 5);
+    // A share does not go beyond all.
+    let high = if metric.is_share() { high.min(100.0) } else { high };
+    let x = Scale::new((low, high), (names, split - 118.0));
+    let mut body = text("", (names, 16.0), "start", &format!("{}{unit}", metric.title()));
+    body.push_str(&axis(&x, bottom));
+    body.push_str(&line("axis", (x.at(0.0), TOP), (x.at(0.0), bottom)));
+    for (number, (group, look)) in groups.iter().zip(looks).enumerate() {
+        let middle = TOP + ROW * (number as f64 + 0.5);
+        body.push_str(&format!(r#"<g class="{}">"#, look.class()));
+        body.push_str(&text("name", (names - 12.0, middle + 5.0), "end", &group.label));
+        body.push_str(&bar(group, &x, factor, metric, middle, split - 106.0));
+        body.push_str("</g>");
+    }
+    if let Some(baseline) = baseline {
+        body.push_str(&differences(
+            groups,
+            looks,
+            factor,
+            metric,
+            baseline,
+            (split + 24.0, bottom),
+        ));
+    }
+    let label = format!("{} of every group: means, deviations and seeds", metric.title());
+    figure(WIDTH, bottom + 44.0, &label, &body)
+}
+
+/// A scale's grid and numbers, from the top to `bottom`.
+fn axis(x: &Scale, bottom: f64) -> String {
+    let mut body = String::new();
+    let ticks = x.ticks(5);
+    for &tick in &ticks {
+        body.push_str(&line("grid", (x.at(tick), TOP), (x.at(tick), bottom)));
+        body.push_str(&text("", (x.at(tick), bottom + 18.0), "middle", &tick_text(tick, &ticks)));
+    }
+    body
+}
+
+fn bar(group: &Group, x: &Scale, factor: f64, metric: &Metric, middle: f64, right: f64) -> String {
+    let Some(sample) = group.sample else {
+        return text("none", (x.at(0.0) + 8.0, middle + 4.0), "start", "no finished run");
+    };
+    let (from, to) = (x.at(0.0), x.at(factor * sample.mean));
+    let mut body = format!(
+        r#"<rect class="bar" x="{:.1}" y="{:.1}" width="{:.1}" height="22" rx="3"><title>{}</title></rect>"#,
+        from.min(to),
+        middle - 11.0,
+        (to - from).abs(),
+        super::svg::escape(&format!("{}: {}", group.label, spread(group, metric)))
+    );
+    let values = group.seeds.iter().filter_map(|seed| seed.value.map(|value| (seed, value)));
+    for (number, (seed, value)) in values.enumerate() {
+        // Side by side in height, so that equal ones can be counted.
+        let shift = (number as f64 - (sample.n as f64 - 1.0) / 2.0) * (16.0 / sample.n as f64);
+        let name = format!("{}: {}", seed.name, metric.show(value));
+        body.push_str(&format!(
+            r#"<circle class="seed" cx="{:.1}" cy="{:.1}" r="2.6"><title>{}</title></circle>"#,
+            x.at(factor * value),
+            middle + shift,
+            super::svg::escape(&name)
+        ));
+    }
+    if let Some(sd) = sample.sd {
+        let ends = (x.at(factor * (sample.mean - sd)), x.at(factor * (sample.mean + sd)));
+        body.push_str(&error_bar("error", ends, middle, 5.0));
+    }
+    body.push_str(&text("value", (right, middle + 4.0), "start", &spread(group, metric)));
+    body
+}
+
+/// The differences from the baseline with their intervals.
+fn differences(
+    groups: &[Group],
+    looks: &[Look],
+    factor: f64,
+    metric: &Metric,
+    baseline: &str,
+    (left, bottom): (f64, f64),
+) -> String {
+    let paired = |group: &Group| -> Option<Paired> { group.comparison.as_ref()?.paired };
+    let reach = reach(&groups.iter().filter_map(paired).collect::<Vec<_>>());
+    let ends = groups.iter().filter_map(paired).flat_map(|paired| {
+        let half = paired.half_width.unwrap_or(0.0).min(reach);
+        [factor * (paired.mean - half), factor * (paired.mean + half)]
+    });
+    let range = rounded(ends.chain([0.0]), 4);
+    let right = WIDTH - 78.0;
+    let x = Scale::new(range, (left, right));
+    let title = if metric.is_share() { "percentage points" } else { "difference" };
+    let mut body = text(
+        "",
+        (left, 16.0),
+        "start",
+        &format!("minus {baseline}, {title}: mean and 95 % interval, paired by seed"),
+    );
+    body.push_str(&axis(&x, bottom));
+    body.push_str(&line("zero", (x.at(0.0), TOP), (x.at(0.0), bottom)));
+    for (number, (group, look)) in groups.iter().zip(looks).enumerate() {
+        let middle = TOP + ROW * (number as f64 + 0.5);
+        let beside = (right + 14.0, middle + 4.0);
+        body.push_str(&format!(r#"<g class="{}">"#, look.class()));
+        if group.is_baseline {
+            body.push_str(&text("", beside, "start", "baseline"));
+            body.push_str(&look.marker((x.at(0.0), middle), 5.0));
+        } else if let Some(paired) = paired(group) {
+            if let Some(half) = paired.half_width {
+                let clip = |value: f64| x.at((factor * value).clamp(range.0, range.1));
+                let ends = (clip(paired.mean - half), clip(paired.mean + half));
+                body.push_str(&error_bar("whisker", ends, middle, 5.0));
+                for (value, end, arrow) in
+                    [(paired.mean - half, ends.0, "◂"), (paired.mean + half, ends.1, "▸")]
+                {
+                    if (x.at(factor * value) - end).abs() > 0.5 {
+                        body.push_str(&text("", (end, middle - 8.0), "middle", arrow));
+                    }
+                }
+            }
+            body.push_str(&look.marker((x.at(factor * paired.mean), middle), 5.0));
+            body.push_str(&text("value", beside, "start", &metric.show_difference(paired.mean)));
+        } else {
+            body.push_str(&text("none", beside, "start", "no pair"));
+        }
+        body.push_str("</g>");
+    }
+    body
+}
+
+/// How long an interval is drawn at most, so that one of two seeds does not flatten all others; an arrow says that it goes on.
+fn reach(all: &[Paired]) -> f64 {
+    let mut halves: Vec<f64> = all.iter().filter_map(|paired| paired.half_width).collect();
+    halves.sort_by(f64::total_cmp);
+    let largest = all.iter().map(|paired| paired.mean.abs()).fold(0.0, f64::max);
+    let median = halves.get(halves.len() / 2).copied().unwrap_or(0.0);
+    (4.0 * median).min(3.0 * largest.max(median)).max(1e-9)
+}

@@ -1,0 +1,135 @@
+//! Curves over steps: the mean of a group's runs, and a band of a standard deviation about it.
+
+use std::collections::BTreeMap;
+
+use super::look::Look;
+use super::svg::{Scale, figure, line, path, rounded, text, tick_text};
+use crate::statistics::sample;
+
+/// The curve of a group.
+pub(super) struct Curve {
+    /// How it looks.
+    pub(super) look: Look,
+    /// Step, mean, and deviation where there is more than one run.
+    pub(super) points: Vec<(f64, f64, f64)>,
+}
+
+/// Points of a curve that are drawn.
+const POINTS: usize = 160;
+
+/// Puts the curves of a group's runs together, at the steps that all of them have.
+pub(super) fn mean(runs: &[Vec<(f64, f64)>]) -> Vec<(f64, f64, f64)> {
+    let runs: Vec<&Vec<(f64, f64)>> = runs.iter().filter(|run| !run.is_empty()).collect();
+    let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for (step, value) in runs.iter().copied().flatten() {
+        by_step.entry(*step as u64).or_default().push(*value);
+    }
+    let whole = by_step.into_iter().filter(|(_, values)| values.len() == runs.len());
+    let points = whole.filter_map(|(step, values)| {
+        let sample = sample(&values)?;
+        Some((step as f64, sample.mean, sample.sd.unwrap_or(0.0)))
+    });
+    thinned(points.collect())
+}
+
+/// At most [`POINTS`] points, each the mean of as many neighbours.
+fn thinned(points: Vec<(f64, f64, f64)>) -> Vec<(f64, f64, f64)> {
+    if points.len() <= POINTS {
+        return points;
+    }
+    let mean = |of: &[(f64, f64, f64)]| {
+        let sum = of.iter().fold((0.0, 0.0, 0.0), |sum, point| {
+            (sum.0 + point.0, sum.1 + point.1, sum.2 + point.2)
+        });
+        let count = of.len() as f64;
+        (sum.0 / count, sum.1 / count, sum.2 / count)
+    };
+    points.chunks(points.len().div_ceil(POINTS)).map(mean).collect()
+}
+
+/// The figure of `curves`, from the share `from` of their steps on.
+pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> String {
+    const WIDTH: f64 = 540.0;
+    const HEIGHT: f64 = 320.0;
+    let (left, right, top, bottom) = (46.0, WIDTH - 12.0, 10.0, HEIGHT - 40.0);
+    let last = curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
+    let last = last.fold(0.0, f64::max).max(1.0);
+    let first = from * last;
+    let all =
+        || curves.iter().flat_map(|curve| &curve.points).filter(move |point| point.0 >= first);
+    let values = all().flat_map(|(_, mean, sd)| [factor * (mean - sd), factor * (mean + sd)]);
+    let (low, high) = rounded(values, 5);
+    // A band may reach below zero where no value can.
+    let low = if all().all(|point| point.1 >= 0.0) { low.max(0.0) } else { low };
+    let (x, y) = (Scale::new((first, last), (left, right)), Scale::new((low, high), (bottom, top)));
+    let mut body = String::new();
+    let ticks = y.ticks(5);
+    for &tick in &ticks {
+        body.push_str(&line("grid", (left, y.at(tick)), (right, y.at(tick))));
+        body.push_str(&text("", (left - 8.0, y.at(tick) + 4.0), "end", &tick_text(tick, &ticks)));
+    }
+    let ticks = x.ticks(5);
+    for &tick in &ticks {
+        body.push_str(&line("axis", (x.at(tick), bottom), (x.at(tick), bottom + 4.0)));
+        body.push_str(&text("", (x.at(tick), bottom + 18.0), "middle", &tick_text(tick, &ticks)));
+    }
+    body.push_str(&line("axis", (left, bottom), (right, bottom)));
+    body.push_str(&text(
+        "",
+        (f64::midpoint(left, right), bottom + 36.0),
+        "middle",
+        "optimizer step",
+    ));
+    for Curve { look, points } in curves {
+        let points: Vec<(f64, f64, f64)> =
+            points.iter().filter(|point| point.0 >= first).copied().collect();
+        if points.is_empty() {
+            continue;
+        }
+        let at = |sign: f64| {
+            move |&(step, mean, sd): &(f64, f64, f64)| {
+                (x.at(step), y.at(factor * (mean + sign * sd)).clamp(top, bottom))
+            }
+        };
+        let middle: Vec<(f64, f64)> = points.iter().map(at(0.0)).collect();
+        let mut group = String::new();
+        if points.iter().any(|point| point.2 > 0.0) {
+            let upper = points.iter().map(at(1.0));
+            let edge: Vec<(f64, f64)> = upper.chain(points.iter().rev().map(at(-1.0))).collect();
+            group.push_str(&path("band", &edge));
+        }
+        group.push_str(&path(if look.dashed { "line dashed" } else { "line" }, &middle));
+        if let Some((x, y)) = middle.last() {
+            group.push_str(&look.marker((*x, *y), 4.0));
+        }
+        body.push_str(&format!(r#"<g class="{}">{group}</g>"#, look.class()));
+    }
+    if all().next().is_none() {
+        let middle = (f64::midpoint(left, right), f64::midpoint(top, bottom));
+        body.push_str(&text("none", middle, "middle", "no records"));
+    }
+    figure(WIDTH, HEIGHT, title, &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_end_where_the_shortest_run_does() {
+        let runs = [vec![(1.0, 1.0), (2.0, 2.0), (3.0, 9.0)], vec![(1.0, 3.0), (2.0, 2.0)], vec![]];
+        let points = mean(&runs);
+        assert_eq!(points.len(), 2);
+        assert_eq!((points[0].0, points[0].1), (1.0, 2.0));
+        assert!((points[0].2 - 2.0_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(points[1], (2.0, 2.0, 0.0));
+    }
+
+    #[test]
+    fn long_curves_are_thinned() {
+        let long: Vec<(f64, f64)> = (0..1000).map(|step| (f64::from(step), 1.0)).collect();
+        let points = mean(&[long]);
+        assert!(points.len() <= POINTS && points.len() > POINTS / 2);
+        assert_eq!(points[0].1, 1.0);
+    }
+}

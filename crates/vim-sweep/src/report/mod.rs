@@ -1,0 +1,361 @@
+//! The page of a sweep: one file of HTML, without scripts, that asks nothing of any network.
+
+mod bars;
+mod curves;
+mod look;
+mod notes;
+mod scatter;
+mod sections;
+mod svg;
+
+use crate::metric::Metric;
+use crate::outcome::{Outcome, State};
+use crate::statistics::sample;
+use crate::summary::Summary;
+use crate::table::{baseline, legend};
+use look::{Look, is_of, looks};
+use svg::escape;
+
+pub use notes::warnings;
+
+/// What a page shows.
+pub struct Page<'a> {
+    /// The sweep's name.
+    pub name: &'a str,
+    /// What it came to.
+    pub summary: &'a Summary,
+    /// Its runs.
+    pub outcomes: &'a [Outcome],
+    /// The key whose values have colours of their own.
+    pub coloured: &'a str,
+    /// These values, in the order of the colours.
+    pub colours: &'a [String],
+    /// Keys that must be the same in all runs.
+    pub must_match: &'a [String],
+    /// Whether no result depends on a key.
+    pub is_free: &'a dyn Fn(&str) -> bool,
+    /// Seconds in words.
+    pub duration: &'a dyn Fn(f64) -> String,
+    /// Where it is from.
+    pub provenance: Provenance,
+}
+
+/// Where a page is from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// The sweep's folder.
+    pub folder: String,
+    /// The file that it was planned from.
+    pub source: String,
+    /// The command that planned it.
+    pub command: String,
+    /// When it was planned.
+    pub planned: String,
+    /// When the page was made.
+    pub made: String,
+    /// On which machine.
+    pub host: String,
+    /// By which version of the program, and its commit.
+    pub version: String,
+}
+
+/// What keeps the page from asking anything of a network, whatever stands in it.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+
+/// The page.
+#[must_use]
+pub fn html(page: &Page<'_>) -> String {
+    let name = escape(page.name);
+    let Ok(metric) = Metric::parse(&page.summary.metric) else { return String::new() };
+    let looks = looks(&page.summary.groups, page.outcomes, page.coloured, page.colours);
+    let view = View { page, metric, looks };
+    let parts = [
+        view.header(),
+        view.tiles(),
+        view.warnings(),
+        view.result(),
+        view.curves(),
+        view.cost(),
+        view.configuration(),
+        view.runs(),
+        view.footer(),
+    ];
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <link rel=\"icon\" href=\"data:,\"><title>{name}</title>\n<style>\n{}</style></head>\n<body><main>\n{}\n</main></body></html>\n",
+        include_str!("style.css"),
+        parts.join("\n")
+    )
+}
+
+/// Curves as a whole, and their second half, where they are close together.
+fn both_halves(curves: &[curves::Curve], title: &str, factor: f64) -> String {
+    let whole = curves::draw(curves, title, factor, 0.0);
+    let half = curves::draw(curves, &format!("{title}, second half"), factor, 0.5);
+    let (title, capital) = (escape(title), |text: &str| {
+        let mut letters = text.chars();
+        letters.next().map_or_else(String::new, |first| {
+            first.to_uppercase().chain(letters).collect::<String>()
+        })
+    });
+    format!(
+        "<figure><h3>{}</h3>{whole}</figure><figure><h3>{}: the second half</h3>{half}</figure>",
+        capital(&title),
+        capital(&title)
+    )
+}
+
+/// A page, its metric, and how its groups look.
+struct View<'a> {
+    page: &'a Page<'a>,
+    metric: Metric,
+    looks: Vec<Look>,
+}
+
+impl View<'_> {
+    fn summary(&self) -> &Summary {
+        self.page.summary
+    }
+
+    fn unit(&self) -> &'static str {
+        if self.metric.is_share() { " %" } else { "" }
+    }
+
+    fn header(&self) -> String {
+        let Provenance { made, source, .. } = &self.page.provenance;
+        let title = self.metric.title();
+        format!(
+            "<header><p class=\"kicker\">Sweep of {}</p><h1>{}</h1><p class=\"lead\">{}: {}. Made {}.</p></header>",
+            escape(source),
+            escape(self.page.name),
+            escape(&title),
+            escape(&self.summary().choice),
+            escape(made)
+        )
+    }
+
+    fn tiles(&self) -> String {
+        let (all, groups) = (self.page.outcomes.len(), &self.summary().groups);
+        let finished = self.page.outcomes.iter().filter(|run| run.state == State::Finished).count();
+        let seeds = groups.iter().map(|group| group.planned).max().unwrap_or(0);
+        let seconds: f64 = self.page.outcomes.iter().map(|run| run.seconds).sum();
+        let plural = |count: usize, word: &str| {
+            format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+        };
+        let tile = |value: String, what: &str| {
+            format!("<div class=\"tile\"><b>{value}</b><span>{}</span></div>", escape(what))
+        };
+        let mut tiles = tile(
+            format!("{finished} <small>of {all}</small>"),
+            &format!(
+                "runs finished: {} × {}",
+                plural(groups.len(), "setting"),
+                plural(seeds, "seed")
+            ),
+        );
+        if let Some((look, group, sample)) = self.best() {
+            let sd = sample.sd.map_or_else(String::new, |sd| {
+                format!(" <small>± {}{}</small>", self.metric.show(sd), self.unit())
+            });
+            let which = if self.metric.is_share() { "highest" } else { "lowest" };
+            tiles.push_str(&tile(
+                format!("{}{}{sd}", look.swatch(), self.metric.show(sample.mean)),
+                &format!("{which} mean: {} (n = {})", group.label, sample.n),
+            ));
+        }
+        tiles.push_str(&tile(
+            escape(&(self.page.duration)(seconds)),
+            "of training, all runs together",
+        ));
+        format!("<div class=\"tiles\">{tiles}</div>")
+    }
+
+    /// The group with the best mean.
+    fn best(&self) -> Option<(Look, &crate::Group, crate::statistics::Sample)> {
+        let groups = self.summary().groups.iter().zip(&self.looks);
+        let sampled = groups.filter_map(|(group, look)| Some((*look, group, group.sample?)));
+        let sign = if self.metric.is_share() { 1.0 } else { -1.0 };
+        sampled.max_by(|a, b| (sign * a.2.mean).total_cmp(&(sign * b.2.mean)))
+    }
+
+    fn warnings(&self) -> String {
+        let warnings = warnings(self.page.outcomes, self.page.must_match, self.page.is_free);
+        if warnings.is_empty() {
+            return "<p class=\"fine\">All runs are finished, on the same resources and from one build; what must be the same is.</p>".to_owned();
+        }
+        let items: Vec<String> =
+            warnings.iter().map(|warning| format!("<li>{}</li>", escape(warning))).collect();
+        format!("<div class=\"warn\"><h3>Read with care</h3><ul>{}</ul></div>", items.concat())
+    }
+
+    fn result(&self) -> String {
+        let summary = self.summary();
+        let baseline = baseline(summary);
+        let figure = bars::draw(&summary.groups, &self.looks, &self.metric, baseline.as_deref());
+        let best = self.best().map(|(_, group, _)| group.label.clone());
+        format!(
+            "<section><h2>Result</h2><p class=\"note\">Bars: mean over seeds from zero; black: ± one sample standard deviation; open circles: every seed.</p>\
+             <div class=\"wide\">{figure}</div><div class=\"wide\">{}</div><p class=\"note\">{}</p></section>",
+            sections::result(summary, &self.looks, best.as_deref()),
+            escape(&legend(summary))
+        )
+    }
+
+    fn curves(&self) -> String {
+        // A test is one number: what led there is its course on the validation images.
+        let course = self.summary().metric.replacen("test/", "val/", 1);
+        let metric = Metric::parse(&course).unwrap_or_else(|_| self.metric.clone());
+        let legend = self
+            .summary()
+            .groups
+            .iter()
+            .zip(&self.looks)
+            .map(|(group, look)| format!("<li>{}{}</li>", look.swatch(), escape(&group.label)));
+        let factor = if metric.is_share() { 100.0 } else { 1.0 };
+        let unit = if metric.is_share() { ", %" } else { "" };
+        let title = format!("{}{unit}", metric.title());
+        let mut figures = both_halves(&self.means(&|run| metric.curve(run)), &title, factor);
+        if course != "train/loss" {
+            figures += &both_halves(&self.means(&|run| run.losses.clone()), "training loss", 1.0);
+        }
+        format!(
+            "<section><h2>Curves</h2><p class=\"note\">Mean over finished runs, or over all where none is finished, and a band of one sample standard deviation; a single run has no band. A curve ends where its shortest run does.</p>\
+             <ul class=\"legend\">{}</ul><div class=\"pair\">{figures}</div></section>",
+            legend.collect::<String>()
+        )
+    }
+
+    /// A curve for every group.
+    fn means(&self, curve: &dyn Fn(&Outcome) -> Vec<(f64, f64)>) -> Vec<curves::Curve> {
+        let groups = self.summary().groups.iter().zip(&self.looks);
+        let mean = groups.map(|(group, look)| {
+            let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
+            let (finished, others): (Vec<&Outcome>, Vec<&Outcome>) =
+                runs.partition(|run| run.state == State::Finished);
+            let runs = if finished.is_empty() { others } else { finished };
+            let points = curves::mean(&runs.into_iter().map(curve).collect::<Vec<_>>());
+            curves::Curve { look: *look, points }
+        });
+        mean.collect()
+    }
+
+    fn cost(&self) -> String {
+        let groups = self.summary().groups.iter().zip(&self.looks);
+        let points: Vec<scatter::Point> = groups
+            .filter_map(|(group, look)| {
+                let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
+                let finished = runs.filter(|run| run.state == State::Finished);
+                let speeds: Vec<f64> = finished.filter_map(|run| run.images_per_second).collect();
+                let (speed, result) = (sample(&speeds)?, group.sample?);
+                Some(scatter::Point { label: &group.label, look: *look, speed, result })
+            })
+            .collect();
+        let unit = if self.metric.is_share() { ", %" } else { "" };
+        format!(
+            "<section><h2>Cost</h2><div class=\"pair\"><figure><h3>{}{unit} over training speed</h3>{}</figure><div><h3>Computed with</h3>{}<p class=\"note\">Speed is a run's median over its records, without evaluations; lines are ± one sample standard deviation over seeds. Speeds of runs that shared a machine, or ran on different ones, do not compare.</p></div></div></section>",
+            escape(&self.metric.title()),
+            scatter::draw(&points, &self.metric),
+            sections::machines(self.page.outcomes)
+        )
+    }
+
+    fn configuration(&self) -> String {
+        sections::configuration(self.page.outcomes, self.page.must_match, self.page.is_free)
+    }
+
+    fn runs(&self) -> String {
+        sections::runs(
+            self.page.outcomes,
+            &self.summary().groups,
+            &self.looks,
+            &self.metric,
+            self.page.duration,
+        )
+    }
+
+    fn footer(&self) -> String {
+        let from = &self.page.provenance;
+        let fact = |name: &str, value: &str| {
+            format!("<dt>{name}</dt><dd><code>{}</code></dd>", escape(value))
+        };
+        let facts = [
+            fact("folder", &from.folder),
+            fact("planned from", &from.source),
+            fact("planned by", &from.command),
+            fact("planned", &from.planned),
+            fact("page made", &from.made),
+            fact("on", &from.host),
+            fact("vim-train", &from.version),
+        ];
+        format!(
+            "<footer><h3>Where this is from</h3><dl class=\"facts\">{}</dl></footer>",
+            facts.concat()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::study;
+    use crate::{Assignments, ReportConfig, summarize};
+
+    fn page(outcomes: &[Outcome], metric: &str) -> String {
+        let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
+        let report = ReportConfig { metric: metric.into(), baseline, ..ReportConfig::default() };
+        let summary = summarize(outcomes, &report).unwrap();
+        html(&Page {
+            name: "a <b>study</b>",
+            summary: &summary,
+            outcomes,
+            coloured: "model.discretization",
+            colours: &["zoh", "foh", "rk4"].map(str::to_owned),
+            must_match: &["optim.lr".to_owned()],
+            is_free: &|_| false,
+            duration: &|seconds| format!("{seconds:.0} s"),
+            provenance: Provenance::default(),
+        })
+    }
+
+    #[test]
+    fn a_page_needs_nothing_from_elsewhere() {
+        let page = page(&study(&[("zoh", &[0.7, 0.72]), ("rk4", &[0.6, 0.61])]), "val/top1");
+        for reference in ["http://", "https://", "src=", "@import", "url(", "<script", "<b>study"] {
+            assert!(!page.contains(reference), "{reference}");
+        }
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        assert_eq!(page.matches("<svg").count(), 6);
+        assert!(!page.contains("NaN") && !page.contains("inf"), "a number is none");
+    }
+
+    #[test]
+    fn a_method_keeps_its_colour() {
+        let alone = page(&study(&[("zoh", &[0.7]), ("rk4", &[0.6])]), "val/top1");
+        assert!(alone.contains("<i class=\"swatch c2\"></i>rk4"), "the third of its list");
+    }
+
+    #[test]
+    fn nothing_finished_is_a_page_too() {
+        let mut runs = study(&[("zoh", &[0.7]), ("rk4", &[0.6])]);
+        for run in &mut runs {
+            run.state = State::Missing;
+            run.scores.clear();
+            run.losses.clear();
+        }
+        let page = page(&runs, "test/top1");
+        assert!(page.contains("no finished run") && page.contains("no records"));
+        assert!(!page.contains("NaN"), "a number is none");
+    }
+
+    #[test]
+    fn failures_are_named() {
+        let mut runs = study(&[("zoh", &[0.7, 0.71]), ("rk4", &[0.6, 0.61])]);
+        runs[3].state = State::Failed(76);
+        runs[3].error = Some("training diverged at step 7".into());
+        let page = page(&runs, "val/loss");
+        assert!(page.contains("rk4-s1 failed (76): training diverged at step 7"));
+        assert!(page.contains("Read with care"));
+    }
+}

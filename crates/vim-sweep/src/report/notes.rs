@@ -1,0 +1,85 @@
+//! What keeps a table from meaning what it seems to.
+
+use std::collections::BTreeMap;
+
+use crate::config::Assignments;
+use crate::matching::check_matching;
+use crate::outcome::{Machine, Outcome, State};
+
+/// What whoever reads the numbers must know: runs that do not count, and runs that were not computed alike.
+#[must_use]
+pub fn warnings(
+    outcomes: &[Outcome],
+    must_match: &[String],
+    free: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for run in outcomes {
+        let why = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+        match run.state {
+            State::Finished => {}
+            State::Failed(_) => warnings.push(format!("{} {}{why}", run.name, run.state)),
+            State::Running | State::Queued | State::Interrupted | State::Missing => {
+                warnings.push(format!("{} is {}", run.name, run.state));
+            }
+        }
+    }
+    // Keys with one value have been seen when the sweep was planned; recorded configurations may differ all the same.
+    let recorded: Vec<(String, Assignments)> =
+        outcomes.iter().map(|run| (run.name.clone(), run.values.clone())).collect();
+    let known: Vec<String> = outcomes.iter().flat_map(|run| run.values.keys().cloned()).collect();
+    for rule in must_match {
+        let one = std::slice::from_ref(rule);
+        if let Err(error @ crate::SweepError::Unlike { .. }) =
+            check_matching(one, &recorded, &known, &free)
+        {
+            warnings.push(error.to_string());
+        }
+    }
+    let started: Vec<&Outcome> =
+        outcomes.iter().filter(|run| run.machine != Machine::default()).collect();
+    for (column, what) in ["device", "cores", "threads", "version", "commit"].iter().enumerate() {
+        let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for run in &started {
+            let Machine { backend, cpus, threads, version, commit, .. } = &run.machine;
+            let value = [backend, cpus, threads, version, commit][column];
+            let value = value.as_deref().unwrap_or("not known");
+            values.entry(value).or_default().push(&run.name);
+        }
+        if values.len() > 1 {
+            let each: Vec<String> = values
+                .iter()
+                .map(|(value, names)| match names[..] {
+                    [name] => format!("{value} ({name})"),
+                    _ => format!("{value} ({} runs)", names.len()),
+                })
+                .collect();
+            warnings.push(format!("the runs did not have the same {what}: {}", each.join(", ")));
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::study;
+
+    #[test]
+    fn what_differs_is_said() {
+        let mut runs = study(&[("zoh", &[0.7, 0.7]), ("rk4", &[0.6])]);
+        let rules = ["train.batch_size".to_owned()];
+        let warnings_of = |runs: &[Outcome]| warnings(runs, &rules, |_| false);
+        assert!(warnings_of(&runs).is_empty());
+        for (run, batch) in runs.iter_mut().zip([128, 128, 64]) {
+            run.values.insert("train.batch_size".into(), i64::into(batch));
+            run.machine.threads = Some(if batch == 64 { "1" } else { "2" }.into());
+        }
+        runs[1].state = State::Interrupted;
+        let found = warnings_of(&runs);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found[0], "zoh-s1 is interrupted");
+        assert!(found[1].contains("train.batch_size is 128 in zoh-s0, zoh-s1 and 64 in rk4-s0"));
+        assert_eq!(found[2], "the runs did not have the same threads: 1 (rk4-s0), 2 (2 runs)");
+    }
+}

@@ -1,0 +1,164 @@
+//! The tables of a page.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::look::{Look, is_of};
+use super::svg::escape;
+use crate::config::Pick;
+use crate::matching::is_under;
+use crate::metric::Metric;
+use crate::outcome::{Machine, Outcome, State};
+use crate::summary::{Group, Summary};
+use crate::table::{head, rows};
+
+/// Stands for what is not known.
+const NONE: &str = "–";
+
+/// The summary, with the group of the best mean in bold.
+pub(super) fn result(summary: &Summary, looks: &[Look], best: Option<&str>) -> String {
+    let head: Vec<String> =
+        head(summary).iter().map(|name| format!("<th>{}</th>", escape(name))).collect();
+    let row = |(cells, look): (Vec<String>, &Look)| {
+        let class = if best == cells.first().map(String::as_str) { " class=\"best\"" } else { "" };
+        let cells = cells.iter().enumerate().map(|(column, cell)| match column {
+            0 => format!("<td>{}{}</td>", look.swatch(), escape(cell)),
+            _ => format!("<td>{}</td>", escape(cell)),
+        });
+        format!("<tr{class}>{}</tr>", cells.collect::<String>())
+    };
+    let body: String = rows(summary).into_iter().zip(looks).map(row).collect();
+    table(&head.concat(), &body)
+}
+
+fn table(head: &str, body: &str) -> String {
+    format!("<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+}
+
+/// Which machines computed what.
+pub(super) fn machines(outcomes: &[Outcome]) -> String {
+    let mut machines: BTreeMap<Machine, usize> = BTreeMap::new();
+    for run in outcomes.iter().filter(|run| run.machine != Machine::default()) {
+        // Each has a job of its own.
+        let machine = Machine { job: None, ..run.machine.clone() };
+        *machines.entry(machine).or_default() += 1;
+    }
+    if machines.is_empty() {
+        return "<p class=\"note\">No run has started.</p>".to_owned();
+    }
+    let show = |value: &Option<String>| escape(value.as_deref().unwrap_or(NONE));
+    let row = |(machine, count): (&Machine, &usize)| {
+        let commit: Option<String> =
+            machine.commit.as_ref().map(|commit| commit.chars().take(9).collect());
+        format!(
+            "<tr><td class=\"text\">{}</td><td class=\"long\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{count}</td></tr>",
+            show(&machine.host),
+            show(&machine.backend),
+            show(&machine.cpus),
+            show(&machine.threads),
+            show(&commit)
+        )
+    };
+    let head = "<th>machine</th><th class=\"text\">device</th><th>cores</th><th>threads</th><th>commit</th><th>runs</th>";
+    let body: String = machines.iter().map(row).collect();
+    format!("<div class=\"wide\">{}</div>", table(head, &body))
+}
+
+/// What differs between the configurations, what must not, and all the rest.
+pub(super) fn configuration(
+    outcomes: &[Outcome],
+    must_match: &[String],
+    free: impl Fn(&str) -> bool,
+) -> String {
+    let keys: BTreeSet<&String> = outcomes.iter().flat_map(|run| run.values.keys()).collect();
+    let values = |key: &str| -> Vec<String> {
+        let mut seen = Vec::new();
+        for run in outcomes {
+            let value = run.values.get(key).map_or("not set".to_owned(), ToString::to_string);
+            if !seen.contains(&value) {
+                seen.push(value);
+            }
+        }
+        seen
+    };
+    let (mut differing, mut held, mut shared) = (String::new(), Vec::new(), String::new());
+    for key in keys.into_iter().filter(|key| !free(key)) {
+        let values = values(key);
+        if let [value] = &values[..] {
+            let fact = format!("<dt>{}</dt><dd><code>{}</code></dd>", escape(key), escape(value));
+            if must_match.iter().any(|rule| is_under(key, rule)) {
+                held.push(fact.clone());
+            }
+            shared.push_str(&fact);
+        } else {
+            differing.push_str(&format!(
+                "<tr><td>{}</td><td>{}</td><td class=\"long\"><code>{}</code></td></tr>",
+                escape(key),
+                values.len(),
+                escape(&values.join(", "))
+            ));
+        }
+    }
+    let differing = match differing.as_str() {
+        "" => "<p class=\"note\">Nothing.</p>".to_owned(),
+        rows => table("<th>key</th><th>values</th><th class=\"text\">which</th>", rows),
+    };
+    format!(
+        "<section><h2>Configuration</h2><div class=\"pair\"><div><h3>What differs</h3>{differing}</div>\
+         <div><h3>Held equal in all runs</h3><dl class=\"facts\">{}</dl></div></div>\
+         <details><summary>Everything that is the same in all runs</summary><dl class=\"facts\">{shared}</dl></details></section>",
+        held.concat()
+    )
+}
+
+/// Every run.
+pub(super) fn runs(
+    outcomes: &[Outcome],
+    groups: &[Group],
+    looks: &[Look],
+    metric: &Metric,
+    duration: &dyn Fn(f64) -> String,
+) -> String {
+    let unit = if metric.is_share() { ", %" } else { "" };
+    let head = format!(
+        "<th>run</th><th class=\"text\">state</th><th>steps</th><th>{title}{unit}, last</th><th>best</th><th>img/s</th><th>time</th><th class=\"text\">machine</th><th class=\"text\">job</th><th>id</th>",
+        title = escape(&metric.title())
+    );
+    let row = |run: &Outcome| {
+        let group = groups.iter().position(|group| is_of(run, &group.assignments));
+        let swatch =
+            group.and_then(|group| looks.get(group)).map_or(String::new(), |look| look.swatch());
+        let number = |value: Option<u64>| value.map_or(NONE.to_owned(), |value| value.to_string());
+        let value =
+            |pick| metric.value(run, pick).map_or(NONE.to_owned(), |value| metric.show(value));
+        let speed = run.images_per_second.map_or(NONE.to_owned(), |speed| format!("{speed:.0}"));
+        let time = if run.seconds > 0.0 { duration(run.seconds) } else { NONE.to_owned() };
+        let known = |value: &Option<String>| escape(value.as_deref().unwrap_or(NONE));
+        format!(
+            "<tr><td>{swatch}{}</td><td class=\"text\"><span class=\"state {}\">{}</span></td><td>{}/{}</td><td>{}</td><td>{}</td><td>{speed}</td><td>{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td><td><code>{}</code></td></tr>",
+            escape(&run.name),
+            class(run.state),
+            run.state,
+            number(run.step),
+            number(run.total_steps),
+            value(Pick::Last),
+            value(Pick::Best),
+            escape(&time),
+            known(&run.machine.host),
+            known(&run.machine.job),
+            escape(&run.id)
+        )
+    };
+    let body: String = outcomes.iter().map(row).collect();
+    format!("<section><h2>Runs</h2><div class=\"wide\">{}</div></section>", table(&head, &body))
+}
+
+fn class(state: State) -> &'static str {
+    match state {
+        State::Finished => "finished",
+        State::Running => "running",
+        State::Queued => "queued",
+        State::Interrupted => "interrupted",
+        State::Failed(_) => "failed",
+        State::Missing => "missing",
+    }
+}

@@ -1,0 +1,184 @@
+//! Means over seeds, and what a difference of means is worth.
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// The confidence of the intervals.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// Differences of metrics, which are about 1 or less, that are no further apart than this are equal.
+const ROUNDING: f64 = 1e-12;
+
+/// Values of the same experiment under several seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// How many.
+    pub n: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their sample standard deviation, over n − 1; none of a single value.
+    pub sd: Option<f64>,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// Differences of pairs: Student's t for their mean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Paired {
+    /// How many pairs.
+    pub n: usize,
+    /// The mean difference.
+    pub mean: f64,
+    /// Half the width of its confidence interval; none of a single pair, or if all differences are equal.
+    pub half_width: Option<f64>,
+    /// The two-sided p of no difference; none of a single pair, or if all differences are equal.
+    pub p: Option<f64>,
+}
+
+/// What is said of `values`; nothing of none.
+#[must_use]
+pub fn sample(values: &[f64]) -> Option<Sample> {
+    if values.is_empty() {
+        return None;
+    }
+    let n = values.len();
+    let mean = values.iter().sum::<f64>() / n as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let sd = (n > 1).then(|| (squares / (n - 1) as f64).sqrt());
+    let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    Some(Sample { n, mean, sd, min, max })
+}
+
+/// The paired t-test of `differences`; nothing of none.
+///
+/// # Panics
+///
+/// Never: the distribution has at least one degree of freedom.
+#[must_use]
+pub fn paired(differences: &[f64]) -> Option<Paired> {
+    let Sample { n, mean, sd, min, max } = sample(differences)?;
+    // Differences that are all the same are no sample of anything: what is left of their deviation is rounding.
+    let are_equal = max - min <= ROUNDING * mean.abs().max(1.0);
+    let Some(sd) = sd.filter(|_| !are_equal) else {
+        return Some(Paired { n, mean, half_width: None, p: None });
+    };
+    let degrees = (n - 1) as f64;
+    let t = StudentsT::new(0.0, 1.0, degrees).expect("invariant: n > 1");
+    let error = sd / (n as f64).sqrt();
+    let half_width = Some(t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * error);
+    let p = Some(2.0 * t.cdf(-(mean / error).abs()));
+    Some(Paired { n, mean, half_width, p })
+}
+
+/// `p` values of one family corrected by Holm's method, in their order: each is the chance of one such or any
+/// smaller among all, if nothing differs.
+#[must_use]
+pub fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    let mut corrected = vec![0.0; p.len()];
+    let mut largest = 0.0_f64;
+    for (rank, &at) in order.iter().enumerate() {
+        largest = largest.max(p[at] * (p.len() - rank) as f64).min(1.0);
+        corrected[at] = largest;
+    }
+    corrected
+}
+
+#[cfg(test)]
+mod tests {
+    //! Expected numbers are those of SciPy 1.17.1 and statsmodels 0.15.0, printed by:
+    //!
+    //! ```text
+    //! python -m venv v && v/bin/pip install scipy==1.17.1 statsmodels==0.15.0 && v/bin/python -c "
+    //! import numpy as np; from scipy import stats; from statsmodels.stats.multitest import multipletests
+    //! a = [.7312, .7288, .7345, .7301, .7296]; print(np.mean(a), np.std(a, ddof=1))
+    //! for b in ([.7401, .7322, .7398, .7377, .7350], [.7311, .7290, .7343, .7305, .7292], [.61, .58, .63, .60, .5]):
+    //!     for n in (2, 5):
+    //!         r = stats.ttest_rel(b[:n], a[:n]); print(n, r.pvalue, r.confidence_interval(.95))
+    //! print(multipletests([.01, .04, .03, .005, .9], method='holm')[1])"
+    //! ```
+
+    use super::*;
+
+    const BASE: [f64; 5] = [0.7312, 0.7288, 0.7345, 0.7301, 0.7296];
+
+    fn close(value: f64, expected: f64) {
+        let tolerance = 1e-9 * expected.abs().max(1e-6);
+        assert!((value - expected).abs() <= tolerance, "{value} is not {expected}");
+    }
+
+    fn test(other: &[f64]) -> Paired {
+        let differences: Vec<f64> = other.iter().zip(BASE).map(|(b, a)| b - a).collect();
+        paired(&differences).unwrap()
+    }
+
+    #[test]
+    fn deviations_are_of_samples() {
+        let all = sample(&BASE).unwrap();
+        close(all.mean, 0.730_839_999_999_999_9);
+        close(all.sd.unwrap(), 0.002_223_285_856_564_571);
+        assert_eq!((all.n, all.min, all.max), (5, 0.7288, 0.7345));
+        assert_eq!(sample(&BASE[..1]).unwrap().sd, None);
+        assert_eq!(sample(&[]), None);
+    }
+
+    #[test]
+    fn paired_tests_are_scipys() {
+        for (other, p, low, high) in [
+            (
+                &[0.7401, 0.7322, 0.7398, 0.7377, 0.7350][..],
+                0.003_129_340_894_175_920_4,
+                0.003_449_123_304_141_004,
+                0.008_790_876_695_858_98,
+            ),
+            (
+                &[0.7401, 0.7322][..],
+                0.267_689_105_877_673_47,
+                -0.028_792_063_024_480_806,
+                0.041_092_063_024_480_784,
+            ),
+            (
+                &[0.7311, 0.7290, 0.7343, 0.7305, 0.7292][..],
+                0.895_405_804_487_102_5,
+                -0.000_416_555_680_091_045_37,
+                0.000_376_555_680_091_005_36,
+            ),
+            (
+                &[0.61, 0.58, 0.63, 0.60, 0.5][..],
+                0.002_570_394_356_275_257,
+                -0.207_616_161_388_969_5,
+                -0.086_063_838_611_030_58,
+            ),
+        ] {
+            let found = test(other);
+            close(found.p.unwrap(), p);
+            close(found.mean - found.half_width.unwrap(), low);
+            close(found.mean + found.half_width.unwrap(), high);
+        }
+    }
+
+    #[test]
+    fn what_has_no_p_says_so() {
+        let one = test(&[0.74]);
+        assert_eq!((one.n, one.half_width, one.p), (1, None, None));
+        // In f64 these three differ in their last digits.
+        for equal in [[0.5, 0.5, 0.5], [0.8 - 0.7, 0.4 - 0.3, 0.3 - 0.2]] {
+            let equal = paired(&equal).unwrap();
+            assert_eq!((equal.half_width, equal.p), (None, None));
+        }
+        assert_eq!(paired(&[]), None);
+    }
+
+    #[test]
+    fn holm_is_statsmodels() {
+        for (value, expected) in
+            holm(&[0.01, 0.04, 0.03, 0.005, 0.9]).into_iter().zip([0.04, 0.09, 0.09, 0.025, 0.9])
+        {
+            close(value, expected);
+        }
+    }
+}

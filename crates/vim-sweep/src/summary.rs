@@ -1,0 +1,243 @@
+//! Runs of the same experiment under several seeds, put together.
+
+use serde::Serialize;
+
+use crate::config::{Assignments, Pick, ReportConfig, SEED};
+use crate::error::SweepError;
+use crate::metric::{Metric, metrics, no_metric};
+use crate::outcome::{Outcome, State};
+use crate::statistics::{Paired, Sample, holm, paired, sample};
+
+/// What a sweep came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The metric's name.
+    pub metric: String,
+    /// Which evaluation of a run counts.
+    pub pick: Pick,
+    /// The same in words.
+    pub choice: String,
+    /// A line for each combination of the grid's keys but the seed, in the plan's order.
+    pub groups: Vec<Group>,
+}
+
+/// The runs that differ in their seed only.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// What it is called.
+    pub label: String,
+    /// Its values of the grid's keys.
+    pub assignments: Assignments,
+    /// Runs that were asked for.
+    pub planned: usize,
+    /// What is said of those that are finished.
+    pub sample: Option<Sample>,
+    /// Every run, by its seed.
+    pub seeds: Vec<SeedValue>,
+    /// Whether the others are compared with it.
+    pub is_baseline: bool,
+    /// Its comparison with the baseline.
+    pub comparison: Option<Comparison>,
+}
+
+/// The number of one run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SeedValue {
+    /// The seed, if the sweep varies it.
+    pub seed: Option<String>,
+    /// The run.
+    pub name: String,
+    /// How it stands.
+    pub state: State,
+    /// Its number, if it is finished: that of any other run would not be like for like.
+    pub value: Option<f64>,
+}
+
+/// A group against the baseline, seed by seed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The baseline's label.
+    pub baseline: String,
+    /// The test of the differences of runs with the same seed; nothing if there is no such pair.
+    pub paired: Option<Paired>,
+    /// Its p, corrected by Holm's method for all comparisons of the sweep.
+    pub p_holm: Option<f64>,
+}
+
+impl SeedValue {
+    /// Why the run does not count, if it does not.
+    #[must_use]
+    pub fn absence(&self) -> Option<String> {
+        if self.value.is_some() {
+            return None;
+        }
+        let name = self.seed.as_ref().map_or_else(|| self.name.clone(), |seed| format!("s{seed}"));
+        Some(match self.state {
+            State::Finished => format!("{name} has no such number"),
+            state @ (State::Running
+            | State::Queued
+            | State::Interrupted
+            | State::Failed(_)
+            | State::Missing) => format!("{name} {state}"),
+        })
+    }
+}
+
+/// Puts the runs of a sweep together as `report` asks.
+///
+/// # Errors
+///
+/// If no finished run has the metric, or there is none of that name.
+pub fn summarize(outcomes: &[Outcome], report: &ReportConfig) -> Result<Summary, SweepError> {
+    let metric = Metric::parse(&report.metric)?;
+    let is_finished = |run: &&Outcome| run.state == State::Finished;
+    let finished: Vec<Outcome> = outcomes.iter().filter(is_finished).cloned().collect();
+    let known = metrics(&finished);
+    if !finished.is_empty() && !known.contains(&report.metric) {
+        return Err(no_metric(&report.metric, &known));
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    for run in outcomes {
+        let mut assignments = run.assignments.clone();
+        let seed = assignments.remove(SEED).map(|seed| seed.to_string());
+        let counts = run.state == State::Finished;
+        let value = metric.value(run, report.pick).filter(|value| counts && value.is_finite());
+        let value = SeedValue { seed, name: run.name.clone(), state: run.state, value };
+        match groups.iter_mut().find(|group| group.assignments == assignments) {
+            Some(group) => group.seeds.push(value),
+            None => groups.push(Group {
+                label: label(&assignments),
+                assignments,
+                planned: 0,
+                sample: None,
+                seeds: vec![value],
+                is_baseline: false,
+                comparison: None,
+            }),
+        }
+    }
+    for group in &mut groups {
+        group.planned = group.seeds.len();
+        let values: Vec<f64> = group.seeds.iter().filter_map(|seed| seed.value).collect();
+        group.sample = sample(&values);
+    }
+    compare(&mut groups, &report.baseline);
+    let choice = metric.choice(report.pick, &finished);
+    Ok(Summary { metric: report.metric.clone(), pick: report.pick, choice, groups })
+}
+
+/// Compares each group with the one that has the baseline's values instead of its own.
+fn compare(groups: &mut [Group], baseline: &Assignments) {
+    if baseline.is_empty() {
+        return;
+    }
+    let all = groups.to_vec();
+    for group in groups.iter_mut() {
+        let mut wanted = group.assignments.clone();
+        wanted.extend(baseline.clone());
+        if wanted == group.assignments {
+            group.is_baseline = true;
+            continue;
+        }
+        let Some(base) = all.iter().find(|other| other.assignments == wanted) else { continue };
+        let differences = group.seeds.iter().filter_map(|run| {
+            let other = base.seeds.iter().find(|other| other.seed == run.seed)?;
+            Some(run.value? - other.value?)
+        });
+        let paired = paired(&differences.collect::<Vec<_>>());
+        let baseline = base.label.clone();
+        group.comparison = Some(Comparison { baseline, paired, p_holm: None });
+    }
+    let p = |group: &Group| group.comparison.as_ref()?.paired?.p;
+    let known: Vec<f64> = groups.iter().filter_map(p).collect();
+    let mut corrected = holm(&known).into_iter();
+    for group in groups.iter_mut().filter(|group| p(group).is_some()) {
+        if let Some(comparison) = &mut group.comparison {
+            comparison.p_holm = corrected.next();
+        }
+    }
+}
+
+/// A combination as short as it is clear: names stand for themselves, other values have their key's last part.
+fn label(assignments: &Assignments) -> String {
+    if assignments.is_empty() {
+        return "all runs".to_owned();
+    }
+    let parts = assignments.iter().map(|(key, value)| match value.as_str() {
+        Some(text) => text.to_owned(),
+        None => format!("{} {value}", key.rsplit('.').next().unwrap_or(key)),
+    });
+    parts.collect::<Vec<_>>().join(" · ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{outcome, study};
+
+    fn report(pick: Pick) -> ReportConfig {
+        let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
+        ReportConfig { pick, baseline, ..ReportConfig::default() }
+    }
+
+    #[test]
+    fn seeds_are_paired_and_what_is_missing_is_listed() {
+        let mut runs = study(&[
+            ("zoh", &[0.70, 0.72, 0.71]),
+            ("foh", &[0.73, 0.74, 0.75]),
+            ("rk4", &[0.60, 0.61, 0.62]),
+        ]);
+        runs[4].state = State::Failed(76);
+        runs[7].state = State::Missing;
+        runs[8].state = State::Running;
+        let summary = summarize(&runs, &report(Pick::Last)).unwrap();
+        let [zoh, foh, rk4] = &summary.groups[..] else { panic!("three methods") };
+        assert!(zoh.is_baseline && zoh.comparison.is_none());
+        assert_eq!((foh.sample.unwrap().n, foh.planned), (2, 3));
+        let paired = foh.comparison.as_ref().unwrap().paired.unwrap();
+        // Seeds 0 and 2: the pair of the failed one is left out.
+        assert!((paired.mean - 0.035).abs() < 1e-12 && paired.n == 2, "{paired:?}");
+        let absent: Vec<String> = foh.seeds.iter().filter_map(SeedValue::absence).collect();
+        assert_eq!(absent, ["s1 failed (76)"]);
+        let absent: Vec<String> = rk4.seeds.iter().filter_map(SeedValue::absence).collect();
+        assert_eq!(absent, ["s1 missing", "s2 running"]);
+        let paired = rk4.comparison.as_ref().unwrap().paired.unwrap();
+        assert_eq!((paired.n, paired.p), (1, None));
+    }
+
+    #[test]
+    fn best_is_labelled_as_selected_and_test_as_what_it_is() {
+        let mut run = outcome("zoh", 0, 0.5);
+        run.scores[0].values.insert("top1".into(), 0.9);
+        run.scores.push(crate::Score {
+            split: "test".into(),
+            checkpoint: "best".into(),
+            values: [("top1".to_owned(), 0.8)].into(),
+            ..crate::Score::default()
+        });
+        let value = |pick, metric: &str| {
+            let report = ReportConfig { metric: metric.into(), pick, ..ReportConfig::default() };
+            let summary = summarize(&[run.clone()], &report).unwrap();
+            (summary.groups[0].sample.unwrap().mean, summary.choice)
+        };
+        assert_eq!(value(Pick::Last, "val/top1").0, 0.5);
+        let (best, choice) = value(Pick::Best, "val/top1");
+        assert!(best == 0.9 && choice.contains("selected on val"), "{choice}");
+        let (test, choice) = value(Pick::Best, "test/top1");
+        assert!(test == 0.8 && choice == "of the checkpoint that was best on val", "{choice}");
+    }
+
+    #[test]
+    fn metrics_are_named() {
+        let runs = study(&[("zoh", &[0.5])]);
+        for (metric, expected) in [
+            ("val/top2", "did you mean `val/top1`"),
+            ("accuracy", "there are: val/top1, val/top5, val/loss, test/top1"),
+            ("test/top1", "(there are: train/loss, val/loss, val/top1)"),
+        ] {
+            let report = ReportConfig { metric: metric.into(), ..ReportConfig::default() };
+            let error = summarize(&runs, &report).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A summary as a table: for a terminal, for Markdown, for a program.
+
+use crate::metric::Metric;
+use crate::summary::{Comparison, Group, SeedValue, Summary};
+
+/// Stands for what is not known.
+const NONE: &str = "–";
+
+/// The heads of the columns.
+#[must_use]
+pub fn head(summary: &Summary) -> Vec<String> {
+    let metric = Metric::parse(&summary.metric).ok();
+    let unit = if metric.as_ref().is_some_and(Metric::is_share) { ", %" } else { "" };
+    let title = metric.map_or_else(|| summary.metric.clone(), |metric| metric.title());
+    let mut head: Vec<String> =
+        ["run", "n", &format!("{title}{unit}"), "min", "max"].map(str::to_owned).to_vec();
+    if let Some(baseline) = baseline(summary) {
+        let difference = format!("minus {baseline}");
+        head.extend([difference.as_str(), "95 % interval", "p", "p (Holm)"].map(str::to_owned));
+    }
+    if absences(summary).next().is_some() {
+        head.push("not counted".into());
+    }
+    head
+}
+
+/// What the others are compared with; several baselines go by the plain word.
+pub(crate) fn baseline(summary: &Summary) -> Option<String> {
+    let mut names = summary.groups.iter().filter_map(|group| {
+        group.comparison.as_ref().map(|comparison| comparison.baseline.as_str())
+    });
+    let first = names.next()?;
+    Some(if names.all(|name| name == first) { first.to_owned() } else { "baseline".to_owned() })
+}
+
+fn absences(summary: &Summary) -> impl Iterator<Item = String> {
+    summary.groups.iter().flat_map(|group| group.seeds.iter().filter_map(SeedValue::absence))
+}
+
+/// A row for each group, as wide as [`head`].
+#[must_use]
+pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
+    let Ok(metric) = Metric::parse(&summary.metric) else { return Vec::new() };
+    let with_baseline = baseline(summary).is_some();
+    let with_absences = absences(summary).next().is_some();
+    let row = |group: &Group| {
+        let counted = group.sample.map_or(0, |sample| sample.n);
+        let number = |value: Option<f64>| value.map_or(NONE.into(), |value| metric.show(value));
+        let mut row = vec![
+            group.label.clone(),
+            format!("{counted}/{}", group.planned),
+            spread(group, &metric),
+            number(group.sample.map(|sample| sample.min)),
+            number(group.sample.map(|sample| sample.max)),
+        ];
+        if with_baseline {
+            row.extend(comparison(group, &metric));
+        }
+        if with_absences {
+            let absent: Vec<String> = group.seeds.iter().filter_map(SeedValue::absence).collect();
+            row.push(absent.join(", "));
+        }
+        row
+    };
+    summary.groups.iter().map(row).collect()
+}
+
+/// Mean and deviation.
+pub(crate) fn spread(group: &Group, metric: &Metric) -> String {
+    let Some(sample) = group.sample else { return NONE.into() };
+    let mean = metric.show(sample.mean);
+    sample
+        .sd
+        .map_or_else(|| format!("{mean} (one run)"), |sd| format!("{mean} ± {}", metric.show(sd)))
+}
+
+/// Difference, interval, p and corrected p.
+pub(crate) fn comparison(group: &Group, metric: &Metric) -> [String; 4] {
+    let none = || NONE.to_owned();
+    if group.is_baseline {
+        return ["baseline".into(), none(), none(), none()];
+    }
+    let Some(Comparison { paired, p_holm, .. }) = &group.comparison else {
+        return [none(), none(), none(), none()];
+    };
+    let Some(paired) = paired else {
+        return ["no pair of seeds".into(), none(), none(), none()];
+    };
+    let none_for = if paired.n == 1 { "one pair" } else { "all equal" };
+    let interval = paired.half_width.map_or(none_for.to_owned(), |half| {
+        let [low, high] =
+            [paired.mean - half, paired.mean + half].map(|end| metric.show_difference(end));
+        format!("{low} to {high}")
+    });
+    let p = |p: Option<f64>| p.map_or_else(none, probability);
+    [metric.show_difference(paired.mean), interval, p(paired.p), p(*p_holm)]
+}
+
+/// A p as papers print it.
+pub(crate) fn probability(p: f64) -> String {
+    if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
+}
+
+/// The table as Markdown, with what its columns mean.
+#[must_use]
+pub fn markdown(summary: &Summary, title: &str) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let head = head(summary);
+    let rule = head.iter().enumerate().map(|(number, _)| if number == 0 { "---" } else { "---:" });
+    let mut text = format!("# {title}\n\n{}: {}.\n\n", summary.metric, summary.choice);
+    text.push_str(&line(&head));
+    text.push_str(&format!("|{}|\n", rule.collect::<Vec<_>>().join("|")));
+    for row in rows(summary) {
+        text.push_str(&line(&row));
+    }
+    text.push_str(&format!("\n{}\n", legend(summary)));
+    text
+}
+
+/// What the columns mean, in a sentence or two.
+#[must_use]
+pub(crate) fn legend(summary: &Summary) -> String {
+    let mut text = "n: finished runs of those planned, a run for each seed; only these count. ±: sample standard deviation over seeds (n − 1).".to_owned();
+    if let Some(baseline) = baseline(summary) {
+        text.push_str(&format!(
+            " Differences from {baseline} are of runs with the same seed: their mean, its 95 % confidence interval and the two-sided p of the paired t-test, and that p corrected by Holm's method for all comparisons of the table."
+        ));
+    }
+    text
+}
+
+/// The table with all digits, for programs.
+///
+/// # Panics
+///
+/// Never: it writes to memory.
+#[must_use]
+pub fn csv(summary: &Summary) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let keys: Vec<&String> =
+        summary.groups.iter().flat_map(|group| group.assignments.keys()).collect();
+    let mut keys: Vec<&String> = keys;
+    keys.sort();
+    keys.dedup();
+    let numbers = [
+        "metric",
+        "pick",
+        "n",
+        "planned",
+        "mean",
+        "sd",
+        "min",
+        "max",
+        "baseline",
+        "pairs",
+        "difference",
+        "ci_low",
+        "ci_high",
+        "p",
+        "p_holm",
+        "not_counted",
+    ];
+    let head = keys.iter().map(|key| key.as_str()).chain(numbers);
+    let pick = match summary.pick {
+        crate::Pick::Last => "last",
+        crate::Pick::Best => "best",
+    };
+    let mut records: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
+    for group in &summary.groups {
+        let digits = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let plain =
+            |value: &toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let paired = group.comparison.as_ref().and_then(|comparison| comparison.paired);
+        let end =
+            |sign: f64| paired.and_then(|paired| Some(paired.mean + sign * paired.half_width?));
+        let absent: Vec<String> = group.seeds.iter().filter_map(SeedValue::absence).collect();
+        let values =
+            keys.iter().map(|key| group.assignments.get(*key).map_or_else(String::new, plain));
+        records.push(
+            values
+                .chain([
+                    summary.metric.clone(),
+                    pick.to_owned(),
+                    group.sample.map_or(0, |sample| sample.n).to_string(),
+                    group.planned.to_string(),
+                    digits(group.sample.map(|sample| sample.mean)),
+                    digits(group.sample.and_then(|sample| sample.sd)),
+                    digits(group.sample.map(|sample| sample.min)),
+                    digits(group.sample.map(|sample| sample.max)),
+                    group
+                        .comparison
+                        .as_ref()
+                        .map_or_else(String::new, |known| known.baseline.clone()),
+                    paired.map_or_else(String::new, |paired| paired.n.to_string()),
+                    digits(paired.map(|paired| paired.mean)),
+                    digits(end(-1.0)),
+                    digits(end(1.0)),
+                    digits(paired.and_then(|paired| paired.p)),
+                    digits(group.comparison.as_ref().and_then(|comparison| comparison.p_holm)),
+                    absent.join(", "),
+                ])
+                .collect(),
+        );
+    }
+    for record in records {
+        writer
+            .write_record(record)
+            .expect("invariant: memory takes what is written, and rows are as wide as their head");
+    }
+    let bytes = writer.into_inner().expect("invariant: memory takes what is written");
+    String::from_utf8(bytes).expect("invariant: texts are UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::study;
+    use crate::{Assignments, Outcome, ReportConfig, State, summarize};
+
+    fn summary(change: impl FnOnce(&mut Vec<Outcome>)) -> Summary {
+        let mut runs = study(&[
+            ("zoh", &[0.70, 0.72, 0.71]),
+            ("foh", &[0.73, 0.74, 0.75]),
+            ("rk4", &[0.6, 0.6, 0.6]),
+        ]);
+        change(&mut runs);
+        let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
+        summarize(&runs, &ReportConfig { baseline, ..ReportConfig::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_table_of_finished_runs() {
+        let text = markdown(&summary(|_| {}), "study");
+        let expected = "\
+# study
+
+val/top1: last evaluation, nothing selected.
+
+| run | n | val top-1, % | min | max | minus zoh | 95 % interval | p | p (Holm) |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
+| zoh | 3/3 | 71.00 ± 1.00 | 70.00 | 72.00 | baseline | – | – | – |
+| foh | 3/3 | 74.00 ± 1.00 | 73.00 | 75.00 | +3.00 | +0.52 to +5.48 | 0.035 | 0.035 |
+| rk4 | 3/3 | 60.00 ± 0.00 | 60.00 | 60.00 | −11.00 | −13.48 to −8.52 | 0.003 | 0.005 |
+";
+        assert!(text.starts_with(expected), "{text}");
+    }
+
+    #[test]
+    fn what_is_missing_has_a_column_and_what_cannot_be_tested_has_words() {
+        let summary = summary(|runs| {
+            for run in &mut runs[7..] {
+                run.state = State::Missing;
+            }
+            for run in &mut runs[3..6] {
+                run.state = State::Failed(76);
+            }
+        });
+        let rows = rows(&summary);
+        assert_eq!(head(&summary).last().map(String::as_str), Some("not counted"));
+        assert_eq!(rows[1][1..3], ["0/3", "–"]);
+        assert_eq!(rows[1][5], "no pair of seeds");
+        assert_eq!(rows[2][2], "60.00 (one run)");
+        assert_eq!(rows[2][5..], ["−10.00", "one pair", "–", "–", "s1 missing, s2 missing"]);
+        let csv = csv(&summary);
+        let lines: Vec<&str> = csv.lines().collect();
+        assert!(lines[0].starts_with("model.discretization,metric,pick,n,planned,mean,sd,"));
+        assert!(lines[3].starts_with("rk4,val/top1,last,1,3,0.6,,0.6,0.6,zoh,1,-0.09"), "{csv}");
+    }
+}

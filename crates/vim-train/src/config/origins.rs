@@ -1,0 +1,164 @@
+//! Where values were written: for errors, and for `vim-train config show --origin`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use toml_edit::{Document, Item, Key, TableLike, Value};
+use vim_config::{Layer, Place};
+use vim_kernels::KERNEL_VARIABLE;
+
+use super::load::dotted_values;
+use super::{Config, ConfigError, Origin};
+
+/// What decided a key's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyOrigin {
+    /// Nothing: it is the key's default.
+    Default,
+    /// A preset of the key's section, by its name.
+    Preset(String),
+    /// A line of a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The environment variable for `ssm.scan`.
+    Environment,
+    /// An assignment on the command line.
+    Set,
+}
+
+impl fmt::Display for KeyOrigin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => formatter.write_str("default"),
+            Self::Preset(name) => write!(formatter, "preset {name}"),
+            Self::File { path, line } => write!(formatter, "{}:{line}", path.display()),
+            Self::Environment => formatter.write_str(KERNEL_VARIABLE),
+            Self::Set => formatter.write_str("--set"),
+        }
+    }
+}
+
+/// Who wrote a key's value.
+#[derive(Clone, Debug)]
+pub(super) enum Written {
+    /// A file.
+    File(Place),
+    /// The environment.
+    Environment,
+    /// An assignment, as written.
+    Set(String),
+}
+
+/// Who wrote each key's value last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origins {
+    /// The file that was asked for, if it was one.
+    file: Option<PathBuf>,
+    written: BTreeMap<String, Written>,
+}
+
+impl Origins {
+    /// Of what the file `path`, none if empty, is read into.
+    pub(super) fn of_file(path: &Path) -> Self {
+        let file = (!path.as_os_str().is_empty()).then(|| path.to_owned());
+        Self { file, written: BTreeMap::new() }
+    }
+
+    /// Every key that a file sets.
+    pub(super) fn add_layer(&mut self, layer: &Layer) {
+        let document = Document::parse(layer.text.as_str())
+            .expect("invariant: a text that was decoded is TOML");
+        self.add_table(document.as_table(), "", layer);
+    }
+
+    fn add_table(&mut self, table: &dyn TableLike, prefix: &str, layer: &Layer) {
+        for (key, item) in table.iter() {
+            let path = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+            if let Some(section) = item.as_table_like() {
+                self.add_table(section, &path, layer);
+            } else if let Some(span) = Item::span(item) {
+                self.add(&path, Written::File(Place::new(&layer.path, &layer.text, &span)));
+            }
+        }
+    }
+
+    /// An assignment, which replaces a whole section where it assigns one.
+    pub(super) fn add_set(&mut self, path: &[Key], value: &Value, set: &str) {
+        fn collect(prefix: &str, value: &Value, into: &mut Vec<String>) {
+            match value.as_inline_table() {
+                Some(table) => {
+                    for (key, value) in table {
+                        collect(&format!("{prefix}.{key}"), value, into);
+                    }
+                }
+                None => into.push(prefix.to_owned()),
+            }
+        }
+        let key = path.iter().map(Key::get).collect::<Vec<_>>().join(".");
+        let inside = format!("{key}.");
+        self.written.retain(|other, _| *other != key && !other.starts_with(&inside));
+        let mut keys = Vec::new();
+        collect(&key, value, &mut keys);
+        for key in keys {
+            self.add(&key, Written::Set(set.to_owned()));
+        }
+    }
+
+    /// One key.
+    pub(super) fn add(&mut self, key: &str, written: Written) {
+        self.written.insert(key.to_owned(), written);
+    }
+
+    /// The [effective](Config::effective) form of `config`, checked; a mistake is placed.
+    pub(super) fn check(&self, config: Config) -> Result<Config, ConfigError> {
+        config.validate().and_then(|()| config.effective()).map_err(|error| self.place(error))
+    }
+
+    /// The same error, at the place where its key was written last.
+    pub(super) fn place(&self, error: ConfigError) -> ConfigError {
+        let inside = format!("{}.", error.key);
+        // An error about a section as a whole is placed at the first key of it.
+        let first_inside = || {
+            let mut keys = self.written.range(inside.clone()..);
+            keys.next().filter(|(key, _)| key.starts_with(&inside)).map(|(_, written)| written)
+        };
+        let written = self.written.get(&error.key).or_else(first_inside);
+        match (written, &self.file) {
+            (Some(Written::File(place)), _) => error.placed(place.clone()),
+            (Some(Written::Environment), _) => error.at(Origin::Environment),
+            (Some(Written::Set(set)), _) => error.at(Origin::Set(set.clone())),
+            (None, Some(path)) => error.at(Origin::File { path: path.clone(), position: None }),
+            (None, None) => error,
+        }
+    }
+
+    /// What decided each key of `effective`, which was made of `written`.
+    pub(super) fn of_keys(
+        &self,
+        written: &Config,
+        effective: &Config,
+    ) -> BTreeMap<String, KeyOrigin> {
+        let before = dotted_values(written);
+        let origin = |key: &str| match self.written.get(key) {
+            Some(Written::File(place)) => {
+                KeyOrigin::File { path: place.path.clone(), line: place.position.0 }
+            }
+            Some(Written::Environment) => KeyOrigin::Environment,
+            Some(Written::Set(_)) => KeyOrigin::Set,
+            // The other keys of these sections have no default of their own.
+            None if !before.contains_key(key) && key.starts_with("model.") => {
+                KeyOrigin::Preset(written.model.preset.to_string())
+            }
+            None if !before.contains_key(key) && key.starts_with("augment.") => {
+                KeyOrigin::Preset(written.augment.preset.to_string())
+            }
+            None => KeyOrigin::Default,
+        };
+        dotted_values(effective).into_keys().map(|key| (key.clone(), origin(&key))).collect()
+    }
+}

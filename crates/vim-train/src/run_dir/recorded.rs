@@ -1,0 +1,101 @@
+//! The configuration that a run was recorded with, and what of it may change.
+
+use std::fs;
+use std::path::Path;
+
+use super::CONFIG;
+use crate::config::{Config, Origin, dotted_values};
+use crate::error::Error;
+
+/// Keys that may differ when a run goes on, because no result depends on them.
+///
+/// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
+/// by it: another template that leads to the same folder is the same name.
+const FREE_KEYS: [&str; 16] = [
+    "run.root",
+    "run.name",
+    "log.",
+    "slurm.",
+    "devices.threads",
+    "data.workers",
+    "data.readers",
+    "data.prefetch",
+    "data.path",
+    "data.val_path",
+    "data.val_labels",
+    "data.index_cache",
+    "data.stage",
+    "checkpoint.every",
+    "checkpoint.keep_last",
+    "checkpoint.archive",
+];
+
+/// The run in `run` can go on under `config`.
+///
+/// # Errors
+///
+/// [`Error::ConfigChanged`] if a key differs that results depend on.
+pub(super) fn check_unchanged(run: &Path, config: &Config) -> Result<(), Error> {
+    check_recorded(run, config, is_free)
+}
+
+/// Whether no result depends on `key`.
+pub(crate) fn is_free(key: &str) -> bool {
+    let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
+    FREE_KEYS.iter().any(|free| under(free))
+}
+
+/// The weights of the run in `run` mean what `config` says they mean.
+///
+/// # Errors
+///
+/// [`Error::ConfigChanged`] if the run was recorded with another model, or with data that are split
+/// or normalised otherwise.
+pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Error> {
+    let matters = |key: &str| {
+        let sections = ["model.", "ssm.", "data."];
+        (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
+            && !["ssm.scan", "ssm.dt_b_init"].contains(&key)
+            && !FREE_KEYS.contains(&key)
+    };
+    check_recorded(run, config, |key| !matters(key))
+}
+
+/// The configuration of the run in `run`.
+///
+/// # Errors
+///
+/// If it cannot be read, or is not understood.
+pub fn recorded_config(run: &Path) -> Result<Config, Error> {
+    let path = run.join(CONFIG);
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    Config::from_toml(&text)
+        .map_err(|error| Error::Config(error.at(Origin::File { path, position: None })))
+}
+
+/// The configuration recorded in `run` is `config`, but for keys that are free.
+fn check_recorded(
+    run: &Path,
+    config: &Config,
+    is_free: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
+    let recorded = recorded_config(run)?;
+    let (recorded, now) = (dotted_values(&recorded), dotted_values(config));
+    let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    let differences: Vec<String> = keys
+        .into_iter()
+        .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
+        .map(|key| {
+            let show = |value: Option<&toml::Value>| {
+                value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
+            };
+            format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
+        })
+        .collect();
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::ConfigChanged { path: run.to_owned(), differences })
+}

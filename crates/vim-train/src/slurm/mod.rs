@@ -1,0 +1,98 @@
+//! `vim-train slurm`, and what a run does inside a job.
+
+mod life;
+mod logs;
+mod manage;
+mod names;
+mod plan;
+mod status;
+mod submit;
+
+use clap::Subcommand;
+use vim_slurm::{ErrorKind, SlurmError};
+
+pub use vim_slurm::jobs;
+
+pub(crate) use life::Life;
+pub use plan::{output_pattern, site_and_request};
+
+use crate::config::{ConfigError, Problem};
+use crate::error::Error;
+use logs::LogsArgs;
+use manage::{CancelArgs, RequeueArgs};
+use status::StatusArgs;
+use submit::{ScriptArgs, SubmitArgs};
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  vim-train slurm submit configs/vim_tiny_cifar100.toml --dry-run     the batch script, and whether the cluster can run it
+  vim-train slurm submit configs/vim_tiny_cifar100.toml --set slurm.time=12:00:00
+  vim-train slurm status                                              all that was submitted from data/runs
+  vim-train slurm logs zoh-s0 -f
+  vim-train slurm cancel zoh-s0
+
+docs/cluster.md goes from the login node to a finished run.";
+
+/// A subcommand of `vim-train slurm`.
+#[derive(Debug, Subcommand)]
+pub enum SlurmCommand {
+    /// Check a configuration against the cluster, freeze it in the run's folder, and submit the run.
+    #[command(after_help = submit::EXAMPLES)]
+    Submit(SubmitArgs),
+    /// Say what has become of submitted runs: their jobs, and how far they are.
+    #[command(after_help = status::EXAMPLES)]
+    Status(StatusArgs),
+    /// Put a run's job back into the queue: a running one saves first, an ended one goes on.
+    #[command(after_help = manage::REQUEUE_EXAMPLES)]
+    Requeue(RequeueArgs),
+    /// Cancel runs' jobs. They save, and are not requeued.
+    #[command(after_help = manage::CANCEL_EXAMPLES)]
+    Cancel(CancelArgs),
+    /// Print the output of a run's newest job.
+    #[command(after_help = logs::EXAMPLES)]
+    Logs(LogsArgs),
+    /// Print the batch script that submit would submit.
+    #[command(after_help = submit::SCRIPT_EXAMPLES)]
+    Script(ScriptArgs),
+}
+
+/// `vim-train slurm`.
+///
+/// # Errors
+///
+/// The subcommand's.
+pub fn run(command: &SlurmCommand) -> Result<(), Error> {
+    match command {
+        SlurmCommand::Submit(args) => submit::run(args),
+        SlurmCommand::Status(args) => status::run(args),
+        SlurmCommand::Requeue(args) => manage::requeue(args),
+        SlurmCommand::Cancel(args) => manage::cancel(args),
+        SlurmCommand::Logs(args) => logs::run(args),
+        SlurmCommand::Script(args) => submit::script(args),
+    }
+}
+
+/// What `[slurm]`'s own checks find, as every section's.
+pub(crate) fn config_error(error: SlurmError) -> ConfigError {
+    if let SlurmError::Range { key, value, expected } = error {
+        return ConfigError::range(format!("slurm.{key}"), value, expected);
+    }
+    if let SlurmError::Conflict { key, other, reason } = error {
+        let value = "this".to_owned();
+        return ConfigError::new(
+            format!("slurm.{key}"),
+            Problem::Conflict { value, other, reason },
+        );
+    }
+    ConfigError::range("slurm", "the section", error.to_string())
+}
+
+/// The exit code that an error of SLURM's asks for.
+pub(crate) fn exit_code(error: &SlurmError) -> u8 {
+    match error.kind() {
+        ErrorKind::Config => 78,
+        ErrorKind::Io => 74,
+        ErrorKind::Slurm => 69,
+    }
+}

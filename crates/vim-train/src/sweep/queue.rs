@@ -1,0 +1,115 @@
+//! What SLURM knows of a sweep's runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use vim_slurm::jobs::{self, Submission};
+use vim_slurm::{Client, Job, JobId, JobState};
+use vim_sweep::{Outcome, State};
+
+use super::folder::Sweep;
+use super::outcomes::outcomes;
+
+/// Start of a batch script's name; the rest is the array's offset, and the submission's number.
+const SCRIPT: &str = "tasks-from-";
+
+/// The name of the batch script of an array whose tasks add `offset` to their numbers.
+pub(super) fn script_name(offset: u32, number: usize) -> String {
+    format!("{SCRIPT}{offset}-{number}.sh")
+}
+
+/// The offset that [`script_name`] was made with.
+fn offset_of(script: &Path) -> Option<u32> {
+    let name = script.file_name()?.to_str()?.strip_prefix(SCRIPT)?;
+    name.split_once('-')?.0.parse().ok()
+}
+
+/// All runs of `sweep`: as their folders say, and where these say nothing final as SLURM does.
+///
+/// Without an answer from SLURM it is the folders alone, and a warning.
+pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<Outcome> {
+    let mut outcomes = outcomes(sweep);
+    let known = jobs_of(sweep).unwrap_or_else(|error| {
+        eprintln!("warning: {error}; states are those of the runs' folders alone");
+        BTreeMap::new()
+    });
+    for run in &mut outcomes {
+        if let Some(job) = known.get(&run.index) {
+            merge(run, job);
+        }
+    }
+    outcomes
+}
+
+/// The newest job of every run that SLURM still knows one of.
+fn jobs_of(sweep: &Sweep) -> Result<BTreeMap<usize, Job>, String> {
+    let submissions = jobs::read(&sweep.folder)
+        .map_err(|error| format!("{}: {error}", jobs::path(&sweep.folder).display()))?;
+    if submissions.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let ids: Vec<JobId> = submissions.iter().map(|submission| submission.job).collect();
+    let found = Client::new().jobs(&ids).map_err(|error| error.to_string())?;
+    Ok(by_index(&submissions, found))
+}
+
+fn by_index(submissions: &[Submission], found: BTreeMap<JobId, Job>) -> BTreeMap<usize, Job> {
+    let mut newest = BTreeMap::new();
+    // Oldest first: a later submission of the same run takes its place.
+    for submission in submissions {
+        let offset = offset_of(&submission.script).unwrap_or(0);
+        for (id, job) in found.iter().filter(|(id, _)| id.job == submission.job.job) {
+            if let Some(task) = id.task {
+                newest.insert((task + offset) as usize, job.clone());
+            }
+        }
+    }
+    newest
+}
+
+/// What `job` says of a run over what its folder does.
+fn merge(run: &mut Outcome, job: &Job) {
+    let waits = match job.state {
+        JobState::Pending | JobState::Suspended | JobState::Requeued => true,
+        JobState::Running | JobState::Completing => false,
+        // Its folder is the better witness of an end, unless the job never got that far.
+        JobState::Completed
+        | JobState::Cancelled
+        | JobState::Failed
+        | JobState::Timeout
+        | JobState::NodeFail
+        | JobState::Preempted
+        | JobState::OutOfMemory
+        | JobState::BootFail
+        | JobState::Deadline
+        | JobState::Other => {
+            let failed = job.state != JobState::Completed && job.state != JobState::Cancelled;
+            if run.state == State::Missing && failed {
+                let code = job.exit_code.map_or(1, |status| status.code.max(1));
+                run.state = State::Failed(code);
+                let reason = job.reason.as_deref().unwrap_or("no reason given");
+                run.error = Some(format!("SLURM job {} {}: {reason}", job.id, job.state.name()));
+            }
+            return;
+        }
+    };
+    match run.state {
+        State::Finished | State::Running => {}
+        State::Queued | State::Interrupted | State::Failed(_) | State::Missing => {
+            run.state = if waits { State::Queued } else { State::Running };
+            run.machine.job = Some(job.id.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_remembers_its_offset() {
+        let name = script_name(2002, 3);
+        assert_eq!(offset_of(Path::new("/x/slurm").join(name).as_path()), Some(2002));
+        assert_eq!(offset_of(Path::new("job.sh")), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! `vim-train train --dry-run`: what a run would do, with all that it would check, and no folder.
+
+use serde::Serialize;
+use vim_data::Stage;
+
+use super::setup::Plan;
+use crate::cli::TrainArgs;
+use crate::config::Config;
+use crate::device;
+use crate::disk_space::{checkpoints_of, free_for};
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::run_dir::{Found, RunDir};
+
+/// What a run would do.
+#[derive(Debug, Serialize)]
+pub(super) struct Preview {
+    folder: String,
+    found: Found,
+    device: String,
+    threads: String,
+    model: String,
+    parameters: u64,
+    data: String,
+    notes: Vec<String>,
+    batch_size: usize,
+    accumulate: usize,
+    epochs: u64,
+    steps_per_epoch: u64,
+    total_steps: u64,
+    stop_after: Option<u64>,
+    /// Bytes on the device for weights, gradients and averages; activations come on top.
+    least_device_bytes: u64,
+    /// Bytes of the batches that wait for the device.
+    loader_bytes: u64,
+    checkpoint_bytes: u64,
+    free_bytes: Option<u64>,
+}
+
+/// Checks what `train` checks, and prints what it would do.
+pub(super) fn run(args: &TrainArgs, config: &Config) -> Result<(), Error> {
+    let found = RunDir::look(config, args.resume, args.fresh)?;
+    // The node's disk is the job's, and is filled by the job.
+    let mut here = config.clone();
+    here.data.stage = Stage::Off;
+    let preview = Plan::new(&here, args.fresh)?.preview(config, found, args.steps)?;
+    if args.json { print_json(&preview) } else { print(&preview.text()) }
+}
+
+impl Plan {
+    fn preview(
+        &self,
+        config: &Config,
+        found: Found,
+        stop_after: Option<u64>,
+    ) -> Result<Preview, Error> {
+        let parameters = self.model.cost()?.parameters();
+        let weights = parameters * 4;
+        // Weights, their gradients and the optimizer's two averages; then the weights' own.
+        let copies = 4 + u64::from(config.train.ema.is_some());
+        let size = self.model.image_size;
+        let image = (size.height * size.width * 3) as u64;
+        let batches = config.data.prefetch as u64 + 1;
+        let folder = config.run_folder()?;
+        Ok(Preview {
+            found,
+            device: self.chosen.name.clone(),
+            threads: device::describe_threads(config.data.workers.count()),
+            model: format!(
+                "{} tokens, {} (series {}), {}",
+                self.model.num_tokens(),
+                self.model.method_label(),
+                self.model.ssm.series,
+                config.train.precision
+            ),
+            parameters,
+            data: self.describe_data(),
+            notes: self.splits.notes.clone(),
+            batch_size: config.train.batch_size,
+            accumulate: config.train.accumulate,
+            epochs: config.train.epochs,
+            steps_per_epoch: self.steps_per_epoch,
+            total_steps: self.total_steps,
+            stop_after,
+            least_device_bytes: weights * copies,
+            loader_bytes: image * config.train.batch_size as u64 * batches,
+            checkpoint_bytes: checkpoints_of(config, parameters),
+            free_bytes: free_for(&folder),
+            folder: folder.display().to_string(),
+        })
+    }
+}
+
+impl Preview {
+    fn text(&self) -> String {
+        let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+        let parts = match self.accumulate {
+            1 => String::new(),
+            parts => format!(", in {parts} parts"),
+        };
+        let stop = match self.stop_after {
+            Some(steps) if steps < self.total_steps => format!(", stops after {steps}"),
+            Some(_) | None => String::new(),
+        };
+        let mut lines = vec![
+            format!("run {}: {}", self.folder, self.found.describe()),
+            format!("device {}", self.device),
+            self.threads.clone(),
+            format!("model {} parameters, {}", self.parameters, self.model),
+            self.data.clone(),
+        ];
+        lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
+        lines.push(format!("batch {} images{parts}", self.batch_size));
+        lines.push(format!(
+            "steps {}, {} an epoch, {} epochs{stop}",
+            self.total_steps, self.steps_per_epoch, self.epochs
+        ));
+        lines.push(format!(
+            "memory {} on the device for weights, gradients and averages, and more for activations; {} for batches",
+            mib(self.least_device_bytes),
+            mib(self.loader_bytes)
+        ));
+        let free = self.free_bytes.map_or("unknown".into(), mib);
+        lines.push(format!(
+            "disk about {} for checkpoints, {free} free",
+            mib(self.checkpoint_bytes)
+        ));
+        lines.push("nothing was started".to_owned());
+        lines.join("\n")
+    }
+}

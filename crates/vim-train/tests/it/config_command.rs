@@ -1,0 +1,241 @@
+//! `vim-train config show | get | diff | migrate`, `completions` and `man`.
+
+use std::fs;
+use std::process::Output;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use vim_train::config::Config;
+
+use crate::layers::{folder, stderr, stdout, vim_train};
+
+fn run(folder: &TempDir, args: &[&str]) -> Output {
+    vim_train(folder.path(), args).output().unwrap()
+}
+
+fn files() -> TempDir {
+    folder(&[
+        ("base.toml", "# the base\n[optim]\nlr = 0.01\n\n[data]\nworkers = 2\n"),
+        ("fir.toml", "extends = \"base.toml\"\n[data]\nworkers = 4\nprefetch = 2\n"),
+    ])
+}
+
+#[test]
+fn every_value_has_an_origin() {
+    let files = files();
+    let mut command = vim_train(
+        files.path(),
+        &["config", "show", "fir.toml", "--origin", "--set", "data.prefetch=3"],
+    );
+    let output = command.env(vim_kernels::KERNEL_VARIABLE, "0").output().unwrap();
+    let text = stdout(&output);
+    for line in [
+        "version = 1  # default",
+        "lr = 0.01  # base.toml:3",
+        "workers = 4  # fir.toml:3",
+        "prefetch = 3  # --set",
+        "depth = 24  # preset tiny",
+        "hflip = 0.5  # preset cifar",
+        "scan = \"reference\"  # VIM_USE_CUDA_KERNEL",
+        "epochs = 300  # default",
+        "eps = 1e-8  # default",
+        "# clip_grad is not set",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    let plain = run(&files, &["config", "fir.toml", "--set", "data.prefetch=3"]);
+    let config = |text: &str| Config::from_toml(text).unwrap();
+    let mut same = config(&text);
+    same.ssm.scan = Default::default();
+    assert_eq!(same, config(&stdout(&plain)), "the comments change nothing");
+
+    let args = ["config", "show", "fir.toml", "--origin", "--json"];
+    let json: Value = serde_json::from_slice(&run(&files, &args).stdout).unwrap();
+    assert_eq!(json["optim.lr"], serde_json::json!({"value": 0.01, "origin": "base.toml:3"}));
+}
+
+#[test]
+fn show_is_what_config_alone_is() {
+    let files = files();
+    for more in [&[][..], &["--json"], &["--set", "run.seed=3"]] {
+        let plain = run(&files, &[&["config", "fir.toml"], more].concat());
+        let show = run(&files, &[&["config", "show", "fir.toml"], more].concat());
+        assert_eq!((stdout(&plain), plain.status.code()), (stdout(&show), Some(0)));
+    }
+}
+
+#[test]
+fn one_value() {
+    let files = files();
+    let get = |key: &str| run(&files, &["config", "get", "fir.toml", key]);
+    for (key, expected) in [
+        ("data.workers", "4\n"),
+        ("run.root", "data/runs\n"),
+        ("optim.eps", "1e-8\n"),
+        ("optim.betas", "[0.9, 0.999]\n"),
+        ("checkpoint", "every = \"1ep\"\nkeep_last = 2\n"),
+    ] {
+        let output = get(key);
+        assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), (expected, ""), "{key}");
+    }
+    let output = get("optim.rl");
+    assert_eq!(output.status.code(), Some(78));
+    let said = stderr(&output);
+    assert!(
+        said.starts_with("error: optim.rl: unknown key, did you mean `lr`? (known: "),
+        "{said}"
+    );
+    let output = get("train.clip_grad");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        "error: train.clip_grad is not set in fir.toml, and has no default\n"
+    );
+    let output = run(&files, &["config", "get", "fir.toml", "optim.betas", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json, serde_json::json!([0.9, 0.999]));
+}
+
+#[test]
+fn differences_of_files_and_runs() {
+    let files = files();
+    let show = run(&files, &["config", "fir.toml", "--set", "train.clip_grad=1"]);
+    fs::create_dir(files.path().join("run")).unwrap();
+    fs::write(files.path().join("run/config.toml"), stdout(&show)).unwrap();
+
+    let output = run(&files, &["config", "diff", "base.toml", "run"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "error: they differ in 3 keys\n");
+    let text = stdout(&output);
+    let rows: Vec<Vec<&str>> =
+        text.lines().map(|line| line.split("  ").filter(|x| !x.is_empty()).collect()).collect();
+    let trimmed: Vec<Vec<&str>> =
+        rows.iter().map(|row| row.iter().map(|cell| cell.trim()).collect()).collect();
+    assert_eq!(
+        trimmed,
+        [
+            vec!["key", "base.toml", "run"],
+            vec!["data.prefetch", "4", "2"],
+            vec!["data.workers", "2", "4"],
+            vec!["train.clip_grad", "not set", "1.0"],
+        ]
+    );
+    let output = run(&files, &["config", "diff", "base.toml", "run", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json[2], serde_json::json!({"key": "train.clip_grad", "a": null, "b": 1.0}));
+
+    let same = run(&files, &["config", "diff", "fir.toml", "./fir.toml"]);
+    assert_eq!((same.status.code(), stdout(&same).as_str()), (Some(0), ""));
+}
+
+/// In the form of the original's scripts, written for this test.
+const SCRIPT: &str = r"#!/bin/bash
+OUT=./output/tiny_rk4_seed$1
+torchrun --standalone --nproc_per_node=4 main.py \
+    --model vim_tiny_patch16_224_bimambav2_rk4 \
+    --batch-size 256 --lr 0.002 --weight-decay 0.05 --drop-path 0 \
+    --num_workers 2 --data-set CIFAR --input-size 32 --data-path $SCRATCH/cifar100 \
+    --seed $1 --output_dir $OUT --resume $OUT/checkpoint.pth --teacher-tau 2
+";
+
+#[test]
+fn a_script_becomes_a_configuration() {
+    let files = folder(&[("old.sh", SCRIPT)]);
+    let output = run(&files, &["config", "migrate", "old.sh", "-o", "new.toml"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "new.toml\n"));
+    let said = stderr(&output);
+    for line in [
+        "not carried over: line 7: --teacher-tau 2: main.py has no such option",
+        "not carried over: line 7: --seed $1: the script takes it from outside: --set run.seed=N",
+    ] {
+        assert!(said.lines().any(|other| other.starts_with(line)), "{line}\n{said}");
+    }
+    let shown = vim_train(files.path(), &["config", "new.toml", "--json"])
+        .env("SCRATCH", "/scratch/me")
+        .output()
+        .unwrap();
+    assert_eq!(stderr(&shown), "");
+    let config: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(config["run"]["name"], "tiny_rk4_seed{run.seed}");
+    assert_eq!(config["model"]["discretization"], "rk4");
+    assert_eq!(config["data"]["path"], "/scratch/me/cifar100");
+    assert_eq!(config["train"]["batch_size"], 1024);
+    assert_eq!(config["optim"]["lr"], 0.004);
+    assert_eq!(config["train"]["ema"], 0.99996);
+
+    let again = run(&files, &["config", "migrate", "old.sh", "-o", "new.toml"]);
+    assert_eq!(again.status.code(), Some(73));
+    let json = run(&files, &["config", "migrate", "old.sh", "--json", "--", "3"]);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let text = json["config"].as_str().unwrap();
+    assert!(text.contains("name = \"tiny_rk4_seed3\""), "{text}");
+}
+
+/// Every option that has a key, with a value that it may have.
+const OPTIONS: &str = "--batch-size 64 --epochs 30 --bce-loss --input-size 224 --drop 0.1 --drop-path 0.2 --model-ema --model-ema-decay 0.999 --opt adamw --opt-eps 1e-8 --opt-betas 0.9 0.95 --clip-grad 5 --weight-decay 0.1 --sched cosine --lr 1e-3 --warmup-lr 1e-6 --min-lr 1e-5 --warmup-epochs 3 --color-jitter 0.4 --aa rand-m9-mstd0.5-inc1 --smoothing 0 --repeated-aug --reprob 0.25 --remode pixel --recount 2 --mixup 0.8 --cutmix 1 --cutmix-minmax 0.2 0.8 --mixup-prob 1 --mixup-switch-prob 0.5 --mixup-mode elem --finetune w.pth --data-path /x --data-set IMNET --output_dir out/a --device cpu --seed 1 --eval-crop-ratio 0.9 --num_workers 3 --if_continue_inf --no_amp";
+
+#[test]
+fn every_key_that_migrate_writes_is_one() {
+    for (more, name) in [("", "plain"), ("--ThreeAugment --src", "three")] {
+        for model in vim_model::REGISTERED {
+            let script = format!("python main.py --model {} {OPTIONS} {more}\n", model.name);
+            let files = folder(&[("old.sh", &script)]);
+            let output = run(&files, &["config", "migrate", "old.sh"]);
+            assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+            assert!(!stderr(&output).contains("not carried over"), "{}", stderr(&output));
+            let config = Config::from_toml(&stdout(&output)).unwrap();
+            assert_eq!(config.model.preset.preset, model.preset);
+            assert_eq!(config.model.discretization, Some(model.discretization));
+        }
+    }
+}
+
+#[test]
+fn a_broken_script_is_an_error_with_its_line() {
+    let unfinished = SCRIPT.replace("--drop-path 0 \\", "--drop-path 0");
+    let conflict = format!("<<<<<<< HEAD\n{SCRIPT}=======\n>>>>>>> other\n");
+    for (text, expected) in [
+        (
+            unfinished.as_str(),
+            "error: old.sh:5: this line ends without a backslash, and the options `--num_workers 2 --data-set CIFAR",
+        ),
+        (conflict.as_str(), "error: old.sh:1: `<<<<<<<` marks a merge that was never finished"),
+        ("echo\n", "error: old.sh: no command starts main.py"),
+        (
+            "python main.py --model vim_tiny_patch16_224_bimambav2_rk5\n",
+            "error: old.sh:1: --model: unknown model `vim_tiny_patch16_224_bimambav2_rk5`, did you mean `vim_tiny_patch16_224_bimambav2_rk4`?\n",
+        ),
+    ] {
+        let files = folder(&[("old.sh", text)]);
+        let output = run(&files, &["config", "migrate", "old.sh"]);
+        let said = stderr(&output);
+        assert!(said.starts_with(expected), "{said}");
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(65), ""), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    // What is no value of its key is the configuration's mistake.
+    let text = format!("{} --remode noise\n", SCRIPT.trim_end());
+    let files = folder(&[("old.sh", &text)]);
+    let output = run(&files, &["config", "migrate", "old.sh"]);
+    assert_eq!(output.status.code(), Some(78));
+    assert!(stderr(&output).contains("augment.erase_mode: unknown value `noise`"));
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    let files = folder(&[]);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&files, &["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        let text = stdout(&output);
+        assert!(text.contains("vim-train") && text.contains("migrate"), "{shell}");
+    }
+    assert_eq!(run(&files, &["completions", "tcsh"]).status.code(), Some(2));
+
+    let output = run(&files, &["man", "man/man1"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "man/man1\n"));
+    for page in ["vim-train", "vim-train-train", "vim-train-config", "vim-train-config-migrate"] {
+        let text = fs::read_to_string(files.path().join(format!("man/man1/{page}.1"))).unwrap();
+        assert!(text.contains(".TH"), "{page}");
+    }
+}
