@@ -1,6 +1,7 @@
 //! What a check found.
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 /// What a finding means for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
@@ -26,11 +27,15 @@ pub(super) struct Finding {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) advice: Option<String>,
+    /// What was measured, for programs: the same names every time.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub(super) figures: Map<String, Value>,
 }
 
 impl Finding {
     pub(super) fn pass(what: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { what: what.into(), verdict: Verdict::Pass, detail: detail.into(), advice: None }
+        let (what, detail) = (what.into(), detail.into());
+        Self { what, verdict: Verdict::Pass, detail, advice: None, figures: Map::new() }
     }
 
     pub(super) fn warn(
@@ -39,7 +44,7 @@ impl Finding {
         advice: impl Into<String>,
     ) -> Self {
         let advice = Some(advice.into());
-        Self { what: what.into(), verdict: Verdict::Warn, detail: detail.into(), advice }
+        Self { verdict: Verdict::Warn, advice, ..Self::pass(what, detail) }
     }
 
     pub(super) fn fail(
@@ -50,9 +55,15 @@ impl Finding {
         Self { verdict: Verdict::Fail, ..Self::warn(what, detail, advice) }
     }
 
+    /// The same with figures.
+    pub(super) fn with<const N: usize>(mut self, figures: [(&str, Value); N]) -> Self {
+        self.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        self
+    }
+
     /// As printed.
     pub(super) fn line(&self) -> String {
-        let Self { what, verdict, detail, advice } = self;
+        let Self { what, verdict, detail, advice, .. } = self;
         let verdict = verdict.to_string();
         let advice = advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
         format!("{verdict:<4}  {what:<18}  {detail}{advice}")

@@ -63,9 +63,12 @@ pub(super) fn memory(context: &Context) -> Vec<Finding> {
         return vec![Finding::warn(what, "/proc/meminfo cannot be read", "look yourself")];
     };
     let limit = group_limit(&context.machine);
-    let detail = match limit {
-        Some(limit) => format!("{} free, {} allowed to this job", size(free), size(limit)),
-        None => format!("{} free", size(free)),
+    let detail = match (limit, asked(&context.machine)) {
+        (Some(limit), _) => format!("{} free, {} allowed to this job", size(free), size(limit)),
+        (None, Some(asked)) => {
+            format!("{} free, {} asked of SLURM, which sets no limit here", size(free), size(asked))
+        }
+        (None, None) => format!("{} free", size(free)),
     };
     if limit.map_or(free, |limit| limit.min(free)) < 4 * GIB {
         let advice = "a run takes a few GiB beside its images: ask SLURM for more by --mem, or lower data.prefetch and train.batch_size";
@@ -79,6 +82,12 @@ fn available(machine: &Machine) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
+}
+
+/// What the job asked for on this node; SLURM counts in MiB, and leaves it to the site whether that is a limit.
+fn asked(machine: &Machine) -> Option<u64> {
+    let mib = machine.text("SLURM_MEM_PER_NODE")?.parse::<u64>().ok()?;
+    Some(mib << 20).filter(|bytes| *bytes > 0)
 }
 
 /// The least that any control group around this process allows, as SLURM and containers set it.
@@ -180,5 +189,8 @@ mod tests {
         let text = "MemTotal:       24000000 kB\nMemAvailable:    1000000 kB\n";
         let (_folder, machine) = machine(&[("proc/meminfo", text)]);
         assert_eq!(available(&machine), Some(1_024_000_000));
+        assert_eq!(asked(&machine), None);
+        let variables = [("SLURM_MEM_PER_NODE".into(), "2048".into())].into();
+        assert_eq!(asked(&Machine { variables, ..machine }), Some(2 << 30));
     }
 }

@@ -6,6 +6,7 @@ mod devices;
 mod disk;
 mod finding;
 mod machine;
+mod performance;
 mod slurm;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use crate::error::Error;
 use crate::machine::Machine;
 use crate::output::{print, print_json};
 use finding::{Finding, Verdict};
+use performance::{PerformanceArgs, Sizes};
 
 /// What `vim-train doctor --help` ends with.
 pub(crate) const EXAMPLES: &str = "\
@@ -28,11 +30,16 @@ Examples:
   vim-train doctor configs/vim_tiny_imagenet.toml --set data.path=$SCRATCH/imagenet
   srun --gpus=1 --time=5 vim-train doctor --device cuda   on a compute node, which a login node says little about
   vim-train doctor --json > doctor.json
+  vim-train doctor --performance --device cuda        also whether times can be trusted, and how the methods compare
+  vim-train doctor --performance --skip 4,6 --batch 64 --dim 384 --seqlen 197
 
 A line each: pass, warn or fail, what, what was found, and what to do about it. warn: a run works, and may be
 slow or at risk. fail: it would not work. Nothing is changed; a file of 32 MiB is written to the folder of
 run.root, or the one above it that there is, and removed. On a GPU, kernels that have not run there before are
 compiled: a minute or less.
+
+--performance adds the seven checks that docs/install.md explains; each may be left out by its number. It is not
+part of a plain doctor because it keeps the device and all cores busy, which others on a login node would notice.
 
 Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 78 bad configuration.";
 
@@ -47,6 +54,9 @@ pub struct DoctorArgs {
     /// What is to compute, over the `devices` section of the configuration: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceName>,
+    /// Whether to measure, and what.
+    #[command(flatten)]
+    pub performance: PerformanceArgs,
     /// Print one JSON document instead of lines.
     #[arg(long)]
     pub json: bool,
@@ -61,7 +71,7 @@ struct Context {
 }
 
 /// Every check, in the order of the lines. A further one is a function and an entry here.
-const CHECKS: [fn(&Context) -> Vec<Finding>; 15] = [
+const CHECKS: [fn(&Context) -> Vec<Finding>; 16] = [
     build::program,
     machine::cpu,
     machine::memory,
@@ -77,6 +87,7 @@ const CHECKS: [fn(&Context) -> Vec<Finding>; 15] = [
     disk::node,
     machine::clock,
     slurm::job,
+    slurm::commands,
 ];
 
 /// The document that `--json` prints.
@@ -85,6 +96,9 @@ struct Report<'a> {
     command: &'static str,
     version: &'static str,
     commit: Option<&'static str>,
+    /// The sizes that `--performance` timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    performance: Option<Sizes>,
     summary: Summary,
     checks: &'a [Finding],
 }
@@ -123,15 +137,15 @@ pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     };
     let context = Context { machine: Machine::this(), config, chosen };
     let mut findings = Vec::new();
-    for check in CHECKS {
-        for finding in check(&context) {
-            // Each as soon as it is there: some take a while, and one may be what hangs.
-            if !args.json {
-                print(&finding.line())?;
-            }
-            findings.push(finding);
+    let plain = CHECKS.iter().map(|check| check(&context));
+    for finding in plain.chain(performance::findings(&args.performance, &context)).flatten() {
+        // Each as soon as it is there: some take a while, and one may be what hangs.
+        if !args.json {
+            print(&finding.line())?;
         }
+        findings.push(finding);
     }
+    let on_cpu = context.chosen.as_ref().is_ok_and(|chosen| chosen.name == "cpu");
     let summary = Summary::of(&findings);
     let Summary { checks, warnings, failed, .. } = summary;
     if args.json {
@@ -139,6 +153,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Error> {
             command: "doctor",
             version: env!("CARGO_PKG_VERSION"),
             commit: option_env!("VIM_TRAIN_COMMIT"),
+            performance: args.performance.performance.then(|| args.performance.sizes(on_cpu)),
             summary,
             checks: &findings,
         })?;

@@ -1,7 +1,9 @@
-//! The SLURM job, if this is one.
+//! The SLURM job, if this is one, and whether jobs can be submitted from here.
 
 use std::num::NonZero;
 use std::thread::available_parallelism;
+
+use vim_slurm::Client;
 
 use super::Context;
 use super::finding::Finding;
@@ -48,6 +50,27 @@ fn job_on(machine: &Machine, cores: usize) -> Vec<Finding> {
         findings.push(Finding::pass(what, detail));
     }
     findings
+}
+
+/// SLURM's commands, and whether its controller answers them.
+pub(super) fn commands(context: &Context) -> Vec<Finding> {
+    let what = "slurm commands";
+    let found = context.machine.folders("PATH").into_iter().map(|folder| folder.join("sbatch"));
+    let Some(sbatch) = found.into_iter().find(|path| path.is_file()) else {
+        return vec![Finding::pass(what, "no sbatch here: jobs are submitted from elsewhere")];
+    };
+    let client = Client::new();
+    let answer = client.check().and_then(|()| client.max_array_size());
+    vec![match answer {
+        Ok(tasks) => {
+            Finding::pass(what, format!("{}, arrays of up to {tasks} tasks", sbatch.display()))
+        }
+        Err(error) => Finding::warn(
+            what,
+            format!("{}: {error}", sbatch.display()),
+            "jobs cannot be submitted, queued again or asked about from here",
+        ),
+    }]
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 mod args;
 mod cost;
-mod ops;
-mod peaks;
-mod scan;
+pub(crate) mod ops;
+pub(crate) mod peaks;
+pub(crate) mod scan;
 pub(crate) mod timer;
 mod train;
 

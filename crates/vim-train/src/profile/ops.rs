@@ -31,16 +31,16 @@ struct Report {
 
 /// One operation.
 #[derive(Clone, Debug, Serialize)]
-struct Record {
-    operation: String,
+pub(crate) struct Record {
+    pub(crate) operation: String,
     dtype: Dtype,
     #[serde(flatten)]
-    times: Times,
+    pub(crate) times: Times,
     /// Billions of elements, or of multiply-adds, per second.
-    rate: f64,
-    unit: &'static str,
+    pub(crate) rate: f64,
+    pub(crate) unit: &'static str,
     /// Inputs read once and outputs written once.
-    gb_per_s: f64,
+    pub(crate) gb_per_s: f64,
 }
 
 /// What an operation does, for its rate.
@@ -110,15 +110,16 @@ impl Bench {
         Ok(())
     }
 
-    fn elementwise(&mut self, shape: [usize; 3]) -> Result<(), Error> {
+    /// What a decay costs in tensor operations: zoh's exponential, bilinear's inverse.
+    fn decays(&mut self, shape: [usize; 3]) -> Result<(), Error> {
         let x = self.random(shape, -4.0, -0.01);
+        let amount = Amount::elements(shape.iter().product(), 2);
+        self.add("exponential", amount, || Ok(x.clone()), |x| Ok(x.exp()))?;
+        self.add("reciprocal", amount, || Ok(x.clone()), |x| Ok(x.recip()))
+    }
+
+    fn coefficients(&mut self, shape: [usize; 3]) -> Result<(), Error> {
         let count = shape.iter().product();
-        let once = |x: &Tensor<3>| {
-            let x = x.clone();
-            move || Ok(x.clone())
-        };
-        self.add("exponential", Amount::elements(count, 2), once(&x), |x| Ok(x.exp()))?;
-        self.add("reciprocal", Amount::elements(count, 2), once(&x), |x| Ok(x.recip()))?;
         let delta = self.random(shape, 0.03, 1.3);
         let a = self.random([1, 1, shape[2]], -4.0, -0.01);
         for &method in Discretization::VARIANTS {
@@ -131,6 +132,15 @@ impl Bench {
             self.add(format!("coefficients of {method}"), amount, prepare, call)?;
         }
         Ok(())
+    }
+
+    /// `[m, k]·[k, n]` of random numbers.
+    fn multiply(&mut self, m: usize, k: usize, n: usize) -> Result<(), Error> {
+        let x = self.random([m, k], -1.0, 1.0);
+        let w = self.random([k, n], -1.0, 1.0);
+        let name = format!("product {m}x{k}x{n}");
+        let matmul = |(x, w): (Tensor<2>, Tensor<2>)| Ok(x.matmul(w));
+        self.add(name, Amount::product(m, k, n), || Ok((x.clone(), w.clone())), matmul)
     }
 
     /// y = x·w, dx = dy·wᵀ and dw = xᵀ·dy, `[m, k]·[k, n]`.
@@ -246,6 +256,24 @@ fn implementations(device: &Device) -> Vec<Implementation> {
     kernel.into_iter().chain([Implementation::Reference]).collect()
 }
 
+/// Times a sum, an exponential, a reciprocal and the product of `in_proj` in f32, over `[batch, seqlen, dim]`.
+pub(crate) fn basic(
+    device: &Device,
+    [batch, seqlen, dim]: [usize; 3],
+    plan: Plan,
+) -> Result<Vec<Record>, Error> {
+    let (device, dtype) = (device.clone(), Dtype::F32);
+    let mut bench = Bench { device, dtype, plan, show: false, results: Vec::new() };
+    let shape = [batch, seqlen, dim];
+    let (x, y) = (bench.random(shape, -1.0, 1.0), bench.random(shape, -1.0, 1.0));
+    let sum = |(x, y): (Tensor<3>, Tensor<3>)| Ok(x + y);
+    let amount = Amount::elements(shape.iter().product(), 3);
+    bench.add("sum", amount, || Ok((x.clone(), y.clone())), sum)?;
+    bench.decays(shape)?;
+    bench.multiply(batch * seqlen, dim.div_ceil(2), 2 * dim)?;
+    Ok(bench.results)
+}
+
 const TITLE: &str = "operation                         dtype       ms [     p10      p90]  back to back    GB/s  rate";
 
 pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
@@ -268,7 +296,8 @@ pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
         let mut bench = Bench { device, dtype, plan, show, results: Vec::new() };
         let (tokens, inner, width) = (batch * seqlen, [batch, seqlen, dim], dim.div_ceil(2));
         let dt_rank = width.div_ceil(16);
-        bench.elementwise(inner)?;
+        bench.decays(inner)?;
+        bench.coefficients(inner)?;
         bench.product("in_proj", tokens, width, 2 * dim)?;
         bench.product("x_proj", tokens, dim, dt_rank + 2 * dstate)?;
         bench.product("dt_proj", tokens, dt_rank, dim)?;

@@ -71,19 +71,26 @@ impl Pass {
 
 /// The inputs of a branch of Vim: with z, D, the bias of delta and its softplus.
 #[derive(Clone)]
-struct Inputs {
-    u: Tensor<3>,
-    delta: Tensor<3>,
-    z: Tensor<3>,
-    a: Tensor<2>,
-    b: Tensor<3>,
-    c: Tensor<3>,
-    d: Tensor<1>,
-    delta_bias: Tensor<1>,
+pub(crate) struct Inputs {
+    pub(crate) u: Tensor<3>,
+    pub(crate) delta: Tensor<3>,
+    pub(crate) z: Tensor<3>,
+    pub(crate) a: Tensor<2>,
+    pub(crate) b: Tensor<3>,
+    pub(crate) c: Tensor<3>,
+    pub(crate) d: Tensor<1>,
+    pub(crate) delta_bias: Tensor<1>,
 }
 
 impl Inputs {
-    fn new(shape: Shape, d_state: usize, dtype: Dtype, device: &Device, tracked: bool) -> Self {
+    /// The same numbers each time on a device: with gradients if `tracked`, which takes a device with autodiff.
+    pub(crate) fn new(
+        shape: Shape,
+        d_state: usize,
+        dtype: Dtype,
+        device: &Device,
+        tracked: bool,
+    ) -> Self {
         let Shape { batch, dim, seqlen } = shape;
         device.seed(0);
         let normal = Distribution::Normal(0.0, 1.0);
@@ -106,7 +113,7 @@ impl Inputs {
         }
     }
 
-    fn scan(self, options: ScanOptions) -> Result<ScanOutput, Error> {
+    pub(crate) fn scan(self, options: ScanOptions) -> Result<ScanOutput, Error> {
         let Self { u, delta, z, a, b, c, d, delta_bias } = self;
         Ok(selective_scan(u, delta, a, b, c, Some(d), Some(z), Some(delta_bias), options)?)
     }
@@ -131,13 +138,7 @@ impl Subject {
 
     fn measure(&self, device: &Device, plan: Plan, peaks: &Peaks) -> Result<Record, Error> {
         let Self { shape, d_state, dtype, method, series, implementation } = *self;
-        let options = ScanOptions {
-            method,
-            series,
-            delta_softplus: true,
-            choice: choice(implementation),
-            ..ScanOptions::default()
-        };
+        let options = options(method, series, implementation);
         // The reference's graph holds every step's states: one at a time.
         let graphs = match implementation {
             Implementation::Kernel => plan.queued,
@@ -170,6 +171,16 @@ impl Subject {
             speedup_over_reference: None,
         })
     }
+}
+
+/// How a branch of Vim runs its scan.
+pub(crate) fn options(
+    method: Discretization,
+    series: Series,
+    implementation: Implementation,
+) -> ScanOptions {
+    let choice = choice(implementation);
+    ScanOptions { method, series, delta_softplus: true, choice, ..ScanOptions::default() }
 }
 
 impl Record {

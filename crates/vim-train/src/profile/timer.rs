@@ -41,14 +41,17 @@ impl Times {
     }
 }
 
-/// Warms up twice, then times `call` on what `prepare` makes for it, which is not timed.
+/// Calls before the first that is timed.
+pub(crate) const WARM_UP: usize = 2;
+
+/// Warms up, then times `call` on what `prepare` makes for it, which is not timed.
 pub(crate) fn measure<P: Send, O: Send + 'static>(
     device: &Device,
     plan: Plan,
     mut prepare: impl FnMut() -> Result<P, Error>,
     call: impl Fn(P) -> Result<O, Error> + Send + Sync,
 ) -> Result<Times, Error> {
-    for _ in 0..2 {
+    for _ in 0..WARM_UP {
         call(prepare()?)?;
     }
     wait(device)?;
@@ -136,10 +139,10 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             Ok(made)
         };
-        let times = measure(&Device::flex(), plan, prepare, |input: i32| Ok(input));
+        let times = measure(&Device::flex(), plan, prepare, |input: usize| Ok(input));
         let times = times.unwrap_or_else(|error| panic!("{error}"));
         // Two to warm up, five alone, three rounds of four.
-        assert_eq!((made, times.trials, times.timer), (2 + 5 + 12, 5, "clock"));
+        assert_eq!((made, times.trials, times.timer), (WARM_UP + 5 + 12, 5, "clock"));
         assert!(times.best_ms() < 5.0, "preparing is not timed: {times:?}");
     }
 

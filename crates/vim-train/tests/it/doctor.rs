@@ -104,17 +104,143 @@ fn a_device_that_is_not_built_in_fails() {
     assert!(!checks.iter().any(|one| one["what"].as_str().unwrap().starts_with("scan ")));
 }
 
+/// Small enough for a test; the original's sizes are the default on a GPU.
+const SIZES: [&str; 8] = ["--batch", "1", "--dim", "8", "--seqlen", "16", "--dstate", "4"];
+
+fn numbered(checks: &[Value], number: u8) -> Vec<&Value> {
+    let start = format!("{number} ");
+    checks.iter().filter(|one| one["what"].as_str().unwrap().starts_with(&start)).collect()
+}
+
+#[test]
+fn the_seven_checks_of_performance() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = doctor(folder.path(), &[&["--performance", "--json"], &SIZES[..]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sizes = serde_json::json!({ "batch": 1, "dim": 8, "seqlen": 16, "dstate": 4 });
+    assert_eq!(document["performance"], sizes);
+    let all = checks(&output);
+
+    // Eight tensors, and B and C along time.
+    assert_eq!(numbered(&all, 1).len(), 8 + 2);
+    let b = check(&all, "1 input b");
+    assert_eq!(b["figures"]["shape"], serde_json::json!([1, 16, 4]));
+    assert_eq!(b["figures"]["dtype"], "f32");
+    assert!(b["figures"]["blake3"].as_str().is_some_and(|hash| hash.len() == 12), "{b}");
+    assert_eq!(check(&all, "1 input b[t]")["verdict"], "pass");
+
+    // Calls on a CPU return when they are done.
+    assert_eq!(check(&all, "2 synchronisation")["verdict"], "pass");
+    assert!(check(&all, "3 threads")["figures"]["cores"].as_u64() > Some(0));
+    assert!(check(&all, "5 warm-up")["figures"]["first_ms"].as_f64() > Some(0.0));
+    for what in ["6 sum", "6 exponential", "6 reciprocal", "6 product"] {
+        let figures = &check(&all, what)["figures"];
+        assert!(figures["share_of_peak"].as_f64() > Some(0.0), "{what}: {figures}");
+    }
+    for method in ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"] {
+        let path = check(&all, &format!("4 path {method}"));
+        assert_eq!(
+            (&path["verdict"], &path["figures"]["implementation"]),
+            (&"pass".into(), &"kernel".into())
+        );
+        assert!(path["figures"]["backward_error"].as_f64() < Some(1e-4), "{path}");
+        let scan = &check(&all, &format!("7 scan {method}"))["figures"];
+        let median = |pass: &str| scan[pass]["median_ms"].as_f64().unwrap();
+        assert!(
+            median("forward") > 0.0 && median("forward_backward") > median("forward"),
+            "{scan}"
+        );
+        let tokens = scan["tokens_per_s"].as_f64().unwrap();
+        assert!((tokens * median("forward_backward") / 16e3 - 1.0).abs() < 1e-9, "{scan}");
+        assert_eq!(scan["over_zoh"] == 1.0, method == "zoh", "{scan}");
+    }
+}
+
+#[test]
+fn checks_are_left_out_by_number_and_inputs_are_the_same_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "--performance",
+        "--json",
+        "--skip",
+        "2,3,5",
+        "--skip",
+        "6,7",
+        "--set",
+        "ssm.scan=reference",
+    ];
+    let run = || checks(&doctor(folder.path(), &[&args[..], &SIZES[..]].concat()));
+    let (one, two) = (run(), run());
+    for number in [2, 3, 5, 6, 7] {
+        assert!(numbered(&one, number).is_empty(), "{number}");
+    }
+    assert_eq!(numbered(&one, 1), numbered(&two, 1));
+    let paths = numbered(&one, 4);
+    assert_eq!(paths.len(), 6);
+    for path in paths {
+        assert_eq!(path["figures"]["implementation"], "reference");
+        assert_eq!(path["verdict"], "pass");
+    }
+    let plain = checks(&doctor(folder.path(), &["--json"]));
+    assert!(numbered(&plain, 1).is_empty(), "only where asked for");
+}
+
+#[test]
+fn variables_that_threads_do_not_follow_are_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = format!("run.root={}", folder.path().display());
+    let mut command = Command::cargo_bin("vim-train").unwrap();
+    let output = command
+        .args(["doctor", "--json", "--device", "cpu", "--performance", "--skip", "1,2,4,5,6,7"])
+        .args(["--set", &root, "--set", "devices.threads=2"])
+        .env("OMP_NUM_THREADS", "1")
+        .output();
+    let all = checks(&output.unwrap());
+    let threads = check(&all, "3 threads");
+    assert_eq!(threads["verdict"], "warn");
+    assert_eq!(threads["figures"]["variables"]["OMP_NUM_THREADS"], "1");
+    assert!(threads["advice"].as_str().is_some_and(|advice| !advice.is_empty()), "{threads}");
+    assert!(check(&all, "3 pace")["figures"]["share"].as_f64() > Some(0.0));
+}
+
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn a_check_without_its_device_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = format!("run.root={}", folder.path().display());
+    let mut command = Command::cargo_bin("vim-train").unwrap();
+    let args = ["doctor", "--json", "--device", "cuda", "--performance", "--set", &root];
+    let output = command.args(args).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let all = checks(&output);
+    for number in [1, 2, 4, 5, 6, 7] {
+        let lines = numbered(&all, number);
+        assert_eq!(lines.len(), 1, "{number}");
+        assert_eq!(lines[0]["verdict"], "fail", "{number}");
+    }
+    assert_eq!(numbered(&all, 3).len(), 2);
+}
+
 #[test]
 fn what_cannot_be_asked_for() {
     let folder = tempfile::tempdir().unwrap();
-    for (args, code) in
-        [(&["--device", "tpu"][..], 2), (&["no-such.toml"], 78), (&["--set", "run.sede=1"], 78)]
-    {
+    for (args, code) in [
+        (&["--device", "tpu"][..], 2),
+        (&["no-such.toml"], 78),
+        (&["--set", "run.sede=1"], 78),
+        (&["--performance", "--skip", "8"], 2),
+        (&["--skip", "1"], 2),
+        (&["--performance", "--seqlen", "0"], 2),
+    ] {
         let output = Command::cargo_bin("vim-train").unwrap().arg("doctor").args(args).output();
         assert_eq!(output.unwrap().status.code(), Some(code), "{args:?}");
     }
     let help = String::from_utf8(doctor(folder.path(), &["--help"]).stdout).unwrap();
-    for part in ["Examples:", "Exit codes: 0 nothing failed, 1 something did", "run.root"] {
+    for part in
+        ["Examples:", "Exit codes: 0 nothing failed, 1 something did", "run.root", "--skip 4,6"]
+    {
         assert!(help.contains(part), "{part} is not in\n{help}");
     }
 }

@@ -30,6 +30,7 @@ mod run_dir;
 mod runs;
 mod saver;
 mod signals;
+mod sites;
 mod slurm;
 mod sweep;
 mod train;
