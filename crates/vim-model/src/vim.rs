@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{FloatDType, Tensor};
-use vim_kernels::Precision;
+use vim_kernels::{Precision, linear};
 
 use crate::block::Block;
 use crate::config::{Pool, Rope, VimConfig};
@@ -144,12 +144,12 @@ impl Vim {
     pub fn token_logits(&self, images: Tensor<4>) -> Tensor<3> {
         let tokens = self.tokens(images, None);
         let stream = self.through_blocks(&tokens, self.config.depth, None, |_, _| ());
-        self.head.forward(self.normed(stream, None))
+        self.classes(self.normed(stream, None))
     }
 
     fn logits(&self, images: Tensor<4>, draw: Option<Draw>) -> Tensor<2> {
         let tokens = self.tokens(images, draw);
-        let [batch, len, d_model] = tokens.embedded.dims();
+        let [batch, len, _] = tokens.embedded.dims();
         let depth = self.layers.len();
         let drops = draw.map(|draw| {
             let device = tokens.embedded.device();
@@ -158,26 +158,24 @@ impl Vim {
         let stream = self.through_blocks(&tokens, depth, drops.as_ref(), |_, _| ());
         // Only what the head reads is added up and normalized.
         let only = |positions: &[usize]| stream.select(positions);
-        let flat = |token: Tensor<3>| token.reshape([batch, d_model]);
+        let flat = |logits: Tensor<3>| logits.reshape([batch, self.config.num_classes]);
         match (&tokens.class[..], self.config.pool) {
             (&[head, tail], _) => {
                 let both = self.normed(only(&[head, tail]), drops.as_ref());
-                self.head.forward(flat(both.mean_dim(1)))
+                flat(self.classes(both.mean_dim(1)))
             }
-            (&[_, ..], _) => {
-                self.head.forward(flat(self.normed(only(&tokens.class), drops.as_ref())))
-            }
-            ([], Pool::Last) => {
-                self.head.forward(flat(self.normed(only(&[len - 1]), drops.as_ref())))
-            }
-            ([], Pool::Mean) => {
-                self.head.forward(flat(self.normed(stream, drops.as_ref()).mean_dim(1)))
-            }
-            ([], Pool::Max) => {
-                let logits = self.head.forward(self.normed(stream, drops.as_ref())); // [B, L, K]
-                logits.max_dim(1).reshape([batch, self.config.num_classes])
-            }
+            (&[_, ..], _) => flat(self.classes(self.normed(only(&tokens.class), drops.as_ref()))),
+            ([], Pool::Last) => flat(self.classes(self.normed(only(&[len - 1]), drops.as_ref()))),
+            ([], Pool::Mean) => flat(self.classes(self.normed(stream, drops.as_ref()).mean_dim(1))),
+            ([], Pool::Max) => flat(self.classes(self.normed(stream, drops.as_ref())).max_dim(1)),
         }
+    }
+
+    /// Logits of each of `tokens`, `[B, L, M]`; in f32 whatever the model's precision.
+    fn classes(&self, tokens: Tensor<3>) -> Tensor<3> {
+        let bias = self.head.bias.as_ref().map(Param::val);
+        linear(tokens, self.head.weight.val(), bias, Precision::F32)
+            .expect("invariant: the model's sizes agree, and every device multiplies in f32")
     }
 
     /// Takes tokens through the first `count` blocks, an even number where blocks come in pairs;

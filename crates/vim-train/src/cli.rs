@@ -19,9 +19,9 @@ use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
 use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
 use crate::run_dir::Resume;
 use crate::runs::{EXAMPLES as RUNS_EXAMPLES, RunsCommand};
-use crate::train::{WARMUP_EXAMPLES, WarmupArgs};
 use crate::slurm::{EXAMPLES as SLURM_EXAMPLES, SlurmCommand};
 use crate::sweep::{EXAMPLES as SWEEP_EXAMPLES, SweepCommand};
+use crate::train::{WARMUP_EXAMPLES, WarmupArgs};
 use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
 /// Train Vision Mamba under six discretizations, from a TOML file.

@@ -113,9 +113,12 @@ mod tests {
         Machine { variables: variables.collect(), ..Machine::default() }
     }
 
+    /// Variables, the threads that come of them, whether LibTorch is there, and what is advised.
+    type Case = (&'static [(&'static str, &'static str)], usize, bool, Option<&'static str>);
+
     #[test]
     fn what_variables_would_do() {
-        let cases: [(&[(&str, &str)], usize, bool, Option<&str>); 8] = [
+        let cases: [Case; 8] = [
             (&[], 4, false, None),
             (&[("OMP_NUM_THREADS", "4"), ("MKL_NUM_THREADS", "4")], 4, false, None),
             (&[("OMP_NUM_THREADS", "4,1")], 4, false, None),
