@@ -172,9 +172,8 @@ fn from_a_file_to_the_table() {
     let summary = study.json("summarize", &[]);
     let last = |name: &str| -> f64 {
         let lines = study.metrics(name);
-        let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let mut validations = records.filter(|record| record["split"] == "val");
-        validations.next_back().unwrap()["top1"].as_f64().unwrap()
+        let mut records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        records.rfind(|record| record["split"] == "val").unwrap()["top1"].as_f64().unwrap()
     };
     for (group, method) in ["zoh", "rk4"].iter().enumerate() {
         let values = [0, 1].map(|seed| last(&format!("{method}-s{seed}")));
