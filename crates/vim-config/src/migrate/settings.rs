@@ -143,7 +143,6 @@ impl Maker {
             ("color-jitter", "augment.color_jitter"),
             ("reprob", "augment.erase_prob"),
             ("mixup", "augment.mixup"),
-            ("cutmix", "augment.cutmix"),
             ("mixup-prob", "augment.mix_prob"),
             ("mixup-switch-prob", "augment.mix_switch_prob"),
             ("eval-crop-ratio", "augment.eval_crop_ratio"),
@@ -160,6 +159,12 @@ impl Maker {
             self.add("augment.erase_count", integer(&given, 1)?.to_string(), said(&given));
         }
         self.pair("cutmix-minmax", "augment.cutmix_minmax")?;
+        match self.get("cutmix") {
+            Some(given) if self.get("cutmix-minmax").is_some() => {
+                self.drop(&given, "--cutmix-minmax takes its place, there and here");
+            }
+            Some(_) | None => self.number("cutmix", "augment.cutmix", None)?,
+        }
         let interpolation = self.get("train-interpolation");
         if let Some(given) = interpolation.filter(|given| given.values[0].shown() != "bicubic") {
             self.drop(&given, "training images are resized by the bicubic filter");

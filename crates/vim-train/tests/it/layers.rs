@@ -266,5 +266,5 @@ fn all_that_loads_a_configuration_takes_layers() {
     assert!(recorded.contains("depth = 1\n") && !recorded.contains("extends"), "{recorded}");
     run(&["train", "x.toml", "--resume", "auto"]);
     run(&["eval", "x.toml"]);
-    run(&["flops", "x.toml"]);
+    run(&["flops", "--config", "x.toml"]);
 }
