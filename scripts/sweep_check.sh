@@ -2,7 +2,7 @@
 # Shows that a sweep on SLURM comes to what it comes to undisturbed: interrupts its tasks in every way, and compares bytes.
 #
 #   scripts/sweep_check.sh BINARY              configs/ablation/shapes.toml, all six methods and two seeds; BINARY is a vim-train
-#   scripts/sweep_check.sh BINARY --tiny       two methods, one seed, one epoch, and nothing interrupted but by a requeue
+#   scripts/sweep_check.sh BINARY --tiny       two methods, one seed, and nothing done to them but a requeue
 #   scripts/sweep_check.sh BINARY --keep DIR   works in DIR, and leaves it there
 #   scripts/sweep_check.sh BINARY --jobs N     runs at a time, here and there (2)
 #
@@ -46,10 +46,9 @@ cp "$binary" "$work/vim-train"
 binary=$work/vim-train
 
 # A cluster of its own, beside any other on this machine.
-export SLURM_LO_DIR=${SLURM_LO_DIR:-$(mktemp -d /tmp/sweep-slurm.XXXXXX)}
-export SLURM_LO_CTLD_PORT=${SLURM_LO_CTLD_PORT:-$(( 20000 + $$ % 10000 ))}
-export SLURM_LO_SLURMD_PORT=${SLURM_LO_SLURMD_PORT:-$(( SLURM_LO_CTLD_PORT + 10000 ))}
-export SLURM_CONF=$SLURM_LO_DIR/slurm.conf
+VIM_SLURM_DIR=$(mktemp -d /tmp/vim-train-slurm-XXXXXX)
+chmod 755 "$VIM_SLURM_DIR" # munge wants it so
+export VIM_SLURM_DIR VIM_SLURM_PORT=${VIM_SLURM_PORT:-$(( 29000 + RANDOM % 1000 * 2 ))}
 
 # Processes whose program is this check's binary.
 ours() {
@@ -61,21 +60,31 @@ ours() {
 left=''
 tidy() {
   local pid
-  "$here/scripts/slurm_down.sh" --orphans --purge > "$SLURM_LO_DIR.down" 2>&1 || true
+  "$here/scripts/slurm_down.sh" > /dev/null 2>&1 || true
   # Nothing may be left; a check that failed in the middle ends what it started.
   for pid in $(ours); do left="$left $pid"; kill -9 "$pid" 2>/dev/null || true; done
-  rm -f "$SLURM_LO_DIR.down"
+  rm -rf "$VIM_SLURM_DIR"
   [ -z "$temporary" ] || rm -rf "$temporary"
 }
 trap tidy EXIT
 
+# Runs vim-train with what it says in files, which are shown if it does not succeed.
+attempt() { # NAME ARGUMENTS…
+  local name=$1 code=0
+  shift
+  "$binary" "$@" > "$work/$name.out" 2> "$work/$name.err" || code=$?
+  [ "$code" = 0 ] || { tail -n 20 "$work/$name.err" >&2; fail "vim-train $* ended with exit code $code"; }
+}
+
 # --- the sweep, twice: only run.root differs, which no result depends on ---------------------------------------------------------
 ask() { timeout 20 "$@"; }
-config() { # ROOT
+config() { # ROOT EPOCHS, and GRID where it is not the file's
   cat > "$1.toml" <<TOML
 extends = ["$here/configs/ablation/shapes.toml"]
 [run]
 root = "$1"
+[train]
+epochs = $2
 [slurm]
 partition = "low"
 time = "00:10:00"
@@ -86,15 +95,22 @@ signal = "USR2@55"
 on_interrupt = "requeue"
 [sweep]
 max_parallel = $(( 2 * jobs ))
-TOML
-  [ -z "$tiny" ] || cat >> "$1.toml" <<TOML
-seeds = [0]
-grid = { "model.discretization" = ["zoh", "bilinear"] }
-[train]
-epochs = 1
+${3:-}
 TOML
 }
-config "$work/local"; config "$work/cluster"
+one='seeds = [0]
+grid = { "model.discretization" = '
+# As many epochs as zoh takes eight seconds for, so that there is something to interrupt; other methods take up to ten times as long.
+config "$work/trial" 4 "$one [\"zoh\"] }"
+started=$(date +%s%3N)
+attempt trial sweep run "$work/trial.toml" -j 1
+took=$(( $(date +%s%3N) - started ))
+epochs=$(( 4 * 8000 / took + 4 ))
+say "zoh takes $took ms for 4 epochs: $epochs for each run"
+grid=''
+[ -z "$tiny" ] || grid="$one [\"zoh\", \"bilinear\"] }"
+config "$work/local" "$epochs" "$grid"
+config "$work/cluster" "$epochs" "$grid"
 
 # The plan says which runs there are: "index name" a line.
 runs() { # SWEEP'S FOLDER
@@ -111,16 +127,16 @@ folder_of() { # ROOT: the one folder in it, which is the sweep's
 }
 
 say "undisturbed: vim-train sweep run -j $jobs"
-"$binary" sweep run "$work/local.toml" -j "$jobs" > "$work/local.out" 2> "$work/local.err" \
-  || { tail -n 20 "$work/local.err" >&2; fail "sweep run ended with exit code $?"; }
+attempt run sweep run "$work/local.toml" -j "$jobs"
 reference=$(folder_of "$work/local")
 total=$(runs "$reference" | wc -l)
 say "undisturbed: $total runs done"
 
 "$here/scripts/slurm_up.sh" 2> "$work/slurm-up.log" || { cat "$work/slurm-up.log" >&2; fail "SLURM did not start"; }
+# shellcheck disable=SC1091
+. "$VIM_SLURM_DIR/env.sh"
 say "SLURM $(ask sinfo --version | cut -d' ' -f2) is up: $(ask sinfo -h -o '%P:%c cores:%G' | tr '\n' ' ')"
-"$binary" sweep submit "$work/cluster.toml" > "$work/submit.out" 2> "$work/submit.err" \
-  || { cat "$work/submit.err" >&2; fail "sweep submit ended with exit code $?"; }
+attempt submit sweep submit "$work/cluster.toml"
 sweep=$(folder_of "$work/cluster")
 say "sweep submit: job $(tr '\n' ' ' < "$work/submit.out")"
 [ "$(runs "$sweep")" = "$(runs "$reference")" ] || fail "the two plans differ"
@@ -236,8 +252,7 @@ if [ -z "$tiny" ]; then
   until_true 60 "task $cancelled cancelled" state_is "$cancelled" CANCELLED
   until_true 60 "task $killed failed" state_is "$killed" FAILED
   say "task $cancelled is CANCELLED, task $killed FAILED ($(field "$killed" ExitCode))"
-  "$binary" sweep retry "$sweep" --failed --missing --submit > "$work/retry.out" 2> "$work/retry.err" \
-    || { cat "$work/retry.err" >&2; fail "sweep retry ended with exit code $?"; }
+  attempt retry sweep retry "$sweep" --failed --missing --submit
   say "sweep retry --failed --missing --submit: job $(tr '\n' ' ' < "$work/retry.out")"
   again=$(array)
   [ "$again" != "$first" ] || fail "sweep retry submitted nothing"
@@ -266,7 +281,7 @@ fi
 # --- the end ---------------------------------------------------------------------------------------------------------------------
 all_complete() { [ "$(complete)" = "$total" ]; }
 idle() { [ -z "$(ask squeue -h -o %A)" ]; }
-until_true 900 "all runs complete" all_complete
+until_true 1800 "all runs complete" all_complete
 until_true 60 "no job left" idle
 say "all $total runs are complete"
 "$binary" sweep status "$sweep"
@@ -282,12 +297,10 @@ while read -r _ name; do
 done < <(runs "$sweep")
 [ "$different" = 0 ] || fail "$different of $total metrics.jsonl differ from the undisturbed runs'"
 
-for folder in "$reference" "$sweep"; do
-  "$binary" sweep summarize "$folder" > "$work/summary-$(basename "$(dirname "$folder")")" \
-    || fail "sweep summarize ended with exit code $?"
-done
-diff "$work/summary-local" "$work/summary-cluster" >&2 || fail "the tables of sweep summarize differ"
-cat "$work/summary-cluster"
+attempt table-local sweep summarize "$reference"
+attempt table-cluster sweep summarize "$sweep"
+diff "$work/table-local.out" "$work/table-cluster.out" >&2 || fail "the tables of sweep summarize differ"
+cat "$work/table-cluster.out"
 say "the table is the same as the undisturbed runs'"
 
 tidy
