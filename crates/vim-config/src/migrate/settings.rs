@@ -122,6 +122,7 @@ impl Maker {
 
     fn augment(&mut self) -> Result<(), MigrateError> {
         let three = self.get("ThreeAugment");
+        let is_three = three.is_some();
         match &three {
             Some(given) => self.text("augment.preset", "three", &said(given)),
             None => self.text("augment.preset", "deit", DEFAULT),
@@ -133,7 +134,9 @@ impl Maker {
         }
         if let Some(given) = self.get("aa") {
             let value = known(&given)?;
-            if value.is_empty() || value.starts_with("rand") {
+            if is_three {
+                self.drop(&given, "--ThreeAugment takes its place, there and here");
+            } else if value.is_empty() || value.starts_with("rand") {
                 self.text("augment.auto_augment", &value, &said(&given));
             } else {
                 self.drop(&given, "of timm's policies there is RandAugment alone");

@@ -185,6 +185,7 @@ fn what_has_no_key_is_listed_with_its_reason() {
         ("--eval", "evaluation is a command of its own"),
         ("--teacher-model regnet", "there is no distillation"),
         ("stray", "it belongs to no option"),
+        ("--ThreeAugment --aa rand-m9", "--ThreeAugment takes its place"),
         ("--cutmix 0.5 --cutmix-minmax 0.2 0.8", "--cutmix-minmax takes its place"),
         ("--lr 1e-6", "it is above the scaled rate 1.25e-7"),
     ] {
