@@ -236,8 +236,7 @@ const WRONG: &[Row] = &[
 
 #[test]
 fn wrong_configurations_and_all_that_is_said_of_them() {
-    let keys =
-        "augment, checkpoint, data, devices, extends, log, model, optim, run, slurm, ssm, sweep, train, version";
+    let keys = "augment, checkpoint, data, devices, extends, log, model, optim, run, slurm, ssm, sweep, train, version";
     for (files, args, expected) in WRONG {
         let folder = folder(files);
         let args = [&["config", "show", "x.toml"], *args].concat();
