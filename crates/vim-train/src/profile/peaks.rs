@@ -28,8 +28,8 @@ const BOUND_BY_MEMORY: f64 = 1.25;
 impl Peaks {
     pub(crate) fn measure(chosen: &Chosen, plan: Plan) -> Result<Self, Error> {
         let device = &chosen.device;
-        // 64 MiB on a CPU, 256 MiB on a GPU: above the caches of either.
-        let elements = if chosen.name == "cpu" { 1 << 24 } else { 1 << 26 };
+        // 256 MiB on CUDA, else 64: above the caches of either, and what any WebGPU binds.
+        let elements = if chosen.name.starts_with("cuda") { 1 << 26 } else { 1 << 24 };
         let x = Tensor::<1>::random([elements], Distribution::Uniform(-1.0, 0.0), device);
         let over = |call: fn(Tensor<1>) -> Tensor<1>| {
             let x = x.clone();

@@ -73,12 +73,12 @@ fn finding(what: String, timed: &Timed, zoh: Option<f64>, bench: &Bench) -> Find
         format!("{median_ms:.3} ms [{p10_ms:.3} {p90_ms:.3}]")
     };
     let detail = format!(
-        "{} {shape} N={}: forward {}, with backward {}, {:.3} M tokens/s, {:.1} sequences/s, {} of zoh's time",
+        "{} {shape} N={}: forward {}, with backward {}, {:.0} tokens/s, {:.1} sequences/s, {} of zoh's time",
         bench.implementation,
         bench.d_state,
         times(forward),
         times(step),
-        tokens / 1e6,
+        tokens,
         sequences,
         ratio.map_or_else(|| "no ratio".to_owned(), |ratio| format!("{ratio:.2}"))
     );

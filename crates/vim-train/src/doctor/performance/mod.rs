@@ -167,11 +167,9 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
 
 /// A check, or a method in it, that did not run to its end.
 fn failed(what: impl Into<String>, error: &Error) -> Finding {
-    Finding::fail(
-        what,
-        error.to_string(),
-        "see what `vim-train verify --quick` says on this device",
-    )
+    // What a device says may be lines and lines.
+    let detail = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    Finding::fail(what, detail, "see what `vim-train verify --quick` says on this device")
 }
 
 #[cfg(test)]

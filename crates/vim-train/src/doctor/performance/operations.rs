@@ -67,7 +67,7 @@ fn finding(record: &Record, peaks: &Peaks) -> Finding {
 fn decays(exponential: f64, reciprocal: f64) -> Finding {
     let ratio = reciprocal / exponential;
     let detail = format!(
-        "bilinear's inverse takes {ratio:.2} of zoh's exponential, as tensor operations; in the scan both hide behind memory"
+        "bilinear's inverse takes {ratio:.2} of zoh's exponential, as tensor operations; what that is worth in the scan, 7 says"
     );
     Finding::pass("6 decay", detail).with([("reciprocal_over_exponential", json!(ratio))])
 }
