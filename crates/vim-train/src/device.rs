@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use burn::tensor::Device;
 use strum::VariantArray;
-use vim_data::Allocation;
 
 use crate::config::{Backend, DevicesConfig, Gpus};
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
@@ -169,39 +168,6 @@ pub fn multiply_adds_per_second(device: &Device) -> Option<f64> {
 #[must_use]
 pub fn multiply_adds_per_second(_: &Device) -> Option<f64> {
     None
-}
-
-/// Starts the threads that compute on the CPU: `count`, or else one per core of the allocation.
-///
-/// # Errors
-///
-/// [`Error::Internal`] if another number has been started before.
-pub fn use_threads(count: Option<usize>) -> Result<(), Error> {
-    let count = count.unwrap_or_else(|| Allocation::of_this_process().cores);
-    let built = rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
-    built
-        .or_else(|error| if threads() == count { Ok(()) } else { Err(error) })
-        .map_err(|error| Error::Internal(format!("{count} threads: {error}")))
-}
-
-/// How the cores are shared out among loader threads and those that compute, in a line.
-#[must_use]
-pub fn describe_threads(workers: usize) -> String {
-    let Allocation { cores, is_job, .. } = Allocation::of_this_process();
-    let plural = |number: usize| if number == 1 { "" } else { "s" };
-    let (of, threads) = (if is_job { " of the allocation" } else { "" }, threads());
-    format!(
-        "{cores} core{}{of}: {workers} loader thread{}, {threads} compute thread{}",
-        plural(cores),
-        plural(workers),
-        plural(threads)
-    )
-}
-
-/// Threads that compute on the CPU.
-#[must_use]
-pub fn threads() -> usize {
-    rayon::current_num_threads()
 }
 
 /// The device that `config` asks for.

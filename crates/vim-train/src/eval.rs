@@ -18,6 +18,7 @@ use crate::run_dir::check_same_model_and_data;
 use crate::signals::StopRequest;
 use crate::source::{Source, check_free, notes};
 use crate::summary::percent;
+use crate::threads;
 
 /// What an evaluation measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -112,7 +113,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         check_free(path, args.force)?;
     }
     let config = Config::load(&args.config, &args.overrides.set)?;
-    device::use_threads(config.devices.threads)?;
+    threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
     let split = match args.split {

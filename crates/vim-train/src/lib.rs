@@ -64,6 +64,7 @@ pub mod state;
 pub mod storage;
 pub mod summary;
 pub mod sweep;
+pub mod threads;
 pub mod timestamp;
 pub mod train;
 pub mod verify;

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::import::TakeArgs;
 use crate::output::{print, print_json};
 use crate::source::{Recorded, Source, notes};
+use crate::threads;
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -98,7 +99,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
     let statistics = around.map_or(Statistics::IMAGENET, |config| config.data.statistics());
     let devices = given.as_ref().map(|given| given.devices.clone()).unwrap_or_default();
     let DevicesConfig { threads, .. } = devices;
-    device::use_threads(threads)?;
+    threads::start(threads)?;
     let chosen = device::choose(&devices)?;
     let tolerance = args.take.tolerance();
     let (model, report) = source.load(config.init(&chosen.device, 0)?, tolerance)?;

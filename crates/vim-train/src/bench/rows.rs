@@ -22,6 +22,7 @@ use crate::progress::wants_bar;
 use crate::run_env::Environment;
 use crate::source::check_free;
 use crate::storage::{Disk, replace};
+use crate::threads;
 
 pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
@@ -31,7 +32,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     let [first, ..] = &configs[..] else {
         return Err(Error::Internal("no method to measure".into()));
     };
-    device::use_threads(first.devices.threads)?;
+    threads::start(first.devices.threads)?;
     let chosen = match &args.device {
         Some(name) => device::choose_named(name)?,
         None => device::choose(&first.devices)?,
@@ -83,7 +84,7 @@ fn plan(args: &MeasureArgs) -> Result<Plan, Error> {
 }
 
 fn document(args: &MeasureArgs, config: &Config, chosen: &Chosen) -> Result<Document, Error> {
-    let environment = Environment::of_this_process(chosen.name.clone(), device::threads(), 0);
+    let environment = Environment::of_this_process(chosen.name.clone(), threads::count(), 0);
     let environment = serde_json::to_value(environment)
         .map_err(|error| Error::Internal(format!("the environment has no JSON form: {error}")))?;
     Ok(Document {

@@ -11,8 +11,8 @@ use rustix::process::{Resource, getrlimit};
 use super::Context;
 use super::disk::{Probe, existing};
 use super::finding::{Finding, size};
-use crate::device::threads;
 use crate::machine::Machine;
+use crate::threads;
 use crate::timestamp::rfc3339;
 
 const GIB: u64 = 1 << 30;
@@ -34,7 +34,7 @@ pub(super) fn cpu(context: &Context) -> Vec<Finding> {
         .machine
         .read("proc/loadavg")
         .and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    let threads = threads();
+    let threads = threads::count();
     let load_text = load.map_or_else(String::new, |load| format!(", load {load:.1}"));
     let detail =
         format!("{name}: {cores} of {installed} cores usable, {threads} threads{load_text}");

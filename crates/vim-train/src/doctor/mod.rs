@@ -20,6 +20,7 @@ use crate::device::{self, Chosen, DeviceName};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::output::{print, print_json};
+use crate::threads;
 use finding::{Finding, Verdict};
 use performance::{PerformanceArgs, Sizes};
 
@@ -130,7 +131,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Error> {
         Some(path) => Config::load(path, &args.overrides.set)?,
         None => Config::from_defaults(&args.overrides.set)?,
     };
-    device::use_threads(config.devices.threads)?;
+    threads::start(config.devices.threads)?;
     let chosen = match &args.device {
         Some(name) => device::choose_named(name),
         None => device::choose(&config.devices),

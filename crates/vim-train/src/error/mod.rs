@@ -1,6 +1,7 @@
 //! What can end a command, and the exit code that says so.
 
 mod exit_code;
+mod model;
 mod panic;
 mod phrases;
 
@@ -11,7 +12,7 @@ use vim_checkpoint::ReadError;
 use vim_config::MigrateError;
 use vim_data::{DataError, PictureError};
 use vim_kernels::KernelError;
-use vim_model::{Misfit, ModelError};
+use vim_model::Misfit;
 use vim_slurm::{JobId, SlurmError};
 
 use crate::checkpoint::CheckpointError;
@@ -391,15 +392,5 @@ impl Error {
     #[must_use]
     pub fn details(&self) -> Vec<String> {
         if let Self::Misfit { misfit, .. } = self { misfit.lines() } else { Vec::new() }
-    }
-}
-
-impl From<ModelError> for Error {
-    fn from(error: ModelError) -> Self {
-        match error {
-            // Not a mistake in the configuration: elsewhere it may well run.
-            ModelError::Kernel(error) => Self::Kernel(error),
-            ModelError::Range { .. } | ModelError::Conflict { .. } => Self::Config(error.into()),
-        }
     }
 }

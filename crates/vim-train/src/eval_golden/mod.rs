@@ -18,6 +18,7 @@ use crate::device::{self, DeviceName};
 use crate::error::Error;
 use crate::loss::cross_entropy;
 use crate::output::{print, print_json};
+use crate::threads;
 use arrays::{Arrays, Floats, damaged};
 use compare::Comparison;
 
@@ -123,7 +124,7 @@ impl Tolerances {
 /// compared.
 pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
-    device::use_threads(config.devices.threads)?;
+    threads::start(config.devices.threads)?;
     let chosen = match &args.device {
         Some(name) => device::choose_named(name)?,
         None => device::choose(&config.devices)?,

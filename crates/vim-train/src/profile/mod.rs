@@ -20,6 +20,7 @@ pub(crate) use timer::wait;
 
 use crate::device::{self, Chosen};
 use crate::error::Error;
+use crate::threads;
 use crate::timestamp::rfc3339;
 use crate::verify::{Dtype, DtypeChoice};
 
@@ -57,7 +58,7 @@ impl Head {
             commit: option_env!("VIM_TRAIN_COMMIT"),
             device: chosen.name.clone(),
             hardware: device::hardware(&chosen.device),
-            threads: device::threads(),
+            threads: threads::count(),
             date: rfc3339(SystemTime::now()),
         }
     }

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::loss::Loss;
 use crate::optim::{AdamW, Gradients};
 use crate::output::{print, print_json};
+use crate::threads;
 use crate::train::step::update;
 
 /// What a step consists of.
@@ -69,7 +70,7 @@ type Span = (usize, Duration, Duration);
 /// Whatever keeps the model from being trained.
 pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
-    device::use_threads(config.devices.threads)?;
+    threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     config.ssm.scan.resolve(&chosen.device)?;
     config.train.precision.check(&chosen.device)?;

@@ -6,11 +6,11 @@ use vim_data::Stage;
 use super::setup::Plan;
 use crate::cli::TrainArgs;
 use crate::config::Config;
-use crate::device;
 use crate::disk_space::{checkpoints_of, free_for};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run_dir::{Found, RunDir};
+use crate::threads;
 
 /// What a run would do.
 #[derive(Debug, Serialize)]
@@ -65,7 +65,7 @@ impl Plan {
         Ok(Preview {
             found,
             device: self.chosen.name.clone(),
-            threads: device::describe_threads(config.data.workers.count()),
+            threads: threads::describe(config.data.workers.count()),
             model: format!(
                 "{} tokens, {} (series {}), {}",
                 self.model.num_tokens(),

@@ -33,6 +33,7 @@ use crate::saver::Saver;
 use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::sinks::Sinks;
+use crate::threads;
 use crate::weights;
 
 /// All that can be known, and be wrong, before there is a folder.
@@ -55,7 +56,7 @@ pub(super) struct Plan {
 impl Plan {
     /// The plan of a run of `config`, which starts anew if `fresh` says so or it has no checkpoint yet.
     pub(super) fn new(config: &Config, fresh: bool) -> Result<Self, Error> {
-        device::use_threads(config.devices.threads)?;
+        threads::start(config.devices.threads)?;
         let chosen = device::choose(&config.devices)?;
         config.ssm.scan.resolve(&chosen.device)?;
         config.train.precision.check(&chosen.device)?;
@@ -116,7 +117,7 @@ impl<'a> Trainer<'a> {
         let Plan { comm, loader, evaluation, schedule, steps_per_epoch, .. } = plan;
         let Plan { loss, total_steps, initial, .. } = plan;
         let workers = config.data.workers.count();
-        let threads = device::threads();
+        let threads = threads::count();
         let environment = Environment::of_this_process(chosen.name.clone(), threads, total_steps);
         run.write_environment(&environment)?;
         if let Some(aside) = run.moved_aside() {
@@ -195,7 +196,7 @@ impl<'a> Trainer<'a> {
 
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {}", chosen.name));
-        log.line(device::describe_threads(workers));
+        log.line(threads::describe(workers));
         if compiles {
             log.line(match code_cache::folder(&Machine::this()) {
                 Some(folder) => format!(

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::super::Context;
 use super::super::finding::Finding;
-use crate::device::threads as pool;
 use crate::machine::Machine;
+use crate::threads::count as pool;
 
 /// Below this share of a thread's own pace, threads that run at once share cores.
 const SHARED: f64 = 0.7;

@@ -1,0 +1,38 @@
+//! The threads that compute on the CPU.
+
+use vim_data::Allocation;
+
+use crate::error::Error;
+
+/// Starts the threads that compute on the CPU: `count`, or else one per core of the allocation.
+///
+/// # Errors
+///
+/// [`Error::Internal`] if another number has been started before.
+pub fn start(count: Option<usize>) -> Result<(), Error> {
+    let count = count.unwrap_or_else(|| Allocation::of_this_process().cores);
+    let built = rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
+    built
+        .or_else(|error| if self::count() == count { Ok(()) } else { Err(error) })
+        .map_err(|error| Error::Internal(format!("{count} threads: {error}")))
+}
+
+/// How the cores are shared out among loader threads and those that compute, in a line.
+#[must_use]
+pub fn describe(workers: usize) -> String {
+    let Allocation { cores, is_job, .. } = Allocation::of_this_process();
+    let plural = |number: usize| if number == 1 { "" } else { "s" };
+    let (of, threads) = (if is_job { " of the allocation" } else { "" }, count());
+    format!(
+        "{cores} core{}{of}: {workers} loader thread{}, {threads} compute thread{}",
+        plural(cores),
+        plural(workers),
+        plural(threads)
+    )
+}
+
+/// Threads that compute on the CPU.
+#[must_use]
+pub fn count() -> usize {
+    rayon::current_num_threads()
+}
