@@ -25,16 +25,25 @@ pub enum State {
     Missing,
 }
 
+impl State {
+    /// Its name, without the code of a failure.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Running => "running",
+            Self::Queued => "queued",
+            Self::Interrupted => "interrupted",
+            Self::Failed(_) => "failed",
+            Self::Missing => "missing",
+        }
+    }
+}
+
 impl fmt::Display for State {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Finished => formatter.write_str("finished"),
-            Self::Running => formatter.write_str("running"),
-            Self::Queued => formatter.write_str("queued"),
-            Self::Interrupted => formatter.write_str("interrupted"),
-            Self::Failed(code) => write!(formatter, "failed ({code})"),
-            Self::Missing => formatter.write_str("missing"),
-        }
+        formatter.write_str(self.name())?;
+        if let Self::Failed(code) = self { write!(formatter, " ({code})") } else { Ok(()) }
     }
 }
 

@@ -7,7 +7,7 @@ use super::svg::escape;
 use crate::config::Pick;
 use crate::matching::is_under;
 use crate::metric::Metric;
-use crate::outcome::{Machine, Outcome, State};
+use crate::outcome::{Machine, Outcome};
 use crate::summary::{Group, Summary};
 use crate::table::{head, rows};
 
@@ -136,7 +136,7 @@ pub(super) fn runs(
         format!(
             "<tr><td>{swatch}{}</td><td class=\"text\"><span class=\"state {}\">{}</span></td><td>{}/{}</td><td>{}</td><td>{}</td><td>{speed}</td><td>{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td><td><code>{}</code></td></tr>",
             escape(&run.name),
-            class(run.state),
+            run.state.name(),
             run.state,
             number(run.step),
             number(run.total_steps),
@@ -150,15 +150,4 @@ pub(super) fn runs(
     };
     let body: String = outcomes.iter().map(row).collect();
     format!("<section><h2>Runs</h2><div class=\"wide\">{}</div></section>", table(&head, &body))
-}
-
-fn class(state: State) -> &'static str {
-    match state {
-        State::Finished => "finished",
-        State::Running => "running",
-        State::Queued => "queued",
-        State::Interrupted => "interrupted",
-        State::Failed(_) => "failed",
-        State::Missing => "missing",
-    }
 }

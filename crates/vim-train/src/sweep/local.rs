@@ -99,7 +99,7 @@ struct Runner<'a> {
     /// Threads of each run; as its configuration says where there is one at a time.
     threads: Option<usize>,
     watch: Watch,
-    waiting: VecDeque<&'a Entry>,
+    waiting: VecDeque<Waiting<'a>>,
     slots: Vec<Option<AtWork<'a>>>,
     stops_at_failure: bool,
     started: usize,
@@ -109,8 +109,23 @@ struct Runner<'a> {
     stopped: usize,
 }
 
+/// What a process ends with whose run's folder is held.
+const IN_USE: i32 = 73;
+/// How long a run is waited for whose folder another process holds: one whose runner was killed may still be saving.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+
+struct Waiting<'a> {
+    entry: &'a Entry,
+    /// Since when its folder is known to be held.
+    held: Option<Instant>,
+    not_before: Instant,
+}
+
 struct AtWork<'a> {
     entry: &'a Entry,
+    held: Option<Instant>,
     child: Child,
     log: PathBuf,
     since: Instant,
@@ -124,11 +139,13 @@ impl<'a> Runner<'a> {
         for entry in entries {
             match state(&self.sweep.run(entry)) {
                 State::Finished => finished += 1,
-                State::Running => {
-                    self.watch.line(&format!("{}: another process is at work on it", entry.name));
-                }
-                State::Queued | State::Interrupted | State::Failed(_) | State::Missing => {
-                    self.waiting.push_back(entry);
+                State::Running
+                | State::Queued
+                | State::Interrupted
+                | State::Failed(_)
+                | State::Missing => {
+                    let not_before = Instant::now();
+                    self.waiting.push_back(Waiting { entry, held: None, not_before });
                 }
             }
         }
@@ -155,9 +172,9 @@ impl<'a> Runner<'a> {
                 if self.slots[slot].is_none()
                     && !is_stopping
                     && !gives_up
-                    && let Some(entry) = self.waiting.pop_front()
+                    && let Some(next) = self.next()
                 {
-                    self.slots[slot] = Some(self.start(entry, slot)?);
+                    self.slots[slot] = Some(self.start(next, slot)?);
                 }
             }
             if is_stopping && !asked {
@@ -179,7 +196,36 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn start(&mut self, entry: &'a Entry, slot: usize) -> Result<AtWork<'a>, Error> {
+    /// The first that may be started; one that another process has finished, or stays at work on, is let go.
+    fn next(&mut self) -> Option<Waiting<'a>> {
+        let now = Instant::now();
+        for _ in 0..self.waiting.len() {
+            let mut next = self.waiting.pop_front()?;
+            if next.not_before > now {
+                self.waiting.push_back(next);
+                continue;
+            }
+            match state(&self.sweep.run(next.entry)) {
+                State::Finished => {}
+                State::Running if next.held.is_some_and(|held| now - held > PATIENCE) => {
+                    let name = &next.entry.name;
+                    self.watch.line(&format!("{name}: another process is at work on it"));
+                }
+                State::Running => {
+                    next.held = next.held.or(Some(now));
+                    next.not_before = now + LOOK;
+                    self.waiting.push_back(next);
+                }
+                State::Queued | State::Interrupted | State::Failed(_) | State::Missing => {
+                    return Some(next);
+                }
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, next: Waiting<'a>, slot: usize) -> Result<AtWork<'a>, Error> {
+        let Waiting { entry, held, .. } = next;
         let program = env::current_exe().map_err(Error::io("find", "the program itself"))?;
         let (log, out) = self.open_log(entry)?;
         let err = out.try_clone().map_err(Error::io("open", &log))?;
@@ -196,7 +242,7 @@ impl<'a> Runner<'a> {
         self.started += 1;
         self.watch.line(&format!("{} started", self.label(entry)));
         let (shown, since) = (self.watch.show(&entry.name), Instant::now());
-        Ok(AtWork { entry, child, log, since, shown })
+        Ok(AtWork { entry, held, child, log, since, shown })
     }
 
     /// A run's log: what earlier lives of it said stays.
@@ -227,6 +273,12 @@ impl<'a> Runner<'a> {
             Some(75 | 130) if is_stopping => {
                 self.stopped += 1;
                 self.watch.line(&format!("{label} stopped after {time}: {said}"));
+            }
+            // Held since it was looked at: looked at again, as long as patience lasts.
+            Some(IN_USE) if run.held.is_none_or(|held| held.elapsed() < PATIENCE) => {
+                let now = Instant::now();
+                let (held, not_before) = (run.held.or(Some(now)), now + LOOK);
+                self.waiting.push_back(Waiting { entry: run.entry, held, not_before });
             }
             code => {
                 self.watch.line(&format!("{label} {} after {time}: {said}", ended_by(status)));

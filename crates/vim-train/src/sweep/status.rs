@@ -45,7 +45,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
                 "id": run.id,
                 "name": run.name,
                 "assignments": run.assignments,
-                "state": word(run.state),
+                "state": run.state.name(),
                 "exit_code": exit_code(run.state),
                 "step": run.step,
                 "total_steps": run.total_steps,
@@ -90,18 +90,6 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// The state without its number.
-pub(super) fn word(state: State) -> &'static str {
-    match state {
-        State::Finished => "finished",
-        State::Running => "running",
-        State::Queued => "queued",
-        State::Interrupted => "interrupted",
-        State::Failed(_) => "failed",
-        State::Missing => "missing",
-    }
-}
-
 fn exit_code(state: State) -> Option<u8> {
     match state {
         State::Failed(code) => Some(code),
@@ -114,7 +102,7 @@ fn exit_code(state: State) -> Option<u8> {
 /// How many are in each state, in a line.
 pub(super) fn counts(outcomes: &[Outcome]) -> String {
     let words = ["finished", "running", "queued", "interrupted", "failed", "missing"];
-    let count = |wanted: &str| outcomes.iter().filter(|run| word(run.state) == wanted).count();
+    let count = |wanted: &str| outcomes.iter().filter(|run| run.state.name() == wanted).count();
     let counted = words.into_iter().map(|wanted| (count(wanted), wanted));
     let parts: Vec<String> = counted
         .filter(|(count, _)| *count > 0)
