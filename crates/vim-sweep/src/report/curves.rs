@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::look::Look;
-use super::svg::{Scale, figure, line, path, rounded, text, tick_text};
+use super::svg::{Scale, figure, line, path, rounded, rows, text, tick_text};
 use crate::statistics::sample;
 
 /// The curve of a group.
@@ -62,12 +62,7 @@ pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> Str
     // A band may reach below zero where no value can.
     let low = if all().all(|point| point.1 >= 0.0) { low.max(0.0) } else { low };
     let (x, y) = (Scale::new((first, last), (left, right)), Scale::new((low, high), (bottom, top)));
-    let mut body = String::new();
-    let ticks = y.ticks(5);
-    for &tick in &ticks {
-        body.push_str(&line("grid", (left, y.at(tick)), (right, y.at(tick))));
-        body.push_str(&text("", (left - 8.0, y.at(tick) + 4.0), "end", &tick_text(tick, &ticks)));
-    }
+    let mut body = rows(&y, (left, right));
     let ticks = x.ticks(5);
     for &tick in &ticks {
         body.push_str(&line("axis", (x.at(tick), bottom), (x.at(tick), bottom + 4.0)));

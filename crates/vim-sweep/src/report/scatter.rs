@@ -1,7 +1,7 @@
 //! Speed against result: what a method costs.
 
 use super::look::Look;
-use super::svg::{Scale, figure, line, rounded, text, tick_text};
+use super::svg::{Scale, figure, line, rounded, rows, text, tick_text};
 use crate::metric::Metric;
 use crate::statistics::Sample;
 
@@ -37,12 +37,7 @@ pub(super) fn draw(points: &[Point], metric: &Metric) -> String {
     let results = points.iter().flat_map(|point| ends(&point.result, factor));
     let x = Scale::new(rounded(speeds, 4), (left + 10.0, right - 10.0));
     let y = Scale::new(rounded(results, 4), (bottom - 8.0, top + 8.0));
-    let mut body = String::new();
-    let ticks = y.ticks(5);
-    for &tick in &ticks {
-        body.push_str(&line("grid", (left, y.at(tick)), (right, y.at(tick))));
-        body.push_str(&text("", (left - 8.0, y.at(tick) + 4.0), "end", &tick_text(tick, &ticks)));
-    }
+    let mut body = rows(&y, (left, right));
     let ticks = x.ticks(5);
     for &tick in &ticks {
         body.push_str(&line("grid", (x.at(tick), top), (x.at(tick), bottom)));

@@ -140,6 +140,16 @@ pub(super) fn figure(width: f64, height: f64, label: &str, body: &str) -> String
     )
 }
 
+/// A line across a figure, from `ends.0` to `ends.1`, at each tick of `y`, and its number on the left.
+pub(super) fn rows(y: &Scale, ends: (f64, f64)) -> String {
+    let ticks = y.ticks(5);
+    let row = |&tick: &f64| {
+        let label = text("", (ends.0 - 8.0, y.at(tick) + 4.0), "end", &tick_text(tick, &ticks));
+        line("grid", (ends.0, y.at(tick)), (ends.1, y.at(tick))) + &label
+    };
+    ticks.iter().map(row).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
