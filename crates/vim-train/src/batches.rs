@@ -1,6 +1,6 @@
 //! From a batch of bytes to tensors: upload as bytes; normalize, erase and mix on the device.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{AllocationProperty, Bytes, Device, Int, Tensor, TensorData};
 use vim_data::{Batch, CropMode, EraseFill, MixPlan, Recipe, Region, Split, Statistics, Stored};
 use vim_kernels::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
 use vim_model::VimConfig;
@@ -79,14 +79,15 @@ pub fn to_tensors(
         })
         .collect();
     let images = ImageBatch {
-        pixels: &batch.images,
+        // Where they lie: the loader gets its memory back once they are on their way.
+        pixels: Bytes::from_shared(batch.images.shared(), AllocationProperty::Other),
         size: [count, batch.height, batch.width],
         mean: by.mean,
         std: by.std,
         erased: &erased,
         mixing: &mixing,
     };
-    let images = image_batch(&images, device).map_err(|error| Error::Failed(error.to_string()))?;
+    let images = image_batch(images, device).map_err(|error| Error::Failed(error.to_string()))?;
     let labels: Vec<i32> = batch.labels.iter().map(|&label| label as i32).collect();
     let labels = Tensor::from_data(TensorData::new(labels, [count]), device);
     let shares: Vec<f32> = batch.mixed.iter().map(|mixed| mixed.lambda() as f32).collect();

@@ -30,10 +30,11 @@ impl Ema {
         Some(Self { decay, warmup: train.ema_warmup, averages: flat::values(model) })
     }
 
-    /// Takes in the weights after the `updates`-th optimizer step.
-    pub fn update(&mut self, model: &Vim, updates: u64) {
-        let averages = std::mem::take(&mut self.averages);
-        self.averages = multi_tensor::ema(averages, flat::values(model), self.decay_at(updates));
+    /// Takes in the weights after the `updates`-th optimizer step, which changed nothing if `square_norm` is given and
+    /// not finite ([`multi_tensor::ema`]).
+    pub fn update(&mut self, model: &Vim, updates: u64, square_norm: Option<Tensor<1>>) {
+        let (averages, decay) = (std::mem::take(&mut self.averages), self.decay_at(updates));
+        self.averages = multi_tensor::ema(averages, flat::values(model), square_norm, decay);
     }
 
     fn decay_at(&self, updates: u64) -> f64 {
@@ -84,7 +85,7 @@ mod tests {
                 TrainConfig { ema: Some(0.9), ema_warmup: warmup, ..TrainConfig::default() };
             let mut ema = Ema::new(&train, &models[0]).unwrap();
             for updates in 1..=3 {
-                ema.update(&models[updates], updates as u64);
+                ema.update(&models[updates], updates as u64, None);
             }
             let [a, b, c] = decays;
             let weights = [a * b * c, (1.0 - a) * b * c, (1.0 - b) * c, 1.0 - c];
@@ -112,7 +113,7 @@ mod tests {
         let (model, other) = (small(0), small(1));
         let train = TrainConfig { ema: Some(0.0), ..TrainConfig::default() };
         let mut ema = Ema::new(&train, &model).unwrap();
-        ema.update(&other, 1);
+        ema.update(&other, 1, None);
         // A decay of 0 is the last weights.
         assert_eq!(numbers(&ema.model(&model)), numbers(&other));
         let images = Tensor::<4>::ones([1, 3, 8, 8], &Device::flex());

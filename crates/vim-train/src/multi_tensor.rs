@@ -115,17 +115,23 @@ fn adamw_one(update: Update, rule: Rule, scale: f64) -> Parameter {
     Parameter { value: value - change, first, second }
 }
 
-/// The moving average one step on: `decay · average + (1 − decay) · value`.
+/// The moving average one step on: `decay · average + (1 − decay) · value`. With the square of the gradient's norm, `[1]`, on a
+/// device that [takes many](vim_kernels::takes_many) tensors at once: nothing changes where that is not finite.
 ///
 /// # Source
 ///
 /// timm's `ModelEma`.
 #[must_use]
-pub fn ema(averages: Vec<Tensor<1>>, values: Vec<Tensor<1>>, decay: f64) -> Vec<Tensor<1>> {
-    let at_once = averages.first().is_some_and(|average| takes_many(&average.device()));
+pub fn ema(
+    averages: Vec<Tensor<1>>,
+    values: Vec<Tensor<1>>,
+    square_norm: Option<Tensor<1>>,
+    decay: f64,
+) -> Vec<Tensor<1>> {
     let pairs = averages.into_iter().zip(values);
-    if at_once {
-        return vim_kernels::moving_average(pairs.map(<[_; 2]>::from).collect(), decay);
+    if let Some(square_norm) = square_norm {
+        let pairs = pairs.map(<[_; 2]>::from).collect();
+        return vim_kernels::moving_average(pairs, square_norm, decay);
     }
     pairs
         .map(|(average, value)| average.mul_scalar(decay) + value.mul_scalar(1.0 - decay))

@@ -100,6 +100,12 @@ fn cube_sum(value: f32) -> f32 {
     shared[0]
 }
 
+/// Whether a number is finite, by its bits: a compiler may take numbers to be so.
+#[cube]
+fn is_finite(number: f32) -> bool {
+    u32::reinterpret(number) & 0x7F80_0000u32 != 0x7F80_0000u32
+}
+
 /// See [`crate::adamw`]; `rates` has the step's length and what is kept of each parameter.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "an optimizer step has these arrays")]
@@ -126,8 +132,7 @@ pub(crate) fn adamw_kernel(
     if rule.limit > 0.0f32 {
         scale = min(scale, rule.limit / (f32::sqrt(square_norm) + 1e-6f32));
     }
-    // By its bits: a compiler may take numbers to be finite.
-    let finite = u32::reinterpret(square_norm) & 0x7F80_0000u32 != 0x7F80_0000u32;
+    let finite = is_finite(square_norm);
     let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
     let begin = CUBE_POS_X as usize * BLOCK + UNIT_POS as usize;
     let mut value = Array::<f32>::new(EACH);
@@ -164,13 +169,15 @@ pub(crate) fn adamw_kernel(
     }
 }
 
-/// `out = decay·average + rest·value`.
+/// `out = decay·average + rest·value`, or `average` where `square_norm` is not finite.
 #[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "an average has these arrays")]
 pub(crate) fn average_kernel(
     averages: &Sequence<Box<[f32]>>,
     values: &Sequence<Box<[f32]>>,
     begins: &[u32],
     lengths: &[u32],
+    square_norm: &[f32],
     out: &mut [f32],
     decay: f32,
     rest: f32,
@@ -180,6 +187,7 @@ pub(crate) fn average_kernel(
     let length = lengths[tensor] as usize;
     let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
     let begin = CUBE_POS_X as usize * BLOCK + UNIT_POS as usize;
+    let finite = is_finite(square_norm[0]);
     #[unroll]
     for i in 0..count {
         if tensor == i {
@@ -187,7 +195,9 @@ pub(crate) fn average_kernel(
             for k in 0..EACH {
                 let at = first + k * UNITS;
                 if at < length {
-                    out[begin + k * UNITS] = averages[i][at] * decay + values[i][at] * rest;
+                    let average = averages[i][at];
+                    let moved = average * decay + values[i][at] * rest;
+                    out[begin + k * UNITS] = select(finite, moved, average);
                 }
             }
         }

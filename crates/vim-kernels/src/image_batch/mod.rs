@@ -6,7 +6,7 @@ mod dispatch;
 mod flex;
 
 use burn::backend::Dispatch;
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{Bytes, DType, Device, Int, Tensor, TensorData};
 
 use crate::choice::has_kernel;
 use crate::error::KernelError;
@@ -71,8 +71,8 @@ pub enum Mixing {
 /// Images as bytes, and what is done to them.
 #[derive(Clone, Debug)]
 pub struct ImageBatch<'a> {
-    /// Rows of red, green and blue, 0..=255: `[B, H, W, 3]`.
-    pub pixels: &'a [u8],
+    /// Rows of red, green and blue, 0..=255: `[B, H, W, 3]`. Uploaded from where they are; a copy is shared where `Bytes` are.
+    pub pixels: Bytes,
     /// `[B, H, W]`.
     pub size: [usize; 3],
     /// Mean of each channel of pixels scaled to 0..=1.
@@ -97,31 +97,39 @@ pub struct ImageBatch<'a> {
 ///
 /// `ToTensor` and `Normalize` of torchvision; `RandomErasing` and `Mixup` of timm 0.4.12, whose batch mode takes the same
 /// partners.
-pub fn image_batch(batch: &ImageBatch<'_>, device: &Device) -> Result<Tensor<4>, KernelError> {
+pub fn image_batch(batch: ImageBatch<'_>, device: &Device) -> Result<Tensor<4>, KernelError> {
     batch.check()?;
     let [count, height, width] = batch.size;
     if !has_kernel(device) {
         return Ok(Tensor::from_data(batch.on_the_host(), device));
     }
-    let mut bytes = Vec::with_capacity(batch.pixels.len().next_multiple_of(4));
-    bytes.extend_from_slice(batch.pixels);
-    // As words: WGSL has no bytes.
-    bytes.resize(batch.pixels.len().next_multiple_of(4), 0);
-    let words = bytes.len() / 4;
-    let pixels = TensorData::from_bytes_vec(bytes, [words], DType::I32);
-    let pixels = Tensor::<1, Int>::from_data(pixels, (device, DType::I32));
     let Plan { places, values, boxes } = batch.plan();
+    let spec = ImageSpec { size: [count, height, width], boxes, mixes: !batch.mixing.is_empty() };
+    let bytes = whole_words(batch.pixels);
+    // As words: WGSL has no bytes.
+    let words = bytes.len() / 4;
+    let pixels = TensorData::from_bytes(bytes, [words], DType::I32);
+    let pixels = Tensor::<1, Int>::from_data(pixels, (device, DType::I32));
     let places = TensorData::new(places, [count * (boxes * BOX + AREA)]);
     let places = Tensor::<1, Int>::from_data(places, (device, DType::I32));
     let values = TensorData::new(values, [STATISTICS + count * (boxes * 3 + 2)]);
     let values = Tensor::<1>::from_data(values, device);
-    let spec = ImageSpec { size: [count, height, width], boxes, mixes: !batch.mixing.is_empty() };
     Ok(Tensor::from_dispatch(Dispatch::image_batch(
         pixels.into_dispatch(),
         places.into_dispatch(),
         values.into_dispatch(),
         spec,
     )))
+}
+
+/// The bytes themselves, or a copy that is filled up where their number is not a multiple of four.
+fn whole_words(bytes: Bytes) -> Bytes {
+    if bytes.len().is_multiple_of(4) {
+        return bytes;
+    }
+    let mut copy = bytes.to_vec();
+    copy.resize(bytes.len().next_multiple_of(4), 0);
+    Bytes::from_bytes_vec(copy)
 }
 
 /// Numbers of an area.

@@ -174,7 +174,12 @@ pub(super) fn adamw(
     }
 }
 
-pub(super) fn moving_average(pairs: Vec<[Tensor<1>; 2]>, decay: f64) -> Vec<Tensor<1>> {
+pub(super) fn moving_average(
+    pairs: Vec<[Tensor<1>; 2]>,
+    square_norm: Tensor<1>,
+    decay: f64,
+) -> Vec<Tensor<1>> {
+    let square_norm = cube(square_norm);
     let mut results = Vec::with_capacity(pairs.len());
     let mut pairs = pairs.into_iter().peekable();
     let Some([first, _]) = pairs.peek() else { return results };
@@ -204,6 +209,7 @@ pub(super) fn moving_average(pairs: Vec<[Tensor<1>; 2]>, decay: f64) -> Vec<Tens
                 args(values),
                 upload(&like, &begins, DType::U32).into_buffer_arg(),
                 upload(&like, &sizes, DType::U32).into_buffer_arg(),
+                square_norm.clone().into_buffer_arg(),
                 out.clone().into_buffer_arg(),
                 decay as f32,
                 (1.0 - decay) as f32,

@@ -80,14 +80,19 @@ pub fn adamw(
     on_cubes::adamw(tensors, square_norm, rule)
 }
 
-/// `decay·average + (1 − decay)·value` of each pair.
+/// `decay·average + (1 − decay)·value` of each pair; the averages themselves where `square_norm`, `[1]`, is not finite: an
+/// optimizer step that [`adamw`] did not take counts for nothing.
 ///
 /// # Panics
 ///
 /// As [`sum_of_squares`].
 #[must_use]
-pub fn moving_average(pairs: Vec<[Tensor<1>; 2]>, decay: f64) -> Vec<Tensor<1>> {
-    on_cubes::moving_average(pairs, decay)
+pub fn moving_average(
+    pairs: Vec<[Tensor<1>; 2]>,
+    square_norm: Tensor<1>,
+    decay: f64,
+) -> Vec<Tensor<1>> {
+    on_cubes::moving_average(pairs, square_norm, decay)
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -107,7 +112,7 @@ mod on_cubes {
         unreachable!("{NONE}")
     }
 
-    pub(super) fn moving_average(_: Vec<[Tensor<1>; 2]>, _: f64) -> Vec<Tensor<1>> {
+    pub(super) fn moving_average(_: Vec<[Tensor<1>; 2]>, _: Tensor<1>, _: f64) -> Vec<Tensor<1>> {
         unreachable!("{NONE}")
     }
 }

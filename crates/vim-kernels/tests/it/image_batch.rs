@@ -1,6 +1,6 @@
 //! Bytes to images, against loops in f64.
 
-use burn::tensor::Device;
+use burn::tensor::{Bytes, Device};
 use vim_kernels::{Area, Erased, Fill, ImageBatch, KernelError, Mixing, image_batch, oracle};
 
 use crate::devices::devices;
@@ -15,7 +15,7 @@ fn tolerance(device: &Device) -> f64 {
 }
 
 fn agrees(batch: &ImageBatch<'_>, device: &Device) {
-    let images = image_batch(batch, device).unwrap();
+    let images = image_batch(batch.clone(), device).unwrap();
     let [count, height, width] = batch.size;
     assert_eq!(images.dims(), [count, 3, height, width]);
     let got: Vec<f32> = images.into_data().iter().collect();
@@ -30,8 +30,8 @@ fn agrees(batch: &ImageBatch<'_>, device: &Device) {
     }
 }
 
-fn bytes(count: usize) -> Vec<u8> {
-    (0..count).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect()
+fn bytes(count: usize) -> Bytes {
+    Bytes::from_bytes_vec((0..count).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect())
 }
 
 #[test]
@@ -64,7 +64,8 @@ fn images_are_normalized_erased_and_mixed() {
             ];
             for mixing in &mixings {
                 let (mean, std) = (MEAN, STD);
-                let batch = ImageBatch { pixels: &pixels, size, mean, std, erased, mixing };
+                let pixels = pixels.clone();
+                let batch = ImageBatch { pixels, size, mean, std, erased, mixing };
                 for device in devices() {
                     agrees(&batch, &device);
                     agrees(&batch, &device.clone().autodiff());
@@ -77,18 +78,12 @@ fn images_are_normalized_erased_and_mixed() {
 #[test]
 fn what_does_not_fit_is_named() {
     let pixels = bytes(3 * 2 * 4 * 4);
-    let good = ImageBatch {
-        pixels: &pixels,
-        size: [2, 4, 4],
-        mean: MEAN,
-        std: STD,
-        erased: &[],
-        mixing: &[],
-    };
+    let good =
+        ImageBatch { pixels, size: [2, 4, 4], mean: MEAN, std: STD, erased: &[], mixing: &[] };
     let area = Area { top: 1, left: 1, height: 4, width: 1 };
     let fill = Fill::Colour([0.0; 3]);
     let named = |batch: ImageBatch<'_>| {
-        let error = image_batch(&batch, &Device::flex()).unwrap_err();
+        let error = image_batch(batch, &Device::flex()).unwrap_err();
         let KernelError::Shape { tensor, .. } = error else { panic!("{error}") };
         tensor
     };

@@ -108,7 +108,7 @@ fn moving_averages_are_those_of_each_pair() {
         .iter()
         .enumerate()
         .map(|(i, &n)| [tensor(&numbers(n, i), &device), tensor(&numbers(n, i + 9), &device)]);
-    let got = moving_average(pairs.collect(), 0.75);
+    let got = moving_average(pairs.collect(), tensor(&[1.0], &device), 0.75);
     assert_eq!(got.len(), SIZES.len());
     for (i, got) in got.into_iter().enumerate() {
         let (a, v) = (numbers(SIZES[i], i), numbers(SIZES[i], i + 9));
@@ -128,5 +128,9 @@ fn a_norm_that_is_not_finite_changes_nothing() {
         let given = AdamWTensor { value, gradient, first, second, rate: 0.1, keep: 0.9 };
         let got = adamw(vec![given], tensor(&[norm], &device), rule).remove(0);
         assert_eq!(got.map(values), before, "{norm}");
+        let pair = [4, 5].map(|seed| tensor(&numbers(300, seed), &device));
+        let before = values(pair[0].clone());
+        let got = moving_average(vec![pair], tensor(&[norm], &device), 0.75).remove(0);
+        assert_eq!(values(got), before, "{norm}");
     }
 }

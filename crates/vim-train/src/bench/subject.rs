@@ -147,12 +147,10 @@ impl Training<'_> {
         meter.sample();
         // The least learning rate of the schedule: how fast it learns does not matter, that it stays finite does.
         let (limit, lr) = (self.config.train.clip_grad, self.config.optim.warmup_lr);
-        let (model, readings) = update(&mut self.optimizer, model, loss, gradients, limit, lr);
-        if let Some(fault) = readings.fault() {
+        let (optimizer, ema) = (&mut self.optimizer, self.ema.as_mut());
+        let (model, queued) = update(optimizer, ema, model, loss, gradients, limit, lr);
+        if let Some(fault) = queued.read(&mut self.optimizer).fault() {
             return Err(Error::Failed(format!("{fault}: what was timed is no use")));
-        }
-        if let Some(ema) = &mut self.ema {
-            ema.update(&model, self.optimizer.steps);
         }
         self.model = Some(model);
         self.steps += 1;

@@ -27,15 +27,28 @@ extern "C" __global__ void twice(__nv_bfloat16 *x, __half *y) {
 }
 "#;
 
-/// Opens NVRTC's library by its path. The linker then takes it for whoever asks for its name, wherever it lies.
+/// Opens NVRTC's library by its path, and the one beside it that it asks for by name alone. The linker then takes them for
+/// whoever asks for their names, wherever they lie: PyPI's wheels name no folder to look in.
 pub(crate) fn open() -> Result<&'static Libraries, &'static CudaError> {
     static OPENED: OnceLock<Result<(), CudaError>> = OnceLock::new();
     let libraries = found()?;
     let opened = OPENED.get_or_init(|| {
-        let path = libraries.nvrtc.clone();
-        keep(&path).map_err(|problem| CudaError::Broken { path, problem })
+        let open =
+            |path: PathBuf| keep(&path).map_err(|problem| CudaError::Broken { path, problem });
+        builtins(&libraries.nvrtc).into_iter().chain([libraries.nvrtc.clone()]).try_for_each(open)
     });
     opened.as_ref().map(|()| libraries)
+}
+
+/// What NVRTC declares in every kernel, in a library of its own.
+fn builtins(nvrtc: &Path) -> Vec<PathBuf> {
+    let folder = nvrtc.parent().and_then(|folder| fs::read_dir(folder).ok());
+    let files = folder.into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libnvrtc-builtins.so.")
+    };
+    files.filter(is_one).collect()
 }
 
 /// Opens the driver's library where the linker does not look for it.

@@ -17,6 +17,7 @@ use crate::batches::Targets;
 use crate::config::Config;
 use crate::device::{self, Chosen};
 use crate::device_memory::device_memory;
+use crate::ema::Ema;
 use crate::error::Error;
 use crate::loss::Loss;
 use crate::optim::{AdamW, Gradients};
@@ -116,6 +117,7 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
 struct Step {
     model: Option<Vim>,
     optimizer: AdamW,
+    ema: Option<Ema>,
     images: Tensor<4>,
     labels: Tensor<1, Int>,
     loss: Loss,
@@ -138,8 +140,10 @@ impl Step {
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         let gradients = Gradients::new(&model, gradients);
         after(1)?;
-        let (model, _) =
-            update(&mut self.optimizer, model, loss_value, gradients, self.clip, self.lr);
+        let (optimizer, ema) = (&mut self.optimizer, self.ema.as_mut());
+        let (model, queued) =
+            update(optimizer, ema, model, loss_value, gradients, self.clip, self.lr);
+        let _ = queued.read(&mut self.optimizer);
         self.model = Some(model);
         after(2)
     }
@@ -161,6 +165,7 @@ fn measure(
     let built = model.init(&device.clone().autodiff(), config.run.seed)?;
     let parameters = built.num_params();
     let mut step = Step {
+        ema: Ema::new(&config.train, &built),
         model: Some(
             built.with_precision(config.train.precision).with_recompute(config.train.recompute),
         ),

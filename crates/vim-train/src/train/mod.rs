@@ -2,6 +2,7 @@
 
 mod dry_run;
 mod init;
+mod next;
 mod report;
 mod setup;
 pub(crate) mod step;
@@ -16,7 +17,6 @@ use burn::tensor::Device;
 use vim_data::{Loader, LoaderConfig, Split, Splits};
 use vim_model::Vim;
 
-use crate::batches::to_tensors;
 use crate::checkpoint::{Best, Checkpoint, State, Weights, Window};
 use crate::cli::TrainArgs;
 use crate::comm::SingleDevice;
@@ -40,6 +40,7 @@ use crate::sinks::Sinks;
 use crate::slurm::Life;
 use crate::summary::percent;
 use crate::weights;
+use next::Next;
 use report::{Metric, Pace};
 use setup::Plan;
 pub use warmup::{EXAMPLES as WARMUP_EXAMPLES, WarmupArgs, run as warmup};
@@ -173,16 +174,18 @@ impl<'a> Trainer<'a> {
             self.save(true, false)?;
         }
         let mut batches = self.loader.batches(self.state.step..self.total_steps.min(pause));
-        while let Some(batch) = batches.next() {
+        let mut next = Next::of(&mut batches, statistics, &self.device);
+        while let Some(batch) = next {
             let epoch = self.state.step / steps_per_epoch;
             self.stop_if_asked()?;
             self.saver.check()?;
-            let batch = batch?;
-            self.record_bad(&mut batches)?;
+            let Next { images, targets, bad } = batch?;
+            self.record_bad(bad)?;
             let lr = self.schedule.lr(self.state.step);
-            let (images, targets) = to_tensors(&batch, statistics, &self.device)?;
-            drop(batch);
-            let grad_norm = self.step(images, &targets, lr)?;
+            let queued = self.step(images, &targets, lr)?;
+            // While the device is at work, for it has nothing to do once the step's numbers are read.
+            next = Next::of(&mut batches, statistics, &self.device);
+            let grad_norm = self.finish_step(queued)?;
             let (step, elapsed) = (self.state.step, self.start.elapsed());
             progress.step(step);
             self.watch.at(step);

@@ -4,7 +4,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use vim_data::Batches;
+use vim_data::BadSample;
 
 use super::Trainer;
 use crate::checkpoint::Weights;
@@ -142,8 +142,8 @@ impl Trainer<'_> {
     }
 
     /// Names the images that could not be read: in the log once, in `bad_samples.jsonl` each time that they were drawn.
-    pub(super) fn record_bad(&mut self, batches: &mut Batches) -> Result<(), Error> {
-        for bad in batches.take_bad() {
+    pub(super) fn record_bad(&mut self, samples: Vec<BadSample>) -> Result<(), Error> {
+        for bad in samples {
             if self.named_bad.insert(bad.index) {
                 self.log
                     .line(format!("warning: {} {}; another takes its place", bad.name, bad.reason));

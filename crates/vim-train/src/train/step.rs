@@ -9,6 +9,7 @@ use super::report::Metric;
 use crate::batches::Targets;
 use crate::comm::Comm;
 use crate::config::NonFinite;
+use crate::ema::Ema;
 use crate::error::Error;
 use crate::multi_tensor::Clip;
 use crate::optim::{AdamW, Gradients, clip_factor};
@@ -39,48 +40,76 @@ impl Readings {
     }
 }
 
-/// Updates `model` if loss and gradient are finite, and reads them.
+/// A step whose numbers the host has not seen yet, or has where it had to before it could take the step.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time, for the length of a step")]
+pub(crate) enum Queued {
+    /// All of it is before the device.
+    Unread { loss: Tensor<1>, square_norm: Tensor<1> },
+    /// It had to be read before the step could be taken.
+    Read(Readings),
+}
+
+impl Queued {
+    /// Waits for the device, and takes back what the optimizer counted if the step turned out to change nothing.
+    pub(crate) fn read(self, optimizer: &mut AdamW) -> Readings {
+        match self {
+            Self::Read(readings) => readings,
+            Self::Unread { loss, square_norm } => {
+                let readings = Readings::read(loss, Some(square_norm));
+                if readings.fault().is_some() {
+                    optimizer.steps -= 1;
+                }
+                readings
+            }
+        }
+    }
+}
+
+/// Updates `model` and its moving average if loss and gradient are finite.
 ///
-/// On a GPU the update is queued behind the backward pass before anything is read, and does nothing by itself where
-/// they are not: the device has work while the host prepares it.
+/// On a GPU all of it is queued behind the backward pass before anything is read, and does nothing by itself where they
+/// are not: the host prepares the next batch while the device works.
 pub(crate) fn update(
     optimizer: &mut AdamW,
+    ema: Option<&mut Ema>,
     model: Vim,
     loss: Tensor<1>,
     gradients: Gradients,
     limit: Option<f64>,
     lr: f64,
-) -> (Vim, Readings) {
-    match gradients.square_norm() {
+) -> (Vim, Queued) {
+    let (model, guard, queued) = match gradients.square_norm() {
         Some(square) if takes_many(&square.device()) => {
             // Not finite where the loss is not.
-            let square_norm = square.clone() + (loss.clone() - loss.clone());
-            let model = optimizer.step(model, gradients, Clip::To { square_norm, limit }, lr);
-            let readings = Readings::read(loss, Some(square));
-            if readings.fault().is_some() {
-                optimizer.steps -= 1;
-            }
-            (model, readings)
+            let guard = square.clone() + (loss.clone() - loss.clone());
+            let clip = Clip::To { square_norm: guard.clone(), limit };
+            let model = optimizer.step(model, gradients, clip, lr);
+            (model, Some(guard), Queued::Unread { loss, square_norm: square })
         }
         square => {
             let readings = Readings::read(loss, square);
             if readings.fault().is_some() {
-                return (model, readings);
+                return (model, Queued::Read(readings));
             }
             let clip = Clip::By(clip_factor(readings.grad_norm, limit));
-            (optimizer.step(model, gradients, clip, lr), readings)
+            (optimizer.step(model, gradients, clip, lr), None, Queued::Read(readings))
         }
+    };
+    if let Some(ema) = ema {
+        ema.update(&model, optimizer.steps, guard);
     }
+    (model, queued)
 }
 
 impl Trainer<'_> {
-    /// One step; returns the norm of the gradient, or nothing if the step was skipped.
+    /// One step, which [`finish_step`](Self::finish_step) must follow before anything else is done with the model.
     pub(super) fn step(
         &mut self,
         images: Tensor<4>,
         targets: &Targets,
         lr: f64,
-    ) -> Result<Option<f64>, Error> {
+    ) -> Result<Queued, Error> {
         let model = self.model.take().expect("invariant: taken only within a step");
         let seed = drop_seed(self.config.run.seed, self.state.step, self.comm.rank());
         let parts = self.config.train.accumulate;
@@ -93,17 +122,19 @@ impl Trainer<'_> {
             return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
         }
         let clip = self.config.train.clip_grad;
-        let (model, readings) = update(&mut self.optimizer, model, loss, gradients, clip, lr);
-        let Readings { loss, grad_norm } = readings;
+        let (optimizer, ema) = (&mut self.optimizer, self.ema.as_mut());
+        let (model, queued) = update(optimizer, ema, model, loss, gradients, clip, lr);
+        self.model = Some(model);
+        Ok(queued)
+    }
+
+    /// Counts a step; returns the norm of the gradient, or nothing if the step was skipped.
+    pub(super) fn finish_step(&mut self, queued: Queued) -> Result<Option<f64>, Error> {
+        let Readings { loss, grad_norm } = queued.read(&mut self.optimizer);
         let readings = Readings { loss: self.comm.mean(loss), grad_norm };
         if let Some(fault) = readings.fault() {
-            self.model = Some(model);
             return self.not_finite(fault).map(|()| None);
         }
-        if let Some(ema) = &mut self.ema {
-            ema.update(&model, self.optimizer.steps);
-        }
-        self.model = Some(model);
         self.state.step += 1;
         self.state.skipped_in_a_row = 0;
         self.state.window.add(readings.loss);

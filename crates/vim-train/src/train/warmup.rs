@@ -143,10 +143,10 @@ fn stages(config: &Config, plan: Plan) -> Result<Vec<Stage>, Error> {
             forward_backward(&model, images, &targets, &loss, 0, with.accumulate);
         let gradients = Gradients::new(&model, gradients);
         let lr = config.optim.lr;
-        let (model, _) = update(&mut optimizer, model, value, gradients, with.clip_grad, lr);
-        if let Some(ema) = &mut ema {
-            ema.update(&model, optimizer.steps);
-        }
+        let clip = with.clip_grad;
+        let (model, queued) =
+            update(&mut optimizer, ema.as_mut(), model, value, gradients, clip, lr);
+        let _ = queued.read(&mut optimizer);
         held = Some(model);
         Ok(())
     })?;

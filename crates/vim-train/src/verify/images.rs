@@ -1,6 +1,6 @@
 //! Bytes to images on the device against the f64 loops.
 
-use burn::tensor::Device;
+use burn::tensor::{Bytes, Device};
 use vim_kernels::{
     Area, Erased, Fill, ImageBatch, Implementation, KernelError, Mixing, image_batch, oracle,
 };
@@ -56,15 +56,15 @@ fn row(size: [usize; 3], mixes: bool, device: &Device, factor: f64) -> Result<Ro
     let mixing: Vec<Mixing> =
         if mixes { (0..count).map(|image| kinds[image % 3]).collect() } else { Vec::new() };
     let batch = ImageBatch {
-        pixels: &pixels,
+        pixels: Bytes::from_bytes_vec(pixels),
         size,
         mean: [0.485, 0.456, 0.406],
         std: [0.229, 0.224, 0.225],
         erased: &erased,
         mixing: &mixing,
     };
-    let got = values(image_batch(&batch, device)?);
     let want = oracle::image_batch(&batch);
+    let got = values(image_batch(batch, device)?);
     // Where bf16 is, the device is no WGSL one.
     let exact =
         device.supports_dtype(Dtype::Bf16.float()) || device.clone().inner() == Device::flex();
