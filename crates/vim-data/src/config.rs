@@ -137,7 +137,7 @@ pub struct DataConfig {
     pub index_cache: Option<PathBuf>,
     /// Whether archives and packs are copied to the node's own disk (`$SLURM_TMPDIR`): `"auto"` (in the background, if there is one with room), `"off"`, `"require"` (first of all, or not at all).
     pub stage: Stage,
-    /// Loader threads: `"auto"` (the cores of the allocation, shared among its GPUs, at most 8) or a number. The data do not depend on it.
+    /// Loader threads: `"auto"` (the cores of the allocation, shared among its GPUs, at most 16) or a number. The data do not depend on it.
     pub workers: Workers,
     /// Threads that read files ahead of the loader threads: `"auto"` or a number. More of them help on storage that answers late, such as Lustre.
     pub readers: Workers,

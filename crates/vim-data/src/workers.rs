@@ -11,7 +11,7 @@ use crate::allocation::Allocation;
 /// Number of loader threads: `"auto"` or an integer ≥ 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
-    /// The cores of the allocation, shared among its GPUs, at most 8: [`Allocation::workers`].
+    /// The cores of the allocation, shared among its GPUs, at most 16: [`Allocation::workers`].
     #[default]
     Auto,
     /// This many.
@@ -85,7 +85,7 @@ impl JsonSchema for Workers {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "Number of loader threads: \"auto\" (the cores of the allocation, shared among its GPUs, at most 8) or a number.",
+            "description": "Number of loader threads: \"auto\" (the cores of the allocation, shared among its GPUs, at most 16) or a number.",
             "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1 }]
         })
     }

@@ -286,10 +286,8 @@ mod tests {
 
     #[test]
     fn the_size_of_arrays() {
-        assert_eq!(
-            max_array_size("KillWait = 5 sec\nMaxArraySize            = 1001\n"),
-            Some(1001)
-        );
+        let recorded = include_str!("../tests/it/fixtures/config.txt");
+        assert_eq!(max_array_size(recorded), Some(1001));
         assert_eq!(max_array_size("KillWait = 5 sec\n"), None);
     }
 }

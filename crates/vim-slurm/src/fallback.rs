@@ -44,6 +44,24 @@ pub(crate) fn parse_sacct(answer: &str) -> Vec<Job> {
 mod tests {
     use super::*;
 
+    // Recorded from SLURM 22.05.8: an array whose odd tasks failed.
+    #[test]
+    fn tasks_of_an_array_in_the_queue() {
+        let jobs = parse_squeue(include_str!("../tests/it/fixtures/squeue_array.txt"));
+        let seen = jobs.iter().map(|job| (job.id.task, job.raw_id, job.state));
+        let (done, failed) = (JobState::Completed, JobState::Failed);
+        let expected = [(4, 20, done), (2, 18, done), (0, 16, done)]
+            .into_iter()
+            .chain([(5, 14, failed), (3, 19, failed), (1, 17, failed)])
+            .map(|(task, raw_id, state)| (Some(task), raw_id, state));
+        assert!(seen.eq(expected), "{jobs:?}");
+        assert!(jobs.iter().all(|job| job.id.job == 14 && job.name.as_deref() == Some("wrap")));
+        assert_eq!(
+            (jobs[0].reason.as_deref(), jobs[3].reason.as_deref()),
+            (None, Some("NonZeroExitCode"))
+        );
+    }
+
     #[test]
     fn accounts_of_ended_jobs() {
         let answer = "12_3|FAILED|1:0|2026-11-22T08:00:00|2026-11-22T08:01:00|n1|disc\n12_[4-9]|PENDING|0:0|Unknown|Unknown|None assigned|disc\n13|CANCELLED by 0|0:15|Unknown|2026-11-22T08:01:00||x\n";

@@ -112,8 +112,10 @@ pub enum Command {
     #[command(subcommand, after_help = SLURM_EXAMPLES)]
     Slurm(SlurmCommand),
     /// List the discretizations.
+    #[command(after_help = METHODS_EXAMPLES)]
     Methods(MethodsArgs),
     /// List the named models: parameters, multiply-adds, input size, and the original's names for them.
+    #[command(after_help = MODELS_EXAMPLES)]
     Models(MethodsArgs),
     /// Count parameters, multiply-adds and operations of a model, by component.
     #[command(after_help = CONVENTIONS)]
@@ -221,6 +223,16 @@ impl EvalSplit {
         }
     }
 }
+
+const METHODS_EXAMPLES: &str = "\
+Examples:
+  vim-train methods           each method's coefficients, and what is special about it
+  vim-train methods --json    the same for scripts";
+
+const MODELS_EXAMPLES: &str = "\
+Examples:
+  vim-train models            what model.preset may be
+  vim-train models --json     the same for scripts";
 
 /// `vim-train methods` and `vim-train models`.
 #[derive(Debug, Args)]

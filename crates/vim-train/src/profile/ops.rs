@@ -14,6 +14,7 @@ use super::{Head, Skipped, no_such_type, plan, skip};
 use crate::device;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::threads;
 use crate::verify::{Dtype, choice, preferred};
 
 /// The document that `--json` prints.
@@ -277,6 +278,7 @@ pub(crate) fn basic(
 const TITLE: &str = "operation                         dtype       ms [     p10      p90]  back to back    GB/s  rate";
 
 pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
+    threads::start(None)?;
     let chosen = device::choose_named(&args.common.device)?;
     let (plan, show) = (plan(&args.common)?, !args.common.json);
     let head = Head::new("profile ops", &chosen);

@@ -16,6 +16,7 @@ use super::{Head, Skipped, no_such_type, plan, skip};
 use crate::device;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::threads;
 use crate::verify::{Dtype, choice, methods};
 
 /// The document that `--json` prints.
@@ -190,6 +191,7 @@ impl Record {
 }
 
 pub(super) fn run(args: &ScanArgs) -> Result<(), Error> {
+    threads::start(None)?;
     let chosen = device::choose_named(&args.common.device)?;
     let (plan, show) = (plan(&args.common)?, !args.common.json);
     let head = Head::new("profile scan", &chosen);

@@ -71,6 +71,7 @@ pub enum SweepCommand {
     #[command(after_help = summarize::EXAMPLES)]
     Summarize(summarize::SummarizeArgs),
     /// Train one run of a planned sweep in this process, as the others start it.
+    #[command(after_help = task::EXAMPLES)]
     Task(task::TaskArgs),
 }
 

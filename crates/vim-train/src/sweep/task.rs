@@ -16,6 +16,13 @@ use crate::error::Error;
 use crate::run_dir::{CONFIG, EXIT, ExitRecord, write_exit_in};
 use crate::train;
 
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train sweep task runs/ablation --index 3
+  vim-train sweep task runs/ablation --index $PBS_ARRAY_INDEX    an array of a scheduler that is not SLURM
+
+Numbers are of `sweep plan`'s list, from 0. It trains, or goes on, or says that the run is finished: the same command again and again.";
+
 /// `vim-train sweep task`.
 #[derive(Debug, Args)]
 pub struct TaskArgs {

@@ -65,9 +65,10 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     context.dtypes.iter().map(|&dtype| of(dtype)).collect()
 }
 
-fn row(array: String, same: bool, note: String) -> Row {
+/// A row that passes if the bits are the same; others are the verdict `otherwise`.
+fn row(array: String, same: bool, otherwise: Verdict, note: String) -> Row {
     let max = if same { 0.0 } else { f64::INFINITY };
-    let verdict = if same { Verdict::Pass } else { Verdict::Fail };
+    let verdict = if same { Verdict::Pass } else { otherwise };
     Row { array, max, mean: max, tolerance: 0.0, verdict, note }
 }
 
@@ -85,15 +86,21 @@ fn repeated(
     for _ in 1..LAUNCHES {
         same &= run()? == first;
     }
-    Ok(vec![row(format!("{LAUNCHES} launches"), same, "B=3 L=197 D=150 N=16".to_owned())])
+    let (array, note) = (format!("{LAUNCHES} launches"), "B=3 L=197 D=150 N=16".to_owned());
+    Ok(vec![row(array, same, Verdict::Fail, note)])
 }
 
-/// The same scan of tensors that lie otherwise.
+/// The same scan of tensors that lie otherwise. Our kernels must not care; the reference is as the operations of its library
+/// are, and LibTorch's vectors take an exponential of rows that lie apart in other steps.
 fn placed(
     context: &Context,
     implementation: Implementation,
     dtype: Dtype,
 ) -> Result<Vec<Row>, KernelError> {
+    let otherwise = match implementation {
+        Implementation::Kernel => Verdict::Fail,
+        Implementation::Reference => Verdict::Reported,
+    };
     let mut rows = Vec::new();
     for d_inner in WIDTHS {
         let scan = inputs([2, 21, d_inner, 16], Form::Variable, 4.0, dtype);
@@ -101,7 +108,7 @@ fn placed(
         for lie in [Lie::Computed, Lie::Slice, Lie::Transposed] {
             let same = run(context, &scan, implementation, dtype, lie)? == dense;
             let name = format!("{lie:?} rows of {d_inner}").to_lowercase();
-            rows.push(row(name, same, "against dense rows".to_owned()));
+            rows.push(row(name, same, otherwise, "against dense rows".to_owned()));
         }
     }
     Ok(rows)

@@ -33,6 +33,7 @@ pub(crate) use scan::preferred;
 use crate::device;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::threads;
 
 /// Every operation that is checked, and every way in which: one entry each.
 const OPERATIONS: [fn(&Context) -> Vec<Check>; 13] = [
@@ -134,6 +135,7 @@ impl Summary {
 /// is not there, or does not compute in a type that was asked for by name.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let start = Instant::now();
+    threads::start(None)?;
     let chosen = device::choose_named(&args.device)?;
     let hardware = device::hardware(&chosen.device);
     let context = Context {

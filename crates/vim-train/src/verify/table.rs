@@ -98,7 +98,11 @@ impl Table {
     fn bits(&self, outcome: &Outcome) -> Result<(), Error> {
         self.line(&format!("{:<NAME$}  {}", label(outcome), verdict(outcome)))?;
         for Row { array, verdict, note, .. } in &outcome.rows {
-            let same = if *verdict == Verdict::Pass { "same bits" } else { "FAIL: other bits" };
+            let same = match verdict {
+                Verdict::Pass => "same bits",
+                Verdict::Fail => "FAIL: other bits",
+                Verdict::Reported => "other bits (reported)",
+            };
             self.line(&format!("    {array}, {note}: {same}"))?;
         }
         Ok(())

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Output;
 
 use assert_cmd::Command;
+use clap::CommandFactory;
 use strum::VariantArray;
 use vim_kernels::{Discretization, KERNEL_VARIABLE};
 use vim_train::config::Config;
@@ -156,9 +157,28 @@ fn help_teaches() {
         let help = stdout(&run(&[command, "--help"]));
         assert!(help.contains("Examples:") && help.contains("--set"), "{help}");
     }
-    for command in [&["runs"][..], &["runs", "list"], &["runs", "show"], &["runs", "compare"]] {
-        let help = stdout(&run(&[command, &["--help"]].concat()));
-        assert!(help.contains("Examples:") && help.contains("vim-train runs "), "{help}");
-    }
     assert_eq!(run(&["--version"]).status.code(), Some(0));
+}
+
+#[test]
+fn every_command_has_examples_of_itself() {
+    fn check(command: &clap::Command, path: &str) -> usize {
+        let examples = command.get_after_help().or(command.get_after_long_help());
+        let examples = examples.map(ToString::to_string).unwrap_or_default();
+        let shown = examples.contains("Examples:") && examples.contains(path);
+        assert!(shown, "{path}: {examples}");
+        let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+        1 + below.map(|below| check(below, &format!("{path} {}", below.get_name()))).sum::<usize>()
+    }
+    let program = vim_train::cli::Cli::command();
+    let all = program.get_subcommands().map(|c| check(c, &format!("vim-train {}", c.get_name())));
+    assert!(all.sum::<usize>() > 40);
+}
+
+#[test]
+fn a_cpu_is_not_warmed_up() {
+    let output = run(&["warmup", "../../configs/debug.toml", "--set", "devices.backend=cpu"]);
+    let message =
+        "error: a CPU has nothing to warm up: kernels are compiled for GPUs; set devices.backend\n";
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), message));
 }

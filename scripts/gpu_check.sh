@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# What only a GPU can show, in parts that each have their time: about 25 minutes on an H200 with 16 cores.
+#
+#   cargo build --release --features cuda && scripts/gpu_check.sh target/release/vim-train --out DIR
+#   scripts/gpu_check.sh BINARY --out DIR verify loop        these parts alone
+#
+#   start        time until the first step: cold, the next process, after `warmup`     (clears the driver's cache of kernels)
+#   doctor       the machine, and the seven checks of performance
+#   golden       gradients against arrays of the original, within the tolerances of a CPU
+#   verify       every method and operation in f32 and bf16 against loops in f64, in 14 processes
+#   loop         1000 steps of Vim-Ti at 224 px with the whole recipe; beside it the same step alone
+#   methods      a training step of every method, alone
+#   recompute    Vim-Ti with a batch of 512 and `train.recompute`
+#   precisions   runs to their end in f32 on the CPU, f32 and bf16 on the GPU: losses and accuracy within bands
+#   storm        12 SIGKILLs of a run on the GPU: the same bytes as undisturbed?
+#   memory       a batch that no GPU holds: one line that says what would fit, exit code 71
+#   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
+#
+# DIR gets a log of each part; the last lines say which ended as they should. GPU=cuda:1 takes another one.
+# Exit code: 0 all did, 1 some did not.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | grep -v '^set'; }
+refuse() { echo "error: $1" >&2; exit 2; }
+
+parts=() binary='' out=''
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) usage; exit 0 ;;
+    --out) [ $# -ge 2 ] || refuse '--out needs a folder'; out=$2; shift 2 ;;
+    -*) refuse "unknown argument $1; --help says what there is" ;;
+    *) if [ -z "$binary" ]; then binary=$1; else parts+=("$1"); fi; shift ;;
+  esac
+done
+[ -x "$binary" ] || refuse 'name a vim-train binary, as target/release/vim-train'
+[ -n "$out" ] || refuse 'name a folder for the logs: --out DIR'
+[ "${#parts[@]}" -gt 0 ] || parts=(start doctor golden verify loop methods recompute precisions storm memory bench)
+binary=$(realpath "$binary")
+mkdir -p "$out"
+out=$(realpath "$out")
+gpu=${GPU:-cuda:0}
+number=${gpu#cuda:}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+tiny=(configs/vim_tiny_imagenet.toml --set data.dataset=shapes --set train.precision=bf16 --set devices.backend=cuda --set "devices.gpus=[$number]")
+shapes=(--set data.shapes.image_size=224 --set data.shapes.train=12800 --set data.shapes.val=256 --set data.shapes.test=256 --set train.batch_size=128 --set "run.root=$work/runs")
+
+start() {
+  local one=("$binary" train "${tiny[@]}" "${shapes[@]}" --steps 1 --set)
+  rm -rf "${CUDA_CACHE_PATH:-$HOME/.nv/ComputeCache}"
+  time "${one[@]}" run.name=cold || return
+  time "${one[@]}" run.name=second || return
+  rm -rf "${CUDA_CACHE_PATH:-$HOME/.nv/ComputeCache}"
+  time "$binary" warmup "${tiny[@]}" "${shapes[@]}" || return
+  time "${one[@]}" run.name=warm
+}
+
+doctor() { "$binary" doctor --device "$gpu" --performance; }
+
+golden() {
+  local fixtures=crates/vim-model/tests/fixtures model
+  printf '[model]\nimage_size = 64\nd_model = 64\ndepth = 4\n' > "$work/a_mid.toml"
+  printf '[model]\nimage_size = 64\nd_model = 64\ndepth = 3\nclass_token = "head"\n' > "$work/d_headcls.toml"
+  printf '[model]\nimage_size = 64\nd_model = 64\ndepth = 3\nbimamba = "v1"\n' > "$work/h_v1.toml"
+  for model in a_mid d_headcls h_v1; do
+    "$binary" eval-golden --weights "$fixtures/$model.pth" --arrays "$fixtures/$model.npz" --config "$work/$model.toml" \
+      --grads --device "$gpu" || return
+  done
+}
+
+verify() {
+  local shard shards=14 failed=0 pids=()
+  for shard in $(seq "$shards"); do
+    timeout 400 "$binary" verify --device "$gpu" --quick --dtype all --shard "$shard/$shards" > "$out/verify-$shard.log" 2>&1 &
+    pids+=($!)
+  done
+  for shard in $(seq "$shards"); do
+    wait "${pids[shard - 1]}" || { echo "shard $shard: exit code $?"; failed=1; }
+    tail -n 1 "$out/verify-$shard.log"
+  done
+  return "$failed"
+}
+
+loop() {
+  "$binary" train "${tiny[@]}" "${shapes[@]}" --steps 1000 --set train.epochs=20 --set train.eval_every=10ep --set log.every=100st \
+    --set checkpoint.every=5min --set run.name=loop || return
+  cat "$work/runs/loop/timing.jsonl"
+  "$binary" profile train "${tiny[@]}" --batch 128 --steps 50
+}
+
+methods() {
+  local method
+  for method in zoh foh bilinear poly highorder rk4; do
+    "$binary" profile train "${tiny[@]}" --batch 128 --steps 30 --set "model.discretization=$method" || return
+  done
+}
+
+recompute() { "$binary" profile train "${tiny[@]}" --batch 512 --steps 20 --set train.recompute=true; }
+
+precisions() {
+  local jobs
+  jobs=$(( $(nproc) / 2 < 6 ? $(nproc) / 2 : 6 ))
+  python3 scripts/compare_precisions.py "$binary" --gpu cuda --cpu-jobs "$(( jobs > 0 ? jobs : 1 ))" --gpu-jobs 2 --threads 2
+}
+
+storm() { SEED=7 scripts/kill_storm.sh "$binary" --kills 12 --set devices.backend=cuda --set "devices.gpus=[$number]"; }
+
+memory() {
+  "$binary" train configs/vim_base_imagenet.toml "${tiny[@]:1}" "${shapes[@]}" --set train.batch_size=8192 --set data.shapes.train=16384 \
+    --steps 1 --set run.name=memory
+  local code=$?
+  echo "exit code $code"
+  [ "$code" = 71 ]
+}
+
+bench() {
+  "$binary" bench configs/vim_tiny_imagenet.toml --device "$gpu" --mode infer --methods all --set train.precision=bf16 --force -o "$out/bench.json" &&
+    "$binary" bench compare "$out/bench.json" -o "$out/compared"
+}
+
+# The seconds that a part may take: two or three times what it takes on an H200.
+limit() {
+  case "$1" in
+    start | doctor | verify | loop) echo 420 ;;
+    golden | memory | recompute) echo 120 ;;
+    methods | storm) echo 300 ;;
+    precisions | bench) echo 580 ;;
+    *) refuse "no part is called $1; --help has them" ;;
+  esac
+}
+for part in "${parts[@]}"; do limit "$part" > /dev/null || exit 2; done
+
+# A part is this script again, so that its time is kept.
+if [ "${GPU_CHECK_PART:-}" ]; then "$GPU_CHECK_PART"; exit; fi
+summary=() status=0
+for part in "${parts[@]}"; do
+  began=$SECONDS
+  GPU_CHECK_PART=$part timeout --kill-after 10 "$(limit "$part")" "$0" "$binary" --out "$out" "$part" > "$out/$part.log" 2>&1
+  code=$?
+  [ "$code" = 0 ] || status=1
+  summary+=("$(printf '%-12s exit code %3s after %4s s, %s' "$part" "$code" "$((SECONDS - began))" "$out/$part.log")")
+  echo "== $part"
+  tail -n 40 "$out/$part.log"
+done
+printf '%s\n' '' "${summary[@]}"
+exit "$status"

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Compiles every CUDA kernel of a training step and of inference on a machine without a GPU, and measures what a step costs the host.
+
+    cargo build --release --features cuda
+    scripts/without_gpu.py target/release/vim-train
+    scripts/without_gpu.py BINARY --methods zoh,foh --precisions bf16 --wheels DIR --out DIR
+
+The driver is a stand-in (without_gpu_driver.c): launches do nothing, so every number of the model is 0, and the time of a step is
+that of its launches on the host. NVRTC, the headers and ptxas are NVIDIA's, from PyPI (130 MB, once, into --wheels).
+
+Prints for each precision and method: kernels compiled; launches of a step; milliseconds of the host for a step (the median, with
+nothing to wait for: on a GPU a step takes this or the kernels' time, whichever is more); and what ptxas makes of the kernels for an
+H100 or H200: the most registers of a thread, and bytes that spill to memory. With --out the PTX and ptxas' words stay there.
+Ends with 1 if a kernel does not compile. Needs a C compiler and pip.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+WHEELS = [
+    "nvidia-cuda-nvrtc==13.0.88",
+    "nvidia-cuda-runtime==13.0.96",
+    "nvidia-cuda-cccl==13.0.85",
+    "nvidia-cuda-crt==13.0.88",
+    "nvidia-cuda-nvcc==13.0.88",
+]
+METHODS = "zoh,foh,bilinear,poly,highorder,rk4"
+STEPS = 50
+
+
+def fail(text):
+    sys.exit(f"error: {text}")
+
+
+def wheels(folder):
+    """The toolkit within `folder`, installed there if it is not yet."""
+    toolkit = folder / "nvidia" / "cu13"
+    if not (toolkit / "bin" / "ptxas").exists():
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, *WHEELS]
+        if subprocess.run(install).returncode != 0:
+            fail(f"pip could not install {' '.join(WHEELS)} into {folder}")
+    return toolkit
+
+
+def driver(folder):
+    """Builds the stand-in."""
+    folder.mkdir()
+    source, library = HERE / "without_gpu_driver.c", folder / "libcuda.so"
+    build = ["cc", "-shared", "-fPIC", "-O2", "-Wl,-soname,libcuda.so", "-o", library, source]
+    if subprocess.run(build).returncode != 0:
+        fail("the stand-in driver does not build: is there a C compiler (gcc, libc6-dev)?")
+    return folder
+
+
+def run(command, folder, stand_in, wheels_folder):
+    """What `command` printed as JSON, the stand-in's counts, and the PTX that it loaded."""
+    ptx = folder / "ptx"
+    ptx.mkdir(parents=True)
+    log = folder / "counts.json"
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": f"{stand_in}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+        "VIM_CUDA_WHEELS": str(wheels_folder),
+        "STAND_IN_PTX": str(ptx),
+        "STAND_IN_LOG": str(log),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode != 0:
+        (folder / "error").write_text(done.stderr)
+        fail(f"{' '.join(map(str, command))}\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout), json.loads(log.read_text()), sorted(ptx.iterdir())
+
+
+def assemble(ptxas, path):
+    """Registers and spilled bytes of a kernel, by name."""
+    command = [ptxas, "-v", "--gpu-name", "sm_90a", "--output-file", path.with_suffix(".cubin"), path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    path.with_suffix(".txt").write_text(done.stderr)
+    if done.returncode != 0:
+        fail(f"ptxas refuses {path}: {done.stderr}")
+    name = re.search(r"Compiling entry function '(\w+)'", done.stderr).group(1)
+    registers = int(re.search(r"Used (\d+) registers", done.stderr).group(1))
+    spilled = sum(map(int, re.findall(r"(\d+) bytes spill", done.stderr)))
+    return name, registers, spilled
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("--methods", default=METHODS)
+    parser.add_argument("--precisions", default="bf16,f32")
+    parser.add_argument("--config", default="configs/vim_tiny_imagenet.toml")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--wheels", type=pathlib.Path, default=pathlib.Path("target/cuda-wheels"))
+    parser.add_argument("--out", type=pathlib.Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        out = arguments.out or pathlib.Path(temporary)
+        out.mkdir(parents=True, exist_ok=True)
+        if any(out.iterdir()):
+            fail(f"{out} is not empty: give another folder")
+        measure(arguments, out.resolve(), arguments.wheels.resolve())
+
+
+def measure(arguments, out, wheels_folder):
+    toolkit, stand_in = wheels(wheels_folder), driver(out / "driver")
+    seen = {}
+    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    print(f"{'':<6}{'':<11}{'kernels':>9}{'launches':>10}{'host ms':>9}{'registers':>11}{'spilled':>9}")
+    for precision in arguments.precisions.split(","):
+        for method in arguments.methods.split(","):
+            settings = {
+                "data.dataset": "shapes",
+                "devices.backend": "cuda",
+                "train.precision": precision,
+                "model.discretization": method,
+            }
+            sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+            runs = {
+                method: ["profile", "train", "--batch", str(arguments.batch), "--steps", str(STEPS)],
+                f"{method} eval": ["bench", "--mode", "infer", "--batch", "1,8", "--image-size", "1248"],
+            }
+            for name, words in runs.items():
+                is_step = name == method
+                split = 2 if is_step else 1
+                output = [] if is_step else ["--output", str(out / f"{precision}-{method}.json")]
+                command = [arguments.binary.resolve(), *words[:split], arguments.config, *words[split:], *sets, "--json", *output]
+                folder = out / f"{precision}-{name.replace(' ', '-')}"
+                printed, counts, ptx = run(command, folder, stand_in, wheels_folder)
+                new = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in ptx}
+                missing = {digest: path for digest, path in new.items() if digest not in seen}
+                made = pool.map(lambda path: assemble(toolkit / "bin" / "ptxas", path), missing.values())
+                seen.update(zip(missing, made))
+                kernels = [seen[digest] for digest in new]
+                registers, spilled = max(k[1] for k in kernels), sum(k[2] for k in kernels)
+                line = f"{precision:<6}{name:<16}{len(kernels):>4}"
+                if is_step:
+                    # Three steps to warm up, the timed ones, and as many again by phase. Making the model adds 1 %.
+                    line += f"{counts['launches'] / (2 * STEPS + 3):>10.0f}{printed['results'][0]['step_ms']:>9.1f}"
+                else:
+                    line += f"{'':>19}"
+                print(f"{line}{registers:>11}{spilled:>9}", flush=True)
+                for kernel, _, bytes_spilled in kernels:
+                    if bytes_spilled:
+                        print(f"      {kernel} spills {bytes_spilled} bytes")
+    print(f"{len(seen)} kernels, all of them compiled; median {statistics.median(k[1] for k in seen.values()):.0f} registers")
+
+
+if __name__ == "__main__":
+    main()

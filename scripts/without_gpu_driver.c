@@ -1,0 +1,159 @@
+// A CUDA driver for a machine without a GPU: its device memory is the host's, its kernels do nothing. What is left of a program
+// is what runs on the host: kernels are compiled to PTX as for the GPU that this claims to be, and launched one after the other.
+//
+//   cc -shared -fPIC -O2 -Wl,-soname,libcuda.so -o DIR/libcuda.so driver.c && LD_LIBRARY_PATH=DIR PROGRAM
+//
+//   STAND_IN_PTX=DIR   every kernel that is loaded is written there, as NUMBER.ptx
+//   STAND_IN_LOG=FILE  at the end of the process: launches, kernels, and microseconds within launches
+//   STAND_IN_US=T      a launch keeps the device busy for T microseconds, a copy as long as 25 GB/s take (none, 0)
+//
+// It has the functions that CubeCL 0.11 calls, and no others. It must not be found as libcuda.so.1: NVRTC would ask it for more.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NOT_READY = 600, NOT_SUPPORTED = 801 };
+typedef struct { double done; } Event;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned long kernels, launches;
+static double busy_until, launch_us;
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1e6 + time.tv_nsec * 1e-3;
+}
+
+// One stream: work begins when it is given, or when the work before it is done.
+static void keep_busy(double us) {
+  if (launch_us == 0) return;
+  pthread_mutex_lock(&lock);
+  double start = now();
+  busy_until = (busy_until > start ? busy_until : start) + us;
+  pthread_mutex_unlock(&lock);
+}
+
+static int wait_until(double time) {
+  for (double left; (left = time - now()) > 0;)
+    if (left > 100) {
+      struct timespec pause = {(time_t)(left / 1e6), (long)((left - (long)(left / 1e6) * 1e6 - 60) * 1e3)};
+      if (pause.tv_nsec > 0) nanosleep(&pause, NULL);
+    }
+  return SUCCESS;
+}
+
+static void report(void) {
+  const char *path = getenv("STAND_IN_LOG");
+  FILE *file = path ? fopen(path, "w") : NULL;
+  if (!file) return;
+  fprintf(file, "{\"kernels\": %lu, \"launches\": %lu}\n", kernels, launches);
+  fclose(file);
+}
+
+int cuInit(unsigned flags) {
+  static int is_ready;
+  const char *us = getenv("STAND_IN_US");
+  launch_us = us ? atof(us) : 0;
+  if (!is_ready++) atexit(report);
+  return SUCCESS;
+}
+
+int cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+int cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
+int cuDeviceGet(int *device, int number) { return *device = number, SUCCESS; }
+int cuDeviceGetName(char *name, int size, int device) { return snprintf(name, size, "no GPU, a stand-in for an H200"), SUCCESS; }
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)16 << 30, SUCCESS; }
+int cuDeviceGetPCIBusId(char *id, int size, int device) { return snprintf(id, size, "0000:00:00.0"), SUCCESS; }
+int cuDeviceGetLuid(char *id, unsigned *mask, int device) { return NOT_SUPPORTED; }
+int cuDeviceGetUuid_v2(char *id, int device) { return memset(id, 0, 16), SUCCESS; }
+
+// CUdevice_attribute, with an H200's values.
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  switch (attribute) {
+    case 1: case 2: case 3: *value = 1024; break;  // threads of a block, its width, its height
+    case 4: *value = 64; break;                    // its depth
+    case 5: *value = 2147483647; break;            // width of a grid
+    case 6: case 7: *value = 65535; break;         // its height and depth
+    case 8: *value = 49152; break;                 // shared memory of a block
+    case 10: *value = 32; break;                   // threads of a warp
+    case 12: case 82: *value = 65536; break;       // registers of a block, of a multiprocessor
+    case 16: *value = 132; break;                  // multiprocessors
+    case 38: *value = 62914560; break;             // L2 cache
+    case 39: *value = 2048; break;                 // threads of a multiprocessor
+    case 75: *value = 9; break;                    // compute capability
+    case 76: *value = 0; break;
+    case 81: *value = 233472; break;               // shared memory of a multiprocessor
+    case 97: *value = 232448; break;               // of a block that asks for more
+    default: *value = 1;
+  }
+  return SUCCESS;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &lock, SUCCESS; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
+int cuCtxSetCurrent(void *context) { return SUCCESS; }
+int cuCtxGetStreamPriorityRange(int *least, int *most) { return *least = 0, *most = -5, SUCCESS; }
+int cuStreamCreate(void **stream, unsigned flags) { return *stream = &lock, SUCCESS; }
+int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { return *stream = &lock, SUCCESS; }
+int cuStreamSynchronize(void *stream) { return wait_until(busy_until); }
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return SUCCESS; }
+int cuStreamDestroy_v2(void *stream) { return SUCCESS; }
+
+int cuEventCreate(Event **event, unsigned flags) { return *event = calloc(1, sizeof(Event)), SUCCESS; }
+int cuEventRecord(Event *event, void *stream) { return event->done = busy_until, SUCCESS; }
+int cuEventSynchronize(Event *event) { return wait_until(event->done); }
+int cuEventQuery(Event *event) { return now() < event->done ? NOT_READY : SUCCESS; }
+int cuEventElapsedTime_v2(float *ms, Event *from, Event *to) { return *ms = (to->done - from->done) / 1e3, SUCCESS; }
+int cuEventDestroy_v2(Event *event) { return free(event), SUCCESS; }
+
+// Pages that nothing touches take no memory.
+static int reserve(void **at, size_t bytes) {
+  *at = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return *at == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
+}
+
+int cuMemAlloc_v2(void **at, size_t bytes) { return reserve(at, bytes); }
+int cuMemAllocAsync(void **at, size_t bytes, void *stream) { return reserve(at, bytes); }
+int cuMemFree_v2(void *at) { return SUCCESS; }
+int cuMemFreeAsync(void *at, void *stream) { return SUCCESS; }
+int cuMemAllocHost_v2(void **at, size_t bytes) { return reserve(at, bytes); }
+int cuMemFreeHost(void *at) { return SUCCESS; }
+int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t bytes, void *stream) { return keep_busy(2 + bytes / 25e3), SUCCESS; }
+int cuMemcpyDtoHAsync_v2(void *to, void *from, size_t bytes, void *stream) { return memset(to, 0, bytes), SUCCESS; }
+int cuMemcpyDtoDAsync_v2(void *to, void *from, size_t bytes, void *stream) { return SUCCESS; }
+int cuMemcpy2DAsync_v2(const void *copy, void *stream) { return SUCCESS; }
+int cuMemsetD8Async(void *at, unsigned char value, size_t bytes, void *stream) { return SUCCESS; }
+
+int cuModuleLoadData(void **module, const char *ptx) {
+  const char *folder = getenv("STAND_IN_PTX");
+  pthread_mutex_lock(&lock);
+  unsigned long number = ++kernels;
+  pthread_mutex_unlock(&lock);
+  *module = &lock;
+  if (!folder) return SUCCESS;
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%04lu.ptx", folder, number);
+  FILE *file = fopen(path, "w");
+  if (!file) return perror(path), NOT_SUPPORTED;
+  fputs(ptx, file);
+  return fclose(file), SUCCESS;
+}
+
+int cuModuleUnload(void *module) { return SUCCESS; }
+int cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &launches, SUCCESS; }
+int cuFuncSetAttribute(void *function, int attribute, int value) { return SUCCESS; }
+
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned width, unsigned height, unsigned depth,
+                   unsigned shared, void *stream, void **arguments, void **extra) {
+  __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+  return keep_busy(launch_us), SUCCESS;
+}
+
+int cuGetErrorName(int error, const char **name) { return *name = "of the stand-in", SUCCESS; }
+int cuGetErrorString(int error, const char **text) { return *text = "an error of the stand-in", SUCCESS; }
