@@ -285,6 +285,7 @@ until_true 1800 "all runs complete" all_complete
 until_true 60 "no job left" idle
 say "all $total runs are complete"
 "$binary" sweep status "$sweep"
+"$binary" slurm logs "$sweep" --task 0 | grep 'test top-1' > /dev/null || fail "slurm logs $sweep --task 0 does not show the first run's output"
 
 different=0
 while read -r _ name; do

@@ -47,8 +47,9 @@ impl fmt::Display for Array {
     }
 }
 
-/// The task numbers in what scontrol prints for tasks that wait, as `2-5,8-12:2%2`.
-pub(crate) fn expand(text: &str) -> Option<Vec<u32>> {
+/// The task numbers in what sbatch takes and scontrol prints for tasks that wait, as `2-5,8-12:2%2`.
+#[must_use]
+pub fn expand(text: &str) -> Option<Vec<u32>> {
     let (list, _) = text.split_once('%').unwrap_or((text, ""));
     let mut indices = Vec::new();
     for part in list.split(',') {

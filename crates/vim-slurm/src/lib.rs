@@ -27,7 +27,7 @@ mod text;
 mod time;
 mod values;
 
-pub use array::{Array, split};
+pub use array::{Array, expand, split};
 pub use cause::{Action, Cause, Decision, Lives, cause, decide};
 pub use client::Client;
 pub use cluster::{NodeKind, parse_sinfo};

@@ -61,13 +61,21 @@ fn evaluate_each(
 ) -> Result<Option<Scores>, Error> {
     let loader = Loader::new(split.clone(), config)?;
     let (mut images, mut loss, mut top1, mut top5) = (0, 0.0, 0, 0);
-    for batch in loader.epoch(0, 0) {
+    let mut batches = loader.epoch(0, 0);
+    let mut upload = || {
+        let batch = batches.next()?.map_err(Error::from);
+        Some(batch.and_then(|batch| Ok((to_tensors(&batch, statistics, device)?.0, batch))))
+    };
+    let mut next = upload();
+    while let Some(batch) = next {
         if stop.is_some_and(|stop| stop.get().is_some()) {
             return Ok(None);
         }
-        let batch = batch?;
-        let (pixels, _) = to_tensors(&batch, statistics, device)?;
-        let logits: Vec<f32> = model.forward(pixels).into_data().iter().collect();
+        let (pixels, batch) = batch?;
+        let logits = model.forward(pixels);
+        // While the device is at work, as in training.
+        next = upload();
+        let logits: Vec<f32> = logits.into_data().iter().collect();
         let classes = logits.len() / batch.len();
         let images_of_it = logits.chunks_exact(classes).zip(&batch.labels).enumerate();
         for (place, (row, &label)) in images_of_it.take(batch.count) {

@@ -303,15 +303,13 @@ pub enum Error {
         nearest: Option<String>,
     },
 
-    /// A job has no output that is known.
-    #[error(
-        "{name}: job {job} is an array, or does not say where its output is: look into its slurm folder, or name one of its runs"
-    )]
+    /// There is no one output to show.
+    #[error("{name}: {problem}")]
     NoOutput {
         /// The run or sweep.
         name: String,
-        /// Its job.
-        job: JobId,
+        /// Why, and what to do.
+        problem: String,
     },
 
     /// A job that was waited for did not succeed.

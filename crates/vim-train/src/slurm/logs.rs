@@ -7,9 +7,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use vim_slurm::Client;
+use vim_slurm::{Client, JobId};
 
 use super::names;
+use super::output::Output;
 use crate::error::Error;
 use crate::runs::RootArg;
 
@@ -17,7 +18,8 @@ use crate::runs::RootArg;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train slurm logs zoh-s0
-  vim-train slurm logs zoh-s0 -f      as it grows, until the job has ended
+  vim-train slurm logs zoh-s0 -f              as it grows, until the job has ended
+  vim-train slurm logs ablation --task 3      of a sweep, the run with this number in `sweep status`
 
 All lives of a job write to one file. The run's own log is log.txt in its folder.";
 
@@ -28,12 +30,15 @@ const ENDED: Duration = Duration::from_secs(10);
 /// `vim-train slurm logs`.
 #[derive(Debug, Args)]
 pub struct LogsArgs {
-    /// The run: its folder, or its name in the root.
+    /// The run or sweep: its folder, or its name in the root.
     #[arg(value_name = "RUN")]
     pub name: PathBuf,
     /// Where names are looked for.
     #[command(flatten)]
     pub root: RootArg,
+    /// Of a sweep: the number of the run, from 0.
+    #[arg(long, value_name = "I")]
+    pub task: Option<u32>,
     /// Go on as the file grows, until the job has ended.
     #[arg(short, long)]
     pub follow: bool,
@@ -42,44 +47,48 @@ pub struct LogsArgs {
 /// `vim-train slurm logs`.
 pub(super) fn run(args: &LogsArgs) -> Result<(), Error> {
     let submitted = names::one(&args.name, &args.root.root)?;
-    let last = submitted.last();
-    let path = match &last.output {
-        Some(path) if last.array.is_none() => path.clone(),
-        Some(_) | None => {
-            return Err(Error::NoOutput { name: submitted.name.clone(), job: last.job });
-        }
-    };
+    let output = Output::of(&submitted, args.task)?;
     let client = Client::new();
-    let is_active = || Ok(client.job(last.job)?.is_some_and(|job| job.state.is_active()));
+    let is_active = || is_active(&client, output.job);
     if args.follow {
-        return follow(&path, is_active);
+        return follow(&output, is_active);
     }
+    let path = output.path();
     match File::open(&path) {
         Ok(mut file) => copy(&mut file, &path).map(|_| ()),
         Err(error) if error.kind() == io::ErrorKind::NotFound && is_active()? => {
-            eprintln!("job {} has not started: no {} yet", last.job, path.display());
+            eprintln!("job {} has not started: no {} yet", output.job, path.display());
             Ok(())
         }
         Err(error) => Err(Error::io("open", path)(error)),
     }
 }
 
-fn follow(path: &Path, is_active: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
+/// Whether a job, or the task of an array, waits or runs.
+fn is_active(client: &Client, job: JobId) -> Result<bool, Error> {
+    let known = client.jobs(&[JobId { task: None, ..job }])?;
+    // Tasks that wait together may be known by their array's number alone.
+    let known = known.get(&job).or_else(|| known.get(&JobId { task: None, ..job }));
+    Ok(known.is_some_and(|job| job.state.is_active()))
+}
+
+fn follow(output: &Output, is_active: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
     let mut file = None;
     loop {
         // Looked at before the file: what a job writes last is then read.
         let active = is_active()?;
         let until = Instant::now() + ENDED;
         loop {
+            let path = output.path();
             if file.is_none() {
-                match File::open(path) {
+                match File::open(&path) {
                     Ok(opened) => file = Some(opened),
                     Err(error) if error.kind() == io::ErrorKind::NotFound && active => {}
                     Err(error) => return Err(Error::io("open", path)(error)),
                 }
             }
             if let Some(file) = &mut file
-                && !copy(file, path)?
+                && !copy(file, &path)?
             {
                 return Ok(());
             }

@@ -4,6 +4,7 @@ mod life;
 mod logs;
 mod manage;
 mod names;
+mod output;
 mod plan;
 mod status;
 mod submit;

@@ -33,6 +33,7 @@ use crate::error::Error;
 
 pub use error::StudyError;
 pub(crate) use folder::PLAN;
+pub(crate) use queue::offset_of;
 
 /// Folders of a sweep that hold no runs.
 pub(crate) const FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::jobs::FOLDER];

@@ -19,7 +19,7 @@ pub(super) fn script_name(offset: u32, number: usize) -> String {
 }
 
 /// The offset that [`script_name`] was made with.
-fn offset_of(script: &Path) -> Option<u32> {
+pub(crate) fn offset_of(script: &Path) -> Option<u32> {
     let name = script.file_name()?.to_str()?.strip_prefix(SCRIPT)?;
     name.split_once('-')?.0.parse().ok()
 }
