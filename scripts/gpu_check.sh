@@ -108,7 +108,7 @@ precisions() {
 storm() { SEED=7 scripts/kill_storm.sh "$binary" --kills 12 --set devices.backend=cuda --set "devices.gpus=[$number]"; }
 
 memory() {
-  "$binary" train configs/vim_base_imagenet.toml "${tiny[@]:1}" "${shapes[@]}" --set train.batch_size=8192 --set data.shapes.train=16384 \
+  "$binary" train configs/vim_base_imagenet.toml "${tiny[@]:1}" "${shapes[@]}" --set train.batch_size=2048 --set data.shapes.train=4096 \
     --steps 1 --set run.name=memory
   local code=$?
   echo "exit code $code"

@@ -5,6 +5,7 @@
 //
 //   STAND_IN_PTX=DIR   every kernel that is loaded is written there, as NUMBER.ptx
 //   STAND_IN_LOG=FILE  at the end of the process: launches, kernels, and microseconds within launches
+//   STAND_IN_GIB=N     its device memory (16)
 //   STAND_IN_US=T      a launch keeps the device busy for T microseconds, a copy as long as 25 GB/s take (none, 0)
 //
 // It has the functions that CubeCL 0.11 calls, and no others. It must not be found as libcuda.so.1: NVRTC would ask it for more.
@@ -23,6 +24,7 @@ typedef struct { double done; } Event;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long kernels, launches;
 static double busy_until, launch_us;
+static size_t memory = (size_t)16 << 30, memory_in_use;
 
 static double now(void) {
   struct timespec time;
@@ -59,7 +61,9 @@ static void report(void) {
 int cuInit(unsigned flags) {
   static int is_ready;
   const char *us = getenv("STAND_IN_US");
+  const char *gib = getenv("STAND_IN_GIB");
   launch_us = us ? atof(us) : 0;
+  if (gib) memory = (size_t)(atof(gib) * (1 << 30));
   if (!is_ready++) atexit(report);
   return SUCCESS;
 }
@@ -68,7 +72,7 @@ int cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
 int cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
 int cuDeviceGet(int *device, int number) { return *device = number, SUCCESS; }
 int cuDeviceGetName(char *name, int size, int device) { return snprintf(name, size, "no GPU, a stand-in for an H200"), SUCCESS; }
-int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = (size_t)16 << 30, SUCCESS; }
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = memory, SUCCESS; }
 int cuDeviceGetPCIBusId(char *id, int size, int device) { return snprintf(id, size, "0000:00:00.0"), SUCCESS; }
 int cuDeviceGetLuid(char *id, unsigned *mask, int device) { return NOT_SUPPORTED; }
 int cuDeviceGetUuid_v2(char *id, int device) { return memset(id, 0, 16), SUCCESS; }
@@ -118,10 +122,27 @@ static int reserve(void **at, size_t bytes) {
   return *at == MAP_FAILED ? OUT_OF_MEMORY : SUCCESS;
 }
 
-int cuMemAlloc_v2(void **at, size_t bytes) { return reserve(at, bytes); }
-int cuMemAllocAsync(void **at, size_t bytes, void *stream) { return reserve(at, bytes); }
-int cuMemFree_v2(void *at) { return SUCCESS; }
-int cuMemFreeAsync(void *at, void *stream) { return SUCCESS; }
+// A page before the memory remembers how much it is.
+enum { PAGE = 4096 };
+
+int cuMemAlloc_v2(char **at, size_t bytes) {
+  void *start;
+  if (__atomic_add_fetch(&memory_in_use, bytes, __ATOMIC_RELAXED) > memory || reserve(&start, bytes + PAGE) != SUCCESS) {
+    __atomic_sub_fetch(&memory_in_use, bytes, __ATOMIC_RELAXED);
+    return OUT_OF_MEMORY;
+  }
+  *(size_t *)start = bytes;
+  return *at = (char *)start + PAGE, SUCCESS;
+}
+
+int cuMemFree_v2(char *at) {
+  size_t bytes = *(size_t *)(at - PAGE);
+  __atomic_sub_fetch(&memory_in_use, bytes, __ATOMIC_RELAXED);
+  return munmap(at - PAGE, bytes + PAGE), SUCCESS;
+}
+
+int cuMemAllocAsync(char **at, size_t bytes, void *stream) { return cuMemAlloc_v2(at, bytes); }
+int cuMemFreeAsync(char *at, void *stream) { return cuMemFree_v2(at); }
 int cuMemAllocHost_v2(void **at, size_t bytes) { return reserve(at, bytes); }
 int cuMemFreeHost(void *at) { return SUCCESS; }
 int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t bytes, void *stream) { return keep_busy(2 + bytes / 25e3), SUCCESS; }

@@ -19,6 +19,24 @@ pub enum Fault {
         /// What the driver calls it.
         reason: String,
     },
+    /// Nothing is wrong with it: a kernel was asked for more than it can count.
+    Beyond(Beyond),
+}
+
+/// More than a kernel can count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// Which, and how much.
+    pub what: String,
+    /// What was asked of the device, if that is known.
+    pub load: Option<Load>,
+}
+
+impl fmt::Display for Beyond {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.load.and_then(Load::in_more_parts);
+        write!(formatter, "{}: {}", self.what, parts.as_deref().unwrap_or("use a smaller batch"))
+    }
 }
 
 /// How CubeCL and the drivers say that memory has run out; where bytes are named, they follow.
@@ -58,6 +76,9 @@ impl Fault {
     /// The fault that the text of a panic or an error tells of, if it does.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
+        if let Some(what) = beyond(text) {
+            return Some(Self::Beyond(Beyond { what, load: None }));
+        }
         let lower = text.to_ascii_lowercase();
         if let Some((at, pattern)) = first(&lower, &OUT_OF_MEMORY) {
             let digits = lower[at + pattern.len()..].bytes().take_while(u8::is_ascii_digit).count();
@@ -74,6 +95,19 @@ impl Fault {
         };
         Some(Self::Lost { reason })
     }
+}
+
+/// What a `KernelError::TooLarge` says that a panic has printed for debugging, as the model's do.
+fn beyond(text: &str) -> Option<String> {
+    let (_, fields) = text.split_once("TooLarge { operation: ")?;
+    let field = |name: &str| {
+        let (_, value) = fields.split_once(name)?;
+        Some(value.split([',', ' ', '}']).next()?.trim_matches('"'))
+    };
+    let (operation, got, limit) = (field("")?, field("got: ")?, field("limit: ")?);
+    let (_, what) = fields.split_once("what: \"")?;
+    let (what, _) = what.split_once('"')?;
+    Some(format!("{operation}: {what} of {got} is beyond the kernel's limit of {limit}"))
 }
 
 /// The first of `patterns` that is in `text` as words of their own, in the order of the patterns.
@@ -146,19 +180,20 @@ impl Load {
     pub fn more_parts(self) -> Option<usize> {
         (2 * self.parts..=self.batch_size).find(|&parts| self.batch_size.is_multiple_of(parts))
     }
+
+    /// How to compute the batch in more parts, if it can be.
+    fn in_more_parts(self) -> Option<String> {
+        let more = self.more_parts()?;
+        let images = self.batch_size / more;
+        Some(format!("set train.accumulate={more} (the same gradient, {images} images at a time)"))
+    }
 }
 
 /// What to do about it.
 impl fmt::Display for Load {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { batch_size, parts, .. } = self;
-        let mut ways = Vec::new();
-        if let Some(more) = self.more_parts() {
-            let images = batch_size / more;
-            ways.push(format!(
-                "set train.accumulate={more} (the same gradient, {images} images at a time)"
-            ));
-        }
+        let mut ways: Vec<String> = self.in_more_parts().into_iter().collect();
         if !self.recompute {
             ways.push("set train.recompute=true (half the memory, some time)".into());
         }
@@ -222,6 +257,25 @@ mod tests {
             let lost = Fault::Lost { reason: reason.to_owned() };
             assert_eq!(Fault::of(text), Some(lost), "{text}");
         }
+    }
+
+    #[test]
+    fn more_than_a_kernel_counts() {
+        let error = vim_kernels::KernelError::TooLarge {
+            operation: "linear",
+            what: "a buffer, in numbers",
+            got: 4_957_667_328,
+            limit: 4_294_967_295,
+        };
+        let beyond = Fault::of(&format!("invariant: the model's sizes agree: {error:?}"));
+        let what =
+            "linear: a buffer, in numbers of 4957667328 is beyond the kernel's limit of 4294967295";
+        let Some(Fault::Beyond(beyond)) = beyond else { panic!("{beyond:?}") };
+        assert_eq!(beyond.to_string(), error.to_string());
+        let load = Load { batch_size: 96, parts: 1, recompute: true, in_pairs: false };
+        let parts = "set train.accumulate=2 (the same gradient, 48 images at a time)";
+        let with = Beyond { load: Some(load), ..beyond };
+        assert_eq!(with.to_string(), format!("{what}: {parts}"));
     }
 
     #[test]

@@ -68,7 +68,10 @@ impl Error {
             Self::Sweep(SweepError::Damaged { .. } | SweepError::NoMetric { .. }) => 65,
             Self::Sweep(_) => 78,
             Self::Study(error) => error.exit_code(),
-            Self::Config(_) | Self::NothingToResume { .. } | Self::ConfigChanged { .. } => 78,
+            Self::Beyond(_)
+            | Self::Config(_)
+            | Self::NothingToResume { .. }
+            | Self::ConfigChanged { .. } => 78,
         }
     }
 }

@@ -17,7 +17,7 @@ use vim_slurm::{JobId, SlurmError};
 
 use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
-use crate::fault::Load;
+use crate::fault::{Beyond, Load};
 use crate::lock::{Holder, LOCK};
 use crate::signals::Stop;
 use phrases::{advice, asked_for, count};
@@ -302,6 +302,10 @@ pub enum Error {
         /// The run there that may be meant.
         nearest: Option<String>,
     },
+
+    /// A batch is beyond what kernels can count.
+    #[error("{0}")]
+    Beyond(Beyond),
 
     /// There is no one output to show.
     #[error("{name}: {problem}")]

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use super::Error;
 use crate::fatal;
-use crate::fault::{Fault, Load, one_line};
+use crate::fault::{Beyond, Fault, Load, one_line};
 
 impl Error {
     /// A panic is a device's fault, or else a defect; its message is the best there is to report.
@@ -19,6 +19,7 @@ impl Error {
         match Fault::of(text) {
             Some(Fault::OutOfMemory { bytes }) => Self::DeviceMemory { bytes, load: None },
             Some(Fault::Lost { reason }) => Self::DeviceLost { reason },
+            Some(Fault::Beyond(beyond)) => Self::Beyond(beyond),
             None => Self::Internal(format!("{place}{}", one_line(text))),
         }
     }
@@ -26,8 +27,11 @@ impl Error {
     /// The same, with what was on the device if that was too much.
     #[must_use]
     pub fn with_load(self, load: Load) -> Self {
+        let load = Some(load);
         if let Self::DeviceMemory { bytes, .. } = self {
-            Self::DeviceMemory { bytes, load: Some(load) }
+            Self::DeviceMemory { bytes, load }
+        } else if let Self::Beyond(beyond) = self {
+            Self::Beyond(Beyond { load, ..beyond })
         } else {
             self
         }
