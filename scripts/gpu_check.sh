@@ -4,7 +4,7 @@
 #   cargo build --release --features cuda && scripts/gpu_check.sh target/release/vim-train --out DIR
 #   scripts/gpu_check.sh BINARY --out DIR verify loop        these parts alone
 #
-#   start        time until the first step: cold, the next process, after `warmup`     (clears the driver's cache of kernels)
+#   start        time until the first step: cold, the next process, after `warmup`; with empty caches of kernels
 #   doctor       the machine, and the seven checks of performance
 #   golden       gradients against arrays of the original, within the tolerances of a CPU
 #   verify       every method and operation in f32 and bf16 against loops in f64, in 14 processes
@@ -19,9 +19,9 @@
 # DIR gets a log of each part; the last lines say which ended as they should. GPU=cuda:1 takes another one.
 # Exit code: 0 all did, 1 some did not.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+here=$(cd "$(dirname "$0")/.." && pwd)
 
-usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | grep -v '^set'; }
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$here/scripts/gpu_check.sh" | grep -v '^set'; }
 refuse() { echo "error: $1" >&2; exit 2; }
 
 parts=() binary='' out=''
@@ -39,20 +39,22 @@ done
 binary=$(realpath "$binary")
 mkdir -p "$out"
 out=$(realpath "$out")
+cd "$here" || exit
 gpu=${GPU:-cuda:0}
-number=${gpu#cuda:}
+# All parts see it alone, as number 0.
+if [ "$gpu" != cuda:0 ]; then export CUDA_VISIBLE_DEVICES=${gpu#cuda:}; gpu=cuda:0; unset GPU; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-tiny=(configs/vim_tiny_imagenet.toml --set data.dataset=shapes --set train.precision=bf16 --set devices.backend=cuda --set "devices.gpus=[$number]")
+tiny=(configs/vim_tiny_imagenet.toml --set data.dataset=shapes --set train.precision=bf16 --set devices.backend=cuda)
 shapes=(--set data.shapes.image_size=224 --set data.shapes.train=12800 --set data.shapes.val=256 --set data.shapes.test=256 --set train.batch_size=128 --set "run.root=$work/runs")
 
 start() {
   local one=("$binary" train "${tiny[@]}" "${shapes[@]}" --steps 1 --set)
-  rm -rf "${CUDA_CACHE_PATH:-$HOME/.nv/ComputeCache}"
+  export CUDA_CACHE_PATH="$work/first"
   time "${one[@]}" run.name=cold || return
   time "${one[@]}" run.name=second || return
-  rm -rf "${CUDA_CACHE_PATH:-$HOME/.nv/ComputeCache}"
+  export CUDA_CACHE_PATH="$work/second"
   time "$binary" warmup "${tiny[@]}" "${shapes[@]}" || return
   time "${one[@]}" run.name=warm
 }
@@ -105,7 +107,7 @@ precisions() {
   python3 scripts/compare_precisions.py "$binary" --gpu cuda --cpu-jobs "$(( jobs > 0 ? jobs : 1 ))" --gpu-jobs 2 --threads 2
 }
 
-storm() { SEED=7 scripts/kill_storm.sh "$binary" --kills 12 --set devices.backend=cuda --set "devices.gpus=[$number]"; }
+storm() { SEED=7 scripts/kill_storm.sh "$binary" --kills 12 --set devices.backend=cuda; }
 
 memory() {
   "$binary" train configs/vim_base_imagenet.toml "${tiny[@]:1}" "${shapes[@]}" --set train.batch_size=2048 --set data.shapes.train=4096 \
@@ -137,7 +139,7 @@ if [ "${GPU_CHECK_PART:-}" ]; then "$GPU_CHECK_PART"; exit; fi
 summary=() status=0
 for part in "${parts[@]}"; do
   began=$SECONDS
-  GPU_CHECK_PART=$part timeout --kill-after 10 "$(limit "$part")" "$0" "$binary" --out "$out" "$part" > "$out/$part.log" 2>&1
+  GPU_CHECK_PART=$part timeout --kill-after 10 "$(limit "$part")" "$here/scripts/gpu_check.sh" "$binary" --out "$out" "$part" > "$out/$part.log" 2>&1
   code=$?
   [ "$code" = 0 ] || status=1
   summary+=("$(printf '%-12s exit code %3s after %4s s, %s' "$part" "$code" "$((SECONDS - began))" "$out/$part.log")")

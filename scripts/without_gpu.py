@@ -68,7 +68,7 @@ def run(command, folder, stand_in, wheels_folder):
     ptx.mkdir(parents=True)
     log = folder / "counts.json"
     environment = os.environ | {
-        "LD_LIBRARY_PATH": f"{stand_in}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+        "LD_LIBRARY_PATH": ":".join(filter(None, [str(stand_in), os.environ.get("LD_LIBRARY_PATH")])),
         "VIM_CUDA_WHEELS": str(wheels_folder),
         "STAND_IN_PTX": str(ptx),
         "STAND_IN_LOG": str(log),
@@ -98,9 +98,9 @@ def main():
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("--methods", default=METHODS)
     parser.add_argument("--precisions", default="bf16,f32")
-    parser.add_argument("--config", default="configs/vim_tiny_imagenet.toml")
+    parser.add_argument("--config", default=HERE.parent / "configs/vim_tiny_imagenet.toml")
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--wheels", type=pathlib.Path, default=pathlib.Path("target/cuda-wheels"))
+    parser.add_argument("--wheels", type=pathlib.Path, default=HERE.parent / "target/cuda-wheels")
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,10 +1,10 @@
 // A CUDA driver for a machine without a GPU: its device memory is the host's, its kernels do nothing. What is left of a program
 // is what runs on the host: kernels are compiled to PTX as for the GPU that this claims to be, and launched one after the other.
 //
-//   cc -shared -fPIC -O2 -Wl,-soname,libcuda.so -o DIR/libcuda.so driver.c && LD_LIBRARY_PATH=DIR PROGRAM
+//   cc -shared -fPIC -O2 -Wl,-soname,libcuda.so -o DIR/libcuda.so without_gpu_driver.c && LD_LIBRARY_PATH=DIR PROGRAM
 //
 //   STAND_IN_PTX=DIR   every kernel that is loaded is written there, as NUMBER.ptx
-//   STAND_IN_LOG=FILE  at the end of the process: launches, kernels, and microseconds within launches
+//   STAND_IN_LOG=FILE  at the end of the process: how many kernels and launches there were
 //   STAND_IN_GIB=N     its device memory (16)
 //   STAND_IN_US=T      a launch keeps the device busy for T microseconds, a copy as long as 25 GB/s take (none, 0)
 //

@@ -1,5 +1,6 @@
 //! `extends`: files whose keys stand below a file's own.
 
+use std::env;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use toml_edit::{Document, Item};
 
 use crate::place::Place;
+use crate::variables::{ExpandError, expand};
 
 /// The key that names the files below.
 pub const EXTENDS: &str = "extends";
@@ -58,6 +60,9 @@ pub enum LayerProblem {
     /// Something else than names of files.
     #[error("expected the name of a file, or a list of names, relative to this file")]
     Names,
+    /// A variable in a name that cannot be filled in.
+    #[error("{0}")]
+    Variable(Box<ExpandError>),
     /// A file that stands below itself.
     #[error("a cycle: {}", chain(files))]
     Cycle {
@@ -72,7 +77,7 @@ fn chain(files: &[PathBuf]) -> String {
 
 /// The file `path` and all that it extends: what stands below comes first, `path` itself last.
 ///
-/// Names are relative to the file that they stand in. Of several the later stands over the earlier. A file
+/// Names are relative to the file that they stand in, and may hold variables of the environment ([`expand`]). Of several the later stands over the earlier. A file
 /// that is reached twice is there twice, unless it is below itself.
 ///
 /// # Errors
@@ -103,6 +108,8 @@ fn add(
             place: Some(Place::new(path, &text, &span)),
             problem,
         };
+        let name = expand(&name, |variable| env::var(variable).ok())
+            .map_err(|error| wrong(LayerProblem::Variable(Box::new(error))))?;
         let base = path.parent().unwrap_or(Path::new("")).join(name);
         let same = |other: &PathBuf| is_same(other, &base);
         if let Some(first) = above.iter().position(same) {
@@ -198,6 +205,18 @@ mod tests {
 
     fn failure(folder: &tempfile::TempDir, name: &str) -> LayerError {
         layers(&folder.path().join(name)).unwrap_err()
+    }
+
+    #[test]
+    fn a_name_may_hold_variables() {
+        let files = folder(&[
+            ("base.toml", "x = 1"),
+            ("run.toml", "extends = \"${VIM_TRAIN_NOT_SET:-.}/base.toml\""),
+            ("bad.toml", "extends = \"${VIM_TRAIN_NOT_SET}/base.toml\""),
+        ]);
+        assert_eq!(merged(&files, "run.toml")["x"], toml::Value::Integer(1));
+        let problem = failure(&files, "bad.toml").to_string();
+        assert!(problem.contains("`VIM_TRAIN_NOT_SET` is not set"), "{problem}");
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl ScanChoice {
     ///
     /// [`KernelError::NoKernel`] if a kernel is forced where there is none: never a silent fallback.
     pub fn resolve(self, device: &Device) -> Result<Implementation, KernelError> {
-        self.resolve_where(has_kernel(device), || format!("{:?}", device.clone().inner()))
+        self.resolve_where(has_kernel(device), || name(device))
     }
 
     /// What runs, given whether there is a kernel; `place` names what it would be for.
@@ -92,6 +92,20 @@ impl ScanChoice {
         } else {
             Self::Reference
         }
+    }
+}
+
+/// What an error calls `device`.
+pub(crate) fn name(device: &Device) -> String {
+    let inner = device.clone().inner();
+    if matches!(inner.as_dispatch(), DispatchDevice::Flex(_)) {
+        "the CPU".into()
+    } else if runs_cuda(device) {
+        "a GPU through CUDA".into()
+    } else if runs_cubes(device) {
+        "a GPU through wgpu".into()
+    } else {
+        format!("{inner:?}")
     }
 }
 

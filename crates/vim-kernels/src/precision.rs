@@ -57,7 +57,7 @@ impl Precision {
             Self::F32 | Self::Tf32 => Ok(()),
             Self::Bf16 if runs_cubes(device) && multiplies_bf16(device) => Ok(()),
             Self::Bf16 => Err(KernelError::NoPrecision {
-                device: format!("{:?}", device.clone().inner()),
+                device: crate::choice::name(device),
                 precision: self,
             }),
         }

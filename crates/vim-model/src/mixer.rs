@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use vim_kernels::{Precision, ScanChoice, ScanOptions, linear, mixer_inner, mixes_at_once};
 
 use crate::config::{Bimamba, GateGradient};
@@ -58,7 +58,7 @@ impl Mixer {
     #[must_use]
     pub fn forward(&self, input: Tensor<3>) -> Tensor<3> {
         let sum = if let Some(backward) = &self.backward
-            && self.both_at_once(&input)
+            && self.both_at_once(&input.device())
         {
             let xz = multiply(input, &self.in_proj, self.precision); // [B, L, 2D]
             let (ahead, back) = (self.forward.inner(), backward.inner());
@@ -119,20 +119,20 @@ impl Mixer {
 
     /// Whether one launch takes both directions: where the kernels can, and the two differ in nothing but
     /// their weights.
-    fn both_at_once(&self, x: &Tensor<3>) -> bool {
+    pub(crate) fn both_at_once(&self, device: &Device) -> bool {
         let [first, last] = self.ways;
         let alike = ScanOptions { reverse: first.reverse, ..last } == first;
         alike
             && self.bimamba == Bimamba::V2
             && self.forward.a_off.is_none()
             && first.choice != ScanChoice::Reference
-            && mixes_at_once(&x.device())
+            && mixes_at_once(device)
     }
 }
 
 #[cfg(all(test, feature = "cuda"))]
 mod tests {
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::TensorData;
     use vim_kernels::Discretization;
 
     use super::*;

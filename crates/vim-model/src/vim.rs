@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::{FloatDType, Tensor};
+use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::{Precision, linear};
 
 use crate::block::Block;
@@ -79,6 +79,12 @@ impl Vim {
             block.mixer.recompute = recompute;
         }
         self
+    }
+
+    /// Whether [`with_recompute`](Self::with_recompute) saves memory on `device`: where one launch takes both directions.
+    #[must_use]
+    pub fn can_recompute(&self, device: &Device) -> bool {
+        self.layers.iter().all(|block| block.mixer.both_at_once(device))
     }
 
     /// Logits of evaluation: nothing is drawn.

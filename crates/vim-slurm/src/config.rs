@@ -31,6 +31,7 @@ pub enum OnInterrupt {
 pub struct SlurmConfig {
     /// The cluster: a file, or the name of one in `configs/sites/` or `~/.config/vim-train/sites/`. Left out: `$VIM_TRAIN_SITE`, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
     pub site: Option<String>,
     /// The account that the job is billed to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +70,7 @@ pub struct SlurmConfig {
     /// Lives in a row without a new step after which an interrupted run is left as it is.
     pub stop_without_progress: u32,
     /// The job's output. `{run.dir}` is the run's folder; `%x`, `%j`, `%A` and `%a` are SLURM's name, job, array and task.
+    #[schemars(extend("format" = "path"))]
     pub output: String,
     /// Modules to load, besides the site's.
     pub modules: Vec<String>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{OnInterrupt, SlurmConfig};
 use crate::error::SlurmError;
+use crate::names::hint;
 use crate::site::{Scheduler, Site};
 use crate::time::TimeLimit;
 use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, Warning};
@@ -61,7 +62,8 @@ impl SlurmConfig {
             return Err(SlurmError::Account { site: at.name.clone(), example });
         }
         let partition = self.partition.clone().or_else(|| at.partition.clone());
-        let limits = at.limits(partition.as_deref()).cloned().unwrap_or_default();
+        let limits = at.limits(partition.as_deref());
+        let (is_known, limits) = (limits.is_some(), limits.cloned().unwrap_or_default());
         let cpus_per_gpu = limits.cpus_per_gpu.or(at.cpus_per_gpu);
         let gpus = self.gpus(limits.gpu_type.as_ref().or(at.gpu_type.as_ref()), wants_gpu);
         let count = gpus.as_ref().map_or(0, |gpus| gpus.count);
@@ -86,6 +88,20 @@ impl SlurmConfig {
                 other: "a job without a GPU".into(),
                 reason: "set slurm.mem instead".into(),
             });
+        }
+        if let (Some(partition), Some(site)) = (&partition, site)
+            && !site.partitions.is_empty()
+            && !is_known
+        {
+            let known = site.partitions.keys().map(String::as_str);
+            warnings.push(format!(
+                "site `{}` says nothing of the partition `{partition}`{}: its limits are the cluster's to say",
+                site.name,
+                hint(partition, known)
+            ));
+        }
+        if count > 1 {
+            warnings.push(format!("slurm.gpus_per_node asks for {count} GPUs, and a run uses one"));
         }
         if self.time.is_none() {
             warnings.push(
@@ -178,7 +194,25 @@ mod tests {
         assert_eq!(request.modules, ["a/1", "b"]);
         assert_eq!(request.env["X"], "1");
         assert_eq!(request.env["Y"], "2");
-        assert!(request.requeue && request.warnings.is_empty());
+        assert!(request.requeue);
+        assert_eq!(request.warnings, ["slurm.gpus_per_node asks for 2 GPUs, and a run uses one"]);
+    }
+
+    #[test]
+    fn a_partition_that_the_site_does_not_list_is_said() {
+        let with = |partition: &str| {
+            let config = config(&format!(
+                "account = \"x\"\ntime = \"1:00:00\"\npartition = \"{partition}\""
+            ));
+            config.request(Some(&site()), true).unwrap().warnings
+        };
+        assert_eq!(
+            with("shrot"),
+            [
+                "site `north` says nothing of the partition `shrot`, did you mean `short`? (known: short): its limits are the cluster's to say"
+            ]
+        );
+        assert!(with("short").is_empty());
     }
 
     #[test]

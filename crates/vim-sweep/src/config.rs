@@ -1,6 +1,7 @@
 //! The `[sweep]` section.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error};
@@ -37,7 +38,7 @@ pub struct SweepConfig {
     pub must_match: Vec<String>,
     /// Runs at work at a time, as SLURM's array is throttled; left out: as many as there is room for. `sweep run` goes by its `-j`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_parallel: Option<usize>,
+    pub max_parallel: Option<NonZeroUsize>,
     /// What `sweep run` does when a run fails: `continue` with the others, or `stop` starting any.
     pub on_failure: OnFailure,
     /// What `sweep summarize` reports.

@@ -129,7 +129,7 @@ pub enum Command {
     /// Check this machine: CPU, GPU, libraries, kernels, disks, SLURM; each line says what to do.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
-    /// Time the scan, or the operations that a layer is made of.
+    /// Time the scan, the operations that a layer is made of, or a step of training by its phases.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(ProfileArgs),
     /// Time whole models: inference and training steps over batch sizes, for each method.

@@ -23,6 +23,20 @@ pub struct Chosen {
 }
 
 impl Chosen {
+    /// Its name with what the GPU calls itself: `cuda:0, NVIDIA H200`.
+    #[must_use]
+    pub fn with_hardware(&self) -> String {
+        gpu_name(&self.device)
+            .map_or_else(|| self.name.clone(), |gpu| format!("{}, {gpu}", self.name))
+    }
+
+    /// What rounds as it does: the backend and the GPU's name, without its number.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        let backend = self.name.split(':').next().unwrap_or_default();
+        gpu_name(&self.device).map_or_else(|| backend.to_owned(), |gpu| format!("{backend}, {gpu}"))
+    }
+
     /// Whether it is an NVIDIA GPU, through CUDA.
     #[must_use]
     pub fn is_cuda(&self) -> bool {

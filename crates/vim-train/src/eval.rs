@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use serde::Serialize;
-use vim_data::{Loader, LoaderConfig, Split, Statistics};
+use vim_data::{Batch, Loader, LoaderConfig, Split, Statistics};
 use vim_model::{Vim, VimConfig};
 
 use crate::batches::{check_image_size, to_tensors};
@@ -64,23 +64,27 @@ fn evaluate_each(
     let mut batches = loader.epoch(0, 0);
     let mut upload = || {
         let batch = batches.next()?.map_err(Error::from);
-        Some(batch.and_then(|batch| Ok((to_tensors(&batch, statistics, device)?.0, batch))))
+        Some(batch.and_then(|batch| {
+            let (pixels, _) = to_tensors(&batch, statistics, device)?;
+            let Batch { labels, count, unread, .. } = batch;
+            Ok((pixels, labels, count, unread))
+        }))
     };
     let mut next = upload();
     while let Some(batch) = next {
         if stop.is_some_and(|stop| stop.get().is_some()) {
             return Ok(None);
         }
-        let (pixels, batch) = batch?;
+        let (pixels, labels, count, unread) = batch?;
         let logits = model.forward(pixels);
         // While the device is at work, as in training.
         next = upload();
         let logits: Vec<f32> = logits.into_data().iter().collect();
-        let classes = logits.len() / batch.len();
-        let images_of_it = logits.chunks_exact(classes).zip(&batch.labels).enumerate();
-        for (place, (row, &label)) in images_of_it.take(batch.count) {
+        let classes = logits.len() / labels.len();
+        let images_of_it = logits.chunks_exact(classes).zip(&labels).enumerate();
+        for (place, (row, &label)) in images_of_it.take(count) {
             let (nll, mut rank) = score(row, label as usize);
-            let is_read = !batch.unread.contains(&place);
+            let is_read = !unread.contains(&place);
             if !is_read {
                 rank = classes;
             }
@@ -89,7 +93,7 @@ fn evaluate_each(
             top1 += usize::from(rank < 1);
             top5 += usize::from(rank < 5);
         }
-        images += batch.count;
+        images += count;
     }
     let share = |count: usize| count as f64 / images as f64;
     Ok(Some(Scores { images, loss: loss / images as f64, top1: share(top1), top5: share(top5) }))

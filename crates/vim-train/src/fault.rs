@@ -28,14 +28,19 @@ pub enum Fault {
 pub struct Beyond {
     /// Which, and how much.
     pub what: String,
+    /// How many parts of it would do, at least.
+    pub parts: usize,
     /// What was asked of the device, if that is known.
     pub load: Option<Load>,
 }
 
 impl fmt::Display for Beyond {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = self.load.and_then(Load::in_more_parts);
-        write!(formatter, "{}: {}", self.what, parts.as_deref().unwrap_or("use a smaller batch"))
+        let way = match self.load {
+            None => "use a smaller batch".into(),
+            Some(load) => load.in_parts(self.parts).unwrap_or_else(|| "use smaller images".into()),
+        };
+        write!(formatter, "{}: {way}", self.what)
     }
 }
 
@@ -76,8 +81,8 @@ impl Fault {
     /// The fault that the text of a panic or an error tells of, if it does.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
-        if let Some(what) = beyond(text) {
-            return Some(Self::Beyond(Beyond { what, load: None }));
+        if let Some(beyond) = beyond(text) {
+            return Some(Self::Beyond(beyond));
         }
         let lower = text.to_ascii_lowercase();
         if let Some((at, pattern)) = first(&lower, &OUT_OF_MEMORY) {
@@ -98,7 +103,7 @@ impl Fault {
 }
 
 /// What a `KernelError::TooLarge` says that a panic has printed for debugging, as the model's do.
-fn beyond(text: &str) -> Option<String> {
+fn beyond(text: &str) -> Option<Beyond> {
     let (_, fields) = text.split_once("TooLarge { operation: ")?;
     let field = |name: &str| {
         let (_, value) = fields.split_once(name)?;
@@ -107,7 +112,9 @@ fn beyond(text: &str) -> Option<String> {
     let (operation, got, limit) = (field("")?, field("got: ")?, field("limit: ")?);
     let (_, what) = fields.split_once("what: \"")?;
     let (what, _) = what.split_once('"')?;
-    Some(format!("{operation}: {what} of {got} is beyond the kernel's limit of {limit}"))
+    let what = format!("{operation}: {what} of {got} is beyond the kernel's limit of {limit}");
+    let (got, limit): (usize, usize) = (got.parse().ok()?, limit.parse().ok()?);
+    Some(Beyond { what, parts: got.div_ceil(limit.max(1)), load: None })
 }
 
 /// The first of `patterns` that is in `text` as words of their own, in the order of the patterns.
@@ -178,12 +185,18 @@ impl Load {
     /// The fewest parts that divide the batch into parts of half their size now or less.
     #[must_use]
     pub fn more_parts(self) -> Option<usize> {
-        (2 * self.parts..=self.batch_size).find(|&parts| self.batch_size.is_multiple_of(parts))
+        self.parts_of(2)
     }
 
-    /// How to compute the batch in more parts, if it can be.
-    fn in_more_parts(self) -> Option<String> {
-        let more = self.more_parts()?;
+    /// The fewest parts that divide the batch, of which a part now makes `times` or more.
+    fn parts_of(self, times: usize) -> Option<usize> {
+        let least = self.parts.saturating_mul(times);
+        (least..=self.batch_size).find(|&parts| self.batch_size.is_multiple_of(parts))
+    }
+
+    /// How to compute the batch in parts, of which a part now makes `times` or more, if that can be.
+    fn in_parts(self, times: usize) -> Option<String> {
+        let more = self.parts_of(times)?;
         let images = self.batch_size / more;
         Some(format!("set train.accumulate={more} (the same gradient, {images} images at a time)"))
     }
@@ -193,7 +206,7 @@ impl Load {
 impl fmt::Display for Load {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { batch_size, parts, .. } = self;
-        let mut ways: Vec<String> = self.in_more_parts().into_iter().collect();
+        let mut ways: Vec<String> = self.in_parts(2).into_iter().collect();
         if !self.recompute {
             ways.push("set train.recompute=true (half the memory, some time)".into());
         }
@@ -273,9 +286,14 @@ mod tests {
         let Some(Fault::Beyond(beyond)) = beyond else { panic!("{beyond:?}") };
         assert_eq!(beyond.to_string(), error.to_string());
         let load = Load { batch_size: 96, parts: 1, recompute: true, in_pairs: false };
-        let parts = "set train.accumulate=2 (the same gradient, 48 images at a time)";
-        let with = Beyond { load: Some(load), ..beyond };
-        assert_eq!(with.to_string(), format!("{what}: {parts}"));
+        let with = |load, parts| Beyond { load: Some(load), parts, ..beyond.clone() }.to_string();
+        for (parts, way) in [
+            (beyond.parts, "set train.accumulate=2 (the same gradient, 48 images at a time)"),
+            (5, "set train.accumulate=6 (the same gradient, 16 images at a time)"),
+            (97, "use smaller images"),
+        ] {
+            assert_eq!(with(load, parts), format!("{what}: {way}"));
+        }
     }
 
     #[test]

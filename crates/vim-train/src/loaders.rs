@@ -28,10 +28,11 @@ pub fn training(config: &Config, recipe: Recipe, size: ImageSize, share: Share) 
     }
 }
 
-/// How images are loaded for evaluation at the model's size.
+/// How images are loaded for evaluation at the model's size: as many at a time as training computes on.
 #[must_use]
 pub fn evaluation(config: &Config, recipe: &Recipe, size: ImageSize) -> LoaderConfig {
-    let (batch, workers) = (config.train.batch_size, config.data.workers.count());
+    let batch = config.train.batch_size.div_ceil(config.train.accumulate);
+    let workers = config.data.workers.count();
     LoaderConfig {
         readers: config.data.readers.count(),
         prefetch: config.data.prefetch,

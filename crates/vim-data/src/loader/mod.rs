@@ -210,6 +210,12 @@ impl Batches {
         self.pipeline.stats()
     }
 
+    /// Whether the next batch is ready, or there is none: `next` does not wait.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.pipeline.is_ready()
+    }
+
     /// The images that could not be read and were replaced since this was asked last, in the order of the batches.
     pub fn take_bad(&mut self) -> Vec<BadSample> {
         self.tally.take()

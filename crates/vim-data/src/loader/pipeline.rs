@@ -122,6 +122,12 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Whether [`next`](Self::next) would not wait.
+    pub(super) fn is_ready(&self) -> bool {
+        let state = self.shared.lock();
+        state.awaited.is_empty() || state.finished.contains_key(&state.awaited.start)
+    }
+
     /// The next batch in order; waits for it. After an error there is none.
     pub(super) fn next(&mut self) -> Option<Result<MadeBatch, DataError>> {
         let mut state = self.shared.lock();

@@ -8,7 +8,7 @@ mod weights;
 
 use burn::tensor::{Device, Tensor};
 
-use crate::choice::{Implementation, record};
+use crate::choice::{Implementation, name, record};
 use crate::discretization::{Discretization, Series};
 use crate::error::KernelError;
 use crate::given::expect;
@@ -104,7 +104,7 @@ pub fn mixer_inner(
     let device = xz.device();
     precision.check(&device)?;
     if !mixes_at_once(&device) || options.choice.resolve(&device)? == Implementation::Reference {
-        return Err(KernelError::NoKernel { device: format!("{:?}", device.inner()) });
+        return Err(KernelError::NoKernel { device: name(&device) });
     }
     let [batch, len, width] = xz.dims();
     let (d_inner, dt_rank) = (width / 2, ahead.dt_proj.dims()[0]);

@@ -207,6 +207,7 @@ impl ConfigError {
         let (key, problem) = match problem {
             LayerProblem::Read(error) => ("", Problem::Read(error)),
             LayerProblem::Syntax { message } => ("", Problem::Syntax { message }),
+            LayerProblem::Variable(error) => (EXTENDS, Problem::Variable(*error)),
             LayerProblem::Base { .. } | LayerProblem::Names | LayerProblem::Cycle { .. } => {
                 (EXTENDS, Problem::Extends(problem))
             }

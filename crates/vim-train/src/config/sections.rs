@@ -191,7 +191,7 @@ impl Default for OptimConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointConfig {
-    /// How often to save, in steps, epochs or minutes: the most that a crash can lose.
+    /// How often to save, in steps, epochs or minutes. A crash loses no more, or twice that if it comes while one is being written.
     pub every: Interval,
     /// Newest checkpoints to keep, 2 or more; the best one and the archived are kept besides.
     pub keep_last: usize,

@@ -33,9 +33,12 @@ pub(crate) fn open() -> Result<&'static Libraries, &'static CudaError> {
     static OPENED: OnceLock<Result<(), CudaError>> = OnceLock::new();
     let libraries = found()?;
     let opened = OPENED.get_or_init(|| {
-        let open =
-            |path: PathBuf| keep(&path).map_err(|problem| CudaError::Broken { path, problem });
-        builtins(&libraries.nvrtc).into_iter().chain([libraries.nvrtc.clone()]).try_for_each(open)
+        for path in builtins(&libraries.nvrtc) {
+            // One of another version may lie there as well; that it needs the other shows when it compiles.
+            let _ = keep(&path);
+        }
+        let path = libraries.nvrtc.clone();
+        keep(&path).map_err(|problem| CudaError::Broken { path, problem })
     });
     opened.as_ref().map(|()| libraries)
 }

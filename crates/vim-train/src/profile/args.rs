@@ -63,8 +63,8 @@ Examples:
   vim-train profile train configs/vim_tiny_imagenet.toml --set train.precision=bf16 --batch 128,512
   vim-train profile train configs/debug.toml --steps 5 --trace trace.json
 
-Makes one batch of random images of the model's size and trains on it with random weights, as `train` would,
-without reading a file. Steps are timed twice: whole, one after the other, which gives img/s; and with a wait for
+Makes one batch of random images of the model's size and trains on it with random weights, as `train` would
+compute on it, without reading data. Steps are timed twice: whole, one after the other, which gives img/s; and with a wait for
 the device after each phase, which gives the phases' times (their sum is a little more than a whole step).
 The trace opens in chrome://tracing or ui.perfetto.dev.";
 
@@ -191,9 +191,15 @@ pub struct TrainStepArgs {
     /// Steps before the clock starts.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = count)]
     pub warmup: usize,
+    /// Classes of the model.
+    #[arg(long, value_name = "K", default_value_t = 1000, value_parser = count)]
+    pub classes: usize,
     /// Write the phases of every timed step as a Chrome trace.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Write over the trace that is there.
+    #[arg(long)]
+    pub force: bool,
     /// Print one JSON document instead of a table.
     #[arg(long)]
     pub json: bool,

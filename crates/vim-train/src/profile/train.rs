@@ -1,5 +1,6 @@
 //! `vim-train profile train`.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use crate::error::Error;
 use crate::loss::Loss;
 use crate::optim::{AdamW, Gradients};
 use crate::output::{print, print_json};
+use crate::source::check_free;
 use crate::threads;
 use crate::train::step::update;
 
@@ -75,8 +77,8 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
     let chosen = device::choose(&config.devices)?;
     config.ssm.scan.resolve(&chosen.device)?;
     config.train.precision.check(&chosen.device)?;
-    let classes = vim_data::open(&config.data, config.run.seed)?.train.num_classes();
-    let model = VimConfig::new(&config.model, config.ssm, classes)?;
+    let model = VimConfig::new(&config.model, config.ssm, args.classes)?;
+    let trace_file = args.trace.as_deref().map(|path| create(path, args.force)).transpose()?;
     let batches =
         if args.batch.is_empty() { vec![config.train.batch_size] } else { args.batch.clone() };
     let mut report = Report {
@@ -107,8 +109,10 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
         trace.extend(spans.into_iter().map(|span| event(batch, span)));
         report.results.push(record);
     }
-    if let Some(path) = &args.trace {
-        write_trace(path, trace)?;
+    if let Some((path, file)) = args.trace.as_deref().zip(trace_file) {
+        let document = json!({ "traceEvents": trace, "displayTimeUnit": "ms" });
+        serde_json::to_writer(file, &document)
+            .map_err(|error| Error::io("write", path)(error.into()))?;
     }
     if args.json { print_json(&report) } else { Ok(()) }
 }
@@ -261,7 +265,8 @@ fn event(batch: usize, (phase, start, length): Span) -> Value {
     })
 }
 
-fn write_trace(path: &Path, events: Vec<Value>) -> Result<(), Error> {
-    let text = json!({ "traceEvents": events, "displayTimeUnit": "ms" }).to_string();
-    std::fs::write(path, text).map_err(Error::io("write", path))
+/// A file that can be written, before there is anything to write.
+fn create(path: &Path, force: bool) -> Result<File, Error> {
+    check_free(path, force)?;
+    File::create(path).map_err(Error::io("write", path))
 }

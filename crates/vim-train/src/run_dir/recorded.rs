@@ -11,12 +11,13 @@ use crate::error::Error;
 ///
 /// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
 /// by it: another template that leads to the same folder is the same name.
-const FREE_KEYS: [&str; 16] = [
+const FREE_KEYS: [&str; 17] = [
     "run.root",
     "run.name",
     "log.",
     "slurm.",
     "devices.threads",
+    "train.recompute",
     "data.workers",
     "data.readers",
     "data.prefetch",

@@ -16,6 +16,7 @@ use crate::log::Log;
 use crate::run_dir::{ExitRecord, Resume};
 use crate::run_env::host_name;
 use crate::signals::Stop;
+use crate::slurm::names::DEPTH;
 use crate::timestamp::rfc3339;
 
 /// The longest that a preempted process waits to be killed.
@@ -148,18 +149,31 @@ impl<'a> Life<'a> {
         self.record(Event { detail: Some(why.to_owned()), ..event });
     }
 
-    /// The run's folder knows the job that goes on, if it knew this one. An array's task is its sweep's.
+    /// The folder that knew this job knows the one that goes on: the run's own, or its sweep's if it is an array's task.
     fn remember(&self, next: JobId, job: &Job) {
-        let submissions = jobs::read(self.folder).unwrap_or_default();
-        let Some(last) = submissions.last().filter(|last| last.job == job.id) else { return };
-        let name = last.output.as_ref().map(|output| {
-            let name = output.file_name().unwrap_or_default().to_string_lossy();
-            output.with_file_name(name.replace(&job.id.to_string(), &next.to_string()))
+        let known = self.folder.ancestors().take(DEPTH).find_map(|folder| {
+            let submissions = jobs::read(folder).unwrap_or_default();
+            let of_job = |known: &Submission| known.job.job == job.id.job;
+            Some((folder, submissions.into_iter().rev().find(of_job)?))
         });
-        let submitted = rfc3339(SystemTime::now());
-        let submission = Submission { job: next, submitted, output: name, ..last.clone() };
-        if let Err(error) = jobs::append(self.folder, &submission) {
-            self.warn(&jobs::path(self.folder), &error);
+        let Some((folder, known)) = known else { return };
+        let output = match next.task {
+            // Its name is a pattern.
+            Some(_) => known.output.clone(),
+            None => known.output.as_ref().map(|output| {
+                let name = output.file_name().unwrap_or_default().to_string_lossy();
+                output.with_file_name(name.replace(&job.id.to_string(), &next.to_string()))
+            }),
+        };
+        let submission = Submission {
+            job: JobId { task: None, ..next },
+            array: next.task.map(|task| task.to_string()),
+            submitted: rfc3339(SystemTime::now()),
+            output,
+            ..known
+        };
+        if let Err(error) = jobs::append(folder, &submission) {
+            self.warn(&jobs::path(folder), &error);
         }
     }
 

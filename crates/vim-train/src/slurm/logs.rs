@@ -73,14 +73,14 @@ fn is_active(client: &Client, job: JobId) -> Result<bool, Error> {
 }
 
 fn follow(output: &Output, is_active: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
-    let mut file = None;
+    let (mut file, mut path) = (None, PathBuf::new());
     loop {
         // Looked at before the file: what a job writes last is then read.
         let active = is_active()?;
         let until = Instant::now() + ENDED;
         loop {
-            let path = output.path();
             if file.is_none() {
+                path = output.path();
                 match File::open(&path) {
                     Ok(opened) => file = Some(opened),
                     Err(error) if error.kind() == io::ErrorKind::NotFound && active => {}

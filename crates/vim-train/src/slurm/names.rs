@@ -9,7 +9,7 @@ use crate::config::nearest;
 use crate::error::Error;
 
 /// How deep below the root a run may lie: names such as `sweep/zoh-s0` make folders.
-const DEPTH: usize = 4;
+pub(super) const DEPTH: usize = 4;
 
 /// A run or sweep with what was submitted for it.
 #[derive(Clone, Debug)]

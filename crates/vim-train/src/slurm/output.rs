@@ -29,18 +29,27 @@ impl Output {
     /// That of what was submitted last, or of the newest task that is run number `run` of a sweep.
     pub(super) fn of(submitted: &Submitted, run: Option<u32>) -> Result<Self, Error> {
         let (name, last) = (submitted.name.clone(), submitted.last());
-        match (run, &last.output) {
-            (None, Some(path)) if last.array.is_none() => {
+        match (run, &last.output, &last.array) {
+            (None, Some(path), None) => {
                 Ok(Self { job: last.job, place: Place::File(path.clone()) })
             }
-            (None, _) => {
+            (None, None, None) => {
+                let folder = submitted.folder.join(FOLDER);
+                let problem = format!(
+                    "nothing says where the output of job {} is: look into {}",
+                    last.job,
+                    folder.display()
+                );
+                Err(Error::NoOutput { name, problem })
+            }
+            (None, _, Some(_)) => {
                 let problem = format!(
                     "job {} is an array: --task I shows the output of one of its runs, by its number in `vim-train sweep status`",
                     last.job
                 );
                 Err(Error::NoOutput { name, problem })
             }
-            (Some(run), _) => {
+            (Some(run), ..) => {
                 let newest = submitted.submissions.iter().rev();
                 let job = newest.filter_map(|submission| task(submission, run)).next();
                 let problem = || {

@@ -95,9 +95,7 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
         return dry_run(&plan, &client);
     }
     client.check()?;
-    if args.after.is_none() {
-        check_not_queued(&plan, &client)?;
-    }
+    check_not_queued(&plan, &client, args.after.as_deref())?;
     say_warnings(&client.check_request(&plan.script.request)?);
     let (script, path) = (&plan.script, plan.script_path());
     // The script reads it, and so it is there first.
@@ -141,11 +139,16 @@ fn dry_run(plan: &Plan, client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// No job of this run is in the queue or at work.
-fn check_not_queued(plan: &Plan, client: &Client) -> Result<(), Error> {
+/// No job of this run is in the queue or at work, but one that is to be gone on from `after` its end.
+fn check_not_queued(plan: &Plan, client: &Client, after: Option<&str>) -> Result<(), Error> {
     let submissions =
         jobs::read(&plan.folder).map_err(Error::io("read", jobs::path(&plan.folder)))?;
     let Some(last) = submissions.last() else { return Ok(()) };
+    let is_digit = |c: char| c.is_ascii_digit();
+    let mut numbers = after.into_iter().flat_map(|after| after.split(|c| !is_digit(c)));
+    if numbers.any(|number| number == last.job.to_string()) {
+        return Ok(());
+    }
     match client.job(last.job)? {
         Some(job) if job.state.is_active() => {
             Err(Error::Queued { path: plan.folder.clone(), job: last.job, state: job.state.name() })

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vim_sweep::{Assignments, Candidate, SweepConfig, cells, check_matching, described};
 
 use super::error::StudyError;
-use crate::config::{Config, Origin, dotted_values, keys};
+use crate::config::{Config, Origin, check_key, dotted_values, keys};
 use crate::error::Error;
 use crate::run_dir::is_free;
 
@@ -24,7 +24,10 @@ pub(super) struct Cells {
 
 /// The section of `path`, and the folder of its sweep.
 pub(super) fn section(path: &Path, sets: &[String]) -> Result<(SweepConfig, PathBuf), Error> {
-    let base = Config::load_sweep(path, sets)?;
+    // A template may name keys that only the grid sets: it is checked with each run's.
+    let mut sets = sets.to_vec();
+    sets.push("run.name=sweep".into());
+    let base = Config::load_sweep(path, &sets)?;
     let sweep = base.sweep.ok_or_else(|| StudyError::NoSection { path: path.to_owned() })?;
     let folder = base.run.root.join(&sweep.name);
     Ok((sweep, folder))
@@ -38,7 +41,12 @@ impl Cells {
     /// The section's first mistake; of configurations all mistakes are printed first.
     pub(super) fn load(path: &Path, sets: &[String]) -> Result<Self, Error> {
         let (sweep, folder) = section(path, sets)?;
-        let combinations = cells(&sweep)?;
+        // With a key that there is not, each run says so; that the baseline has another one is no news.
+        let mut checked = sweep.clone();
+        if sweep.grid.keys().any(|key| check_key(key).is_err()) {
+            checked.report.baseline.clear();
+        }
+        let combinations = cells(&checked)?;
         check_sets(sets, &combinations)?;
         let mut problems: BTreeMap<String, usize> = BTreeMap::new();
         let (mut runs, mut configs) = (Vec::new(), Vec::new());

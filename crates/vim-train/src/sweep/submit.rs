@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use clap::Args;
 use serde_json::json;
 use vim_slurm::jobs::{self, FOLDER, Submission};
-use vim_slurm::{BatchScript, Client, Request, Word, split};
+use vim_slurm::{BatchScript, Client, Request, SlurmConfig, Word, split};
 use vim_sweep::{Outcome, State};
 
 use super::WhichArgs;
@@ -78,10 +78,18 @@ pub(super) fn submit(
     let (site, request) = site_and_request(&config)?;
     say(&request.warnings);
     let client = Client::new();
-    let largest = if dry_run {
-        client.max_array_size().unwrap_or(DEFAULT_ARRAY)
+    if config.slurm.output != SlurmConfig::default().output {
+        eprintln!(
+            "warning: slurm.output is of single runs: an array's goes to {}",
+            folder.join(FOLDER).display()
+        );
+    }
+    let is_there = client.check();
+    let largest = if let (true, Err(error)) = (dry_run, &is_there) {
+        eprintln!("note: no cluster has been asked: {error}");
+        DEFAULT_ARRAY
     } else {
-        client.check()?;
+        is_there?;
         say(&client.check_request(&request)?);
         client.max_array_size()?
     };
@@ -139,7 +147,7 @@ fn scripts(
     let inside = folder.join(FOLDER);
     let known = jobs::read(folder).map_err(Error::io("read", jobs::path(folder)))?.len();
     let section = &sweep.origins.sweep;
-    let throttle = section.max_parallel.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+    let throttle = section.max_parallel.map(|most| u32::try_from(most.get()).unwrap_or(u32::MAX));
     let indices: Vec<u32> =
         chosen.iter().map(|run| u32::try_from(run.index).unwrap_or(u32::MAX)).collect();
     // A percent sign in a folder's name is none of SLURM's patterns.

@@ -175,7 +175,7 @@ impl<'a> Trainer<'a> {
         }
         let mut batches = self.loader.batches(self.state.step..self.total_steps.min(pause));
         let mut next = Next::of(&mut batches, statistics, &self.device);
-        while let Some(batch) = next {
+        while let Some(batch) = next.take() {
             let epoch = self.state.step / steps_per_epoch;
             self.stop_if_asked()?;
             self.saver.check()?;
@@ -183,8 +183,11 @@ impl<'a> Trainer<'a> {
             self.record_bad(bad)?;
             let lr = self.schedule.lr(self.state.step);
             let queued = self.step(images, &targets, lr)?;
-            // While the device is at work, for it has nothing to do once the step's numbers are read.
-            next = Next::of(&mut batches, statistics, &self.device);
+            // While the device is at work, for it has nothing to do once the step's numbers are read. If the loader has it:
+            // what is due after this step waits for no disk.
+            if batches.is_ready() {
+                next = Next::of(&mut batches, statistics, &self.device);
+            }
             let grad_norm = self.finish_step(queued)?;
             let (step, elapsed) = (self.state.step, self.start.elapsed());
             progress.step(step);
@@ -221,8 +224,14 @@ impl<'a> Trainer<'a> {
             }
             let paused = step == pause;
             let is_archived = archive_due.as_mut().is_some_and(|due| due.due(step, elapsed));
-            if save_due.due(step, elapsed) || is_archived || is_best || last || paused {
+            // Where steps are being skipped the weights may be past help: what was saved before them is not to make room.
+            let stands = self.state.skipped_in_a_row == 0;
+            let save_due = save_due.due(step, elapsed) || is_archived;
+            if (save_due && stands) || is_best || last || paused {
                 self.save(is_best, is_archived)?;
+            }
+            if next.is_none() {
+                next = Next::of(&mut batches, statistics, &self.device);
             }
         }
         drop(batches);

@@ -118,7 +118,8 @@ impl<'a> Trainer<'a> {
         let Plan { loss, total_steps, initial, .. } = plan;
         let workers = config.data.workers.count();
         let threads = threads::count();
-        let environment = Environment::of_this_process(chosen.name.clone(), threads, total_steps);
+        let (on, kind) = (chosen.with_hardware(), chosen.kind());
+        let environment = Environment::of_this_process(on.clone(), threads, total_steps);
         run.write_environment(&environment)?;
         if let Some(aside) = run.moved_aside() {
             log.line(format!("the run that was here is now {}", aside.display()));
@@ -129,7 +130,7 @@ impl<'a> Trainer<'a> {
 
         let seed = config.run.seed;
 
-        let compiles = chosen.is_cuda();
+        let (is_cuda, compiles) = (chosen.is_cuda(), !chosen.is_cpu());
 
         // 1. The model and the optimizer: from the newest checkpoint that is whole, else from the seed.
         let device = chosen.device.autodiff();
@@ -167,10 +168,10 @@ impl<'a> Trainer<'a> {
                     state.steps_per_epoch
                 )));
             }
-            if state.device != chosen.name {
+            if state.device != kind {
                 log.line(format!(
-                    "warning: so far this run was on {}, now it is on {}: the numbers will differ in rounding",
-                    state.device, chosen.name
+                    "warning: so far this run was on {}, now it is on {kind}: the numbers will differ in rounding",
+                    state.device
                 ));
             }
             check_moments(&model, &optimizer, &source)?;
@@ -186,7 +187,7 @@ impl<'a> Trainer<'a> {
         }
         optimizer = optimizer.with_layer_decay(config.train.layer_decay, model_config.depth);
         state.steps_per_epoch = steps_per_epoch;
-        state.device.clone_from(&chosen.name);
+        state.device = kind;
 
         // 2. Files, cut back to where the checkpoint stands: what comes after is written again.
         let metrics = Sinks::open(run, state.metrics_len, state.step, log)?;
@@ -195,9 +196,9 @@ impl<'a> Trainer<'a> {
         run.sync()?;
 
         log.line(format!("run {}", run.path().display()));
-        log.line(format!("device {}", chosen.name));
+        log.line(format!("device {on}, {}", config.train.precision));
         log.line(threads::describe(workers));
-        if compiles {
+        if is_cuda {
             log.line(match code_cache::folder(&Machine::this()) {
                 Some(folder) => format!(
                     "compiling what is not yet in {} (vim-train warmup does it beforehand)",
@@ -208,6 +209,8 @@ impl<'a> Trainer<'a> {
                         .into()
                 }
             });
+        } else if compiles {
+            log.line("compiling what the first step needs");
         }
         log.line(format!(
             "model {} parameters, {} tokens, {} (series {})",
@@ -216,6 +219,9 @@ impl<'a> Trainer<'a> {
             model_config.method_label(),
             model_config.ssm.series
         ));
+        if config.train.recompute && !model.can_recompute(&device) {
+            log.line("warning: train.recompute changes nothing here: only kernels for CUDA that take both directions at once have it");
+        }
         for line in init_lines {
             log.line(line);
         }

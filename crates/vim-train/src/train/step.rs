@@ -42,6 +42,7 @@ impl Readings {
 
 /// A step whose numbers the host has not seen yet, or has where it had to before it could take the step.
 #[derive(Debug)]
+#[must_use = "a step that is not finished is not counted, and its numbers are not checked"]
 #[expect(clippy::large_enum_variant, reason = "one lives at a time, for the length of a step")]
 pub(crate) enum Queued {
     /// All of it is before the device.
@@ -162,10 +163,10 @@ impl Trainer<'_> {
             NonFinite::Skip => format!("{fault}, as at the {} steps before it", in_a_row - 1),
             NonFinite::Stop => fault,
         };
-        Err(Error::Diverged { step, what: format!("{what}{}", self.last_good()) })
+        Err(Error::Diverged { step, what: format!("{what}{}", self.newest()) })
     }
 
-    fn last_good(&mut self) -> String {
+    fn newest(&mut self) -> String {
         // One may be in flight; should it fail, an earlier one is the last.
         if let Err(error) = self.saver.wait() {
             self.log.line(format!("warning: {error}"));
@@ -173,7 +174,7 @@ impl Trainer<'_> {
         let checkpoints = self.saver.checkpoints();
         match checkpoints.steps().last() {
             Some(step) => format!(
-                "; the last good checkpoint is of step {step}, {}",
+                "; the newest checkpoint is of step {step}, {}",
                 checkpoints.path_of(*step).display()
             ),
             None => "; there is no checkpoint yet".into(),

@@ -45,6 +45,50 @@ fn scan_times_methods_shapes_and_implementations() {
 }
 
 #[test]
+fn a_training_step_is_timed_by_phases_without_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    let step = || {
+        let mut command = Command::cargo_bin("vim-train").unwrap();
+        // A configuration whose images are not here.
+        command.args(["profile", "train", "../../configs/vim_tiny_cifar100.toml"]);
+        for set in ["devices.backend=cpu", "model.depth=1", "model.d_model=16", "data.path=nowhere"]
+        {
+            command.args(["--set", set]);
+        }
+        command.args([
+            "--batch",
+            "2,4",
+            "--steps",
+            "3",
+            "--warmup",
+            "1",
+            "--classes",
+            "5",
+            "--json",
+        ]);
+        command.arg("--trace").arg(&trace).output().unwrap()
+    };
+    let document: Value = serde_json::from_str(&text(&step())).unwrap();
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.iter().map(|r| r["batch"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 4]);
+    for record in results {
+        let phases: Vec<_> = record["phases_ms"].as_array().unwrap().iter().collect();
+        let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["forward", "backward", "update"]);
+        assert!(phases.iter().all(|phase| phase["ms"].as_f64() > Some(0.0)), "{record}");
+        assert!(record["step_ms"].as_f64() > Some(0.0));
+        assert!(record["images_per_second"].as_f64() > Some(0.0));
+    }
+    let written: Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    let events = written["traceEvents"].as_array().unwrap();
+    assert_eq!(events.len(), 2 * 3 * 3);
+    assert!(events.iter().all(|event| event["ph"] == "X" && event["dur"].as_f64() > Some(0.0)));
+    // It is not written over, and that is said before anything is timed.
+    assert_eq!(step().status.code(), Some(73));
+}
+
+#[test]
 fn the_tables_are_tables() {
     let scan = text(&profile(&["scan", "--shape", "1x8x5", "--methods", "zoh"]));
     assert!(scan.contains("peaks: copy ") && scan.contains("B=1 D=8 L=5 N=16 f32 exact"), "{scan}");

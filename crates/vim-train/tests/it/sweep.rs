@@ -302,6 +302,8 @@ fn mistakes_are_found_before_anything_starts() {
         ("grid = { \"model.depth\" = [1, 2] }", "would both be in the folder `zoh-s0`"),
         ("grid = { \"data.workers\" = [1, 2] }", "are the same run"),
         ("grid = { \"model.depth\" = [] }", "model.depth has no values"),
+        ("grid = { \"model.discretization\" = [\"zoh\"] }\nmax_parallel = 0", "sweep.max_parallel"),
+        ("grid = { \"train.ema\" = [0.9, 0.99] }", ""),
         ("gird = {}", "did you mean `grid`"),
         ("grid = { \"train.accumulate\" = [1, 3] }", "a divisor of train.batch_size = 16"),
         (
@@ -322,12 +324,16 @@ fn mistakes_are_found_before_anything_starts() {
         ),
     ] {
         let mut changed = text.replace(grid, replacement);
-        if expected.starts_with("sweep.exclude") || expected.contains("discretization`") {
+        if expected.starts_with("sweep.exclude") {
             changed = changed
                 .replace("[sweep.report]\nbaseline = { \"model.discretization\" = \"zoh\" }", "");
         }
-        if !replacement.contains("model.discretization") {
+        if !replacement.contains("model.discretizati") {
             changed = changed.replace("baseline = { \"model.discretization\" = \"zoh\" }", "");
+        }
+        if replacement.contains("train.ema") {
+            // A key that is not set but by the grid.
+            changed = changed.replace("[run]", "[run]\nname = \"{train.ema}-s{run.seed}\"");
         }
         if replacement.contains("augment.preset") {
             changed = changed.replace("[run]", "[run]\nname = \"{augment.preset}-s{run.seed}\"");

@@ -10,7 +10,7 @@ mod reference;
 use burn::tensor::{Device, FloatDType, Tensor};
 
 use super::{ScanOutput, ScanSpec};
-use crate::choice::{Implementation, ScanChoice};
+use crate::choice::{Implementation, ScanChoice, name};
 use crate::error::KernelError;
 
 const OPERATION: &str = "selective_scan";
@@ -71,8 +71,7 @@ fn beside<const R: usize>(
 
 /// What runs on `device` where A is complex.
 pub(super) fn resolve(choice: ScanChoice, device: &Device) -> Result<Implementation, KernelError> {
-    choice
-        .resolve_where(has_kernel(device), || format!("complex A on {:?}", device.clone().inner()))
+    choice.resolve_where(has_kernel(device), || format!("complex A on {}", name(device)))
 }
 
 /// Whether this build has a kernel for complex A on `device`: the CubeCL devices.
