@@ -188,6 +188,8 @@ mod tests {
             "data.val_labels",
             "data.val_path",
             "run.root",
+            "slurm.output",
+            "slurm.site",
             "train.init",
         ];
         assert_eq!(keys, expected);
