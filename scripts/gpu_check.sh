@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a GPU can show, in parts that each have their time: about 25 minutes on an H200 with 16 cores.
+# What only a GPU can show, in parts that each have their time.
 #
 #   cargo build --release --features cuda && scripts/gpu_check.sh target/release/vim-train --out DIR
 #   scripts/gpu_check.sh BINARY --out DIR verify loop        these parts alone
@@ -122,7 +122,7 @@ bench() {
     "$binary" bench compare "$out/bench.json" -o "$out/compared"
 }
 
-# The seconds that a part may take: two or three times what it takes on an H200.
+# The seconds that a part may take.
 limit() {
   case "$1" in
     start | doctor | verify | loop) echo 420 ;;

@@ -157,21 +157,7 @@ impl<'a> Life<'a> {
             Some((folder, submissions.into_iter().rev().find(of_job)?))
         });
         let Some((folder, known)) = known else { return };
-        let output = match next.task {
-            // Its name is a pattern.
-            Some(_) => known.output.clone(),
-            None => known.output.as_ref().map(|output| {
-                let name = output.file_name().unwrap_or_default().to_string_lossy();
-                output.with_file_name(name.replace(&job.id.to_string(), &next.to_string()))
-            }),
-        };
-        let submission = Submission {
-            job: JobId { task: None, ..next },
-            array: next.task.map(|task| task.to_string()),
-            submitted: rfc3339(SystemTime::now()),
-            output,
-            ..known
-        };
+        let submission = gone_on(known, job.id, next, rfc3339(SystemTime::now()));
         if let Err(error) = jobs::append(folder, &submission) {
             self.warn(&jobs::path(folder), &error);
         }
@@ -214,5 +200,53 @@ impl<'a> Life<'a> {
     /// A history that cannot be written must not end a training that can go on.
     fn warn(&self, path: &Path, error: &std::io::Error) {
         self.log.line(format!("warning: {}: {error}", path.display()));
+    }
+}
+
+/// The submission by which job `next` goes on with `ended`, one of those of `known`.
+fn gone_on(known: Submission, ended: JobId, next: JobId, submitted: String) -> Submission {
+    let output = match next.task {
+        // Its name is a pattern.
+        Some(_) => known.output.clone(),
+        None => known.output.as_ref().map(|output| {
+            let name = output.file_name().unwrap_or_default().to_string_lossy();
+            output.with_file_name(name.replace(&ended.to_string(), &next.to_string()))
+        }),
+    };
+    Submission {
+        job: JobId { task: None, ..next },
+        array: next.task.map(|task| task.to_string()),
+        submitted,
+        output,
+        ..known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_goes_on_as_one_and_a_task_as_an_array_of_one() {
+        let known = |array: Option<&str>, output: &str| Submission {
+            job: JobId { job: 8, task: None },
+            array: array.map(str::to_owned),
+            submitted: "before".into(),
+            script: "slurm/tasks-from-0-1.sh".into(),
+            output: Some(output.into()),
+        };
+        let id = |job, task| JobId { job, task };
+        let whole = gone_on(known(None, "/8/zoh-8.out"), id(8, None), id(20, None), "now".into());
+        assert_eq!((whole.job, whole.array.as_deref()), (id(20, None), None));
+        assert_eq!(whole.output.unwrap(), Path::new("/8/zoh-20.out"));
+        let pattern = "/8/%x-%A_%a.out";
+        let task =
+            gone_on(known(Some("0-11%2"), pattern), id(8, Some(3)), id(20, Some(3)), "now".into());
+        assert_eq!((task.job, task.array.as_deref()), (id(20, None), Some("3")));
+        assert_eq!(task.output.unwrap(), Path::new(pattern));
+        assert_eq!(
+            (task.script.as_path(), task.submitted.as_str()),
+            (whole.script.as_path(), "now")
+        );
     }
 }

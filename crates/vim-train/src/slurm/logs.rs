@@ -21,7 +21,7 @@ Examples:
   vim-train slurm logs zoh-s0 -f              as it grows, until the job has ended
   vim-train slurm logs ablation --task 3      of a sweep, the run with this number in `sweep status`
 
-All lives of a job write to one file. The run's own log is log.txt in its folder.";
+A job that is requeued writes on in its file, one that is submitted again has another: the last is shown. The run's own log is log.txt in its folder.";
 
 /// How often a growing file is looked at, and its job.
 const GROWN: Duration = Duration::from_millis(500);
