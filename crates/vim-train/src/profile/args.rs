@@ -188,8 +188,8 @@ pub struct TrainStepArgs {
     /// Steps to time, whole and by phases.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = count)]
     pub steps: usize,
-    /// Steps before the clock starts.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = count)]
+    /// Steps before the clock starts: the first few compile.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = count)]
     pub warmup: usize,
     /// Classes of the model.
     #[arg(long, value_name = "K", default_value_t = 1000, value_parser = count)]
