@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Shows on a real SLURM that a run survives what clusters do to jobs, and ends with the same bytes all the same.
 #
-#   scripts/slurm_check.sh BINARY              BINARY is a vim-train, of any build; under three minutes
+#   scripts/slurm_check.sh BINARY              BINARY is a vim-train, of any build; three to five minutes
 #   scripts/slurm_check.sh BINARY --keep DIR   works in DIR, and leaves it there
 #
 # It brings up a SLURM of its own (scripts/slurm_up.sh; as root), and takes it down again. The same short run, on the
@@ -9,9 +9,10 @@
 #   1. left alone,
 #   2. warned ahead of its time limit, by SLURM itself,
 #   3. preempted by a job of higher priority,
-#   4. cancelled, and submitted again;
-# after 2, 3 and 4 its metrics.jsonl must be that of 1, byte by byte. Besides: exit codes, output that cannot be
-# written, and requests that the cluster cannot meet, which must be found before sbatch.
+#   4. cancelled, and submitted again,
+#   5. warned, and handed on to a new job instead of requeued: as a job of its own, and as a task of an array;
+# after 2 to 5 its metrics.jsonl must be that of 1, byte by byte. Besides: a job after another, exit codes, output that
+# cannot be written, and requests that the cluster cannot meet, which must be found before sbatch.
 #
 # Exit code: 0 all of it shown; 1 a surprise; 2 bad arguments.
 set -euo pipefail
@@ -91,16 +92,20 @@ until_true() { # SECONDS WHAT COMMAND…
     sleep 0.3
   done
 }
+waits() { [ "$(field "$1" Reason)" = "$2" ]; }
 is() { [ "$(field "$1" JobState)" = "$2" ]; }
+# The job that a run was handed on to last.
+moved_to() { sed -n 's/.*resubmitted as job \([0-9]*\) .*/\1/p' "$work/$1/log.txt" 2>/dev/null | tail -n 1; }
 has_steps() { [ "$(steps "$1")" -ge 1 ]; }
 said() { grep -q "$2" "$work/$1/log.txt" 2>/dev/null; }
 # A requeued job waits two minutes, which its owner may cut short, though not within the same second.
-to_the_end() { # [NAME JOB]…: until all of them have completed
+to_the_end() { # [NAME JOB]…: until all of them have completed; for the job `moved`, the one that the run was handed on to
   local deadline=$((SECONDS + 150)) pairs=("$@") left=1 at
   while [ "$left" -gt 0 ]; do
     left=0
     for ((at = 0; at < ${#pairs[@]}; at += 2)); do
       set -- "${pairs[@]:at:2}"
+      [ "$2" != moved ] || set -- "$1" "$(moved_to "$1")"
       case "$(field "$2" JobState)/$(field "$2" Reason)" in
         COMPLETED/*) continue ;;
         PENDING/BeginTime) sleep 2; scontrol update JobId="$2" StartTime=now || true ;;
@@ -178,6 +183,31 @@ scancel "$high" 2>/dev/null || true
 same limit
 same preempted
 same cancelled
+
+# 5, with a job that waits for the first of them.
+handing_on=(--set slurm.time=1 --set slurm.signal=USR2@50 --set slurm.on_interrupt=resubmit)
+first=$(slurm submit moved "${handing_on[@]}" 2> "$work/err") || fail 'submit' "$work/err"
+printf 'extends = "%s"\n[sweep]\nname = "array"\nseeds = [0]\n' "$here/configs/debug.toml" > "$work/array.toml"
+array=$("$binary" sweep submit "$work/array.toml" "${settings[@]}" "${handing_on[@]}" 2> "$work/err") ||
+  fail 'sweep submit' "$work/err"
+after=$(slurm submit after --set train.epochs=1 --after "$first" 2> "$work/err") || fail 'submit --after' "$work/err"
+timeout 10 scontrol -o show job "$after" | grep -q "Dependency=afterok:$first" || fail 'submit --after: no dependency'
+until_true 90 'moved: not resubmitted' said moved 'resubmitted as job'
+echo "ok   handed on: $(grep -m 1 'resubmitted as job' "$work/moved/log.txt")"
+task=$(cd "$work" && compgen -G 'array/*/log.txt' | head -n 1) task=${task%/log.txt}
+until_true 90 'array: not resubmitted' said "$task" 'resubmitted as job'
+echo "ok   a task of array $array handed on: $(grep -m 1 'resubmitted as job' "$work/$task/log.txt")"
+# Its first job has saved and ended with 75, so what waits for its success never starts, and SLURM says so.
+until_true 60 'submit --after: not held back' waits "$after" DependencyNeverSatisfied
+scancel "$after"
+to_the_end moved moved "$task" moved
+chained=$(slurm submit after --set train.epochs=1 --after "$(moved_to moved)" 2> "$work/err") || fail 'submit --after' "$work/err"
+to_the_end after "$chained"
+echo 'ok   a job after another: never after one that did not succeed, and at once after one that did'
+same moved
+same "$task"
+"$binary" sweep status "$work/array" --json > "$work/out" 2> "$work/err" || fail 'sweep status' "$work/err"
+grep -q -E '"state": *"finished"' "$work/out" || fail 'sweep status: a task that was handed on is not finished' "$work/out"
 slurm submit whole > "$work/out" 2> "$work/err" || fail 'submit of a finished run' "$work/err"
 grep -q 'is finished: nothing to submit' "$work/err" || fail 'submit of a finished run' "$work/err"
 "$binary" slurm logs whole --root "$work" | grep -q 'test top-1' || fail 'logs'
