@@ -149,6 +149,12 @@ grep -q 'to start at' "$work/err" || fail 'dry run: no estimate' "$work/err"
 [ -z "$(squeue -h)" ] || fail 'a dry run was submitted'
 echo 'ok   dry run: the script, and when SLURM would start it'
 
+# What doctor says of a job's own limits.
+srun -p main -c 2 --mem=2G -t 5 "$binary" doctor --device cpu > "$work/out" 2> "$work/err" || fail 'doctor in a job' "$work/out"
+grep -E '^(pass|warn|fail) +(cpu|memory|slurm)' "$work/out"
+grep -q -E '^pass +slurm +.*job' "$work/out" || fail 'doctor in a job: no word of the job' "$work/out"
+echo "ok   doctor in a job: $(tail -n 1 "$work/out")"
+
 # 1 to 4, side by side.
 whole=$(slurm submit whole 2> "$work/err") || fail 'submit' "$work/err"
 slurm submit whole > "$work/out" 2> "$work/err" && fail 'submitted twice'
