@@ -174,6 +174,9 @@ impl<'a> Trainer<'a> {
                     state.device
                 ));
             }
+            for change in run.rounding() {
+                log.line(format!("warning: {change}: the numbers will differ in rounding"));
+            }
             check_moments(&model, &optimizer, &source)?;
             if let Some(best) = state.best
                 && Checkpoint::read(&checkpoints.path_of(best.step)).is_err()
