@@ -32,6 +32,7 @@ mod saver;
 mod signals;
 mod sites;
 mod slurm;
+mod slurm_task;
 mod sweep;
 mod train;
 mod verify;
