@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use vim_data::{Batch, Loader, Split};
 
+use super::course::Course;
 use super::setup::Plan;
 use super::step::update;
 use crate::batches::to_tensors;
@@ -123,7 +124,8 @@ fn text(report: &Report) -> String {
 
 /// What a run does, as a run does it.
 fn stages(config: &Config, plan: Plan) -> Result<Vec<Stage>, Error> {
-    let Plan { chosen, splits, model: shape, loader, evaluation, loss, .. } = plan;
+    let Plan { chosen, splits, course, .. } = plan;
+    let Course { model: shape, loader, evaluation, loss, .. } = course;
     let plain = chosen.device;
     let device = plain.clone().autodiff();
     let built = shape.init(&device, config.run.seed)?;

@@ -34,6 +34,8 @@ mod sites;
 mod slurm;
 mod slurm_task;
 mod sweep;
+mod sweep_mistakes;
 mod train;
 mod verify;
 mod weights;
+mod wrong;
