@@ -47,7 +47,8 @@ Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 78 bad config
 /// `vim-train doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Configuration file of the run that is meant; without it, the defaults.
+    /// Configuration file of the run that is meant; of a sweep's file, its configuration without the grid. Without
+    /// a file, the defaults.
     pub config: Option<PathBuf>,
     /// What differs from the file.
     #[command(flatten)]
@@ -128,7 +129,7 @@ impl Summary {
 /// [`Error::Failed`] if a check failed; the configuration's first mistake.
 pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     let config = match &args.config {
-        Some(path) => Config::load(path, &args.overrides.set)?,
+        Some(path) => Config::load_base(path, &args.overrides.set)?,
         None => Config::from_defaults(&args.overrides.set)?,
     };
     threads::start(config.devices.threads)?;

@@ -36,12 +36,13 @@ nothing but the machine code: NVIDIA's driver stores it, for this GPU, driver an
 ~/.nv/ComputeCache or where CUDA_CACHE_PATH says, and every later process finds it there. `train`
 does the same by itself at its first step: this is for a job array, so that one job compiles and not
 all of them, or for a node-local CUDA_CACHE_PATH. Methods, precision, batch and model sizes have
-kernels of their own: warm up with the --set that you train with.";
+kernels of their own: warm up with the --set that you train with. A sweep's file is taken without its
+grid: for a sweep over methods, once with --set model.discretization=METHOD for each.";
 
 /// `vim-train warmup`.
 #[derive(Debug, Args)]
 pub struct WarmupArgs {
-    /// Configuration file.
+    /// Configuration file; of a sweep's file, its configuration without the grid.
     pub config: PathBuf,
     /// What differs from the file.
     #[command(flatten)]
@@ -84,7 +85,7 @@ struct Cache {
 ///
 /// Whatever would keep `train` from its first step.
 pub fn run(args: &WarmupArgs) -> Result<(), Error> {
-    let config = Config::load(&args.config, &args.overrides.set)?;
+    let config = Config::load_base(&args.config, &args.overrides.set)?;
     let plan = Plan::new(&config, true)?;
     let device = plan.chosen.name.clone();
     if plan.chosen.is_cpu() {
