@@ -37,7 +37,8 @@ Examples:
 A line each: pass, warn or fail, what, what was found, and what to do about it. warn: a run works, and may be
 slow or at risk. fail: it would not work. Nothing is changed; a file of 32 MiB is written to the folder of
 run.root, or the one above it that there is, and removed. On a GPU, kernels that have not run there before are
-compiled: a minute or less.
+compiled: a minute or less. For a controller of SLURM's that does not answer it waits 10 seconds, and
+says so.
 
 --performance adds the seven checks that docs/install.md explains; each may be left out by its number. It is not
 part of a plain doctor because it keeps the device and all cores busy, which others on a login node would notice.
