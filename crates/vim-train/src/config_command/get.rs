@@ -24,7 +24,7 @@ Text is printed without quotes. A key that is not set is an error, exit code 1."
 /// `vim-train config get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// Configuration file, or a run's folder; of a sweep's file, its configuration without the grid, and [sweep].
+    /// Configuration file, or a run's folder; of a sweep's file, its configuration without the grid, and its section `sweep`.
     pub config: PathBuf,
     /// The key, such as `optim.lr`, or a section.
     pub key: String,
