@@ -18,7 +18,6 @@ Examples:
   vim-train sweep retry data/runs/shapes-ablation --missing -j 2
   vim-train sweep retry data/runs/shapes-ablation --id 02c959e948
   vim-train sweep retry data/runs/cifar100-ablation --failed --submit
-
   vim-train sweep retry data/runs/shapes-ablation --failed --missing      all that is left
   vim-train sweep retry data/runs/shapes-ablation --failed --id foh-s1    and this one
 
@@ -29,8 +28,8 @@ What is selected adds up:
   --id ID     this run, be it failed, missing or interrupted; others only with --failed, --missing
 A run that is finished, at work or in the queue is never selected, by its id neither.
 
-Each goes on in its folder from its newest checkpoint. A run that diverged (76) diverges again at the
-same step, because nothing in it is left to chance: change the sweep's configuration instead.";
+Each goes on in its folder from its newest checkpoint. A run that diverged (76) diverges again at
+the same step, because nothing in it is left to chance: change the sweep's configuration instead.";
 
 /// `vim-train sweep retry`.
 #[derive(Debug, Args)]

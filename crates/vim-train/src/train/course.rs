@@ -95,7 +95,7 @@ fn absent(config: &Config) -> Vec<String> {
     let missing = missing.filter(|(_, path)| !path.exists());
     let text = |(key, path): (&str, &Path)| {
         format!(
-            "{key}: {} is not on this machine: without it where the run starts, train ends with exit code 65",
+            "{key}: {} is not on this machine: it must be there where the run starts",
             path.display()
         )
     };
@@ -148,9 +148,7 @@ mod tests {
     #[test]
     fn files_that_may_be_elsewhere_are_told() {
         let told = |key: &str| {
-            format!(
-                "{key}: /no/such is not on this machine: without it where the run starts, train ends with exit code 65"
-            )
+            format!("{key}: /no/such is not on this machine: it must be there where the run starts")
         };
         let path = "data.path=/no/such";
         let drawn = config(&[path, "model.image_size=32", "model.patch_size=4"]);

@@ -92,7 +92,7 @@ fn a_reports_metric_is_checked_when_the_sweep_is_planned() {
 fn data_that_are_not_here_are_warned_of_once() {
     let study = Study::new();
     let sets = ["--set", "data.dataset=folder", "--set", "data.path=/no/such"];
-    let warning = "warning: data.path: /no/such is not on this machine: without it where the run starts, train ends with exit code 65";
+    let warning = "warning: data.path: /no/such is not on this machine: it must be there where the run starts";
     let times = |text: &str| text.lines().filter(|line| *line == warning).count();
     let planned = study.of_file("plan", &[&["--dry-run"], &sets[..]].concat());
     assert_code(&planned, 0);
