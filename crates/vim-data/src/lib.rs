@@ -91,7 +91,7 @@ pub use sheet::{contact_sheet, write_png};
 pub use slab::Slab;
 pub use sources::{Images, SourceError, Sources, open_images};
 pub use split::Split;
-pub use splits::{Splits, open, open_in};
+pub use splits::{Splits, foresee, open, open_in};
 pub use staging::{Staging, StagingError, StagingStatus};
 pub use statistics::Statistics;
 pub use surroundings::Surroundings;

@@ -58,6 +58,12 @@ impl Client {
         Self { limit: Duration::from_secs(8), attempts: 2, pause: Duration::from_millis(500) }
     }
 
+    /// A client that asks once and waits for at most `limit`: for somebody who wants to know whether SLURM answers.
+    #[must_use]
+    pub fn once(limit: Duration) -> Self {
+        Self { limit, attempts: 1, pause: Duration::ZERO }
+    }
+
     /// Whether SLURM is here.
     ///
     /// # Errors

@@ -168,6 +168,25 @@ impl SlurmError {
         }
     }
 
+    /// The key of `[slurm]` that is at fault, where one is, to say where it was written.
+    #[must_use]
+    pub fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::Range { key, .. } | Self::Conflict { key, .. } | Self::Unmet { key, .. } => {
+                Some(key)
+            }
+            Self::UnknownSite { .. } | Self::NoScheduler { .. } => Some("site"),
+            Self::Site { .. }
+            | Self::Account { .. }
+            | Self::Missing { .. }
+            | Self::TimedOut { .. }
+            | Self::Unreachable { .. }
+            | Self::Refused { .. }
+            | Self::Answer { .. }
+            | Self::Io { .. } => None,
+        }
+    }
+
     /// Whether another configuration would do.
     #[must_use]
     pub fn is_config(&self) -> bool {

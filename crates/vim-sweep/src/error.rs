@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::config::SEED;
 use crate::grid::MAX_CELLS;
 
 /// Why there is no sweep of this. Each text is one line: what, where, what to do.
@@ -158,6 +159,32 @@ pub enum SweepError {
         /// Those there are.
         known: String,
     },
+}
+
+impl SweepError {
+    /// The key of a configuration that is at fault, to say where it was written; none of what is not one's mistake.
+    #[must_use]
+    pub fn key(&self) -> Option<String> {
+        let key = match self {
+            Self::Name { .. } => "sweep.name",
+            Self::NoValues { key } | Self::Twice { key, .. } if key == SEED => "sweep.seeds",
+            Self::NoValues { key }
+            | Self::Twice { key, .. }
+            | Self::MustMatchInGrid { key, .. } => {
+                return Some(format!("sweep.grid.{key}"));
+            }
+            Self::Seeds => "sweep.seeds",
+            Self::Empty | Self::TooMany { .. } | Self::SameRun { .. } | Self::SameFolder { .. } => {
+                "sweep.grid"
+            }
+            Self::NotInGrid { place, .. } | Self::MatchesNothing { place, .. } => *place,
+            Self::AllExcluded { .. } => "sweep.exclude",
+            Self::UnknownMustMatch { .. } | Self::Unlike { .. } => "sweep.must_match",
+            Self::NoMetric { .. } => "sweep.report.metric",
+            Self::Changed { .. } | Self::Damaged { .. } => return None,
+        };
+        Some(key.to_owned())
+    }
 }
 
 fn hint(nearest: Option<&str>) -> String {

@@ -230,6 +230,25 @@ mod tests {
     }
 
     #[test]
+    fn a_mistake_knows_the_key_it_is_in() {
+        let depth = "grid = { \"model.depth\" = [1, 2] }\n";
+        for (text, expected) in [
+            ("grid = { \"model.depth\" = [] }".into(), "sweep.grid.model.depth"),
+            ("seeds = [3, 3]".into(), "sweep.seeds"),
+            (format!("{depth}exclude = [{{ \"model.deph\" = 1 }}]"), "sweep.exclude"),
+            (
+                format!("{depth}report = {{ baseline = {{ \"model.depth\" = 9 }} }}"),
+                "sweep.report.baseline",
+            ),
+            (format!("{depth}report = {{ metric = \"val/topp1\" }}"), "sweep.report.metric"),
+            ("grid = { \"optim.lr\" = [1e-3, 1e-4] }".into(), "sweep.grid.optim.lr"),
+            (format!("name = \"../x\"\n{depth}"), "sweep.name"),
+        ] {
+            assert_eq!(sweep(&text).unwrap_err().key().as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
     fn a_slip_is_not_a_million_runs() {
         let list: Vec<String> = (0..101).map(|number| number.to_string()).collect();
         let list = list.join(",");

@@ -16,6 +16,8 @@ pub struct Metric {
 
 /// Numbers of an evaluation.
 const NUMBERS: [&str; 3] = ["top1", "top5", "loss"];
+/// Averaged weights, by what they are called in the name of a metric.
+const AVERAGED: [&str; 1] = ["ema"];
 
 impl Metric {
     /// Takes `name` apart.
@@ -35,17 +37,27 @@ impl Metric {
             [split @ ("val" | "test"), number] if NUMBERS.contains(&number) => {
                 Ok(of(split, None, number))
             }
-            ["val", averaged, number] if NUMBERS.contains(&number) => {
+            ["val", averaged, number]
+                if AVERAGED.contains(&averaged) && NUMBERS.contains(&number) =>
+            {
                 Ok(of("val", Some(averaged), number))
             }
             _ => {
-                let evaluations = ["val", "test"];
-                let known = evaluations.map(|split| NUMBERS.map(|name| format!("{split}/{name}")));
-                let mut known = known.concat();
+                let averaged = AVERAGED.map(|name| format!("val/{name}"));
+                let evaluations = ["val".to_owned()].into_iter().chain(averaged);
+                let evaluations = evaluations.chain(["test".to_owned()]);
+                let mut known: Vec<String> =
+                    evaluations.flat_map(|of| NUMBERS.map(|name| format!("{of}/{name}"))).collect();
                 known.push("train/loss".into());
                 Err(no_metric(name, &known))
             }
         }
+    }
+
+    /// Whether it is of averaged weights, which a run has only where it is told to average.
+    #[must_use]
+    pub fn is_of_average(&self) -> bool {
+        self.averaged.is_some()
     }
 
     /// Whether it is a share of 1, which people read as a percentage.
@@ -162,4 +174,27 @@ pub fn metrics(outcomes: &[Outcome]) -> Vec<String> {
         }
     }
     names.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_run_has_is_told_the_nearest() {
+        for name in ["val/top1", "val/ema/top5", "test/loss", "train/loss"] {
+            assert_eq!(Metric::parse(name).unwrap().is_of_average(), name.contains("ema"));
+        }
+        let all = "val/top1, val/top5, val/loss, val/ema/top1, val/ema/top5, val/ema/loss, test/top1, test/top5, test/loss, train/loss";
+        for (name, nearest) in [
+            ("val/topp1", ", did you mean `val/top1`?"),
+            ("val/eam/top1", ", did you mean `val/ema/top1`?"),
+            ("test/ema/top1", ", did you mean `val/ema/top1`?"),
+            ("train/top1", ", did you mean `train/loss`?"),
+            ("accuracy", ""),
+        ] {
+            let expected = format!("no run has the metric `{name}`{nearest} (there are: {all})");
+            assert_eq!(Metric::parse(name).unwrap_err().to_string(), expected);
+        }
+    }
 }

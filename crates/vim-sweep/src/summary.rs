@@ -232,7 +232,7 @@ mod tests {
         let runs = study(&[("zoh", &[0.5])]);
         for (metric, expected) in [
             ("val/top2", "did you mean `val/top1`"),
-            ("accuracy", "there are: val/top1, val/top5, val/loss, test/top1"),
+            ("accuracy", "there are: val/top1, val/top5, val/loss, val/ema/top1"),
             ("test/top1", "(there are: train/loss, val/loss, val/top1)"),
         ] {
             let report = ReportConfig { metric: metric.into(), ..ReportConfig::default() };

@@ -6,6 +6,9 @@ use super::maker::{DEFAULT, Entry, Maker, float, integer, known, number, said};
 use super::paths::{place, run_name};
 use super::{Model, NotCarried};
 
+/// Loader threads that a GPU's share of a node may still have cores for; more are carried over with a note.
+const MOST_WORKERS: u64 = 32;
+
 /// All that a configuration says, in its order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
@@ -111,7 +114,14 @@ impl Maker {
         if let Some(given) = self.get("num-workers") {
             match integer(&given, 0)? * self.launch.processes {
                 0 => self.text("data.workers", "auto", &said(&given)),
-                count => self.add("data.workers", count.to_string(), self.for_each_gpu(&given)),
+                count => {
+                    self.add("data.workers", count.to_string(), self.for_each_gpu(&given));
+                    if count > MOST_WORKERS {
+                        self.launch.notes.push(format!(
+                            "data.workers = {count} is far more than the cores that a job has for a GPU (some 8 to 24): data.workers = \"auto\" takes those of the allocation, at most 16"
+                        ));
+                    }
+                }
             }
         }
         self.launch.notes.push(

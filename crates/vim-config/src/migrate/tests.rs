@@ -172,6 +172,28 @@ fn every_option_has_its_key() {
 }
 
 #[test]
+fn more_workers_than_an_allocation_has_cores_are_noted() {
+    let torchrun = PLAIN.replace("python", "torchrun --nproc_per_node=4");
+    for (script, count) in [
+        (format!("{PLAIN}--num_workers 200"), Some(200)),
+        (format!("{torchrun}--num_workers 9"), Some(36)),
+        (format!("{torchrun}--num_workers 8"), None),
+        (format!("{PLAIN}--num_workers 0"), None),
+    ] {
+        let migrated = read(&script, &[], None).unwrap();
+        let found: Vec<&String> =
+            migrated.notes.iter().filter(|note| note.starts_with("data.workers = ")).collect();
+        let expected = count.map(|count| format!("data.workers = {count} is far more than the cores that a job has for a GPU (some 8 to 24): data.workers = \"auto\" takes those of the allocation, at most 16"));
+        assert_eq!(found, expected.iter().collect::<Vec<_>>(), "{script}");
+        // Carried over as it was, with the note at the top of the file.
+        if let (Some(count), Some(note)) = (count, expected) {
+            assert_eq!(keys(&migrated)["data.workers"], count.to_string());
+            assert!(migrated.toml.contains(&format!("#   {note}\n")), "{}", migrated.toml);
+        }
+    }
+}
+
+#[test]
 fn what_has_no_key_is_listed_with_its_reason() {
     for (options, why) in [
         ("--if_amp", "there is no fp16"),

@@ -7,6 +7,7 @@ mod binary;
 mod files;
 mod layout;
 mod names;
+mod outline;
 mod published;
 mod python;
 
@@ -14,6 +15,7 @@ pub(crate) use names::{CIFAR10, CIFAR100};
 
 use std::path::Path;
 
+pub(crate) use outline::outlines;
 pub use published::{PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 
 use crate::{

@@ -111,6 +111,26 @@ impl LoaderConfig {
             on_bad: OnBad::Fail,
         }
     }
+
+    /// Checks what does not depend on the images.
+    ///
+    /// # Errors
+    /// As for [`Loader::new`], but for the number of batches.
+    pub fn check(&self) -> Result<(), DataError> {
+        let positive = |key, value: usize| match value {
+            0 => Err(DataError::InvalidConfig { key, value: "0".into(), expected: "1 or more" }),
+            _ => Ok(()),
+        };
+        positive("train.batch_size", self.batch_size)?;
+        positive("data.workers", self.workers)?;
+        positive("data.readers", self.readers)?;
+        positive("data.prefetch", self.prefetch)?;
+        if let Purpose::Training(recipe) = &self.purpose {
+            recipe.check_batch(self.batch_size)?;
+            recipe.check_size(self.size)?;
+        }
+        Ok(())
+    }
 }
 
 /// Turns a split into batches.
@@ -128,18 +148,7 @@ impl Loader {
     /// If a number is 0 that must not be, an epoch would hold no batch, images are mixed in batches of an odd size, or are
     /// smaller than what is added at their edges.
     pub fn new(split: Split, config: LoaderConfig) -> Result<Self, DataError> {
-        let positive = |key, value: usize| match value {
-            0 => Err(DataError::InvalidConfig { key, value: "0".into(), expected: "1 or more" }),
-            _ => Ok(()),
-        };
-        positive("train.batch_size", config.batch_size)?;
-        positive("data.workers", config.workers)?;
-        positive("data.readers", config.readers)?;
-        positive("data.prefetch", config.prefetch)?;
-        if let Purpose::Training(recipe) = &config.purpose {
-            recipe.check_batch(config.batch_size)?;
-            recipe.check_size(config.size)?;
-        }
+        config.check()?;
         let per_epoch = plan::batches(&split, &config)?;
         if per_epoch == 0 {
             let (images, batch_size) = (split.len(), config.batch_size * config.share.world);

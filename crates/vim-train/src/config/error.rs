@@ -8,6 +8,8 @@ use vim_config::{ExpandError, LayerProblem};
 use vim_data::DataError;
 use vim_kernels::{KERNEL_VARIABLE, KernelError};
 use vim_model::ModelError;
+use vim_slurm::SlurmError;
+use vim_sweep::SweepError;
 
 use super::file::VERSION;
 
@@ -113,6 +115,15 @@ pub enum Problem {
         /// Why not, and what would do.
         reason: String,
     },
+    /// Runs that a sweep cannot have.
+    #[error("{0}")]
+    Sweep(#[source] SweepError),
+    /// A job that the cluster cannot have.
+    #[error("{0}")]
+    Slurm(#[source] SlurmError),
+    /// Data that cannot be trained on.
+    #[error("failed to {0}")]
+    Data(#[source] DataError),
     /// An implementation that is not there.
     #[error("{0}")]
     Kernel(#[source] KernelError),
@@ -156,7 +167,30 @@ impl ConfigError {
         if let DataError::InvalidConfig { key, value, expected } = error {
             return Self::range(key, value, expected);
         }
-        Self::range("data", "the section", error.to_string())
+        let key = if matches!(error, DataError::NoBatches { .. }) {
+            "train.batch_size"
+        } else if matches!(error, DataError::MissingPath { .. }) {
+            "data.dataset"
+        } else {
+            "data"
+        };
+        Self::new(key, Problem::Data(error))
+    }
+
+    /// What the sweep crate found wrong with the section, if it is that which is at fault.
+    pub(crate) fn of_sweep(error: SweepError) -> Result<Self, SweepError> {
+        match error.key() {
+            Some(key) => Ok(Self::new(key, Problem::Sweep(error))),
+            None => Err(error),
+        }
+    }
+
+    /// Whether the problem's text names the key by itself.
+    fn names_its_key(&self) -> bool {
+        if let Problem::Sweep(error) = &*self.problem {
+            return !matches!(error, SweepError::NoMetric { .. });
+        }
+        matches!(*self.problem, Problem::Slurm(_))
     }
 
     /// The same problem, at `origin`.
@@ -187,7 +221,7 @@ impl fmt::Display for ConfigError {
         if self.origin != Origin::Unknown {
             write!(formatter, "{}: ", self.origin)?;
         }
-        if !self.key.is_empty() {
+        if !self.key.is_empty() && !self.names_its_key() {
             write!(formatter, "{}: ", self.key)?;
         }
         self.problem.fmt(formatter)

@@ -19,6 +19,7 @@ pub struct Loaded {
     pub config: Config,
     /// Where the value of every key that has one was decided.
     pub origins: BTreeMap<String, KeyOrigin>,
+    written: Origins,
 }
 
 impl Config {
@@ -32,16 +33,17 @@ impl Config {
     ///
     /// The first mistake, with the place where it was made; also a file that describes several runs.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
-        let config = Self::load_sweep(path, sets)?;
-        if config.sweep.is_none() {
-            return Ok(config);
-        }
-        let file = path.display();
-        let message = format!(
-            "the file describes several runs: `vim-train sweep run {file}` trains them, and a file without this section is one run"
-        );
-        let origin = Origin::File { path: path.to_owned(), position: None };
-        Err(ConfigError::new("sweep", Problem::Type { message }).at(origin))
+        Ok(Loaded::run(path, sets)?.config)
+    }
+
+    /// As [`Config::load`], where a file that describes several runs stands for what is the same in all: for its
+    /// configuration without the grid.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake, with the place where it was made.
+    pub fn load_base(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
+        Ok(Self { sweep: None, ..Self::load_sweep(path, sets)? })
     }
 
     /// As [`Config::load`], for a file that may describe several runs.
@@ -82,6 +84,34 @@ impl Config {
 
 impl Loaded {
     /// As [`Config::load`].
+    ///
+    /// # Errors
+    ///
+    /// The first mistake, with the place where it was made; also a file that describes several runs.
+    pub fn run(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
+        let loaded = Self::read(path, sets)?;
+        if loaded.config.sweep.is_none() {
+            return Ok(loaded);
+        }
+        let file = path.display();
+        let message = format!(
+            "the file describes several runs: `vim-train sweep run {file}` trains them, and a file without this section is one run"
+        );
+        let origin = Origin::File { path: path.to_owned(), position: None };
+        Err(ConfigError::new("sweep", Problem::Type { message }).at(origin))
+    }
+
+    /// Whether a file, `--set` or the environment says what `key` is.
+    pub(crate) fn sets(&self, key: &str) -> bool {
+        self.written.sets(key)
+    }
+
+    /// The same error, at the place where its key was written.
+    pub(crate) fn place(&self, error: ConfigError) -> ConfigError {
+        self.written.place(error)
+    }
+
+    /// As [`Config::load_sweep`].
     ///
     /// # Errors
     ///
@@ -140,8 +170,7 @@ impl Loaded {
         fill_in_paths(&mut document, &origins)?;
         let written = decode(&document.to_string()).map_err(|(error, _)| *error)?;
         let config = origins.check(written.clone())?;
-        let origins = origins.of_keys(&written, &config);
-        Ok(Self { config, origins })
+        Ok(Self { origins: origins.of_keys(&written, &config), config, written: origins })
     }
 }
 

@@ -76,7 +76,7 @@ pub struct Config {
 }
 
 /// Stands for the number of classes where it does not matter: no key of `[model]` depends on it.
-const ANY_CLASSES: usize = 1000;
+pub(crate) const ANY_CLASSES: usize = 1000;
 
 impl Config {
     /// The configuration with every key of `[model]` and `[augment]` spelled out, as a run records it.

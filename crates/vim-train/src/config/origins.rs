@@ -114,6 +114,11 @@ impl Origins {
         self.written.insert(key.to_owned(), written);
     }
 
+    /// Whether anybody wrote `key`.
+    pub(super) fn sets(&self, key: &str) -> bool {
+        self.written.contains_key(key)
+    }
+
     /// The [effective](Config::effective) form of `config`, checked; a mistake is placed.
     pub(super) fn check(&self, config: Config) -> Result<Config, ConfigError> {
         config.validate().and_then(|()| config.effective()).map_err(|error| self.place(error))

@@ -19,13 +19,14 @@ Examples:
   vim-train config diff configs/debug.toml data/runs/zoh-s0       what has changed since the run
   vim-train config diff data/runs/zoh-s0 data/runs/foh-s0 --json
 
-Files are compared with all defaults filled in, so only what has an effect is listed. Exit code 0 if they
-are the same, 1 if they differ.";
+Files are compared with all defaults filled in, so only what has an effect is listed. A sweep's file stands for
+its configuration without the grid; [sweep] is compared where both have one. Exit code 0 if they are the same,
+1 if they differ.";
 
 /// `vim-train config diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// A configuration file, or a run's folder.
+    /// A configuration file, a sweep's included, or a run's folder.
     pub a: PathBuf,
     /// Another one.
     pub b: PathBuf,
@@ -44,7 +45,11 @@ struct Difference {
 
 /// Prints the keys that differ.
 pub(super) fn run(args: &DiffArgs) -> Result<(), Error> {
-    let differences = differences(&load(&args.a, &[])?, &load(&args.b, &[])?);
+    let (mut a, mut b) = (load(&args.a, &[])?, load(&args.b, &[])?);
+    if a.sweep.is_none() || b.sweep.is_none() {
+        (a.sweep, b.sweep) = (None, None);
+    }
+    let differences = differences(&a, &b);
     if args.json {
         print_json(&differences)?;
     } else if !differences.is_empty() {
@@ -61,10 +66,10 @@ pub(super) fn run(args: &DiffArgs) -> Result<(), Error> {
     }
 }
 
-/// The configuration of a file, or the one that a run's folder records.
+/// The configuration of a file, a sweep's included, or the one that a run's folder records.
 pub(super) fn load(path: &Path, sets: &[String]) -> Result<Config, Error> {
     if !path.is_dir() {
-        return Ok(Config::load(path, sets)?);
+        return Ok(Config::load_sweep(path, sets)?);
     }
     let recorded = recorded_config(path)?;
     if sets.is_empty() { Ok(recorded) } else { Ok(Config::load(&path.join("config.toml"), sets)?) }

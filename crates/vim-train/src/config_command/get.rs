@@ -16,6 +16,7 @@ Examples:
   vim-train config get configs/debug.toml optim.lr
   vim-train config get data/runs/zoh-s0 run.name       of a run, as it was recorded
   vim-train config get configs/debug.toml model        a whole section
+  vim-train config get configs/ablation/shapes.toml sweep.name
   root=$(vim-train config get configs/debug.toml run.root)
 
 Text is printed without quotes. A key that is not set is an error, exit code 1.";
@@ -23,7 +24,7 @@ Text is printed without quotes. A key that is not set is an error, exit code 1."
 /// `vim-train config get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// Configuration file, or a run's folder.
+    /// Configuration file, or a run's folder; of a sweep's file, its configuration without the grid, and its section `sweep`.
     pub config: PathBuf,
     /// The key, such as `optim.lr`, or a section.
     pub key: String,

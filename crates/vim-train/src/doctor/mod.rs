@@ -37,7 +37,8 @@ Examples:
 A line each: pass, warn or fail, what, what was found, and what to do about it. warn: a run works, and may be
 slow or at risk. fail: it would not work. Nothing is changed; a file of 32 MiB is written to the folder of
 run.root, or the one above it that there is, and removed. On a GPU, kernels that have not run there before are
-compiled: a minute or less.
+compiled: a minute or less. For a controller of SLURM's that does not answer it waits 10 seconds, and
+says so.
 
 --performance adds the seven checks that docs/install.md explains; each may be left out by its number. It is not
 part of a plain doctor because it keeps the device and all cores busy, which others on a login node would notice.
@@ -47,7 +48,8 @@ Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 78 bad config
 /// `vim-train doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Configuration file of the run that is meant; without it, the defaults.
+    /// Configuration file of the run that is meant; of a sweep's file, its configuration without the grid. Without
+    /// a file, the defaults.
     pub config: Option<PathBuf>,
     /// What differs from the file.
     #[command(flatten)]
@@ -128,7 +130,7 @@ impl Summary {
 /// [`Error::Failed`] if a check failed; the configuration's first mistake.
 pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     let config = match &args.config {
-        Some(path) => Config::load(path, &args.overrides.set)?,
+        Some(path) => Config::load_base(path, &args.overrides.set)?,
         None => Config::from_defaults(&args.overrides.set)?,
     };
     threads::start(config.devices.threads)?;

@@ -1,13 +1,36 @@
 //! The SLURM job, if this is one, and whether jobs can be submitted from here.
 
 use std::num::NonZero;
-use std::thread::available_parallelism;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, available_parallelism};
+use std::time::Duration;
 
 use vim_slurm::Client;
 
 use super::Context;
 use super::finding::Finding;
 use crate::machine::Machine;
+
+/// How long a command of SLURM's may take: while the controller is away they hang, and nothing here is worth that.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long `work` may take before stderr says what is waited for.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// What `work` returns; if it takes long, stderr says that it is `what` that is waited for.
+fn saying<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (done, waits) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if waits.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("waiting for {what}");
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
 
 /// The job, and whether what it was given is what a run takes.
 pub(super) fn job(context: &Context) -> Vec<Finding> {
@@ -59,8 +82,9 @@ pub(super) fn commands(context: &Context) -> Vec<Finding> {
     let Some(sbatch) = found.into_iter().find(|path| path.is_file()) else {
         return vec![Finding::pass(what, "no sbatch here: jobs are submitted from elsewhere")];
     };
-    let client = Client::new();
-    let answer = client.check().and_then(|()| client.max_array_size());
+    let client = Client::once(PATIENCE);
+    let asked = format!("SLURM's controller, for {} s at most", PATIENCE.as_secs());
+    let answer = saying(&asked, || client.check().and_then(|()| client.max_array_size()));
     vec![match answer {
         Ok(tasks) => {
             Finding::pass(what, format!("{}, arrays of up to {tasks} tasks", sbatch.display()))

@@ -307,7 +307,7 @@ pub enum Error {
     #[error("{0}")]
     Beyond(Beyond),
 
-    /// There is no one output to show.
+    /// There is no one job or output that is meant.
     #[error("{name}: {problem}")]
     NoOutput {
         /// The run or sweep.

@@ -97,6 +97,7 @@ pub struct RunDir {
     path: PathBuf,
     is_resumed: bool,
     moved_aside: Option<PathBuf>,
+    rounding: Vec<String>,
     lock: Lock,
 }
 
@@ -133,12 +134,12 @@ impl RunDir {
             lock = Self::lock(&path)?;
             moved_aside = Some(aside);
         }
-        let mut run = Self { path, is_resumed: false, moved_aside, lock };
+        let mut run = Self { path, is_resumed: false, moved_aside, rounding: Vec::new(), lock };
         if holds_run(&run.path) {
             if resume == Resume::Never {
                 return Err(Error::AlreadyHoldsRun { path: run.path });
             }
-            check_unchanged(&run.path, config)?;
+            run.rounding = check_unchanged(&run.path, config)?;
             if let Some(exit) =
                 read_exit_in(&run.path)?.filter(|exit| exit.reason == ExitReason::Finished)
             {
@@ -202,6 +203,12 @@ impl RunDir {
     #[must_use]
     pub fn moved_aside(&self) -> Option<&Path> {
         self.moved_aside.as_deref()
+    }
+
+    /// Keys that differ from the recorded ones and make later numbers differ in rounding, with both values.
+    #[must_use]
+    pub fn rounding(&self) -> &[String] {
+        &self.rounding
     }
 
     /// Whether other processes are kept out; some cluster file systems cannot.

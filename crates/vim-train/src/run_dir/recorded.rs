@@ -31,13 +31,19 @@ const FREE_KEYS: [&str; 17] = [
     "checkpoint.archive",
 ];
 
-/// The run in `run` can go on under `config`.
+/// Keys that may differ when a run goes on although results depend on them: in rounding alone, as on another device.
+///
+/// A batch in parts sees the same images with the same draws, and its gradient is the same sum in another order.
+const ROUNDING_KEYS: [&str; 1] = ["train.accumulate"];
+
+/// The run in `run` can go on under `config`; returns what will make its numbers differ in rounding, a text each.
 ///
 /// # Errors
 ///
 /// [`Error::ConfigChanged`] if a key differs that results depend on.
-pub(super) fn check_unchanged(run: &Path, config: &Config) -> Result<(), Error> {
-    check_recorded(run, config, is_free)
+pub(super) fn check_unchanged(run: &Path, config: &Config) -> Result<Vec<String>, Error> {
+    check_recorded(run, config, |key| is_free(key) || ROUNDING_KEYS.contains(&key))?;
+    differences(run, config, |key| !ROUNDING_KEYS.contains(&key))
 }
 
 /// Whether no result depends on `key`.
@@ -80,12 +86,25 @@ fn check_recorded(
     config: &Config,
     is_free: impl Fn(&str) -> bool,
 ) -> Result<(), Error> {
+    let differences = differences(run, config, is_free)?;
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::ConfigChanged { path: run.to_owned(), differences })
+}
+
+/// Every key that is not free and differs, with both values.
+fn differences(
+    run: &Path,
+    config: &Config,
+    is_free: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, Error> {
     let recorded = recorded_config(run)?;
     let (recorded, now) = (dotted_values(&recorded), dotted_values(config));
     let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
     keys.sort();
     keys.dedup();
-    let differences: Vec<String> = keys
+    let differences = keys
         .into_iter()
         .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
         .map(|key| {
@@ -93,10 +112,6 @@ fn check_recorded(
                 value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
             };
             format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
-        })
-        .collect();
-    if differences.is_empty() {
-        return Ok(());
-    }
-    Err(Error::ConfigChanged { path: run.to_owned(), differences })
+        });
+    Ok(differences.collect())
 }

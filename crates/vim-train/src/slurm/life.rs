@@ -204,18 +204,23 @@ impl<'a> Life<'a> {
 }
 
 /// The submission by which job `next` goes on with `ended`, one of those of `known`.
-fn gone_on(known: Submission, ended: JobId, next: JobId, submitted: String) -> Submission {
-    let output = match next.task {
+pub(super) fn gone_on(
+    known: Submission,
+    ended: JobId,
+    next: JobId,
+    submitted: String,
+) -> Submission {
+    let output = match (next.task, &known.array) {
         // Its name is a pattern.
-        Some(_) => known.output.clone(),
-        None => known.output.as_ref().map(|output| {
+        (Some(_), _) | (None, Some(_)) => known.output.clone(),
+        (None, None) => known.output.as_ref().map(|output| {
             let name = output.file_name().unwrap_or_default().to_string_lossy();
             output.with_file_name(name.replace(&ended.to_string(), &next.to_string()))
         }),
     };
     Submission {
         job: JobId { task: None, ..next },
-        array: next.task.map(|task| task.to_string()),
+        array: next.task.map(|task| task.to_string()).or(known.array),
         submitted,
         output,
         ..known

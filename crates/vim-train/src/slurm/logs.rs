@@ -7,9 +7,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use vim_slurm::{Client, JobId};
+use vim_slurm::Client;
 
-use super::names;
+use super::names::{self, TaskArg};
 use super::output::Output;
 use crate::error::Error;
 use crate::runs::RootArg;
@@ -36,9 +36,9 @@ pub struct LogsArgs {
     /// Where names are looked for.
     #[command(flatten)]
     pub root: RootArg,
-    /// Of a sweep: the number of the run, from 0.
-    #[arg(long, value_name = "I")]
-    pub task: Option<u32>,
+    /// Which run of a sweep.
+    #[command(flatten)]
+    pub which: TaskArg,
     /// Go on as the file grows, until the job has ended.
     #[arg(short, long)]
     pub follow: bool,
@@ -47,9 +47,12 @@ pub struct LogsArgs {
 /// `vim-train slurm logs`.
 pub(super) fn run(args: &LogsArgs) -> Result<(), Error> {
     let submitted = names::one(&args.name, &args.root.root)?;
-    let output = Output::of(&submitted, args.task)?;
+    let output = Output::of(&submitted, args.which.task)?;
     let client = Client::new();
-    let is_active = || is_active(&client, output.job);
+    let is_active = || {
+        let job = names::known(&client, output.job)?;
+        Ok(job.is_some_and(|job| job.state.is_active()))
+    };
     if args.follow {
         return follow(&output, is_active);
     }
@@ -62,14 +65,6 @@ pub(super) fn run(args: &LogsArgs) -> Result<(), Error> {
         }
         Err(error) => Err(Error::io("open", path)(error)),
     }
-}
-
-/// Whether a job, or the task of an array, waits or runs.
-fn is_active(client: &Client, job: JobId) -> Result<bool, Error> {
-    let known = client.jobs(&[JobId { task: None, ..job }])?;
-    // Tasks that wait together may be known by their array's number alone.
-    let known = known.get(&job).or_else(|| known.get(&JobId { task: None, ..job }));
-    Ok(known.is_some_and(|job| job.state.is_active()))
 }
 
 fn follow(output: &Output, is_active: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {

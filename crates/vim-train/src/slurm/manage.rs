@@ -7,7 +7,8 @@ use clap::Args;
 use vim_slurm::jobs::{self, Submission};
 use vim_slurm::{Client, JobId, SlurmError};
 
-use super::names::{self, Submitted};
+use super::life::gone_on;
+use super::names::{self, Submitted, TaskArg};
 use crate::error::Error;
 use crate::output::print;
 use crate::runs::RootArg;
@@ -17,17 +18,21 @@ use crate::timestamp::rfc3339;
 pub(super) const REQUEUE_EXAMPLES: &str = "\
 Examples:
   vim-train slurm requeue zoh-s0
+  vim-train slurm requeue ablation --task 3      of a sweep, the run of this number
 
-SLURM ends the job, which saves, and starts it again a little over two minutes later at the earliest. A
-job that SLURM has forgotten, or will not requeue, is submitted again from the script in the run's folder.";
+SLURM ends the job, which saves, and starts it again a little over two minutes later at the earliest.
+A job that SLURM has forgotten, or will not requeue, is submitted again from the script in the run's
+folder; of a sweep with --task, that task alone.";
 
 /// Shown below the options.
 pub(super) const CANCEL_EXAMPLES: &str = "\
 Examples:
   vim-train slurm cancel zoh-s0 foh-s0
   vim-train slurm cancel /scratch/runs/disc-cifar     all that were submitted there
+  vim-train slurm cancel disc-cifar --task 3          of a sweep, the run of this number
 
-The runs save, end with exit code 75, and are not requeued; `slurm submit` goes on with them.";
+The runs save, end with exit code 75, and are not requeued; `slurm submit` goes on with them, and
+`sweep submit` with those of a sweep.";
 
 /// `vim-train slurm requeue`.
 #[derive(Debug, Args)]
@@ -38,24 +43,33 @@ pub struct RequeueArgs {
     /// Where names are looked for.
     #[command(flatten)]
     pub root: RootArg,
+    /// Which run of a sweep.
+    #[command(flatten)]
+    pub which: TaskArg,
 }
 
 /// `vim-train slurm cancel`.
 #[derive(Debug, Args)]
 pub struct CancelArgs {
-    /// Runs or folders of runs.
+    /// Runs or folders of runs; with --task, sweeps.
     #[arg(value_name = "RUN|FOLDER", required = true)]
     pub names: Vec<PathBuf>,
     /// Where names are looked for.
     #[command(flatten)]
     pub root: RootArg,
+    /// Which run of a sweep.
+    #[command(flatten)]
+    pub which: TaskArg,
 }
 
 /// `vim-train slurm requeue`.
 pub(super) fn requeue(args: &RequeueArgs) -> Result<(), Error> {
     let submitted = names::one(&args.name, &args.root.root)?;
     let client = Client::new();
-    let job = submitted.last().job;
+    let (job, submission) = match args.which.task {
+        Some(run) => submitted.task(run)?,
+        None => (submitted.last().job, submitted.last()),
+    };
     let refused = match client.requeue(job) {
         Ok(()) => {
             eprintln!("job {job} is in the queue again");
@@ -65,24 +79,25 @@ pub(super) fn requeue(args: &RequeueArgs) -> Result<(), Error> {
         Err(error) => return Err(error.into()),
     };
     // One that waits is not to be requeued, and not to be submitted twice.
-    if client.job(job)?.is_some_and(|job| job.state.is_active()) {
+    if names::known(&client, job)?.is_some_and(|job| job.state.is_active()) {
         return Err(refused.into());
     }
-    let next = submit_again(&client, &submitted)?;
+    let next = submit_again(&client, &submitted, job, submission)?;
     eprintln!("job {job} has ended and cannot be requeued: submitted again as job {next}");
     print(&next.to_string())
 }
 
-fn submit_again(client: &Client, submitted: &Submitted) -> Result<JobId, Error> {
-    let last = submitted.last();
-    let next = client.submit_script(&last.script, &[])?;
-    let number = |job: JobId| job.job.to_string();
-    let output = last.output.as_ref().map(|output| {
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        output.with_file_name(name.replace(&number(last.job), &number(next)))
-    });
-    let submission =
-        Submission { job: next, submitted: rfc3339(SystemTime::now()), output, ..last.clone() };
+/// Submits what `job` was submitted with again; of an array's task, that alone.
+fn submit_again(
+    client: &Client,
+    submitted: &Submitted,
+    job: JobId,
+    submission: &Submission,
+) -> Result<JobId, Error> {
+    let array = job.task.map(|task| format!("--array={task}"));
+    let id = client.submit_script(&submission.script, &Vec::from_iter(array))?;
+    let next = JobId { task: job.task, ..id };
+    let submission = gone_on(submission.clone(), job, next, rfc3339(SystemTime::now()));
     jobs::append(&submitted.folder, &submission)
         .map_err(Error::io("write", jobs::path(&submitted.folder)))?;
     Ok(next)
@@ -91,6 +106,12 @@ fn submit_again(client: &Client, submitted: &Submitted) -> Result<JobId, Error> 
 /// `vim-train slurm cancel`.
 pub(super) fn cancel(args: &CancelArgs) -> Result<(), Error> {
     let client = Client::new();
+    if let Some(run) = args.which.task {
+        for name in &args.names {
+            cancel_task(&client, &names::one(name, &args.root.root)?, run)?;
+        }
+        return Ok(());
+    }
     for submitted in names::some(&args.names, &args.root.root)? {
         let ids: Vec<JobId> = submitted.submissions.iter().map(|one| one.job).collect();
         let jobs = client.jobs(&ids)?;
@@ -108,5 +129,18 @@ pub(super) fn cancel(args: &CancelArgs) -> Result<(), Error> {
             eprintln!("{}: cancelled job {}", submitted.name, shown.join(", "));
         }
     }
+    Ok(())
+}
+
+/// Cancels the newest task that is run number `run` of a sweep.
+fn cancel_task(client: &Client, submitted: &Submitted, run: u32) -> Result<(), Error> {
+    let (job, _) = submitted.task(run)?;
+    let name = &submitted.name;
+    if !names::known(client, job)?.is_some_and(|job| job.state.is_active()) {
+        eprintln!("{name}, run {run}: no job left to cancel");
+        return Ok(());
+    }
+    client.cancel(&[job])?;
+    eprintln!("{name}, run {run}: cancelled job {job}");
     Ok(())
 }

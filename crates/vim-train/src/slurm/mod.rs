@@ -10,14 +10,14 @@ mod status;
 mod submit;
 
 use clap::Subcommand;
-use vim_slurm::{ErrorKind, SlurmError};
+use vim_slurm::{ErrorKind, Site, SlurmError};
 
 pub use vim_slurm::jobs;
 
 pub(crate) use life::Life;
 pub use plan::{output_pattern, site_and_request};
 
-use crate::config::{ConfigError, Problem};
+use crate::config::{ConfigError, Loaded, Origin, Problem};
 use crate::error::Error;
 use logs::LogsArgs;
 use manage::{CancelArgs, RequeueArgs};
@@ -87,6 +87,22 @@ pub(crate) fn config_error(error: SlurmError) -> ConfigError {
         );
     }
     ConfigError::range("slurm", "the section", error.to_string())
+}
+
+/// What a cluster or site has against a configuration, at the place where the value was written: in the configuration,
+/// or else in the file of the site that gave it.
+pub(crate) fn placed(error: Error, loaded: &Loaded, site: Option<&Site>) -> Error {
+    let Error::Slurm(error) = error else { return error };
+    let Some(key) = error.key().map(|key| format!("slurm.{key}")) else { return error.into() };
+    let of_site = site.and_then(|site| site.path.clone());
+    match of_site {
+        _ if loaded.sets(&key) => loaded.place(ConfigError::new(key, Problem::Slurm(error))).into(),
+        Some(path) => {
+            let origin = Origin::File { path, position: None };
+            ConfigError::new(key, Problem::Slurm(error)).at(origin).into()
+        }
+        None => error.into(),
+    }
 }
 
 /// The exit code that an error of SLURM's asks for.

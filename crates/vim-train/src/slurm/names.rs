@@ -3,13 +3,24 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use vim_slurm::jobs::{self, Submission};
+use vim_slurm::{Client, Job, JobId, expand};
 
 use crate::config::nearest;
 use crate::error::Error;
+use crate::sweep::offset_of;
 
 /// How deep below the root a run may lie: names such as `sweep/zoh-s0` make folders.
 pub(super) const DEPTH: usize = 4;
+
+/// One run of a sweep, as `slurm logs`, `status`, `requeue` and `cancel` take it.
+#[derive(Debug, Args)]
+pub struct TaskArg {
+    /// Of a sweep: the number of the run in `vim-train sweep status`, from 0.
+    #[arg(long, value_name = "I")]
+    pub task: Option<u32>,
+}
 
 /// A run or sweep with what was submitted for it.
 #[derive(Clone, Debug)]
@@ -28,11 +39,46 @@ impl Submitted {
         self.submissions.last().expect("invariant: read only where there is one")
     }
 
+    /// The newest task that is run number `run` of this sweep, and what it was submitted with.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(super) fn task(&self, run: u32) -> Result<(JobId, &Submission), Error> {
+        let mut newest = self.submissions.iter().rev();
+        let found = newest.find_map(|submission| Some((task(submission, run)?, submission)));
+        let problem = || {
+            format!(
+                "no array that was submitted has a run {run}: `vim-train sweep status` numbers them"
+            )
+        };
+        found.ok_or_else(|| Error::NoOutput { name: self.name.clone(), problem: problem() })
+    }
+
     fn read(folder: &Path, name: String) -> Result<Option<Self>, Error> {
         let submissions = jobs::read(folder).map_err(Error::io("read", jobs::path(folder)))?;
         let submitted = Self { name, folder: folder.to_owned(), submissions };
         Ok((!submitted.submissions.is_empty()).then_some(submitted))
     }
+}
+
+/// The task of `submission` that is run number `run`.
+fn task(submission: &Submission, run: u32) -> Option<JobId> {
+    let number = run.checked_sub(offset_of(&submission.script).unwrap_or(0))?;
+    let tasks = expand(submission.array.as_deref()?)?;
+    tasks.contains(&number).then_some(JobId { job: submission.job.job, task: Some(number) })
+}
+
+/// What SLURM knows of a job, or of the task of an array.
+///
+/// # Errors
+///
+/// If SLURM cannot be asked.
+pub(super) fn known(client: &Client, id: JobId) -> Result<Option<Job>, Error> {
+    // Tasks that wait together may be known by their array's number alone.
+    let array = JobId { task: None, ..id };
+    let mut jobs = client.jobs(&[array])?;
+    Ok(jobs.remove(&id).or_else(|| jobs.remove(&array)))
 }
 
 /// All that `root` holds, by name.

@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use vim_slurm::jobs::{FOLDER, Submission};
-use vim_slurm::{JobId, expand};
+use vim_slurm::JobId;
+use vim_slurm::jobs::FOLDER;
 
 use super::names::Submitted;
 use crate::error::Error;
-use crate::sweep::offset_of;
 
 /// The output of a job.
 #[derive(Debug)]
@@ -50,14 +49,7 @@ impl Output {
                 Err(Error::NoOutput { name, problem })
             }
             (Some(run), ..) => {
-                let newest = submitted.submissions.iter().rev();
-                let job = newest.filter_map(|submission| task(submission, run)).next();
-                let problem = || {
-                    format!(
-                        "no array that was submitted has a run {run}: `vim-train sweep status` numbers them"
-                    )
-                };
-                let job = job.ok_or_else(|| Error::NoOutput { name, problem: problem() })?;
+                let (job, _) = submitted.task(run)?;
                 let ending = format!("-{job}.out");
                 let place = Place::Ending { folder: submitted.folder.join(FOLDER), ending };
                 Ok(Self { job, place })
@@ -79,15 +71,10 @@ impl Output {
     }
 }
 
-/// The task of `submission` that is run number `run`.
-fn task(submission: &Submission, run: u32) -> Option<JobId> {
-    let number = run.checked_sub(offset_of(&submission.script).unwrap_or(0))?;
-    let tasks = expand(submission.array.as_deref()?)?;
-    tasks.contains(&number).then_some(JobId { job: submission.job.job, task: Some(number) })
-}
-
 #[cfg(test)]
 mod tests {
+    use vim_slurm::jobs::Submission;
+
     use super::*;
 
     fn submission(job: u64, array: Option<&str>, script: &str) -> Submission {

@@ -10,16 +10,18 @@ use clap::Args;
 use serde::Serialize;
 use vim_slurm::{Client, Job, JobId};
 
-use super::names::{self, Submitted};
+use super::names::{self, Submitted, TaskArg};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::runs::{RootArg, Run, Status, columns, steps};
+use crate::sweep::run_name;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train slurm status                       what was submitted for runs in data/runs
   vim-train slurm status zoh-s0 /scratch/runs  a run, and a folder of runs
+  vim-train slurm status ablation --task 3     of a sweep, the run of this number in `sweep status`
   vim-train slurm status --watch               again every 10 seconds, until all have ended
 
 The run's folder says how far a run is and how it ended; SLURM says what its job is at, and forgets it
@@ -31,12 +33,15 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// `vim-train slurm status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Runs or folders of runs; none: all in the root.
+    /// Runs or folders of runs, with --task sweeps; none: all in the root.
     #[arg(value_name = "RUN|FOLDER")]
     pub names: Vec<PathBuf>,
     /// Where names are looked for.
     #[command(flatten)]
     pub root: RootArg,
+    /// Which run of a sweep.
+    #[command(flatten)]
+    pub which: TaskArg,
     /// Print it as JSON.
     #[arg(long)]
     pub json: bool,
@@ -72,7 +77,7 @@ struct Row {
 pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     let client = Client::new();
     loop {
-        let rows = rows(&names::some(&args.names, &args.root.root)?, &client)?;
+        let rows = rows(args, &client)?;
         if args.json {
             return print_json(&rows);
         }
@@ -92,21 +97,49 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     }
 }
 
-fn rows(submitted: &[Submitted], client: &Client) -> Result<Vec<Row>, Error> {
-    let read = submitted.iter().map(|submitted| {
-        let last = submitted.last();
-        let jobs: Vec<Job> = client.jobs(&[last.job])?.into_values().collect();
+fn rows(args: &StatusArgs, client: &Client) -> Result<Vec<Row>, Error> {
+    let root = &args.root.root;
+    let Some(run) = args.which.task else {
+        let submitted = names::some(&args.names, root)?;
+        return submitted.iter().map(|submitted| Row::of(submitted, client)).collect();
+    };
+    let of = |submitted: Submitted| Row::of_task(&submitted, run, client);
+    if !args.names.is_empty() {
+        return args.names.iter().map(|name| of(names::one(name, root)?)).collect();
+    }
+    let has_it = |submitted: &Submitted| submitted.task(run).is_ok();
+    names::all(root)?.into_iter().filter(has_it).map(of).collect()
+}
+
+impl Row {
+    /// A run, or a sweep with all of its tasks.
+    fn of(submitted: &Submitted, client: &Client) -> Result<Self, Error> {
+        let job = submitted.last().job;
+        let jobs = client.jobs(&[job])?.into_values().collect();
+        Ok(Self::new(submitted.name.clone(), submitted.folder.clone(), job, jobs))
+    }
+
+    /// Run number `run` of a sweep.
+    fn of_task(submitted: &Submitted, run: u32, client: &Client) -> Result<Self, Error> {
+        let (job, _) = submitted.task(run)?;
+        let name = run_name(&submitted.folder, run)?;
+        let jobs = names::known(client, job)?.into_iter().collect();
+        let folder = submitted.folder.join(&name);
+        Ok(Self::new(format!("{}/{name}", submitted.name), folder, job, jobs))
+    }
+
+    fn new(name: String, folder: PathBuf, job: JobId, jobs: Vec<Job>) -> Self {
         let mut states = BTreeMap::new();
         for job in &jobs {
             *states.entry(job.state.name().to_owned()).or_default() += 1;
         }
         // Of several tasks, what is said of one would mislead.
         let only = if let [job] = jobs.as_slice() { Some(job) } else { None };
-        let run = Run::read(&submitted.folder, submitted.name.clone()).row;
-        Ok(Row {
-            name: submitted.name.clone(),
-            folder: submitted.folder.clone(),
-            job: last.job,
+        let run = Run::read(&folder, name.clone()).row;
+        Self {
+            name,
+            folder,
+            job,
             states,
             reason: only.and_then(|job| job.reason.clone()),
             restarts: only.map(|job| job.restarts),
@@ -119,9 +152,8 @@ fn rows(submitted: &[Submitted], client: &Client) -> Result<Vec<Row>, Error> {
             step: run.step,
             total_steps: run.total_steps,
             steps: steps(&run),
-        })
-    });
-    read.collect()
+        }
+    }
 }
 
 fn table(rows: &[Row]) -> String {

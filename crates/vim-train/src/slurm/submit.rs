@@ -9,13 +9,15 @@ use serde_json::json;
 use vim_slurm::jobs::{self, Submission};
 use vim_slurm::{Client, JobId, JobState};
 
+use super::placed;
 use super::plan::{Plan, frozen};
 use crate::cli::Overrides;
-use crate::config::Config;
+use crate::config::{Config, Loaded};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run_dir::{can_go_on, write_file};
 use crate::timestamp::rfc3339;
+use crate::train::foresee;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -25,8 +27,9 @@ Examples:
   vim-train slurm submit finetune.toml --after 4711            once job 4711 has succeeded
   vim-train slurm submit configs/debug.toml --wait             until it ends; its exit code is this command's
 
-What can be wrong is found before sbatch: the configuration, a run in the folder that it does not fit, and
-what the partition's nodes do not have. The job's number goes to stdout.";
+What can be wrong is found before sbatch: the configuration, a batch of more images than there are,
+a run in the folder that it does not fit, and what the partition's nodes do not have. Data that are
+not on this machine are warned of: they may be on the node. The job's number goes to stdout.";
 
 /// Shown below the options.
 pub(super) const SCRIPT_EXAMPLES: &str = "\
@@ -83,20 +86,24 @@ pub(super) fn script(args: &ScriptArgs) -> Result<(), Error> {
 
 /// `vim-train slurm submit`.
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
-    let config = Config::load(&args.config, &args.overrides.set)?;
-    let plan = Plan::new(config, args.after.as_deref())?;
+    let loaded = Loaded::run(&args.config, &args.overrides.set)?;
+    // What would end the job at its start, and what this machine cannot know of the node's files.
+    let absent = foresee(&loaded.config).map_err(|error| loaded.place(error))?;
+    let plan = Plan::new(loaded.config.clone(), args.after.as_deref());
+    let plan = plan.map_err(|error| placed(error, &loaded, None))?;
     let client = Client::new();
+    say_warnings(&absent);
     say_warnings(&plan.script.request.warnings);
     if let Some(exit) = can_go_on(&plan.config)? {
         eprintln!("{} is finished: nothing to submit", plan.folder.display());
         return if args.json { print_json(&exit) } else { Ok(()) };
     }
     if args.dry_run {
-        return dry_run(&plan, &client);
+        return dry_run(&plan, &loaded, &client);
     }
     client.check()?;
     check_not_queued(&plan, &client, args.after.as_deref())?;
-    say_warnings(&client.check_request(&plan.script.request)?);
+    say_warnings(&check_request(&plan, &loaded, &client)?);
     let (script, path) = (&plan.script, plan.script_path());
     // The script reads it, and so it is there first.
     write_file(&frozen(&plan.folder), plan.config.to_toml().as_bytes())?;
@@ -126,7 +133,7 @@ fn say_warnings(warnings: &[String]) {
 }
 
 /// Shows the script, and says what SLURM would say, where there is any.
-fn dry_run(plan: &Plan, client: &Client) -> Result<(), Error> {
+fn dry_run(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<(), Error> {
     for note in plan.site.iter().flat_map(|site| &site.notes) {
         eprintln!("note: {note}");
     }
@@ -134,9 +141,15 @@ fn dry_run(plan: &Plan, client: &Client) -> Result<(), Error> {
     eprintln!("would write and submit {}", plan.script_path().display());
     print(&plan.script.render()?)?;
     client.check()?;
-    say_warnings(&client.check_request(&plan.script.request)?);
+    say_warnings(&check_request(plan, loaded, client)?);
     eprintln!("{}", client.test_only(&plan.script)?);
     Ok(())
+}
+
+/// Whether the cluster can meet the plan; returns what its owner should know.
+fn check_request(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<Vec<String>, Error> {
+    let checked = client.check_request(&plan.script.request);
+    checked.map_err(|error| placed(error.into(), loaded, plan.site.as_ref()))
 }
 
 /// No job of this run is in the queue or at work, but one that is to be gone on from `after` its end.

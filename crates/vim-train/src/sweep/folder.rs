@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use vim_sweep::{Assignments, Entry, Plan, SweepConfig, SweepError};
 
 use super::WhichArgs;
-use super::cells::section;
+use super::cells::Base;
 use super::error::StudyError;
 use super::plan;
 use crate::config::dotted;
@@ -106,7 +106,7 @@ fn folder_of(which: &WhichArgs) -> Result<PathBuf, Error> {
             [_, ..] => Err(StudyError::Frozen { path: which.sweep.clone() }.into()),
         };
     }
-    section(&which.sweep, &which.overrides.set).map(|(_, folder)| folder)
+    Ok(Base::load(&which.sweep, &which.overrides.set)?.folder)
 }
 
 /// The plan in `folder`, if there is one.

@@ -24,7 +24,7 @@ mod summarize;
 mod task;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -85,6 +85,21 @@ pub struct WhichArgs {
     /// What differs from the file.
     #[command(flatten)]
     pub overrides: Overrides,
+}
+
+/// The name of run number `index` of the sweep in `folder`.
+///
+/// # Errors
+///
+/// If there is no sweep, or no such run.
+pub(crate) fn run_name(folder: &Path, index: u32) -> Result<String, Error> {
+    let plan = folder::read_plan(folder)?
+        .ok_or_else(|| StudyError::NoSweep { path: folder.to_owned() })?;
+    let entry = plan.entries.get(index as usize).ok_or_else(|| StudyError::NoEntry {
+        folder: folder.to_owned(),
+        asked: format!("with index {index}"),
+    })?;
+    Ok(entry.name.clone())
 }
 
 /// `vim-train sweep`.

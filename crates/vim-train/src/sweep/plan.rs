@@ -1,5 +1,6 @@
 //! `vim-train sweep plan`.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -26,7 +27,8 @@ Examples:
   vim-train sweep plan configs/ablation/cifar100.toml --set data.path=$SCRATCH/cifar-100-binary.tar.gz
   vim-train sweep plan configs/ablation/shapes.toml --set sweep.seeds=[0,1,2,3] --dry-run
 
-Planning again changes nothing of what is planned, and adds runs that are new, such as further seeds.";
+Every run is checked as `train` checks it at its start, but for its images and the device. Planning
+again changes nothing of what is planned, and adds runs that are new, such as further seeds.";
 
 /// `vim-train sweep plan`.
 #[derive(Debug, Args)]
@@ -57,11 +59,16 @@ pub(super) struct Planned {
     origins: Origins,
     /// Each run's file and what is to be in it.
     configs: Vec<(String, String)>,
+    /// What may be missing where they are to run, a text each.
+    warnings: BTreeSet<String>,
 }
 
 /// `vim-train sweep plan`.
 pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
     let planned = plan(&args.file, &args.overrides.set, args.fresh)?;
+    for warning in &planned.warnings {
+        eprintln!("warning: {warning}");
+    }
     if !args.dry_run {
         if args.fresh {
             set_aside(&planned.folder)?;
@@ -129,16 +136,18 @@ pub(super) fn differing(assignments: &Assignments) -> String {
 ///
 /// If the file's runs cannot be trained or compared, or were planned otherwise.
 pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
-    let Cells { sweep, folder, runs, configs } = Cells::load(file, sets)?;
-    let known = if fresh { None } else { read_plan(&folder)? };
-    let (plan, added) = match known {
-        None => (Plan::new(&runs, is_free)?, runs.len()),
+    let Cells { base, runs, configs, warnings } = Cells::load(file, sets)?;
+    let folder = &base.folder;
+    let known = if fresh { None } else { read_plan(folder)? };
+    let planned = match known {
+        None => Plan::new(&runs, is_free).map(|plan| (plan, runs.len())),
         Some(known) => {
-            let recorded = |entry: &_| Sweep::frozen(&folder, entry);
-            let addition = known.extended(&folder, &runs, is_free, recorded)?;
-            (addition.plan, addition.added)
+            let recorded = |entry: &_| Sweep::frozen(folder, entry);
+            let addition = known.extended(folder, &runs, is_free, recorded);
+            addition.map(|addition| (addition.plan, addition.added))
         }
     };
+    let (plan, added) = planned.map_err(|error| base.place(error))?;
     let text = |name: &String| {
         let config = runs.iter().zip(&configs).find(|(run, _)| run.name == *name);
         config.map(|(_, config)| config.to_toml()).unwrap_or_default()
@@ -151,9 +160,9 @@ pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned,
         sets: sets.to_vec(),
         command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         planned: rfc3339(SystemTime::now()),
-        sweep,
+        sweep: base.sweep,
     };
-    Ok(Planned { folder, plan, added, origins, configs })
+    Ok(Planned { folder: base.folder, plan, added, origins, configs, warnings })
 }
 
 impl Planned {

@@ -18,9 +18,18 @@ Examples:
   vim-train sweep retry data/runs/shapes-ablation --missing -j 2
   vim-train sweep retry data/runs/shapes-ablation --id 02c959e948
   vim-train sweep retry data/runs/cifar100-ablation --failed --submit
+  vim-train sweep retry data/runs/shapes-ablation --failed --missing      all that is left
+  vim-train sweep retry data/runs/shapes-ablation --failed --id foh-s1    and this one
 
-Each goes on in its folder from its newest checkpoint. A run that diverged (76) diverges again at the
-same step, because nothing in it is left to chance: change the sweep's configuration instead.";
+What is selected adds up:
+  (nothing)   failed: it ended with an error, or its job did
+  --failed    the same
+  --missing   missing: never started; interrupted: stopped or killed; failed only with --failed
+  --id ID     this run, be it failed, missing or interrupted; others only with --failed, --missing
+A run that is finished, at work or in the queue is never selected, by its id neither.
+
+Each goes on in its folder from its newest checkpoint. A run that diverged (76) diverges again at
+the same step, because nothing in it is left to chance: change the sweep's configuration instead.";
 
 /// `vim-train sweep retry`.
 #[derive(Debug, Args)]
@@ -28,13 +37,13 @@ pub struct RetryArgs {
     /// Which sweep.
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Those that failed, which is also what is retried where nothing is said.
+    /// Those that failed, which is also what is retried where none of --failed, --missing and --id is given.
     #[arg(long)]
     pub failed: bool,
-    /// Those that were never started, or were stopped or killed.
+    /// Those that were never started, or were stopped or killed; with --failed, those that failed besides.
     #[arg(long)]
     pub missing: bool,
-    /// The run with this id or name; may be repeated.
+    /// The run with this id or name, besides those of --failed and --missing where these are given; may be repeated.
     #[arg(long, value_name = "ID")]
     pub id: Vec<String>,
     /// By SLURM, as an array, instead of on this machine.
@@ -60,22 +69,93 @@ pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     local::train(&sweep, &entries, &args.local)
 }
 
+/// What is to be retried.
+#[derive(Clone, Debug, Default)]
+struct Selection {
+    failed: bool,
+    missing: bool,
+    ids: Vec<String>,
+}
+
+impl Selection {
+    /// What the options say, together.
+    fn of(args: &RetryArgs) -> Self {
+        let failed = args.failed || (!args.missing && args.id.is_empty());
+        Self { failed, missing: args.missing, ids: args.id.clone() }
+    }
+
+    /// Whether the run with this id and name is selected as it stands.
+    fn has(&self, id: &str, name: &str, state: State) -> bool {
+        let is_named = self.ids.iter().any(|asked| asked == id || asked == name);
+        match state {
+            // What is at work or in the queue is not to be there twice.
+            State::Finished | State::Running | State::Queued => false,
+            State::Failed(_) => is_named || self.failed,
+            State::Missing | State::Interrupted => is_named || self.missing,
+        }
+    }
+}
+
 fn chosen(sweep: &Sweep, args: &RetryArgs) -> Result<Vec<Outcome>, StudyError> {
-    let is_named = |run: &Outcome, id: &String| run.id == *id || run.name == *id;
     let outcomes = outcomes_with_jobs(sweep);
     for id in &args.id {
-        if !outcomes.iter().any(|run| is_named(run, id)) {
+        if !outcomes.iter().any(|run| run.id == *id || run.name == *id) {
             let (folder, asked) = (sweep.folder.clone(), format!("`{id}`"));
             return Err(StudyError::NoEntry { folder, asked });
         }
     }
-    let failed = args.failed || (!args.missing && args.id.is_empty());
-    let is_asked = |run: &Outcome| match run.state {
-        // What is at work or in the queue is not to be there twice.
-        State::Finished | State::Running | State::Queued => false,
-        _ if args.id.iter().any(|id| is_named(run, id)) => true,
-        State::Failed(_) => failed,
-        State::Missing | State::Interrupted => args.missing,
-    };
-    Ok(outcomes.into_iter().filter(is_asked).collect())
+    let selection = Selection::of(args);
+    let is_selected = |run: &Outcome| selection.has(&run.id, &run.name, run.state);
+    Ok(outcomes.into_iter().filter(is_selected).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: RetryArgs,
+    }
+
+    /// The runs that `options` select of one in every state, called by its first letter.
+    fn selected(options: &str) -> String {
+        let words = ["retry", "study"].into_iter().chain(options.split_whitespace());
+        let selection = Selection::of(&Line::try_parse_from(words).unwrap().args);
+        let runs = [
+            ("F", State::Finished),
+            ("r", State::Running),
+            ("q", State::Queued),
+            ("i", State::Interrupted),
+            ("f", State::Failed(65)),
+            ("m", State::Missing),
+        ];
+        let of = |(name, state)| selection.has("0123456789", name, state).then_some(name);
+        runs.into_iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn what_is_selected_adds_up() {
+        for (options, expected) in [
+            ("", "f"),
+            ("--failed", "f"),
+            ("--missing", "im"),
+            ("--failed --missing", "ifm"),
+            ("--id i", "i"),
+            ("--id f --id m", "fm"),
+            ("--id i --failed", "if"),
+            ("--id f --missing", "ifm"),
+            ("--id m --failed --missing", "ifm"),
+            // What is finished or is there already, by its id neither.
+            ("--id F --id r --id q", ""),
+            ("--id F --missing", "im"),
+            // An id does as well as a name.
+            ("--id 0123456789", "ifm"),
+        ] {
+            assert_eq!(selected(options), expected, "{options}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `vim-train sweep submit`: what is not finished, as a SLURM array.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf, absolute};
 use std::time::SystemTime;
@@ -13,11 +14,12 @@ use vim_sweep::{Outcome, State};
 use super::WhichArgs;
 use super::folder::Sweep;
 use super::queue::{outcomes_with_jobs, script_name};
-use crate::config::Config;
+use crate::config::Loaded;
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::slurm::site_and_request;
 use crate::timestamp::rfc3339;
+use crate::train::foresee;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -72,10 +74,17 @@ pub(super) fn submit(
         return Ok(());
     }
     let folder = absolute(&sweep.folder).map_err(Error::io("find", &sweep.folder))?;
+    let mut absent = BTreeSet::new();
+    let mut configs = Vec::new();
+    for run in chosen {
+        let loaded = Loaded::run(&folder.join(&sweep.plan.entries[run.index].config), &[])?;
+        absent.extend(foresee(&loaded.config).map_err(|error| loaded.place(error))?);
+        configs.push(loaded.config);
+    }
+    say(&absent);
     // All ask for the same: `sweep plan` has seen to it.
-    let first = &sweep.plan.entries[chosen[0].index];
-    let config = Config::load(&folder.join(&first.config), &[])?;
-    let (site, request) = site_and_request(&config)?;
+    let config = &configs[0];
+    let (site, request) = site_and_request(config)?;
     say(&request.warnings);
     let client = Client::new();
     if config.slurm.output != SlurmConfig::default().output {
@@ -128,7 +137,7 @@ pub(super) fn submit(
     print(&numbers.join("\n"))
 }
 
-fn say(warnings: &[String]) {
+fn say<'a>(warnings: impl IntoIterator<Item = &'a String>) {
     for warning in warnings {
         eprintln!("warning: {warning}");
     }

@@ -54,11 +54,12 @@ impl Plan {
         found: Found,
         stop_after: Option<u64>,
     ) -> Result<Preview, Error> {
-        let parameters = self.model.cost()?.parameters();
+        let model = &self.course.model;
+        let parameters = model.cost()?.parameters();
         let weights = parameters * 4;
         // Weights, their gradients and the optimizer's two averages; then the weights' own.
         let copies = 4 + u64::from(config.train.ema.is_some());
-        let size = self.model.image_size;
+        let size = model.image_size;
         let image = (size.height * size.width * 3) as u64;
         let batches = config.data.prefetch as u64 + 1;
         let folder = config.run_folder()?;
@@ -68,9 +69,9 @@ impl Plan {
             threads: threads::describe(config.data.workers.count()),
             model: format!(
                 "{} tokens, {} (series {}), {}",
-                self.model.num_tokens(),
-                self.model.method_label(),
-                self.model.ssm.series,
+                model.num_tokens(),
+                model.method_label(),
+                model.ssm.series,
                 config.train.precision
             ),
             parameters,
@@ -79,8 +80,8 @@ impl Plan {
             batch_size: config.train.batch_size,
             accumulate: config.train.accumulate,
             epochs: config.train.epochs,
-            steps_per_epoch: self.steps_per_epoch,
-            total_steps: self.total_steps,
+            steps_per_epoch: self.course.steps_per_epoch,
+            total_steps: self.course.total_steps,
             stop_after,
             least_device_bytes: weights * copies,
             loader_bytes: image * config.train.batch_size as u64 * batches,

@@ -1,5 +1,6 @@
 //! The `train` command: the loop, top to bottom.
 
+mod course;
 mod dry_run;
 mod init;
 mod next;
@@ -40,6 +41,7 @@ use crate::sinks::Sinks;
 use crate::slurm::Life;
 use crate::summary::percent;
 use crate::weights;
+pub(crate) use course::foresee;
 use next::Next;
 use report::{Metric, Pace};
 use setup::Plan;

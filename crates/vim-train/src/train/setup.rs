@@ -5,24 +5,21 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
-use vim_data::{Loader, LoaderConfig, Share, Split, Splits};
+use vim_data::{Split, Splits};
 use vim_model::{Vim, VimConfig};
 
 use super::Trainer;
+use super::course::Course;
 use super::init::Initial;
-use crate::batches::check_image_size;
 use crate::checkpoint::{Checkpoint, Checkpoints, State};
 use crate::code_cache;
-use crate::comm::{Comm, SingleDevice};
 use crate::config::Config;
 use crate::device::{self, Chosen};
 use crate::ema::Ema;
 use crate::error::Error;
 use crate::fatal::Watch;
 use crate::fault::Load;
-use crate::loaders;
 use crate::log::Log;
-use crate::loss::Loss;
 use crate::machine::Machine;
 use crate::metrics::JsonlWriter;
 use crate::optim::AdamW;
@@ -30,7 +27,6 @@ use crate::retention;
 use crate::run_dir::{RunDir, checkpoints_in};
 use crate::run_env::Environment;
 use crate::saver::Saver;
-use crate::schedule::Schedule;
 use crate::signals::StopRequest;
 use crate::sinks::Sinks;
 use crate::threads;
@@ -40,17 +36,9 @@ use crate::weights;
 pub(super) struct Plan {
     pub(super) chosen: Chosen,
     pub(super) splits: Splits,
-    pub(super) model: VimConfig,
-    pub(super) comm: SingleDevice,
-    pub(super) loader: Loader,
-    pub(super) evaluation: LoaderConfig,
-    pub(super) schedule: Schedule,
-    pub(super) loss: Loss,
-    pub(super) steps_per_epoch: u64,
-    pub(super) total_steps: u64,
+    pub(super) course: Course,
     /// Where the run starts now, and from given weights.
     pub(super) initial: Option<Initial>,
-    pub(super) load: Load,
 }
 
 impl Plan {
@@ -61,46 +49,21 @@ impl Plan {
         config.ssm.scan.resolve(&chosen.device)?;
         config.train.precision.check(&chosen.device)?;
         let splits = vim_data::open(&config.data, config.run.seed)?;
-        let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
-        let recipe = loaders::recipe(config)?;
-        check_image_size(&model, &recipe, &splits.train)?;
-        let comm = SingleDevice;
-        let load = Load::of(&config.train, recipe.mix.is_on());
-        let evaluation = loaders::evaluation(config, &recipe, model.image_size);
-        let share = Share { rank: comm.rank(), world: comm.size() };
-        let training = loaders::training(config, recipe, model.image_size, share);
-        let loader = Loader::new(splits.train.clone(), training)?;
-        let steps_per_epoch = loader.batches_per_epoch() as u64;
-        let total_steps = steps_per_epoch * config.train.epochs;
-        let schedule = Schedule::new(&config.optim, steps_per_epoch, total_steps)?;
-        let loss = Loss::new(&config.train, splits.train.num_classes())?;
+        let course = Course::new(config, &splits)?;
         let starts = fresh || checkpoints_are_none(&config.run_folder()?);
         let device = chosen.device.clone().autodiff();
-        let initial = if starts { Initial::load(config, &model, &device)? } else { None };
-        Ok(Self {
-            chosen,
-            splits,
-            model,
-            comm,
-            loader,
-            evaluation,
-            schedule,
-            loss,
-            steps_per_epoch,
-            total_steps,
-            initial,
-            load,
-        })
+        let initial = if starts { Initial::load(config, &course.model, &device)? } else { None };
+        Ok(Self { chosen, splits, course, initial })
     }
 
     /// The images and classes, in a line.
     pub(super) fn describe_data(&self) -> String {
-        describe_data(&self.splits, &self.model)
+        describe_data(&self.splits, &self.course.model)
     }
 
     /// What the device has to hold at a time.
     pub(super) fn load(&self) -> Load {
-        self.load
+        self.course.load
     }
 }
 
@@ -113,9 +76,9 @@ impl<'a> Trainer<'a> {
         stop: StopRequest,
         watch: &'a Watch,
     ) -> Result<Self, Error> {
-        let Plan { chosen, splits, model: model_config, .. } = plan;
-        let Plan { comm, loader, evaluation, schedule, steps_per_epoch, .. } = plan;
-        let Plan { loss, total_steps, initial, .. } = plan;
+        let Plan { chosen, splits, course, initial } = plan;
+        let Course { model: model_config, comm, loader, evaluation, schedule, .. } = course;
+        let Course { loss, steps_per_epoch, total_steps, .. } = course;
         let workers = config.data.workers.count();
         let threads = threads::count();
         let (on, kind) = (chosen.with_hardware(), chosen.kind());
@@ -173,6 +136,9 @@ impl<'a> Trainer<'a> {
                     "warning: so far this run was on {}, now it is on {kind}: the numbers will differ in rounding",
                     state.device
                 ));
+            }
+            for change in run.rounding() {
+                log.line(format!("warning: {change}: the numbers will differ in rounding"));
             }
             check_moments(&model, &optimizer, &source)?;
             if let Some(best) = state.best

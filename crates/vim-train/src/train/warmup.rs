@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use vim_data::{Batch, Loader, Split};
 
+use super::course::Course;
 use super::setup::Plan;
 use super::step::update;
 use crate::batches::to_tensors;
@@ -35,12 +36,13 @@ nothing but the machine code: NVIDIA's driver stores it, for this GPU, driver an
 ~/.nv/ComputeCache or where CUDA_CACHE_PATH says, and every later process finds it there. `train`
 does the same by itself at its first step: this is for a job array, so that one job compiles and not
 all of them, or for a node-local CUDA_CACHE_PATH. Methods, precision, batch and model sizes have
-kernels of their own: warm up with the --set that you train with.";
+kernels of their own: warm up with the --set that you train with. A sweep's file is taken without its
+grid: for a sweep over methods, once with --set model.discretization=METHOD for each.";
 
 /// `vim-train warmup`.
 #[derive(Debug, Args)]
 pub struct WarmupArgs {
-    /// Configuration file.
+    /// Configuration file; of a sweep's file, its configuration without the grid.
     pub config: PathBuf,
     /// What differs from the file.
     #[command(flatten)]
@@ -83,7 +85,7 @@ struct Cache {
 ///
 /// Whatever would keep `train` from its first step.
 pub fn run(args: &WarmupArgs) -> Result<(), Error> {
-    let config = Config::load(&args.config, &args.overrides.set)?;
+    let config = Config::load_base(&args.config, &args.overrides.set)?;
     let plan = Plan::new(&config, true)?;
     let device = plan.chosen.name.clone();
     if plan.chosen.is_cpu() {
@@ -123,7 +125,8 @@ fn text(report: &Report) -> String {
 
 /// What a run does, as a run does it.
 fn stages(config: &Config, plan: Plan) -> Result<Vec<Stage>, Error> {
-    let Plan { chosen, splits, model: shape, loader, evaluation, loss, .. } = plan;
+    let Plan { chosen, splits, course, .. } = plan;
+    let Course { model: shape, loader, evaluation, loss, .. } = course;
     let plain = chosen.device;
     let device = plain.clone().autodiff();
     let built = shape.init(&device, config.run.seed)?;

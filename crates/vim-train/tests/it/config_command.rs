@@ -128,6 +128,46 @@ fn differences_of_files_and_runs() {
     assert_eq!((same.status.code(), stdout(&same).as_str()), (Some(0), ""));
 }
 
+#[test]
+fn a_sweeps_file_stands_for_its_configuration_without_the_grid() {
+    let files = folder(&[
+        ("base.toml", "[optim]\nlr = 0.01\n"),
+        (
+            "sweep.toml",
+            "extends = \"base.toml\"\n[optim]\neps = 1e-7\n[sweep]\nname = \"study\"\nseeds = [0, 1]\n",
+        ),
+        ("other.toml", "extends = \"sweep.toml\"\n[sweep]\nname = \"other\"\n"),
+    ]);
+    for (key, expected) in [("optim.lr", "0.01\n"), ("sweep.name", "study\n")] {
+        let output = run(&files, &["config", "get", "sweep.toml", key]);
+        assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), (expected, ""), "{key}");
+    }
+    let differing = |a: &str, b: &str| -> Vec<String> {
+        let output = run(&files, &["config", "diff", a, b, "--json"]);
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = json.as_array().unwrap().iter();
+        rows.map(|row| row["key"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(differing("base.toml", "sweep.toml"), ["optim.eps"], "a grid is no difference");
+    assert_eq!(differing("sweep.toml", "base.toml"), ["optim.eps"]);
+    assert_eq!(differing("sweep.toml", "other.toml"), ["sweep.name"]);
+    // What trains takes one run.
+    let output = run(&files, &["train", "sweep.toml"]);
+    assert_eq!(output.status.code(), Some(78));
+    assert!(stderr(&output).contains("the file describes several runs"), "{}", stderr(&output));
+    // On a CPU there is nothing to warm up, and that is all that is said against it.
+    let cpu = "[model]\nimage_size = 32\npatch_size = 8\nd_model = 16\ndepth = 1\n[devices]\nbackend = \"cpu\"\n";
+    fs::write(files.path().join("base.toml"), cpu).unwrap();
+    let output = run(&files, &["warmup", "sweep.toml"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("a CPU has nothing to warm up"), "{}", stderr(&output));
+    for command in [&["config", "get"][..], &["config", "diff"], &["doctor"], &["warmup"]] {
+        let help = stdout(&run(&files, &[command, &["--help"]].concat()));
+        let words: Vec<&str> = help.split_whitespace().collect();
+        assert!(words.join(" ").contains("without the grid"), "{command:?}: {help}");
+    }
+}
+
 /// In the form of the original's scripts, written for this test.
 const SCRIPT: &str = r"#!/bin/bash
 OUT=./output/tiny_rk4_seed$1

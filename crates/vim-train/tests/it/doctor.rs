@@ -1,6 +1,7 @@
 //! `vim-train doctor` as built.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
@@ -81,10 +82,46 @@ fn what_would_not_work_fails() {
     assert!(data["detail"].as_str().unwrap().contains("/no/such/images"));
     assert!(data["advice"].as_str().unwrap().contains("docs/data.md"));
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.starts_with("error: 1 of ") && stderr.contains("data.path"), "{stderr}");
+    // Where there is a SLURM that does not answer, that is said before.
+    let last = stderr.lines().last().unwrap();
+    assert!(last.starts_with("error: 1 of ") && last.contains("data.path"), "{stderr}");
 
     let unset = checks(&doctor(folder.path(), &["--json", "--set", "data.dataset=cifar100"]));
     assert_eq!(check(&unset, "data.path")["verdict"], "fail");
+}
+
+#[test]
+fn a_sweeps_file_is_taken_without_its_grid() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sweep.toml");
+    fs::write(&file, "[sweep]\nseeds = [0, 1]\n").unwrap();
+    let output = doctor(folder.path(), &["--json", &file.display().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// SLURM's commands while its controller is away: one hangs.
+#[test]
+fn a_controller_that_is_away_is_said_to_be_waited_for_and_not_for_long() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, script) in [("sbatch", "echo slurm 22.05.8"), ("scontrol", "exec sleep 120")] {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let root = format!("run.root={}", folder.path().join("runs").display());
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut command = Command::cargo_bin("vim-train").unwrap();
+    command.args(["doctor", "--json", "--device", "cpu", "--set", &root]).env("PATH", path);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let all = checks(&output);
+    let found = check(&all, "slurm commands");
+    assert_eq!(found["verdict"], "warn");
+    let detail = found["detail"].as_str().unwrap();
+    assert!(detail.ends_with("`scontrol show config` gave no answer in 10 s"), "{detail}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = "waiting for SLURM's controller, for 10 s at most";
+    assert_eq!(said.lines().filter(|said| *said == line).count(), 1, "{said}");
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::train::{Bench, assert_code};
 
@@ -117,4 +118,36 @@ fn a_damaged_checkpoint_is_passed_over() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("damaged") && said.contains("resumed at step 6"), "{said}");
     assert_same(&bench, "damaged");
+}
+
+/// What the message of a device without memory advises, taken up where the run stood.
+#[test]
+fn a_run_goes_on_in_smaller_parts_up_to_rounding() {
+    let bench = Bench::new();
+    assert_code(&bench.train("whole", &args(&[])), 0);
+    assert_code(&bench.train("parted", &args(&["--steps", "7"])), 0);
+    let more = args(&["--resume", "auto", "--set", "train.accumulate=4"]);
+    let output = bench.train("parted", &more);
+    assert_code(&output, 0);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = "warning: train.accumulate (recorded 1, now 4): the numbers will differ in rounding";
+    assert!(said.contains(line), "{said}");
+    let losses = |name: &str| -> Vec<(u64, f64)> {
+        let text = bench.metrics(name);
+        let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let train = records.filter(|record| record["kind"] == "train");
+        train.map(|r| (r["step"].as_u64().unwrap(), r["loss"].as_f64().unwrap())).collect()
+    };
+    let (whole, parted) = (losses("whole"), losses("parted"));
+    assert_eq!((whole.len(), parted.len()), (12, 12));
+    for (record, (want, got)) in whole.iter().zip(&parted).enumerate() {
+        assert_eq!(want.0, got.0);
+        // Two steps a record: the first three were made before the change.
+        let most = if record < 3 { 0.0 } else { 1e-3 };
+        assert!((want.1 - got.1).abs() <= most, "{want:?} {got:?}");
+    }
+    // Going on as before is no change.
+    let again = bench.train("parted", &more);
+    assert_code(&again, 0);
+    assert!(!String::from_utf8_lossy(&again.stderr).contains("rounding"));
 }

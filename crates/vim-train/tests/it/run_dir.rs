@@ -151,6 +151,23 @@ fn what_changes_no_result_may_change() {
 }
 
 #[test]
+fn what_changes_rounding_alone_may_change_and_is_told() {
+    let (root, config, path) = with_run();
+    assert_eq!(open(&config, Resume::Auto).unwrap().rounding(), [""; 0]);
+    let changed = self::config(root.path(), &["train.accumulate=4", "log.every=1st"]);
+    let run = open(&changed, Resume::Auto).unwrap();
+    assert!(run.is_resumed());
+    assert_eq!(run.rounding(), ["train.accumulate (recorded 1, now 4)"]);
+    drop(run);
+    let text = fs::read_to_string(path.join("config.toml")).unwrap();
+    assert_eq!(Config::from_toml(&text).unwrap(), changed, "the record follows");
+    // Of a batch that is another one it is no matter of rounding.
+    let other = self::config(root.path(), &["train.accumulate=2", "train.batch_size=64"]);
+    let text = open(&other, Resume::Auto).unwrap_err().to_string();
+    assert!(text.contains("train.batch_size (recorded 128, now 64); restore"), "{text}");
+}
+
+#[test]
 fn a_record_that_cannot_be_read_is_named() {
     let (_root, config, path) = with_run();
     fs::write(path.join("config.toml"), "[future]\nkey = 1\n").unwrap();
