@@ -207,13 +207,23 @@ pick() { # WHAT FOR: sets `fresh`
 }
 restarted() { [ "$(field "$1" Restarts)" -ge 1 ] 2>/dev/null; }
 state_is() { [ "$(field "$1" JobState)" = "$2" ]; }
-# A minute is the least there is; the warning comes 55 s before its end, but SLURM looks only every half a minute.
-lower_limit() { # sets `late`
-  pick "reach its time limit"; late=$fresh
-  ask scontrol update JobId="${first}_$late" TimeLimit=1
-  say "task $late ($(name_of "$late")): time limit lowered to a minute, USR2 55 s before"
+# A minute is the least there is; the warning comes 55 s before its end, but SLURM looks only every half a minute, and a task may
+# have ended by then. So every task that starts meanwhile gets the same limit: some run when it looks.
+late=''
+lower_limit() { # adds `fresh` to `late`
+  touched="$touched$fresh "
+  late="$late $fresh"
+  ask scontrol update JobId="${first}_$fresh" TimeLimit=1
+  say "task $fresh ($(name_of "$fresh")): time limit lowered to a minute, USR2 55 s before"
 }
-warned_or_done() { restarted "$late" || state_is "$late" COMPLETED; }
+one_was_warned() { # sets `fresh`
+  local task
+  for task in $late; do
+    if restarted "$task"; then fresh=$task; return 0; fi
+  done
+  if find_fresh; then lower_limit; fi
+  return 1
+}
 any_restarted() {
   local task
   for task in $(runs "$sweep" | cut -d' ' -f1); do
@@ -234,6 +244,7 @@ if [ -z "$tiny" ]; then
   touched="$touched$fresh "
   say "task $fresh ($(name_of "$fresh")): preempted and requeued"
 
+  pick "reach its time limit"
   lower_limit
 
   pick "cancel"; cancelled=$fresh
@@ -262,16 +273,10 @@ if [ -z "$tiny" ]; then
   say "task $requeued ($(name_of "$requeued")): scontrol requeue"
   until_true 60 "task $requeued requeued" restarted "$requeued"
 
-  until_true 120 "task $late at its time limit" warned_or_done
-  for _ in 1 2; do
-    restarted "$late" && break
-    say "task $late was done before SLURM looked"
-    lower_limit
-    until_true 120 "task $late at its time limit" warned_or_done
-  done
-  restarted "$late" || fail "no task reached its time limit"
-  ask scontrol update JobId="${first}_$late" TimeLimit=10
-  say "task $late has requeued itself"
+  until_true 120 "a task at its time limit" one_was_warned
+  warned=$fresh
+  for task in $late; do ask scontrol update JobId="${first}_$task" TimeLimit=10 2> /dev/null || true; done
+  say "task $warned has requeued itself"
 else
   pick "requeue"
   ask scontrol requeue "${first}_$fresh"
