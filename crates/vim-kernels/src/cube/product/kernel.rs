@@ -1,10 +1,9 @@
-//! A product of matrices on tensor cores: bf16 in, sums in f32.
+//! A product of matrices on tensor cores, bf16 in and sums in f32; or without them, in f32.
 //!
 //! A cube makes a tile of the result. Both matrices pass through shared memory in steps of [`ProductPlan::depth`] terms, in two
 //! buffers: while the planes multiply one, its threads already hold what goes into the other. Whatever the matrices'
-//! types, they are rounded to bf16 on the way.
+//! types, for tensor cores they are rounded to bf16 on the way.
 
-use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
 use super::plan::{Extents, ProductPlan};
@@ -55,9 +54,7 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
     let mut held_lhs = Array::<Vector<L, NL>>::new(comptime!(lhs_share.count));
     let mut held_rhs = Array::<Vector<R, NR>>::new(comptime!(rhs_share.count));
 
-    let def = cmma::MmaDefinition::<S, S, f32>::new(16usize, 8usize, 16usize);
-    let size!(NC) = def.vector_size(MatrixIdent::Accumulator);
-    let mut sums = Array::<Vector<f32, NC>>::new(count);
+    let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
     #[unroll]
     for i in 0..count {
         sums[i] = Vector::new(0.0f32);
@@ -125,7 +122,7 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
             let base_rhs = buffer * comptime!(rhs_stage.len());
             #[unroll]
             for sixteen in 0..comptime!(depth / 16) {
-                accumulate::<S, NL, NR, NC>(
+                accumulate::<S, NL, NR>(
                     &mut sums,
                     &staged_lhs,
                     &staged_rhs,
@@ -149,7 +146,7 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
         16usize,
     );
     let base = CUBE_POS_Z as usize * sizes.out_part as usize;
-    write::<O, NO, NC>(
+    write::<O, NO>(
         &sums,
         &mut staged_out,
         bias,

@@ -11,6 +11,8 @@ mod panel;
 mod parts;
 mod plan;
 mod table;
+#[cfg(all(test, feature = "wgpu"))]
+mod tests;
 mod tile;
 
 use burn::backend::DispatchDevice;
@@ -108,6 +110,7 @@ pub(crate) fn multiply(
         depth: 0,
         lhs_by_columns: lhs.by_columns,
         rhs_by_columns: rhs.by_columns,
+        cores: true,
         has_bias: bias.is_some(),
         adds: into == Into::Sum,
     };
@@ -137,6 +140,7 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
         depth: 0,
         lhs_by_columns: true,
         rhs_by_columns: grad.by_columns,
+        cores: true,
         has_bias: false,
         adds: false,
     };
@@ -178,7 +182,7 @@ fn launch(
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
     let out_lanes = out.load_lanes();
-    let stage = dtype_to_storage_type(DType::BF16);
+    let stage = dtype_to_storage_type(if plan.cores { DType::BF16 } else { DType::F32 });
     // A buffer that the kernel does not read stands for an absent bias.
     let none = || out.buffer.clone();
     let address = [lhs, rhs, out]

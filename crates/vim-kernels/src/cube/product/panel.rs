@@ -4,7 +4,6 @@
 //! planes multiply one, its threads already hold the next. Memory is then waited for once a tile, and not once for every
 //! few terms.
 
-use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
 use super::plan::{Extents, ProductPlan};
@@ -65,9 +64,7 @@ pub(crate) fn panel<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size, 
         put::<S, R, NR>(&mut staged_rhs, &held, 0usize, rhs_stage, part);
     }
 
-    let def = cmma::MmaDefinition::<S, S, f32>::new(16usize, 8usize, 16usize);
-    let size!(NC) = def.vector_size(MatrixIdent::Accumulator);
-    let mut sums = Array::<Vector<f32, NC>>::new(count);
+    let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
     let mut held = Array::<Vector<L, NL>>::new(comptime!(lhs_share.count));
     let pitch = sizes.lhs_pitch as usize;
     let mut row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
@@ -83,7 +80,7 @@ pub(crate) fn panel<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size, 
             sums[i] = Vector::new(0.0f32);
         }
         for step in 0..comptime!(plan.depth / 16) {
-            accumulate::<S, NL, NR, NC>(
+            accumulate::<S, NL, NR>(
                 &mut sums,
                 &staged_lhs,
                 &staged_rhs,
@@ -93,7 +90,7 @@ pub(crate) fn panel<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size, 
                 plan,
             );
         }
-        write::<O, NO, NC>(
+        write::<O, NO>(
             &sums,
             &mut staged_out,
             bias,

@@ -18,6 +18,8 @@ pub(crate) struct ProductPlan {
     pub(crate) lhs_by_columns: bool,
     /// Whether the right matrix lies in memory by columns: the terms of a sum are neighbours.
     pub(crate) rhs_by_columns: bool,
+    /// Whether tensor cores multiply.
+    pub(crate) cores: bool,
     pub(crate) has_bias: bool,
     /// Whether the product is added to what is there.
     pub(crate) adds: bool,
@@ -52,9 +54,10 @@ impl ProductPlan {
         Stage { rows: 16 * self.planes[0], columns: self.tile[1] }
     }
 
-    /// Bytes of shared memory, with the right matrix and `buffers` parts of the left one in it.
-    pub(crate) fn shared_memory(&self, buffers: usize) -> usize {
-        2 * (buffers * self.lhs().len() + self.rhs().len()) + 4 * self.out().len()
+    /// Bytes of shared memory with a part of each matrix in it.
+    pub(crate) fn shared_memory(&self) -> usize {
+        let element = if self.cores { 2 } else { 4 };
+        element * (self.lhs().len() + self.rhs().len()) + 4 * self.out().len()
     }
 
     pub(crate) fn rhs(&self) -> Stage {

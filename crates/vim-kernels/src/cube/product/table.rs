@@ -54,7 +54,7 @@ pub(super) fn panel(
         _ => [4, 1],
     };
     let plan = ProductPlan { tile: [PANEL_ROWS, columns], planes, depth, ..plan };
-    let bytes = plan.shared_memory(1);
+    let bytes = plan.shared_memory();
     if bytes > shared_memory {
         return None;
     }
@@ -115,6 +115,7 @@ mod tests {
         depth: 0,
         lhs_by_columns: false,
         rhs_by_columns: false,
+        cores: true,
         has_bias: false,
         adds: false,
     };
@@ -144,7 +145,7 @@ mod tests {
                 let [rows, columns] = plan.per_plane();
                 assert_eq!([rows % 16, columns % 16], [0, 0], "{n} {k}");
                 assert_eq!([rows * plan.planes[0], columns * plan.planes[1]], plan.tile);
-                assert!(2 * (plan.shared_memory(1) + 1024) <= 228 << 10, "{n} {k}");
+                assert!(2 * (plan.shared_memory() + 1024) <= 228 << 10, "{n} {k}");
                 assert!((1..=25_216 / 64).contains(&workers));
             }
         }

@@ -60,8 +60,39 @@ pub(super) fn put<S: Float, F: Float, N: Size>(
 /// `base_lhs` and `base_rhs`. The sums of fragment `(i, j)`, rows `16·i` and columns `8·j` on, are two vectors: of its upper
 /// eight rows and of its lower.
 #[cube]
-pub(super) fn accumulate<S: Float, NL: Size, NR: Size, NC: Size>(
-    sums: &mut Array<Vector<f32, NC>>,
+pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
+    sums: &mut Array<Vector<f32, Const<2>>>,
+    staged_lhs: &Shared<[Vector<S, NL>]>,
+    staged_rhs: &Shared<[Vector<S, NR>]>,
+    base_lhs: usize,
+    base_rhs: usize,
+    term: usize,
+    #[comptime] plan: ProductPlan,
+) {
+    if comptime!(plan.cores) {
+        accumulate_on_cores::<S, NL, NR>(
+            sums, staged_lhs, staged_rhs, base_lhs, base_rhs, term, plan,
+        );
+    } else {
+        accumulate_by_units::<S, NL, NR>(
+            sums, staged_lhs, staged_rhs, base_lhs, base_rhs, term, plan,
+        );
+    }
+}
+
+/// Where a plane's first row and column are in the tile.
+#[cube]
+fn plane_begin(#[comptime] plan: ProductPlan) -> (usize, usize) {
+    let plane = UNIT_POS as usize / 32;
+    let per_plane = comptime!(plan.per_plane());
+    let row = (plane / comptime!(plan.planes[1])) * comptime!(per_plane[0]);
+    let column = (plane % comptime!(plan.planes[1])) * comptime!(per_plane[1]);
+    (row, column)
+}
+
+#[cube]
+fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
+    sums: &mut Array<Vector<f32, Const<2>>>,
     staged_lhs: &Shared<[Vector<S, NL>]>,
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
@@ -79,10 +110,8 @@ pub(super) fn accumulate<S: Float, NL: Size, NR: Size, NC: Size>(
     let def = cmma::MmaDefinition::<S, S, f32>::new(16usize, 8usize, 16usize);
     let size!(NA) = def.vector_size(MatrixIdent::A);
     let size!(NB) = def.vector_size(MatrixIdent::B);
-    let lane = UNIT_POS_PLANE as usize;
-    let plane = UNIT_POS as usize / 32;
-    let plane_row = (plane / comptime!(plan.planes[1])) * comptime!(per_plane[0]);
-    let plane_column = (plane % comptime!(plan.planes[1])) * comptime!(per_plane[1]);
+    let lane = UNIT_POS as usize % 32;
+    let (plane_row, plane_column) = plane_begin(plan);
     let mut left = Array::<Vector<S, NA>>::new(comptime!(m_frags * 4));
     #[unroll]
     for i in 0..m_frags {
@@ -131,7 +160,7 @@ pub(super) fn accumulate<S: Float, NL: Size, NR: Size, NC: Size>(
                     rows[r] = left[i * 4 + r];
                 }
                 let at = comptime!((i * n_frags + j * 2 + half) * 2);
-                let mut sum = Array::<Vector<f32, NC>>::new(2usize);
+                let mut sum = Array::<Vector<f32, Const<2>>>::new(2usize);
                 sum[0] = sums[at];
                 sum[1] = sums[at + 1];
                 let sum = def.execute(&rows, &right, &sum);
@@ -142,13 +171,75 @@ pub(super) fn accumulate<S: Float, NL: Size, NR: Size, NC: Size>(
     }
 }
 
+/// The same where there are no such cores: each unit makes the numbers that it would have from them.
+#[cube]
+fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
+    sums: &mut Array<Vector<f32, Const<2>>>,
+    staged_lhs: &Shared<[Vector<S, NL>]>,
+    staged_rhs: &Shared<[Vector<S, NR>]>,
+    base_lhs: usize,
+    base_rhs: usize,
+    term: usize,
+    #[comptime] plan: ProductPlan,
+) {
+    let lhs_pitch = comptime!(plan.lhs().pitch());
+    let rhs_pitch = comptime!(plan.rhs().pitch());
+    let per_plane = comptime!(plan.per_plane());
+    let n_frags = comptime!(per_plane[1] / 8);
+    let lane = UNIT_POS as usize % 32;
+    let (plane_row, plane_column) = plane_begin(plan);
+    #[unroll]
+    for i in 0..comptime!(per_plane[0] / 8) {
+        let row = plane_row + comptime!(i * 8) + lane / 4;
+        #[unroll]
+        for j in 0..n_frags {
+            let column = plane_column + comptime!(j * 8) + (lane % 4) * 2;
+            let at = comptime!((i / 2 * n_frags + j) * 2 + i % 2);
+            let (mut even, mut odd) = (sums[at].extract(0usize), sums[at].extract(1usize));
+            for t in term..term + 16 {
+                let left = if comptime!(plan.lhs_by_columns) {
+                    element::<S, NL>(staged_lhs, base_lhs + t * lhs_pitch + row)
+                } else {
+                    element::<S, NL>(staged_lhs, base_lhs + row * lhs_pitch + t)
+                };
+                if comptime!(plan.rhs_by_columns) {
+                    let from = base_rhs + column * rhs_pitch + t;
+                    even += left * element::<S, NR>(staged_rhs, from);
+                    odd += left * element::<S, NR>(staged_rhs, from + rhs_pitch);
+                } else {
+                    let from = base_rhs + t * rhs_pitch + column;
+                    even += left * element::<S, NR>(staged_rhs, from);
+                    odd += left * element::<S, NR>(staged_rhs, from + 1);
+                }
+            }
+            let mut pair = Vector::<f32, Const<2>>::empty();
+            pair.insert(0usize, even);
+            pair.insert(1usize, odd);
+            sums[at] = pair;
+        }
+    }
+}
+
+/// Element `at` of vectors in shared memory.
+#[cube]
+fn element<S: Float, N: Size>(staged: &Shared<[Vector<S, N>]>, at: usize) -> f32 {
+    let lanes = N::value().comptime();
+    let vector = staged[at / lanes];
+    let mut value = f32::cast_from(vector.extract(0usize));
+    #[unroll]
+    for lane in 1..lanes {
+        value = select(at % lanes == lane, f32::cast_from(vector.extract(lane)), value);
+    }
+    value
+}
+
 /// Writes a tile of the result, from row and column `first_*` on and vector `base` of `out` on. Through shared memory, so that
 /// neighbouring threads write neighbouring numbers, sixteen bytes each; a row of every plane's fragments at a time, which takes little
 /// of it. The cube waits for itself before this returns.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a tile, its place and its type")]
-pub(super) fn write<O: Float, NO: Size, NC: Size>(
-    sums: &Array<Vector<f32, NC>>,
+pub(super) fn write<O: Float, NO: Size>(
+    sums: &Array<Vector<f32, Const<2>>>,
     staged: &mut Shared<[Vector<f32, Const<2>>]>,
     bias: &[f32],
     out: &mut [Vector<O, NO>],
@@ -166,7 +257,7 @@ pub(super) fn write<O: Float, NO: Size, NC: Size>(
     let pitch = comptime!(plan.out().pitch());
     let per_row = comptime!(plan.tile[1] / out_lanes);
     let count = comptime!(plan.out().rows * per_row);
-    let lane = UNIT_POS_PLANE as usize;
+    let lane = UNIT_POS as usize % 32;
     let plane = UNIT_POS as usize / 32;
     let plane_row = (plane / comptime!(plan.planes[1])) * 16;
     let plane_column = (plane % comptime!(plan.planes[1])) * comptime!(per_plane[1]);
@@ -178,15 +269,10 @@ pub(super) fn write<O: Float, NO: Size, NC: Size>(
             #[unroll]
             for j in 0..n_frags {
                 let column = plane_column + comptime!(j * 8) + (lane % 4) * 2;
-                let sum = sums[comptime!((i * n_frags + j) * 2 + half)];
-                let mut pair = Vector::<f32, Const<2>>::empty();
-                pair.insert(0usize, sum.extract(0usize));
-                pair.insert(1usize, sum.extract(1usize));
-                staged[(row * pitch + column) / 2] = pair;
+                staged[(row * pitch + column) / 2] = sums[comptime!((i * n_frags + j) * 2 + half)];
             }
         }
         sync_cube();
-        let whole = staged.with_vector_size::<NO>();
         #[unroll]
         for k in 0..comptime!(count.div_ceil(threads)) {
             let at = UNIT_POS as usize + comptime!(k * threads);
@@ -194,7 +280,7 @@ pub(super) fn write<O: Float, NO: Size, NC: Size>(
             let row = first_row + (y / 16) * comptime!(per_plane[0]) + comptime!(i * 16) + y % 16;
             let column = first_column + x;
             if at < count && row < sizes.m as usize && column < sizes.n as usize {
-                let mut value = whole[(y * pitch + x) / out_lanes];
+                let mut value = neighbours::<NO>(staged, y * pitch + x, plan);
                 if comptime!(plan.has_bias) {
                     let mut offset = Vector::<f32, NO>::empty();
                     #[unroll]
@@ -211,5 +297,26 @@ pub(super) fn write<O: Float, NO: Size, NC: Size>(
             }
         }
         sync_cube();
+    }
+}
+
+/// The numbers from `at` on, as many as `N`.
+#[cube]
+fn neighbours<N: Size>(
+    staged: &Shared<[Vector<f32, Const<2>>]>,
+    at: usize,
+    #[comptime] plan: ProductPlan,
+) -> Vector<f32, N> {
+    let lanes = N::value().comptime();
+    if comptime!(plan.cores) {
+        staged.with_vector_size::<N>()[at / lanes]
+    } else {
+        // WGSL reads shared memory as it is declared.
+        let mut value = Vector::<f32, N>::empty();
+        #[unroll]
+        for lane in 0..lanes {
+            value.insert(lane, element::<f32, Const<2>>(staged, at + lane));
+        }
+        value
     }
 }
