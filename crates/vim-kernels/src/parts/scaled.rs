@@ -50,11 +50,7 @@ impl Parts {
     }
 
     /// ψ and the slopes, from a [token](Self::slope_token) and a [state](Self::slope_state).
-    pub(crate) fn backward_scaled<T: Real>(
-        self,
-        token: &OfToken<T>,
-        state: &[T],
-    ) -> PartScaled<T> {
+    pub(crate) fn backward_scaled<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartScaled<T> {
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, _, inverse) = self.decay(token, state, &v);
         let gain_slope = polynomial(&self.gain_terms(true), &v).like(&v);

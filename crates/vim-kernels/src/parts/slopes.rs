@@ -54,7 +54,8 @@ impl Parts {
         };
         let of_token = token.polynomial.len() <= 1;
         let no_a = exact_a.is_none() && cayley_a.is_none() && token.d_a.is_empty();
-        let d_a = total(exact_a, polynomial(&token.d_a, &v), cayley_a, false, &v).value(&token.delta);
+        let d_a =
+            total(exact_a, polynomial(&token.d_a, &v), cayley_a, false, &v).value(&token.delta);
         PartLinearized {
             b_bar: total(exact_b, polynomial(&token.polynomial, &v), cayley_b, of_token, &v),
             d_delta: total(exact_delta, polynomial(&token.d_delta, &v), cayley_delta, of_token, &v),

@@ -146,15 +146,5 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
         16usize,
     );
     let base = CUBE_POS_Z as usize * sizes.out_part as usize;
-    write::<O, NO>(
-        &sums,
-        &mut staged_out,
-        bias,
-        out,
-        base,
-        first_row,
-        first_column,
-        &sizes,
-        plan,
-    );
+    write::<O, NO>(&sums, &mut staged_out, bias, out, base, first_row, first_column, &sizes, plan);
 }

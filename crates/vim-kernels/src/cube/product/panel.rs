@@ -90,17 +90,7 @@ pub(crate) fn panel<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size, 
                 plan,
             );
         }
-        write::<O, NO>(
-            &sums,
-            &mut staged_out,
-            bias,
-            out,
-            0usize,
-            row,
-            first_column,
-            &sizes,
-            plan,
-        );
+        write::<O, NO>(&sums, &mut staged_out, bias, out, 0usize, row, first_column, &sizes, plan);
         row += stride;
     }
 }

@@ -188,13 +188,11 @@ fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
     let n_frags = comptime!(per_plane[1] / 8);
     let lane = UNIT_POS as usize % 32;
     let (plane_row, plane_column) = plane_begin(plan);
-    #[unroll]
     for i in 0..comptime!(per_plane[0] / 8) {
-        let row = plane_row + comptime!(i * 8) + lane / 4;
-        #[unroll]
+        let row = plane_row + i * 8 + lane / 4;
         for j in 0..n_frags {
-            let column = plane_column + comptime!(j * 8) + (lane % 4) * 2;
-            let at = comptime!((i / 2 * n_frags + j) * 2 + i % 2);
+            let column = plane_column + j * 8 + (lane % 4) * 2;
+            let at = (i / 2 * n_frags + j) * 2 + i % 2;
             let (mut even, mut odd) = (sums[at].extract(0usize), sums[at].extract(1usize));
             for t in term..term + 16 {
                 let left = if comptime!(plan.lhs_by_columns) {
@@ -280,7 +278,19 @@ pub(super) fn write<O: Float, NO: Size>(
             let row = first_row + (y / 16) * comptime!(per_plane[0]) + comptime!(i * 16) + y % 16;
             let column = first_column + x;
             if at < count && row < sizes.m as usize && column < sizes.n as usize {
-                let mut value = neighbours::<NO>(staged, y * pitch + x, plan);
+                let from = y * pitch + x;
+                let mut value = Vector::<f32, NO>::empty();
+                if comptime!(plan.cores) {
+                    value = staged.with_vector_size::<NO>()[from / out_lanes];
+                } else {
+                    // WGSL reads shared memory as it is declared.
+                    #[unroll]
+                    for o in 0..out_lanes {
+                        let pair = staged[(from + o) / 2];
+                        let odd = (from + o) % 2 == 1;
+                        value.insert(o, select(odd, pair.extract(1usize), pair.extract(0usize)));
+                    }
+                }
                 if comptime!(plan.has_bias) {
                     let mut offset = Vector::<f32, NO>::empty();
                     #[unroll]
@@ -297,26 +307,5 @@ pub(super) fn write<O: Float, NO: Size>(
             }
         }
         sync_cube();
-    }
-}
-
-/// The numbers from `at` on, as many as `N`.
-#[cube]
-fn neighbours<N: Size>(
-    staged: &Shared<[Vector<f32, Const<2>>]>,
-    at: usize,
-    #[comptime] plan: ProductPlan,
-) -> Vector<f32, N> {
-    let lanes = N::value().comptime();
-    if comptime!(plan.cores) {
-        staged.with_vector_size::<N>()[at / lanes]
-    } else {
-        // WGSL reads shared memory as it is declared.
-        let mut value = Vector::<f32, N>::empty();
-        #[unroll]
-        for lane in 0..lanes {
-            value.insert(lane, element::<f32, Const<2>>(staged, at + lane));
-        }
-        value
     }
 }
