@@ -10,6 +10,7 @@
 //! `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without cancellation far
 //! from 0, the second near it.
 
+mod scaled;
 mod slopes;
 mod sums;
 #[cfg(test)]
@@ -38,17 +39,19 @@ const SMALLEST_RATE: f64 = 1e-12;
 /// Coefficients of `delta^p·x^j`, by j and then p.
 type Table = Vec<[f64; 5]>;
 
-/// A quantity that depends on the token alone, or on the state too.
+/// A quantity that depends on the token alone, or on the state too, there also with the token's delta taken out.
 #[derive(Clone)]
 pub(crate) enum Part<T> {
     Token(T),
     State(T),
+    OverDelta(T),
 }
 
-impl<T: Clone> Part<T> {
-    pub(crate) fn value(&self) -> T {
+impl<T: Real> Part<T> {
+    pub(crate) fn value(&self, delta: &T) -> T {
         match self {
             Self::Token(value) | Self::State(value) => value.clone(),
+            Self::OverDelta(value) => value.clone() * delta.clone(),
         }
     }
 }
@@ -68,7 +71,7 @@ pub(crate) struct Parts {
 
 /// What a token determines.
 pub(crate) struct OfToken<T> {
-    delta: T,
+    pub(crate) delta: T,
     /// `delta·log₂e`: times `a` it is the argument of 2ˣ.
     scaled: T,
     near: Vec<Term<T>>,
@@ -247,7 +250,7 @@ impl Parts {
             Term::Of(d3),
             Term::Of(d4),
         ];
-        let polynomial = self.polynomial();
+        let polynomial = if self.is_scaled() { Table::new() } else { self.polynomial() };
         let (mut d_delta, mut d_a) = (Table::new(), Table::new());
         if slopes {
             for (j, row) in polynomial.iter().enumerate() {
@@ -328,6 +331,9 @@ impl Parts {
         inverse: Option<T>,
         far: Option<T>,
     ) -> PartCoefficients<T> {
+        if self.is_scaled() {
+            return PartCoefficients { a_bar, b_bar: Part::OverDelta(self.gain(&v)) };
+        }
         let exact = far.map(|far| {
             let near = polynomial(&token.near, &v).like(&v);
             v.clone().choose_near(NEAR * std::f64::consts::LOG2_E, near, far)

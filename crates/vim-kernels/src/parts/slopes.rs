@@ -2,7 +2,6 @@
 
 use super::sums::{polynomial, total, weighted};
 use super::{NEAR, OfToken, Part, Parts};
-use crate::discretization::Decay;
 use crate::phi::inverse_factorial;
 use crate::real::Real;
 use crate::term::Term;
@@ -24,10 +23,7 @@ impl Parts {
     pub(crate) fn backward<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartLinearized<T> {
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay(token, state, &v);
-        let decay_slope = match (self.form.decay, &inverse) {
-            (Decay::Cayley, Some(r)) => Some(r.clone() * r.clone()),
-            (Decay::Cayley, None) | (Decay::Exponential, _) => None,
-        };
+        let decay_slope = self.decay_slope(inverse.clone());
         let exact = self.exact_slopes(token, state, &v, exp);
         let [exact_b, exact_delta, exact_a] = match exact {
             Some(parts) => parts.map(Some),
@@ -58,7 +54,8 @@ impl Parts {
         };
         let of_token = token.polynomial.len() <= 1;
         let no_a = exact_a.is_none() && cayley_a.is_none() && token.d_a.is_empty();
-        let d_a = total(exact_a, polynomial(&token.d_a, &v), cayley_a, false, &v).value();
+        let d_a =
+            total(exact_a, polynomial(&token.d_a, &v), cayley_a, false, &v).value(&token.delta);
         PartLinearized {
             b_bar: total(exact_b, polynomial(&token.polynomial, &v), cayley_b, of_token, &v),
             d_delta: total(exact_delta, polynomial(&token.d_delta, &v), cayley_delta, of_token, &v),

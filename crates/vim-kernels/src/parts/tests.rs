@@ -22,22 +22,34 @@ fn parts_are_the_plain_formulas() {
                     let lanes = |x: f64| Lanes::<false>::splat(x as f32);
                     let out = |x: Lanes<false>| f64::from(x.to_array()[0]);
                     let exact = linearize(method, series, delta, a);
-                    let forward = parts.forward(&parts.token(lanes(delta)), &parts.state(lanes(a)));
-                    let back = parts
-                        .backward(&parts.slope_token(lanes(delta)), &parts.slope_state(lanes(a)));
-                    let d_a = back.d_a.map_or(0.0, out);
-                    let again = parts
-                        .forward_again(&parts.token(lanes(delta)), &parts.slope_state(lanes(a)));
+                    let (t, a_lanes) = (lanes(delta), lanes(a));
+                    let forward =
+                        parts.forward(&parts.token(t.clone()), &parts.state(a_lanes.clone()));
+                    let (token, state) = (parts.slope_token(t.clone()), parts.slope_state(a_lanes));
+                    let again = parts.forward_again(&parts.token(t.clone()), &state);
+                    // By delta and by a, through x and besides it.
+                    let (back_a_bar, slope, b_bar, d_delta, d_a) = if parts.is_scaled() {
+                        let back = parts.backward_scaled(&token, &state);
+                        let through = t.clone() * back.gain_slope;
+                        let d_delta = through.clone() * lanes(a) + back.gain.clone();
+                        let d_a = out(through * t.clone());
+                        (back.a_bar, back.decay_slope, back.gain * t.clone(), d_delta, d_a)
+                    } else {
+                        let back = parts.backward(&token, &state);
+                        let d_a = back.d_a.map_or(0.0, out);
+                        let (b_bar, d_delta) = (back.b_bar.value(&t), back.d_delta.value(&t));
+                        (back.a_bar, back.decay_slope, b_bar, d_delta, d_a)
+                    };
                     for (name, got, want) in [
-                        ("b_bar once more", out(again.b_bar.value()), exact.value.b_bar),
+                        ("b_bar once more", out(again.b_bar.value(&t)), exact.value.b_bar),
                         ("a_bar", out(forward.a_bar), exact.value.a_bar),
-                        ("b_bar", out(forward.b_bar.value()), exact.value.b_bar),
-                        ("a_bar again", out(back.a_bar), exact.value.a_bar),
-                        ("b_bar again", out(back.b_bar.value()), exact.value.b_bar),
-                        ("d_delta", out(back.d_delta.value()), exact.d_delta.b_bar),
+                        ("b_bar", out(forward.b_bar.value(&t)), exact.value.b_bar),
+                        ("a_bar again", out(back_a_bar.clone()), exact.value.a_bar),
+                        ("b_bar again", out(b_bar), exact.value.b_bar),
+                        ("d_delta", out(d_delta), exact.d_delta.b_bar),
                         (
                             "decay by delta",
-                            back.decay_slope.map_or(out(back.a_bar), out) * a,
+                            slope.map_or(out(back_a_bar), out) * a,
                             exact.d_delta.a_bar,
                         ),
                         ("d_a", d_a, exact.d_a.b_bar),

@@ -30,7 +30,10 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         for &method in &context.methods {
             let run = move |context: &Context, factor: f64| {
                 let mut worst = Worst::default();
-                for sizes in [[2, 1, 6, 5, 2], [3, 21, 6, 16, 3], [2, 37, 40, 4, 12]] {
+                // The last has rows enough for the products that keep a weight in shared memory.
+                let sizes =
+                    [[2, 1, 6, 5, 2], [3, 21, 6, 16, 3], [2, 37, 40, 4, 12], [8, 131, 40, 4, 12]];
+                for sizes in sizes {
                     Mixer::new(sizes, method, dtype)
                         .rows(dtype, &context.device, factor)?
                         .into_iter()

@@ -7,9 +7,13 @@
 
 mod fallback;
 mod kernel;
+mod panel;
 mod parts;
 mod plan;
 mod table;
+#[cfg(all(test, feature = "wgpu"))]
+mod tests;
+mod tile;
 
 use burn::backend::DispatchDevice;
 use burn::backend::cubecl::dtype_to_storage_type;
@@ -100,16 +104,24 @@ pub(crate) fn multiply(
         return fallback::multiply(lhs, rhs, bias, out, into, precision);
     }
     let ([m, k], [_, n]) = (lhs.size, rhs.size);
-    let (tile, planes) = table::forward(m, n);
     let plan = ProductPlan {
-        tile,
-        planes,
+        tile: [0; 2],
+        planes: [0; 2],
+        depth: 0,
         lhs_by_columns: lhs.by_columns,
         rhs_by_columns: rhs.by_columns,
+        cores: true,
         has_bias: bias.is_some(),
         adds: into == Into::Sum,
     };
-    launch(lhs, rhs, bias, out, plan, [m, n, k], (k, 1), 0);
+    let properties = out.buffer.client.properties();
+    let hardware = &properties.hardware;
+    let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
+    let cut = match table::panel(plan, [m, n, k], processors, hardware.max_shared_memory_size) {
+        Some((plan, workers)) => Cut { plan, workers: Some(workers), part: k, parts: 1 },
+        None => Cut { plan: table::forward(plan, m, n), workers: None, part: k, parts: 1 },
+    };
+    launch(lhs, rhs, bias, out, [m, n, k], cut);
 }
 
 /// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`.
@@ -122,43 +134,55 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
         fallback::weight_gradient(x, grad, &out, precision);
         return out;
     }
-    let (tile, planes, parts) = table::gradient(k, n, t);
     let plan = ProductPlan {
-        tile,
-        planes,
+        tile: [0; 2],
+        planes: [0; 2],
+        depth: 0,
         lhs_by_columns: true,
         rhs_by_columns: grad.by_columns,
+        cores: true,
         has_bias: false,
         adds: false,
     };
-    let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
+    let (plan, parts) = table::gradient(plan, k, n, t);
+    let part = t.div_ceil(parts).next_multiple_of(plan.depth);
     let parts = t.div_ceil(part);
+    let cut = Cut { plan, workers: None, part, parts };
     if parts == 1 {
-        launch(&x.turned(), grad, None, &Matrix::dense(&out, [k, n]), plan, [k, n, t], (t, 1), 0);
+        launch(&x.turned(), grad, None, &Matrix::dense(&out, [k, n]), [k, n, t], cut);
         return out;
     }
     let partial = empty(&x.buffer, [parts, k * n], DType::F32);
-    let into = Matrix::dense(&partial, [k, n]);
-    launch(&x.turned(), grad, None, &into, plan, [k, n, t], (part, parts), k * n);
+    launch(&x.turned(), grad, None, &Matrix::dense(&partial, [k, n]), [k, n, t], cut);
     parts::add_parts(&partial, parts, k * n, &out);
     out
 }
 
-#[expect(clippy::too_many_arguments, reason = "three matrices, and how they are cut")]
+/// How a product is cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    plan: ProductPlan,
+    /// Cubes that share the rows, where the right matrix stays in shared memory.
+    workers: Option<usize>,
+    /// Terms of a part of every sum.
+    part: usize,
+    /// Parts, each with a result of its own, one behind the other.
+    parts: usize,
+}
+
 fn launch(
     lhs: &Matrix,
     rhs: &Matrix,
     bias: Option<&CubeTensor>,
     out: &Matrix,
-    plan: ProductPlan,
     [m, n, k]: [usize; 3],
-    (part, parts): (usize, usize),
-    out_part: usize,
+    cut: Cut,
 ) {
+    let plan = cut.plan;
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
     let out_lanes = out.load_lanes();
-    let stage = dtype_to_storage_type(DType::BF16);
+    let stage = dtype_to_storage_type(if plan.cores { DType::BF16 } else { DType::F32 });
     // A buffer that the kernel does not read stands for an absent bias.
     let none = || out.buffer.clone();
     let address = [lhs, rhs, out]
@@ -166,16 +190,29 @@ fn launch(
         .map(|matrix| matrix.buffer.required_address_type())
         .max()
         .unwrap_or_default();
-    // SAFETY: `Matrix` is made within its buffer; the kernel checks every row and column against the sizes, and a load
+    let rows = cut.workers.unwrap_or(m.div_ceil(plan.tile[0]));
+    let columns = n.div_ceil(plan.tile[1]);
+    let extents = ExtentsLaunch::new(
+        m as u32,
+        n as u32,
+        k as u32,
+        cut.part as u32,
+        (lhs.pitch / lhs_lanes) as u32,
+        (rhs.pitch / rhs_lanes) as u32,
+        (out.pitch / out_lanes) as u32,
+        (m * n / out_lanes) as u32,
+    );
+    let run = if cut.workers.is_some() {
+        panel::panel::launch_unchecked
+    } else {
+        kernel::product::launch_unchecked
+    };
+    // SAFETY: `Matrix` is made within its buffer; the kernels check every row and column against the sizes, and a load
     // of several elements begins where the sizes, the pitch and the beginning are multiples of them.
     unsafe {
-        kernel::product::launch_unchecked(
+        run(
             &client,
-            CubeCount::Static(
-                n.div_ceil(plan.tile[1]) as u32,
-                m.div_ceil(plan.tile[0]) as u32,
-                parts as u32,
-            ),
+            CubeCount::Static(columns as u32, rows as u32, cut.parts as u32),
             CubeDim::new_1d(plan.threads() as u32),
             address,
             lhs_lanes,
@@ -185,16 +222,7 @@ fn launch(
             rhs.buffer.clone().into_buffer_arg(),
             bias.cloned().unwrap_or_else(none).into_buffer_arg(),
             out.buffer.clone().into_buffer_arg(),
-            ExtentsLaunch::new(
-                m as u32,
-                n as u32,
-                k as u32,
-                part as u32,
-                (lhs.pitch / lhs_lanes) as u32,
-                (rhs.pitch / rhs_lanes) as u32,
-                (out.pitch / out_lanes) as u32,
-                (out_part / out_lanes) as u32,
-            ),
+            extents,
             plan,
             stage,
             elem(&lhs.buffer),

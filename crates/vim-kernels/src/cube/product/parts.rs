@@ -12,7 +12,12 @@ const UNITS: u32 = 128;
 /// Rows of a strip whose columns a unit adds.
 const STRIP: usize = 64;
 
-/// `out[i] = Σ_p parts[p, i]`.
+/// Units that share a column of parts: what a unit adds, it waits for one after the other.
+const SHARES: usize = 8;
+/// Columns of a cube of [`add_parts_kernel`].
+const COLUMNS: usize = 32;
+
+/// `out[i] = Σ_p parts[p, i]`: each unit adds neighbouring parts in their order, then one adds what the units have.
 #[cube(launch_unchecked)]
 fn add_parts_kernel<N: Size>(
     parts: &[Vector<f32, N>],
@@ -20,11 +25,22 @@ fn add_parts_kernel<N: Size>(
     count: usize,
     width: usize,
 ) {
-    let at = ABSOLUTE_POS;
+    let mut shares = Shared::<[Vector<f32, N>]>::new_slice(comptime!(SHARES * COLUMNS));
+    let (x, y) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
+    let at = CUBE_POS * COLUMNS + x;
+    let share = (count + comptime!(SHARES - 1)) / SHARES;
+    let mut sum = Vector::<f32, N>::new(0.0f32);
     if at < width {
-        let mut sum = Vector::<f32, N>::new(0.0f32);
-        for part in 0..count {
+        for part in y * share..min((y + 1) * share, count) {
             sum += parts[part * width + at];
+        }
+    }
+    shares[y * COLUMNS + x] = sum;
+    sync_cube();
+    if y == 0 && at < width {
+        #[unroll]
+        for i in 1..SHARES {
+            sum += shares[i * COLUMNS + x];
         }
         out[at] = sum;
     }
@@ -38,8 +54,8 @@ pub(super) fn add_parts(parts: &CubeTensor, count: usize, width: usize, out: &Cu
     unsafe {
         add_parts_kernel::launch_unchecked(
             &client,
-            cubes(&client, (width / lanes).div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
+            cubes(&client, (width / lanes).div_ceil(COLUMNS)),
+            CubeDim::new_2d(COLUMNS as u32, SHARES as u32),
             lanes,
             parts.clone().into_buffer_arg(),
             out.clone().into_buffer_arg(),

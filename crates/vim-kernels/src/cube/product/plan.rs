@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-/// Terms of the sum that a cube holds in shared memory at a time.
+/// Terms of a long sum that a cube holds in shared memory at a time.
 pub(crate) const DEPTH: usize = 32;
 
 /// What a product is compiled for.
@@ -12,10 +12,14 @@ pub(crate) struct ProductPlan {
     pub(crate) tile: [usize; 2],
     /// Planes of a cube along them.
     pub(crate) planes: [usize; 2],
+    /// Terms that a cube holds in shared memory at a time, a multiple of 16.
+    pub(crate) depth: usize,
     /// Whether the left matrix lies in memory by columns: its rows are neighbours.
     pub(crate) lhs_by_columns: bool,
     /// Whether the right matrix lies in memory by columns: the terms of a sum are neighbours.
     pub(crate) rhs_by_columns: bool,
+    /// Whether tensor cores multiply.
+    pub(crate) cores: bool,
     pub(crate) has_bias: bool,
     /// Whether the product is added to what is there.
     pub(crate) adds: bool,
@@ -33,22 +37,34 @@ impl ProductPlan {
 
     pub(crate) fn lhs(&self) -> Stage {
         if self.lhs_by_columns {
-            Stage { rows: DEPTH, columns: self.tile[0] }
+            Stage { rows: self.depth, columns: self.tile[0] }
         } else {
-            Stage { rows: self.tile[0], columns: DEPTH }
+            Stage { rows: self.tile[0], columns: self.depth }
         }
     }
 
-    /// The result's tile.
+    /// Fragments of sixteen rows and eight columns that a plane makes.
+    pub(crate) fn fragments(&self) -> usize {
+        let [rows, columns] = self.per_plane();
+        rows / 16 * (columns / 8)
+    }
+
+    /// What of the result's tile is in shared memory at once, in f32: sixteen rows of each plane.
     pub(crate) fn out(&self) -> Stage {
-        Stage { rows: self.tile[0], columns: self.tile[1] }
+        Stage { rows: 16 * self.planes[0], columns: self.tile[1] }
+    }
+
+    /// Bytes of shared memory with a part of each matrix in it.
+    pub(crate) fn shared_memory(&self) -> usize {
+        let element = if self.cores { 2 } else { 4 };
+        element * (self.lhs().len() + self.rhs().len()) + 4 * self.out().len()
     }
 
     pub(crate) fn rhs(&self) -> Stage {
         if self.rhs_by_columns {
-            Stage { rows: self.tile[1], columns: DEPTH }
+            Stage { rows: self.tile[1], columns: self.depth }
         } else {
-            Stage { rows: DEPTH, columns: self.tile[1] }
+            Stage { rows: self.depth, columns: self.tile[1] }
         }
     }
 }
@@ -72,9 +88,25 @@ impl Stage {
         self.rows * self.pitch()
     }
 
-    /// Vectors of `lanes` that each of `threads` moves.
-    pub(crate) fn share(&self, lanes: usize, threads: usize) -> usize {
-        (self.rows * self.columns / lanes).div_ceil(threads)
+    /// What each of `threads` moves, in vectors of `lanes`.
+    pub(crate) fn share(&self, lanes: usize, threads: usize) -> Share {
+        let count = (self.rows * self.columns / lanes).div_ceil(threads);
+        Share { first: 0, count, threads }
+    }
+}
+
+/// Which of a stage's vectors a thread moves: from its `first` on, `count` of them, `threads` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Share {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    pub(crate) threads: usize,
+}
+
+impl Share {
+    /// At most `most` of them, from `first` on.
+    pub(crate) fn part(&self, first: usize, most: usize) -> Self {
+        Self { first, count: (self.count - first).min(most), threads: self.threads }
     }
 }
 

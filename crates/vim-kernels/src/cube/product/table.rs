@@ -1,34 +1,77 @@
 //! The tiles of a product by the shape of its result: measured, not tuned at run time.
 
+use super::plan::{DEPTH, ProductPlan};
+
 /// Columns of a tile, the widest first.
 const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
 /// Rows of a tile of a small result.
 const ROWS: [usize; 4] = [128, 64, 32, 16];
 /// Rows from which on a result is long.
 const LONG: usize = 1024;
+/// Most terms of a sum for which the right matrix stays in shared memory.
+const FEW: usize = 384;
+/// Terms from which on its columns there are narrow.
+const MANY: usize = 192;
+/// Rows of a tile where it stays.
+const PANEL_ROWS: usize = 64;
+/// Cubes of such a product that a multiprocessor is given at most.
+const PANELS: usize = 4;
 /// Cubes that a weight's gradient is cut for: about as many as the largest GPUs run at once. A constant, so that the order
 /// of a sum does not depend on the GPU.
 const CUBES: usize = 264;
 /// Fewest terms of a part of a sum.
 const SHORTEST_PART: usize = 256;
 
-/// The tile and the planes along it of a product of `m` rows and `n` columns.
-pub(super) fn forward(m: usize, n: usize) -> ([usize; 2], [usize; 2]) {
+/// The plan of a product of `m` rows and `n` columns of any terms. `plan` says all but the cut.
+pub(super) fn forward(plan: ProductPlan, m: usize, n: usize) -> ProductPlan {
     let columns = fitting(n, &COLUMNS);
     let rows = match m {
         LONG.. if columns > 48 => 128,
         LONG.. => 64,
         _ => fitting(m, &ROWS),
     };
-    ([rows, columns], planes([rows, columns]))
+    let tile = [rows, columns];
+    ProductPlan { tile, planes: planes(tile), depth: DEPTH, ..plan }
 }
 
-/// The same of a weight's gradient, `m` by `n`, and in how many parts its sums of `k` terms are taken.
-pub(super) fn gradient(m: usize, n: usize, k: usize) -> ([usize; 2], [usize; 2], usize) {
+/// The plan of a product of `m` rows, `n` columns and `k` terms whose right matrix stays in shared memory, and into how many
+/// cubes the rows are divided; `None` where there are too many terms, or too few rows. `plan` says all but the cut.
+pub(super) fn panel(
+    plan: ProductPlan,
+    [m, n, k]: [usize; 3],
+    processors: usize,
+    shared_memory: usize,
+) -> Option<(ProductPlan, usize)> {
+    if m < LONG || k > FEW || plan.lhs_by_columns {
+        return None;
+    }
+    let depth = k.next_multiple_of(16);
+    let columns = fitting(n, if depth > MANY { &COLUMNS[2..] } else { &COLUMNS });
+    let planes = match columns {
+        128 | 64 => [2, 4],
+        96 => [4, 2],
+        48 => [4, 3],
+        _ => [4, 1],
+    };
+    let plan = ProductPlan { tile: [PANEL_ROWS, columns], planes, depth, ..plan };
+    let bytes = plan.shared_memory();
+    if bytes > shared_memory {
+        return None;
+    }
+    // A multiprocessor has room for the largest cube and the 1 KiB that it keeps for each.
+    let cubes = processors * ((shared_memory + 1024) / (bytes + 1024)).min(PANELS);
+    let most = (cubes / n.div_ceil(columns)).max(1);
+    // As few as take no more turns than these.
+    let tiles = m.div_ceil(PANEL_ROWS);
+    Some((plan, tiles.div_ceil(tiles.div_ceil(most))))
+}
+
+/// The plan of a weight's gradient, `m` by `n`, and in how many parts its sums of `k` terms are taken.
+pub(super) fn gradient(plan: ProductPlan, m: usize, n: usize, k: usize) -> (ProductPlan, usize) {
     let tile = [fitting(m, &ROWS), fitting(n, &COLUMNS)];
     let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]);
     let parts = CUBES.div_ceil(tiles).min(k / SHORTEST_PART).max(1);
-    (tile, planes(tile), parts)
+    (ProductPlan { tile, planes: planes(tile), depth: DEPTH, ..plan }, parts)
 }
 
 /// The one of `sizes` that covers `count` with the least beyond it, the first of several.
@@ -66,14 +109,48 @@ mod tests {
         }
     }
 
+    const PLAN: ProductPlan = ProductPlan {
+        tile: [0; 2],
+        planes: [0; 2],
+        depth: 0,
+        lhs_by_columns: false,
+        rhs_by_columns: false,
+        cores: true,
+        has_bias: false,
+        adds: false,
+    };
+
     #[test]
     fn tiles_of_a_layer() {
-        assert_eq!(forward(25_216, 768).0, [128, 128]);
-        assert_eq!(forward(25_216, 192).0, [128, 96]);
-        assert_eq!(forward(25_216, 44).0, [64, 48]);
-        assert_eq!(forward(25_216, 12).0, [64, 16]);
-        assert_eq!(gradient(192, 768, 25_216).0, [64, 128]);
-        assert_eq!(gradient(12, 384, 25_216).0, [16, 128]);
-        assert_eq!(gradient(384, 44, 100).2, 1);
+        assert_eq!(forward(PLAN, 25_216, 768).tile, [128, 128]);
+        assert_eq!(forward(PLAN, 25_216, 192).tile, [128, 96]);
+        assert_eq!(forward(PLAN, 25_216, 44).tile, [64, 48]);
+        assert_eq!(forward(PLAN, 25_216, 12).tile, [64, 16]);
+        assert_eq!(gradient(PLAN, 192, 768, 25_216).0.tile, [64, 128]);
+        assert_eq!(gradient(PLAN, 12, 384, 25_216).0.tile, [16, 128]);
+        assert_eq!(gradient(PLAN, 384, 44, 100).1, 1);
+    }
+
+    // What the kernel assumes of a plan, and that two cubes share a multiprocessor of 227 KiB for every product of Vim-Ti's layers.
+    #[test]
+    fn panels_hold_what_they_multiply() {
+        for (n, k) in
+            [(768, 192), (44, 384), (384, 12), (192, 384), (384, 192), (384, 44), (12, 384)]
+        {
+            for by_columns in [false, true] {
+                let plan = ProductPlan { rhs_by_columns: by_columns, ..PLAN };
+                let (plan, workers) =
+                    panel(plan, [25_216, n, k], 132, 227 << 10).expect("few terms");
+                assert!(plan.depth >= k && plan.depth.is_multiple_of(16));
+                let [rows, columns] = plan.per_plane();
+                assert_eq!([rows % 16, columns % 16], [0, 0], "{n} {k}");
+                assert_eq!([rows * plan.planes[0], columns * plan.planes[1]], plan.tile);
+                assert!(2 * (plan.shared_memory() + 1024) <= 228 << 10, "{n} {k}");
+                assert!((1..=25_216 / 64).contains(&workers));
+            }
+        }
+        assert!(panel(PLAN, [25_216, 192, 768], 132, 227 << 10).is_none());
+        assert!(panel(PLAN, [128, 1000, 192], 132, 227 << 10).is_none());
+        assert!(panel(PLAN, [25_216, 768, 192], 132, 32 << 10).is_none());
     }
 }

@@ -45,6 +45,20 @@ pub(crate) fn kept_from(j: usize, #[comptime] plan: ScanPlan) -> usize {
     j * plan.states * plan.units + unit * width
 }
 
+/// The gradient that goes through x = delta·a by way of `a_bar`. For an exponential decay the slope is a_bar itself, and its
+/// product with the state's gradient, `flow`, is needed anyway.
+fn through_decay<'a>(
+    slope: Option<Traced<'a>>,
+    dh: &Traced<'a>,
+    flow: &Traced<'a>,
+    before: &Traced<'a>,
+) -> Traced<'a> {
+    match slope {
+        Some(slope) => dh.clone() * slope * before.clone(),
+        None => flow.clone() * before.clone(),
+    }
+}
+
 /// The adjoint of [`advance`]: from `h[t]`, `h[t-1]` in `before` from `past` on, and the gradient `dy` of `Σ c·h`.
 #[cube]
 pub(crate) fn retreat(
@@ -66,9 +80,11 @@ pub(crate) fn retreat(
         let (u, delta, dy) = (number(u), number(delta), number(dy));
         let zero = dy.constant(0.0);
         let (mut y, mut du, mut ddelta) = (Sum::new(), Sum::new(), Sum::new());
-        // Where b_bar is the token's alone: Σ b·∂L/∂h, which both du and ddelta are multiples of.
+        // Where b_bar is the token's alone, or delta times ψ: Σ b·∂L/∂h, or Σ ψ·b·∂L/∂h, which both du and ddelta are
+        // multiples of.
         let mut driven = Sum::new();
         let mut by_token = None;
+        let stepped_u = u.clone() * delta.clone();
         for n in 0..plan.states {
             let state = kept_of(scope, rates, n, parts.slope_state_len(), plan);
             let h = number(get::expand(scope, &adjoint.h, n));
@@ -83,43 +99,47 @@ pub(crate) fn retreat(
             }
             set::expand(scope, &mut adjoint.c, n, dc.value());
 
-            let step = parts.backward(&token, &state);
-            let db_drive = match &step.b_bar {
-                Part::Token(b_bar) => by_token
-                    .get_or_insert_with(|| {
-                        (b_bar.clone() * u.clone(), step.d_delta.value(), b_bar.clone())
-                    })
-                    .0
-                    .clone(),
-                Part::State(b_bar) => b_bar.clone() * u.clone(),
-            };
-            let mut db = dh.clone() * db_drive;
-            if plan.b_constant {
-                db = number(get::expand(scope, &adjoint.b, n)) + db;
-            }
-            set::expand(scope, &mut adjoint.b, n, db.value());
-
-            // For an exponential decay the slope is a_bar itself, and this product is needed anyway.
-            let flow = step.a_bar * dh.clone();
-            let dx = match step.decay_slope {
-                Some(slope) => dh.clone() * slope * h_before.clone(),
-                None => flow.clone() * h_before.clone(),
-            };
-            let a = state[0].clone();
-            ddelta.add(dx.clone() * a);
-            let mut da = number(get::expand(scope, &adjoint.a, n)) + dx * delta.clone();
             let into_b = dh.clone() * b;
-            match step.b_bar {
-                Part::Token(_) => driven.add(into_b),
-                Part::State(b_bar) => {
+            let a = state[0].clone();
+            let mut da = number(get::expand(scope, &adjoint.a, n));
+            let (flow, db_drive);
+            if parts.is_scaled() {
+                let step = parts.backward_scaled(&token, &state);
+                db_drive = step.gain.clone() * stepped_u.clone();
+                driven.add(into_b.clone() * step.gain);
+                flow = step.a_bar * dh.clone();
+                // What goes through x, of a_bar and of b_bar.
+                let dx = through_decay(step.decay_slope, &dh, &flow, &h_before)
+                    + into_b * stepped_u.clone() * step.gain_slope;
+                ddelta.add(dx.clone() * a);
+                da = da + dx * delta.clone();
+            } else {
+                let step = parts.backward(&token, &state);
+                flow = step.a_bar * dh.clone();
+                let dx = through_decay(step.decay_slope, &dh, &flow, &h_before);
+                ddelta.add(dx.clone() * a);
+                da = da + dx * delta.clone();
+                let d_delta = step.d_delta.value(&delta);
+                if let Part::Token(b_bar) = &step.b_bar {
+                    let whole = || (b_bar.clone() * u.clone(), d_delta, b_bar.clone());
+                    db_drive = by_token.get_or_insert_with(whole).0.clone();
+                    driven.add(into_b);
+                } else {
+                    let b_bar = step.b_bar.value(&delta);
+                    db_drive = b_bar.clone() * u.clone();
                     du.add(into_b.clone() * b_bar);
                     let into_b = into_b * u.clone();
-                    ddelta.add(into_b.clone() * step.d_delta.value());
+                    ddelta.add(into_b.clone() * d_delta);
                     if let Some(d_a) = step.d_a {
                         da = da + into_b * d_a;
                     }
                 }
             }
+            let mut db = dh * db_drive;
+            if plan.b_constant {
+                db = number(get::expand(scope, &adjoint.b, n)) + db;
+            }
+            set::expand(scope, &mut adjoint.b, n, db.value());
             set::expand(scope, &mut adjoint.a, n, da.value());
             set::expand(scope, &mut adjoint.carry, n, flow.value());
             set::expand(scope, &mut adjoint.h, n, h_before.value());
@@ -128,6 +148,10 @@ pub(crate) fn retreat(
             let driven = driven.or(&zero);
             du.add(driven.clone() * b_bar);
             ddelta.add(driven * u * d_delta);
+        } else if parts.is_scaled() {
+            let driven = driven.or(&zero);
+            du.add(driven.clone() * delta);
+            ddelta.add(driven * u);
         }
         TokenGradsExpand {
             y: y.or(&zero).value(),

@@ -124,9 +124,10 @@ impl ProjectionsExpand {
     }
 }
 
-/// `a_bar·h + b_bar·b·u`. A `b_bar` that is the token's alone is multiplied by u once for all states, in `token_drive`.
+/// `a_bar·h + b_bar·b·u`. What is the token's alone is multiplied by u once for all states, in `token_drive`.
 fn next_state<'a>(
     step: &PartCoefficients<Traced<'a>>,
+    delta: &Traced<'a>,
     h: Traced<'a>,
     b: Traced<'a>,
     u: &Traced<'a>,
@@ -135,6 +136,9 @@ fn next_state<'a>(
     let drive = match step.b_bar.clone() {
         Part::Token(b_bar) => token_drive.get_or_insert_with(|| b_bar * u.clone()).clone() * b,
         Part::State(b_bar) => b_bar * (u.clone() * b),
+        Part::OverDelta(gain) => {
+            gain * (token_drive.get_or_insert_with(|| delta.clone() * u.clone()).clone() * b)
+        }
     };
     step.a_bar.clone() * h + drive
 }
@@ -199,7 +203,7 @@ pub(crate) fn advance(
             let step = parts.forward(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
-            let next = next_state(&step, before, b, &u, &mut token_drive);
+            let next = next_state(&step, &token.delta, before, b, &u, &mut token_drive);
             set::expand(scope, h, n, next.clone().value());
             y.add(projections.c(scope, &at, n, plan) * next);
         }
@@ -230,7 +234,7 @@ pub(crate) fn advance_silently(
             let step = parts.forward(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
-            let next = next_state(&step, before, b, &u, &mut token_drive);
+            let next = next_state(&step, &token.delta, before, b, &u, &mut token_drive);
             set::expand(scope, h, n, next.value());
             if !parts.decays_by_sum() {
                 let whole = number(get::expand(scope, product, n)) * step.a_bar;
@@ -306,7 +310,7 @@ pub(crate) fn readvance(
             let step = parts.forward_again(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
-            let next = next_state(&step, before, b, &u, &mut token_drive);
+            let next = next_state(&step, &token.delta, before, b, &u, &mut token_drive);
             set::expand(scope, h, n, next.value());
         }
     })

@@ -1,0 +1,172 @@
+//! Both kernels against f64, without tensor cores: what is moved, masked and written is the same with them.
+
+use burn::backend::DispatchDevice;
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{Device, DeviceKind, TensorData};
+use burn_cubecl::{CubeBackend, CubeDevice};
+
+use super::*;
+
+/// max |difference| / max |reference|: sums of up to 200 products of f32 below 1.
+const TOLERANCE: f64 = 2e-6;
+
+fn device() -> CubeDevice {
+    let device = Device::wgpu(DeviceKind::DefaultDevice);
+    let DispatchDevice::Cube(device) = device.as_dispatch().clone() else {
+        unreachable!("wgpu's devices are CubeCL's")
+    };
+    device
+}
+
+/// Numbers in [−1, 1) that a seed determines, as f32 has them.
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    (0..count)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+fn on_device(values: &[f32], device: &CubeDevice) -> CubeTensor {
+    CubeBackend::float_from_data(TensorData::new(values.to_vec(), [values.len()]), device)
+}
+
+fn values(tensor: CubeTensor) -> Vec<f32> {
+    burn::tensor::read_sync(CubeBackend::float_into_data(tensor)).unwrap().try_to_vec().unwrap()
+}
+
+/// A product whose matrices begin within their buffers, in rows that are further apart than they are long.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    size: [usize; 3],
+    lhs_by_columns: bool,
+    rhs_by_columns: bool,
+    has_bias: bool,
+    adds: bool,
+    /// Elements between the end of a row and the next.
+    gap: usize,
+    parts: usize,
+}
+
+/// Elements before the first of a matrix whose rows have gaps: as many as WebGPU asks for.
+fn before(gap: usize) -> usize {
+    if gap == 0 { 0 } else { 8 }
+}
+
+/// A matrix in a buffer of its own, and its elements.
+fn matrix(
+    [rows, columns]: [usize; 2],
+    by_columns: bool,
+    gap: usize,
+    seed: u32,
+    device: &CubeDevice,
+) -> (Matrix, Vec<f64>) {
+    let (lines, length) = if by_columns { (columns, rows) } else { (rows, columns) };
+    let pitch = length + gap;
+    let begin = before(gap);
+    let stored = numbers(begin + lines * pitch, seed);
+    let at = |line: usize, i: usize| f64::from(stored[begin + line * pitch + i]);
+    let elements = (0..rows * columns)
+        .map(|i| (i / columns, i % columns))
+        .map(|(row, column)| if by_columns { at(column, row) } else { at(row, column) })
+        .collect();
+    let buffer = on_device(&stored, device);
+    let matrix = Matrix::within(&buffer, [lines, length], begin, pitch);
+    (if by_columns { matrix.turned() } else { matrix }, elements)
+}
+
+fn check(case: Case, panel: bool) {
+    let device = &device();
+    let [m, n, k] = case.size;
+    let (lhs, left) = matrix([m, k], case.lhs_by_columns, case.gap, 1, device);
+    let (rhs, right) = matrix([k, n], case.rhs_by_columns, case.gap, 2, device);
+    let bias = numbers(n, 3);
+    let plan = ProductPlan {
+        tile: [0; 2],
+        planes: [0; 2],
+        depth: 0,
+        lhs_by_columns: case.lhs_by_columns,
+        rhs_by_columns: case.rhs_by_columns,
+        cores: false,
+        has_bias: case.has_bias,
+        adds: case.adds,
+    };
+    let cut = if panel {
+        let (plan, workers) = table::panel(plan, case.size, 2, 64 << 10).expect("few terms");
+        Cut { plan, workers: Some(workers), part: k, parts: 1 }
+    } else {
+        let part = k.div_ceil(case.parts).next_multiple_of(plan::DEPTH);
+        let plan = table::forward(plan, m, n);
+        Cut { plan, workers: None, part, parts: k.div_ceil(part) }
+    };
+    // Parts lie one behind the other, without a gap.
+    let gap = if cut.parts > 1 { 0 } else { case.gap };
+    let begin = before(gap);
+    let stored = numbers(begin + cut.parts * m * (n + gap), 4);
+    let out = on_device(&stored, device);
+    let into = Matrix::within(&out, [m, n], begin, n + gap);
+    let given = on_device(&bias, device);
+    launch(&lhs, &rhs, case.has_bias.then_some(&given), &into, case.size, cut);
+    let got = values(out);
+
+    let (mut worst, mut largest) = (0.0f64, 0.0f64);
+    for row in 0..m {
+        for column in 0..n {
+            let place = |part: usize| part * m * n + begin + row * (n + gap) + column;
+            let mut want: f64 = (0..k).map(|t| left[row * k + t] * right[t * n + column]).sum();
+            if case.has_bias {
+                want += f64::from(bias[column]);
+            }
+            if case.adds {
+                want += f64::from(stored[place(0)]);
+            }
+            let sum: f64 = (0..cut.parts).map(|part| f64::from(got[place(part)])).sum();
+            worst = worst.max((sum - want).abs());
+            largest = largest.max(want.abs());
+        }
+    }
+    assert!(worst <= TOLERANCE * largest, "{case:?}: {worst:e} of {largest:e}");
+    // What is between the rows is not written.
+    for (i, (&was, &is)) in stored.iter().zip(&got).enumerate() {
+        let within = i >= begin && (i - begin) % (n + gap) < n;
+        assert!(within || was == is, "{case:?}: element {i} beside the result");
+    }
+}
+
+const PLAIN: Case = Case {
+    size: [1; 3],
+    lhs_by_columns: false,
+    rhs_by_columns: false,
+    has_bias: false,
+    adds: false,
+    gap: 0,
+    parts: 1,
+};
+
+#[test]
+fn tiles_are_f64s() {
+    for (size, gap) in [([1, 1, 1], 0), ([70, 44, 100], 4), ([33, 130, 12], 0), ([130, 97, 17], 3)]
+    {
+        for rhs_by_columns in [false, true] {
+            check(Case { size, gap, rhs_by_columns, ..PLAIN }, false);
+            check(Case { size, gap, rhs_by_columns, lhs_by_columns: true, ..PLAIN }, false);
+        }
+        check(Case { size, gap, has_bias: true, adds: true, ..PLAIN }, false);
+    }
+    // A weight's gradient: a long sum in parts.
+    check(Case { size: [40, 24, 200], lhs_by_columns: true, parts: 3, ..PLAIN }, false);
+}
+
+#[test]
+fn panels_are_f64s() {
+    for (size, gap) in
+        [([1100, 12, 44], 4), ([1025, 44, 16], 0), ([1037, 40, 12], 4), ([1088, 17, 33], 3)]
+    {
+        for rhs_by_columns in [false, true] {
+            check(Case { size, gap, rhs_by_columns, ..PLAIN }, true);
+        }
+        check(Case { size, gap, has_bias: true, adds: true, ..PLAIN }, true);
+    }
+}

@@ -1,0 +1,72 @@
+//! Methods whose `b_bar` is delta times a polynomial in x: `b_bar = delta·ψ(x)`.
+//!
+//! With `∂b_bar/∂delta = ψ + delta·ψ′·a` and `∂b_bar/∂a = delta·ψ′·delta`, a gradient goes through x for both, as that of
+//! `a_bar` does, and is summed with it; what is left, ψ, is what the gradient of u needs as well. (Of a ψ that
+//! stays bounded, as the inverse of bilinear, the first would cancel at large |x|.)
+
+use super::sums::polynomial;
+use super::{OfToken, Parts};
+use crate::discretization::Decay;
+use crate::real::Real;
+use crate::term::Term;
+
+/// With what a gradient is pulled back through the coefficients of such a method by.
+pub(crate) struct PartScaled<T> {
+    pub(crate) a_bar: T,
+    /// `∂a_bar/∂x` where it is not `a_bar` itself.
+    pub(crate) decay_slope: Option<T>,
+    /// ψ.
+    pub(crate) gain: T,
+    /// ψ′.
+    pub(crate) gain_slope: T,
+}
+
+impl Parts {
+    /// Whether the method is one of them, and ψ no constant.
+    pub(crate) fn is_scaled(self) -> bool {
+        let first_power = |row: &[f64; 5]| row.iter().enumerate().all(|(p, &c)| p == 1 || c == 0.0);
+        self.is_light()
+            && !self.is_plain()
+            && self.cayley() == [0.0; 5]
+            && self.polynomial().iter().all(first_power)
+    }
+
+    /// The coefficients of ψ's polynomial in v, or of its derivative's by x.
+    fn gain_terms<T>(self, slope: bool) -> Vec<Term<T>> {
+        let unit = std::f64::consts::LN_2;
+        let table = self.polynomial();
+        let terms = table.iter().enumerate().skip(usize::from(slope));
+        terms
+            .map(|(j, row)| {
+                let (factor, power) = if slope { (j as f64, j - 1) } else { (1.0, j) };
+                Term::Constant(row[1] * factor * unit.powi(power as i32))
+            })
+            .collect()
+    }
+
+    /// ψ at `v = x·log₂e`.
+    pub(super) fn gain<T: Real>(self, v: &T) -> T {
+        polynomial(&self.gain_terms(false), v).like(v)
+    }
+
+    /// ψ and the slopes, from a [token](Self::slope_token) and a [state](Self::slope_state).
+    pub(crate) fn backward_scaled<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartScaled<T> {
+        let v = token.scaled.clone() * state[0].clone();
+        let (a_bar, _, inverse) = self.decay(token, state, &v);
+        let gain_slope = polynomial(&self.gain_terms(true), &v).like(&v);
+        PartScaled {
+            a_bar,
+            decay_slope: self.decay_slope(inverse),
+            gain: self.gain(&v),
+            gain_slope,
+        }
+    }
+
+    /// `∂a_bar/∂x` where it is not `a_bar` itself: of the Cayley transform, the square of `1/(1 − x/2)`.
+    pub(super) fn decay_slope<T: Real>(self, inverse: Option<T>) -> Option<T> {
+        match self.form.decay {
+            Decay::Cayley => inverse.map(|r| r.clone() * r),
+            Decay::Exponential => None,
+        }
+    }
+}
