@@ -23,17 +23,16 @@ fn parts_are_the_plain_formulas() {
                     let out = |x: Lanes<false>| f64::from(x.to_array()[0]);
                     let exact = linearize(method, series, delta, a);
                     let (t, a_lanes) = (lanes(delta), lanes(a));
-                    let forward =
-                        parts.forward(&parts.token(t.clone()), &parts.state(a_lanes.clone()));
-                    let (token, state) = (parts.slope_token(t.clone()), parts.slope_state(a_lanes));
-                    let again = parts.forward_again(&parts.token(t.clone()), &state);
+                    let forward = parts.forward(&parts.token(t), &parts.state(a_lanes));
+                    let (token, state) = (parts.slope_token(t), parts.slope_state(a_lanes));
+                    let again = parts.forward_again(&parts.token(t), &state);
                     // By delta and by a, through x and besides it.
                     let (back_a_bar, slope, b_bar, d_delta, d_a) = if parts.is_scaled() {
                         let back = parts.backward_scaled(&token, &state);
-                        let through = t.clone() * back.gain_slope;
-                        let d_delta = through.clone() * lanes(a) + back.gain.clone();
-                        let d_a = out(through * t.clone());
-                        (back.a_bar, back.decay_slope, back.gain * t.clone(), d_delta, d_a)
+                        let through = t * back.gain_slope;
+                        let d_delta = through * lanes(a) + back.gain;
+                        let d_a = out(through * t);
+                        (back.a_bar, back.decay_slope, back.gain * t, d_delta, d_a)
                     } else {
                         let back = parts.backward(&token, &state);
                         let d_a = back.d_a.map_or(0.0, out);
@@ -44,7 +43,7 @@ fn parts_are_the_plain_formulas() {
                         ("b_bar once more", out(again.b_bar.value(&t)), exact.value.b_bar),
                         ("a_bar", out(forward.a_bar), exact.value.a_bar),
                         ("b_bar", out(forward.b_bar.value(&t)), exact.value.b_bar),
-                        ("a_bar again", out(back_a_bar.clone()), exact.value.a_bar),
+                        ("a_bar again", out(back_a_bar), exact.value.a_bar),
                         ("b_bar again", out(b_bar), exact.value.b_bar),
                         ("d_delta", out(d_delta), exact.d_delta.b_bar),
                         (
