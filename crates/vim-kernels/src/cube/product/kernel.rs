@@ -65,7 +65,7 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
         // What this step multiplies went into its buffer a step ago; the first only fills.
         if step < steps {
             let k = begin + step * depth;
-            if comptime!(plan.lhs_by_columns) {
+            if comptime!(plan.form.lhs_by_columns) {
                 fetch::<L, NL>(
                     &mut held_lhs,
                     lhs,
@@ -90,7 +90,7 @@ pub(crate) fn product<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size
                     lhs_share,
                 );
             }
-            if comptime!(plan.rhs_by_columns) {
+            if comptime!(plan.form.rhs_by_columns) {
                 fetch::<R, NR>(
                     &mut held_rhs,
                     rhs,

@@ -24,7 +24,7 @@ use cubecl::prelude::*;
 
 use crate::cube::{elem, empty};
 use crate::precision::Precision;
-use plan::{ExtentsLaunch, ProductPlan};
+use plan::{ExtentsLaunch, Form, ProductPlan};
 
 pub(crate) use parts::column_sums;
 
@@ -104,10 +104,7 @@ pub(crate) fn multiply(
         return fallback::multiply(lhs, rhs, bias, out, into, precision);
     }
     let ([m, k], [_, n]) = (lhs.size, rhs.size);
-    let plan = ProductPlan {
-        tile: [0; 2],
-        planes: [0; 2],
-        depth: 0,
+    let form = Form {
         lhs_by_columns: lhs.by_columns,
         rhs_by_columns: rhs.by_columns,
         cores: true,
@@ -117,9 +114,9 @@ pub(crate) fn multiply(
     let properties = out.buffer.client.properties();
     let hardware = &properties.hardware;
     let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
-    let cut = match table::panel(plan, [m, n, k], processors, hardware.max_shared_memory_size) {
+    let cut = match table::panel(form, [m, n, k], processors, hardware.max_shared_memory_size) {
         Some((plan, workers)) => Cut { plan, workers: Some(workers), part: k, parts: 1 },
-        None => Cut { plan: table::forward(plan, m, n), workers: None, part: k, parts: 1 },
+        None => Cut { plan: table::forward(form, m, n), workers: None, part: k, parts: 1 },
     };
     launch(lhs, rhs, bias, out, [m, n, k], cut);
 }
@@ -134,17 +131,14 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
         fallback::weight_gradient(x, grad, &out, precision);
         return out;
     }
-    let plan = ProductPlan {
-        tile: [0; 2],
-        planes: [0; 2],
-        depth: 0,
+    let form = Form {
         lhs_by_columns: true,
         rhs_by_columns: grad.by_columns,
         cores: true,
         has_bias: false,
         adds: false,
     };
-    let (plan, parts) = table::gradient(plan, k, n, t);
+    let (plan, parts) = table::gradient(form, k, n, t);
     let part = t.div_ceil(parts).next_multiple_of(plan.depth);
     let parts = t.div_ceil(part);
     let cut = Cut { plan, workers: None, part, parts };
@@ -182,7 +176,7 @@ fn launch(
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
     let out_lanes = out.load_lanes();
-    let stage = dtype_to_storage_type(if plan.cores { DType::BF16 } else { DType::F32 });
+    let stage = dtype_to_storage_type(if plan.form.cores { DType::BF16 } else { DType::F32 });
     // A buffer that the kernel does not read stands for an absent bias.
     let none = || out.buffer.clone();
     let address = [lhs, rhs, out]

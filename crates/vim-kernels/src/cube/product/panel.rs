@@ -56,7 +56,7 @@ pub(crate) fn panel<S: Float, L: Float, R: Float, O: Float, NL: Size, NR: Size, 
         let part = comptime!(rhs_share.part(batch * HELD, HELD));
         let mut held = Array::<Vector<R, NR>>::new(comptime!(part.count));
         let pitch = sizes.rhs_pitch as usize;
-        if comptime!(plan.rhs_by_columns) {
+        if comptime!(plan.form.rhs_by_columns) {
             fetch::<R, NR>(&mut held, rhs, pitch, first_column, n, 0usize, k, rhs_stage, part);
         } else {
             fetch::<R, NR>(&mut held, rhs, pitch, 0usize, k, first_column, n, rhs_stage, part);

@@ -5,15 +5,9 @@ use cubecl::prelude::*;
 /// Terms of a long sum that a cube holds in shared memory at a time.
 pub(crate) const DEPTH: usize = 32;
 
-/// What a product is compiled for.
+/// What a product is, before it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ProductPlan {
-    /// Rows and columns of the result that a cube makes, multiples of 16 for every plane.
-    pub(crate) tile: [usize; 2],
-    /// Planes of a cube along them.
-    pub(crate) planes: [usize; 2],
-    /// Terms that a cube holds in shared memory at a time, a multiple of 16.
-    pub(crate) depth: usize,
+pub(crate) struct Form {
     /// Whether the left matrix lies in memory by columns: its rows are neighbours.
     pub(crate) lhs_by_columns: bool,
     /// Whether the right matrix lies in memory by columns: the terms of a sum are neighbours.
@@ -23,6 +17,18 @@ pub(crate) struct ProductPlan {
     pub(crate) has_bias: bool,
     /// Whether the product is added to what is there.
     pub(crate) adds: bool,
+}
+
+/// What a product is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProductPlan {
+    pub(crate) form: Form,
+    /// Rows and columns of the result that a cube makes, multiples of 16 for every plane.
+    pub(crate) tile: [usize; 2],
+    /// Planes of a cube along them.
+    pub(crate) planes: [usize; 2],
+    /// Terms that a cube holds in shared memory at a time, a multiple of 16.
+    pub(crate) depth: usize,
 }
 
 impl ProductPlan {
@@ -36,7 +42,7 @@ impl ProductPlan {
     }
 
     pub(crate) fn lhs(&self) -> Stage {
-        if self.lhs_by_columns {
+        if self.form.lhs_by_columns {
             Stage { rows: self.depth, columns: self.tile[0] }
         } else {
             Stage { rows: self.tile[0], columns: self.depth }
@@ -56,12 +62,12 @@ impl ProductPlan {
 
     /// Bytes of shared memory with a part of each matrix in it.
     pub(crate) fn shared_memory(&self) -> usize {
-        let element = if self.cores { 2 } else { 4 };
+        let element = if self.form.cores { 2 } else { 4 };
         element * (self.lhs().len() + self.rhs().len()) + 4 * self.out().len()
     }
 
     pub(crate) fn rhs(&self) -> Stage {
-        if self.rhs_by_columns {
+        if self.form.rhs_by_columns {
             Stage { rows: self.tile[1], columns: self.depth }
         } else {
             Stage { rows: self.depth, columns: self.tile[1] }

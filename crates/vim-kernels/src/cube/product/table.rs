@@ -1,6 +1,7 @@
-//! The tiles of a product by the shape of its result: measured, not tuned at run time.
+//! The tiles of a product by the shape of its result, not tuned at run time: measured, but for those of panels, which are by what
+//! fits.
 
-use super::plan::{DEPTH, ProductPlan};
+use super::plan::{DEPTH, Form, ProductPlan};
 
 /// Columns of a tile, the widest first.
 const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
@@ -22,8 +23,8 @@ const CUBES: usize = 264;
 /// Fewest terms of a part of a sum.
 const SHORTEST_PART: usize = 256;
 
-/// The plan of a product of `m` rows and `n` columns of any terms. `plan` says all but the cut.
-pub(super) fn forward(plan: ProductPlan, m: usize, n: usize) -> ProductPlan {
+/// The plan of a product of `m` rows and `n` columns of any terms.
+pub(super) fn forward(form: Form, m: usize, n: usize) -> ProductPlan {
     let columns = fitting(n, &COLUMNS);
     let rows = match m {
         LONG.. if columns > 48 => 128,
@@ -31,18 +32,18 @@ pub(super) fn forward(plan: ProductPlan, m: usize, n: usize) -> ProductPlan {
         _ => fitting(m, &ROWS),
     };
     let tile = [rows, columns];
-    ProductPlan { tile, planes: planes(tile), depth: DEPTH, ..plan }
+    ProductPlan { form, tile, planes: planes(tile), depth: DEPTH }
 }
 
 /// The plan of a product of `m` rows, `n` columns and `k` terms whose right matrix stays in shared memory, and into how many
-/// cubes the rows are divided; `None` where there are too many terms, or too few rows. `plan` says all but the cut.
+/// cubes the rows are divided; `None` where there are too many terms, or too few rows.
 pub(super) fn panel(
-    plan: ProductPlan,
+    form: Form,
     [m, n, k]: [usize; 3],
     processors: usize,
     shared_memory: usize,
 ) -> Option<(ProductPlan, usize)> {
-    if m < LONG || k > FEW || plan.lhs_by_columns {
+    if m < LONG || k > FEW || form.lhs_by_columns {
         return None;
     }
     let depth = k.next_multiple_of(16);
@@ -53,7 +54,7 @@ pub(super) fn panel(
         48 => [4, 3],
         _ => [4, 1],
     };
-    let plan = ProductPlan { tile: [PANEL_ROWS, columns], planes, depth, ..plan };
+    let plan = ProductPlan { form, tile: [PANEL_ROWS, columns], planes, depth };
     let bytes = plan.shared_memory();
     if bytes > shared_memory {
         return None;
@@ -67,11 +68,11 @@ pub(super) fn panel(
 }
 
 /// The plan of a weight's gradient, `m` by `n`, and in how many parts its sums of `k` terms are taken.
-pub(super) fn gradient(plan: ProductPlan, m: usize, n: usize, k: usize) -> (ProductPlan, usize) {
+pub(super) fn gradient(form: Form, m: usize, n: usize, k: usize) -> (ProductPlan, usize) {
     let tile = [fitting(m, &ROWS), fitting(n, &COLUMNS)];
     let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]);
     let parts = CUBES.div_ceil(tiles).min(k / SHORTEST_PART).max(1);
-    (ProductPlan { tile, planes: planes(tile), depth: DEPTH, ..plan }, parts)
+    (ProductPlan { form, tile, planes: planes(tile), depth: DEPTH }, parts)
 }
 
 /// The one of `sizes` that covers `count` with the least beyond it, the first of several.
@@ -109,10 +110,7 @@ mod tests {
         }
     }
 
-    const PLAN: ProductPlan = ProductPlan {
-        tile: [0; 2],
-        planes: [0; 2],
-        depth: 0,
+    const FORM: Form = Form {
         lhs_by_columns: false,
         rhs_by_columns: false,
         cores: true,
@@ -122,13 +120,13 @@ mod tests {
 
     #[test]
     fn tiles_of_a_layer() {
-        assert_eq!(forward(PLAN, 25_216, 768).tile, [128, 128]);
-        assert_eq!(forward(PLAN, 25_216, 192).tile, [128, 96]);
-        assert_eq!(forward(PLAN, 25_216, 44).tile, [64, 48]);
-        assert_eq!(forward(PLAN, 25_216, 12).tile, [64, 16]);
-        assert_eq!(gradient(PLAN, 192, 768, 25_216).0.tile, [64, 128]);
-        assert_eq!(gradient(PLAN, 12, 384, 25_216).0.tile, [16, 128]);
-        assert_eq!(gradient(PLAN, 384, 44, 100).1, 1);
+        assert_eq!(forward(FORM, 25_216, 768).tile, [128, 128]);
+        assert_eq!(forward(FORM, 25_216, 192).tile, [128, 96]);
+        assert_eq!(forward(FORM, 25_216, 44).tile, [64, 48]);
+        assert_eq!(forward(FORM, 25_216, 12).tile, [64, 16]);
+        assert_eq!(gradient(FORM, 192, 768, 25_216).0.tile, [64, 128]);
+        assert_eq!(gradient(FORM, 12, 384, 25_216).0.tile, [16, 128]);
+        assert_eq!(gradient(FORM, 384, 44, 100).1, 1);
     }
 
     // What the kernel assumes of a plan, and that two cubes share a multiprocessor of 227 KiB for every product of Vim-Ti's layers.
@@ -138,9 +136,9 @@ mod tests {
             [(768, 192), (44, 384), (384, 12), (192, 384), (384, 192), (384, 44), (12, 384)]
         {
             for by_columns in [false, true] {
-                let plan = ProductPlan { rhs_by_columns: by_columns, ..PLAN };
+                let form = Form { rhs_by_columns: by_columns, ..FORM };
                 let (plan, workers) =
-                    panel(plan, [25_216, n, k], 132, 227 << 10).expect("few terms");
+                    panel(form, [25_216, n, k], 132, 227 << 10).expect("few terms");
                 assert!(plan.depth >= k && plan.depth.is_multiple_of(16));
                 let [rows, columns] = plan.per_plane();
                 assert_eq!([rows % 16, columns % 16], [0, 0], "{n} {k}");
@@ -149,8 +147,8 @@ mod tests {
                 assert!((1..=25_216 / 64).contains(&workers));
             }
         }
-        assert!(panel(PLAN, [25_216, 192, 768], 132, 227 << 10).is_none());
-        assert!(panel(PLAN, [128, 1000, 192], 132, 227 << 10).is_none());
-        assert!(panel(PLAN, [25_216, 768, 192], 132, 32 << 10).is_none());
+        assert!(panel(FORM, [25_216, 192, 768], 132, 227 << 10).is_none());
+        assert!(panel(FORM, [128, 1000, 192], 132, 227 << 10).is_none());
+        assert!(panel(FORM, [25_216, 768, 192], 132, 32 << 10).is_none());
     }
 }

@@ -83,10 +83,7 @@ fn check(case: Case, panel: bool) {
     let (lhs, left) = matrix([m, k], case.lhs_by_columns, case.gap, 1, device);
     let (rhs, right) = matrix([k, n], case.rhs_by_columns, case.gap, 2, device);
     let bias = numbers(n, 3);
-    let plan = ProductPlan {
-        tile: [0; 2],
-        planes: [0; 2],
-        depth: 0,
+    let form = Form {
         lhs_by_columns: case.lhs_by_columns,
         rhs_by_columns: case.rhs_by_columns,
         cores: false,
@@ -94,11 +91,11 @@ fn check(case: Case, panel: bool) {
         adds: case.adds,
     };
     let cut = if panel {
-        let (plan, workers) = table::panel(plan, case.size, 2, 64 << 10).expect("few terms");
+        let (plan, workers) = table::panel(form, case.size, 2, 64 << 10).expect("few terms");
         Cut { plan, workers: Some(workers), part: k, parts: 1 }
     } else {
         let part = k.div_ceil(case.parts).next_multiple_of(plan::DEPTH);
-        let plan = table::forward(plan, m, n);
+        let plan = table::forward(form, m, n);
         Cut { plan, workers: None, part, parts: k.div_ceil(part) }
     };
     // Parts lie one behind the other, without a gap.

@@ -69,7 +69,7 @@ pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
     term: usize,
     #[comptime] plan: ProductPlan,
 ) {
-    if comptime!(plan.cores) {
+    if comptime!(plan.form.cores) {
         accumulate_on_cores::<S, NL, NR>(
             sums, staged_lhs, staged_rhs, base_lhs, base_rhs, term, plan,
         );
@@ -116,15 +116,19 @@ fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
     #[unroll]
     for i in 0..m_frags {
         let row = plane_row + comptime!(i * 16);
-        let at = if comptime!(plan.lhs_by_columns) {
+        let at = if comptime!(plan.form.lhs_by_columns) {
             (term + lane % 8 + (lane / 16) * 8) * lhs_pitch + row + ((lane / 8) % 2) * 8
         } else {
             (row + lane % 16) * lhs_pitch + term + (lane / 16) * 8
         };
         let from = (base_lhs + at) / lhs_lanes;
         let slice = &staged_lhs[from..from + comptime!(8 / lhs_lanes)];
-        let loaded =
-            def.load_matrix::<_, NA>(slice, MatrixIdent::A, 4usize, comptime!(plan.lhs_by_columns));
+        let loaded = def.load_matrix::<_, NA>(
+            slice,
+            MatrixIdent::A,
+            4usize,
+            comptime!(plan.form.lhs_by_columns),
+        );
         #[unroll]
         for r in 0..4usize {
             left[i * 4 + r] = loaded[r];
@@ -134,7 +138,7 @@ fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
     for j in 0..comptime!(n_frags / 2) {
         let column = plane_column + comptime!(j * 16);
         let here = term + ((lane / 8) % 2) * 8;
-        let at = if comptime!(plan.rhs_by_columns) {
+        let at = if comptime!(plan.form.rhs_by_columns) {
             (column + (lane / 16) * 8 + lane % 8) * rhs_pitch + here
         } else {
             (here + lane % 8) * rhs_pitch + column + (lane / 16) * 8
@@ -145,7 +149,7 @@ fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
             slice,
             MatrixIdent::B,
             4usize,
-            comptime!(!plan.rhs_by_columns),
+            comptime!(!plan.form.rhs_by_columns),
         );
         #[unroll]
         for half in 0..2usize {
@@ -195,12 +199,12 @@ fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
             let at = (i / 2 * n_frags + j) * 2 + i % 2;
             let (mut even, mut odd) = (sums[at].extract(0usize), sums[at].extract(1usize));
             for t in term..term + 16 {
-                let left = if comptime!(plan.lhs_by_columns) {
+                let left = if comptime!(plan.form.lhs_by_columns) {
                     element::<S, NL>(staged_lhs, base_lhs + t * lhs_pitch + row)
                 } else {
                     element::<S, NL>(staged_lhs, base_lhs + row * lhs_pitch + t)
                 };
-                if comptime!(plan.rhs_by_columns) {
+                if comptime!(plan.form.rhs_by_columns) {
                     let from = base_rhs + column * rhs_pitch + t;
                     even += left * element::<S, NR>(staged_rhs, from);
                     odd += left * element::<S, NR>(staged_rhs, from + rhs_pitch);
@@ -280,7 +284,7 @@ pub(super) fn write<O: Float, NO: Size>(
             if at < count && row < sizes.m as usize && column < sizes.n as usize {
                 let from = y * pitch + x;
                 let mut value = Vector::<f32, NO>::empty();
-                if comptime!(plan.cores) {
+                if comptime!(plan.form.cores) {
                     value = staged.with_vector_size::<NO>()[from / out_lanes];
                 } else {
                     // WGSL reads shared memory as it is declared.
@@ -291,7 +295,7 @@ pub(super) fn write<O: Float, NO: Size>(
                         value.insert(o, select(odd, pair.extract(1usize), pair.extract(0usize)));
                     }
                 }
-                if comptime!(plan.has_bias) {
+                if comptime!(plan.form.has_bias) {
                     let mut offset = Vector::<f32, NO>::empty();
                     #[unroll]
                     for o in 0..out_lanes {
@@ -300,7 +304,7 @@ pub(super) fn write<O: Float, NO: Size>(
                     value += offset;
                 }
                 let to = base + row * sizes.out_pitch as usize + column / out_lanes;
-                if comptime!(plan.adds) {
+                if comptime!(plan.form.adds) {
                     value += Vector::cast_from(out[to]);
                 }
                 out[to] = Vector::cast_from(value);
