@@ -67,9 +67,12 @@ impl Mixer {
         } else {
             self.one_after_the_other(input)
         };
-        let out = multiply(sum, &self.out_proj, self.precision);
-        // A power of two: exact, and cheaper on M than on D channels.
-        let out = if self.divide_out { out * 0.5 } else { out };
+        let weight = self.out_proj.weight.val();
+        // A power of two: exact, and cheapest on the weight.
+        let weight = if self.divide_out { weight * 0.5 } else { weight };
+        let out = linear(sum, weight, None, self.precision).expect(
+            "invariant: the model's sizes agree, and its device multiplies in its precision",
+        );
         match &self.gamma {
             Some(gamma) => {
                 let gamma = gamma.val().cast(out.dtype());

@@ -11,16 +11,19 @@ use super::autodiff::{INPUTS, InnerKernels, Inputs, Kept, WEIGHTS};
 use crate::causal_conv1d::{Taps, convolve_both, retreat_both};
 use crate::cube::dense;
 use crate::cube::halves::add_halves;
-use crate::cube::product::{Into, Matrix, activations, multiply, weight_gradient};
+use crate::cube::product::{
+    Into, Matrix, activations, multiply, rounded_together, weight_gradient,
+};
 use crate::cube::small::{pair_weights, rate_gradients};
+use crate::precision::Precision;
 use crate::selective_scan::{ScanArguments, ScanKernels, scan_gradients};
 
 /// The weights of a direction.
 struct Way {
     conv_weight: CubeTensor,
     conv_bias: CubeTensor,
-    x_proj: CubeTensor,
-    dt_proj: CubeTensor,
+    x_proj: Matrix,
+    dt_proj: Matrix,
     delta_bias: CubeTensor,
     a_log: CubeTensor,
     d: CubeTensor,
@@ -43,18 +46,22 @@ struct Sizes {
     spec: InnerSpec,
 }
 
-fn unpack(inputs: &Inputs<CubeBackend>) -> (CubeTensor, [Way; 2]) {
+fn unpack(inputs: &Inputs<CubeBackend>, precision: Precision) -> (CubeTensor, [Way; 2]) {
+    let weight = |i: usize| Matrix::weight(&inputs[i]);
+    let back = 1 + WEIGHTS;
+    let [x_ahead, x_back, dt_ahead, dt_back] =
+        rounded_together([weight(3), weight(back + 2), weight(4), weight(back + 3)], precision);
     let dense = |i: usize| dense(inputs[i].clone());
-    let way = |first: usize| Way {
+    let way = |first: usize, x_proj: Matrix, dt_proj: Matrix| Way {
         conv_weight: dense(first),
         conv_bias: dense(first + 1),
-        x_proj: dense(first + 2),
-        dt_proj: dense(first + 3),
+        x_proj,
+        dt_proj,
         delta_bias: dense(first + 4),
         a_log: dense(first + 5),
         d: dense(first + 6),
     };
-    (dense(0), [way(1), way(1 + WEIGHTS)])
+    (dense(0), [way(1, x_ahead, dt_ahead), way(back, x_back, dt_back)])
 }
 
 impl Sizes {
@@ -115,7 +122,7 @@ impl Sizes {
         for (way, weights) in ways.iter().enumerate() {
             multiply(
                 &self.columns(projected, way, 0, self.dt_rank),
-                &Matrix::dense(&weights.dt_proj, [self.dt_rank, self.d_inner]),
+                &weights.dt_proj,
                 None,
                 &self.way(&delta, way),
                 Into::Place,
@@ -165,7 +172,7 @@ impl InnerKernels for CubeBackend {
         spec: InnerSpec,
         save: bool,
     ) -> (CubeTensor, Option<Kept<Self>>) {
-        let (xz, ways) = unpack(inputs);
+        let (xz, ways) = unpack(inputs, spec.precision);
         let sizes = Sizes::new(&xz, &ways, spec);
         let u = activations(&xz, sizes.both(), spec.precision);
         convolve_both(&sizes.half(&xz, 0), ways.each_ref().map(Way::taps), spec.reverse, &u);
@@ -174,7 +181,7 @@ impl InnerKernels for CubeBackend {
         for (way, weights) in ways.iter().enumerate() {
             multiply(
                 &sizes.way(&u, way),
-                &Matrix::dense(&weights.x_proj, [sizes.d_inner, sizes.projected()]),
+                &weights.x_proj,
                 None,
                 &sizes.columns(&projected, way, 0, sizes.projected()),
                 Into::Place,
@@ -193,7 +200,7 @@ impl InnerKernels for CubeBackend {
         kept: Kept<Self>,
         spec: InnerSpec,
     ) -> Inputs<Self> {
-        let (xz, ways) = unpack(&inputs);
+        let (xz, ways) = unpack(&inputs, spec.precision);
         let sizes = Sizes::new(&xz, &ways, spec);
         let Kept { u, projected, starts } = kept;
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &ways);
@@ -216,7 +223,7 @@ impl InnerKernels for CubeBackend {
             let (of_delta, of_u) = (sizes.way(&grad_delta, way), sizes.way(&grad_u, way));
             multiply(
                 &of_delta,
-                &Matrix::dense(&own.dt_proj, [sizes.dt_rank, sizes.d_inner]).turned(),
+                &own.dt_proj.turned(),
                 None,
                 &sizes.columns(&grad_projected, way, 0, sizes.dt_rank),
                 Into::Place,
@@ -226,14 +233,7 @@ impl InnerKernels for CubeBackend {
             let grad_dt_proj = weight_gradient(&steps, &of_delta, spec.precision);
             let of_projected = sizes.columns(&grad_projected, way, 0, sizes.projected());
             let grad_x_proj = weight_gradient(&sizes.way(&u, way), &of_projected, spec.precision);
-            multiply(
-                &of_projected,
-                &Matrix::dense(&own.x_proj, [sizes.d_inner, sizes.projected()]).turned(),
-                None,
-                &of_u,
-                Into::Sum,
-                spec.precision,
-            );
+            multiply(&of_projected, &own.x_proj.turned(), None, &of_u, Into::Sum, spec.precision);
             projections.push([grad_x_proj, grad_dt_proj]);
         }
         let (x, grad_x) = (sizes.half(&xz, 0), sizes.half(&grad_xz, 0));

@@ -21,6 +21,9 @@ pub(super) struct LinearSpec {
 
 /// Backends with products of our own.
 pub(super) trait LinearKernels: Backend {
+    /// The weight as it is multiplied, which the other functions take.
+    fn prepared(weight: FloatTensor<Self>, spec: LinearSpec) -> FloatTensor<Self>;
+
     /// See [`super::linear`].
     fn forward(
         x: FloatTensor<Self>,
@@ -64,24 +67,28 @@ impl LinearBackend for CubeBackend {
         bias: FloatTensor<Self>,
         spec: LinearSpec,
     ) -> FloatTensor<Self> {
-        Self::forward(x, weight, bias, spec)
+        Self::forward(x, Self::prepared(weight, spec), bias, spec)
     }
 }
 
 impl LinearKernels for CubeBackend {
+    fn prepared(weight: FloatTensor<Self>, spec: LinearSpec) -> FloatTensor<Self> {
+        Matrix::rounded_weight(&weight, spec.precision)
+    }
+
     fn forward(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         spec: LinearSpec,
     ) -> FloatTensor<Self> {
-        let [x, weight, bias] = [x, weight, bias].map(dense);
+        let [x, bias] = [x, bias].map(dense);
         let [batch, len, width] = x.shape().dims();
         let [_, columns] = weight.shape().dims();
         let out = activations(&x, [batch, len, columns], spec.precision);
         multiply(
             &Matrix::dense(&x, [batch * len, width]),
-            &Matrix::dense(&weight, [width, columns]),
+            &Matrix::weight(&weight),
             spec.has_bias.then_some(&bias),
             &Matrix::dense(&out, [batch * len, columns]),
             Into::Place,
@@ -96,13 +103,13 @@ impl LinearKernels for CubeBackend {
         dtype: DType,
         spec: LinearSpec,
     ) -> FloatTensor<Self> {
-        let [grad, weight] = [grad, weight].map(dense);
+        let grad = dense(grad);
         let [batch, len, columns] = grad.shape().dims();
         let [width, _] = weight.shape().dims();
         let grad_x = empty(&grad, [batch, len, width], dtype);
         multiply(
             &Matrix::dense(&grad, [batch * len, columns]),
-            &Matrix::dense(&weight, [width, columns]).turned(),
+            &Matrix::weight(&weight).turned(),
             None,
             &Matrix::dense(&grad_x, [batch * len, width]),
             Into::Place,
@@ -165,6 +172,7 @@ impl<B: LinearKernels + LinearBackend, C: CheckpointStrategy> LinearBackend for 
         let nodes = [&x, &weight, &bias].map(|t| t.node());
         let prep = LinearBackward.prepare::<C>(nodes).compute_bound().stateful();
         let [x, weight, bias] = [x, weight, bias].map(|t| t.into_primitive());
+        let weight = B::prepared(weight, spec);
         let y = B::forward(x.clone(), weight.clone(), bias, spec);
         match prep {
             OpsKind::Tracked(prep) => prep.finish(([x, weight], spec), y),

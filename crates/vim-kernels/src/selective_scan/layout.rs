@@ -27,8 +27,9 @@ const WIDEST: usize = 384;
 /// Fewest tokens that a segment is worth its passes for.
 const SHORTEST_SEGMENT: usize = 32;
 
-/// Units for each multiprocessor below which the sequence is cut into segments.
-const UNITS_PER_PROCESSOR: usize = 384;
+/// Units for each multiprocessor below which the sequence is cut into segments: of a scan with registers for them, and of one
+/// that is short of registers.
+const UNITS_PER_PROCESSOR: [usize; 2] = [512, 384];
 
 /// Multiprocessors where the device does not tell.
 const PROCESSORS: usize = 16;
@@ -115,7 +116,8 @@ impl Layout {
         let strips = per_group.div_ceil(units);
         let processors =
             hardware.num_streaming_multiprocessors.map_or(PROCESSORS, |count| count as usize);
-        let segment = segment(len, strips * groups * batch * units, processors);
+        let room = UNITS_PER_PROCESSOR[usize::from(backward || heavy)] * processors;
+        let segment = segment(len, room / (strips * groups * batch * units));
         Self {
             shape,
             spec,
@@ -223,10 +225,10 @@ impl Layout {
     }
 }
 
-/// Tokens of a segment: the whole sequence where a unit for each channel of the batch at least half fills the
-/// device, else as few as fill it, but no fewer than [`SHORTEST_SEGMENT`].
-fn segment(len: usize, units: usize, processors: usize) -> usize {
-    let segments = (UNITS_PER_PROCESSOR * processors / units).min(len / SHORTEST_SEGMENT).max(1);
+/// Tokens of a segment: the whole sequence where one is enough to fill the device, else those of `segments` of them, but no
+/// fewer than [`SHORTEST_SEGMENT`].
+fn segment(len: usize, segments: usize) -> usize {
+    let segments = segments.min(len / SHORTEST_SEGMENT).max(1);
     len.div_ceil(segments).next_multiple_of(CHUNK)
 }
 

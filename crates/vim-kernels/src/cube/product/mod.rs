@@ -6,27 +6,31 @@
 #![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
 
 mod fallback;
-mod kernel;
+mod moves;
 mod panel;
 mod parts;
 mod plan;
+mod ring;
+mod round;
 mod table;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
 mod tile;
 
-use burn::backend::DispatchDevice;
 use burn::backend::cubecl::dtype_to_storage_type;
+use burn::backend::{DispatchDevice, TensorMetadata};
 use burn::tensor::{DType, Device, Shape};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::features::MmaConfig;
 use cubecl::prelude::*;
 
-use crate::cube::{elem, empty};
+use crate::cube::{dense, elem, empty};
 use crate::precision::Precision;
 use plan::{ExtentsLaunch, Form, ProductPlan};
+use round::rounded;
 
 pub(crate) use parts::column_sums;
+pub(crate) use round::rounded_together;
 
 /// A matrix in a buffer, whose elements follow each other in rows or in columns.
 #[derive(Clone, Debug)]
@@ -43,6 +47,23 @@ impl Matrix {
     /// The first `size` of a buffer of dense rows.
     pub(crate) fn dense(buffer: &CubeTensor, size: [usize; 2]) -> Self {
         Self::within(buffer, size, 0, size[1])
+    }
+
+    /// A weight as it lies in memory, its rows at any distance; copied only where a row's elements do not follow each other.
+    pub(crate) fn weight(tensor: &CubeTensor) -> Self {
+        let [rows, columns] = tensor.shape().dims();
+        match tensor.meta.strides()[..] {
+            [pitch, 1] if pitch >= columns => Self::within(tensor, [rows, columns], 0, pitch),
+            _ => Self::dense(&dense(tensor.clone()), [rows, columns]),
+        }
+    }
+
+    /// A weight of this precision, as it is multiplied.
+    pub(crate) fn rounded_weight(tensor: &CubeTensor, precision: Precision) -> CubeTensor {
+        match precision {
+            Precision::F32 | Precision::Tf32 => tensor.clone(),
+            Precision::Bf16 => rounded(&Self::weight(tensor)).buffer,
+        }
     }
 
     /// Rows of `pitch`, of which these are the columns from `first` on.
@@ -118,7 +139,7 @@ pub(crate) fn multiply(
         Some((plan, workers)) => Cut { plan, workers: Some(workers), part: k, parts: 1 },
         None => Cut { plan: table::forward(form, m, n), workers: None, part: k, parts: 1 },
     };
-    launch(lhs, rhs, bias, out, [m, n, k], cut);
+    launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], cut);
 }
 
 /// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`.
@@ -142,12 +163,13 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
     let part = t.div_ceil(parts).next_multiple_of(plan.depth);
     let parts = t.div_ceil(part);
     let cut = Cut { plan, workers: None, part, parts };
+    let (x, grad) = (rounded(&x.turned()), rounded(grad));
     if parts == 1 {
-        launch(&x.turned(), grad, None, &Matrix::dense(&out, [k, n]), [k, n, t], cut);
+        launch(&x, &grad, None, &Matrix::dense(&out, [k, n]), [k, n, t], cut);
         return out;
     }
     let partial = empty(&x.buffer, [parts, k * n], DType::F32);
-    launch(&x.turned(), grad, None, &Matrix::dense(&partial, [k, n]), [k, n, t], cut);
+    launch(&x, &grad, None, &Matrix::dense(&partial, [k, n]), [k, n, t], cut);
     parts::add_parts(&partial, parts, k * n, &out);
     out
 }
@@ -164,6 +186,7 @@ struct Cut {
     parts: usize,
 }
 
+/// Both matrices are of the type that is multiplied.
 fn launch(
     lhs: &Matrix,
     rhs: &Matrix,
@@ -176,7 +199,6 @@ fn launch(
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
     let out_lanes = out.load_lanes();
-    let stage = dtype_to_storage_type(if plan.form.cores { DType::BF16 } else { DType::F32 });
     // A buffer that the kernel does not read stands for an absent bias.
     let none = || out.buffer.clone();
     let address = [lhs, rhs, out]
@@ -199,7 +221,7 @@ fn launch(
     let run = if cut.workers.is_some() {
         panel::panel::launch_unchecked
     } else {
-        kernel::product::launch_unchecked
+        ring::ring::launch_unchecked
     };
     // SAFETY: `Matrix` is made within its buffer; the kernels check every row and column against the sizes, and a load
     // of several elements begins where the sizes, the pitch and the beginning are multiples of them.
@@ -218,9 +240,7 @@ fn launch(
             out.buffer.clone().into_buffer_arg(),
             extents,
             plan,
-            stage,
             elem(&lhs.buffer),
-            elem(&rhs.buffer),
             elem(&out.buffer),
         );
     }

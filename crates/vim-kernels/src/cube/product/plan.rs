@@ -2,8 +2,8 @@
 
 use cubecl::prelude::*;
 
-/// Terms of a long sum that a cube holds in shared memory at a time.
-pub(crate) const DEPTH: usize = 32;
+/// Terms of a long sum that a cube brings into shared memory at a time.
+pub(crate) const DEPTH: usize = 64;
 
 /// What a product is, before it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +29,8 @@ pub(crate) struct ProductPlan {
     pub(crate) planes: [usize; 2],
     /// Terms that a cube holds in shared memory at a time, a multiple of 16.
     pub(crate) depth: usize,
+    /// How many times that in shared memory: one is multiplied, the others are on their way.
+    pub(crate) stages: usize,
 }
 
 impl ProductPlan {
@@ -49,29 +51,36 @@ impl ProductPlan {
         }
     }
 
-    /// Fragments of sixteen rows and eight columns that a plane makes.
-    pub(crate) fn fragments(&self) -> usize {
-        let [rows, columns] = self.per_plane();
-        rows / 16 * (columns / 8)
-    }
-
-    /// What of the result's tile is in shared memory at once, in f32: sixteen rows of each plane.
-    pub(crate) fn out(&self) -> Stage {
-        Stage { rows: 16 * self.planes[0], columns: self.tile[1] }
-    }
-
-    /// Bytes of shared memory with a part of each matrix in it.
-    pub(crate) fn shared_memory(&self) -> usize {
-        let element = if self.form.cores { 2 } else { 4 };
-        element * (self.lhs().len() + self.rhs().len()) + 4 * self.out().len()
-    }
-
     pub(crate) fn rhs(&self) -> Stage {
         if self.form.rhs_by_columns {
             Stage { rows: self.tile[1], columns: self.depth }
         } else {
             Stage { rows: self.depth, columns: self.tile[1] }
         }
+    }
+
+    /// Fragments of sixteen rows and eight columns that a plane makes.
+    pub(crate) fn fragments(&self) -> usize {
+        let [rows, columns] = self.per_plane();
+        rows / 16 * (columns / 8)
+    }
+
+    /// What of a plane's result is in shared memory at once, in f32.
+    pub(crate) fn out(&self) -> Stage {
+        Stage { rows: 8, columns: self.per_plane()[1] }
+    }
+
+    /// Bytes of shared memory where `right` parts of the right matrix are in it.
+    pub(crate) fn shared_memory(&self, right: usize) -> usize {
+        let element = if self.form.cores { 2 } else { 4 };
+        element * (self.stages * self.lhs().len() + right * self.rhs().len())
+            + 4 * self.threads() / 32 * self.out().len()
+    }
+
+    /// Whether vectors of `lanes` go into shared memory without passing through registers.
+    pub(crate) fn copies(&self, lanes: usize) -> bool {
+        // At least four bytes.
+        self.form.cores && lanes >= 2
     }
 }
 
@@ -97,23 +106,15 @@ impl Stage {
     /// What each of `threads` moves, in vectors of `lanes`.
     pub(crate) fn share(&self, lanes: usize, threads: usize) -> Share {
         let count = (self.rows * self.columns / lanes).div_ceil(threads);
-        Share { first: 0, count, threads }
+        Share { count, threads }
     }
 }
 
-/// Which of a stage's vectors a thread moves: from its `first` on, `count` of them, `threads` apart.
+/// Which of a stage's vectors a thread moves: `count` of them, `threads` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Share {
-    pub(crate) first: usize,
     pub(crate) count: usize,
     pub(crate) threads: usize,
-}
-
-impl Share {
-    /// At most `most` of them, from `first` on.
-    pub(crate) fn part(&self, first: usize, most: usize) -> Self {
-        Self { first, count: (self.count - first).min(most), threads: self.threads }
-    }
 }
 
 /// Sizes of a product that are known when it is launched. Places and pitches count vectors of the matrix that they are of.

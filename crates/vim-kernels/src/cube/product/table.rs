@@ -1,5 +1,4 @@
-//! The tiles of a product by the shape of its result, not tuned at run time: measured, but for those of panels, which are by what
-//! fits.
+//! The tiles of a product by the shape of its result, not tuned at run time.
 
 use super::plan::{DEPTH, Form, ProductPlan};
 
@@ -13,12 +12,16 @@ const LONG: usize = 1024;
 const FEW: usize = 384;
 /// Terms from which on its columns there are narrow.
 const MANY: usize = 192;
-/// Rows of a tile where it stays.
-const PANEL_ROWS: usize = 64;
+/// Rows of a tile where it stays: as many as leave room for a second cube.
+const PANEL_ROWS: [usize; 2] = [64, 32];
 /// Cubes of such a product that a multiprocessor is given at most.
 const PANELS: usize = 4;
-/// Cubes that a weight's gradient is cut for: about as many as the largest GPUs run at once. A constant, so that the order
-/// of a sum does not depend on the GPU.
+/// Bytes of shared memory that a multiprocessor keeps for itself with every cube.
+const KEPT: usize = 1024;
+/// Stages of a ring.
+const STAGES: usize = 3;
+/// Cubes that a weight's gradient is cut for at most: as many as the largest GPUs run at once, two on a multiprocessor. A
+/// constant, so that the order of a sum does not depend on the GPU.
 const CUBES: usize = 264;
 /// Fewest terms of a part of a sum.
 const SHORTEST_PART: usize = 256;
@@ -32,7 +35,7 @@ pub(super) fn forward(form: Form, m: usize, n: usize) -> ProductPlan {
         _ => fitting(m, &ROWS),
     };
     let tile = [rows, columns];
-    ProductPlan { form, tile, planes: planes(tile), depth: DEPTH }
+    ProductPlan { form, tile, planes: planes(tile), depth: DEPTH, stages: STAGES }
 }
 
 /// The plan of a product of `m` rows, `n` columns and `k` terms whose right matrix stays in shared memory, and into how many
@@ -48,22 +51,19 @@ pub(super) fn panel(
     }
     let depth = k.next_multiple_of(16);
     let columns = fitting(n, if depth > MANY { &COLUMNS[2..] } else { &COLUMNS });
-    let planes = match columns {
-        128 | 64 => [2, 4],
-        96 => [4, 2],
-        48 => [4, 3],
-        _ => [4, 1],
-    };
-    let plan = ProductPlan { form, tile: [PANEL_ROWS, columns], planes, depth };
-    let bytes = plan.shared_memory();
-    if bytes > shared_memory {
-        return None;
-    }
-    // A multiprocessor has room for the largest cube and the 1 KiB that it keeps for each.
-    let cubes = processors * ((shared_memory + 1024) / (bytes + 1024)).min(PANELS);
-    let most = (cubes / n.div_ceil(columns)).max(1);
+    let plans = PANEL_ROWS.map(|rows| {
+        // Sixteen columns for a plane, of many 32; where there are few, the rows are shared by more planes.
+        let across = columns / if columns >= 96 { 32 } else { 16 };
+        let along = if across <= 2 { rows / 16 } else { 2 };
+        ProductPlan { form, tile: [rows, columns], planes: [along, across], depth, stages: 2 }
+    });
+    // A multiprocessor has room for the largest cube and what it keeps for one.
+    let cubes = |plan: &ProductPlan| (shared_memory + KEPT) / (plan.shared_memory(1) + KEPT);
+    let plan = plans.into_iter().find(|plan| cubes(plan) >= 2);
+    let plan = plan.or_else(|| plans.into_iter().find(|plan| cubes(plan) >= 1))?;
+    let most = (processors * cubes(&plan).min(PANELS) / n.div_ceil(columns)).max(1);
     // As few as take no more turns than these.
-    let tiles = m.div_ceil(PANEL_ROWS);
+    let tiles = m.div_ceil(plan.tile[0]);
     Some((plan, tiles.div_ceil(tiles.div_ceil(most))))
 }
 
@@ -71,8 +71,9 @@ pub(super) fn panel(
 pub(super) fn gradient(form: Form, m: usize, n: usize, k: usize) -> (ProductPlan, usize) {
     let tile = [fitting(m, &ROWS), fitting(n, &COLUMNS)];
     let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]);
-    let parts = CUBES.div_ceil(tiles).min(k / SHORTEST_PART).max(1);
-    (ProductPlan { form, tile, planes: planes(tile), depth: DEPTH }, parts)
+    let parts = (CUBES / tiles).min(k / SHORTEST_PART).max(1);
+    let planes = planes(tile);
+    (ProductPlan { form, tile, planes, depth: DEPTH, stages: STAGES }, parts)
 }
 
 /// The one of `sizes` that covers `count` with the least beyond it, the first of several.
@@ -143,8 +144,8 @@ mod tests {
                 let [rows, columns] = plan.per_plane();
                 assert_eq!([rows % 16, columns % 16], [0, 0], "{n} {k}");
                 assert_eq!([rows * plan.planes[0], columns * plan.planes[1]], plan.tile);
-                assert!(2 * (plan.shared_memory() + 1024) <= 228 << 10, "{n} {k}");
-                assert!((1..=25_216 / 64).contains(&workers));
+                assert!(2 * (plan.shared_memory(1) + 1024) <= 228 << 10, "{n} {k}");
+                assert!((1..=25_216 / 32).contains(&workers));
             }
         }
         assert!(panel(FORM, [25_216, 192, 768], 132, 227 << 10).is_none());

@@ -1,64 +1,12 @@
-//! What the kernels of a product share: what a thread moves, what a plane multiplies, and how a tile is written.
+//! What the kernels of a product share: what a plane multiplies, and how a tile is written.
 
 use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
-use super::plan::{Extents, ProductPlan, Share, Stage};
+use super::plan::{Extents, ProductPlan};
 
-/// A thread's vectors of a window of a matrix; zeros beyond `rows` and `columns`.
-#[cube]
-#[expect(clippy::too_many_arguments, reason = "a window of a matrix has these sides")]
-pub(super) fn fetch<F: Float, N: Size>(
-    to: &mut Array<Vector<F, N>>,
-    from: &[Vector<F, N>],
-    pitch: usize,
-    row: usize,
-    rows: usize,
-    column: usize,
-    columns: usize,
-    #[comptime] stage: Stage,
-    #[comptime] share: Share,
-) {
-    let lanes = N::value().comptime();
-    let per_row = comptime!(stage.columns / lanes);
-    #[unroll]
-    for i in 0..comptime!(share.count) {
-        let at = UNIT_POS as usize + comptime!((share.first + i) * share.threads);
-        let y = row + at / per_row;
-        let x = column + (at % per_row) * lanes;
-        let mut value = Vector::<F, N>::new(F::new(0.0f32));
-        if y < rows && x < columns {
-            value = from[y * pitch + x / lanes];
-        }
-        to[i] = value;
-    }
-}
-
-/// Puts them into shared memory from vector `base` on, rounded.
-#[cube]
-pub(super) fn put<S: Float, F: Float, N: Size>(
-    to: &mut Shared<[Vector<S, N>]>,
-    from: &Array<Vector<F, N>>,
-    base: usize,
-    #[comptime] stage: Stage,
-    #[comptime] share: Share,
-) {
-    let lanes = N::value().comptime();
-    let per_row = comptime!(stage.columns / lanes);
-    let pitch = comptime!(stage.pitch() / lanes);
-    let vectors = comptime!(stage.rows * stage.columns / lanes);
-    #[unroll]
-    for i in 0..comptime!(share.count) {
-        let at = UNIT_POS as usize + comptime!((share.first + i) * share.threads);
-        if comptime!((share.first + i + 1) * share.threads <= vectors) || at < vectors {
-            to[base + (at / per_row) * pitch + at % per_row] = Vector::cast_from(from[i]);
-        }
-    }
-}
-
-/// Adds to a plane's `sums` the products of sixteen terms, from term `term` of both stages on, which begin at elements
-/// `base_lhs` and `base_rhs`. The sums of fragment `(i, j)`, rows `16·i` and columns `8·j` on, are two vectors: of its upper
-/// eight rows and of its lower.
+/// Adds to a plane's `sums` the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`. The
+/// sums of fragment `(i, j)`, rows `16·i` and columns `8·j` on, are two vectors: of its upper eight rows and of its lower.
 #[cube]
 pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
@@ -66,17 +14,22 @@ pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
     base_rhs: usize,
-    term: usize,
     #[comptime] plan: ProductPlan,
 ) {
     if comptime!(plan.form.cores) {
-        accumulate_on_cores::<S, NL, NR>(
-            sums, staged_lhs, staged_rhs, base_lhs, base_rhs, term, plan,
-        );
+        accumulate_on_cores::<S, NL, NR>(sums, staged_lhs, staged_rhs, base_lhs, base_rhs, plan);
     } else {
-        accumulate_by_units::<S, NL, NR>(
-            sums, staged_lhs, staged_rhs, base_lhs, base_rhs, term, plan,
-        );
+        for sixteen in 0..comptime!(plan.depth / 16) {
+            accumulate_by_units::<S, NL, NR>(
+                sums,
+                staged_lhs,
+                staged_rhs,
+                base_lhs * NL::value(),
+                base_rhs * NR::value(),
+                sixteen * 16,
+                plan,
+            );
+        }
     }
 }
 
@@ -90,6 +43,7 @@ fn plane_begin(#[comptime] plan: ProductPlan) -> (usize, usize) {
     (row, column)
 }
 
+/// On tensor cores, sixteen terms at a time; the fragments of the next are read while one is multiplied.
 #[cube]
 fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
@@ -97,79 +51,101 @@ fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
     base_rhs: usize,
-    term: usize,
     #[comptime] plan: ProductPlan,
 ) {
-    let lhs_lanes = NL::value().comptime();
-    let rhs_lanes = NR::value().comptime();
-    let lhs_pitch = comptime!(plan.lhs().pitch());
-    let rhs_pitch = comptime!(plan.rhs().pitch());
+    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
+    let lhs_pitch = comptime!(plan.lhs().pitch() / lhs_lanes);
+    let rhs_pitch = comptime!(plan.rhs().pitch() / rhs_lanes);
     let per_plane = comptime!(plan.per_plane());
     let m_frags = comptime!(per_plane[0] / 16);
     let n_frags = comptime!(per_plane[1] / 8);
+    let steps = comptime!(plan.depth / 16);
     let def = cmma::MmaDefinition::<S, S, f32>::new(16usize, 8usize, 16usize);
     let size!(NA) = def.vector_size(MatrixIdent::A);
     let size!(NB) = def.vector_size(MatrixIdent::B);
     let lane = UNIT_POS as usize % 32;
     let (plane_row, plane_column) = plane_begin(plan);
-    let mut left = Array::<Vector<S, NA>>::new(comptime!(m_frags * 4));
+    // The vector that this unit reads of the first fragment of each side; the others are constants away from it.
+    let first_lhs = if comptime!(plan.form.lhs_by_columns) {
+        (lane % 8 + (lane / 16) * 8) * lhs_pitch + (plane_row + ((lane / 8) % 2) * 8) / lhs_lanes
+    } else {
+        (plane_row + lane % 16) * lhs_pitch + (lane / 16) * comptime!(8 / lhs_lanes)
+    };
+    let first_rhs = if comptime!(plan.form.rhs_by_columns) {
+        (plane_column + (lane / 16) * 8 + lane % 8) * rhs_pitch
+            + ((lane / 8) % 2) * comptime!(8 / rhs_lanes)
+    } else {
+        (((lane / 8) % 2) * 8 + lane % 8) * rhs_pitch + (plane_column + (lane / 16) * 8) / rhs_lanes
+    };
+    let (first_lhs, first_rhs) = (base_lhs + first_lhs, base_rhs + first_rhs);
+    // Two sets: of the sixteen terms at hand and of those that follow.
+    let mut left = Array::<Vector<S, NA>>::new(comptime!(2 * m_frags * 4));
+    let mut right = Array::<Vector<S, NB>>::new(comptime!(2 * n_frags * 2));
     #[unroll]
-    for i in 0..m_frags {
-        let row = plane_row + comptime!(i * 16);
-        let at = if comptime!(plan.form.lhs_by_columns) {
-            (term + lane % 8 + (lane / 16) * 8) * lhs_pitch + row + ((lane / 8) % 2) * 8
-        } else {
-            (row + lane % 16) * lhs_pitch + term + (lane / 16) * 8
-        };
-        let from = (base_lhs + at) / lhs_lanes;
-        let slice = &staged_lhs[from..from + comptime!(8 / lhs_lanes)];
-        let loaded = def.load_matrix::<_, NA>(
-            slice,
-            MatrixIdent::A,
-            4usize,
-            comptime!(plan.form.lhs_by_columns),
-        );
-        #[unroll]
-        for r in 0..4usize {
-            left[i * 4 + r] = loaded[r];
-        }
-    }
-    #[unroll]
-    for j in 0..comptime!(n_frags / 2) {
-        let column = plane_column + comptime!(j * 16);
-        let here = term + ((lane / 8) % 2) * 8;
-        let at = if comptime!(plan.form.rhs_by_columns) {
-            (column + (lane / 16) * 8 + lane % 8) * rhs_pitch + here
-        } else {
-            (here + lane % 8) * rhs_pitch + column + (lane / 16) * 8
-        };
-        let from = (base_rhs + at) / rhs_lanes;
-        let slice = &staged_rhs[from..from + comptime!(8 / rhs_lanes)];
-        let loaded = def.load_matrix::<_, NB>(
-            slice,
-            MatrixIdent::B,
-            4usize,
-            comptime!(!plan.form.rhs_by_columns),
-        );
-        #[unroll]
-        for half in 0..2usize {
-            let mut right = Array::<Vector<S, NB>>::new(2usize);
-            right[0] = loaded[half * 2];
-            right[1] = loaded[half * 2 + 1];
+    for turn in 0..comptime!(steps + 1) {
+        if comptime!(turn < steps) {
+            let set = comptime!(turn % 2);
             #[unroll]
             for i in 0..m_frags {
-                let mut rows = Array::<Vector<S, NA>>::new(4usize);
+                let away = if comptime!(plan.form.lhs_by_columns) {
+                    comptime!(turn * 16 * lhs_pitch + i * 16 / lhs_lanes)
+                } else {
+                    comptime!(i * 16 * lhs_pitch + turn * 16 / lhs_lanes)
+                };
+                let from = first_lhs + away;
+                let loaded = def.load_matrix::<_, NA>(
+                    &staged_lhs[from..from + comptime!(8 / lhs_lanes)],
+                    MatrixIdent::A,
+                    4usize,
+                    comptime!(plan.form.lhs_by_columns),
+                );
                 #[unroll]
                 for r in 0..4usize {
-                    rows[r] = left[i * 4 + r];
+                    left[comptime!((set * m_frags + i) * 4 + r)] = loaded[r];
                 }
-                let at = comptime!((i * n_frags + j * 2 + half) * 2);
-                let mut sum = Array::<Vector<f32, Const<2>>>::new(2usize);
-                sum[0] = sums[at];
-                sum[1] = sums[at + 1];
-                let sum = def.execute(&rows, &right, &sum);
-                sums[at] = sum[0];
-                sums[at + 1] = sum[1];
+            }
+            #[unroll]
+            for j in 0..comptime!(n_frags / 2) {
+                let away = if comptime!(plan.form.rhs_by_columns) {
+                    comptime!(j * 16 * rhs_pitch + turn * 16 / rhs_lanes)
+                } else {
+                    comptime!(turn * 16 * rhs_pitch + j * 16 / rhs_lanes)
+                };
+                let from = first_rhs + away;
+                let loaded = def.load_matrix::<_, NB>(
+                    &staged_rhs[from..from + comptime!(8 / rhs_lanes)],
+                    MatrixIdent::B,
+                    4usize,
+                    comptime!(!plan.form.rhs_by_columns),
+                );
+                #[unroll]
+                for r in 0..4usize {
+                    right[comptime!(set * n_frags * 2 + j * 4 + r)] = loaded[r];
+                }
+            }
+        }
+        if comptime!(turn > 0) {
+            let set = comptime!((turn + 1) % 2);
+            #[unroll]
+            for j in 0..n_frags {
+                let mut columns = Array::<Vector<S, NB>>::new(2usize);
+                columns[0] = right[comptime!(set * n_frags * 2 + j * 2)];
+                columns[1] = right[comptime!(set * n_frags * 2 + j * 2 + 1)];
+                #[unroll]
+                for i in 0..m_frags {
+                    let mut rows = Array::<Vector<S, NA>>::new(4usize);
+                    #[unroll]
+                    for r in 0..4usize {
+                        rows[r] = left[comptime!((set * m_frags + i) * 4 + r)];
+                    }
+                    let at = comptime!((i * n_frags + j) * 2);
+                    let mut sum = Array::<Vector<f32, Const<2>>>::new(2usize);
+                    sum[0] = sums[at];
+                    sum[1] = sums[at + 1];
+                    let sum = def.execute(&rows, &columns, &sum);
+                    sums[at] = sum[0];
+                    sums[at + 1] = sum[1];
+                }
             }
         }
     }
@@ -235,13 +211,63 @@ fn element<S: Float, N: Size>(staged: &Shared<[Vector<S, N>]>, at: usize) -> f32
     value
 }
 
+/// Vectors of `lanes` that a unit writes of eight rows of its plane's part of a tile.
+pub(super) fn written(plan: ProductPlan, lanes: usize) -> usize {
+    (8 * plan.per_plane()[1] / lanes).div_ceil(32)
+}
+
+/// Row and column of the `k`-th vector that a unit writes of the `eight`-th eight rows of its plane's part, in that part.
+#[cube]
+fn place_of(
+    #[comptime] eight: usize,
+    #[comptime] k: usize,
+    #[comptime] lanes: usize,
+    #[comptime] plan: ProductPlan,
+) -> (usize, usize) {
+    let per_row = comptime!(plan.per_plane()[1] / lanes);
+    let at = UNIT_POS as usize % 32 + comptime!(k * 32);
+    (comptime!(eight * 8) + at / per_row, (at % per_row) * lanes)
+}
+
+/// What a tile is added to, in the order in which [`write`] writes it; beyond the last row and column, what is there.
+/// Read before it is needed, and without a condition, as a load whose value a condition selects is waited for where it
+/// stands, and the next one begins only then.
+#[cube]
+pub(super) fn fetch_addends<O: Float, NO: Size>(
+    out: &mut [Vector<O, NO>],
+    base: usize,
+    first_row: usize,
+    first_column: usize,
+    sizes: &Extents,
+    #[comptime] plan: ProductPlan,
+) -> Array<Vector<O, NO>> {
+    let lanes = NO::value().comptime();
+    let written = comptime!(written(plan, lanes));
+    let eights = comptime!(if plan.form.adds { plan.per_plane()[0] / 8 } else { 0 });
+    let mut addends = Array::<Vector<O, NO>>::new(comptime!((eights * written).max(1)));
+    let (plane_row, plane_column) = plane_begin(plan);
+    #[unroll]
+    for eight in 0..eights {
+        #[unroll]
+        for k in 0..written {
+            let (y, x) = place_of(eight, k, lanes, plan);
+            let row = min(first_row + plane_row + y, sizes.m as usize - 1);
+            let column = min(first_column + plane_column + x, sizes.n as usize - lanes);
+            let from = base + row * sizes.out_pitch as usize + column / lanes;
+            addends[comptime!(eight * written + k)] = out[from];
+        }
+    }
+    addends
+}
+
 /// Writes a tile of the result, from row and column `first_*` on and vector `base` of `out` on. Through shared memory, so that
-/// neighbouring threads write neighbouring numbers, sixteen bytes each; a row of every plane's fragments at a time, which takes little
-/// of it. The cube waits for itself before this returns.
+/// neighbouring units write neighbouring numbers, sixteen bytes each: eight rows of a plane at a time, which the units of
+/// that plane alone wait for.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a tile, its place and its type")]
 pub(super) fn write<O: Float, NO: Size>(
     sums: &Array<Vector<f32, Const<2>>>,
+    addends: &Array<Vector<O, NO>>,
     staged: &mut Shared<[Vector<f32, Const<2>>]>,
     bias: &[f32],
     out: &mut [Vector<O, NO>],
@@ -251,45 +277,38 @@ pub(super) fn write<O: Float, NO: Size>(
     sizes: &Extents,
     #[comptime] plan: ProductPlan,
 ) {
-    let out_lanes = NO::value().comptime();
+    let lanes = NO::value().comptime();
     let per_plane = comptime!(plan.per_plane());
-    let m_frags = comptime!(per_plane[0] / 16);
     let n_frags = comptime!(per_plane[1] / 8);
-    let threads = comptime!(plan.threads());
     let pitch = comptime!(plan.out().pitch());
-    let per_row = comptime!(plan.tile[1] / out_lanes);
-    let count = comptime!(plan.out().rows * per_row);
+    let written = comptime!(written(plan, lanes));
     let lane = UNIT_POS as usize % 32;
-    let plane = UNIT_POS as usize / 32;
-    let plane_row = (plane / comptime!(plan.planes[1])) * 16;
-    let plane_column = (plane % comptime!(plan.planes[1])) * comptime!(per_plane[1]);
+    let begin = (UNIT_POS as usize / 32) * comptime!(plan.out().len());
+    let (plane_row, plane_column) = plane_begin(plan);
     #[unroll]
-    for i in 0..m_frags {
+    for eight in 0..comptime!(per_plane[0] / 8) {
         #[unroll]
-        for half in 0..2usize {
-            let row = plane_row + comptime!(half * 8) + lane / 4;
-            #[unroll]
-            for j in 0..n_frags {
-                let column = plane_column + comptime!(j * 8) + (lane % 4) * 2;
-                staged[(row * pitch + column) / 2] = sums[comptime!((i * n_frags + j) * 2 + half)];
-            }
+        for j in 0..n_frags {
+            let at = begin + (lane / 4) * pitch + comptime!(j * 8) + (lane % 4) * 2;
+            staged[at / 2] = sums[comptime!((eight / 2 * n_frags + j) * 2 + eight % 2)];
         }
-        sync_cube();
+        wait_for_plane(plan);
         #[unroll]
-        for k in 0..comptime!(count.div_ceil(threads)) {
-            let at = UNIT_POS as usize + comptime!(k * threads);
-            let (y, x) = (at / per_row, (at % per_row) * out_lanes);
-            let row = first_row + (y / 16) * comptime!(per_plane[0]) + comptime!(i * 16) + y % 16;
-            let column = first_column + x;
-            if at < count && row < sizes.m as usize && column < sizes.n as usize {
-                let from = y * pitch + x;
+        for k in 0..written {
+            let (y, x) = place_of(eight, k, lanes, plan);
+            let row = first_row + plane_row + y;
+            let column = first_column + plane_column + x;
+            // The last vectors may be fewer than there are units.
+            let there = y < comptime!(eight * 8 + 8);
+            if there && row < sizes.m as usize && column < sizes.n as usize {
+                let from = begin + (y % 8) * pitch + x;
                 let mut value = Vector::<f32, NO>::empty();
                 if comptime!(plan.form.cores) {
-                    value = staged.with_vector_size::<NO>()[from / out_lanes];
+                    value = staged.with_vector_size::<NO>()[from / lanes];
                 } else {
                     // WGSL reads shared memory as it is declared.
                     #[unroll]
-                    for o in 0..out_lanes {
+                    for o in 0..lanes {
                         let pair = staged[(from + o) / 2];
                         let odd = (from + o) % 2 == 1;
                         value.insert(o, select(odd, pair.extract(1usize), pair.extract(0usize)));
@@ -298,18 +317,28 @@ pub(super) fn write<O: Float, NO: Size>(
                 if comptime!(plan.form.has_bias) {
                     let mut offset = Vector::<f32, NO>::empty();
                     #[unroll]
-                    for o in 0..out_lanes {
+                    for o in 0..lanes {
                         offset.insert(o, bias[column + o]);
                     }
                     value += offset;
                 }
-                let to = base + row * sizes.out_pitch as usize + column / out_lanes;
                 if comptime!(plan.form.adds) {
-                    value += Vector::cast_from(out[to]);
+                    value += Vector::cast_from(addends[comptime!(eight * written + k)]);
                 }
+                let to = base + row * sizes.out_pitch as usize + column / lanes;
                 out[to] = Vector::cast_from(value);
             }
         }
+        wait_for_plane(plan);
+    }
+}
+
+/// Waits for the plane's units; where no plane is known, for the cube's.
+#[cube]
+fn wait_for_plane(#[comptime] plan: ProductPlan) {
+    if comptime!(plan.form.cores) {
+        sync_plane();
+    } else {
         sync_cube();
     }
 }

@@ -15,7 +15,7 @@ use super::place::{
     row_index, start_index, state_index, weight,
 };
 use super::plan::{CHUNK, ScanPlan};
-use super::retreat::{Adjoint, kept_at, kept_from, retreat};
+use super::retreat::{Adjoint, beside, kept_at, retreat};
 use super::sums::{gather, scatter, sums_len};
 use super::token::{keep_slope_state, readvance, sigmoid, slope_rates_len, step_size};
 
@@ -59,7 +59,10 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     let mut slopes = Array::<f32>::new(comptime!(plan.states * slope_rates_len(plan)));
     let order = order(plan);
     let mut shared = projections::<FB, FC>(b, c, order, &at, sizes, plan);
-    let mut before = Shared::<[f32]>::new_slice(comptime!(CHUNK * plan.states * plan.units));
+    let size!(W) = comptime!(beside(plan));
+    let mut before = Shared::<[Vector<f32, W>]>::new_slice(comptime!(
+        CHUNK * plan.states * plan.units / beside(plan)
+    ));
     let mut sums = Shared::<[f32]>::new_slice(comptime!(sums_len(plan)));
     // The tokens' step sizes, which going back needs again.
     let mut steps = Shared::<[f32]>::new_slice(comptime!(CHUNK * plan.units));
@@ -128,7 +131,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
         // Steps past the end take no time and change nothing, here and backwards.
         #[unroll]
         for j in 0..CHUNK {
-            keep_before(&mut before, &adjoint.h, j, plan);
+            keep_before::<W>(&mut before, &adjoint.h, j, plan);
             let raw = f32::cast_from(now_delta[j]);
             let size = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
             steps[j * plan.units + unit] = size;
@@ -168,12 +171,12 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
                 let dy = select(at.active && there, dy, 0.0f32);
                 let into = dy * gate;
                 let into_scan = if comptime!(plan.halved) { into * 0.5f32 } else { into };
-                let grads = retreat(
+                let grads = retreat::<W>(
                     &mut adjoint,
                     &slopes,
                     &shared,
                     &before,
-                    kept_from(j, plan),
+                    j,
                     j * plan.states,
                     size,
                     u_now,
@@ -303,9 +306,20 @@ fn read_token<F: Float>(
 
 /// Keeps the states before the `j`-th token of a chunk.
 #[cube]
-fn keep_before(before: &mut Shared<[f32]>, h: &Array<f32>, j: usize, #[comptime] plan: ScanPlan) {
+fn keep_before<W: Size>(
+    before: &mut Shared<[Vector<f32, W>]>,
+    h: &Array<f32>,
+    j: usize,
+    #[comptime] plan: ScanPlan,
+) {
+    let width = comptime!(beside(plan));
     #[unroll]
-    for n in 0..plan.states {
-        before[kept_from(j, plan) + comptime!(kept_at(n, plan))] = h[n];
+    for group in 0..comptime!(plan.states / width) {
+        let mut vector = Vector::<f32, W>::empty();
+        #[unroll]
+        for i in 0..width {
+            vector.insert(i, h[comptime!(group * width + i)]);
+        }
+        before[kept_at(j, group, plan)] = vector;
     }
 }

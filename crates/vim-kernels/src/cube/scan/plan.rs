@@ -47,11 +47,16 @@ pub(crate) struct ScanPlan {
 }
 
 impl ScanPlan {
+    /// The method's coefficients.
+    pub(crate) fn parts(self) -> Parts {
+        Parts::new(self.method, self.series)
+    }
+
     /// Whether the method's arithmetic leaves registers to read further ahead and to overlap two tokens: those
     /// that evaluate φ functions exactly do not. (Beyond 168 registers an H200 runs two cubes of 128 units at once
     /// instead of three.)
     pub(crate) fn light(self) -> bool {
-        Parts::new(self.method, self.series).is_light()
+        self.parts().is_light()
     }
 
     /// Whether a unit of the backward scan holds its states in its own order, [`place::order`](super::place::order): where the
@@ -62,7 +67,7 @@ impl ScanPlan {
 
     /// How many tokens ahead of their use the backward loop reads: as many as registers are left for.
     pub(crate) fn ahead(self) -> usize {
-        if Parts::new(self.method, self.series).is_plain() { 2 } else { 1 }
+        if self.parts().is_plain() { 2 } else { 1 }
     }
 
     /// Tokens of a turn of the backward loop; [`Self::ahead`] divides it.

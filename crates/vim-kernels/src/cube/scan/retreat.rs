@@ -3,9 +3,9 @@
 use cubecl::prelude::*;
 
 use super::plan::ScanPlan;
-use super::token::{Projections, Sum, get, kept_of, row, set};
+use super::token::{Projections, Sum, get, kept, kept_of, lane, set};
 use crate::cube::traced::Traced;
-use crate::parts::{Part, Parts};
+use crate::parts::Part;
 use crate::real::Real;
 
 /// The backward scan's registers, one for each state.
@@ -31,18 +31,17 @@ pub(crate) struct TokenGrads {
     pub(crate) delta: f32,
 }
 
-/// Where state `n` of a unit stands among the states that a chunk keeps, from the unit's first on: four beside each
-/// other, which a unit moves at once.
-pub(crate) fn kept_at(n: usize, plan: ScanPlan) -> usize {
-    if plan.states.is_multiple_of(4) { n / 4 * 4 * plan.units + n % 4 } else { n * plan.units }
+/// Neighbouring states of a unit that lie beside each other where a chunk keeps them: a vector, which a unit moves at once. Declared
+/// so, as a compiler that must prove it of sums of indices does not.
+pub(crate) fn beside(plan: ScanPlan) -> usize {
+    if plan.states.is_multiple_of(4) { 4 } else { 1 }
 }
 
-/// Where a unit's first state of the `j`-th token of a chunk stands.
+/// Where the `group`-th vector of a unit's states before the `j`-th token of a chunk stands.
 #[cube]
-pub(crate) fn kept_from(j: usize, #[comptime] plan: ScanPlan) -> usize {
-    let unit = UNIT_POS_X as usize;
-    let width = comptime!(if plan.states.is_multiple_of(4) { 4 } else { 1 });
-    j * plan.states * plan.units + unit * width
+pub(crate) fn kept_at(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
+    let groups = comptime!(plan.states / beside(plan));
+    (j * groups + group) * plan.units + UNIT_POS_X as usize
 }
 
 /// The gradient that goes through x = delta·a by way of `a_bar`. For an exponential decay the slope is a_bar itself, and its
@@ -59,14 +58,14 @@ fn through_decay<'a>(
     }
 }
 
-/// The adjoint of [`advance`]: from `h[t]`, `h[t-1]` in `before` from `past` on, and the gradient `dy` of `Σ c·h`.
+/// The adjoint of [`advance`]: from `h[t]`, `h[t-1]` in `before`, where it is the `j`-th token's, and the gradient `dy` of `Σ c·h`.
 #[cube]
-pub(crate) fn retreat(
+pub(crate) fn retreat<W: Size>(
     adjoint: &mut Adjoint,
     rates: &Array<f32>,
     projections: &Projections,
-    before: &Shared<[f32]>,
-    past: usize,
+    before: &Shared<[Vector<f32, W>]>,
+    j: usize,
     at: usize,
     delta: f32,
     u: f32,
@@ -75,7 +74,7 @@ pub(crate) fn retreat(
 ) -> TokenGrads {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = Parts::new(plan.method, plan.series);
+        let parts = plan.parts();
         let token = parts.slope_token(number(delta));
         let (u, delta, dy) = (number(u), number(delta), number(dy));
         let zero = dy.constant(0.0);
@@ -85,10 +84,17 @@ pub(crate) fn retreat(
         let mut driven = Sum::new();
         let mut by_token = None;
         let stepped_u = u.clone() * delta.clone();
+        let mut group = None;
         for n in 0..plan.states {
             let state = kept_of(scope, rates, n, parts.slope_state_len(), plan);
+            let width = beside(plan);
+            if n % width == 0 {
+                let at = kept_at::expand(scope, j, n / width, plan);
+                group = Some(kept::expand::<W>(scope, before, at));
+            }
+            let vector = group.expect("invariant: set at the first state");
             let h = number(get::expand(scope, &adjoint.h, n));
-            let h_before = number(row::expand(scope, before, past, kept_at(n, plan)));
+            let h_before = number(lane::expand::<W>(scope, vector, n % width));
             let b = projections.b(scope, &at, n, plan);
             let c = projections.c(scope, &at, n, plan);
             let dh = c.clone() * dy.clone() + number(get::expand(scope, &adjoint.carry, n));
@@ -176,7 +182,7 @@ pub(crate) fn retreat_silently(
 ) {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = Parts::new(plan.method, plan.series);
+        let parts = plan.parts();
         let token = parts.token(number(delta));
         let dy = number(dy);
         for n in 0..plan.states {

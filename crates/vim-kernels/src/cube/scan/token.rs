@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::plan::ScanPlan;
 use crate::cube::traced::{Traced, exp2, reciprocal};
-use crate::parts::{Part, PartCoefficients, Parts};
+use crate::parts::{Part, PartCoefficients};
 use crate::real::Real;
 
 #[cube]
@@ -24,6 +24,17 @@ pub(super) fn set(values: &mut Array<f32>, #[comptime] index: usize, value: f32)
 #[cube]
 pub(super) fn row(values: &Shared<[f32]>, start: usize, #[comptime] index: usize) -> f32 {
     values[start + index]
+}
+
+/// One of the vectors of states that a chunk keeps.
+#[cube]
+pub(super) fn kept<W: Size>(values: &Shared<[Vector<f32, W>]>, at: usize) -> Vector<f32, W> {
+    values[at]
+}
+
+#[cube]
+pub(super) fn lane<W: Size>(vector: Vector<f32, W>, #[comptime] index: usize) -> f32 {
+    vector.extract(index)
 }
 
 /// The value `four + within` of a unit that numbers them by `order`, a multiple of 4: four lie beside each other.
@@ -157,7 +168,7 @@ pub(super) fn kept_of<'a>(
 
 /// Registers that [`keep_state`] fills for a state.
 pub(crate) fn rates_len(plan: ScanPlan) -> usize {
-    Parts::new(plan.method, plan.series).state_len()
+    plan.parts().state_len()
 }
 
 /// What the forward scan keeps of state `index` of rate `a`.
@@ -169,7 +180,7 @@ pub(crate) fn keep_state(
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let parts = Parts::new(plan.method, plan.series);
+        let parts = plan.parts();
         let kept = parts.state(Traced::new(scope, plan.ptx, a));
         let len = kept.len();
         for (i, value) in kept.into_iter().enumerate() {
@@ -193,7 +204,7 @@ pub(crate) fn advance(
 ) -> f32 {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = Parts::new(plan.method, plan.series);
+        let parts = plan.parts();
         let token = parts.token(number(delta));
         let u = number(u);
         let mut y = Sum::new();
@@ -225,7 +236,7 @@ pub(crate) fn advance_silently(
 ) {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = Parts::new(plan.method, plan.series);
+        let parts = plan.parts();
         let token = parts.token(number(delta));
         let u = number(u);
         let mut token_drive = None;
@@ -253,7 +264,7 @@ pub(crate) fn decay_over(
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let parts = Parts::new(plan.method, plan.series);
+        let parts = plan.parts();
         if parts.decays_by_sum() {
             let total = Traced::new(scope, plan.ptx, total);
             for n in 0..plan.states {
@@ -267,7 +278,7 @@ pub(crate) fn decay_over(
 
 /// Registers that [`keep_slope_state`] fills for a state.
 pub(crate) fn slope_rates_len(plan: ScanPlan) -> usize {
-    Parts::new(plan.method, plan.series).slope_state_len()
+    plan.parts().slope_state_len()
 }
 
 /// What the backward scan keeps of state `index` of rate `a`.
@@ -279,7 +290,7 @@ pub(crate) fn keep_slope_state(
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let parts = Parts::new(plan.method, plan.series);
+        let parts = plan.parts();
         let kept = parts.slope_state(Traced::new(scope, plan.ptx, a));
         let len = kept.len();
         for (i, value) in kept.into_iter().enumerate() {
@@ -301,7 +312,7 @@ pub(crate) fn readvance(
 ) {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = Parts::new(plan.method, plan.series);
+        let parts = plan.parts();
         let token = parts.token(number(delta));
         let u = number(u);
         let mut token_drive = None;

@@ -1,0 +1,71 @@
+//! How parts of a matrix come into shared memory.
+
+use cubecl::prelude::barrier::copy_async_checked;
+use cubecl::prelude::*;
+
+use super::plan::{Share, Stage};
+
+/// Brings a window of a matrix into shared memory, from vector `base` on, with zeros beyond `rows` and `columns`.
+///
+/// With `copies` the copies are begun, and [`arrived`] waits for them; otherwise they are done.
+#[cube]
+#[expect(clippy::too_many_arguments, reason = "a window of a matrix has these sides")]
+pub(super) fn bring<S: Float, N: Size>(
+    to: &mut Shared<[Vector<S, N>]>,
+    base: usize,
+    from: &[Vector<S, N>],
+    pitch: usize,
+    row: usize,
+    rows: usize,
+    column: usize,
+    columns: usize,
+    #[comptime] stage: Stage,
+    #[comptime] share: Share,
+    #[comptime] copies: bool,
+) {
+    let lanes = N::value().comptime();
+    let per_row = comptime!(stage.columns / lanes);
+    let stage_pitch = comptime!(stage.pitch() / lanes);
+    let vectors = comptime!(stage.rows * stage.columns / lanes);
+    #[unroll]
+    for i in 0..comptime!(share.count) {
+        let at = UNIT_POS as usize + comptime!(i * share.threads);
+        if comptime!((i + 1) * share.threads <= vectors) || at < vectors {
+            let y = row + at / per_row;
+            let x = column + (at % per_row) * lanes;
+            let source = y * pitch + x / lanes;
+            let place = base + (at / per_row) * stage_pitch + at % per_row;
+            let there = y < rows && x < columns;
+            if comptime!(copies) {
+                let count = select(there, 1usize, 0usize);
+                copy_async_checked(
+                    &from[source..source + count],
+                    &mut to[place..place + 1],
+                    comptime!(lanes as u32),
+                );
+            } else {
+                let mut value = Vector::<S, N>::new(S::new(0.0f32));
+                if there {
+                    value = from[source];
+                }
+                to[place] = value;
+            }
+        }
+    }
+}
+
+/// Ends the group of copies begun since the last one.
+#[cube]
+pub(super) fn begun(#[comptime] copies: bool) {
+    if comptime!(copies) {
+        gpu_asm!("cp.async.commit_group;");
+    }
+}
+
+/// Waits until of the thread's groups of copies all but the last `ahead` are there.
+#[cube]
+pub(super) fn arrived(#[comptime] ahead: usize, #[comptime] copies: bool) {
+    if comptime!(copies) {
+        gpu_asm!("cp.async.wait_group {ahead};", ahead = const ahead);
+    }
+}

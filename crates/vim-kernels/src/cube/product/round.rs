@@ -1,0 +1,172 @@
+//! A matrix rounded to what tensor cores multiply.
+
+use burn::backend::cubecl::dtype_to_storage_type;
+use burn::tensor::DType;
+use cubecl::prelude::*;
+
+use super::Matrix;
+use crate::cube::{cubes, elem, empty};
+use crate::precision::Precision;
+
+/// Units of a cube.
+const UNITS: u32 = 256;
+
+/// `out` = dense rows of `width` vectors, of rows that are `pitch` apart.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn round_kernel<F: Float, S: Float, N: Size>(
+    from: &[Vector<F, N>],
+    out: &mut [Vector<S, N>],
+    count: usize,
+    width: usize,
+    pitch: usize,
+    #[define(F)] _from: ElemType,
+    #[define(S)] _to: ElemType,
+) {
+    let at = CUBE_POS * CUBE_DIM as usize + UNIT_POS as usize;
+    if at < count {
+        out[at] = Vector::cast_from(from[at / width * pitch + at % width]);
+    }
+}
+
+/// Lines of a matrix and their lengths in memory.
+fn lines(matrix: &Matrix) -> [usize; 2] {
+    let [rows, columns] = matrix.size;
+    if matrix.by_columns { [columns, rows] } else { [rows, columns] }
+}
+
+/// The matrix in bf16: itself, or a dense copy.
+pub(super) fn rounded(matrix: &Matrix) -> Matrix {
+    if matrix.buffer.dtype == DType::BF16 {
+        return matrix.clone();
+    }
+    let [lines, length] = lines(matrix);
+    let out = empty(&matrix.buffer, [lines, length], DType::BF16);
+    let lanes = matrix.load_lanes();
+    let count = lines * length / lanes;
+    let client = out.client.clone();
+    // SAFETY: `Matrix` is made within its buffer, and `out` holds `lines` dense rows; a load begins where the length, the
+    // pitch and the beginning are multiples of its lanes.
+    unsafe {
+        round_kernel::launch_unchecked(
+            &client,
+            cubes(&client, count.div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            matrix.buffer.required_address_type().max(out.required_address_type()),
+            lanes,
+            matrix.buffer.clone().into_buffer_arg(),
+            out.clone().into_buffer_arg(),
+            count,
+            length / lanes,
+            matrix.pitch / lanes,
+            elem(&matrix.buffer),
+            dtype_to_storage_type(DType::BF16),
+        );
+    }
+    Matrix { buffer: out, pitch: length, ..matrix.clone() }
+}
+
+/// Where one of several matrices lies, in vectors.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+struct Source {
+    count: u32,
+    width: u32,
+    pitch: u32,
+}
+
+/// [`round_kernel`] of four, their results one behind the other.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "four matrices")]
+fn round_four_kernel<S: Float, N: Size>(
+    first: &[Vector<f32, N>],
+    second: &[Vector<f32, N>],
+    third: &[Vector<f32, N>],
+    fourth: &[Vector<f32, N>],
+    out: &mut [Vector<S, N>],
+    of_first: Source,
+    of_second: Source,
+    of_third: Source,
+    of_fourth: Source,
+    #[define(S)] _to: ElemType,
+) {
+    let to = ABSOLUTE_POS;
+    let mut at = to;
+    let mut value = Vector::<f32, N>::new(0.0f32);
+    let mut there = true;
+    if at < of_first.count as usize {
+        value = first[source_of(at, &of_first)];
+    } else {
+        at -= of_first.count as usize;
+        if at < of_second.count as usize {
+            value = second[source_of(at, &of_second)];
+        } else {
+            at -= of_second.count as usize;
+            if at < of_third.count as usize {
+                value = third[source_of(at, &of_third)];
+            } else {
+                at -= of_third.count as usize;
+                there = at < of_fourth.count as usize;
+                if there {
+                    value = fourth[source_of(at, &of_fourth)];
+                }
+            }
+        }
+    }
+    if there {
+        out[to] = Vector::cast_from(value);
+    }
+}
+
+#[cube]
+fn source_of(at: usize, source: &Source) -> usize {
+    at / source.width as usize * source.pitch as usize + at % source.width as usize
+}
+
+/// Four weights as `precision` multiplies them, in one launch where they are rounded: alone each takes as long as all.
+pub(crate) fn rounded_together(matrices: [Matrix; 4], precision: Precision) -> [Matrix; 4] {
+    if precision != Precision::Bf16 || matrices.iter().any(|m| m.buffer.dtype != DType::F32) {
+        return matrices;
+    }
+    let lanes = matrices.iter().map(Matrix::load_lanes).min().unwrap_or(1);
+    let counts = matrices.each_ref().map(|matrix| lines(matrix).iter().product::<usize>());
+    let whole: usize = counts.iter().sum();
+    let out = empty(&matrices[0].buffer, [whole], DType::BF16);
+    let client = out.client.clone();
+    let source = |matrix: &Matrix| {
+        let [lines, length] = lines(matrix);
+        let [count, width, pitch] =
+            [lines * length, length, matrix.pitch].map(|n| (n / lanes) as u32);
+        SourceLaunch::new(count, width, pitch)
+    };
+    let [first, second, third, fourth] =
+        matrices.each_ref().map(|matrix| (matrix.buffer.clone().into_buffer_arg(), source(matrix)));
+    // SAFETY: every matrix is made within its buffer, and `out` holds the dense rows of all; a load begins where the
+    // length, the pitch and the beginning are multiples of its lanes.
+    unsafe {
+        round_four_kernel::launch_unchecked(
+            &client,
+            cubes(&client, (whole / lanes).div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            lanes,
+            first.0,
+            second.0,
+            third.0,
+            fourth.0,
+            out.clone().into_buffer_arg(),
+            first.1,
+            second.1,
+            third.1,
+            fourth.1,
+            dtype_to_storage_type(DType::BF16),
+        );
+    }
+    let mut begin = 0;
+    let mut next = |(matrix, count): (Matrix, usize)| {
+        let mut buffer = out.clone();
+        buffer.handle = buffer.handle.offset_start((begin * DType::BF16.size()) as u64);
+        begin += count;
+        let [_, length] = lines(&matrix);
+        Matrix { buffer, pitch: length, ..matrix }
+    };
+    let mut pairs = matrices.into_iter().zip(counts);
+    std::array::from_fn(|_| next(pairs.next().expect("invariant: four matrices")))
+}
