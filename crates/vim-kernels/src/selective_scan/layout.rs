@@ -60,6 +60,7 @@ pub(super) struct Layout {
     /// Tokens of a segment.
     segment: usize,
     split: bool,
+    copied: usize,
     ptx: bool,
     planes: bool,
     backward: bool,
@@ -127,6 +128,7 @@ impl Layout {
             state_passes,
             segment,
             split: arguments.u.dtype != DType::F32,
+            copied: if planes && has_ptx(&arguments.u) { copied(arguments, per_group) } else { 0 },
             ptx: has_ptx(&arguments.u),
             planes,
             backward,
@@ -186,6 +188,7 @@ impl Layout {
             save,
             leaves_state: pass.way == 0,
             split: self.split,
+            copied: self.copied,
             ptx: self.ptx,
             planes: self.planes,
         }
@@ -223,6 +226,21 @@ impl Layout {
     pub(super) fn units(&self) -> CubeDim {
         CubeDim::new_1d(self.units as u32)
     }
+}
+
+/// Channels of sixteen bytes, if u, delta and z have them beside each other at multiples of sixteen bytes everywhere; else 0.
+fn copied(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize {
+    let width = 16 / arguments.u.dtype.size();
+    let fits = |t: &CubeTensor| {
+        let begin = t.handle.offset_start.unwrap_or(0) as usize;
+        let [batch, token, _] = t.meta.strides()[..] else { return false };
+        begin.is_multiple_of(16) && batch.is_multiple_of(width) && token.is_multiple_of(width)
+    };
+    // An absent z is one element, which nothing reads.
+    let z = &arguments.z;
+    let absent = z.meta.shape().num_elements() == 1;
+    let all = fits(&arguments.u) && fits(&arguments.delta) && (absent || fits(z));
+    if per_group.is_multiple_of(width) && all { width } else { 0 }
 }
 
 /// Tokens of a segment: the whole sequence where one is enough to fill the device, else those of `segments` of them, but no

@@ -8,6 +8,7 @@
 
 use cubecl::prelude::*;
 
+use super::chunks::{bring_chunk, chunk_arrived, chunk_begun, chunks_len, of_chunk};
 use super::place::{
     Place, Rows, Sizes, fetch_rows, keep, load_rates, moved, place, projections, put_rows, recall,
     row_index, start_index, state_index, token_at,
@@ -56,12 +57,22 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
         };
     }
     // Tokens are read a chunk ahead of their use, and B and C a tile.
-    let mut next = Tokens::<F>::new();
-    read_chunk::<F>(&mut next.u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
-    read_chunk::<F>(&mut next.delta, delta, at.batch, &sizes.delta, at.begin, &at, sizes, plan);
     let gated = comptime!(plan.has_z && plan.last);
-    if comptime!(gated && plan.light()) {
-        read_chunk::<F>(&mut next.z, z, at.element, &sizes.z, at.begin, &at, sizes, plan);
+    let copied = comptime!(plan.copied > 0);
+    let mut ahead = Ahead::<F> {
+        u: Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(true, plan)), 16usize),
+        delta: Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(true, plan)), 16usize),
+        z: Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(gated, plan)), 16usize),
+    };
+    let mut next = Tokens::<F>::new();
+    if comptime!(copied) {
+        bring_tokens::<F>(&mut ahead, u, delta, z, at.begin, &at, sizes, plan);
+    } else {
+        read_chunk::<F>(&mut next.u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
+        read_chunk::<F>(&mut next.delta, delta, at.batch, &sizes.delta, at.begin, &at, sizes, plan);
+        if comptime!(gated && plan.light()) {
+            read_chunk::<F>(&mut next.z, z, at.element, &sizes.z, at.begin, &at, sizes, plan);
+        }
     }
     let mut next_b = Array::<FB>::new(comptime!(moved(plan.tile, plan)));
     let mut next_c = Array::<FC>::new(comptime!(moved(plan.tile, plan)));
@@ -117,39 +128,61 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
                 }
             }
             let mut now = Tokens::<F>::new();
-            #[unroll]
-            for j in 0..CHUNK {
-                now.u[j] = next.u[j];
-                now.delta[j] = next.delta[j];
-                if comptime!(gated && plan.light()) {
-                    now.z[j] = next.z[j];
+            if comptime!(copied) {
+                chunk_arrived();
+                #[unroll]
+                for j in 0..CHUNK {
+                    now.u[j] = of_chunk::<F>(&ahead.u, begin, j, plan);
+                    now.delta[j] = of_chunk::<F>(&ahead.delta, begin, j, plan);
+                    if comptime!(gated) {
+                        now.z[j] = of_chunk::<F>(&ahead.z, begin, j, plan);
+                    }
                 }
-            }
-            read_chunk::<F>(&mut next.u, u, at.batch, &sizes.u, begin + CHUNK, &at, sizes, plan);
-            read_chunk::<F>(
-                &mut next.delta,
-                delta,
-                at.batch,
-                &sizes.delta,
-                begin + CHUNK,
-                &at,
-                sizes,
-                plan,
-            );
-            // The gate is needed last: where registers are short it is not read ahead.
-            if comptime!(gated && plan.light()) {
+                bring_tokens::<F>(&mut ahead, u, delta, z, begin + CHUNK, &at, sizes, plan);
+            } else {
+                #[unroll]
+                for j in 0..CHUNK {
+                    now.u[j] = next.u[j];
+                    now.delta[j] = next.delta[j];
+                    if comptime!(gated && plan.light()) {
+                        now.z[j] = next.z[j];
+                    }
+                }
                 read_chunk::<F>(
-                    &mut next.z,
-                    z,
-                    at.element,
-                    &sizes.z,
+                    &mut next.u,
+                    u,
+                    at.batch,
+                    &sizes.u,
                     begin + CHUNK,
                     &at,
                     sizes,
                     plan,
                 );
-            } else if comptime!(gated) {
-                read_chunk::<F>(&mut now.z, z, at.element, &sizes.z, begin, &at, sizes, plan);
+                read_chunk::<F>(
+                    &mut next.delta,
+                    delta,
+                    at.batch,
+                    &sizes.delta,
+                    begin + CHUNK,
+                    &at,
+                    sizes,
+                    plan,
+                );
+                // The gate is needed last: where registers are short it is not read ahead.
+                if comptime!(gated && plan.light()) {
+                    read_chunk::<F>(
+                        &mut next.z,
+                        z,
+                        at.element,
+                        &sizes.z,
+                        begin + CHUNK,
+                        &at,
+                        sizes,
+                        plan,
+                    );
+                } else if comptime!(gated) {
+                    read_chunk::<F>(&mut now.z, z, at.element, &sizes.z, begin, &at, sizes, plan);
+                }
             }
             // Steps past the end take no time and change nothing: without a branch between the tokens, their softplus
             // and gates overlap.
@@ -227,6 +260,34 @@ fn write_token<F: Float>(
             keep::<F>(y, rest, index, out, plan);
         }
     }
+}
+
+/// Two chunks of the cube's channels, one of them on its way.
+#[derive(CubeType)]
+struct Ahead<F: Float> {
+    u: Shared<[F]>,
+    delta: Shared<[F]>,
+    z: Shared<[F]>,
+}
+
+/// Begins to bring the chunk from step `first` on.
+#[cube]
+fn bring_tokens<F: Float>(
+    to: &mut Ahead<F>,
+    u: &[F],
+    delta: &[F],
+    z: &[F],
+    first: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    bring_chunk::<F>(&mut to.u, u, at.batch, &sizes.u, first, at, sizes, plan);
+    bring_chunk::<F>(&mut to.delta, delta, at.batch, &sizes.delta, first, at, sizes, plan);
+    if comptime!(plan.has_z && plan.last) {
+        bring_chunk::<F>(&mut to.z, z, at.element, &sizes.z, first, at, sizes, plan);
+    }
+    chunk_begun();
 }
 
 /// A chunk of tokens in a unit's channel, as they are in memory: nothing waits for them before their use.

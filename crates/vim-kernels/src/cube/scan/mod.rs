@@ -1,6 +1,7 @@
 //! The selective scan for GPUs.
 
 pub(crate) mod backward;
+mod chunks;
 pub(crate) mod forward;
 pub(crate) mod place;
 pub(crate) mod plan;

@@ -48,6 +48,8 @@ pub(crate) struct Place {
     pub(crate) turned: bool,
     pub(crate) group: usize,
     pub(crate) channel: usize,
+    /// The channel in its group, also beyond the last.
+    pub(crate) within: usize,
     /// The channel among those of all directions: where its weights are.
     pub(crate) weights: usize,
     /// Units beyond the last channel of a group compute along, on that channel, and write nothing.
@@ -77,6 +79,7 @@ pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
         turned,
         group,
         channel,
+        within,
         weights: if comptime!(plan.paired) {
             channel + batch / each * sizes.d_inner as usize
         } else {

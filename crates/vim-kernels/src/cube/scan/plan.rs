@@ -42,6 +42,8 @@ pub(crate) struct ScanPlan {
     pub(crate) leaves_state: bool,
     /// Whether what a pass leaves for the next is kept in two parts, as one of 16 bits would round it.
     pub(crate) split: bool,
+    /// Channels that are copied into shared memory at once, sixteen bytes; 0 where they pass through registers.
+    pub(crate) copied: usize,
     pub(crate) ptx: bool,
     pub(crate) planes: bool,
 }

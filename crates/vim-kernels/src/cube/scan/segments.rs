@@ -2,6 +2,7 @@
 
 use cubecl::prelude::*;
 
+use super::chunks::{bring_chunk, chunk_arrived, chunk_begun, chunks_len, of_chunk};
 use super::forward::read_chunk;
 use super::place::{
     Sizes, fetch_rows, load_rates, moved, place, projections, put_rows, state_index,
@@ -44,10 +45,21 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
         fetch_rows::<FB>(&mut next_b, b, &sizes.b, at.begin, plan.tile, &at, sizes, plan);
     }
     // Tokens are read a chunk ahead of their use.
+    let copied = comptime!(plan.copied > 0);
+    let mut ahead_u = Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(true, plan)), 16usize);
+    let mut ahead_delta =
+        Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(true, plan)), 16usize);
     let mut next_u = Array::<F>::new(CHUNK);
     let mut next_delta = Array::<F>::new(CHUNK);
-    read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
-    read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, at.begin, &at, sizes, plan);
+    if comptime!(copied) {
+        bring_chunk::<F>(&mut ahead_u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
+        let rows = &sizes.delta;
+        bring_chunk::<F>(&mut ahead_delta, delta, at.batch, rows, at.begin, &at, sizes, plan);
+        chunk_begun();
+    } else {
+        read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
+        read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, at.begin, &at, sizes, plan);
+    }
     let mut total = 0.0f32;
     let mut first = at.begin;
     while first < at.end {
@@ -71,23 +83,27 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
             let begin = first + chunk;
             let mut now_u = Array::<F>::new(CHUNK);
             let mut now_delta = Array::<F>::new(CHUNK);
-            #[unroll]
-            for j in 0..CHUNK {
-                now_u[j] = next_u[j];
-                now_delta[j] = next_delta[j];
-            }
             let after = begin + CHUNK;
-            read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, after, &at, sizes, plan);
-            read_chunk::<F>(
-                &mut next_delta,
-                delta,
-                at.batch,
-                &sizes.delta,
-                after,
-                &at,
-                sizes,
-                plan,
-            );
+            let rows = &sizes.delta;
+            if comptime!(copied) {
+                chunk_arrived();
+                #[unroll]
+                for j in 0..CHUNK {
+                    now_u[j] = of_chunk::<F>(&ahead_u, begin, j, plan);
+                    now_delta[j] = of_chunk::<F>(&ahead_delta, begin, j, plan);
+                }
+                bring_chunk::<F>(&mut ahead_u, u, at.batch, &sizes.u, after, &at, sizes, plan);
+                bring_chunk::<F>(&mut ahead_delta, delta, at.batch, rows, after, &at, sizes, plan);
+                chunk_begun();
+            } else {
+                #[unroll]
+                for j in 0..CHUNK {
+                    now_u[j] = next_u[j];
+                    now_delta[j] = next_delta[j];
+                }
+                read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, after, &at, sizes, plan);
+                read_chunk::<F>(&mut next_delta, delta, at.batch, rows, after, &at, sizes, plan);
+            }
             #[unroll]
             for j in 0..CHUNK {
                 let there = begin + j < at.end;
