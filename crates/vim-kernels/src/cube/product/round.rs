@@ -19,8 +19,8 @@ fn round_kernel<F: Float, S: Float, N: Size>(
     count: usize,
     width: usize,
     pitch: usize,
-    #[define(F)] _from: ElemType,
-    #[define(S)] _to: ElemType,
+    #[define(F)] _from_type: ElemType,
+    #[define(S)] _to_type: ElemType,
 ) {
     let at = CUBE_POS * CUBE_DIM as usize + UNIT_POS as usize;
     if at < count {
@@ -86,7 +86,7 @@ fn round_four_kernel<S: Float, N: Size>(
     of_second: Source,
     of_third: Source,
     of_fourth: Source,
-    #[define(S)] _to: ElemType,
+    #[define(S)] _to_type: ElemType,
 ) {
     let to = ABSOLUTE_POS;
     let mut at = to;
