@@ -119,11 +119,11 @@ impl Direction {
 
         let [dt_rank, _] = dt_proj.weight.dims();
         let [_, d_state] = self.a_log.dims();
-        let [dt, b, c] = multiply(u.clone(), x_proj, precision) // [B, L, R + 2N]
+        let [dt, b, c] = multiply(u.clone(), x_proj.weight.val(), precision) // [B, L, R + 2N]
             .split_with_sizes(vec![dt_rank, d_state, d_state], 2)
             .try_into()
             .expect("invariant: as many parts as sizes");
-        let delta = multiply(dt, dt_proj, precision); // [B, L, D]
+        let delta = multiply(dt, dt_proj.weight.val(), precision); // [B, L, D]
         Drive { u, delta, b, c, d: d.val(), delta_bias: dt_proj.bias.as_ref().map(Param::val) }
     }
 
@@ -162,8 +162,8 @@ impl Direction {
     }
 }
 
-/// `x · weight`, without the bias.
-pub(crate) fn multiply(x: Tensor<3>, by: &Linear, precision: Precision) -> Tensor<3> {
-    linear(x, by.weight.val(), None, precision)
+/// `x · weight`, of sizes that a model's fields have.
+pub(crate) fn multiply(x: Tensor<3>, weight: Tensor<2>, precision: Precision) -> Tensor<3> {
+    linear(x, weight, None, precision)
         .expect("invariant: the model's sizes agree, and its device multiplies in its precision")
 }

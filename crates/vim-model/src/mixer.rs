@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
-use vim_kernels::{Precision, ScanChoice, ScanOptions, linear, mixer_inner, mixes_at_once};
+use vim_kernels::{Precision, ScanChoice, ScanOptions, mixer_inner, mixes_at_once};
 
 use crate::config::{Bimamba, GateGradient};
 use crate::direction::{Direction, multiply};
@@ -60,7 +60,7 @@ impl Mixer {
         let sum = if let Some(backward) = &self.backward
             && self.both_at_once(&input.device())
         {
-            let xz = multiply(input, &self.in_proj, self.precision); // [B, L, 2D]
+            let xz = multiply(input, self.in_proj.weight.val(), self.precision); // [B, L, 2D]
             let (ahead, back) = (self.forward.inner(), backward.inner());
             mixer_inner(xz, ahead, back, self.ways[0], self.precision, self.recompute)
                 .expect("invariant: init checked the shapes and the choice of kernel")
@@ -70,9 +70,7 @@ impl Mixer {
         let weight = self.out_proj.weight.val();
         // A power of two: exact, and cheapest on the weight.
         let weight = if self.divide_out { weight * 0.5 } else { weight };
-        let out = linear(sum, weight, None, self.precision).expect(
-            "invariant: the model's sizes agree, and its device multiplies in its precision",
-        );
+        let out = multiply(sum, weight, self.precision);
         match &self.gamma {
             Some(gamma) => {
                 let gamma = gamma.val().cast(out.dtype());
@@ -94,11 +92,7 @@ impl Mixer {
             .chunk(2, 1)
             .try_into()
             .expect("invariant: in_proj has 2D columns");
-        let part = |weight: Tensor<2>| {
-            linear(input.clone(), weight, None, precision).expect(
-                "invariant: the model's sizes agree, and its device multiplies in its precision",
-            )
-        };
+        let part = |weight| multiply(input.clone(), weight, precision);
         let (x, z) = (part(x_weight), part(z_weight)); // [B, L, D]
 
         let [first, last] = self.ways;
@@ -181,7 +175,7 @@ mod tests {
                     mixer.forward(input.clone())
                 } else {
                     let sum = mixer.one_after_the_other(input.clone());
-                    multiply(sum, &mixer.out_proj, mixer.precision)
+                    multiply(sum, mixer.out_proj.weight.val(), mixer.precision)
                         * if mixer.divide_out { 0.5 } else { 1.0 }
                 };
                 let grads = (y.clone() * grad.clone()).sum().backward();

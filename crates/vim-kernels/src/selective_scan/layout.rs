@@ -27,7 +27,7 @@ const WIDEST: usize = 384;
 /// Fewest tokens that a segment is worth its passes for.
 const SHORTEST_SEGMENT: usize = 32;
 
-/// Units for each multiprocessor below which the sequence is cut into segments: of a scan with registers for them, and of one
+/// Units for each multiprocessor that segments of the sequence may add up to: of a forward scan, and of a backward scan or one
 /// that is short of registers.
 const UNITS_PER_PROCESSOR: [usize; 2] = [512, 384];
 
@@ -117,6 +117,8 @@ impl Layout {
         let strips = per_group.div_ceil(units);
         let processors =
             hardware.num_streaming_multiprocessors.map_or(PROCESSORS, |count| count as usize);
+        // In the backward scan's shared memory is no room for them.
+        let copies = planes && !backward && properties.features.copy_async;
         let room = UNITS_PER_PROCESSOR[usize::from(backward || heavy)] * processors;
         let segment = segment(len, room / (strips * groups * batch * units));
         Self {
@@ -128,7 +130,7 @@ impl Layout {
             state_passes,
             segment,
             split: arguments.u.dtype != DType::F32,
-            copied: if planes && has_ptx(&arguments.u) { copied(arguments, per_group) } else { 0 },
+            copied: if copies { copied(arguments, per_group) } else { 0 },
             ptx: has_ptx(&arguments.u),
             planes,
             backward,
@@ -243,8 +245,8 @@ fn copied(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize {
     if per_group.is_multiple_of(width) && all { width } else { 0 }
 }
 
-/// Tokens of a segment: the whole sequence where one is enough to fill the device, else those of `segments` of them, but no
-/// fewer than [`SHORTEST_SEGMENT`].
+/// Tokens of a segment where there is room for `segments` of them: at least one, and none shorter than
+/// [`SHORTEST_SEGMENT`] unless the sequence is.
 fn segment(len: usize, segments: usize) -> usize {
     let segments = segments.min(len / SHORTEST_SEGMENT).max(1);
     len.div_ceil(segments).next_multiple_of(CHUNK)

@@ -149,7 +149,8 @@ fn cases<T: Parts>(context: &Context, series: Series, implementation: Implementa
         // One kernel: sizes and numbers that it is not compiled for.
         return match series {
             Series::Exact => {
-                let sizes = [[1, 1, 1, 16], [1, 2, 5, 16], usual];
+                // The last has rows of whole sixteen bytes, which a kernel may copy, and tokens for two segments.
+                let sizes = [[1, 1, 1, 16], [1, 2, 5, 16], usual, [2, 67, 40, 16]];
                 let mut cases = sizes.map(|sizes| Case::new(sizes, Form::Variable, 4.0)).to_vec();
                 cases.push(Case::new(usual, Form::Variable, 1000.0));
                 cases
@@ -173,7 +174,8 @@ fn cases<T: Parts>(context: &Context, series: Series, implementation: Implementa
             Implementation::Reference => [1, 1025, 2, 2],
         });
         if implementation == Implementation::Kernel {
-            sizes.push([1, 67, 130, 16]);
+            // And with rows of whole sixteen bytes.
+            sizes.extend([[1, 67, 130, 16], [1, 67, 136, 16]]);
         }
     }
     cases.extend(sizes.into_iter().map(|sizes| Case::new(sizes, Form::Variable, 4.0)));

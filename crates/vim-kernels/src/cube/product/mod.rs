@@ -135,9 +135,15 @@ pub(crate) fn multiply(
     let properties = out.buffer.client.properties();
     let hardware = &properties.hardware;
     let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
-    let cut = match table::panel(form, [m, n, k], processors, hardware.max_shared_memory_size) {
+    let shared_memory = hardware.max_shared_memory_size;
+    let cut = match table::panel(form, [m, n, k], processors, shared_memory) {
         Some((plan, workers)) => Cut { plan, workers: Some(workers), part: k, parts: 1 },
-        None => Cut { plan: table::forward(form, m, n), workers: None, part: k, parts: 1 },
+        None => Cut {
+            plan: table::forward(form, m, n, shared_memory),
+            workers: None,
+            part: k,
+            parts: 1,
+        },
     };
     launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], cut);
 }
@@ -159,8 +165,9 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
         has_bias: false,
         adds: false,
     };
-    let (plan, parts) = table::gradient(form, k, n, t);
-    let part = t.div_ceil(parts).next_multiple_of(plan.depth);
+    let shared_memory = x.buffer.client.properties().hardware.max_shared_memory_size;
+    let (plan, parts) = table::gradient(form, [k, n, t], shared_memory);
+    let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
     let parts = t.div_ceil(part);
     let cut = Cut { plan, workers: None, part, parts };
     let (x, grad) = (rounded(&x.turned()), rounded(grad));
@@ -199,6 +206,7 @@ fn launch(
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
     let out_lanes = out.load_lanes();
+    // The copies into shared memory take 32-bit addresses: what is checked of a product's size allows no others.
     // A buffer that the kernel does not read stands for an absent bias.
     let none = || out.buffer.clone();
     let address = [lhs, rhs, out]

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-/// Terms of a long sum that a cube brings into shared memory at a time.
+/// Terms of a long sum that a cube brings into shared memory at a time; parts of a sum are multiples of it.
 pub(crate) const DEPTH: usize = 64;
 
 /// What a product is, before it is cut.

@@ -69,7 +69,9 @@ pub(super) fn rounded(matrix: &Matrix) -> Matrix {
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Source {
     count: u32,
+    /// Of a row.
     width: u32,
+    /// From a row to the next.
     pitch: u32,
 }
 
@@ -116,6 +118,7 @@ fn round_four_kernel<S: Float, N: Size>(
     }
 }
 
+/// Where the `at`-th vector of its rows lies.
 #[cube]
 fn source_of(at: usize, source: &Source) -> usize {
     at / source.width as usize * source.pitch as usize + at % source.width as usize

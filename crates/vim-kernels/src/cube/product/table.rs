@@ -18,24 +18,32 @@ const PANEL_ROWS: [usize; 2] = [64, 32];
 const PANELS: usize = 4;
 /// Bytes of shared memory that a multiprocessor keeps for itself with every cube.
 const KEPT: usize = 1024;
-/// Stages of a ring.
-const STAGES: usize = 3;
-/// Cubes that a weight's gradient is cut for at most: as many as the largest GPUs run at once, two on a multiprocessor. A
-/// constant, so that the order of a sum does not depend on the GPU.
+/// Stages and terms of each in a ring, the first that a device has shared memory for; the last fits everywhere.
+const RINGS: [[usize; 2]; 3] = [[3, DEPTH], [2, DEPTH], [2, 32]];
+/// Cubes that a weight's gradient is cut for at most: two for each multiprocessor of the largest GPUs. A constant, so that
+/// the order of a sum does not depend on the GPU.
 const CUBES: usize = 264;
 /// Fewest terms of a part of a sum.
 const SHORTEST_PART: usize = 256;
 
 /// The plan of a product of `m` rows and `n` columns of any terms.
-pub(super) fn forward(form: Form, m: usize, n: usize) -> ProductPlan {
+pub(super) fn forward(form: Form, m: usize, n: usize, shared_memory: usize) -> ProductPlan {
     let columns = fitting(n, &COLUMNS);
     let rows = match m {
         LONG.. if columns > 48 => 128,
         LONG.. => 64,
         _ => fitting(m, &ROWS),
     };
-    let tile = [rows, columns];
-    ProductPlan { form, tile, planes: planes(tile), depth: DEPTH, stages: STAGES }
+    ring(form, [rows, columns], shared_memory)
+}
+
+/// A ring of tiles.
+fn ring(form: Form, tile: [usize; 2], shared_memory: usize) -> ProductPlan {
+    let planes = planes(tile);
+    let plan = |[stages, depth]: [usize; 2]| ProductPlan { form, tile, planes, depth, stages };
+    let fits = |plan: &ProductPlan| plan.shared_memory(plan.stages) <= shared_memory;
+    let [.., least] = RINGS;
+    RINGS.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
 }
 
 /// The plan of a product of `m` rows, `n` columns and `k` terms whose right matrix stays in shared memory, and into how many
@@ -68,12 +76,15 @@ pub(super) fn panel(
 }
 
 /// The plan of a weight's gradient, `m` by `n`, and in how many parts its sums of `k` terms are taken.
-pub(super) fn gradient(form: Form, m: usize, n: usize, k: usize) -> (ProductPlan, usize) {
+pub(super) fn gradient(
+    form: Form,
+    [m, n, k]: [usize; 3],
+    shared_memory: usize,
+) -> (ProductPlan, usize) {
     let tile = [fitting(m, &ROWS), fitting(n, &COLUMNS)];
     let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]);
     let parts = (CUBES / tiles).min(k / SHORTEST_PART).max(1);
-    let planes = planes(tile);
-    (ProductPlan { form, tile, planes, depth: DEPTH, stages: STAGES }, parts)
+    (ring(form, tile, shared_memory), parts)
 }
 
 /// The one of `sizes` that covers `count` with the least beyond it, the first of several.
@@ -119,15 +130,38 @@ mod tests {
         adds: false,
     };
 
+    /// Shared memory of a cube on an H200, and on a consumer's GPU.
+    const LARGE: usize = 227 << 10;
+    const SMALL: usize = 99 << 10;
+
+    #[test]
+    fn rings_fit() {
+        for (lhs_by_columns, rhs_by_columns) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let form = Form { lhs_by_columns, rhs_by_columns, ..FORM };
+            for rows in ROWS {
+                for columns in COLUMNS {
+                    for most in [SMALL, LARGE] {
+                        let plan = ring(form, [rows, columns], most);
+                        assert!(plan.shared_memory(plan.stages) <= most, "{plan:?}");
+                        assert!(plan.stages >= 2 && DEPTH.is_multiple_of(plan.depth));
+                    }
+                    assert_eq!(ring(form, [rows, columns], LARGE).depth, DEPTH);
+                }
+            }
+        }
+    }
+
     #[test]
     fn tiles_of_a_layer() {
-        assert_eq!(forward(FORM, 25_216, 768).tile, [128, 128]);
-        assert_eq!(forward(FORM, 25_216, 192).tile, [128, 96]);
-        assert_eq!(forward(FORM, 25_216, 44).tile, [64, 48]);
-        assert_eq!(forward(FORM, 25_216, 12).tile, [64, 16]);
-        assert_eq!(gradient(FORM, 192, 768, 25_216).0.tile, [64, 128]);
-        assert_eq!(gradient(FORM, 12, 384, 25_216).0.tile, [16, 128]);
-        assert_eq!(gradient(FORM, 384, 44, 100).1, 1);
+        assert_eq!(forward(FORM, 25_216, 768, LARGE).tile, [128, 128]);
+        assert_eq!(forward(FORM, 25_216, 192, LARGE).tile, [128, 96]);
+        assert_eq!(forward(FORM, 25_216, 44, LARGE).tile, [64, 48]);
+        assert_eq!(forward(FORM, 25_216, 12, LARGE).tile, [64, 16]);
+        assert_eq!(gradient(FORM, [192, 768, 25_216], LARGE).0.tile, [64, 128]);
+        assert_eq!(gradient(FORM, [12, 384, 25_216], LARGE).0.tile, [16, 128]);
+        assert_eq!(gradient(FORM, [384, 44, 100], LARGE).1, 1);
     }
 
     // What the kernel assumes of a plan, and that two cubes share a multiprocessor of 227 KiB for every product of Vim-Ti's layers.
@@ -138,8 +172,7 @@ mod tests {
         {
             for by_columns in [false, true] {
                 let form = Form { rhs_by_columns: by_columns, ..FORM };
-                let (plan, workers) =
-                    panel(form, [25_216, n, k], 132, 227 << 10).expect("few terms");
+                let (plan, workers) = panel(form, [25_216, n, k], 132, LARGE).expect("few terms");
                 assert!(plan.depth >= k && plan.depth.is_multiple_of(16));
                 let [rows, columns] = plan.per_plane();
                 assert_eq!([rows % 16, columns % 16], [0, 0], "{n} {k}");
@@ -148,8 +181,8 @@ mod tests {
                 assert!((1..=25_216 / 32).contains(&workers));
             }
         }
-        assert!(panel(FORM, [25_216, 192, 768], 132, 227 << 10).is_none());
-        assert!(panel(FORM, [128, 1000, 192], 132, 227 << 10).is_none());
+        assert!(panel(FORM, [25_216, 192, 768], 132, LARGE).is_none());
+        assert!(panel(FORM, [128, 1000, 192], 132, LARGE).is_none());
         assert!(panel(FORM, [25_216, 768, 192], 132, 32 << 10).is_none());
     }
 }

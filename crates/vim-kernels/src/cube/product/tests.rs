@@ -95,7 +95,7 @@ fn check(case: Case, panel: bool) {
         Cut { plan, workers: Some(workers), part: k, parts: 1 }
     } else {
         // In f32 as deep a stage as a GPU's is more than WebGPU has room for.
-        let plan = ProductPlan { depth: 16, ..table::forward(form, m, n) };
+        let plan = ProductPlan { depth: 16, ..table::forward(form, m, n, 32 << 10) };
         let part = k.div_ceil(case.parts).next_multiple_of(plan.depth);
         Cut { plan, workers: None, part, parts: k.div_ceil(part) }
     };

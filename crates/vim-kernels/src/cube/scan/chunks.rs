@@ -10,7 +10,8 @@ use cubecl::prelude::*;
 use super::place::{Place, Rows, Sizes, token_at};
 use super::plan::{CHUNK, PLANE, ScanPlan};
 
-/// Two chunks of a tensor's channels, `[2, CHUNK, units]`: one at hand, one on its way. A plane brings and reads its own channels alone.
+/// Elements of two chunks of a tensor's channels, `[2, CHUNK, units]`: one at hand, one on its way. A plane brings and reads its own
+/// channels alone. One element where nothing is copied.
 pub(crate) fn chunks_len(used: bool, plan: ScanPlan) -> usize {
     if used && plan.copied > 0 { 2 * CHUNK * plan.units } else { 1 }
 }

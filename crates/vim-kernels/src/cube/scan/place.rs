@@ -52,7 +52,7 @@ pub(crate) struct Place {
     pub(crate) within: usize,
     /// The channel among those of all directions: where its weights are.
     pub(crate) weights: usize,
-    /// Units beyond the last channel of a group compute along, on that channel, and write nothing.
+    /// Units beyond the last channel of a group compute along, on that channel or on zeros, and write nothing.
     pub(crate) active: bool,
     pub(crate) segment: usize,
     /// Steps of the segment, in the order of the scan.

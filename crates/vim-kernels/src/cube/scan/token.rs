@@ -32,6 +32,7 @@ pub(super) fn kept<W: Size>(values: &Shared<[Vector<f32, W>]>, at: usize) -> Vec
     values[at]
 }
 
+/// One of its states.
 #[cube]
 pub(super) fn lane<W: Size>(vector: Vector<f32, W>, #[comptime] index: usize) -> f32 {
     vector.extract(index)
