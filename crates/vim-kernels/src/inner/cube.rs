@@ -11,27 +11,55 @@ use super::autodiff::{INPUTS, InnerKernels, Inputs, Kept, WEIGHTS};
 use crate::causal_conv1d::{Taps, convolve_both, retreat_both};
 use crate::cube::dense;
 use crate::cube::halves::add_halves;
-use crate::cube::product::{
-    Into, Matrix, activations, multiply, rounded_together, weight_gradient,
-};
+use crate::cube::product::{Into, Matrix, activations, gathered, multiply, weight_gradient};
 use crate::cube::small::{pair_weights, rate_gradients};
 use crate::precision::Precision;
 use crate::selective_scan::{ScanArguments, ScanKernels, scan_gradients};
 
-/// The weights of a direction.
-struct Way {
-    conv_weight: CubeTensor,
-    conv_bias: CubeTensor,
+/// The weights of both directions as the kernels take them, the second direction's behind the first's.
+struct Weights {
+    taps: [Taps; 2],
+    /// `[D, R + 2N]` of each.
     x_proj: Matrix,
+    /// `[R, D]` of each.
     dt_proj: Matrix,
-    delta_bias: CubeTensor,
-    a_log: CubeTensor,
+    /// `[2·D, N]`.
+    a: CubeTensor,
+    /// `[2·D]`.
     d: CubeTensor,
+    /// `[2·D]`.
+    delta_bias: CubeTensor,
 }
 
-impl Way {
-    fn taps(&self) -> Taps {
-        [self.conv_weight.clone(), self.conv_bias.clone()]
+/// Where the weights of a direction begin among the inputs.
+const WAYS: [usize; 2] = [1, 1 + WEIGHTS];
+
+/// What is made of the weights for both passes: the projections, A, the gains and the biases of the steps.
+fn prepared(inputs: &Inputs<CubeBackend>, precision: Precision) -> [CubeTensor; 4] {
+    let [ahead, back] = WAYS;
+    let matrix = |i: usize| Matrix::weight(&inputs[i]);
+    let projections = [matrix(ahead + 2), matrix(back + 2), matrix(ahead + 3), matrix(back + 3)];
+    let both = |i: usize| WAYS.map(|way| dense(inputs[way + i].clone()));
+    let (a_log, d, bias) = (both(5), both(6), both(4));
+    let [a, d, bias] = pair_weights(a_log.each_ref(), d.each_ref(), bias.each_ref());
+    [gathered(&projections, precision), a, d, bias]
+}
+
+impl Weights {
+    fn new(inputs: &Inputs<CubeBackend>, [projections, a, d, delta_bias]: [CubeTensor; 4]) -> Self {
+        let [ahead, _] = WAYS;
+        let [x_proj, dt_proj] = [ahead + 2, ahead + 3].map(|i| inputs[i].shape().dims::<2>());
+        let pair = |size: [usize; 2], begin: usize| {
+            Matrix::within(&projections, size, begin, size[1]).pair(size[0] * size[1])
+        };
+        Self {
+            taps: WAYS.map(|way| [way, way + 1].map(|i| dense(inputs[i].clone()))),
+            x_proj: pair(x_proj, 0),
+            dt_proj: pair(dt_proj, 2 * x_proj[0] * x_proj[1]),
+            a,
+            d,
+            delta_bias,
+        }
     }
 }
 
@@ -46,28 +74,10 @@ struct Sizes {
     spec: InnerSpec,
 }
 
-fn unpack(inputs: &Inputs<CubeBackend>, precision: Precision) -> (CubeTensor, [Way; 2]) {
-    let weight = |i: usize| Matrix::weight(&inputs[i]);
-    let back = 1 + WEIGHTS;
-    let [x_ahead, x_back, dt_ahead, dt_back] =
-        rounded_together([weight(3), weight(back + 2), weight(4), weight(back + 3)], precision);
-    let dense = |i: usize| dense(inputs[i].clone());
-    let way = |first: usize, x_proj: Matrix, dt_proj: Matrix| Way {
-        conv_weight: dense(first),
-        conv_bias: dense(first + 1),
-        x_proj,
-        dt_proj,
-        delta_bias: dense(first + 4),
-        a_log: dense(first + 5),
-        d: dense(first + 6),
-    };
-    (dense(0), [way(1, x_ahead, dt_ahead), way(back, x_back, dt_back)])
-}
-
 impl Sizes {
-    fn new(xz: &CubeTensor, ways: &[Way; 2], spec: InnerSpec) -> Self {
+    fn new(xz: &CubeTensor, weights: &Weights, spec: InnerSpec) -> Self {
         let [batch, len, width] = xz.shape().dims();
-        let [_, d_state] = ways[0].a_log.shape().dims();
+        let [_, d_state] = weights.a.shape().dims();
         Self { batch, len, d_inner: width / 2, d_state, dt_rank: spec.dt_rank, spec }
     }
 
@@ -85,16 +95,16 @@ impl Sizes {
         self.projected().next_multiple_of(8)
     }
 
-    /// Of what both directions project to, the columns from `first` on of a direction, `[T, width]`.
-    fn columns(&self, of: &CubeTensor, way: usize, first: usize, width: usize) -> Matrix {
-        let begin = way * self.tokens() * self.pitch() + first;
-        Matrix::within(of, [self.tokens(), width], begin, self.pitch())
+    /// Of what each direction projects to, the first columns, `[T, width]`.
+    fn columns(&self, of: &CubeTensor, width: usize) -> Matrix {
+        let matrix = Matrix::within(of, [self.tokens(), width], 0, self.pitch());
+        matrix.pair(self.tokens() * self.pitch())
     }
 
-    /// A direction's part of `[2·B, L, D]`, `[T, D]`.
-    fn way(&self, of: &CubeTensor, way: usize) -> Matrix {
-        let begin = way * self.tokens() * self.d_inner;
-        Matrix::within(of, [self.tokens(), self.d_inner], begin, self.d_inner)
+    /// Each direction's part of `[2·B, L, D]`, `[T, D]`.
+    fn ways(&self, of: &CubeTensor) -> Matrix {
+        let size = [self.tokens(), self.d_inner];
+        Matrix::dense(of, size).pair(size[0] * size[1])
     }
 
     /// B (0) or C (1) of both directions, `[2·B, L, 1, N]`.
@@ -117,18 +127,16 @@ impl Sizes {
     }
 
     /// The steps, multiplied out, `[2·B, L, D]`.
-    fn delta(&self, projected: &CubeTensor, ways: &[Way; 2]) -> CubeTensor {
+    fn delta(&self, projected: &CubeTensor, weights: &Weights) -> CubeTensor {
         let delta = activations(projected, self.both(), self.spec.precision);
-        for (way, weights) in ways.iter().enumerate() {
-            multiply(
-                &self.columns(projected, way, 0, self.dt_rank),
-                &weights.dt_proj,
-                None,
-                &self.way(&delta, way),
-                Into::Place,
-                self.spec.precision,
-            );
-        }
+        multiply(
+            &self.columns(projected, self.dt_rank),
+            &weights.dt_proj,
+            None,
+            &self.ways(&delta),
+            Into::Place,
+            self.spec.precision,
+        );
         delta
     }
 
@@ -137,23 +145,17 @@ impl Sizes {
         xz: &CubeTensor,
         u: &CubeTensor,
         projected: &CubeTensor,
-        ways: &[Way; 2],
+        weights: &Weights,
     ) -> ScanArguments<CubeBackend> {
-        let [ahead, back] = ways;
-        let [a, d, delta_bias] = pair_weights(
-            [&ahead.a_log, &back.a_log],
-            [&ahead.d, &back.d],
-            [&ahead.delta_bias, &back.delta_bias],
-        );
         ScanArguments {
             u: u.clone(),
-            delta: self.delta(projected, ways),
-            a,
+            delta: self.delta(projected, weights),
+            a: weights.a.clone(),
             b: self.states(projected, 0),
             c: self.states(projected, 1),
-            d,
+            d: weights.d.clone(),
             z: self.half(xz, 1),
-            delta_bias,
+            delta_bias: weights.delta_bias.clone(),
         }
     }
 }
@@ -172,26 +174,26 @@ impl InnerKernels for CubeBackend {
         spec: InnerSpec,
         save: bool,
     ) -> (CubeTensor, Option<Kept<Self>>) {
-        let (xz, ways) = unpack(inputs, spec.precision);
-        let sizes = Sizes::new(&xz, &ways, spec);
+        let xz = dense(inputs[0].clone());
+        let prepared = prepared(inputs, spec.precision);
+        let weights = Weights::new(inputs, prepared.clone());
+        let sizes = Sizes::new(&xz, &weights, spec);
         let u = activations(&xz, sizes.both(), spec.precision);
-        convolve_both(&sizes.half(&xz, 0), ways.each_ref().map(Way::taps), spec.reverse, &u);
+        convolve_both(&sizes.half(&xz, 0), weights.taps.clone(), spec.reverse, &u);
         let shape = [2, sizes.tokens(), sizes.pitch()];
         let projected = activations(&xz, shape, spec.precision);
-        for (way, weights) in ways.iter().enumerate() {
-            multiply(
-                &sizes.way(&u, way),
-                &weights.x_proj,
-                None,
-                &sizes.columns(&projected, way, 0, sizes.projected()),
-                Into::Place,
-                spec.precision,
-            );
-        }
-        let arguments = sizes.scan_arguments(&xz, &u, &projected, &ways);
+        multiply(
+            &sizes.ways(&u),
+            &weights.x_proj,
+            None,
+            &sizes.columns(&projected, sizes.projected()),
+            Into::Place,
+            spec.precision,
+        );
+        let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let keep = save && !spec.recompute;
         let (out, starts) = <Self as ScanKernels>::forward(arguments, spec.scan(), keep);
-        (out.y, save.then_some(Kept { u, projected, starts }))
+        (out.y, save.then_some(Kept { u, projected, weights: prepared, starts }))
     }
 
     fn backward(
@@ -200,10 +202,11 @@ impl InnerKernels for CubeBackend {
         kept: Kept<Self>,
         spec: InnerSpec,
     ) -> Inputs<Self> {
-        let (xz, ways) = unpack(&inputs, spec.precision);
-        let sizes = Sizes::new(&xz, &ways, spec);
-        let Kept { u, projected, starts } = kept;
-        let arguments = sizes.scan_arguments(&xz, &u, &projected, &ways);
+        let xz = dense(inputs[0].clone());
+        let Kept { u, projected, weights, starts } = kept;
+        let weights = Weights::new(&inputs, weights);
+        let sizes = Sizes::new(&xz, &weights, spec);
+        let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let a = arguments.a.clone();
         let starts = starts.unwrap_or_else(|| {
             let (_, starts) = <Self as ScanKernels>::forward(arguments.clone(), spec.scan(), true);
@@ -218,36 +221,34 @@ impl InnerKernels for CubeBackend {
         add_halves(&grad_z, &sizes.half(&grad_xz, 1), 2 * sizes.d_inner);
         drop(grad_z);
 
-        let mut projections = Vec::with_capacity(2);
-        for (way, own) in ways.iter().enumerate() {
-            let (of_delta, of_u) = (sizes.way(&grad_delta, way), sizes.way(&grad_u, way));
-            multiply(
-                &of_delta,
-                &own.dt_proj.turned(),
-                None,
-                &sizes.columns(&grad_projected, way, 0, sizes.dt_rank),
-                Into::Place,
-                spec.precision,
-            );
-            let steps = sizes.columns(&projected, way, 0, sizes.dt_rank);
-            let grad_dt_proj = weight_gradient(&steps, &of_delta, spec.precision);
-            let of_projected = sizes.columns(&grad_projected, way, 0, sizes.projected());
-            let grad_x_proj = weight_gradient(&sizes.way(&u, way), &of_projected, spec.precision);
-            multiply(&of_projected, &own.x_proj.turned(), None, &of_u, Into::Sum, spec.precision);
-            projections.push([grad_x_proj, grad_dt_proj]);
-        }
+        let (of_delta, of_u) = (sizes.ways(&grad_delta), sizes.ways(&grad_u));
+        multiply(
+            &of_delta,
+            &weights.dt_proj.turned(),
+            None,
+            &sizes.columns(&grad_projected, sizes.dt_rank),
+            Into::Place,
+            spec.precision,
+        );
+        let steps = sizes.columns(&projected, sizes.dt_rank);
+        let grad_dt_proj = weight_gradient(&steps, &of_delta, spec.precision);
+        let of_projected = sizes.columns(&grad_projected, sizes.projected());
+        let grad_x_proj = weight_gradient(&sizes.ways(&u), &of_projected, spec.precision);
+        multiply(&of_projected, &weights.x_proj.turned(), None, &of_u, Into::Sum, spec.precision);
         let (x, grad_x) = (sizes.half(&xz, 0), sizes.half(&grad_xz, 0));
-        let taps = ways.each_ref().map(Way::taps);
-        let taps = retreat_both(&grad_u, &x, taps, spec.reverse, &grad_x);
+        let taps = retreat_both(&grad_u, &x, weights.taps, spec.reverse, &grad_x);
         let mut weights = Vec::with_capacity(INPUTS);
-        for (way, (taps, projections)) in taps.into_iter().zip(projections).enumerate() {
-            let Sizes { d_inner, d_state, .. } = sizes;
+        for (way, taps) in taps.into_iter().enumerate() {
+            let Sizes { d_inner, d_state, dt_rank, .. } = sizes;
             let channels = |all: &CubeTensor| part(all, way * d_inner, &[d_inner], &[1]);
-            let rates = [d_inner, d_state];
+            let rows = |all: &CubeTensor, [rows, columns]: [usize; 2]| {
+                part(all, way * rows * columns, &[rows, columns], &[columns, 1])
+            };
             weights.extend(taps);
-            weights.extend(projections);
+            weights.push(rows(&grad_x_proj, [d_inner, sizes.projected()]));
+            weights.push(rows(&grad_dt_proj, [dt_rank, d_inner]));
             weights.push(channels(&grad_bias));
-            weights.push(part(&grad_a, way * d_inner * d_state, &rates, &[d_state, 1]));
+            weights.push(rows(&grad_a, [d_inner, d_state]));
             weights.push(channels(&grad_d));
         }
         let mut weights = weights.into_iter();

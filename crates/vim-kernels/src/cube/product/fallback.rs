@@ -51,7 +51,7 @@ pub(super) fn weight_gradient(x: &Matrix, grad: &Matrix, out: &CubeTensor, preci
     let parts = (1..=64).rev().find(|&parts| t.is_multiple_of(parts)).unwrap_or(1);
     let partial = empty(out, [parts, k, n], DType::F32);
     run(view(&x.turned(), parts), view_rows(grad, parts), partial.clone(), precision);
-    add_parts(&partial, parts, k * n, out);
+    add_parts(&partial, [1, parts, k * n], out);
 }
 
 /// The matrix as a tensor of two dimensions.

@@ -30,9 +30,9 @@ use plan::{ExtentsLaunch, Form, ProductPlan};
 use round::rounded;
 
 pub(crate) use parts::column_sums;
-pub(crate) use round::rounded_together;
+pub(crate) use round::gathered;
 
-/// A matrix in a buffer, whose elements follow each other in rows or in columns.
+/// A matrix in a buffer, whose elements follow each other in rows or in columns; or several of its size.
 #[derive(Clone, Debug)]
 pub(crate) struct Matrix {
     buffer: CubeTensor,
@@ -41,6 +41,9 @@ pub(crate) struct Matrix {
     /// From a row, or column, to the next.
     pitch: usize,
     by_columns: bool,
+    /// How many there are, and from one's first element to the next one's.
+    count: usize,
+    apart: usize,
 }
 
 impl Matrix {
@@ -75,7 +78,22 @@ impl Matrix {
     ) -> Self {
         let mut buffer = buffer.clone();
         buffer.handle = buffer.handle.offset_start((first * buffer.dtype.size()) as u64);
-        Self { buffer, size, pitch, by_columns: false }
+        Self { buffer, size, pitch, by_columns: false, count: 1, apart: 0 }
+    }
+
+    /// This one and another that begins `apart` elements behind it.
+    pub(crate) fn pair(self, apart: usize) -> Self {
+        Self { count: 2, apart, ..self }
+    }
+
+    /// Each of them.
+    fn each(&self) -> impl Iterator<Item = Self> + '_ {
+        (0..self.count).map(|i| {
+            let mut buffer = self.buffer.clone();
+            buffer.handle =
+                buffer.handle.offset_start((i * self.apart * buffer.dtype.size()) as u64);
+            Self { buffer, count: 1, apart: 0, ..self.clone() }
+        })
     }
 
     /// The transposed matrix.
@@ -84,14 +102,15 @@ impl Matrix {
         Self { size: [columns, rows], by_columns: !self.by_columns, ..self.clone() }
     }
 
-    /// Elements that a load may take at once, at most `most`: what its rows, the distance between them and its beginning are multiples of.
+    /// Elements that a load may take at once, at most `most`: what its rows, the distances between them and between matrices, and its beginning are multiples of.
     fn lanes(&self, most: usize) -> usize {
         let along = self.size[if self.by_columns { 0 } else { 1 }];
         let begin =
             self.buffer.handle.offset_start.unwrap_or(0) as usize / self.buffer.dtype.size();
+        let multiples = [along, self.pitch, begin, self.apart];
         [8, 4, 2]
             .into_iter()
-            .find(|&n| n <= most && [along, self.pitch, begin].iter().all(|x| x.is_multiple_of(n)))
+            .find(|&n| n <= most && multiples.iter().all(|x| x.is_multiple_of(n)))
             .unwrap_or(1)
     }
 
@@ -110,7 +129,7 @@ pub(crate) enum Into {
     Sum,
 }
 
-/// `out = lhs · rhs + bias`, or added to what is in `out`.
+/// `out = lhs · rhs + bias`, or added to what is in `out`; of several, each of its own, in one launch where they are of bf16.
 ///
 /// In bf16 each matrix may be of f32 or bf16; otherwise all are f32.
 pub(crate) fn multiply(
@@ -122,7 +141,10 @@ pub(crate) fn multiply(
     precision: Precision,
 ) {
     if precision != Precision::Bf16 {
-        return fallback::multiply(lhs, rhs, bias, out, into, precision);
+        for ((lhs, rhs), out) in lhs.each().zip(rhs.each()).zip(out.each()) {
+            fallback::multiply(&lhs, &rhs, bias, &out, into, precision);
+        }
+        return;
     }
     let ([m, k], [_, n]) = (lhs.size, rhs.size);
     let form = Form {
@@ -136,7 +158,7 @@ pub(crate) fn multiply(
     let hardware = &properties.hardware;
     let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
     let shared_memory = hardware.max_shared_memory_size;
-    let cut = match table::panel(form, [m, n, k], processors, shared_memory) {
+    let cut = match table::panel(form, [m, n, k], lhs.count, processors, shared_memory) {
         Some((plan, workers)) => Cut { plan, workers: Some(workers), part: k, parts: 1 },
         None => Cut {
             plan: table::forward(form, m, n, shared_memory),
@@ -148,14 +170,19 @@ pub(crate) fn multiply(
     launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], cut);
 }
 
-/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`.
+/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`. Of several they lie one behind the
+/// other, `[count·K, N]`.
 ///
 /// The sum over T is taken in parts, whose number depends on the sizes alone, and the parts are added in their order.
 pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -> CubeTensor {
     let ([t, k], [_, n]) = (x.size, grad.size);
-    let out = empty(&x.buffer, [k, n], DType::F32);
+    let count = x.count;
+    let out = empty(&x.buffer, [count * k, n], DType::F32);
+    let whole = Matrix { count, apart: k * n, ..Matrix::dense(&out, [k, n]) };
     if precision != Precision::Bf16 {
-        fallback::weight_gradient(x, grad, &out, precision);
+        for ((x, grad), own) in x.each().zip(grad.each()).zip(whole.each()) {
+            fallback::weight_gradient(&x, &grad, &own.buffer, precision);
+        }
         return out;
     }
     let form = Form {
@@ -166,18 +193,19 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
         adds: false,
     };
     let shared_memory = x.buffer.client.properties().hardware.max_shared_memory_size;
-    let (plan, parts) = table::gradient(form, [k, n, t], shared_memory);
+    let (plan, parts) = table::gradient(form, [k, n, t], count, shared_memory);
     let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
     let parts = t.div_ceil(part);
     let cut = Cut { plan, workers: None, part, parts };
     let (x, grad) = (rounded(&x.turned()), rounded(grad));
     if parts == 1 {
-        launch(&x, &grad, None, &Matrix::dense(&out, [k, n]), [k, n, t], cut);
+        launch(&x, &grad, None, &whole, [k, n, t], cut);
         return out;
     }
-    let partial = empty(&x.buffer, [parts, k * n], DType::F32);
-    launch(&x, &grad, None, &Matrix::dense(&partial, [k, n]), [k, n, t], cut);
-    parts::add_parts(&partial, parts, k * n, &out);
+    let partial = empty(&x.buffer, [count * parts, k * n], DType::F32);
+    let into = Matrix { count, apart: parts * k * n, ..Matrix::dense(&partial, [k, n]) };
+    launch(&x, &grad, None, &into, [k, n, t], cut);
+    parts::add_parts(&partial, [count, parts, k * n], &out);
     out
 }
 
@@ -203,6 +231,12 @@ fn launch(
     cut: Cut,
 ) {
     let plan = cut.plan;
+    let count = out.count;
+    debug_assert_eq!(
+        [lhs.count, rhs.count],
+        [count; 2],
+        "a left and a right matrix for each product"
+    );
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
     let out_lanes = out.load_lanes();
@@ -221,10 +255,14 @@ fn launch(
         n as u32,
         k as u32,
         cut.part as u32,
+        cut.parts as u32,
         (lhs.pitch / lhs_lanes) as u32,
         (rhs.pitch / rhs_lanes) as u32,
         (out.pitch / out_lanes) as u32,
         (m * n / out_lanes) as u32,
+        (lhs.apart / lhs_lanes) as u32,
+        (rhs.apart / rhs_lanes) as u32,
+        (out.apart / out_lanes) as u32,
     );
     let run = if cut.workers.is_some() {
         panel::panel::launch_unchecked
@@ -236,7 +274,7 @@ fn launch(
     unsafe {
         run(
             &client,
-            CubeCount::Static(columns as u32, rows as u32, cut.parts as u32),
+            CubeCount::Static(columns as u32, rows as u32, (count * cut.parts) as u32),
             CubeDim::new_1d(plan.threads() as u32),
             address,
             lhs_lanes,

@@ -5,7 +5,8 @@ use cubecl::prelude::*;
 
 use super::plan::{Share, Stage};
 
-/// Brings a window of a matrix into shared memory, from vector `base` on, with zeros beyond `rows` and `columns`.
+/// Brings a window of the matrix that begins at vector `first` into shared memory, from vector `base` on, with zeros beyond
+/// `rows` and `columns`.
 ///
 /// With `copies` the copies are begun, and [`arrived`] waits for them; otherwise they are done.
 #[cube]
@@ -14,6 +15,7 @@ pub(super) fn bring<S: Float, N: Size>(
     to: &mut Shared<[Vector<S, N>]>,
     base: usize,
     from: &[Vector<S, N>],
+    first: usize,
     pitch: usize,
     row: usize,
     rows: usize,
@@ -33,7 +35,7 @@ pub(super) fn bring<S: Float, N: Size>(
         if comptime!((i + 1) * share.threads <= vectors) || at < vectors {
             let y = row + at / per_row;
             let x = column + (at % per_row) * lanes;
-            let source = y * pitch + x / lanes;
+            let source = first + y * pitch + x / lanes;
             let place = base + (at / per_row) * stage_pitch + at % per_row;
             let there = y < rows && x < columns;
             if comptime!(copies) {

@@ -12,7 +12,7 @@ use super::tile::{accumulate, fetch_addends, write};
 
 /// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to what is in `out`; `k` is at most `plan.depth`.
 ///
-/// Cubes are `(column of tiles, worker)`; a worker takes every so many-th row of tiles, as many as there are workers.
+/// Cubes are `(column of tiles, worker, product)`; a worker takes every so many-th row of tiles, as many as there are workers.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
 pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
@@ -38,6 +38,9 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     let (m, n, k) = (sizes.m as usize, sizes.n as usize, sizes.k as usize);
     let (lhs_pitch, rhs_pitch) = (sizes.lhs_pitch as usize, sizes.rhs_pitch as usize);
     let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
+    let lhs_first = (CUBE_POS_Z * sizes.lhs_next) as usize;
+    let rhs_first = (CUBE_POS_Z * sizes.rhs_next) as usize;
+    let base = (CUBE_POS_Z * sizes.out_next) as usize;
 
     let mut staged_lhs =
         Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
@@ -55,6 +58,7 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         &mut staged_lhs,
         0usize,
         lhs,
+        lhs_first,
         lhs_pitch,
         row,
         m,
@@ -69,6 +73,7 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             &mut staged_rhs,
             0usize,
             rhs,
+            rhs_first,
             rhs_pitch,
             first_column,
             n,
@@ -83,6 +88,7 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             &mut staged_rhs,
             0usize,
             rhs,
+            rhs_first,
             rhs_pitch,
             0usize,
             k,
@@ -107,6 +113,7 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
                 &mut staged_lhs,
                 other,
                 lhs,
+                lhs_first,
                 lhs_pitch,
                 row + stride,
                 m,
@@ -118,7 +125,7 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             );
             begun(copies);
         }
-        let addends = fetch_addends::<O, NO>(out, 0usize, row, first_column, &sizes, plan);
+        let addends = fetch_addends::<O, NO>(out, base, row, first_column, &sizes, plan);
         #[unroll]
         for i in 0..count {
             sums[i] = Vector::new(0.0f32);
@@ -130,7 +137,7 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             &mut staged_out,
             bias,
             out,
-            0usize,
+            base,
             row,
             first_column,
             &sizes,

@@ -17,11 +17,12 @@ const SHARES: usize = 8;
 /// Columns of a cube of [`add_parts_kernel`].
 const COLUMNS: usize = 32;
 
-/// `out[i] = Σ_p parts[p, i]`: each unit adds neighbouring parts in their order, then one adds what the units have.
+/// `out[w, i] = Σ_p parts[w, p, i]`: each unit adds neighbouring parts in their order, then one adds what the units have.
 #[cube(launch_unchecked)]
 fn add_parts_kernel<N: Size>(
     parts: &[Vector<f32, N>],
     out: &mut [Vector<f32, N>],
+    sums: usize,
     count: usize,
     width: usize,
 ) {
@@ -29,15 +30,16 @@ fn add_parts_kernel<N: Size>(
     let (x, y) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
     let at = CUBE_POS * COLUMNS + x;
     let share = (count + comptime!(SHARES - 1)) / SHARES;
+    let first = at / width * count * width + at % width;
     let mut sum = Vector::<f32, N>::new(0.0f32);
-    if at < width {
+    if at < sums * width {
         for part in y * share..min((y + 1) * share, count) {
-            sum += parts[part * width + at];
+            sum += parts[first + part * width];
         }
     }
     shares[y * COLUMNS + x] = sum;
     sync_cube();
-    if y == 0 && at < width {
+    if y == 0 && at < sums * width {
         #[unroll]
         for i in 1..SHARES {
             sum += shares[i * COLUMNS + x];
@@ -46,19 +48,20 @@ fn add_parts_kernel<N: Size>(
     }
 }
 
-/// Adds up `count` rows of `width`.
-pub(super) fn add_parts(parts: &CubeTensor, count: usize, width: usize, out: &CubeTensor) {
+/// Adds up `count` rows of `width`, `sums` times one after the other.
+pub(super) fn add_parts(parts: &CubeTensor, [sums, count, width]: [usize; 3], out: &CubeTensor) {
     let lanes = super::super::lanes(width, 4);
     let client = parts.client.clone();
-    // SAFETY: the parts hold count·width elements and `out` holds width; units beyond do nothing.
+    // SAFETY: the parts hold sums·count·width elements and `out` holds sums·width; units beyond do nothing.
     unsafe {
         add_parts_kernel::launch_unchecked(
             &client,
-            cubes(&client, (width / lanes).div_ceil(COLUMNS)),
+            cubes(&client, (sums * width / lanes).div_ceil(COLUMNS)),
             CubeDim::new_2d(COLUMNS as u32, SHARES as u32),
             lanes,
             parts.clone().into_buffer_arg(),
             out.clone().into_buffer_arg(),
+            sums,
             count,
             width / lanes,
         );
@@ -109,7 +112,7 @@ pub(crate) fn column_sums(of: &Matrix) -> CubeTensor {
             elem(&of.buffer),
         );
     }
-    add_parts(&partial, strips, columns, &out);
+    add_parts(&partial, [1, strips, columns], &out);
     out
 }
 

@@ -126,11 +126,17 @@ pub(crate) struct Extents {
     pub(crate) n: u32,
     /// Terms of a sum.
     pub(crate) k: u32,
-    /// Terms of one part of a sum: as many parts as the launch is deep, each with a result of its own.
+    /// Terms of one part of a sum.
     pub(crate) part: u32,
+    /// Parts of a sum, each with a result of its own: the launch is as deep as that, times the products in it.
+    pub(crate) parts: u32,
     pub(crate) lhs_pitch: u32,
     pub(crate) rhs_pitch: u32,
     pub(crate) out_pitch: u32,
     /// From one part's result to the next.
     pub(crate) out_part: u32,
+    /// From one product's matrices to the next one's.
+    pub(crate) lhs_next: u32,
+    pub(crate) rhs_next: u32,
+    pub(crate) out_next: u32,
 }

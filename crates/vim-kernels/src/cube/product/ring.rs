@@ -10,7 +10,7 @@ use super::tile::{accumulate, fetch_addends, write};
 
 /// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to what is in `out`.
 ///
-/// Cubes are `(column of tiles, row of tiles, part of the sum)`.
+/// Cubes are `(column of tiles, row of tiles, part of the sum)`, the last of one product after the other.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
 pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
@@ -33,7 +33,10 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     let ahead = comptime!(plan.stages - 1);
     let first_row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
     let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
-    let begin = CUBE_POS_Z as usize * sizes.part as usize;
+    let (which, part) = (CUBE_POS_Z / sizes.parts, CUBE_POS_Z % sizes.parts);
+    let begin = (part * sizes.part) as usize;
+    let lhs_first = (which * sizes.lhs_next) as usize;
+    let rhs_first = (which * sizes.rhs_next) as usize;
     let end = min(begin + sizes.part as usize, sizes.k as usize);
 
     let mut staged_lhs =
@@ -57,6 +60,8 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             &mut staged_rhs,
             lhs,
             rhs,
+            lhs_first,
+            rhs_first,
             step,
             first_row,
             first_column,
@@ -77,6 +82,8 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             &mut staged_rhs,
             lhs,
             rhs,
+            lhs_first,
+            rhs_first,
             next % comptime!(plan.stages),
             first_row,
             first_column,
@@ -90,7 +97,7 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         let (from_lhs, from_rhs) = (stage * lhs_len, stage * rhs_len);
         accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, from_lhs, from_rhs, plan);
     }
-    let base = CUBE_POS_Z as usize * sizes.out_part as usize;
+    let base = (which * sizes.out_next + part * sizes.out_part) as usize;
     let addends = fetch_addends::<O, NO>(out, base, first_row, first_column, &sizes, plan);
     write::<O, NO>(
         &sums,
@@ -114,6 +121,8 @@ fn bring_both<S: Float, NL: Size, NR: Size>(
     staged_rhs: &mut Shared<[Vector<S, NR>]>,
     lhs: &[Vector<S, NL>],
     rhs: &[Vector<S, NR>],
+    lhs_first: usize,
+    rhs_first: usize,
     stage: usize,
     row: usize,
     column: usize,
@@ -132,18 +141,24 @@ fn bring_both<S: Float, NL: Size, NR: Size>(
     let (m, n) = (sizes.m as usize, sizes.n as usize);
     let pitch = sizes.lhs_pitch as usize;
     if comptime!(plan.form.lhs_by_columns) {
-        bring::<S, NL>(staged_lhs, lhs_base, lhs, pitch, k, end, row, m, of_lhs, lhs_share, copies);
+        bring::<S, NL>(
+            staged_lhs, lhs_base, lhs, lhs_first, pitch, k, end, row, m, of_lhs, lhs_share, copies,
+        );
     } else {
-        bring::<S, NL>(staged_lhs, lhs_base, lhs, pitch, row, m, k, end, of_lhs, lhs_share, copies);
+        bring::<S, NL>(
+            staged_lhs, lhs_base, lhs, lhs_first, pitch, row, m, k, end, of_lhs, lhs_share, copies,
+        );
     }
     let pitch = sizes.rhs_pitch as usize;
     if comptime!(plan.form.rhs_by_columns) {
         bring::<S, NR>(
-            staged_rhs, rhs_base, rhs, pitch, column, n, k, end, of_rhs, rhs_share, copies,
+            staged_rhs, rhs_base, rhs, rhs_first, pitch, column, n, k, end, of_rhs, rhs_share,
+            copies,
         );
     } else {
         bring::<S, NR>(
-            staged_rhs, rhs_base, rhs, pitch, k, end, column, n, of_rhs, rhs_share, copies,
+            staged_rhs, rhs_base, rhs, rhs_first, pitch, k, end, column, n, of_rhs, rhs_share,
+            copies,
         );
     }
     begun(copies);

@@ -2,6 +2,7 @@
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::Matrix;
@@ -34,11 +35,12 @@ fn lines(matrix: &Matrix) -> [usize; 2] {
     if matrix.by_columns { [columns, rows] } else { [rows, columns] }
 }
 
-/// The matrix in bf16: itself, or a dense copy.
+/// The matrix in bf16: itself, or, of a single one, a dense copy.
 pub(super) fn rounded(matrix: &Matrix) -> Matrix {
     if matrix.buffer.dtype == DType::BF16 {
         return matrix.clone();
     }
+    debug_assert_eq!(matrix.count, 1, "several are rounded beforehand");
     let [lines, length] = lines(matrix);
     let out = empty(&matrix.buffer, [lines, length], DType::BF16);
     let lanes = matrix.load_lanes();
@@ -78,7 +80,7 @@ struct Source {
 /// [`round_kernel`] of four, their results one behind the other.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "four matrices")]
-fn round_four_kernel<S: Float, N: Size>(
+fn gather_kernel<S: Float, N: Size>(
     first: &[Vector<f32, N>],
     second: &[Vector<f32, N>],
     third: &[Vector<f32, N>],
@@ -124,15 +126,12 @@ fn source_of(at: usize, source: &Source) -> usize {
     at / source.width as usize * source.pitch as usize + at % source.width as usize
 }
 
-/// Four weights as `precision` multiplies them, in one launch where they are rounded: alone each takes as long as all.
-pub(crate) fn rounded_together(matrices: [Matrix; 4], precision: Precision) -> [Matrix; 4] {
-    if precision != Precision::Bf16 || matrices.iter().any(|m| m.buffer.dtype != DType::F32) {
-        return matrices;
-    }
+/// Four weights as `precision` multiplies them, of f32, one behind the other in a buffer: one launch takes as long for all as for one.
+pub(crate) fn gathered(matrices: &[Matrix; 4], precision: Precision) -> CubeTensor {
     let lanes = matrices.iter().map(Matrix::load_lanes).min().unwrap_or(1);
-    let counts = matrices.each_ref().map(|matrix| lines(matrix).iter().product::<usize>());
-    let whole: usize = counts.iter().sum();
-    let out = empty(&matrices[0].buffer, [whole], DType::BF16);
+    let whole: usize = matrices.iter().map(|matrix| lines(matrix).iter().product::<usize>()).sum();
+    let dtype = precision.activations();
+    let out = empty(&matrices[0].buffer, [whole], dtype);
     let client = out.client.clone();
     let source = |matrix: &Matrix| {
         let [lines, length] = lines(matrix);
@@ -145,7 +144,7 @@ pub(crate) fn rounded_together(matrices: [Matrix; 4], precision: Precision) -> [
     // SAFETY: every matrix is made within its buffer, and `out` holds the dense rows of all; a load begins where the
     // length, the pitch and the beginning are multiples of its lanes.
     unsafe {
-        round_four_kernel::launch_unchecked(
+        gather_kernel::launch_unchecked(
             &client,
             cubes(&client, (whole / lanes).div_ceil(UNITS as usize)),
             CubeDim::new_1d(UNITS),
@@ -159,17 +158,8 @@ pub(crate) fn rounded_together(matrices: [Matrix; 4], precision: Precision) -> [
             second.1,
             third.1,
             fourth.1,
-            dtype_to_storage_type(DType::BF16),
+            dtype_to_storage_type(dtype),
         );
     }
-    let mut begin = 0;
-    let mut next = |(matrix, count): (Matrix, usize)| {
-        let mut buffer = out.clone();
-        buffer.handle = buffer.handle.offset_start((begin * DType::BF16.size()) as u64);
-        begin += count;
-        let [_, length] = lines(&matrix);
-        Matrix { buffer, pitch: length, ..matrix }
-    };
-    let mut pairs = matrices.into_iter().zip(counts);
-    std::array::from_fn(|_| next(pairs.next().expect("invariant: four matrices")))
+    out
 }

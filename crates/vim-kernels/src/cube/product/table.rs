@@ -47,11 +47,12 @@ fn ring(form: Form, tile: [usize; 2], shared_memory: usize) -> ProductPlan {
     RINGS.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
 }
 
-/// The plan of a product of `m` rows, `n` columns and `k` terms whose right matrix stays in shared memory, and into how many
-/// cubes the rows are divided; `None` where there are too many terms, or too few rows.
+/// The plan of `count` products of `m` rows, `n` columns and `k` terms whose right matrix stays in shared memory, and into how
+/// many cubes the rows of each are divided; `None` where there are too many terms, or too few rows.
 pub(super) fn panel(
     form: Form,
     [m, n, k]: [usize; 3],
+    count: usize,
     processors: usize,
     shared_memory: usize,
 ) -> Option<(ProductPlan, usize)> {
@@ -70,20 +71,21 @@ pub(super) fn panel(
     let cubes = |plan: &ProductPlan| (shared_memory + KEPT) / (plan.shared_memory(1) + KEPT);
     let plan = plans.into_iter().find(|plan| cubes(plan) >= 2);
     let plan = plan.or_else(|| plans.into_iter().find(|plan| cubes(plan) >= 1))?;
-    let most = (processors * cubes(&plan).min(PANELS) / n.div_ceil(columns)).max(1);
+    let most = (processors * cubes(&plan).min(PANELS) / (n.div_ceil(columns) * count)).max(1);
     // As few as take no more turns than these.
     let tiles = m.div_ceil(plan.tile[0]);
     Some((plan, tiles.div_ceil(tiles.div_ceil(most))))
 }
 
-/// The plan of a weight's gradient, `m` by `n`, and in how many parts its sums of `k` terms are taken.
+/// The plan of the gradients of `count` weights, `m` by `n`, and in how many parts their sums of `k` terms are taken.
 pub(super) fn gradient(
     form: Form,
     [m, n, k]: [usize; 3],
+    count: usize,
     shared_memory: usize,
 ) -> (ProductPlan, usize) {
     let tile = [fitting(m, &ROWS), fitting(n, &COLUMNS)];
-    let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]);
+    let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]) * count;
     let parts = (CUBES / tiles).min(k / SHORTEST_PART).max(1);
     (ring(form, tile, shared_memory), parts)
 }
@@ -160,9 +162,9 @@ mod tests {
         assert_eq!(forward(FORM, 25_216, 192, LARGE).tile, [128, 96]);
         assert_eq!(forward(FORM, 25_216, 44, LARGE).tile, [64, 48]);
         assert_eq!(forward(FORM, 25_216, 12, LARGE).tile, [64, 16]);
-        assert_eq!(gradient(FORM, [192, 768, 25_216], LARGE).0.tile, [64, 128]);
-        assert_eq!(gradient(FORM, [12, 384, 25_216], LARGE).0.tile, [16, 128]);
-        assert_eq!(gradient(FORM, [384, 44, 100], LARGE).1, 1);
+        assert_eq!(gradient(FORM, [192, 768, 25_216], 1, LARGE).0.tile, [64, 128]);
+        assert_eq!(gradient(FORM, [12, 384, 25_216], 1, LARGE).0.tile, [16, 128]);
+        assert_eq!(gradient(FORM, [384, 44, 100], 1, LARGE).1, 1);
     }
 
     // What the kernel assumes of a plan, and that two cubes share a multiprocessor of 227 KiB for every product of Vim-Ti's layers.
@@ -173,7 +175,8 @@ mod tests {
         {
             for by_columns in [false, true] {
                 let form = Form { rhs_by_columns: by_columns, ..FORM };
-                let (plan, workers) = panel(form, [25_216, n, k], 132, LARGE).expect("few terms");
+                let (plan, workers) =
+                    panel(form, [25_216, n, k], 1, 132, LARGE).expect("few terms");
                 assert!(plan.depth >= k && plan.depth.is_multiple_of(16));
                 let [rows, columns] = plan.per_plane();
                 assert_eq!([rows % 16, columns % 16], [0, 0], "{n} {k}");
@@ -182,8 +185,8 @@ mod tests {
                 assert!((1..=25_216 / 32).contains(&workers));
             }
         }
-        assert!(panel(FORM, [25_216, 192, 768], 132, LARGE).is_none());
-        assert!(panel(FORM, [128, 1000, 192], 132, LARGE).is_none());
-        assert!(panel(FORM, [25_216, 768, 192], 132, 32 << 10).is_none());
+        assert!(panel(FORM, [25_216, 192, 768], 1, 132, LARGE).is_none());
+        assert!(panel(FORM, [128, 1000, 192], 1, 132, LARGE).is_none());
+        assert!(panel(FORM, [25_216, 768, 192], 1, 132, 32 << 10).is_none());
     }
 }

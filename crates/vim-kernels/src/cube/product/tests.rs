@@ -48,6 +48,8 @@ struct Case {
     /// Elements between the end of a row and the next.
     gap: usize,
     parts: usize,
+    /// Products of a launch.
+    count: usize,
 }
 
 /// Elements before the first of a matrix whose rows have gaps: as many as WebGPU asks for.
@@ -55,33 +57,40 @@ fn before(gap: usize) -> usize {
     if gap == 0 { 0 } else { 8 }
 }
 
-/// A matrix in a buffer of its own, and its elements.
+/// `count` matrices in a buffer of their own, and the elements of each.
 fn matrix(
     [rows, columns]: [usize; 2],
     by_columns: bool,
-    gap: usize,
+    Case { gap, count, .. }: Case,
     seed: u32,
     device: &CubeDevice,
-) -> (Matrix, Vec<f64>) {
+) -> (Matrix, Vec<Vec<f64>>) {
     let (lines, length) = if by_columns { (columns, rows) } else { (rows, columns) };
     let pitch = length + gap;
     let begin = before(gap);
-    let stored = numbers(begin + lines * pitch, seed);
-    let at = |line: usize, i: usize| f64::from(stored[begin + line * pitch + i]);
-    let elements = (0..rows * columns)
-        .map(|i| (i / columns, i % columns))
-        .map(|(row, column)| if by_columns { at(column, row) } else { at(row, column) })
-        .collect();
+    // Something lies between them, too.
+    let apart = lines * pitch + gap;
+    let stored = numbers(begin + count * apart, seed);
+    let of = |which: usize| {
+        let begin = begin + which * apart;
+        let at = |line: usize, i: usize| f64::from(stored[begin + line * pitch + i]);
+        let places = (0..rows * columns).map(|i| (i / columns, i % columns));
+        places
+            .map(|(row, column)| if by_columns { at(column, row) } else { at(row, column) })
+            .collect()
+    };
+    let elements = (0..count).map(of).collect();
     let buffer = on_device(&stored, device);
-    let matrix = Matrix::within(&buffer, [lines, length], begin, pitch);
+    let first = Matrix::within(&buffer, [lines, length], begin, pitch);
+    let matrix = if count == 2 { first.pair(apart) } else { first };
     (if by_columns { matrix.turned() } else { matrix }, elements)
 }
 
 fn check(case: Case, panel: bool) {
     let device = &device();
     let [m, n, k] = case.size;
-    let (lhs, left) = matrix([m, k], case.lhs_by_columns, case.gap, 1, device);
-    let (rhs, right) = matrix([k, n], case.rhs_by_columns, case.gap, 2, device);
+    let (lhs, left) = matrix([m, k], case.lhs_by_columns, case, 1, device);
+    let (rhs, right) = matrix([k, n], case.rhs_by_columns, case, 2, device);
     let bias = numbers(n, 3);
     let form = Form {
         lhs_by_columns: case.lhs_by_columns,
@@ -91,7 +100,8 @@ fn check(case: Case, panel: bool) {
         adds: case.adds,
     };
     let cut = if panel {
-        let (plan, workers) = table::panel(form, case.size, 2, 64 << 10).expect("few terms");
+        let (plan, workers) =
+            table::panel(form, case.size, case.count, 2, 64 << 10).expect("few terms");
         Cut { plan, workers: Some(workers), part: k, parts: 1 }
     } else {
         // In f32 as deep a stage as a GPU's is more than WebGPU has room for.
@@ -102,16 +112,19 @@ fn check(case: Case, panel: bool) {
     // Parts lie one behind the other, without a gap.
     let gap = if cut.parts > 1 { 0 } else { case.gap };
     let begin = before(gap);
-    let stored = numbers(begin + cut.parts * m * (n + gap), 4);
+    let apart = cut.parts * m * (n + gap);
+    let stored = numbers(begin + case.count * apart, 4);
     let out = on_device(&stored, device);
-    let into = Matrix::within(&out, [m, n], begin, n + gap);
+    let first = Matrix::within(&out, [m, n], begin, n + gap);
+    let into = if case.count == 2 { first.pair(apart) } else { first };
     let given = on_device(&bias, device);
     launch(&lhs, &rhs, case.has_bias.then_some(&given), &into, case.size, cut);
     let got = values(out);
 
     let (mut worst, mut largest) = (0.0f64, 0.0f64);
-    for row in 0..m {
-        for column in 0..n {
+    for (which, (left, right)) in left.iter().zip(&right).enumerate() {
+        for (row, column) in (0..m * n).map(|i| (i / n, i % n)) {
+            let begin = begin + which * apart;
             let place = |part: usize| part * m * n + begin + row * (n + gap) + column;
             let mut want: f64 = (0..k).map(|t| left[row * k + t] * right[t * n + column]).sum();
             if case.has_bias {
@@ -141,6 +154,7 @@ const PLAIN: Case = Case {
     adds: false,
     gap: 0,
     parts: 1,
+    count: 1,
 };
 
 #[test]
@@ -154,7 +168,11 @@ fn tiles_are_f64s() {
         check(Case { size, gap, has_bias: true, adds: true, ..PLAIN }, false);
     }
     // A weight's gradient: a long sum in parts.
-    check(Case { size: [40, 24, 200], lhs_by_columns: true, parts: 3, ..PLAIN }, false);
+    let gradient = Case { size: [40, 24, 200], lhs_by_columns: true, parts: 3, ..PLAIN };
+    check(gradient, false);
+    // Two products at once, and the gradients of two weights.
+    check(Case { size: [70, 44, 100], gap: 4, adds: true, count: 2, ..PLAIN }, false);
+    check(Case { count: 2, ..gradient }, false);
 }
 
 #[test]
@@ -166,5 +184,6 @@ fn panels_are_f64s() {
             check(Case { size, gap, rhs_by_columns, ..PLAIN }, true);
         }
         check(Case { size, gap, has_bias: true, adds: true, ..PLAIN }, true);
+        check(Case { size, gap, adds: true, count: 2, ..PLAIN }, true);
     }
 }
