@@ -49,7 +49,7 @@ pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use image_batch::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
 pub use inner::{InnerWeights, mixer_inner, mixes_at_once};
 pub use linear::linear;
-pub use many::{AdamWRule, AdamWTensor, adamw, moving_average, sum_of_squares, takes_many};
+pub use many::{AdamWRate, AdamWRule, Packing, moving_average, sum_of_squares, takes_many};
 pub use precision::Precision;
 pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 pub use real::Real;

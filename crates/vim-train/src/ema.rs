@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
+use vim_kernels::{Packing, moving_average};
 use vim_model::Vim;
 
 use crate::config::TrainConfig;
@@ -19,7 +20,14 @@ use crate::{flat, multi_tensor};
 pub struct Ema {
     decay: f64,
     warmup: bool,
-    averages: Vec<Tensor<1>>,
+    averages: Averages,
+}
+
+/// The numbers: a tensor for each parameter, or all in one.
+#[derive(Clone, Debug)]
+enum Averages {
+    Each(Vec<Tensor<1>>),
+    Packed(Box<(Packing, Tensor<1>)>),
 }
 
 impl Ema {
@@ -27,14 +35,38 @@ impl Ema {
     #[must_use]
     pub fn new(train: &TrainConfig, model: &Vim) -> Option<Self> {
         let decay = train.ema?;
-        Some(Self { decay, warmup: train.ema_warmup, averages: flat::values(model) })
+        let averages = Averages::Each(flat::values(model));
+        Some(Self { decay, warmup: train.ema_warmup, averages })
     }
 
-    /// Takes in the weights after the `updates`-th optimizer step, which changed nothing if `square_norm` is given and
-    /// not finite ([`multi_tensor::ema`]).
-    pub fn update(&mut self, model: &Vim, updates: u64, square_norm: Option<Tensor<1>>) {
-        let (averages, decay) = (std::mem::take(&mut self.averages), self.decay_at(updates));
-        self.averages = multi_tensor::ema(averages, flat::values(model), square_norm, decay);
+    /// Takes in the weights after the `updates`-th optimizer step.
+    pub fn update(&mut self, model: &Vim, updates: u64) {
+        let averages = multi_tensor::ema(self.each(), flat::values(model), self.decay_at(updates));
+        self.averages = Averages::Each(averages);
+    }
+
+    /// The same of weights in one tensor, where a device [takes many](vim_kernels::takes_many). With the square of the
+    /// gradient's norm, `[1]`: a step that changed nothing, as it was not finite, changes nothing here.
+    pub fn update_at_once(
+        &mut self,
+        (packing, value): (&Packing, &Tensor<1>),
+        updates: u64,
+        square_norm: Tensor<1>,
+    ) {
+        let average = match &self.averages {
+            Averages::Each(averages) => packing.pack(averages.clone()),
+            Averages::Packed(packed) => packed.1.clone(),
+        };
+        let average = moving_average(average, value.clone(), square_norm, self.decay_at(updates));
+        self.averages = Averages::Packed(Box::new((packing.clone(), average)));
+    }
+
+    /// A tensor for each parameter.
+    fn each(&self) -> Vec<Tensor<1>> {
+        match &self.averages {
+            Averages::Each(averages) => averages.clone(),
+            Averages::Packed(packed) => packed.0.parts(&packed.1),
+        }
     }
 
     fn decay_at(&self, updates: u64) -> f64 {
@@ -45,7 +77,7 @@ impl Ema {
     /// `model` with the average in place of its weights, for evaluation.
     #[must_use]
     pub fn model(&self, model: &Vim) -> Vim {
-        flat::with_values(model.valid(), self.averages.clone())
+        flat::with_values(model.valid(), self.each())
     }
 }
 
@@ -85,7 +117,7 @@ mod tests {
                 TrainConfig { ema: Some(0.9), ema_warmup: warmup, ..TrainConfig::default() };
             let mut ema = Ema::new(&train, &models[0]).unwrap();
             for updates in 1..=3 {
-                ema.update(&models[updates], updates as u64, None);
+                ema.update(&models[updates], updates as u64);
             }
             let [a, b, c] = decays;
             let weights = [a * b * c, (1.0 - a) * b * c, (1.0 - b) * c, 1.0 - c];
@@ -113,7 +145,7 @@ mod tests {
         let (model, other) = (small(0), small(1));
         let train = TrainConfig { ema: Some(0.0), ..TrainConfig::default() };
         let mut ema = Ema::new(&train, &model).unwrap();
-        ema.update(&other, 1, None);
+        ema.update(&other, 1);
         // A decay of 0 is the last weights.
         assert_eq!(numbers(&ema.model(&model)), numbers(&other));
         let images = Tensor::<4>::ones([1, 3, 8, 8], &Device::flex());

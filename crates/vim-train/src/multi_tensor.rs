@@ -1,11 +1,10 @@
-//! What an optimizer step does to all tensors of a model at once.
+//! What an optimizer step does to the tensors of a model where each takes operations of its own.
 //!
-//! These three functions are everything that a step computes behind the gradients; the tensors are flat, and
-//! in the order of [`Vim::parameters`](vim_model::Vim::parameters). Each is one pass over its arguments, so that an
-//! implementation with few launches for all tensors has one place to go.
+//! The tensors are flat, and in the order of [`Vim::parameters`](vim_model::Vim::parameters). Where a device
+//! [takes many](vim_kernels::takes_many) at once, [`Packing`](vim_kernels::Packing) has the same.
 
 use burn::tensor::Tensor;
-use vim_kernels::{AdamWRule, AdamWTensor, takes_many};
+use vim_kernels::takes_many;
 
 /// A parameter and its moments.
 #[derive(Debug)]
@@ -31,22 +30,6 @@ pub struct Update {
     pub weight_decay: f64,
 }
 
-/// How gradients are clipped.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one lives at a time, for the length of a call")]
-pub enum Clip {
-    /// Multiplied by a factor that the host knows.
-    By(f64),
-    /// Scaled down to a norm of `limit` by the norm whose square, `[1]`, is still on the device. Where that is not finite,
-    /// the step changes nothing. Where the device [takes many](vim_kernels::takes_many) tensors at once.
-    To {
-        /// The square of the norm.
-        square_norm: Tensor<1>,
-        /// The largest norm.
-        limit: Option<f64>,
-    },
-}
-
 /// What all parameters of a step share.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
@@ -68,37 +51,14 @@ pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Option<Tensor<1>> {
     squares.reduce(|sum, square| sum + square)
 }
 
-/// An AdamW step of every parameter.
+/// An AdamW step of every parameter by its gradient times `scale`.
 ///
 /// # Source
 ///
 /// Loshchilov and Hutter 2019, algorithm 2; `torch.optim.AdamW`.
 #[must_use]
-pub fn adamw(updates: Vec<Update>, rule: Rule, clip: Clip) -> Vec<Parameter> {
-    match clip {
-        Clip::By(scale) => {
-            updates.into_iter().map(|update| adamw_one(update, rule, scale)).collect()
-        }
-        Clip::To { square_norm, limit } => adamw_at_once(updates, rule, square_norm, limit),
-    }
-}
-
-/// The same in a few launches.
-fn adamw_at_once(
-    updates: Vec<Update>,
-    rule: Rule,
-    square_norm: Tensor<1>,
-    limit: Option<f64>,
-) -> Vec<Parameter> {
-    let Rule { betas, eps, corrections: [first, second] } = rule;
-    let tensors = updates.into_iter().map(|Update { before, gradient, lr, weight_decay }| {
-        let Parameter { value, first: mean, second: square } = before;
-        let (rate, keep) = (lr / first, 1.0 - lr * weight_decay);
-        AdamWTensor { value, gradient, first: mean, second: square, rate, keep }
-    });
-    let rule = AdamWRule { betas, eps, limit, root_scale: second.sqrt().recip() };
-    let after = vim_kernels::adamw(tensors.collect(), square_norm, rule).into_iter();
-    after.map(|[value, first, second]| Parameter { value, first, second }).collect()
+pub fn adamw(updates: Vec<Update>, rule: Rule, scale: f64) -> Vec<Parameter> {
+    updates.into_iter().map(|update| adamw_one(update, rule, scale)).collect()
 }
 
 fn adamw_one(update: Update, rule: Rule, scale: f64) -> Parameter {
@@ -115,24 +75,14 @@ fn adamw_one(update: Update, rule: Rule, scale: f64) -> Parameter {
     Parameter { value: value - change, first, second }
 }
 
-/// The moving average one step on: `decay · average + (1 − decay) · value`. With the square of the gradient's norm, `[1]`, on a
-/// device that [takes many](vim_kernels::takes_many) tensors at once: nothing changes where that is not finite.
+/// The moving average one step on: `decay · average + (1 − decay) · value`.
 ///
 /// # Source
 ///
 /// timm's `ModelEma`.
 #[must_use]
-pub fn ema(
-    averages: Vec<Tensor<1>>,
-    values: Vec<Tensor<1>>,
-    square_norm: Option<Tensor<1>>,
-    decay: f64,
-) -> Vec<Tensor<1>> {
+pub fn ema(averages: Vec<Tensor<1>>, values: Vec<Tensor<1>>, decay: f64) -> Vec<Tensor<1>> {
     let pairs = averages.into_iter().zip(values);
-    if let Some(square_norm) = square_norm {
-        let pairs = pairs.map(<[_; 2]>::from).collect();
-        return vim_kernels::moving_average(pairs, square_norm, decay);
-    }
     pairs
         .map(|(average, value)| average.mul_scalar(decay) + value.mul_scalar(1.0 - decay))
         .collect()

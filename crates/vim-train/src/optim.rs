@@ -4,15 +4,19 @@
 //! Our own, because a run's numerics and its exact resumption are this program's business: the
 //! state is kept by parameter path, and the formula is PyTorch's.
 
+mod packed;
+
 use std::collections::BTreeMap;
 
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use vim_model::{DecayGroups, ParameterInfo, Vim, decays, layer_of};
+use vim_kernels::Packing;
+use vim_model::{DecayGroups, Vim, decays, layer_of};
 
 use crate::config::OptimConfig;
 use crate::flat;
-use crate::multi_tensor::{Clip, Parameter, Rule, Update, adamw, sum_of_squares};
+use crate::multi_tensor::{Parameter, Rule, Update, adamw, sum_of_squares};
+use packed::Packed;
 
 /// The first and second moments of a parameter's gradient, flat.
 #[derive(Clone, Debug)]
@@ -21,6 +25,53 @@ pub struct Moments {
     pub first: Tensor<1>,
     /// Running mean of its square.
     pub second: Tensor<1>,
+}
+
+impl Moments {
+    /// Of a parameter that has had no gradient yet.
+    fn zeros(value: &Tensor<1>) -> Self {
+        Self { first: value.zeros_like(), second: value.zeros_like() }
+    }
+}
+
+/// How gradients are clipped.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one lives at a time, for the length of a call")]
+pub enum Clip {
+    /// Multiplied by a factor that the host knows.
+    By(f64),
+    /// Scaled down to a norm of `limit` by the norm whose square, `[1]`, is still on the device. Where that is not finite,
+    /// the step changes nothing. Where the device [takes many](vim_kernels::takes_many) tensors at once.
+    To {
+        /// The square of the norm.
+        square_norm: Tensor<1>,
+        /// The largest norm.
+        limit: Option<f64>,
+    },
+}
+
+/// What a parameter has of its own in a step.
+#[derive(Clone, Debug)]
+struct Own {
+    path: String,
+    /// What its learning rate is multiplied by; none is not multiplied.
+    lr_scale: Option<f64>,
+    weight_decay: f64,
+}
+
+impl Own {
+    fn rate(&self, lr: f64) -> f64 {
+        self.lr_scale.map_or(lr, |scale| lr * scale)
+    }
+}
+
+/// Where the moments are.
+#[derive(Clone, Debug)]
+enum Kept {
+    /// Of each parameter by its path: as read from a file, and where each takes operations of its own.
+    Each(BTreeMap<String, Moments>),
+    /// Of all in one.
+    Packed(Box<Packed>),
 }
 
 /// Smaller learning rates the nearer a layer is to the input.
@@ -55,8 +106,7 @@ pub struct AdamW {
     layer_decay: Option<LayerDecay>,
     /// Updates done.
     pub steps: u64,
-    /// By parameter path.
-    pub moments: BTreeMap<String, Moments>,
+    kept: Kept,
 }
 
 impl AdamW {
@@ -70,7 +120,7 @@ impl AdamW {
             decay_groups: config.decay_groups,
             layer_decay: None,
             steps: 0,
-            moments: BTreeMap::new(),
+            kept: Kept::Each(BTreeMap::new()),
         }
     }
 
@@ -80,6 +130,39 @@ impl AdamW {
         Self { layer_decay: factor.map(|factor| LayerDecay { factor, depth }), ..self }
     }
 
+    /// The same after `steps` updates that left these moments, by parameter path.
+    #[must_use]
+    pub fn resumed(self, steps: u64, moments: BTreeMap<String, Moments>) -> Self {
+        Self { steps, kept: Kept::Each(moments), ..self }
+    }
+
+    /// The moments by parameter path.
+    #[must_use]
+    pub fn moments(&self) -> BTreeMap<String, Moments> {
+        match &self.kept {
+            Kept::Each(moments) => moments.clone(),
+            Kept::Packed(packed) => packed.moments(),
+        }
+    }
+
+    /// The parameters after the last step, in one tensor, if they lie so.
+    #[must_use]
+    pub fn packed(&self) -> Option<(&Packing, &Tensor<1>)> {
+        match &self.kept {
+            Kept::Each(_) => None,
+            Kept::Packed(packed) => Some(packed.value()),
+        }
+    }
+
+    /// [`Gradients::square_norm`], which an optimizer that knows their sizes takes with fewer transfers.
+    #[must_use]
+    pub fn square_norm(&self, gradients: &Gradients) -> Option<Tensor<1>> {
+        match &self.kept {
+            Kept::Packed(packed) if !gradients.is_empty() => Some(packed.square_norm(&gradients.0)),
+            Kept::Packed(_) | Kept::Each(_) => gradients.square_norm(),
+        }
+    }
+
     /// Updates `model` by its gradients, clipped, at the learning rate `lr`.
     ///
     /// # Panics
@@ -87,36 +170,85 @@ impl AdamW {
     /// If there is not a gradient for each parameter.
     #[must_use]
     pub fn step(&mut self, model: Vim, gradients: Gradients, clip: Clip, lr: f64) -> Vim {
-        let parameters = model.parameters();
-        assert_eq!(gradients.len(), parameters.len(), "a gradient for each parameter");
+        let values = flat::values(&model);
+        assert_eq!(gradients.len(), values.len(), "a gradient for each parameter");
         self.steps += 1;
         let correction = |beta: f64| 1.0 - beta.powf(self.steps as f64);
-        let corrections = self.betas.map(correction);
-        let rule = Rule { betas: self.betas, eps: self.eps, corrections };
-        let values = flat::values(&model).into_iter().zip(gradients.0);
-        let updates = parameters.iter().zip(values).map(|(parameter, (value, gradient))| {
-            let ParameterInfo { path, shape, .. } = parameter;
-            let moments = self.moments.remove(path);
-            let Moments { first, second } = moments.unwrap_or_else(|| Moments {
-                first: gradient.zeros_like(),
-                second: gradient.zeros_like(),
-            });
-            let decays = decays(path, shape.len(), self.decay_groups);
+        let rule =
+            Rule { betas: self.betas, eps: self.eps, corrections: self.betas.map(correction) };
+        let values = match clip {
+            Clip::By(scale) => self.one_by_one(&model, values, gradients, lr, rule, scale),
+            Clip::To { square_norm, limit } => {
+                let packed = self.packed_for(&model, &values);
+                packed.step(values, gradients.0, lr, rule, square_norm, limit)
+            }
+        };
+        flat::with_values(model, values)
+    }
+
+    /// What each parameter of `model` has of its own, in their order.
+    fn own(&self, model: &Vim) -> Vec<Own> {
+        let own = model.parameters().into_iter().map(|parameter| Own {
+            lr_scale: self.layer_decay.map(|decay| decay.scale(&parameter.path)),
+            weight_decay: if decays(&parameter.path, parameter.shape.len(), self.decay_groups) {
+                self.weight_decay
+            } else {
+                0.0
+            },
+            path: parameter.path,
+        });
+        own.collect()
+    }
+
+    /// The state in one, made so if it is not.
+    fn packed_for(&mut self, model: &Vim, values: &[Tensor<1>]) -> &mut Packed {
+        if let Kept::Each(moments) = &mut self.kept {
+            let moments = std::mem::take(moments);
+            let packed = Packed::new(self.own(model), values, moments);
+            self.kept = Kept::Packed(Box::new(packed));
+        }
+        match &mut self.kept {
+            Kept::Packed(packed) => packed,
+            Kept::Each(_) => unreachable!("invariant: made above"),
+        }
+    }
+
+    /// A step of operations for each parameter.
+    fn one_by_one(
+        &mut self,
+        model: &Vim,
+        values: Vec<Tensor<1>>,
+        gradients: Gradients,
+        lr: f64,
+        rule: Rule,
+        scale: f64,
+    ) -> Vec<Tensor<1>> {
+        // Taken, so that no second holder keeps them from being updated in place.
+        let mut moments = match std::mem::replace(&mut self.kept, Kept::Each(BTreeMap::new())) {
+            Kept::Each(moments) => moments,
+            Kept::Packed(packed) => packed.moments(),
+        };
+        let own = self.own(model);
+        let given = own.iter().zip(values.into_iter().zip(gradients.0));
+        let updates = given.map(|(own, (value, gradient))| {
+            let kept = moments.remove(&own.path);
+            let Moments { first, second } = kept.unwrap_or_else(|| Moments::zeros(&value));
             Update {
                 before: Parameter { value, first, second },
                 gradient,
-                lr: self.layer_decay.map_or(lr, |decay| lr * decay.scale(path)),
-                weight_decay: if decays { self.weight_decay } else { 0.0 },
+                lr: own.rate(lr),
+                weight_decay: own.weight_decay,
             }
         });
         let updates = updates.collect();
-        let mut values = Vec::with_capacity(parameters.len());
-        for (parameter, after) in parameters.into_iter().zip(adamw(updates, rule, clip)) {
+        let (mut values, mut moments) = (Vec::with_capacity(own.len()), BTreeMap::new());
+        for (own, after) in own.into_iter().zip(adamw(updates, rule, scale)) {
             let Parameter { value, first, second } = after;
             values.push(value);
-            self.moments.insert(parameter.path, Moments { first, second });
+            moments.insert(own.path, Moments { first, second });
         }
-        flat::with_values(model, values)
+        self.kept = Kept::Each(moments);
+        values
     }
 }
 
@@ -271,7 +403,7 @@ mod tests {
                 assert!((got - want.value).abs() < 2e-5, "{path}: {got} {}", want.value);
             }
         }
-        assert_eq!(want.len(), optimizer.moments.len());
+        assert_eq!(want.len(), optimizer.moments().len());
     }
 
     #[test]

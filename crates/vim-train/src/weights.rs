@@ -188,9 +188,9 @@ pub fn model_from_bytes(model: Vim, bytes: &[u8], source: &str) -> Result<Vim, E
 #[must_use]
 pub fn optimizer_arrays(optimizer: &AdamW) -> Arrays {
     let mut reading = Reading::default();
-    for (path, moments) in &optimizer.moments {
-        reading.add(format!("first.{path}"), moments.first.clone());
-        reading.add(format!("second.{path}"), moments.second.clone());
+    for (path, Moments { first, second }) in optimizer.moments() {
+        reading.add(format!("first.{path}"), first);
+        reading.add(format!("second.{path}"), second);
     }
     reading.read(vec![("steps", optimizer.steps.to_string())])
 }
@@ -220,8 +220,8 @@ pub fn optimizer_from_bytes(
     let tensors = open(bytes, source)?;
     let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| wrong(&e.to_string()))?;
     let steps = header.metadata().as_ref().and_then(|about| about.get("steps")?.parse().ok());
-    let mut optimizer = AdamW::new(config);
-    optimizer.steps = steps.ok_or_else(|| wrong("the number of steps is missing"))?;
+    let steps = steps.ok_or_else(|| wrong("the number of steps is missing"))?;
+    let mut all = BTreeMap::new();
     for (name, first) in tensors.iter() {
         let Some(path) = name.strip_prefix("first.") else { continue };
         let second = tensors
@@ -234,9 +234,9 @@ pub fn optimizer_from_bytes(
             first: load(first.data(), first.shape()),
             second: load(second.data(), second.shape()),
         };
-        optimizer.moments.insert(path.to_owned(), moments);
+        all.insert(path.to_owned(), moments);
     }
-    Ok(optimizer)
+    Ok(AdamW::new(config).resumed(steps, all))
 }
 
 fn open<'a>(bytes: &'a [u8], source: &str) -> Result<SafeTensors<'a>, Error> {

@@ -2,12 +2,12 @@
 
 use cubecl::prelude::*;
 
+use crate::many::BLOCK;
+
 /// Units of a cube.
 pub(crate) const UNITS: usize = 256;
 /// Numbers of a unit. Few: a kernel's code has all of them for each tensor.
-const EACH: usize = 2;
-/// Numbers of a cube.
-pub(crate) const BLOCK: usize = UNITS * EACH;
+const EACH: usize = BLOCK / UNITS;
 
 /// What an optimizer step multiplies by.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -106,14 +106,14 @@ fn is_finite(number: f32) -> bool {
     u32::reinterpret(number) & 0x7F80_0000u32 != 0x7F80_0000u32
 }
 
-/// See [`crate::adamw`]; `rates` has the step's length and what is kept of each parameter.
+/// See [`crate::Packing::adamw`]; the group's tensors are those from `tensors_before` on, its blocks those from `blocks_before` on.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "an optimizer step has these arrays")]
 pub(crate) fn adamw_kernel(
     values: &Sequence<Box<[f32]>>,
     gradients: &Sequence<Box<[f32]>>,
-    firsts: &Sequence<Box<[f32]>>,
-    seconds: &Sequence<Box<[f32]>>,
+    means: &[f32],
+    squares: &[f32],
     begins: &[u32],
     lengths: &[u32],
     rates: &[f32],
@@ -121,12 +121,15 @@ pub(crate) fn adamw_kernel(
     value_out: &mut [f32],
     first_out: &mut [f32],
     second_out: &mut [f32],
+    tensors_before: u32,
+    blocks_before: u32,
     rule: Rule,
 ) {
     let count = comptime!(values.len());
     let tensor = tensor_of(begins, count);
     let length = lengths[tensor] as usize;
-    let (rate, keep) = (rates[2 * tensor], rates[2 * tensor + 1]);
+    let own = 2 * (tensors_before as usize + tensor);
+    let (rate, keep) = (rates[own], rates[own + 1]);
     let square_norm = square_norm[0];
     let mut scale = 1.0f32;
     if rule.limit > 0.0f32 {
@@ -134,11 +137,9 @@ pub(crate) fn adamw_kernel(
     }
     let finite = is_finite(square_norm);
     let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
-    let begin = CUBE_POS_X as usize * BLOCK + UNIT_POS as usize;
+    let begin = (blocks_before + CUBE_POS_X) as usize * BLOCK + UNIT_POS as usize;
     let mut value = Array::<f32>::new(EACH);
     let mut gradient = Array::<f32>::new(EACH);
-    let mut mean = Array::<f32>::new(EACH);
-    let mut square = Array::<f32>::new(EACH);
     #[unroll]
     for i in 0..count {
         if tensor == i {
@@ -148,8 +149,6 @@ pub(crate) fn adamw_kernel(
                 if at < length {
                     value[k] = values[i][at];
                     gradient[k] = gradients[i][at];
-                    mean[k] = firsts[i][at];
-                    square[k] = seconds[i][at];
                 }
             }
         }
@@ -159,47 +158,35 @@ pub(crate) fn adamw_kernel(
         let at = begin + k * UNITS;
         if first + k * UNITS < length {
             let g = gradient[k] * scale;
-            let m = mean[k] * rule.beta1 + g * rule.rest1;
-            let s = square[k] * rule.beta2 + g * g * rule.rest2;
+            let (mean, square) = (means[at], squares[at]);
+            let m = mean * rule.beta1 + g * rule.rest1;
+            let s = square * rule.beta2 + g * g * rule.rest2;
             let change = rate * m / (f32::sqrt(s) * rule.root_scale + rule.eps);
             value_out[at] = select(finite, value[k] * keep - change, value[k]);
-            first_out[at] = select(finite, m, mean[k]);
-            second_out[at] = select(finite, s, square[k]);
+            first_out[at] = select(finite, m, mean);
+            second_out[at] = select(finite, s, square);
         }
     }
 }
 
-/// `out = decay·average + rest·value`, or `average` where `square_norm` is not finite.
+/// `out = decay·average + rest·value`, or `average` where `square_norm` is not finite; a unit for each vector.
 #[cube(launch_unchecked)]
-#[expect(clippy::too_many_arguments, reason = "an average has these arrays")]
-pub(crate) fn average_kernel(
-    averages: &Sequence<Box<[f32]>>,
-    values: &Sequence<Box<[f32]>>,
-    begins: &[u32],
-    lengths: &[u32],
+pub(crate) fn average_kernel<N: Size>(
+    averages: &[Vector<f32, N>],
+    values: &[Vector<f32, N>],
     square_norm: &[f32],
-    out: &mut [f32],
+    out: &mut [Vector<f32, N>],
     decay: f32,
     rest: f32,
+    count: u32,
 ) {
-    let count = comptime!(values.len());
-    let tensor = tensor_of(begins, count);
-    let length = lengths[tensor] as usize;
-    let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
-    let begin = CUBE_POS_X as usize * BLOCK + UNIT_POS as usize;
-    let finite = is_finite(square_norm[0]);
-    #[unroll]
-    for i in 0..count {
-        if tensor == i {
-            #[unroll]
-            for k in 0..EACH {
-                let at = first + k * UNITS;
-                if at < length {
-                    let average = averages[i][at];
-                    let moved = average * decay + values[i][at] * rest;
-                    out[begin + k * UNITS] = select(finite, moved, average);
-                }
-            }
+    let at = ABSOLUTE_POS;
+    if at < count as usize {
+        let average = averages[at];
+        if is_finite(square_norm[0]) {
+            out[at] = average * Vector::new(decay) + values[at] * Vector::new(rest);
+        } else {
+            out[at] = average;
         }
     }
 }

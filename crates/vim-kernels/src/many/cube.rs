@@ -1,6 +1,8 @@
-//! The launches: tensors in groups, a group's results side by side in one buffer.
+//! The launches: a group of tensors in each, what is packed bound whole.
 
 #![expect(unsafe_code, reason = "launching kernels without bounds checks")]
+
+use std::ops::Range;
 
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Shape, Tensor};
@@ -9,22 +11,20 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::zspace::metadata::Metadata;
 
-use super::{AdamWRule, AdamWTensor};
+use super::{AdamWRate, AdamWRule, BLOCK};
 use crate::cube::many::{
-    BLOCK, RuleLaunch, UNITS, adamw_kernel, average_kernel, squares_kernel, sum_kernel,
+    RuleLaunch, UNITS, adamw_kernel, average_kernel, squares_kernel, sum_kernel,
 };
-use crate::cube::{dense, empty};
+use crate::cube::{cubes, dense, empty};
 
 /// Tensors of a launch, at most: a kernel has code for each of them, and takes long to compile for many.
 const MOST: usize = 48;
+/// Buffers of one's own that a launch binds for a tensor, at most: its value and its gradient.
+const EACH: usize = 2;
 /// Bindings that a launch needs beside the tensors.
-const OTHERS: usize = 8;
-
-/// Tensors of a launch that binds `each` buffers for one.
-fn per_launch(like: &CubeTensor, each: usize) -> usize {
-    let most = like.client.properties().hardware.max_bindings as usize;
-    (most.saturating_sub(OTHERS) / each).clamp(1, MOST)
-}
+const OTHERS: usize = 9;
+/// Numbers that a unit averages.
+const LANES: usize = 4;
 
 fn cube(tensor: Tensor<1>) -> CubeTensor {
     let tensor = tensor.try_into_primitive::<CubeBackend>();
@@ -35,17 +35,6 @@ fn length(tensor: &CubeTensor) -> usize {
     tensor.shape().num_elements()
 }
 
-/// Where each tensor of a group begins, in blocks, and how many blocks there are.
-fn blocks(lengths: &[usize]) -> (Vec<u32>, usize) {
-    let mut total = 0;
-    let begins = lengths.iter().map(|length| {
-        let begin = total;
-        total += length.div_ceil(BLOCK);
-        begin as u32
-    });
-    (begins.collect(), total)
-}
-
 /// A buffer with what `values` holds.
 fn upload<E: CubeElement>(like: &CubeTensor, values: &[E], dtype: DType) -> CubeTensor {
     let handle = like.client.create_from_slice(E::as_bytes(values));
@@ -53,168 +42,215 @@ fn upload<E: CubeElement>(like: &CubeTensor, values: &[E], dtype: DType) -> Cube
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
 }
 
-/// The parts of a group's buffer, one for each tensor, which begin at whole blocks.
-fn parts(buffer: &CubeTensor, begins: &[u32], lengths: &[usize]) -> Vec<Tensor<1>> {
-    let part = |(&begin, &length): (&u32, &usize)| {
-        let mut part = buffer.clone();
-        let bytes = begin as usize * BLOCK * size_of::<f32>();
-        part.handle = part.handle.offset_start(bytes as u64);
-        part.meta = Box::new(Metadata::new(Shape::from([length]), [1]));
-        Tensor::from_primitive::<CubeBackend>(part)
-    };
-    begins.iter().zip(lengths).map(part).collect()
+/// See [`Packing`](super::Packing).
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// Numbers of each tensor.
+    lengths: Vec<usize>,
+    /// The block that each begins with.
+    begins: Vec<usize>,
+    /// Blocks of all.
+    blocks: usize,
+    groups: Vec<Group>,
 }
 
-pub(super) fn sum_of_squares(tensors: &[Tensor<1>]) -> Tensor<1> {
-    let tensors: Vec<CubeTensor> = tensors.iter().cloned().map(cube).collect();
-    let like = tensors.first().expect("invariant: a model has parameters").clone();
-    let client = like.client.clone();
-    let all: usize = tensors.iter().map(|tensor| length(tensor).div_ceil(BLOCK)).sum();
-    let sums = empty(&like, [all], DType::F32);
-    let mut done = 0;
-    for group in tensors.chunks(per_launch(&like, 1)) {
-        let lengths: Vec<usize> = group.iter().map(length).collect();
-        let (begins, total) = blocks(&lengths);
-        let lengths: Vec<u32> = lengths.iter().map(|&length| length as u32).collect();
-        // SAFETY: a cube reads below its tensor's length, and writes one sum for its block.
+/// Tensors of a launch.
+#[derive(Clone, Debug)]
+struct Group {
+    tensors: Range<usize>,
+    /// Their blocks.
+    blocks: Range<usize>,
+    /// Where each begins, in blocks from the group's first on; on the device.
+    begins: CubeTensor,
+    lengths: CubeTensor,
+}
+
+impl Group {
+    fn cubes(&self) -> CubeCount {
+        CubeCount::Static(self.blocks.len() as u32, 1, 1)
+    }
+}
+
+impl Layout {
+    pub(super) fn of(tensors: &[Tensor<1>]) -> Self {
+        let like = cube(tensors.first().expect("invariant: a model has parameters").clone());
+        let lengths: Vec<usize> = tensors.iter().map(|t| t.shape().num_elements()).collect();
+        let mut blocks = 0;
+        let begins = lengths.iter().map(|length| {
+            let begin = blocks;
+            blocks += length.div_ceil(BLOCK);
+            begin
+        });
+        let begins: Vec<usize> = begins.collect();
+        let bindings = like.client.properties().hardware.max_bindings as usize;
+        let most = (bindings.saturating_sub(OTHERS) / EACH).clamp(1, MOST);
+        let end = |tensor: usize| begins.get(tensor).copied().unwrap_or(blocks);
+        let group = |first: usize| {
+            let tensors = first..lengths.len().min(first + most);
+            let own = tensors.clone().map(|i| (begins[i] - begins[first]) as u32);
+            let sizes: Vec<u32> = tensors.clone().map(|i| lengths[i] as u32).collect();
+            Group {
+                blocks: begins[first]..end(tensors.end),
+                begins: upload(&like, &own.collect::<Vec<_>>(), DType::U32),
+                lengths: upload(&like, &sizes, DType::U32),
+                tensors,
+            }
+        };
+        let groups = (0..lengths.len()).step_by(most).map(group).collect();
+        Self { begins, blocks, groups, lengths }
+    }
+
+    fn len(&self) -> usize {
+        self.blocks * BLOCK
+    }
+
+    pub(super) fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
+        assert_eq!(tensors.len(), self.lengths.len(), "a tensor for each place");
+        let mut all = Vec::with_capacity(2 * tensors.len());
+        for (tensor, &length) in tensors.into_iter().zip(&self.lengths) {
+            assert_eq!(tensor.dims(), [length], "a tensor of its place's size");
+            let rest = length.next_multiple_of(BLOCK) - length;
+            let zeros = (rest > 0).then(|| Tensor::zeros([rest], &tensor.device()));
+            all.push(tensor);
+            all.extend(zeros);
+        }
+        Tensor::cat(all, 0)
+    }
+
+    pub(super) fn parts(&self, packed: &Tensor<1>) -> Vec<Tensor<1>> {
+        let packed = cube(packed.clone());
+        let part = |(&begin, &length): (&usize, &usize)| {
+            let mut part = packed.clone();
+            part.handle = part.handle.offset_start((begin * BLOCK * size_of::<f32>()) as u64);
+            part.meta = Box::new(Metadata::new(Shape::from([length]), [1]));
+            Tensor::from_primitive::<CubeBackend>(part)
+        };
+        self.begins.iter().zip(&self.lengths).map(part).collect()
+    }
+
+    pub(super) fn sum_of_squares(&self, tensors: &[Tensor<1>]) -> Tensor<1> {
+        assert_eq!(tensors.len(), self.lengths.len(), "a tensor for each place");
+        let like = self.groups[0].begins.clone();
+        let client = like.client.clone();
+        let sums = empty(&like, [self.blocks], DType::F32);
+        for group in &self.groups {
+            let tensors = tensors[group.tensors.clone()].iter().cloned().map(cube);
+            // SAFETY: a cube reads below its tensor's length, and writes one sum for its block.
+            unsafe {
+                squares_kernel::launch_unchecked(
+                    &client,
+                    group.cubes(),
+                    CubeDim::new_1d(UNITS as u32),
+                    tensors.map(|tensor| tensor.into_buffer_arg()).collect(),
+                    group.begins.clone().into_buffer_arg(),
+                    group.lengths.clone().into_buffer_arg(),
+                    sums.clone().into_buffer_arg(),
+                    group.blocks.start as u32,
+                );
+            }
+        }
+        let out = empty(&like, [1], DType::F32);
+        // SAFETY: there are as many sums as blocks; one cube writes one number.
         unsafe {
-            squares_kernel::launch_unchecked(
+            sum_kernel::launch_unchecked(
                 &client,
-                CubeCount::Static(total as u32, 1, 1),
+                CubeCount::Static(1, 1, 1),
                 CubeDim::new_1d(UNITS as u32),
-                group.iter().map(|tensor| tensor.clone().into_buffer_arg()).collect(),
-                upload(&like, &begins, DType::U32).into_buffer_arg(),
-                upload(&like, &lengths, DType::U32).into_buffer_arg(),
-                sums.clone().into_buffer_arg(),
-                done as u32,
+                sums.into_buffer_arg(),
+                out.clone().into_buffer_arg(),
+                self.blocks as u32,
             );
         }
-        done += total;
+        Tensor::from_primitive::<CubeBackend>(out)
     }
-    let out = empty(&like, [1], DType::F32);
-    // SAFETY: there are `all` sums; one cube writes one number.
-    unsafe {
-        sum_kernel::launch_unchecked(
-            &client,
-            CubeCount::Static(1, 1, 1),
-            CubeDim::new_1d(UNITS as u32),
-            sums.into_buffer_arg(),
-            out.clone().into_buffer_arg(),
-            all as u32,
-        );
-    }
-    Tensor::from_primitive::<CubeBackend>(out)
-}
 
-pub(super) fn adamw(
-    tensors: Vec<AdamWTensor>,
-    square_norm: Tensor<1>,
-    rule: AdamWRule,
-) -> Vec<[Tensor<1>; 3]> {
-    let square_norm = cube(square_norm);
-    let mut results = Vec::with_capacity(tensors.len());
-    let mut tensors = tensors.into_iter().peekable();
-    let Some(first) = tensors.peek() else { return results };
-    let like = cube(first.value.clone());
-    let client = like.client.clone();
-    let most = per_launch(&like, 4);
-    loop {
-        let group: Vec<AdamWTensor> = tensors.by_ref().take(most).collect();
-        if group.is_empty() {
-            return results;
-        }
-        let rates: Vec<f32> = group.iter().flat_map(|t| [t.rate as f32, t.keep as f32]).collect();
-        let (mut values, mut gradients) = (Vec::new(), Vec::new());
-        let (mut firsts, mut seconds) = (Vec::new(), Vec::new());
-        for tensor in group {
-            values.push(cube(tensor.value));
-            gradients.push(cube(tensor.gradient));
-            firsts.push(cube(tensor.first));
-            seconds.push(cube(tensor.second));
-        }
-        let lengths: Vec<usize> = values.iter().map(length).collect();
-        let (begins, total) = blocks(&lengths);
-        let sizes: Vec<u32> = lengths.iter().map(|&length| length as u32).collect();
-        let out = || empty(&like, [total * BLOCK], DType::F32);
-        let [value, first, second] = [out(), out(), out()];
-        let args =
-            |group: Vec<CubeTensor>| group.into_iter().map(|t| t.into_buffer_arg()).collect();
+    pub(super) fn adamw(
+        &self,
+        values: Vec<Tensor<1>>,
+        gradients: Vec<Tensor<1>>,
+        moments: [Tensor<1>; 2],
+        rates: &[AdamWRate],
+        square_norm: Tensor<1>,
+        rule: AdamWRule,
+    ) -> [Tensor<1>; 3] {
+        let count = self.lengths.len();
+        assert_eq!([values.len(), gradients.len(), rates.len()], [count; 3], "one for each place");
+        let [first, second] = moments.map(cube);
+        assert_eq!([&first, &second].map(length), [self.len(); 2], "both moments are packed so");
+        let square_norm = cube(square_norm);
+        let client = first.client.clone();
+        let rates: Vec<f32> =
+            rates.iter().flat_map(|own| [own.rate as f32, own.keep as f32]).collect();
+        let rates = upload(&first, &rates, DType::F32);
+        let out = || empty(&first, [self.len()], DType::F32);
+        let outs = [out(), out(), out()];
         let AdamWRule { betas: [beta1, beta2], eps, limit, root_scale } = rule;
-        // SAFETY: a unit reads and writes below its tensor's length, within the tensor's blocks.
-        unsafe {
-            adamw_kernel::launch_unchecked(
-                &client,
-                CubeCount::Static(total as u32, 1, 1),
-                CubeDim::new_1d(UNITS as u32),
-                args(values),
-                args(gradients),
-                args(firsts),
-                args(seconds),
-                upload(&like, &begins, DType::U32).into_buffer_arg(),
-                upload(&like, &sizes, DType::U32).into_buffer_arg(),
-                upload(&like, &rates, DType::F32).into_buffer_arg(),
-                square_norm.clone().into_buffer_arg(),
-                value.clone().into_buffer_arg(),
-                first.clone().into_buffer_arg(),
-                second.clone().into_buffer_arg(),
-                RuleLaunch::new(
-                    beta1 as f32,
-                    (1.0 - beta1) as f32,
-                    beta2 as f32,
-                    (1.0 - beta2) as f32,
-                    eps as f32,
-                    limit.unwrap_or(0.0) as f32,
-                    root_scale as f32,
-                ),
-            );
+        let (mut values, mut gradients) = (values.into_iter(), gradients.into_iter());
+        for group in &self.groups {
+            let count = group.tensors.len();
+            let values = values.by_ref().take(count).map(|t| cube(t).into_buffer_arg()).collect();
+            let gradients = gradients.by_ref().take(count);
+            // SAFETY: a unit reads and writes below its tensor's length, within the tensor's blocks.
+            unsafe {
+                adamw_kernel::launch_unchecked(
+                    &client,
+                    group.cubes(),
+                    CubeDim::new_1d(UNITS as u32),
+                    values,
+                    gradients.map(|t| cube(t).into_buffer_arg()).collect(),
+                    first.clone().into_buffer_arg(),
+                    second.clone().into_buffer_arg(),
+                    group.begins.clone().into_buffer_arg(),
+                    group.lengths.clone().into_buffer_arg(),
+                    rates.clone().into_buffer_arg(),
+                    square_norm.clone().into_buffer_arg(),
+                    outs[0].clone().into_buffer_arg(),
+                    outs[1].clone().into_buffer_arg(),
+                    outs[2].clone().into_buffer_arg(),
+                    group.tensors.start as u32,
+                    group.blocks.start as u32,
+                    RuleLaunch::new(
+                        beta1 as f32,
+                        (1.0 - beta1) as f32,
+                        beta2 as f32,
+                        (1.0 - beta2) as f32,
+                        eps as f32,
+                        limit.unwrap_or(0.0) as f32,
+                        root_scale as f32,
+                    ),
+                );
+            }
         }
-        let [value, first, second] = [value, first, second].map(|t| parts(&t, &begins, &lengths));
-        let moments = first.into_iter().zip(second);
-        results.extend(value.into_iter().zip(moments).map(|(v, (m, s))| [v, m, s]));
+        outs.map(Tensor::from_primitive::<CubeBackend>)
     }
 }
 
 pub(super) fn moving_average(
-    pairs: Vec<[Tensor<1>; 2]>,
+    average: Tensor<1>,
+    value: Tensor<1>,
     square_norm: Tensor<1>,
     decay: f64,
-) -> Vec<Tensor<1>> {
-    let square_norm = cube(square_norm);
-    let mut results = Vec::with_capacity(pairs.len());
-    let mut pairs = pairs.into_iter().peekable();
-    let Some([first, _]) = pairs.peek() else { return results };
-    let like = cube(first.clone());
-    let client = like.client.clone();
-    let most = per_launch(&like, 2);
-    loop {
-        let group: Vec<[Tensor<1>; 2]> = pairs.by_ref().take(most).collect();
-        if group.is_empty() {
-            return results;
-        }
-        let (averages, values): (Vec<_>, Vec<_>) =
-            group.into_iter().map(|[average, value]| (cube(average), cube(value))).unzip();
-        let lengths: Vec<usize> = values.iter().map(length).collect();
-        let (begins, total) = blocks(&lengths);
-        let sizes: Vec<u32> = lengths.iter().map(|&length| length as u32).collect();
-        let out = empty(&like, [total * BLOCK], DType::F32);
-        let args =
-            |group: Vec<CubeTensor>| group.into_iter().map(|t| t.into_buffer_arg()).collect();
-        // SAFETY: as in `adamw`.
-        unsafe {
-            average_kernel::launch_unchecked(
-                &client,
-                CubeCount::Static(total as u32, 1, 1),
-                CubeDim::new_1d(UNITS as u32),
-                args(averages),
-                args(values),
-                upload(&like, &begins, DType::U32).into_buffer_arg(),
-                upload(&like, &sizes, DType::U32).into_buffer_arg(),
-                square_norm.clone().into_buffer_arg(),
-                out.clone().into_buffer_arg(),
-                decay as f32,
-                (1.0 - decay) as f32,
-            );
-        }
-        results.extend(parts(&out, &begins, &lengths));
+) -> Tensor<1> {
+    let [average, value, square_norm] = [average, value, square_norm].map(cube);
+    let count = length(&average);
+    assert_eq!((length(&value), count % BLOCK), (count, 0), "both are packed alike");
+    let client = average.client.clone();
+    let out = empty(&average, [count], DType::F32);
+    // SAFETY: all three have `count` numbers, a multiple of a vector's; units beyond do nothing.
+    unsafe {
+        average_kernel::launch_unchecked(
+            &client,
+            cubes(&client, (count / LANES).div_ceil(UNITS)),
+            CubeDim::new_1d(UNITS as u32),
+            LANES,
+            average.into_buffer_arg(),
+            value.into_buffer_arg(),
+            square_norm.into_buffer_arg(),
+            out.clone().into_buffer_arg(),
+            decay as f32,
+            (1.0 - decay) as f32,
+            (count / LANES) as u32,
+        );
     }
+    Tensor::from_primitive::<CubeBackend>(out)
 }

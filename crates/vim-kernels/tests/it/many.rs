@@ -1,7 +1,7 @@
 //! An optimizer's operations over many tensors at once, on a GPU or one in software, against loops in f64.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use vim_kernels::{AdamWRule, AdamWTensor, adamw, moving_average, sum_of_squares, takes_many};
+use vim_kernels::{AdamWRate, AdamWRule, Packing, moving_average, sum_of_squares, takes_many};
 
 /// More tensors than a launch binds where there are 31 bindings; the sizes are one, a block and its neighbours, and several.
 const SIZES: [usize; 17] =
@@ -61,56 +61,63 @@ fn adamw_updates_every_tensor_by_the_formula() {
         let square: Vec<f64> = numbers(n, i + 60).iter().map(|x| x * x + 0.1).collect();
         [numbers(n, i), numbers(n, i + 20), numbers(n, i + 40), square]
     };
-    let tensors = SIZES.iter().enumerate().map(|(i, &n)| {
-        let [value, gradient, first, second] = given(i, n).map(|x| tensor(&x, &device));
-        let (rate, keep) = (0.01 * (i + 1) as f64, if i % 2 == 0 { 1.0 } else { 0.995 });
-        AdamWTensor { value, gradient, first, second, rate, keep }
+    let all = |which: usize| -> Vec<Tensor<1>> {
+        let of = |(i, &n): (usize, &usize)| tensor(&given(i, n)[which], &device);
+        SIZES.iter().enumerate().map(of).collect()
+    };
+    let packing = Packing::of(&all(0));
+    let rates = (0..SIZES.len()).map(|i| AdamWRate {
+        rate: 0.01 * (i + 1) as f64,
+        keep: if i % 2 == 0 { 1.0 } else { 0.995 },
     });
-    let mut got = adamw(tensors.collect(), norm(), rule);
-    assert_eq!(got.len(), SIZES.len());
-    // The results of one step are parts of common buffers: a second step starts from those.
-    let again = got.iter().enumerate().map(|(i, [value, first, second])| AdamWTensor {
-        value: value.clone(),
-        gradient: tensor(&given(i, SIZES[i])[1], &device),
-        first: first.clone(),
-        second: second.clone(),
-        rate: 0.003,
-        keep: 1.0,
-    });
-    let again: Vec<AdamWTensor> = again.collect();
+    let rates = [rates.collect(), vec![AdamWRate { rate: 0.003, keep: 1.0 }; SIZES.len()]];
+    let (mut now, mut moments) = (all(0), [all(2), all(3)].map(|all| packing.pack(all)));
     for round in 0..2 {
-        for (i, [value, first, second]) in got.iter().enumerate() {
-            let [mut v, g, mut m, mut s] = given(i, SIZES[i]);
-            for k in 0..v.len() {
-                for step in 0..=round {
-                    let keep = if i % 2 == 0 { 1.0 } else { 0.995 };
-                    let (rate, keep) = [(0.01 * (i + 1) as f64, keep), (0.003, 1.0)][step];
+        // The results of one step are parts of common buffers: a second step starts from those.
+        let [value, first, second] =
+            packing.adamw(now, all(1), moments, &rates[round], norm(), rule);
+        let got = [&value, &first, &second].map(|packed| packing.parts(packed));
+        for (i, &n) in SIZES.iter().enumerate() {
+            let [mut v, g, mut m, mut s] = given(i, n);
+            for k in 0..n {
+                for rates in &rates[..=round] {
+                    let AdamWRate { rate, keep } = rates[i];
                     let gradient = 0.5 * g[k];
                     m[k] = 0.9 * m[k] + 0.1 * gradient;
                     s[k] = 0.95 * s[k] + 0.05 * gradient * gradient;
                     v[k] = keep * v[k] - rate * m[k] / (s[k].sqrt() * rule.root_scale + 1e-8);
                 }
             }
-            close(&values(first.clone()), &m, "first");
-            close(&values(second.clone()), &s, "second");
-            close(&values(value.clone()), &v, "value");
+            close(&values(got[0][i].clone()), &v, "value");
+            close(&values(got[1][i].clone()), &m, "first");
+            close(&values(got[2][i].clone()), &s, "second");
         }
-        if round == 0 {
-            got = adamw(again.clone(), norm(), rule);
-        }
+        (now, moments) = (packing.parts(&value), [first, second]);
+    }
+}
+
+#[test]
+fn what_is_packed_comes_back() {
+    let device = device();
+    let all: Vec<Vec<f64>> = SIZES.iter().enumerate().map(|(i, &n)| numbers(n, i)).collect();
+    let tensors: Vec<Tensor<1>> = all.iter().map(|values| tensor(values, &device)).collect();
+    let packing = Packing::of(&tensors);
+    for (got, want) in packing.parts(&packing.pack(tensors)).into_iter().zip(&all) {
+        close(&values(got), want, "a part");
     }
 }
 
 #[test]
 fn moving_averages_are_those_of_each_pair() {
     let device = device();
-    let pairs = SIZES
-        .iter()
-        .enumerate()
-        .map(|(i, &n)| [tensor(&numbers(n, i), &device), tensor(&numbers(n, i + 9), &device)]);
-    let got = moving_average(pairs.collect(), tensor(&[1.0], &device), 0.75);
-    assert_eq!(got.len(), SIZES.len());
-    for (i, got) in got.into_iter().enumerate() {
+    let all = |seed: usize| -> Vec<Tensor<1>> {
+        let of = |(i, &n): (usize, &usize)| tensor(&numbers(n, i + seed), &device);
+        SIZES.iter().enumerate().map(of).collect()
+    };
+    let packing = Packing::of(&all(0));
+    let [averages, weights] = [0, 9].map(|seed| packing.pack(all(seed)));
+    let got = moving_average(averages, weights, tensor(&[1.0], &device), 0.75);
+    for (i, got) in packing.parts(&got).into_iter().enumerate() {
         let (a, v) = (numbers(SIZES[i], i), numbers(SIZES[i], i + 9));
         let want: Vec<f64> = a.iter().zip(&v).map(|(a, v)| 0.75 * a + 0.25 * v).collect();
         close(&values(got), &want, "average");
@@ -121,16 +128,19 @@ fn moving_averages_are_those_of_each_pair() {
 fn a_norm_that_is_not_finite_changes_nothing() {
     let device = device();
     let rule = AdamWRule { betas: [0.9, 0.95], eps: 1e-8, limit: None, root_scale: 1.0 };
+    let [value, first, second, average] =
+        [1, 2, 3, 4].map(|seed| tensor(&numbers(300, seed), &device));
+    let before = [&value, &first, &second, &average].map(|t| values(t.clone()));
+    let packing = Packing::of(std::slice::from_ref(&value));
+    let pack = |tensor: &Tensor<1>| packing.pack(vec![tensor.clone()]);
     for norm in [f64::NAN, f64::INFINITY] {
-        let [value, first, second] = [1, 2, 3].map(|seed| tensor(&numbers(300, seed), &device));
-        let before = [&value, &first, &second].map(|t| values(t.clone()));
         let gradient = tensor(&[f64::NAN; 300], &device);
-        let given = AdamWTensor { value, gradient, first, second, rate: 0.1, keep: 0.9 };
-        let got = adamw(vec![given], tensor(&[norm], &device), rule).remove(0);
-        assert_eq!(got.map(values), before, "{norm}");
-        let pair = [4, 5].map(|seed| tensor(&numbers(300, seed), &device));
-        let before = values(pair[0].clone());
-        let got = moving_average(vec![pair], tensor(&[norm], &device), 0.75).remove(0);
-        assert_eq!(values(got), before, "{norm}");
+        let (moments, rates) = ([&first, &second].map(pack), [AdamWRate { rate: 0.1, keep: 0.9 }]);
+        let norm = || tensor(&[norm], &device);
+        let got = packing.adamw(vec![value.clone()], vec![gradient], moments, &rates, norm(), rule);
+        let kept = moving_average(pack(&average), got[0].clone(), norm(), 0.75);
+        let [a, b, c] = got;
+        let after = [a, b, c, kept].map(|packed| values(packing.parts(&packed).remove(0)));
+        assert_eq!(after, before, "{:?}", values(norm()));
     }
 }

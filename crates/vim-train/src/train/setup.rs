@@ -263,10 +263,10 @@ fn checkpoints_are_none(run: &Path) -> bool {
 /// Every parameter must have its moments, of its size: a fresh one among old ones would be corrected
 /// for steps that it has not seen.
 fn check_moments(model: &Vim, optimizer: &AdamW, source: &str) -> Result<(), Error> {
-    let parameters = model.parameters();
+    let (parameters, moments) = (model.parameters(), optimizer.moments());
     for parameter in &parameters {
         let count: usize = parameter.shape.iter().product();
-        let fits = optimizer.moments.get(&parameter.path).is_some_and(|moments| {
+        let fits = moments.get(&parameter.path).is_some_and(|moments| {
             moments.first.dims() == [count] && moments.second.dims() == [count]
         });
         if !fits {

@@ -11,8 +11,7 @@ use crate::comm::Comm;
 use crate::config::NonFinite;
 use crate::ema::Ema;
 use crate::error::Error;
-use crate::multi_tensor::Clip;
-use crate::optim::{AdamW, Gradients, clip_factor};
+use crate::optim::{AdamW, Clip, Gradients, clip_factor};
 use crate::pass::forward_backward;
 
 /// The numbers that the host reads from the device at a step, and all that it decides by.
@@ -80,7 +79,7 @@ pub(crate) fn update(
     limit: Option<f64>,
     lr: f64,
 ) -> (Vim, Queued) {
-    let (model, guard, queued) = match gradients.square_norm() {
+    let (model, guard, queued) = match optimizer.square_norm(&gradients) {
         Some(square) if takes_many(&square.device()) => {
             // Not finite where the loss is not.
             let guard = square.clone() + (loss.clone() - loss.clone());
@@ -98,7 +97,10 @@ pub(crate) fn update(
         }
     };
     if let Some(ema) = ema {
-        ema.update(&model, optimizer.steps, guard);
+        match optimizer.packed().zip(guard) {
+            Some((weights, guard)) => ema.update_at_once(weights, optimizer.steps, guard),
+            None => ema.update(&model, optimizer.steps),
+        }
     }
     (model, queued)
 }
