@@ -13,13 +13,15 @@
 mod scaled;
 mod slopes;
 mod sums;
+mod tables;
 #[cfg(test)]
 mod tests;
+mod tustin;
 
 use sums::{polynomial, total, weighted};
 
-use crate::discretization::{Decay, Discretization, Form, Gain, Series};
-use crate::phi::{fitted_phi, inverse_factorial, series_coefficient};
+use crate::discretization::{Decay, Discretization, Form, Series};
+use crate::phi::{fitted_phi, inverse_factorial};
 use crate::real::Real;
 use crate::term::Term;
 
@@ -74,6 +76,8 @@ pub(crate) struct OfToken<T> {
     pub(crate) delta: T,
     /// `delta·log₂e`: times `a` it is the argument of 2ˣ.
     scaled: T,
+    /// `−delta/2`: times `a` it is what `1/(1 − x/2)` adds to 1.
+    half: T,
     near: Vec<Term<T>>,
     polynomial: Vec<Term<T>>,
     d_delta: Vec<Term<T>>,
@@ -84,63 +88,6 @@ pub(crate) struct OfToken<T> {
 impl Parts {
     pub(crate) fn new(method: Discretization, series: Series) -> Self {
         Self { form: method.form(), series }
-    }
-
-    /// Weights of the φ functions that are evaluated exactly.
-    fn weights(self) -> [f64; 3] {
-        let mut weights = [0.0; 3];
-        for gain in self.form.gains {
-            if let (Gain::Phi { k, weight, .. }, Series::Exact) = (gain, self.series) {
-                // `deltaᵏ·φₖ`: a gain of φₖ stands in place k of every form.
-                weights[k - 1] += weight;
-            }
-        }
-        weights
-    }
-
-    /// The highest k of a φₖ that is evaluated exactly, 0 if there is none.
-    fn highest(self) -> usize {
-        (1..=3).rev().find(|&k| self.weights()[k - 1] != 0.0).unwrap_or(0)
-    }
-
-    /// The part of `b_bar` that is a polynomial by definition.
-    fn polynomial(self) -> Table {
-        let mut table = Table::new();
-        let mut add = |j: usize, p: usize, value: f64| {
-            if table.len() <= j {
-                table.resize(j + 1, [0.0; 5]);
-            }
-            table[j][p] += value;
-        };
-        for (place, gain) in self.form.gains.into_iter().enumerate() {
-            let p = place + 1;
-            match (gain, self.series) {
-                (Gain::Constant(value), _) => {
-                    if value != 0.0 {
-                        add(0, p, value);
-                    }
-                }
-                (Gain::Cayley, _) | (Gain::Phi { .. }, Series::Exact) => {}
-                (Gain::Phi { k, weight, terms }, Series::Taylor) => {
-                    (0..terms).for_each(|j| add(j, p, weight * series_coefficient(k, j)));
-                }
-                (Gain::Truncated { k, terms }, _) => {
-                    (0..terms).for_each(|j| add(j, p, series_coefficient(k, j)));
-                }
-            }
-        }
-        table
-    }
-
-    /// Weights of `delta^p/(1 − x/2)`.
-    fn cayley(self) -> [f64; 5] {
-        let mut weights = [0.0; 5];
-        for (place, gain) in self.form.gains.into_iter().enumerate() {
-            if gain == Gain::Cayley {
-                weights[place + 1] = 1.0;
-            }
-        }
-        weights
     }
 
     /// Whether no φ function is evaluated exactly.
@@ -280,6 +227,7 @@ impl Parts {
         };
         OfToken {
             scaled: delta.clone().scale(std::f64::consts::LOG2_E),
+            half: delta.clone().scale(-0.5),
             near: collapse(near),
             polynomial: collapse(&polynomial),
             d_delta: collapse(&d_delta),
@@ -334,6 +282,9 @@ impl Parts {
         if self.is_scaled() {
             return PartCoefficients { a_bar, b_bar: Part::OverDelta(self.gain(&v)) };
         }
+        if let Some(inverse) = inverse.clone().filter(|_| self.is_tustin()) {
+            return PartCoefficients { a_bar, b_bar: Part::OverDelta(inverse) };
+        }
         let exact = far.map(|far| {
             let near = polynomial(&token.near, &v).like(&v);
             v.clone().choose_near(NEAR * std::f64::consts::LOG2_E, near, far)
@@ -365,8 +316,7 @@ impl Parts {
 
     fn inverse<T: Real>(self, token: &OfToken<T>, state: &[T]) -> Option<T> {
         let used = self.form.decay == Decay::Cayley || self.cayley() != [0.0; 5];
-        let x = || token.delta.clone() * state[0].clone();
-        used.then(|| x().scale(-0.5).offset(1.0).recip())
+        used.then(|| (token.half.clone() * state[0].clone()).offset(1.0).recip())
     }
 
     /// `f₀ … f_K` far from 0.

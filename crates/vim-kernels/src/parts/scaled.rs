@@ -49,6 +49,24 @@ impl Parts {
         polynomial(&self.gain_terms(false), v).like(v)
     }
 
+    /// The coefficients of `delta·ψ·u` in v, which are the token's: a state that u drives takes no product by it.
+    pub(crate) fn drive<T: Real>(self, token: &OfToken<T>, u: &T) -> Vec<Term<T>> {
+        let step = token.delta.clone() * u.clone();
+        self.gain_terms::<T>(false)
+            .into_iter()
+            .map(|term| match term {
+                Term::Constant(c) => Term::Of(step.clone()).scale(c),
+                Term::Of(c) => Term::Of(c * step.clone()),
+            })
+            .collect()
+    }
+
+    /// `delta·ψ·u` from [those](Self::drive), for a state.
+    pub(crate) fn driven<T: Real>(self, drive: &[Term<T>], token: &OfToken<T>, state: &[T]) -> T {
+        let v = token.scaled.clone() * state[0].clone();
+        polynomial(drive, &v).like(&v)
+    }
+
     /// ψ and the slopes, from a [token](Self::slope_token) and a [state](Self::slope_state).
     pub(crate) fn backward_scaled<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartScaled<T> {
         let v = token.scaled.clone() * state[0].clone();

@@ -68,3 +68,36 @@ fn parts_are_the_plain_formulas() {
     }
     println!("worst {worst:?}");
 }
+
+// What the backward scan takes of bilinear, which goes through r instead of the coefficients one by one.
+#[test]
+fn tustin_is_the_plain_formulas() {
+    let parts = Parts::new(Discretization::Bilinear, Series::Exact);
+    assert!(parts.is_tustin());
+    let others = Discretization::VARIANTS.iter().filter(|&&m| m != Discretization::Bilinear);
+    assert!(others.into_iter().all(|&method| !Parts::new(method, Series::Exact).is_tustin()));
+    for delta in [1e-4, 0.05, 2.5f64] {
+        for i in 0..400 {
+            let a = -f64::from((10f64.powf(-4.0 + 7.0 * f64::from(i) / 400.0)) as f32);
+            let delta = f64::from(delta as f32);
+            let lanes = |x: f64| Lanes::<false>::splat(x as f32);
+            let exact = linearize(Discretization::Bilinear, Series::Exact, delta, a);
+            let token = parts.slope_token(lanes(delta));
+            let r = parts.backward_tustin(&token, &parts.slope_state(lanes(a)));
+            let r = f64::from(r.to_array()[0]);
+            for (name, got, want) in [
+                ("a_bar", 2.0 * r - 1.0, exact.value.a_bar),
+                ("b_bar", delta * r, exact.value.b_bar),
+                ("a_bar by delta", r * r * a, exact.d_delta.a_bar),
+                ("b_bar by delta", r * r, exact.d_delta.b_bar),
+                ("a_bar by a", r * r * delta, exact.d_a.a_bar),
+                ("b_bar by a", 0.5 * delta * delta * r * r, exact.d_a.b_bar),
+            ] {
+                let floor = if name == "a_bar" { 1.0 } else { 1e-12 };
+                // r, rounded to f32, twice.
+                let error = (got - want).abs() / want.abs().max(floor);
+                assert!(error <= 1e-6, "{name} delta {delta} a {a}: {got} for {want}");
+            }
+        }
+    }
+}

@@ -79,11 +79,12 @@ pub(crate) fn retreat<W: Size>(
         let (u, delta, dy) = (number(u), number(delta), number(dy));
         let zero = dy.constant(0.0);
         let (mut y, mut du, mut ddelta) = (Sum::new(), Sum::new(), Sum::new());
-        // Where b_bar is the token's alone, or delta times ψ: Σ b·∂L/∂h, or Σ ψ·b·∂L/∂h, which both du and ddelta are
-        // multiples of.
+        // Where b_bar is the token's alone, or delta times ψ: Σ b·∂L/∂h, or Σ ψ·b·∂L/∂h, which du, and ddelta too but for the Cayley
+        // transform, are multiples of.
         let mut driven = Sum::new();
         let mut by_token = None;
         let stepped_u = u.clone() * delta.clone();
+        let half_delta = delta.clone().scale(0.5);
         let mut group = None;
         for n in 0..plan.states {
             let state = kept_of(scope, rates, n, parts.slope_state_len(), plan);
@@ -105,14 +106,28 @@ pub(crate) fn retreat<W: Size>(
             }
             set::expand(scope, &mut adjoint.c, n, dc.value());
 
-            let into_b = dh.clone() * b;
             let a = state[0].clone();
             let mut da = number(get::expand(scope, &adjoint.a, n));
-            let (flow, db_drive);
-            if parts.is_scaled() {
+            let (flow, mut db);
+            if parts.is_tustin() {
+                let r = parts.backward_tustin(&token, &state);
+                let once = dh.clone() * r.clone();
+                flow = once.clone().scale(2.0) - dh;
+                driven.add(once.clone() * b.clone());
+                db = once.clone() * stepped_u.clone();
+                // By a_bar and by b_bar, with r² in both.
+                let twice = once * r;
+                let by_decay = twice.clone() * h_before.clone();
+                let by_drive = twice * (b * u.clone());
+                ddelta.add(by_decay.clone() * a);
+                ddelta.add(by_drive.clone());
+                da = da + (by_drive * half_delta.clone() + by_decay) * delta.clone();
+            } else if parts.is_scaled() {
                 let step = parts.backward_scaled(&token, &state);
-                db_drive = step.gain.clone() * stepped_u.clone();
-                driven.add(into_b.clone() * step.gain);
+                let into_b = dh.clone() * b.clone();
+                let gained = dh.clone() * step.gain;
+                driven.add(gained.clone() * b);
+                db = gained * stepped_u.clone();
                 flow = step.a_bar * dh.clone();
                 // What goes through x, of a_bar and of b_bar.
                 let dx = through_decay(step.decay_slope, &dh, &flow, &h_before)
@@ -121,6 +136,7 @@ pub(crate) fn retreat<W: Size>(
                 da = da + dx * delta.clone();
             } else {
                 let step = parts.backward(&token, &state);
+                let into_b = dh.clone() * b;
                 flow = step.a_bar * dh.clone();
                 let dx = through_decay(step.decay_slope, &dh, &flow, &h_before);
                 ddelta.add(dx.clone() * a);
@@ -128,11 +144,11 @@ pub(crate) fn retreat<W: Size>(
                 let d_delta = step.d_delta.value(&delta);
                 if let Part::Token(b_bar) = &step.b_bar {
                     let whole = || (b_bar.clone() * u.clone(), d_delta, b_bar.clone());
-                    db_drive = by_token.get_or_insert_with(whole).0.clone();
+                    db = dh * by_token.get_or_insert_with(whole).0.clone();
                     driven.add(into_b);
                 } else {
                     let b_bar = step.b_bar.value(&delta);
-                    db_drive = b_bar.clone() * u.clone();
+                    db = dh * (b_bar.clone() * u.clone());
                     du.add(into_b.clone() * b_bar);
                     let into_b = into_b * u.clone();
                     ddelta.add(into_b.clone() * d_delta);
@@ -141,7 +157,6 @@ pub(crate) fn retreat<W: Size>(
                     }
                 }
             }
-            let mut db = dh * db_drive;
             if plan.b_constant {
                 db = number(get::expand(scope, &adjoint.b, n)) + db;
             }
@@ -158,6 +173,8 @@ pub(crate) fn retreat<W: Size>(
             let driven = driven.or(&zero);
             du.add(driven.clone() * delta);
             ddelta.add(driven * u);
+        } else if parts.is_tustin() {
+            du.add(driven.or(&zero) * delta);
         }
         TokenGradsExpand {
             y: y.or(&zero).value(),

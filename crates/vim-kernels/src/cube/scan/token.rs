@@ -8,8 +8,9 @@ use cubecl::prelude::*;
 
 use super::plan::ScanPlan;
 use crate::cube::traced::{Traced, exp2, reciprocal};
-use crate::parts::{Part, PartCoefficients};
+use crate::parts::{OfToken, Part, PartCoefficients, Parts};
 use crate::real::Real;
+use crate::term::Term;
 
 #[cube]
 pub(super) fn get(values: &Array<f32>, #[comptime] index: usize) -> f32 {
@@ -136,23 +137,43 @@ impl ProjectionsExpand {
     }
 }
 
-/// `a_bar·h + b_bar·b·u`. What is the token's alone is multiplied by u once for all states, in `token_drive`.
-fn next_state<'a>(
-    step: &PartCoefficients<Traced<'a>>,
-    delta: &Traced<'a>,
-    h: Traced<'a>,
-    b: Traced<'a>,
-    u: &Traced<'a>,
-    token_drive: &mut Option<Traced<'a>>,
-) -> Traced<'a> {
-    let drive = match step.b_bar.clone() {
-        Part::Token(b_bar) => token_drive.get_or_insert_with(|| b_bar * u.clone()).clone() * b,
-        Part::State(b_bar) => b_bar * (u.clone() * b),
-        Part::OverDelta(gain) => {
-            gain * (token_drive.get_or_insert_with(|| delta.clone() * u.clone()).clone() * b)
-        }
-    };
-    step.a_bar.clone() * h + drive
+/// What drives the states at a token: what is the token's alone is multiplied by u once, for all of them.
+struct Drive<'a> {
+    parts: Parts,
+    u: Traced<'a>,
+    once: Option<Traced<'a>>,
+    terms: Option<Vec<Term<Traced<'a>>>>,
+}
+
+impl<'a> Drive<'a> {
+    fn new(parts: Parts, u: Traced<'a>) -> Self {
+        Self { parts, u, once: None, terms: None }
+    }
+
+    /// `a_bar·h + b_bar·b·u`.
+    fn next_state(
+        &mut self,
+        step: &PartCoefficients<Traced<'a>>,
+        token: &OfToken<Traced<'a>>,
+        state: &[Traced<'a>],
+        h: Traced<'a>,
+        b: Traced<'a>,
+    ) -> Traced<'a> {
+        let Self { parts, u, once, terms } = self;
+        let drive = match step.b_bar.clone() {
+            Part::Token(b_bar) => once.get_or_insert_with(|| b_bar * u.clone()).clone() * b,
+            Part::State(b_bar) => b_bar * (u.clone() * b),
+            Part::OverDelta(_) if parts.is_scaled() => {
+                let terms = terms.get_or_insert_with(|| parts.drive(token, u));
+                parts.driven(terms, token, state) * b
+            }
+            Part::OverDelta(gain) => {
+                let once = once.get_or_insert_with(|| token.delta.clone() * u.clone());
+                gain * (once.clone() * b)
+            }
+        };
+        step.a_bar.clone() * h + drive
+    }
 }
 
 /// The `len` numbers that are kept of state `n`.
@@ -209,13 +230,13 @@ pub(crate) fn advance(
         let token = parts.token(number(delta));
         let u = number(u);
         let mut y = Sum::new();
-        let mut token_drive = None;
+        let mut drive = Drive::new(parts, u.clone());
         for n in 0..plan.states {
             let state = kept_of(scope, rates, n, parts.state_len(), plan);
             let step = parts.forward(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
-            let next = next_state(&step, &token.delta, before, b, &u, &mut token_drive);
+            let next = drive.next_state(&step, &token, &state, before, b);
             set::expand(scope, h, n, next.clone().value());
             y.add(projections.c(scope, &at, n, plan) * next);
         }
@@ -239,14 +260,13 @@ pub(crate) fn advance_silently(
         let number = |value| Traced::new(scope, plan.ptx, value);
         let parts = plan.parts();
         let token = parts.token(number(delta));
-        let u = number(u);
-        let mut token_drive = None;
+        let mut drive = Drive::new(parts, number(u));
         for n in 0..plan.states {
             let state = kept_of(scope, rates, n, parts.state_len(), plan);
             let step = parts.forward(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
-            let next = next_state(&step, &token.delta, before, b, &u, &mut token_drive);
+            let next = drive.next_state(&step, &token, &state, before, b);
             set::expand(scope, h, n, next.value());
             if !parts.decays_by_sum() {
                 let whole = number(get::expand(scope, product, n)) * step.a_bar;
@@ -315,14 +335,13 @@ pub(crate) fn readvance(
         let number = |value| Traced::new(scope, plan.ptx, value);
         let parts = plan.parts();
         let token = parts.token(number(delta));
-        let u = number(u);
-        let mut token_drive = None;
+        let mut drive = Drive::new(parts, number(u));
         for n in 0..plan.states {
             let state = kept_of(scope, rates, n, parts.slope_state_len(), plan);
             let step = parts.forward_again(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
-            let next = next_state(&step, &token.delta, before, b, &u, &mut token_drive);
+            let next = drive.next_state(&step, &token, &state, before, b);
             set::expand(scope, h, n, next.value());
         }
     })
