@@ -41,7 +41,12 @@ impl Ema {
 
     /// Takes in the weights after the `updates`-th optimizer step.
     pub fn update(&mut self, model: &Vim, updates: u64) {
-        let averages = multi_tensor::ema(self.each(), flat::values(model), self.decay_at(updates));
+        // Taken, so that no second holder keeps them from being updated in place.
+        let averages = match std::mem::replace(&mut self.averages, Averages::Each(Vec::new())) {
+            Averages::Each(averages) => averages,
+            Averages::Packed(packed) => packed.0.parts(&packed.1),
+        };
+        let averages = multi_tensor::ema(averages, flat::values(model), self.decay_at(updates));
         self.averages = Averages::Each(averages);
     }
 

@@ -1,10 +1,12 @@
-//! AdamW: who decays, who learns how fast, and the state by parameter path. What it computes is in
-//! [`crate::multi_tensor`].
+//! AdamW: who decays, who learns how fast, and the state. What it computes is in [`crate::multi_tensor`], and where a device takes
+//! many tensors at once in [`vim_kernels::Packing`].
 //!
 //! Our own, because a run's numerics and its exact resumption are this program's business: the
-//! state is kept by parameter path, and the formula is PyTorch's.
+//! state is saved by parameter path, and the formula is PyTorch's.
 
 mod packed;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -150,7 +152,7 @@ impl AdamW {
     pub fn packed(&self) -> Option<(&Packing, &Tensor<1>)> {
         match &self.kept {
             Kept::Each(_) => None,
-            Kept::Packed(packed) => Some(packed.value()),
+            Kept::Packed(packed) => packed.value(),
         }
     }
 
@@ -290,181 +292,4 @@ impl Gradients {
 #[must_use]
 pub fn clip_factor(norm: f64, limit: Option<f64>) -> f64 {
     limit.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0))
-}
-
-#[cfg(test)]
-mod tests {
-    use burn::module::{Module, ModuleVisitor, Param};
-    use burn::tensor::Device;
-    use vim_model::{ModelConfig, SsmConfig, VimConfig};
-
-    use super::*;
-
-    /// The update of `torch.optim.AdamW`'s documentation, for one number, in f64.
-    struct Scalar {
-        value: f64,
-        first: f64,
-        second: f64,
-    }
-
-    impl Scalar {
-        fn step(&mut self, gradient: f64, step: i32, lr: f64, decay: f64) {
-            self.value -= lr * decay * self.value;
-            self.first = 0.9 * self.first + 0.1 * gradient;
-            self.second = 0.95 * self.second + 0.05 * gradient * gradient;
-            let first = self.first / (1.0 - 0.9f64.powi(step));
-            let second = self.second / (1.0 - 0.95f64.powi(step));
-            self.value -= lr * first / (second.sqrt() + 1e-8);
-        }
-    }
-
-    fn small() -> Vim {
-        let model = ModelConfig {
-            image_size: Some(8.into()),
-            patch_size: Some(4),
-            depth: Some(1),
-            d_model: Some(16),
-            d_state: Some(2),
-            ..ModelConfig::default()
-        };
-        let config = VimConfig::new(&model, SsmConfig::default(), 3).unwrap();
-        config.init(&Device::flex().autodiff(), 0).unwrap()
-    }
-
-    /// Every parameter with its path, flat.
-    fn values(model: &Vim) -> BTreeMap<String, Vec<f64>> {
-        let bytes = crate::weights::model_to_bytes(model).unwrap();
-        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-        let floats = |data: &[u8]| -> Vec<f64> {
-            let f32s = data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
-            f32s.map(f64::from).collect()
-        };
-        tensors.iter().map(|(name, t)| (name.to_owned(), floats(t.data()))).collect()
-    }
-
-    /// Gradients that are the parameters themselves times `factor`, plus 0.1.
-    fn gradients(model: &Vim, factor: f64) -> Gradients {
-        struct Fill(GradientsParams, f64);
-        impl ModuleVisitor for Fill {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                self.0.register(param.id, param.val().inner() * self.1 + 0.1);
-            }
-        }
-        let mut fill = Fill(GradientsParams::new(), factor);
-        model.visit(&mut fill);
-        Gradients::new(model, fill.0)
-    }
-
-    #[test]
-    fn updates_are_those_of_the_formula_and_decay_where_they_should() {
-        for groups in [DecayGroups::Reference, DecayGroups::Intended] {
-            updates_are_those_of_the_formula(groups);
-        }
-    }
-
-    fn updates_are_those_of_the_formula(decay_groups: DecayGroups) {
-        let config = OptimConfig {
-            betas: [0.9, 0.95],
-            eps: 1e-8,
-            weight_decay: 0.3,
-            decay_groups,
-            ..OptimConfig::default()
-        };
-        let mut model = small();
-        let mut optimizer = AdamW::new(&config);
-        let mut want: BTreeMap<String, Vec<Scalar>> = values(&model)
-            .into_iter()
-            .map(|(path, values)| {
-                let scalar = |value| Scalar { value, first: 0.0, second: 0.0 };
-                (path, values.into_iter().map(scalar).collect())
-            })
-            .collect();
-        for step in 1..=4 {
-            let (factor, scale, lr) = (f64::from(step) - 2.5, 0.5, 0.01 * f64::from(step));
-            let gradients = gradients(&model, factor);
-            model = optimizer.step(model, gradients, Clip::By(scale), lr);
-            for (path, scalars) in &mut want {
-                // As the original exempts them: one dimension, positions, the class token.
-                let name = path.rsplit('.').next().unwrap();
-                let intended = decay_groups == DecayGroups::Intended && name == "a_log";
-                let exempt = ["bias", "d", "cls_token", "pos_embed"].contains(&name)
-                    || path.contains("norm")
-                    || intended;
-                let decay = if exempt { 0.0 } else { 0.3 };
-                for scalar in scalars {
-                    let gradient = scale * (factor * scalar.value + 0.1);
-                    scalar.step(gradient, step, lr, decay);
-                }
-            }
-        }
-        for (path, got) in values(&model) {
-            for (got, want) in got.iter().zip(&want[&path]) {
-                // Four updates of the order of 0.02 in f32.
-                assert!((got - want.value).abs() < 2e-5, "{path}: {got} {}", want.value);
-            }
-        }
-        assert_eq!(want.len(), optimizer.moments().len());
-    }
-
-    #[test]
-    fn layers_near_the_input_learn_more_slowly() {
-        // Without weight decay and at the first step, a change is the learning rate times the same number.
-        let config = OptimConfig { weight_decay: 0.0, ..OptimConfig::default() };
-        let step = |factor| {
-            let model = small();
-            let gradients = gradients(&model, 1.0);
-            let mut optimizer = AdamW::new(&config).with_layer_decay(factor, 1);
-            (values(&model), values(&optimizer.step(model, gradients, Clip::By(1.0), 0.01)))
-        };
-        let ((before, plain), (_, decayed)) = (step(None), step(Some(0.5)));
-        for (path, scale) in [
-            ("patch_embed.proj.weight", 0.25),
-            ("cls_token", 0.25),
-            ("pos_embed", 0.25),
-            ("layers.0.mixer.forward.a_log", 0.5),
-            ("layers.0.norm.weight", 0.5),
-            ("norm_f.weight", 1.0),
-            ("head.bias", 1.0),
-        ] {
-            let changes = |after: &BTreeMap<String, Vec<f64>>| {
-                after[path].iter().zip(&before[path]).map(|(a, b)| (a - b).abs()).sum::<f64>()
-            };
-            let ratio = changes(&decayed) / changes(&plain);
-            assert!((ratio - scale).abs() < 1e-3, "{path}: {ratio}");
-        }
-        let same = step(Some(1.0));
-        assert_eq!(same.1, plain);
-    }
-
-    #[test]
-    fn the_norm_is_over_all_parameters_and_clipping_reaches_its_limit() {
-        let model = small();
-        let gradients = gradients(&model, 1.0);
-        let squares = values(&model).into_values().flatten().map(|v| (v + 0.1) * (v + 0.1));
-        let want = squares.sum::<f64>().sqrt();
-        let norm = f64::from(gradients.square_norm().unwrap().into_scalar::<f32>()).sqrt();
-        assert!((norm - want).abs() < 1e-5 * want, "{norm} {want}");
-        assert_eq!(clip_factor(norm, None), 1.0);
-        assert_eq!(clip_factor(norm, Some(2.0 * norm)), 1.0);
-        let clipped = norm * clip_factor(norm, Some(norm / 4.0));
-        assert!((clipped - norm / 4.0).abs() < 1e-5 * norm);
-    }
-
-    #[test]
-    fn state_survives_the_bytes_exactly() {
-        let (mut model, config) = (small(), OptimConfig::default());
-        let mut optimizer = AdamW::new(&config);
-        let first = gradients(&model, 1.0);
-        model = optimizer.step(model, first, Clip::By(1.0), 0.01);
-        let bytes = crate::weights::optimizer_to_bytes(&optimizer).unwrap();
-        let device = Device::flex().autodiff();
-        let mut back = crate::weights::optimizer_from_bytes(&config, &bytes, &device, "x").unwrap();
-        let weights = crate::weights::model_to_bytes(&model).unwrap();
-        let twin = crate::weights::model_from_bytes(small(), &weights, "x").unwrap();
-        let (ours, theirs) = (gradients(&model, -1.0), gradients(&twin, -1.0));
-        model = optimizer.step(model, ours, Clip::By(1.0), 0.02);
-        let twin = back.step(twin, theirs, Clip::By(1.0), 0.02);
-        assert_eq!(values(&model), values(&twin));
-        assert!(crate::weights::optimizer_from_bytes(&config, &bytes[..99], &device, "x").is_err());
-    }
 }

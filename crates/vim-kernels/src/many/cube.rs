@@ -104,11 +104,18 @@ impl Layout {
         self.blocks * BLOCK
     }
 
-    pub(super) fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
+    /// Kernels take a tensor's size from here.
+    fn check(&self, tensors: &[Tensor<1>]) {
         assert_eq!(tensors.len(), self.lengths.len(), "a tensor for each place");
+        for (tensor, &length) in tensors.iter().zip(&self.lengths) {
+            assert_eq!(tensor.dims(), [length], "a tensor of its place's size");
+        }
+    }
+
+    pub(super) fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
+        self.check(&tensors);
         let mut all = Vec::with_capacity(2 * tensors.len());
         for (tensor, &length) in tensors.into_iter().zip(&self.lengths) {
-            assert_eq!(tensor.dims(), [length], "a tensor of its place's size");
             let rest = length.next_multiple_of(BLOCK) - length;
             let zeros = (rest > 0).then(|| Tensor::zeros([rest], &tensor.device()));
             all.push(tensor);
@@ -129,7 +136,7 @@ impl Layout {
     }
 
     pub(super) fn sum_of_squares(&self, tensors: &[Tensor<1>]) -> Tensor<1> {
-        assert_eq!(tensors.len(), self.lengths.len(), "a tensor for each place");
+        self.check(tensors);
         let like = self.groups[0].begins.clone();
         let client = like.client.clone();
         let sums = empty(&like, [self.blocks], DType::F32);
@@ -173,8 +180,9 @@ impl Layout {
         square_norm: Tensor<1>,
         rule: AdamWRule,
     ) -> [Tensor<1>; 3] {
-        let count = self.lengths.len();
-        assert_eq!([values.len(), gradients.len(), rates.len()], [count; 3], "one for each place");
+        self.check(&values);
+        self.check(&gradients);
+        assert_eq!(rates.len(), self.lengths.len(), "a rate for each place");
         let [first, second] = moments.map(cube);
         assert_eq!([&first, &second].map(length), [self.len(); 2], "both moments are packed so");
         let square_norm = cube(square_norm);

@@ -42,7 +42,7 @@ pub fn takes_many(device: &Device) -> bool {
     runs_cubes(device)
 }
 
-/// How the tensors of a model lie behind each other in one, each from a whole block on. What lies between them is never read.
+/// How the tensors of a model lie behind each other in one, each from a whole block on. What lies between them means nothing.
 ///
 /// What an optimizer keeps lies so: a launch binds it once, however many tensors it is of.
 #[derive(Clone, Debug)]
@@ -76,6 +76,10 @@ impl Packing {
     }
 
     /// [`sum_of_squares`] of tensors of these sizes.
+    ///
+    /// # Panics
+    ///
+    /// If they are not.
     #[must_use]
     pub fn sum_of_squares(&self, tensors: &[Tensor<1>]) -> Tensor<1> {
         self.0.sum_of_squares(tensors)
@@ -92,7 +96,7 @@ impl Packing {
     ///
     /// # Panics
     ///
-    /// If there are not as many of each.
+    /// If there are not as many of each, or they are not of these sizes.
     ///
     /// # Source
     ///

@@ -52,13 +52,7 @@ impl Parts {
     /// The coefficients of `delta·ψ·u` in v, which are the token's: a state that u drives takes no product by it.
     pub(crate) fn drive<T: Real>(self, token: &OfToken<T>, u: &T) -> Vec<Term<T>> {
         let step = token.delta.clone() * u.clone();
-        self.gain_terms::<T>(false)
-            .into_iter()
-            .map(|term| match term {
-                Term::Constant(c) => Term::Of(step.clone()).scale(c),
-                Term::Of(c) => Term::Of(c * step.clone()),
-            })
-            .collect()
+        self.gain_terms(false).into_iter().map(|term| term.times(&step)).collect()
     }
 
     /// `delta·ψ·u` from [those](Self::drive), for a state.

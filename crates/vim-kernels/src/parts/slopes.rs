@@ -31,6 +31,7 @@ impl Parts {
         };
         let [cayley_b, cayley_delta, cayley_a] = match inverse {
             Some(r) if self.cayley() != [0.0; 5] => {
+                // Of bilinear alone a kernel takes `tustin.rs`; this is for methods that have other terms beside it.
                 // With w = Σ cₚ·deltaᵖ: b = w·r and ∂r/∂x = ½r². By delta, r² is taken out, so that
                 // nothing cancels at large |x|: p·r + ½x·r² = r²·(p − (p − 1)·x/2).
                 let weights = self.cayley();

@@ -14,8 +14,8 @@ pub(super) struct Packed {
     /// Of the parameters, in their order.
     own: Vec<Own>,
     packing: Packing,
-    /// The parameters after the last step, of which they are parts.
-    value: Tensor<1>,
+    /// The parameters after the last step, of which they are parts; none before the first.
+    value: Option<Tensor<1>>,
     moments: [Tensor<1>; 2],
 }
 
@@ -32,9 +32,8 @@ impl Packed {
             .zip(values)
             .map(|(own, value)| moments.remove(&own.path).unwrap_or_else(|| Moments::zeros(value)));
         let (first, second) = pairs.map(|Moments { first, second }| (first, second)).unzip();
-        let value = packing.pack(values.to_vec());
         let moments = [packing.pack(first), packing.pack(second)];
-        Self { own, packing, value, moments }
+        Self { own, packing, value: None, moments }
     }
 
     /// The sum of the squares of gradients, `[1]`.
@@ -42,9 +41,9 @@ impl Packed {
         self.packing.sum_of_squares(gradients)
     }
 
-    /// The parameters and how they lie.
-    pub(super) fn value(&self) -> (&Packing, &Tensor<1>) {
-        (&self.packing, &self.value)
+    /// The parameters after the last step, if there was one, and how they lie.
+    pub(super) fn value(&self) -> Option<(&Packing, &Tensor<1>)> {
+        self.value.as_ref().map(|value| (&self.packing, value))
     }
 
     /// A step, which changes nothing where `square_norm` is not finite; returns the parameters.
@@ -67,8 +66,8 @@ impl Packed {
         let moments = self.moments.clone();
         let [value, first, second] =
             self.packing.adamw(values, gradients, moments, &rates, square_norm, rule);
-        (self.value, self.moments) = (value, [first, second]);
-        self.packing.parts(&self.value)
+        self.moments = [first, second];
+        self.packing.parts(self.value.insert(value))
     }
 
     /// The moments of each parameter by its path.

@@ -270,7 +270,8 @@ fn launch(
         ring::ring::launch_unchecked
     };
     // SAFETY: `Matrix` is made within its buffer; the kernels check every row and column against the sizes, and a load
-    // of several elements begins where the sizes, the pitch and the beginning are multiples of them.
+    // of several elements begins where the sizes, the pitch, the beginning and the distance between matrices are multiples
+    // of them.
     unsafe {
         run(
             &client,

@@ -128,6 +128,7 @@ fn source_of(at: usize, source: &Source) -> usize {
 
 /// Four weights as `precision` multiplies them, of f32, one behind the other in a buffer: one launch takes as long for all as for one.
 pub(crate) fn gathered(matrices: &[Matrix; 4], precision: Precision) -> CubeTensor {
+    debug_assert!(matrices.iter().all(|m| m.buffer.dtype == DType::F32), "weights are of f32");
     let lanes = matrices.iter().map(Matrix::load_lanes).min().unwrap_or(1);
     let whole: usize = matrices.iter().map(|matrix| lines(matrix).iter().product::<usize>()).sum();
     let dtype = precision.activations();

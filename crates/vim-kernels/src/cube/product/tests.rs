@@ -187,3 +187,36 @@ fn panels_are_f64s() {
         check(Case { size, gap, adds: true, count: 2, ..PLAIN }, true);
     }
 }
+
+#[test]
+fn parts_are_added_for_each_sum() {
+    let device = &device();
+    for (sums, count, width) in [(1, 9, 5), (2, 3, 12), (2, 20, 33)] {
+        let stored = numbers(sums * count * width, 5);
+        let out = on_device(&vec![0.0; sums * width], device);
+        parts::add_parts(&on_device(&stored, device), [sums, count, width], &out);
+        for (i, got) in values(out).into_iter().enumerate() {
+            let (sum, column) = (i / width, i % width);
+            let part = |part: usize| f64::from(stored[(sum * count + part) * width + column]);
+            let want: f64 = (0..count).map(part).sum();
+            // Sums of at most 20 numbers below 1.
+            let error = (f64::from(got) - want).abs();
+            assert!(error < 1e-5, "{sums} {count} {width}, {i}: {got} for {want}");
+        }
+    }
+}
+
+#[test]
+fn four_matrices_are_gathered_in_their_order() {
+    let device = &device();
+    for gap in [0, 3] {
+        let case = Case { gap, ..PLAIN };
+        let sizes = [[7, 12], [7, 12], [3, 8], [3, 8]];
+        let given = sizes.map(|size| matrix(size, false, case, size[0] as u32 + 6, device));
+        let all = given.each_ref().map(|(matrix, _)| matrix.clone());
+        let got = values(gathered(&all, Precision::F32));
+        let want: Vec<f64> =
+            given.into_iter().flat_map(|(_, elements)| elements.into_iter().flatten()).collect();
+        assert!(got.iter().map(|&x| f64::from(x)).eq(want), "gap {gap}");
+    }
+}
