@@ -89,21 +89,12 @@ impl Ema {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
-    use vim_model::{ModelConfig, SsmConfig, VimConfig};
 
     use super::*;
+    use crate::optim::tests::small_on;
 
     fn small(seed: u64) -> Vim {
-        let model = ModelConfig {
-            image_size: Some(8.into()),
-            patch_size: Some(4),
-            depth: Some(1),
-            d_model: Some(16),
-            d_state: Some(2),
-            ..ModelConfig::default()
-        };
-        let config = VimConfig::new(&model, SsmConfig::default(), 3).unwrap();
-        config.init(&Device::flex().autodiff(), seed).unwrap()
+        small_on(&Device::flex(), seed)
     }
 
     fn numbers(model: &Vim) -> Vec<f32> {

@@ -11,8 +11,8 @@ use vim_train::{
     import, methods, models, predict, profile, runs, slurm, sweep, train, verify,
 };
 
-/// A step allocates some hundred thousand times on one thread what another frees: with glibc's allocator the loop of training
-/// waits for its locks (docs/benchmarks.md, *The loop*).
+/// What the thread of a step allocates, the one that launches frees: with glibc's allocator the loop of training waits for its
+/// locks (docs/benchmarks.md, *The loop*).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

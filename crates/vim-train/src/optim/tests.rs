@@ -25,10 +25,11 @@ impl Scalar {
 }
 
 fn small() -> Vim {
-    small_on(&Device::flex())
+    small_on(&Device::flex(), 0)
 }
 
-fn small_on(device: &Device) -> Vim {
+/// A model of one block of 16 channels, for tests of what is done to weights.
+pub(crate) fn small_on(device: &Device, seed: u64) -> Vim {
     let model = ModelConfig {
         image_size: Some(8.into()),
         patch_size: Some(4),
@@ -38,7 +39,7 @@ fn small_on(device: &Device) -> Vim {
         ..ModelConfig::default()
     };
     let config = VimConfig::new(&model, SsmConfig::default(), 3).unwrap();
-    config.init(&device.clone().autodiff(), 0).unwrap()
+    config.init(&device.clone().autodiff(), seed).unwrap()
 }
 
 /// Every parameter with its path, flat.
@@ -196,7 +197,7 @@ fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
     let new = || AdamW::new(&config).with_layer_decay(Some(0.5), 1);
     let mut each = small();
     let mut packed =
-        model_from_bytes(small_on(&device), &model_to_bytes(&each).unwrap(), "x").unwrap();
+        model_from_bytes(small_on(&device, 0), &model_to_bytes(&each).unwrap(), "x").unwrap();
     let (mut of_each, mut of_packed) = (new(), new());
     let mut averages = [&each, &packed].map(|model| Ema::new(&train, model).unwrap());
     for step in 1..=4 {
