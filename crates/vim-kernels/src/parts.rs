@@ -25,11 +25,14 @@ use crate::phi::{fitted_phi, inverse_factorial};
 use crate::real::Real;
 use crate::term::Term;
 
-/// |x| below which the polynomial is used. The closed form of φ₂ loses 4 bits here.
-const NEAR: f64 = 0.5;
+/// |x| below which a polynomial is `b_bar`. The closed form of φ₂ loses 5 bits here.
+const NEAR: f64 = 0.25;
 
-/// Degree of the polynomials of the forward scan: φ₁ to 2.7e-6 of its value, the others better.
-const DEGREE: usize = 4;
+/// Degree of that polynomial: φ₁ to 4.1e-6 of its value, the others better.
+const DEGREE: usize = 3;
+
+/// |x| below which polynomials are the slopes, whose closed forms lose more.
+const NEAR_SLOPES: f64 = 0.5;
 
 /// Degree of the polynomial that the backward scan's ladder starts from, of the next φ after those used: each
 /// step down multiplies its error by x/k, so that φ₂ under φ₃ is good to 6e-7.
@@ -177,7 +180,7 @@ impl Parts {
         let top = self.highest() + 1;
         let mut near = Table::new();
         if self.highest() > 0 {
-            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR) {
+            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_SLOPES) {
                 let mut row = [0.0; 5];
                 row[top] = c;
                 near.push(row);

@@ -1,7 +1,7 @@
 //! The derivatives of the coefficients, by parts.
 
 use super::sums::{polynomial, total, weighted};
-use super::{NEAR, OfToken, Part, Parts};
+use super::{NEAR_SLOPES, OfToken, Part, Parts};
 use crate::phi::inverse_factorial;
 use crate::real::Real;
 use crate::term::Term;
@@ -76,7 +76,7 @@ impl Parts {
     ) -> Option<[T; 3]> {
         let highest = self.highest();
         let [a, inverse] = state else { return None };
-        let bound = NEAR * std::f64::consts::LOG2_E;
+        let bound = NEAR_SLOPES * std::f64::consts::LOG2_E;
         // near[k] for k = 1 … K + 1; far[k] for k = 0 … K.
         let mut near = vec![polynomial(&token.near, v).like(v)];
         for k in (1..=highest).rev() {

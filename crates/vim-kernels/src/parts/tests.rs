@@ -29,10 +29,12 @@ fn parts_are_the_plain_formulas() {
                     // By delta and by a, through x and besides it.
                     let (back_a_bar, slope, b_bar, d_delta, d_a) = if parts.is_scaled() {
                         let back = parts.backward_scaled(&token, &state);
-                        let through = t * back.gain_slope;
-                        let d_delta = through * lanes(a) + back.gain;
+                        let [gain, slope] = parts.factors();
+                        let gain = back.gain.scale(gain);
+                        let through = t * back.gain_slope.scale(slope);
+                        let d_delta = through * lanes(a) + gain;
                         let d_a = out(through * t);
-                        (back.a_bar, back.decay_slope, back.gain * t, d_delta, d_a)
+                        (back.a_bar, back.decay_slope, gain * t, d_delta, d_a)
                     } else {
                         let back = parts.backward(&token, &state);
                         let d_a = back.d_a.map_or(0.0, out);

@@ -85,6 +85,7 @@ pub(crate) fn retreat<W: Size>(
         let mut by_token = None;
         let stepped_u = u.clone() * delta.clone();
         let half_delta = delta.clone().scale(0.5);
+        let by_factors = parts.factors().map(|factor| stepped_u.clone().scale(factor));
         let mut group = None;
         for n in 0..plan.states {
             let state = kept_of(scope, rates, n, parts.slope_state_len(), plan);
@@ -127,11 +128,11 @@ pub(crate) fn retreat<W: Size>(
                 let into_b = dh.clone() * b.clone();
                 let gained = dh.clone() * step.gain;
                 driven.add(gained.clone() * b);
-                db = gained * stepped_u.clone();
+                db = gained * by_factors[0].clone();
                 flow = step.a_bar * dh.clone();
                 // What goes through x, of a_bar and of b_bar.
                 let dx = through_decay(step.decay_slope, &dh, &flow, &h_before)
-                    + into_b * stepped_u.clone() * step.gain_slope;
+                    + into_b * by_factors[1].clone() * step.gain_slope;
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
             } else {
@@ -170,7 +171,7 @@ pub(crate) fn retreat<W: Size>(
             du.add(driven.clone() * b_bar);
             ddelta.add(driven * u * d_delta);
         } else if parts.is_scaled() {
-            let driven = driven.or(&zero);
+            let driven = driven.or(&zero).scale(parts.factors()[0]);
             du.add(driven.clone() * delta);
             ddelta.add(driven * u);
         } else if parts.is_tustin() {
