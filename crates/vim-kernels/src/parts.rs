@@ -11,13 +11,16 @@
 //! from 0, the second near it.
 
 mod scaled;
+mod single;
 mod slopes;
 mod sums;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod through;
 mod tustin;
 
+use single::single_again;
 use sums::{polynomial, total, weighted};
 
 use crate::discretization::{Decay, Discretization, Form, Series};
@@ -28,7 +31,7 @@ use crate::term::Term;
 /// |x| below which a polynomial is `b_bar`. The closed form of φ₂ loses 5 bits here.
 const NEAR: f64 = 0.25;
 
-/// Degree of that polynomial: φ₁ to 4.1e-6 of its value, the others better.
+/// Degree of that polynomial: φ₁ to 4.5e-6 of its value, the others better.
 const DEGREE: usize = 3;
 
 /// |x| below which polynomials are the slopes, whose closed forms lose more.
@@ -44,19 +47,19 @@ const SMALLEST_RATE: f64 = 1e-12;
 /// Coefficients of `delta^p·x^j`, by j and then p.
 type Table = Vec<[f64; 5]>;
 
-/// A quantity that depends on the token alone, or on the state too, there also with the token's delta taken out.
+/// A quantity that depends on the token alone, or on the state too, there also with what [`Parts::outer`] says taken out.
 #[derive(Clone)]
 pub(crate) enum Part<T> {
     Token(T),
     State(T),
-    OverDelta(T),
+    OverOuter(T),
 }
 
 impl<T: Real> Part<T> {
-    pub(crate) fn value(&self, delta: &T) -> T {
+    pub(crate) fn value(&self, outer: &T) -> T {
         match self {
             Self::Token(value) | Self::State(value) => value.clone(),
-            Self::OverDelta(value) => value.clone() * delta.clone(),
+            Self::OverOuter(value) => value.clone() * outer.clone(),
         }
     }
 }
@@ -151,12 +154,12 @@ impl Parts {
 
     /// How many numbers [`Self::slope_state`] keeps of a state.
     pub(crate) fn slope_state_len(self) -> usize {
-        if self.highest() == 0 { 1 } else { 2 }
+        if self.highest() == 0 || self.single().is_some() { 1 } else { 2 }
     }
 
     /// What the backward scan keeps of a state of rate `a`.
     pub(crate) fn slope_state<T: Real>(self, a: T) -> Vec<T> {
-        if self.highest() == 0 {
+        if self.slope_state_len() == 1 {
             return vec![a];
         }
         let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
@@ -179,7 +182,7 @@ impl Parts {
     pub(crate) fn slope_token<T: Real>(self, delta: T) -> OfToken<T> {
         let top = self.highest() + 1;
         let mut near = Table::new();
-        if self.highest() > 0 {
+        if self.highest() > 0 && self.single().is_none() {
             for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_SLOPES) {
                 let mut row = [0.0; 5];
                 row[top] = c;
@@ -262,6 +265,9 @@ impl Parts {
         token: &OfToken<T>,
         state: &[T],
     ) -> PartCoefficients<T> {
+        if let Some((k, _)) = self.single() {
+            return single_again(k, token, &state[0]);
+        }
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay(token, state, &v);
         let far = match state {
@@ -283,10 +289,10 @@ impl Parts {
         far: Option<T>,
     ) -> PartCoefficients<T> {
         if self.is_scaled() {
-            return PartCoefficients { a_bar, b_bar: Part::OverDelta(self.gain(&v)) };
+            return PartCoefficients { a_bar, b_bar: Part::OverOuter(self.gain(&v)) };
         }
         if let Some(inverse) = inverse.clone().filter(|_| self.is_tustin()) {
-            return PartCoefficients { a_bar, b_bar: Part::OverDelta(inverse) };
+            return PartCoefficients { a_bar, b_bar: Part::OverOuter(inverse) };
         }
         let exact = far.map(|far| {
             let near = polynomial(&token.near, &v).like(&v);

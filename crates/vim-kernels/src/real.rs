@@ -44,7 +44,8 @@ pub trait Real:
     #[must_use]
     fn recip(self) -> Self;
 
-    /// `near` where |x| < `bound`, else `far`; `self` is x. What is not chosen may be anything finite.
+    /// `near` where |x| < `bound`, else `far`; `self` is x. What is not chosen may be anything, of a tensor anything finite: its gradient is
+    /// zero times that.
     #[must_use]
     fn choose_near(self, bound: f64, near: Self, far: Self) -> Self;
 

@@ -5,20 +5,11 @@
 //! stays bounded, as the inverse of bilinear, the first would cancel at large |x|.)
 
 use super::sums::polynomial;
+use super::through::PartThrough;
 use super::{OfToken, Parts};
 use crate::discretization::Decay;
 use crate::real::Real;
 use crate::term::Term;
-
-/// With what a gradient is pulled back through the coefficients of such a method by.
-pub(crate) struct PartScaled<T> {
-    pub(crate) a_bar: T,
-    /// `∂a_bar/∂x` where it is not `a_bar` itself.
-    pub(crate) decay_slope: Option<T>,
-    /// ψ and ψ′ over their [factors](Parts::factors).
-    pub(crate) gain: T,
-    pub(crate) gain_slope: T,
-}
 
 impl Parts {
     /// Whether the method is one of them, and ψ no constant.
@@ -61,7 +52,11 @@ impl Parts {
     }
 
     /// ψ and the slopes, from a [token](Self::slope_token) and a [state](Self::slope_state).
-    pub(crate) fn backward_scaled<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartScaled<T> {
+    pub(super) fn backward_scaled<T: Real>(
+        self,
+        token: &OfToken<T>,
+        state: &[T],
+    ) -> PartThrough<T> {
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, _, inverse) = self.decay(token, state, &v);
         let decay_slope = self.decay_slope(inverse);
@@ -74,7 +69,7 @@ impl Parts {
             let slope = polynomial(&self.gain_terms(true), &v).like(&v);
             (self.gain(&v), slope)
         };
-        PartScaled { a_bar, decay_slope, gain, gain_slope }
+        PartThrough { a_bar, decay_slope, gain, gain_slope }
     }
 
     /// What ψ and ψ′ are multiples of. All that a token sums of them is multiplied by these once.
@@ -86,6 +81,9 @@ impl Parts {
     /// α, β, γ and c of a cubic ψ, `c·((v + α)·(v² + β) + γ)`: with its derivative `c·((v² + β) + 2v·(v + α))` it takes four
     /// operations, where Horner's rule takes five for both.
     fn cubic(self) -> Option<[f64; 4]> {
+        if !self.is_scaled() {
+            return None;
+        }
         let unit = std::f64::consts::LN_2;
         let coefficient = |(j, row): (usize, &[f64; 5])| row[1] * unit.powi(j as i32);
         let rising: Vec<f64> = self.polynomial().iter().enumerate().map(coefficient).collect();

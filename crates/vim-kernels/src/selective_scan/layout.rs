@@ -20,8 +20,9 @@ const MOST_STATES: usize = 16;
 /// multiprocessor of an H200 as one of 384 would, without waiting for each other at its barriers.
 const WIDE: usize = 128;
 
-/// Channels of a cube of a scan that is short of registers. NVIDIA's compiler gives a unit of such a cube no more than
-/// 168; in smaller ones it takes a few more, and then too few cubes run at once.
+/// Channels of a cube of a forward scan that is short of registers. NVIDIA's compiler gives a unit of such a cube no more than
+/// 168; in smaller ones it takes a few more, and then too few cubes run at once. (Backwards it keeps to 168 by itself, but for the
+/// methods of several φ functions, for which registers matter more than a third cube.)
 const WIDEST: usize = 384;
 
 /// Fewest tokens that a segment is worth its passes for.
@@ -106,7 +107,7 @@ impl Layout {
             kept + sums + rows + steps <= hardware.max_shared_memory_size
         };
         let parts = Parts::new(spec.method, spec.series);
-        let heavy = if backward { !parts.is_plain() } else { !parts.is_light() };
+        let heavy = !backward && !parts.is_light();
         let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {

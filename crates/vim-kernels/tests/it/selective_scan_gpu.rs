@@ -45,10 +45,10 @@ fn every_form_of_b_and_c() {
 #[test]
 fn awkward_sizes() {
     for (len, d_inner, d_state) in
-        [(1, 1, 1), (2, 5, 8), (5, 64, 17), (197, 33, 16), (8, 1, 5), (9, 130, 2)]
+        [(1, 1, 1), (2, 5, 8), (5, 64, 17), (197, 33, 16), (8, 1, 5), (9, 130, 2), (9, 5, 31)]
     {
         // Its two ways and its φ functions only where several passes or kinds of cubes make a difference.
-        let two_way = d_state > 16 || d_inner == 130;
+        let two_way = d_state == 17 || d_inner == 130;
         for method in [Discretization::Zoh, Discretization::Poly] {
             if method == Discretization::Zoh || two_way {
                 let base = scan([1, len, d_inner, d_state], Form::Variable, 4.0, 3);
@@ -68,13 +68,14 @@ fn many_states_take_several_passes() {
 
 #[test]
 fn long_sequences_are_cut_into_segments() {
-    // Each kind of decay, and both ways; an awkward N.
-    for (method, reverse) in [
-        (Discretization::Zoh, true),
-        (Discretization::Bilinear, false),
-        (Discretization::Poly, false),
+    // Each kind of decay, and both ways; an awkward N, of which one state is absent from the second pass.
+    for (method, reverse, len, d_state) in [
+        (Discretization::Zoh, true, 1025, 4),
+        (Discretization::Bilinear, false, 1025, 4),
+        (Discretization::Poly, false, 1025, 4),
+        (Discretization::Zoh, false, 133, 17),
     ] {
-        let base = scan([1, 1025, 5, 4], Form::Variable, 4.0, 7);
+        let base = scan([1, len, 5, d_state], Form::Variable, 4.0, 7);
         check(&OracleScan { method, reverse, ..base });
     }
 }

@@ -3,7 +3,7 @@
 
 use burn::tensor::Device;
 use vim_kernels::oracle::OracleScan;
-use vim_kernels::{Implementation, Series, has_kernel};
+use vim_kernels::{Discretization, Implementation, Series, has_kernel};
 
 use super::args::Dtype;
 use super::check::{Check, Context, Subject, Worst};
@@ -143,7 +143,12 @@ impl Case {
 }
 
 /// The cases for one method and series.
-fn cases<T: Parts>(context: &Context, series: Series, implementation: Implementation) -> Vec<Case> {
+fn cases<T: Parts>(
+    context: &Context,
+    method: Discretization,
+    series: Series,
+    implementation: Implementation,
+) -> Vec<Case> {
     let usual = [2, 21, 6, 16];
     if context.few_kernels(implementation) {
         // One kernel: sizes and numbers that it is not compiled for.
@@ -153,6 +158,10 @@ fn cases<T: Parts>(context: &Context, series: Series, implementation: Implementa
                 let sizes = [[1, 1, 1, 16], [1, 2, 5, 16], usual, [2, 67, 40, 16]];
                 let mut cases = sizes.map(|sizes| Case::new(sizes, Form::Variable, 4.0)).to_vec();
                 cases.push(Case::new(usual, Form::Variable, 1000.0));
+                if method == Discretization::Zoh {
+                    // Passes that hold one state more than there is: of no formula's concern.
+                    cases.push(Case::new([1, 67, 5, 31], Form::Variable, 4.0));
+                }
                 cases
             }
             Series::Taylor => {
@@ -187,6 +196,7 @@ fn cases<T: Parts>(context: &Context, series: Series, implementation: Implementa
 /// Every scan of a check, with what to call it.
 fn scans<T: Parts>(
     context: &Context,
+    method: Discretization,
     series: Series,
     implementation: Implementation,
     dtype: Dtype,
@@ -197,7 +207,7 @@ fn scans<T: Parts>(
         (with_parts(real, case.reach, dtype), case.name())
     };
     let mut scans: Vec<_> =
-        cases::<T>(context, series, implementation).into_iter().map(of_case).collect();
+        cases::<T>(context, method, series, implementation).into_iter().map(of_case).collect();
     if !context.few_kernels(implementation) {
         for (real, absent) in without_optional_inputs(dtype) {
             let OracleScan { batch, len, d_inner, d_state, .. } = real;
@@ -218,7 +228,9 @@ pub(crate) fn checks<T: Parts>(context: &Context) -> Vec<Check> {
                 for series in context.series(method, implementation) {
                     let run = move |context: &Context, factor: f64| {
                         let mut worst = Worst::default();
-                        for (scan, case) in scans::<T>(context, series, implementation, dtype) {
+                        for (scan, case) in
+                            scans::<T>(context, method, series, implementation, dtype)
+                        {
                             let scan = OracleScan { method, series, ..scan };
                             let grad_y = grad_of(&scan, dtype);
                             let device = &context.device;

@@ -11,8 +11,8 @@ use cubecl::prelude::*;
 
 use super::forward::{read_chunk, token_index};
 use super::place::{
-    Place, Sizes, fetch_rows, keep, moved, order, part_index, place, projections, put_rows, recall,
-    row_index, start_index, state_index, weight,
+    Place, Sizes, carried, fetch_rows, keep, moved, order, part_index, place, projections,
+    put_rows, recall, row_index, start_index, weight,
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::retreat::{Adjoint, beside, kept_at, retreat};
@@ -79,12 +79,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     #[unroll]
     for n in 0..plan.states {
         keep_slope_state(&mut slopes, weight::<f32>(a, n ^ order, &at, sizes, plan), n, plan);
-        adjoint.carry[n] = if comptime!(plan.segmented) {
-            // Units beyond the group's channels must add nothing to the sums.
-            select(at.active, carry[state_index(at.segment, n ^ order, &at, sizes)], 0.0f32)
-        } else {
-            0.0f32.runtime()
-        };
+        // Units beyond the group's channels must add nothing to the sums.
+        adjoint.carry[n] = select(at.active, carried(carry, n ^ order, &at, sizes, plan), 0.0f32);
         adjoint.a[n] = 0.0f32;
         adjoint.b[n] = 0.0f32;
         adjoint.c[n] = 0.0f32;
@@ -107,6 +103,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, last, &at, sizes, plan);
     read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, last, &at, sizes, plan);
     read_start(&mut adjoint.h, starts, last, order, &at, sizes, plan);
+    // The states after a chunk: those that the next chunk, which is finished by then, began with.
+    let mut after = Array::<f32>::new(plan.states);
     for back in 0..chunks {
         let begin = at.begin + (chunks - 1 - back) * CHUNK;
         let begin_before = max(begin, at.begin + CHUNK) - CHUNK;
@@ -127,7 +125,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
             let step = begin + comptime!(CHUNK - 1 - k);
             read_token::<F>(&mut next, k, u, delta, grad_y, z, step, &at, sizes, plan);
         }
-        // Forward again, keeping the state before every token.
+        // Forward again, keeping the state before every token. The last token is left out, except in the segment's last chunk.
         // Steps past the end take no time and change nothing, here and backwards.
         #[unroll]
         for j in 0..CHUNK {
@@ -136,7 +134,14 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
             let size = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
             steps[j * plan.units + unit] = size;
             let u = f32::cast_from(now_u[j]);
-            readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, u, plan);
+            if comptime!(j + 1 < CHUNK) || back == 0 {
+                readvance(&mut adjoint.h, &slopes, &shared, j * plan.states, size, u, plan);
+            } else {
+                #[unroll]
+                for n in 0..plan.states {
+                    adjoint.h[n] = after[n];
+                }
+            }
         }
         // Backward, a token's inputs read one ahead of their use, and where there is room two tokens at a time, so that what
         // belongs to a token alone and the sums over channels overlap with the other's states.
@@ -225,6 +230,10 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
         read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, begin_before, &at, sizes, plan);
         let raws = &mut now_delta;
         read_chunk::<F>(raws, delta, at.batch, &sizes.delta, begin_before, &at, sizes, plan);
+        #[unroll]
+        for n in 0..plan.states {
+            after[n] = adjoint.h[n];
+        }
         read_start(&mut adjoint.h, starts, begin_before, order, &at, sizes, plan);
         if comptime!(!(plan.b_constant && plan.c_constant)) {
             sync_cube();

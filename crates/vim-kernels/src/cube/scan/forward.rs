@@ -10,8 +10,8 @@ use cubecl::prelude::*;
 
 use super::chunks::{bring_chunk, chunk_arrived, chunk_begun, chunks_len, of_chunk};
 use super::place::{
-    Place, Rows, Sizes, fetch_rows, keep, load_rates, moved, place, projections, put_rows, recall,
-    row_index, start_index, state_index, token_at,
+    Place, Rows, Sizes, carried, fetch_rows, keep, load_rates, moved, place, projections, put_rows,
+    recall, row_index, start_index, token_at,
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::token::{advance, rates_len, sigmoid, step_size};
@@ -50,11 +50,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
     let mut h = Array::<f32>::new(plan.states);
     #[unroll]
     for n in 0..plan.states {
-        h[n] = if comptime!(plan.segmented) {
-            carry[state_index(at.segment, n, &at, sizes)]
-        } else {
-            0.0f32.runtime()
-        };
+        h[n] = carried(carry, n, &at, sizes, plan);
     }
     // Tokens are read a chunk ahead of their use, and B and C a tile.
     let gated = comptime!(plan.has_z && plan.last);

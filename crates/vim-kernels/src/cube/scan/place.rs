@@ -144,6 +144,26 @@ pub(crate) fn state_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) 
     row * sizes.d_inner as usize + at.channel
 }
 
+/// What a segment begins with of a state: 0 of one that is not, and where the sequence is not cut.
+#[cube]
+pub(crate) fn carried(
+    carry: &[f32],
+    state: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) -> f32 {
+    if comptime!(plan.segmented) {
+        let mut value = 0.0f32;
+        if comptime!(!plan.ragged) || sizes.first_state as usize + state < sizes.d_state as usize {
+            value = carry[state_index(at.segment, state, at, sizes)];
+        }
+        value
+    } else {
+        0.0f32.runtime()
+    }
+}
+
 /// Where the unit's part of a weight's gradient stands in `[slot, element, directions, N, D]`.
 #[cube]
 pub(crate) fn part_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) -> usize {

@@ -62,9 +62,10 @@ impl ScanPlan {
     }
 
     /// Whether a unit of the backward scan holds its states in its own order, [`place::order`](super::place::order): where the
-    /// sums over a plane gain by it.
+    /// sums over a plane gain by it. What is absent of a ragged pass would not be its last states then.
     pub(crate) fn reordered(self) -> bool {
-        self.planes && self.states == PLANE / 2 && !self.b_constant && !self.c_constant
+        let full = self.states == PLANE / 2 && !self.ragged;
+        self.planes && full && !self.b_constant && !self.c_constant
     }
 
     /// How many tokens ahead of their use the backward loop reads: as many as registers are left for.

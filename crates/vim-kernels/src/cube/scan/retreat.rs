@@ -79,11 +79,12 @@ pub(crate) fn retreat<W: Size>(
         let (u, delta, dy) = (number(u), number(delta), number(dy));
         let zero = dy.constant(0.0);
         let (mut y, mut du, mut ddelta) = (Sum::new(), Sum::new(), Sum::new());
-        // Where b_bar is the token's alone, or delta times ψ: Σ b·∂L/∂h, or Σ ψ·b·∂L/∂h, which du, and ddelta too but for the Cayley
-        // transform, are multiples of.
+        // Σ b·∂L/∂h where b_bar is the token's alone; where it is a function ψ of x but for the token's factor, Σ ψ·b·∂L/∂h over ψ's own
+        // factor. du is a multiple of it, and but for the Cayley transform so is a part of ddelta.
         let mut driven = Sum::new();
         let mut by_token = None;
-        let stepped_u = u.clone() * delta.clone();
+        let outer = parts.outer(&token);
+        let stepped_u = u.clone() * outer.clone();
         let half_delta = delta.clone().scale(0.5);
         let by_factors = parts.factors().map(|factor| stepped_u.clone().scale(factor));
         let mut group = None;
@@ -123,8 +124,8 @@ pub(crate) fn retreat<W: Size>(
                 ddelta.add(by_decay.clone() * a);
                 ddelta.add(by_drive.clone());
                 da = da + (by_drive * half_delta.clone() + by_decay) * delta.clone();
-            } else if parts.is_scaled() {
-                let step = parts.backward_scaled(&token, &state);
+            } else if parts.is_through() {
+                let step = parts.backward_through(&token, &state);
                 let into_b = dh.clone() * b.clone();
                 let gained = dh.clone() * step.gain;
                 driven.add(gained.clone() * b);
@@ -142,13 +143,13 @@ pub(crate) fn retreat<W: Size>(
                 let dx = through_decay(step.decay_slope, &dh, &flow, &h_before);
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
-                let d_delta = step.d_delta.value(&delta);
+                let d_delta = step.d_delta.value(&outer);
                 if let Part::Token(b_bar) = &step.b_bar {
                     let whole = || (b_bar.clone() * u.clone(), d_delta, b_bar.clone());
                     db = dh * by_token.get_or_insert_with(whole).0.clone();
                     driven.add(into_b);
                 } else {
-                    let b_bar = step.b_bar.value(&delta);
+                    let b_bar = step.b_bar.value(&outer);
                     db = dh * (b_bar.clone() * u.clone());
                     du.add(into_b.clone() * b_bar);
                     let into_b = into_b * u.clone();
@@ -170,12 +171,12 @@ pub(crate) fn retreat<W: Size>(
             let driven = driven.or(&zero);
             du.add(driven.clone() * b_bar);
             ddelta.add(driven * u * d_delta);
-        } else if parts.is_scaled() {
+        } else if parts.is_through() {
             let driven = driven.or(&zero).scale(parts.factors()[0]);
-            du.add(driven.clone() * delta);
-            ddelta.add(driven * u);
+            du.add(driven.clone() * outer);
+            ddelta.add(driven * u * parts.outer_slope(&token));
         } else if parts.is_tustin() {
-            du.add(driven.or(&zero) * delta);
+            du.add(driven.or(&zero) * outer);
         }
         TokenGradsExpand {
             y: y.or(&zero).value(),

@@ -163,12 +163,12 @@ impl<'a> Drive<'a> {
         let drive = match step.b_bar.clone() {
             Part::Token(b_bar) => once.get_or_insert_with(|| b_bar * u.clone()).clone() * b,
             Part::State(b_bar) => b_bar * (u.clone() * b),
-            Part::OverDelta(_) if parts.is_scaled() => {
+            Part::OverOuter(_) if parts.is_scaled() => {
                 let terms = terms.get_or_insert_with(|| parts.drive(token, u));
                 parts.driven(terms, token, state) * b
             }
-            Part::OverDelta(gain) => {
-                let once = once.get_or_insert_with(|| token.delta.clone() * u.clone());
+            Part::OverOuter(gain) => {
+                let once = once.get_or_insert_with(|| parts.outer(token) * u.clone());
                 gain * (once.clone() * b)
             }
         };
