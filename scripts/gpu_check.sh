@@ -107,7 +107,7 @@ precisions() {
   python3 scripts/compare_precisions.py "$binary" --gpu cuda --cpu-jobs "$(( jobs > 0 ? jobs : 1 ))" --gpu-jobs 2 --threads 2
 }
 
-storm() { SEED=7 scripts/kill_storm.sh "$binary" --kills 12 --set devices.backend=cuda; }
+storm() { SEED=7 scripts/kill_storm.sh "$binary" --kills 12 --epochs 160 --set devices.backend=cuda; }
 
 memory() {
   "$binary" train configs/vim_base_imagenet.toml "${tiny[@]:1}" "${shapes[@]}" --set train.batch_size=2048 --set data.shapes.train=4096 \

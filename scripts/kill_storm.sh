@@ -3,6 +3,7 @@
 #
 #   scripts/kill_storm.sh BINARY                    50 kills; BINARY is a vim-train, of any build
 #   scripts/kill_storm.sh BINARY --kills 200        more
+#   scripts/kill_storm.sh BINARY --epochs 160       a longer run: what a fast GPU needs, lest it end before its kills
 #   scripts/kill_storm.sh BINARY --keep DIR         works in DIR, and leaves it there
 #   scripts/kill_storm.sh BINARY --set devices.backend=cuda     on a GPU; any key, any number of times
 #
@@ -21,13 +22,13 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
 fail() { echo "FAILED: $1" >&2; exit 1; }
 
-binary='' kills=50 work='' given=(--set devices.backend=cpu)
+binary='' kills=50 epochs=40 work='' given=(--set devices.backend=cpu)
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage; exit 0 ;;
-    --kills | --keep | --set)
+    --kills | --epochs | --keep | --set)
       [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
-      case "$1" in --kills) kills=$2 ;; --keep) work=$2 ;; --set) given+=(--set "$2") ;; esac
+      case "$1" in --kills) kills=$2 ;; --epochs) epochs=$2 ;; --keep) work=$2 ;; --set) given+=(--set "$2") ;; esac
       shift 2 ;;
     -*) echo "error: unknown argument $1; --help says what there is" >&2; exit 2 ;;
     *) binary=$1; shift ;;
@@ -51,7 +52,7 @@ seed=${SEED:-$(( $(date +%s) % 32768 ))}
 RANDOM=$seed
 
 # One thread, and a model for which a step takes a while, so that kills fall everywhere in it.
-epochs=40 lost=3
+lost=3
 settings=(--set "run.root=$work" --set model.d_model=64 --set devices.threads=1 --set data.workers=1
   --set "train.epochs=$epochs" --set train.eval_every=4ep --set "checkpoint.every=${lost}st" --set checkpoint.archive=10ep "${given[@]}")
 train() { # NAME [more arguments]
@@ -75,22 +76,32 @@ compare() { # NAME FOLDER: what must be as in the undisturbed run
   echo "$1: metrics.jsonl ($(wc -l < "$2/metrics.jsonl") records), final weights and optimizer are the same bytes"
 }
 
-# 1. Undisturbed. A step before it compiles a GPU's kernels, which is no part of what a life takes.
-(train first --steps 1) > "$work/first.out" 2>&1 || { cat "$work/first.out"; fail "a first step"; }
-start=$(now)
-(train whole) > "$work/whole.out" 2>&1 || { cat "$work/whole.out"; fail "the undisturbed run"; }
-whole=$(( $(now) - start ))
+# A process may take longer to start than all its steps take: what happens is timed from its first step on.
+first_step() { # waits for that of $child; false if there is none
+  until grep -qs '^first step after' "$work/life.out"; do
+    kill -0 "$child" 2>/dev/null || return 1
+    sleep 0.005
+  done
+}
+
+# 1. Undisturbed.
+begun=$(now)
+(train whole) > "$work/life.out" 2>&1 &
+child=$!
+first_step || { cat "$work/life.out"; fail "the undisturbed run"; }
+startup=$(( $(now) - begun ))
+begun=$(now)
+wait "$child" || { cat "$work/life.out"; fail "the undisturbed run"; }
+child=''
+stepping=$(( $(now) - begun ))
 total=$(newest "$work/whole")
-start=$(now)
-(train short --steps 1) > "$work/short.out" 2>&1 || fail "a run of one step"
-startup=$(( $(now) - start ))
-echo "undisturbed: $total steps in $whole ms, $startup ms to the first; SEED=$seed"
+echo "undisturbed: the first of $total steps after $startup ms, the others in $stepping ms; SEED=$seed"
 
 # 2. The storm.
 run=$work/storm
 # A life is to get through its share of the steps and a little less, else there would be none left to kill.
-share=$(( (whole - startup) * 2 / 3 / (kills + 1) ))
-[ "$share" -ge 1 ] || fail "$kills kills are too many for a run of $whole ms"
+share=$(( stepping * 2 / 3 / (kills + 1) ))
+[ "$share" -ge 1 ] || fail "$kills kills are too many for $stepping ms of steps: give more --epochs"
 inside=0 flipped=0 passed=0 worst=0
 for life in $(seq 1 "$kills"); do
   before=$(newest "$run"); before=${before:-0}
@@ -108,11 +119,18 @@ for life in $(seq 1 "$kills"); do
     flipped=$(( flipped + 1 ))
     before=$(steps_of "$run" | tail -n 2 | head -n 1)
   fi
+  : > "$work/life.out"
   (train storm --resume auto) > "$work/life.out" 2>&1 &
   child=$!
-  delay=$(( startup + RANDOM % (2 * share + 1) ))
+  when='of steps'
+  delay=$(( RANDOM % (2 * share + 1) ))
   # The first lives may also be killed before they have done anything.
-  (( life <= 3 )) && delay=$(( RANDOM % (startup + 1) ))
+  if (( life <= 3 )); then
+    when='in all'
+    delay=$(( RANDOM % (startup + 1) ))
+  else
+    first_step || true
+  fi
   sleep "$(printf '%d.%03d' $(( delay / 1000 )) $(( delay % 1000 )))"
   if (( life % 2 == 0 )); then
     # Half-way into a save: as soon as its folder shows.
@@ -149,8 +167,8 @@ for life in $(seq 1 "$kills"); do
   fi
   gone=$(( ${reached:-0} > after ? ${reached:-0} - after : 0 ))
   (( gone > worst )) && worst=$gone
-  printf 'life %2d: from step %3d, killed after %4d ms %s; checkpoint of step %d, at least %d steps to repeat\n' \
-    "$life" "$before" "$delay" "$what" "$after" "$gone"
+  printf 'life %2d: from step %3d, killed after %4d ms %s %s; checkpoint of step %d, at least %d steps to repeat\n' \
+    "$life" "$before" "$delay" "$when" "$what" "$after" "$gone"
 done
 (train storm --resume auto) > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "the last life"; }
 echo "storm: $kills kills, $inside of them inside a save, $flipped bytes flipped and $passed noticed in lives long enough to say so"
