@@ -19,11 +19,10 @@ pub(super) const INPUTS: usize = 1 + 2 * WEIGHTS;
 /// Weights of a direction.
 pub(super) const WEIGHTS: usize = 7;
 
-/// What is kept for the way back: the convolutions' results, what they project to, the weights as the kernels take them, and the
-/// states that chunks begin with.
+/// What is kept for the way back: what the convolutions project to, the weights as the kernels take them, and the states that
+/// chunks begin with.
 #[derive(Clone, Debug)]
 pub(super) struct Kept<B: Backend> {
-    pub(super) u: FloatTensor<B>,
     pub(super) projected: FloatTensor<B>,
     pub(super) weights: [FloatTensor<B>; 4],
     /// Absent where they are computed again.

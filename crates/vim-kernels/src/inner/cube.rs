@@ -126,6 +126,13 @@ impl Sizes {
         [2 * self.batch, self.len, self.d_inner]
     }
 
+    /// What the scans take, the convolutions of both directions, `[2·B, L, D]`.
+    fn convolved(&self, xz: &CubeTensor, weights: &Weights) -> CubeTensor {
+        let u = activations(xz, self.both(), self.spec.precision);
+        convolve_both(&self.half(xz, 0), weights.taps.clone(), self.spec.reverse, &u);
+        u
+    }
+
     /// The steps, multiplied out, `[2·B, L, D]`.
     fn delta(&self, projected: &CubeTensor, weights: &Weights) -> CubeTensor {
         let delta = activations(projected, self.both(), self.spec.precision);
@@ -178,8 +185,7 @@ impl InnerKernels for CubeBackend {
         let prepared = prepared(inputs, spec.precision);
         let weights = Weights::new(inputs, prepared.clone());
         let sizes = Sizes::new(&xz, &weights, spec);
-        let u = activations(&xz, sizes.both(), spec.precision);
-        convolve_both(&sizes.half(&xz, 0), weights.taps.clone(), spec.reverse, &u);
+        let u = sizes.convolved(&xz, &weights);
         let shape = [2, sizes.tokens(), sizes.pitch()];
         let projected = activations(&xz, shape, spec.precision);
         multiply(
@@ -193,7 +199,7 @@ impl InnerKernels for CubeBackend {
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let keep = save && !spec.recompute;
         let (out, starts) = <Self as ScanKernels>::forward(arguments, spec.scan(), keep);
-        (out.y, save.then_some(Kept { u, projected, weights: prepared, starts }))
+        (out.y, save.then_some(Kept { projected, weights: prepared, starts }))
     }
 
     fn backward(
@@ -203,9 +209,10 @@ impl InnerKernels for CubeBackend {
         spec: InnerSpec,
     ) -> Inputs<Self> {
         let xz = dense(inputs[0].clone());
-        let Kept { u, projected, weights, starts } = kept;
+        let Kept { projected, weights, starts } = kept;
         let weights = Weights::new(&inputs, weights);
         let sizes = Sizes::new(&xz, &weights, spec);
+        let u = sizes.convolved(&xz, &weights);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let a = arguments.a.clone();
         let starts = starts.unwrap_or_else(|| {

@@ -68,6 +68,7 @@ impl InnerSpec {
             has_delta_bias: true,
             b_constant: false,
             c_constant: false,
+            narrow: true,
         }
     }
 }

@@ -63,6 +63,7 @@ pub fn selective_scan_both(
         has_delta_bias: delta_bias.is_some(),
         b_constant: false,
         c_constant: false,
+        narrow: false,
     };
     let given = Given {
         operation: "selective_scan",

@@ -49,7 +49,8 @@ impl ScanKernels for CubeBackend {
         let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
         let states = [layout.segments(), batch, d_state, d_inner];
         let saved = [spec.ways() * layout.chunks() * batch * d_state * d_inner];
-        let starts = if save { empty(like, saved, DType::F32) } else { one() };
+        let kept = if spec.narrow { like.dtype } else { DType::F32 };
+        let starts = if save { empty(like, saved, kept) } else { one() };
         let passes = layout.passes();
         let rest = rest_of(&arguments.u, passes.len());
         for pass in passes {
@@ -107,6 +108,7 @@ impl ScanKernels for CubeBackend {
                     elem(&arguments.u),
                     elem(&arguments.b),
                     elem(&arguments.c),
+                    elem(&starts),
                 );
             }
         }
@@ -238,6 +240,7 @@ pub(crate) fn scan_gradients(
                 elem(&arguments.u),
                 elem(&arguments.b),
                 elem(&arguments.c),
+                elem(&saved),
             );
         }
     }

@@ -70,6 +70,8 @@ pub(crate) struct ScanSpec {
     pub(crate) has_delta_bias: bool,
     pub(crate) b_constant: bool,
     pub(crate) c_constant: bool,
+    /// Whether a GPU keeps the states for the way back in the type of u rather than in f32.
+    pub(crate) narrow: bool,
 }
 
 impl ScanSpec {
@@ -148,6 +150,7 @@ pub fn selective_scan(
         has_delta_bias: delta_bias.is_some(),
         b_constant,
         c_constant,
+        narrow: false,
     };
     let given = Given {
         operation: "selective_scan",

@@ -26,7 +26,7 @@ use super::token::{keep_slope_state, readvance, sigmoid, slope_rates_len, step_s
 /// latter; `part_d`, `part_bias` are `[segments·B, D]`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
-pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
+pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, FS: Float>(
     u: &[F],
     delta: &[F],
     a: &[f32],
@@ -36,7 +36,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     z: &[F],
     delta_bias: &[f32],
     grad_y: &[F],
-    starts: &[f32],
+    starts: &[FS],
     carry: &[f32],
     grad_u: &mut [F],
     grad_delta: &mut [F],
@@ -54,6 +54,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     #[define(F)] _f: ElemType,
     #[define(FB)] _fb: ElemType,
     #[define(FC)] _fc: ElemType,
+    #[define(FS)] _fs: ElemType,
 ) {
     let at = place(sizes, plan);
     let mut slopes = Array::<f32>::new(comptime!(plan.states * slope_rates_len(plan)));
@@ -102,7 +103,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
     let mut now_delta = Array::<F>::new(CHUNK);
     read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, last, &at, sizes, plan);
     read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, last, &at, sizes, plan);
-    read_start(&mut adjoint.h, starts, last, order, &at, sizes, plan);
+    read_start::<FS>(&mut adjoint.h, starts, last, order, &at, sizes, plan);
     // The states after a chunk: those that the next chunk, which is finished by then, began with.
     let mut after = Array::<f32>::new(plan.states);
     for back in 0..chunks {
@@ -234,7 +235,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
         for n in 0..plan.states {
             after[n] = adjoint.h[n];
         }
-        read_start(&mut adjoint.h, starts, begin_before, order, &at, sizes, plan);
+        read_start::<FS>(&mut adjoint.h, starts, begin_before, order, &at, sizes, plan);
         if comptime!(!(plan.b_constant && plan.c_constant)) {
             sync_cube();
             scatter(&sums, part_b, part_c, begin, tokens, &at, sizes, plan);
@@ -268,9 +269,9 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float>(
 
 /// Reads the states that the forward scan kept at `step`.
 #[cube]
-fn read_start(
+fn read_start<FS: Float>(
     h: &mut Array<f32>,
-    starts: &[f32],
+    starts: &[FS],
     step: usize,
     order: usize,
     at: &Place,
@@ -281,7 +282,7 @@ fn read_start(
     for n in 0..plan.states {
         h[n] = if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize
         {
-            starts[start_index(step, n ^ order, at, sizes)]
+            f32::cast_from(starts[start_index(step, n ^ order, at, sizes)])
         } else {
             0.0f32.runtime()
         };

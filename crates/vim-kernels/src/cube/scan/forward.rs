@@ -21,7 +21,7 @@ use super::token::{advance, rates_len, sigmoid, step_size};
 /// there; `starts [ways, chunks, B, N, D]`, kept for the backward pass. What the plan does not use is one element.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
-pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
+pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, FS: Float>(
     u: &[F],
     delta: &[F],
     a: &[f32],
@@ -34,12 +34,13 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
     y: &mut [F],
     rest: &mut [F],
     last_state: &mut [f32],
-    starts: &mut [f32],
+    starts: &mut [FS],
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
     #[define(F)] _f: ElemType,
     #[define(FB)] _fb: ElemType,
     #[define(FC)] _fc: ElemType,
+    #[define(FS)] _fs: ElemType,
 ) {
     let at = place(sizes, plan);
     let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
@@ -118,7 +119,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float>(
                         if comptime!(!plan.ragged)
                             || sizes.first_state as usize + n < sizes.d_state as usize
                         {
-                            starts[start_index(begin, n, &at, sizes)] = h[n];
+                            starts[start_index(begin, n, &at, sizes)] = FS::cast_from(h[n]);
                         }
                     }
                 }
