@@ -45,6 +45,8 @@ impl PatchEmbed {
         let [d_model, channels, patch, _] = weight.dims();
         let weight = weight.reshape([d_model, channels * patch * patch]).transpose();
         let bias = Some(self.proj.bias.val());
+        // In the type in which they are multiplied, and kept for the weight's gradient.
+        let images = images.cast(self.precision.activations());
         linear(self.patches(images, patch), weight, bias, self.precision)
             .expect(
                 "invariant: the model's sizes agree, and its device multiplies in its precision",

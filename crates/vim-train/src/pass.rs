@@ -28,13 +28,17 @@ pub fn forward_backward(
     let [batch, ..] = images.dims();
     let largest = batch.div_ceil(parts);
     let mut sum: Option<Tensor<1>> = None;
+    // The last part takes the images with it: a step then needs no room for them beside what it makes of them.
+    let mut images = Some(images);
     let mut gradients = GradientsAccumulator::new();
     for first in (0..batch).step_by(largest) {
         let len = largest.min(batch - first);
+        let all = if first + len == batch { images.take() } else { images.clone() };
+        let all = all.expect("invariant: the last part alone takes them");
         let (images, targets) = if len == batch {
-            (images.clone(), targets.clone())
+            (all, targets.clone())
         } else {
-            (images.clone().narrow(0, first, len), targets.part(first, len))
+            (all.narrow(0, first, len), targets.part(first, len))
         };
         let logits = model.forward_train_part(images, seed, first);
         let mut part = loss.of(logits, targets);

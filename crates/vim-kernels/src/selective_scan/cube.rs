@@ -13,6 +13,7 @@ use super::layout::{Layout, Shape};
 use crate::cube::halves::add_halves;
 use crate::cube::scan::backward::scan_backward;
 use crate::cube::scan::forward::scan_forward;
+use crate::cube::scan::plan::ABREAST;
 use crate::cube::scan::reduce::{self, TableLaunch, add_rows};
 use crate::cube::scan::segments::{carry_over, segment_ends, segment_outflows};
 use crate::cube::{dense, elem, empty};
@@ -50,7 +51,7 @@ impl ScanKernels for CubeBackend {
         let states = [layout.segments(), batch, d_state, d_inner];
         let saved = [spec.ways() * layout.chunks() * batch * d_state * d_inner];
         let kept = if spec.narrow { like.dtype } else { DType::F32 };
-        let starts = if save { empty(like, saved, kept) } else { one() };
+        let starts = empty(like, if save { saved } else { [ABREAST] }, kept);
         let passes = layout.passes();
         let rest = rest_of(&arguments.u, passes.len());
         for pass in passes {
@@ -90,6 +91,7 @@ impl ScanKernels for CubeBackend {
                     client,
                     layout.cubes(),
                     layout.units(),
+                    plan.abreast(),
                     arguments.u.clone().into_buffer_arg(),
                     arguments.delta.clone().into_buffer_arg(),
                     arguments.a.clone().into_buffer_arg(),
@@ -213,6 +215,7 @@ pub(crate) fn scan_gradients(
                 client,
                 layout.cubes(),
                 layout.units(),
+                plan.abreast(),
                 arguments.u.clone().into_buffer_arg(),
                 arguments.delta.clone().into_buffer_arg(),
                 arguments.a.clone().into_buffer_arg(),

@@ -70,7 +70,7 @@ pub(crate) struct ScanSpec {
     pub(crate) has_delta_bias: bool,
     pub(crate) b_constant: bool,
     pub(crate) c_constant: bool,
-    /// Whether a GPU keeps the states for the way back in the type of u rather than in f32.
+    /// Whether a GPU keeps the states that chunks begin with, for the way back, in the type of u rather than in f32.
     pub(crate) narrow: bool,
 }
 

@@ -12,10 +12,11 @@ use cubecl::prelude::*;
 use super::forward::{read_chunk, token_index};
 use super::place::{
     Place, Sizes, carried, fetch_rows, keep, moved, order, part_index, place, projections,
-    put_rows, recall, row_index, start_index, weight,
+    put_rows, recall, row_index, weight,
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::retreat::{Adjoint, beside, kept_at, retreat};
+use super::starts::{read_start, take_start};
 use super::sums::{gather, scatter, sums_len};
 use super::token::{keep_slope_state, readvance, sigmoid, slope_rates_len, step_size};
 
@@ -26,7 +27,7 @@ use super::token::{keep_slope_state, readvance, sigmoid, slope_rates_len, step_s
 /// latter; `part_d`, `part_bias` are `[segments·B, D]`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
-pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, FS: Float>(
+pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     u: &[F],
     delta: &[F],
     a: &[f32],
@@ -36,7 +37,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, FS: Float>(
     z: &[F],
     delta_bias: &[f32],
     grad_y: &[F],
-    starts: &[FS],
+    starts: &[Vector<S, V>],
     carry: &[f32],
     grad_u: &mut [F],
     grad_delta: &mut [F],
@@ -54,7 +55,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, FS: Float>(
     #[define(F)] _f: ElemType,
     #[define(FB)] _fb: ElemType,
     #[define(FC)] _fc: ElemType,
-    #[define(FS)] _fs: ElemType,
+    #[define(S)] _s: ElemType,
 ) {
     let at = place(sizes, plan);
     let mut slopes = Array::<f32>::new(comptime!(plan.states * slope_rates_len(plan)));
@@ -103,7 +104,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, FS: Float>(
     let mut now_delta = Array::<F>::new(CHUNK);
     read_chunk::<F>(&mut now_u, u, at.batch, &sizes.u, last, &at, sizes, plan);
     read_chunk::<F>(&mut now_delta, delta, at.batch, &sizes.delta, last, &at, sizes, plan);
-    read_start::<FS>(&mut adjoint.h, starts, last, order, &at, sizes, plan);
+    let mut next_start = Array::<Vector<S, V>>::new(comptime!(plan.states / plan.abreast()));
+    read_start::<S, V>(&mut next_start, starts, last, order, &at, sizes, plan);
     // The states after a chunk: those that the next chunk, which is finished by then, began with.
     let mut after = Array::<f32>::new(plan.states);
     for back in 0..chunks {
@@ -120,6 +122,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, FS: Float>(
             fetch_rows::<FC>(&mut next_c, c, &sizes.c, begin_before, CHUNK, &at, sizes, plan);
         }
         sync_cube();
+        take_start::<S, V>(&mut adjoint.h, &next_start, plan);
         let mut next = Array::<F>::new(comptime!(4 * plan.ahead()));
         #[unroll]
         for k in 0..comptime!(plan.ahead()) {
@@ -235,7 +238,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, FS: Float>(
         for n in 0..plan.states {
             after[n] = adjoint.h[n];
         }
-        read_start::<FS>(&mut adjoint.h, starts, begin_before, order, &at, sizes, plan);
+        read_start::<S, V>(&mut next_start, starts, begin_before, order, &at, sizes, plan);
         if comptime!(!(plan.b_constant && plan.c_constant)) {
             sync_cube();
             scatter(&sums, part_b, part_c, begin, tokens, &at, sizes, plan);
@@ -264,28 +267,6 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, FS: Float>(
             part_d[index] = total_d;
             part_bias[index] = total_bias;
         }
-    }
-}
-
-/// Reads the states that the forward scan kept at `step`.
-#[cube]
-fn read_start<FS: Float>(
-    h: &mut Array<f32>,
-    starts: &[FS],
-    step: usize,
-    order: usize,
-    at: &Place,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
-) {
-    #[unroll]
-    for n in 0..plan.states {
-        h[n] = if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize
-        {
-            f32::cast_from(starts[start_index(step, n ^ order, at, sizes)])
-        } else {
-            0.0f32.runtime()
-        };
     }
 }
 

@@ -11,17 +11,18 @@ use cubecl::prelude::*;
 use super::chunks::{bring_chunk, chunk_arrived, chunk_begun, chunks_len, of_chunk};
 use super::place::{
     Place, Rows, Sizes, carried, fetch_rows, keep, load_rates, moved, place, projections, put_rows,
-    recall, row_index, start_index, token_at,
+    recall, row_index, token_at,
 };
 use super::plan::{CHUNK, ScanPlan};
+use super::starts::keep_start;
 use super::token::{advance, rates_len, sigmoid, step_size};
 
 /// Runs one pass. Shapes as in [`crate::selective_scan()`]; beside them `carry [segments, B, N, D]`,
 /// the states that the segments begin with; `rest [B, L, D]`, what does not fit into y of the sum that earlier passes leave
-/// there; `starts [ways, chunks, B, N, D]`, kept for the backward pass. What the plan does not use is one element.
+/// there; `starts [ways, chunks, B, N/V, D, V]`, kept for the backward pass. What the plan does not use is one element, or one vector.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
-pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, FS: Float>(
+pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     u: &[F],
     delta: &[F],
     a: &[f32],
@@ -34,13 +35,13 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, FS: Float>(
     y: &mut [F],
     rest: &mut [F],
     last_state: &mut [f32],
-    starts: &mut [FS],
+    starts: &mut [Vector<S, V>],
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
     #[define(F)] _f: ElemType,
     #[define(FB)] _fb: ElemType,
     #[define(FC)] _fc: ElemType,
-    #[define(FS)] _fs: ElemType,
+    #[define(S)] _s: ElemType,
 ) {
     let at = place(sizes, plan);
     let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
@@ -114,14 +115,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, FS: Float>(
             let begin = first + chunk;
             if comptime!(plan.save) {
                 if at.active {
-                    #[unroll]
-                    for n in 0..plan.states {
-                        if comptime!(!plan.ragged)
-                            || sizes.first_state as usize + n < sizes.d_state as usize
-                        {
-                            starts[start_index(begin, n, &at, sizes)] = FS::cast_from(h[n]);
-                        }
-                    }
+                    keep_start::<S, V>(starts, &h, begin, &at, sizes, plan);
                 }
             }
             let mut now = Tokens::<F>::new();

@@ -8,5 +8,6 @@ pub(crate) mod plan;
 pub(crate) mod reduce;
 mod retreat;
 pub(crate) mod segments;
+mod starts;
 mod sums;
 pub(crate) mod token;

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::plan::{CHUNK, ScanPlan};
+use super::plan::ScanPlan;
 use super::token::{Projections, keep_state};
 
 /// Where a tensor `[B, L, D]` or `[B, L, G, N]` keeps its rows, whose elements follow each other.
@@ -171,13 +171,6 @@ pub(crate) fn part_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) -
         (sizes.batch as usize, sizes.each as usize, sizes.d_inner as usize);
     let row = slot * batch + at.element * (batch / each) + at.weights / d_inner;
     (row * sizes.d_state as usize + sizes.first_state as usize + state) * d_inner + at.channel
-}
-
-/// Where the state at the start of the chunk that begins at `step` stands in `[ways, chunks, B, N, D]`.
-#[cube]
-pub(crate) fn start_index(step: usize, state: usize, at: &Place, sizes: &Sizes) -> usize {
-    let chunks = (sizes.len as usize + comptime!(CHUNK - 1)) / CHUNK;
-    state_index(sizes.way as usize * chunks + step / CHUNK, state, at, sizes)
 }
 
 /// `from[channel, state]`, or 0 for a state that is not.

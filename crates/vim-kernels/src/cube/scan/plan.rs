@@ -68,6 +68,11 @@ impl ScanPlan {
         self.planes && full && !self.b_constant && !self.c_constant
     }
 
+    /// How many of a unit's states lie side by side in memory where chunks begin.
+    pub(crate) fn abreast(self) -> usize {
+        if self.states.is_multiple_of(ABREAST) && !self.ragged { ABREAST } else { 1 }
+    }
+
     /// How many tokens ahead of their use the backward loop reads: as many as registers are left for.
     pub(crate) fn ahead(self) -> usize {
         if self.parts().is_plain() { 2 } else { 1 }
@@ -78,6 +83,9 @@ impl ScanPlan {
         if self.light() { 2 } else { 1 }
     }
 }
+
+/// The most states of a unit that lie side by side in memory.
+pub(crate) const ABREAST: usize = 4;
 
 /// Units of a plane where planes are used.
 pub(crate) const PLANE: usize = 32;
