@@ -208,7 +208,7 @@ impl fmt::Display for Load {
         let Self { batch_size, parts, .. } = self;
         let mut ways: Vec<String> = self.in_parts(2).into_iter().collect();
         if !self.recompute {
-            ways.push("set train.recompute=true (half the memory, some time)".into());
+            ways.push("set train.recompute=true (much less memory, some time)".into());
         }
         if let Some(smaller) = self.smaller() {
             ways.push(format!("set train.batch_size={smaller}, which may fit"));
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(
             Load { parts: 2, recompute: false, ..load(64, true) }.to_string(),
             "32 images at a time are too many for it: set train.accumulate=4 (the same gradient, 16 images at a time), \
-             or set train.recompute=true (half the memory, some time), or set train.batch_size=32, which may fit, \
+             or set train.recompute=true (much less memory, some time), or set train.batch_size=32, which may fit, \
              or take a smaller model, smaller images or a larger device"
         );
     }
