@@ -54,7 +54,7 @@ RANDOM=$seed
 # One thread, and a model for which a step takes a while, so that kills fall everywhere in it.
 lost=3
 settings=(--set "run.root=$work" --set model.d_model=64 --set devices.threads=1 --set data.workers=1
-  --set "train.epochs=$epochs" --set train.eval_every=4ep --set "checkpoint.every=${lost}st" --set checkpoint.archive=10ep "${given[@]}")
+  --set "train.epochs=$epochs" --set train.eval_every=4ep --set "checkpoint.every=${lost}st" --set "checkpoint.archive=$(( (epochs + 3) / 4 ))ep" "${given[@]}")
 train() { # NAME [more arguments]
   local name=$1; shift
   exec env -u VIM_USE_CUDA_KERNEL "$binary" train "$here/configs/debug.toml" "${settings[@]}" --set "run.name=$name" "$@"
@@ -77,9 +77,10 @@ compare() { # NAME FOLDER: what must be as in the undisturbed run
 }
 
 # A process may take longer to start than all its steps take: what happens is timed from its first step on.
-first_step() { # waits for that of $child; false if there is none
+first_step() { # waits for that of $child; false if there is none, within ten minutes
+  local until=$(( SECONDS + 600 ))
   until grep -qs '^first step after' "$work/life.out"; do
-    kill -0 "$child" 2>/dev/null || return 1
+    if [ "$SECONDS" -ge "$until" ] || ! kill -0 "$child" 2>/dev/null; then return 1; fi
     sleep 0.005
   done
 }

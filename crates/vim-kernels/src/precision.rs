@@ -10,7 +10,8 @@ use crate::error::KernelError;
 
 /// In what numbers matrices are multiplied, and what goes from operation to operation.
 ///
-/// Weights, their gradients, the residual stream, norms, every state and every sum are f32 in all of them.
+/// Weights, their gradients, the residual stream, norms, every state and every sum are f32 in all of them; but of the states those
+/// that [`mixer_inner`](crate::mixer_inner()) keeps for the way back, one in eight tokens, which are activations.
 #[derive(
     Clone,
     Copy,

@@ -76,10 +76,10 @@ impl InnerSpec {
 /// The convolutions, projections and scans of both directions over `xz`, and the sum of what they give.
 ///
 /// `selective_scan_both` of what `causal_conv1d_both` (with silu) and the projections make of the first half of `xz`, gated by the second. One node
-/// of the graph, which keeps `xz`, the convolutions' results, what they project to and the weights as the kernels take them, and multiplies the steps out again on
-/// the way back: two thirds of the memory, and nothing is copied to be put side by side.
+/// of the graph, which keeps `xz`, what the convolutions project to, the weights as the kernels take them and the states that chunks begin with, in the type of
+/// `xz`. On the way back it convolves and multiplies the steps out again. Nothing is copied to be put side by side.
 ///
-/// With `recompute` the states that the scans keep for their way back, half of all that a layer keeps, are computed again there.
+/// With `recompute` the states, most of what it keeps, are computed again there, too.
 ///
 /// # Shapes
 ///

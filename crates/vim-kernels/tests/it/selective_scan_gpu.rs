@@ -60,7 +60,13 @@ fn awkward_sizes() {
 
 #[test]
 fn many_states_take_several_passes() {
-    for (d_state, method) in [(40, Discretization::Poly), (256, Discretization::Bilinear)] {
+    // In whole passes of 10 and of 16, and in three of 14 of which the last has two to spare.
+    for (d_state, method) in [
+        (20, Discretization::Zoh),
+        (32, Discretization::Zoh),
+        (40, Discretization::Poly),
+        (256, Discretization::Bilinear),
+    ] {
         let base = scan([1, 19, 3, d_state], Form::Variable, 4.0, 5);
         check(&OracleScan { method, ..base });
     }

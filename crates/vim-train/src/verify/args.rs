@@ -38,7 +38,7 @@ pub struct VerifyArgs {
     /// rasterizer that runs on the processor, such as lavapipe.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
-    /// Type of the activations; weights, states and sums are f32 in both.
+    /// Type of the activations; weights, sums and running states are f32 in both.
     ///
     /// `all` leaves out what the device does not compute in, and says so; a type by name is an
     /// error there.

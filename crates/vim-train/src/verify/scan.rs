@@ -159,8 +159,10 @@ fn cases<T: Parts>(
                 let mut cases = sizes.map(|sizes| Case::new(sizes, Form::Variable, 4.0)).to_vec();
                 cases.push(Case::new(usual, Form::Variable, 1000.0));
                 if method == Discretization::Zoh {
-                    // Passes that hold one state more than there is: of no formula's concern.
-                    cases.push(Case::new([1, 67, 5, 31], Form::Variable, 4.0));
+                    // Passes that hold one state more than there is, and just those that are: of no formula's concern.
+                    for d_state in [31, 32] {
+                        cases.push(Case::new([1, 67, 5, d_state], Form::Variable, 4.0));
+                    }
                 }
                 cases
             }
