@@ -34,6 +34,9 @@ while [ $# -gt 0 ]; do
     *) binary=$1; shift ;;
   esac
 done
+for number in "$kills" "$epochs"; do
+  case "$number" in '' | 0* | *[!0-9]*) echo "error: --kills and --epochs take a number from 1 on, not '$number'" >&2; exit 2 ;; esac
+done
 [ -x "$binary" ] || { echo "error: name a vim-train binary, as target/release/vim-train" >&2; exit 2; }
 binary=$(realpath "$binary")
 

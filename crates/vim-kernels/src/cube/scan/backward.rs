@@ -11,12 +11,12 @@ use cubecl::prelude::*;
 
 use super::forward::{read_chunk, token_index};
 use super::place::{
-    Place, Sizes, carried, fetch_rows, keep, moved, order, part_index, place, projections,
-    put_rows, recall, row_index, weight,
+    Place, Sizes, carried, fetch_rows, is_state, keep, moved, order, part_index, place,
+    projections, put_rows, recall, row_index, weight,
 };
 use super::plan::{CHUNK, ScanPlan};
-use super::retreat::{Adjoint, beside, kept_at, retreat};
-use super::starts::{read_start, take_start};
+use super::retreat::{Adjoint, kept_at, retreat};
+use super::starts::{abreast_of, read_start, take_start};
 use super::sums::{gather, scatter, sums_len};
 use super::token::{keep_slope_state, readvance, sigmoid, slope_rates_len, step_size};
 
@@ -61,9 +61,9 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut slopes = Array::<f32>::new(comptime!(plan.states * slope_rates_len(plan)));
     let order = order(plan);
     let mut shared = projections::<FB, FC>(b, c, order, &at, sizes, plan);
-    let size!(W) = comptime!(beside(plan));
+    let size!(W) = comptime!(plan.beside());
     let mut before = Shared::<[Vector<f32, W>]>::new_slice(comptime!(
-        CHUNK * plan.states * plan.units / beside(plan)
+        CHUNK * plan.states * plan.units / plan.beside()
     ));
     let mut sums = Shared::<[f32]>::new_slice(comptime!(sums_len(plan)));
     // The tokens' step sizes, which going back needs again.
@@ -249,7 +249,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     if at.active {
         #[unroll]
         for n in 0..plan.states {
-            if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize {
+            if is_state(n, sizes, plan) {
                 let index = part_index(slot, n ^ order, &at, sizes);
                 part_a[index] = adjoint.a[n];
                 if comptime!(plan.b_constant) {
@@ -303,14 +303,9 @@ fn keep_before<W: Size>(
     j: usize,
     #[comptime] plan: ScanPlan,
 ) {
-    let width = comptime!(beside(plan));
+    let width = comptime!(plan.beside());
     #[unroll]
     for group in 0..comptime!(plan.states / width) {
-        let mut vector = Vector::<f32, W>::empty();
-        #[unroll]
-        for i in 0..width {
-            vector.insert(i, h[comptime!(group * width + i)]);
-        }
-        before[kept_at(j, group, plan)] = vector;
+        before[kept_at(j, group, plan)] = abreast_of::<W>(h, group, width);
     }
 }

@@ -10,8 +10,8 @@ use cubecl::prelude::*;
 
 use super::chunks::{bring_chunk, chunk_arrived, chunk_begun, chunks_len, of_chunk};
 use super::place::{
-    Place, Rows, Sizes, carried, fetch_rows, keep, load_rates, moved, place, projections, put_rows,
-    recall, row_index, token_at,
+    Place, Rows, Sizes, carried, fetch_rows, is_state, keep, load_rates, moved, place, projections,
+    put_rows, recall, row_index, token_at,
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::starts::keep_start;
@@ -196,8 +196,8 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         if at.active && at.end == sizes.len as usize {
             #[unroll]
             for n in 0..plan.states {
-                let state = sizes.first_state as usize + n;
-                if comptime!(!plan.ragged) || state < sizes.d_state as usize {
+                if is_state(n, sizes, plan) {
+                    let state = sizes.first_state as usize + n;
                     let row = at.batch * sizes.d_inner as usize + at.channel;
                     last_state[row * sizes.d_state as usize + state] = h[n];
                 }

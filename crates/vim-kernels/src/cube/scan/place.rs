@@ -144,6 +144,16 @@ pub(crate) fn state_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) 
     row * sizes.d_inner as usize + at.channel
 }
 
+/// Whether a unit's state is one: the last pass may hold more than are left.
+#[cube]
+pub(crate) fn is_state(state: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) -> bool {
+    if comptime!(plan.ragged) {
+        sizes.first_state as usize + state < sizes.d_state as usize
+    } else {
+        true.runtime()
+    }
+}
+
 /// What a segment begins with of a state: 0 of one that is not, and where the sequence is not cut.
 #[cube]
 pub(crate) fn carried(
@@ -155,7 +165,7 @@ pub(crate) fn carried(
 ) -> f32 {
     if comptime!(plan.segmented) {
         let mut value = 0.0f32;
-        if comptime!(!plan.ragged) || sizes.first_state as usize + state < sizes.d_state as usize {
+        if is_state(state, sizes, plan) {
             value = carry[state_index(at.segment, state, at, sizes)];
         }
         value

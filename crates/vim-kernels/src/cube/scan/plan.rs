@@ -68,9 +68,15 @@ impl ScanPlan {
         self.planes && full && !self.b_constant && !self.c_constant
     }
 
-    /// How many of a unit's states lie side by side in memory where chunks begin.
+    /// How many neighbouring states of a unit lie beside each other where a chunk keeps them: a vector, which a unit moves at
+    /// once. Declared so, as a compiler that must prove it of sums of indices does not.
+    pub(crate) fn beside(self) -> usize {
+        if self.states.is_multiple_of(ABREAST) { ABREAST } else { 1 }
+    }
+
+    /// The same in memory, where chunks begin: of a pass with states to spare one by one.
     pub(crate) fn abreast(self) -> usize {
-        if self.states.is_multiple_of(ABREAST) && !self.ragged { ABREAST } else { 1 }
+        if self.ragged { 1 } else { self.beside() }
     }
 
     /// How many tokens ahead of their use the backward loop reads: as many as registers are left for.
@@ -84,7 +90,7 @@ impl ScanPlan {
     }
 }
 
-/// The most states of a unit that lie side by side in memory.
+/// The most states of a unit that it moves at once.
 pub(crate) const ABREAST: usize = 4;
 
 /// Units of a plane where planes are used.

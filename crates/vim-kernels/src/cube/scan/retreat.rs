@@ -31,16 +31,10 @@ pub(crate) struct TokenGrads {
     pub(crate) delta: f32,
 }
 
-/// Neighbouring states of a unit that lie beside each other where a chunk keeps them: a vector, which a unit moves at once. Declared
-/// so, as a compiler that must prove it of sums of indices does not.
-pub(crate) fn beside(plan: ScanPlan) -> usize {
-    if plan.states.is_multiple_of(4) { 4 } else { 1 }
-}
-
 /// Where the `group`-th vector of a unit's states before the `j`-th token of a chunk stands.
 #[cube]
 pub(crate) fn kept_at(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
-    let groups = comptime!(plan.states / beside(plan));
+    let groups = comptime!(plan.states / plan.beside());
     (j * groups + group) * plan.units + UNIT_POS_X as usize
 }
 
@@ -90,7 +84,7 @@ pub(crate) fn retreat<W: Size>(
         let mut group = None;
         for n in 0..plan.states {
             let state = kept_of(scope, rates, n, parts.slope_state_len(), plan);
-            let width = beside(plan);
+            let width = plan.beside();
             if n % width == 0 {
                 let at = kept_at::expand(scope, j, n / width, plan);
                 group = Some(kept::expand::<W>(scope, before, at));

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::chunks::{bring_chunk, chunk_arrived, chunk_begun, chunks_len, of_chunk};
 use super::forward::read_chunk;
 use super::place::{
-    Sizes, fetch_rows, load_rates, moved, place, projections, put_rows, state_index,
+    Sizes, fetch_rows, is_state, load_rates, moved, place, projections, put_rows, state_index,
 };
 use super::plan::{CHUNK, ScanPlan};
 use super::retreat::retreat_silently;
@@ -122,7 +122,7 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
     if at.active {
         #[unroll]
         for n in 0..plan.states {
-            if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize {
+            if is_state(n, sizes, plan) {
                 let index = state_index(at.segment, n, &at, sizes);
                 carry[index] = h[n];
                 product[index] = whole[n];
@@ -280,7 +280,7 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
     if at.active {
         #[unroll]
         for n in 0..plan.states {
-            if comptime!(!plan.ragged) || sizes.first_state as usize + n < sizes.d_state as usize {
+            if is_state(n, sizes, plan) {
                 let index = state_index(at.segment, n, &at, sizes);
                 carry[index] = flow[n];
                 product[index] = whole[n];

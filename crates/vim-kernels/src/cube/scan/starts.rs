@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::place::{Place, Sizes};
+use super::place::{Place, Sizes, is_state};
 use super::plan::{CHUNK, ScanPlan};
 
 /// Where the `group`-th vector of the unit's states at the start of the chunk of `step` stands in
@@ -24,14 +24,19 @@ fn start_index(
     (row + first + group) * sizes.d_inner as usize + at.channel
 }
 
-/// Whether a unit's state is one: the last pass may hold more than are left.
+/// The `group`-th `width` of a unit's states.
 #[cube]
-fn is_state(state: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) -> bool {
-    if comptime!(plan.ragged) {
-        sizes.first_state as usize + state < sizes.d_state as usize
-    } else {
-        true.runtime()
+pub(super) fn abreast_of<W: Size>(
+    h: &Array<f32>,
+    #[comptime] group: usize,
+    #[comptime] width: usize,
+) -> Vector<f32, W> {
+    let mut states = Vector::<f32, W>::empty();
+    #[unroll]
+    for i in 0..width {
+        states.insert(i, h[comptime!(group * width + i)]);
     }
+    states
 }
 
 /// Keeps the states at the start of the chunk of `step`.
@@ -47,12 +52,8 @@ pub(super) fn keep_start<S: Float, V: Size>(
     let width = comptime!(plan.abreast());
     #[unroll]
     for group in 0..comptime!(plan.states / width) {
-        let mut states = Vector::<f32, V>::empty();
-        #[unroll]
-        for i in 0..width {
-            states.insert(i, h[comptime!(group * width + i)]);
-        }
         if is_state(group * width, sizes, plan) {
+            let states = abreast_of::<V>(h, group, width);
             starts[start_index(step, group, at, sizes, plan)] = Vector::cast_from(states);
         }
     }

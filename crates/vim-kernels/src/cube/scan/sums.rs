@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::place::{Place, Sizes, token_at};
+use super::place::{Place, Sizes, is_state, token_at};
 use super::plan::{CHUNK, PLANE, ScanPlan};
 use super::retreat::Adjoint;
 
@@ -157,8 +157,8 @@ pub(super) fn scatter(
         } else {
             sum = sums[i];
         }
-        let state = sizes.first_state as usize + n;
-        if comptime!(!plan.ragged) || state < sizes.d_state as usize {
+        if is_state(n, sizes, plan) {
+            let state = sizes.first_state as usize + n;
             let token = (strip * sizes.batch as usize + at.batch) * sizes.len as usize
                 + token_at(begin + j, at, sizes, plan);
             let row = (token * sizes.groups as usize + at.group) * sizes.d_state as usize;
