@@ -25,14 +25,15 @@ pub enum ReadError {
     )]
     TorchScript,
     /// The file ends early, or the archive is not what it says.
-    #[error("is cut short or damaged: {what}; copy or download it again")]
+    #[error("is cut short or damaged: {}; copy or download it again", on_one_line(what))]
     Damaged {
         /// How it shows.
         what: String,
     },
     /// More than a file of its size can honestly hold.
     #[error(
-        "is refused: {what} would take {bytes} bytes, and a file of this size may make {limit}"
+        "is refused: {} would take {bytes} bytes, and a file of this size may make {limit}",
+        on_one_line(what)
     )]
     TooLarge {
         /// What is large.
@@ -79,6 +80,19 @@ impl ReadError {
     }
 }
 
+/// What may name things of a file, whose names may be anything.
+fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
 impl From<io::Error> for ReadError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::UnexpectedEof {
@@ -101,4 +115,18 @@ pub enum WriteError {
     /// The format refuses.
     #[error("cannot be written as safetensors: {0}")]
     Safetensors(#[from] safetensors::SafeTensorError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_files_names_do_not_break_the_line() {
+        let what = "data/\n\u{1b}é is missing";
+        let damaged = ReadError::damaged(what).to_string();
+        assert!(damaged.contains(r"data/\n\u{1b}é is missing"), "{damaged}");
+        let large = ReadError::TooLarge { what: what.into(), bytes: 2, limit: 1 }.to_string();
+        assert!(large.contains(r"data/\n\u{1b}é"), "{large}");
+    }
 }
