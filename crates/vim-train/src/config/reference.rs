@@ -1,4 +1,4 @@
-//! The reference of all keys, for docs/config.md.
+//! The reference of all keys, for docs/config-reference.md.
 
 use serde_json::Value;
 use vim_sweep::SweepConfig;
@@ -8,7 +8,7 @@ use super::schema::{Node, PATH, paths};
 
 /// Every key as Markdown: a table per section with kind, default and effect.
 ///
-/// `vim-train config --doc` prints it, and a test compares it with docs/config.md.
+/// `vim-train config --doc` prints it, and a test compares it with docs/config-reference.md.
 #[must_use]
 pub fn reference() -> String {
     let defaults =

@@ -26,8 +26,8 @@ Examples:
   vim-train config > configs/mine.toml                all defaults, to start from
   vim-train config --schema > vim-train.schema.json   for completion in an editor
 
-Without a subcommand it is `config show`. What it prints is itself a configuration file, and is what a run
-records. docs/config.md has every key.";
+Without a subcommand it is `config show`. What it prints is itself a configuration file, and is what
+a run records. docs/config-reference.md has every key.";
 
 /// `vim-train config`.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub struct ConfigArgs {
     /// Print the JSON schema of configuration files instead.
     #[arg(long, conflicts_with_all = ["config", "set", "json", "origin", "doc"])]
     pub schema: bool,
-    /// Print the reference of all keys as Markdown instead, as in docs/config.md.
+    /// Print the reference of all keys as Markdown instead, as in docs/config-reference.md.
     #[arg(long, conflicts_with_all = ["config", "set", "json", "origin"])]
     pub doc: bool,
 }
