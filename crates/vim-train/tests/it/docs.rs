@@ -12,7 +12,7 @@ fn page(name: &str) -> String {
 fn the_page_has_the_reference() {
     assert!(
         page("config-reference.md").contains(&reference()),
-        "docs/config-reference.md is out of date: its tables are what `vim-train config --doc` prints"
+        "docs/config-reference.md is out of date: paste what `vim-train config --doc` prints"
     );
 }
 
