@@ -18,7 +18,7 @@ from xml.sax.saxutils import escape
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "docs/figures/speed.json"
 FIGURE = ROOT / "docs/figures/speed.svg"
-PAGES = [ROOT / "README.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs/benchmarks.md"]
 
 WIDTH, LEFT, BAR, PITCH, TOP = 760, 205, 18, 58, 12
 LONGEST = 330

@@ -34,7 +34,10 @@ fn on_device(values: &[f32], device: &CubeDevice) -> CubeTensor {
 }
 
 fn values(tensor: CubeTensor) -> Vec<f32> {
-    burn::tensor::read_sync(CubeBackend::float_into_data(tensor)).unwrap().try_to_vec().unwrap()
+    burn::tensor::read_sync(CubeBackend::float_into_data(tensor))
+        .expect("the device answers")
+        .try_to_vec()
+        .expect("the data are f32")
 }
 
 /// A product whose matrices begin within their buffers, in rows that are further apart than they are long.
