@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Train the same runs in f32 on the CPU, and in f32 and bf16 on a GPU, and hold the losses against each other.
+"""Train the same runs in f32 on the CPU, and in f32 and bf16 on a GPU, and compare the losses.
 
 For each method: configs/quickstart.toml to its end, from the same seed, three times. The losses of the first
 500 steps (means of 20) must stay within a band of the CPU's, and the three final accuracies on 10,000 test
-images within two points of each other. The first mean is of runs that are still the same but for rounding; later
-the trajectories part, as they do between any two orders of summation, and only their means are comparable.
+images within two points of each other. The first mean is of runs that still differ only by rounding; later
+the trajectories diverge, as they do between any two orders of summation, and only their means are comparable.
 
 Needs Python 3.9 or later, a GPU, and vim-train built for it. Exit code 1 if anything is out of its band.
 

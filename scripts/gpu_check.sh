@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only a GPU can show, in parts that each have their time.
+# The checks that need a GPU, in parts with a time limit each.
 #
 #   cargo build --release --features cuda && scripts/gpu_check.sh target/release/vim-train --out DIR
 #   scripts/gpu_check.sh BINARY --out DIR verify loop        these parts alone
@@ -13,11 +13,11 @@
 #   recompute    Vim-Ti with a batch of 512 and `train.recompute`
 #   precisions   runs to their end in f32 on the CPU, f32 and bf16 on the GPU: losses and accuracy within bands
 #   storm        12 SIGKILLs of a run on the GPU: the same bytes as undisturbed?
-#   memory       a batch that no GPU holds: one line that says what would fit, exit code 71
+#   memory       a batch that fits no GPU: one line that says what would fit, exit code 71
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
-# DIR gets a log of each part; the last lines say which ended as they should. GPU=cuda:1 takes another one.
-# Exit code: 0 all did, 1 some did not.
+# DIR gets a log of each part; the last lines say which passed. GPU=cuda:1 takes another GPU.
+# Exit code: 0 all passed, 1 some did not.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -134,7 +134,7 @@ limit() {
 }
 for part in "${parts[@]}"; do limit "$part" > /dev/null || exit 2; done
 
-# A part is this script again, so that its time is kept.
+# A part is this script again, so that its time limit applies.
 if [ "${GPU_CHECK_PART:-}" ]; then "$GPU_CHECK_PART"; exit; fi
 summary=() status=0
 for part in "${parts[@]}"; do

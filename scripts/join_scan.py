@@ -2,7 +2,7 @@
 """Put the times of `vim-train profile scan --json` and of peer_scan.py side by side.
 
 Records are joined by batch, channels, tokens, states and type. The peer has zoh alone: every method of ours
-stands against it. What only one side has is listed, not left out in silence. Ratios are theirs over ours
+is compared with it. Records that only one side has are listed, not dropped. Ratios are theirs over ours
 (above 1: ours is faster), of the medians of single calls by device events and of calls queued back to back.
 
 Needs Python 3.9 or later and nothing else.

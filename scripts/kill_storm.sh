@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Shows that a run cannot be killed into other results: kills it, damages it, fills its disk, and compares bytes.
+# Tests that kills do not change a run's results: kills it, damages it, fills its disk, and compares bytes.
 #
 #   scripts/kill_storm.sh BINARY                    50 kills; BINARY is a vim-train, of any build
 #   scripts/kill_storm.sh BINARY --kills 200        more
-#   scripts/kill_storm.sh BINARY --epochs 160       a longer run: what a fast GPU needs, lest it end before its kills
+#   scripts/kill_storm.sh BINARY --epochs 160       a longer run, for a fast GPU, which would end before its kills
 #   scripts/kill_storm.sh BINARY --keep DIR         works in DIR, and leaves it there
 #   scripts/kill_storm.sh BINARY --set devices.backend=cuda     on a GPU; any key, any number of times
 #
 # 1. An undisturbed run, on the CPU unless --set says otherwise.
 # 2. The same run, ended by SIGKILL at random moments, every other time inside a save, now and then with a byte
-#    flipped in its newest checkpoint; each life goes on where the one before had got to.
+#    flipped in its newest checkpoint; each attempt continues where the one before stopped.
 # 3. The same run on a disk without room for a checkpoint, and 4. on one that is read-only: each must end by itself
-#    with exit code 74 and one line, and then go on once the disk is as it should be.
+#    with exit code 74 and one line, and then continue once the disk is usable again.
 # After each, metrics.jsonl and the final weights must be those of the undisturbed run, byte by byte.
 #
-# Exit code: 0 all of it shown; 1 a difference or another surprise; 3 what ran is right, but 3 and 4 could not be
-# run: they mount a tmpfs, for which one must be root. SEED=number repeats a storm's moments.
+# Exit code: 0 everything passed; 1 a difference or another failure; 3 what ran passed, but 3 and 4 could not be
+# run: they mount a tmpfs, which needs root. SEED=number repeats a storm's moments.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -79,25 +79,25 @@ compare() { # NAME FOLDER: what must be as in the undisturbed run
   echo "$1: metrics.jsonl ($(wc -l < "$2/metrics.jsonl") records), final weights and optimizer are the same bytes"
 }
 
-# A process may take longer to start than all its steps take: what happens is timed from its first step on.
+# A process may take longer to start than for all its steps: times count from its first step.
 first_step() { # waits for that of $child; false if there is none, within ten minutes
   local until=$(( SECONDS + 600 ))
-  until grep -qs '^first step after' "$work/life.out"; do
+  until grep -qs '^first step after' "$work/attempt.out"; do
     if [ "$SECONDS" -ge "$until" ] || ! kill -0 "$child" 2>/dev/null; then return 1; fi
     sleep 0.005
   done
 }
 
-# 1. Undisturbed. A step before it compiles a GPU's kernels, which is no part of what a life takes.
-(train first --steps 1) > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "a first step"; }
-: > "$work/life.out"
+# 1. Undisturbed. A first step compiles a GPU's kernels, whose time must not count as an attempt's.
+(train first --steps 1) > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "a first step"; }
+: > "$work/attempt.out"
 begun=$(now)
-(train whole) > "$work/life.out" 2>&1 &
+(train whole) > "$work/attempt.out" 2>&1 &
 child=$!
-first_step || { cat "$work/life.out"; fail "the undisturbed run"; }
+first_step || { cat "$work/attempt.out"; fail "the undisturbed run"; }
 startup=$(( $(now) - begun ))
 begun=$(now)
-wait "$child" || { cat "$work/life.out"; fail "the undisturbed run"; }
+wait "$child" || { cat "$work/attempt.out"; fail "the undisturbed run"; }
 child=''
 stepping=$(( $(now) - begun ))
 total=$(newest "$work/whole")
@@ -105,17 +105,17 @@ echo "undisturbed: the first of $total steps after $startup ms, the others in $s
 
 # 2. The storm.
 run=$work/storm
-# A life is to get through its share of the steps and a little less, else there would be none left to kill.
+# An attempt should do a little less than its share of the steps, else nothing would be left to kill.
 share=$(( stepping * 2 / 3 / (kills + 1) ))
 [ "$share" -ge 1 ] || fail "$kills kills are too many for $stepping ms of steps: give more --epochs"
 inside=0 flipped=0 passed=0 worst=0
-for life in $(seq 1 "$kills"); do
+for attempt in $(seq 1 "$kills"); do
   before=$(newest "$run"); before=${before:-0}
   log_from=0
   if [ -f "$run/log.txt" ]; then log_from=$(wc -l < "$run/log.txt"); fi
   what='at a random moment'
   damaged=''
-  if (( life % 5 == 0 )) && [ "$(steps_of "$run" | wc -l)" -ge 2 ]; then
+  if (( attempt % 5 == 0 )) && [ "$(steps_of "$run" | wc -l)" -ge 2 ]; then
     damaged=$(printf '%s/checkpoints/step-%08d' "$run" "$before")
     files=("$damaged"/*); file=${files[$(( RANDOM % ${#files[@]} ))]}
     at=$(( (RANDOM * 32768 + RANDOM) % $(stat -c %s "$file") ))
@@ -125,21 +125,21 @@ for life in $(seq 1 "$kills"); do
     flipped=$(( flipped + 1 ))
     before=$(steps_of "$run" | tail -n 2 | head -n 1)
   fi
-  : > "$work/life.out"
-  (train storm --resume auto) > "$work/life.out" 2>&1 &
+  : > "$work/attempt.out"
+  (train storm --resume auto) > "$work/attempt.out" 2>&1 &
   child=$!
   when='of steps'
   delay=$(( RANDOM % (2 * share + 1) ))
-  # The first lives may also be killed before they have done anything.
-  if (( life <= 3 )); then
+  # The first attempts may also be killed before their first step.
+  if (( attempt <= 3 )); then
     when='in all'
     delay=$(( RANDOM % (startup + 1) ))
   else
     first_step || true
   fi
   sleep "$(printf '%d.%03d' $(( delay / 1000 )) $(( delay % 1000 )))"
-  if (( life % 2 == 0 )); then
-    # Half-way into a save: as soon as its folder shows.
+  if (( attempt % 2 == 0 )); then
+    # Inside a save: as soon as its folder appears.
     for _ in $(seq 1 2000); do
       compgen -G "$run/checkpoints/.tmp-*" > /dev/null && break
       kill -0 "$child" 2>/dev/null || break
@@ -147,37 +147,37 @@ for life in $(seq 1 "$kills"); do
   fi
   if ! kill -9 "$child" 2>/dev/null; then
     code=0; wait "$child" || code=$?
-    cat "$work/life.out"; fail "life $life ended by itself with exit code $code"
+    cat "$work/attempt.out"; fail "attempt $attempt ended by itself with exit code $code"
   fi
   wait "$child" 2>/dev/null || true
   child=''
   if compgen -G "$run/checkpoints/.tmp-*" > /dev/null; then what='inside a save'; inside=$(( inside + 1 )); fi
-  grep -q '^error' "$work/life.out" && { cat "$work/life.out"; fail "life $life"; }
+  grep -q '^error' "$work/attempt.out" && { cat "$work/attempt.out"; fail "attempt $attempt"; }
   said=''
   if [ -f "$run/log.txt" ]; then
     said=$(tail -n "+$(( log_from + 1 ))" "$run/log.txt" | sed -n 's/^resumed at step //p')
   fi
-  if [ -n "$said" ] && [ "$said" != "$before" ]; then fail "life $life went on at step $said, not $before"; fi
+  if [ -n "$said" ] && [ "$said" != "$before" ]; then fail "attempt $attempt went on at step $said, not $before"; fi
   if [ -n "$damaged" ]; then
     if [ -n "$said" ]; then
-      tail -n "+$(( log_from + 1 ))" "$run/log.txt" | grep -q 'is damaged' || fail "life $life: nobody noticed the flipped byte"
+      tail -n "+$(( log_from + 1 ))" "$run/log.txt" | grep -q 'is damaged' || fail "attempt $attempt: nobody noticed the flipped byte"
       passed=$(( passed + 1 ))
     fi
     what+=", after a flipped byte in ${file#"$run/checkpoints/"}"
   fi
   after=$(newest "$run"); after=${after:-0}
-  # What the records say was reached, and no checkpoint has.
+  # Steps that the records have and no checkpoint has.
   reached=0
   if [ -f "$run/metrics.jsonl" ]; then
     reached=$(sed -n 's/.*"kind":"train","step":\([0-9]*\),.*/\1/p' "$run/metrics.jsonl" | tail -n 1)
   fi
   gone=$(( ${reached:-0} > after ? ${reached:-0} - after : 0 ))
   (( gone > worst )) && worst=$gone
-  printf 'life %2d: from step %3d, killed after %4d ms %s %s; checkpoint of step %d, at least %d steps to repeat\n' \
-    "$life" "$before" "$delay" "$when" "$what" "$after" "$gone"
+  printf 'attempt %2d: from step %3d, killed after %4d ms %s %s; checkpoint of step %d, at least %d steps to repeat\n' \
+    "$attempt" "$before" "$delay" "$when" "$what" "$after" "$gone"
 done
-(train storm --resume auto) > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "the last life"; }
-echo "storm: $kills kills, $inside of them inside a save, $flipped bytes flipped and $passed noticed in lives long enough to say so"
+(train storm --resume auto) > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "the last attempt"; }
+echo "storm: $kills kills, $inside of them inside a save, $flipped bytes flipped and $passed noticed in attempts long enough to report it"
 # One save may be in flight while the steps to the next are made, so a kill costs two intervals at the very most.
 echo "storm: at most $worst steps were lost; checkpoint.every is $lost"
 (( worst <= 2 * lost )) || fail "more than what lies between two checkpoints was lost"
@@ -188,10 +188,10 @@ while read -r name; do [ -d "$run/checkpoints/$name" ] || fail "$name of the arc
 # 3 and 4. Disks.
 ends_with_74() { # WHAT NAME
   local code=0
-  (train "$2" --resume auto --set "run.root=$disk") > "$work/life.out" 2>&1 || code=$?
-  [ "$code" = 74 ] || { cat "$work/life.out"; fail "$1: exit code $code, not 74"; }
-  [ "$(grep -c '^error: ' "$work/life.out")" = 1 ] || { cat "$work/life.out"; fail "$1: not one line"; }
-  echo "$1: exit code 74, $(grep '^error: ' "$work/life.out")"
+  (train "$2" --resume auto --set "run.root=$disk") > "$work/attempt.out" 2>&1 || code=$?
+  [ "$code" = 74 ] || { cat "$work/attempt.out"; fail "$1: exit code $code, not 74"; }
+  [ "$(grep -c '^error: ' "$work/attempt.out")" = 1 ] || { cat "$work/attempt.out"; fail "$1: not one line"; }
+  echo "$1: exit code 74, $(grep '^error: ' "$work/attempt.out")"
 }
 disk=$work/disk
 mkdir "$disk"
@@ -200,7 +200,7 @@ if ! mount -t tmpfs -o size=64m vim-train "$disk" 2> "$work/mount.out"; then
   exit 3
 fi
 mount=$disk
-(train full --set "run.root=$disk" --steps 4) > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "a run on a tmpfs"; }
+(train full --set "run.root=$disk" --steps 4) > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "a run on a tmpfs"; }
 kept=$(newest "$disk/full")
 dd if=/dev/zero of="$disk/ballast" bs=4k status=none 2>/dev/null || true
 # Room for records, not for a checkpoint.
@@ -208,13 +208,13 @@ truncate -s -96k "$disk/ballast"
 ends_with_74 'full disk' full
 [ "$(newest "$disk/full")" -ge "$kept" ] || fail "full disk: the checkpoint of step $kept is gone"
 rm "$disk/ballast"
-(train full --resume must --set "run.root=$disk") > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "with room again"; }
+(train full --resume must --set "run.root=$disk") > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "with room again"; }
 compare 'full disk, then room' "$disk/full"
 
-(train read-only --set "run.root=$disk" --steps 4) > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "a run on a tmpfs"; }
+(train read-only --set "run.root=$disk" --steps 4) > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "a run on a tmpfs"; }
 mount -o remount,ro "$disk"
 ends_with_74 'read-only disk' read-only
 mount -o remount,rw "$disk"
-(train read-only --resume must --set "run.root=$disk") > "$work/life.out" 2>&1 || { cat "$work/life.out"; fail "once it may be written"; }
+(train read-only --resume must --set "run.root=$disk") > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "once it may be written"; }
 compare 'read-only disk, then not' "$disk/read-only"
 echo "all of it shown"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make images and plans, and time Pillow and PyTorch on them, to hold vim-data's transform against.
+"""Make images and plans, and time Pillow and PyTorch on them, to compare vim-data's transform with.
 
   make FOLDER            48 synthetic JPEGs of about 500 x 375, 4:4:4 at quality 90, 103 KB in the mean
                          (ImageNet's: 115), and plans.json: crops, flips and RandAugment operations, three

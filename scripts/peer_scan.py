@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time the selective scan of mamba-ssm, to hold `vim-train profile scan` against.
+"""Time the selective scan of mamba-ssm, to compare `vim-train profile scan` with.
 
 Runs mamba_ssm's own CUDA kernel (selective_scan_fn: zoh, with z, D, the bias of delta and its softplus,
 channels first as it wants them) and prints one line of JSON for each shape and type. Times are of CUDA

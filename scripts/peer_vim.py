@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time a PyTorch Vision Mamba, and timm's DeiT, to hold `vim-train bench` against.
+"""Time a PyTorch Vision Mamba, and timm's DeiT, to compare `vim-train bench` with.
 
 The Vim is written here, after the published model: patches, a class token in the middle, learned positions,
 blocks of add, RMS norm and a bidirectional mixer ("v2", halved), the residual stream in f32. It runs
@@ -146,7 +146,7 @@ if nn is not None:
             super().__init__()
             inner, rank = EXPAND * width, math.ceil(width / 16)
             self.in_proj = nn.Linear(width, 2 * inner, bias=False)
-            # The way back starts with a bias of zero, as the published model's does.
+            # The reverse direction starts with a bias of zero, as the published model's does.
             self.forth, self.back = Way(inner, rank, False), Way(inner, rank, True)
             self.out_proj = nn.Linear(inner, width, bias=False)
             self.out_proj.weight.data /= math.sqrt(depth)
@@ -182,7 +182,7 @@ if nn is not None:
             self.layers = nn.ModuleList(Block(width, depth) for _ in range(depth))
             self.norm_f = nn.Parameter(torch.ones(width))
             self.head = nn.Linear(width, classes)
-            # What a block puts out is dropped with a rate that grows with depth.
+            # A block's output is dropped with a rate that grows with depth.
             self.drops = [drop_path * i / max(depth - 1, 1) for i in range(depth)]
             nn.init.trunc_normal_(self.patch_embed.weight, std=(3 * PATCH**2) ** -0.5)
             for weight in (self.cls_token, self.pos_embed, self.head.weight):
@@ -383,7 +383,7 @@ def selftest():
     torch.backends.cudnn.allow_tf32 = False  # a comparison of parts, not of types
     slow = Parts(fused=False)
 
-    # The scan of a constant with a decay of one half: y_t = sum of 2^-k, and D, z and the bias have their say.
+    # The scan of a constant with a decay of one half: y_t = sum of 2^-k, with D, z and the bias.
     length, log2 = 5, math.log(2)
     ones = torch.ones(1, 1, length)
     large = math.log(math.expm1(1.0))  # softplus of it is 1

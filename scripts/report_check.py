@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Opens a sweep's report.html in headless Chromium, offline, and fails if anything is amiss.
+"""Opens a sweep's report.html in headless Chromium, offline, and fails if anything is wrong.
 
     scripts/report_check.py REPORT.html [--screenshot OUT.png]
 
-It must say nothing on the console, ask for nothing but itself, be as wide as the window and no wider, on a
+It must write nothing to the console, request nothing but itself, be as wide as the window and no wider, on a
 desk and on a phone, light and dark, and not be blank. Needs Python's own library and `chromium` (Debian:
 apt-get install --no-install-recommends chromium), whose protocol it speaks over a pipe.
 """

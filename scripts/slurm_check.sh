@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Shows on a real SLURM that a run survives what clusters do to jobs, and ends with the same bytes all the same.
+# Tests on a real SLURM that a run survives what clusters do to jobs, and ends with the same bytes.
 #
 #   scripts/slurm_check.sh BINARY              BINARY is a vim-train, of any build; three to five minutes
-#   scripts/slurm_check.sh BINARY --keep DIR   works in DIR, and leaves it there
+#   scripts/slurm_check.sh BINARY --keep DIR   works in DIR, and does not remove it
 #
 # It brings up a SLURM of its own (scripts/slurm_up.sh; as root), and takes it down again. The same short run, on the
 # CPU, is then
-#   1. left alone,
+#   1. not interrupted,
 #   2. warned ahead of its time limit, by SLURM itself,
 #   3. preempted by a job of higher priority,
 #   4. cancelled, and submitted again,
-#   5. warned, and handed on to a new job instead of requeued: as a job of its own, and as a task of an array;
+#   5. warned, and resubmitted as a new job instead of requeued: as a job of its own, and as a task of an array;
 # after 2 to 5 its metrics.jsonl must be that of 1, byte by byte. Besides: a job after another, exit codes, output that
 # cannot be written, and requests that the cluster cannot meet, which must be found before sbatch.
 #
-# Exit code: 0 all of it shown; 1 a surprise; 2 bad arguments.
+# Exit code: 0 everything passed; 1 a failure; 2 bad arguments.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -38,9 +38,9 @@ done
 [ -x "$binary" ] || { echo 'error: name a vim-train binary, as target/release/vim-train' >&2; exit 2; }
 binary=$(realpath "$binary")
 
-# A cluster of this script's own, so that others on the machine are left alone.
+# A cluster of this script's own, which does not touch others on the machine.
 VIM_SLURM_DIR=$(mktemp -d /tmp/vim-train-slurm-XXXXXX)
-# Its daemons want to reach their socket in it.
+# Its daemons must be able to reach their socket in it.
 chmod 755 "$VIM_SLURM_DIR"
 export VIM_SLURM_DIR VIM_SLURM_PORT=${VIM_SLURM_PORT:-$((27000 + RANDOM % 1000 * 2))}
 tidy() {
@@ -94,7 +94,7 @@ until_true() { # SECONDS WHAT COMMAND…
 }
 waits() { [ "$(field "$1" Reason)" = "$2" ]; }
 is() { [ "$(field "$1" JobState)" = "$2" ]; }
-# The job that a run was handed on to last.
+# The last job that a run was resubmitted as.
 moved_to() { sed -n 's/.*resubmitted as job \([0-9]*\) .*/\1/p' "$work/$1/log.txt" 2>/dev/null | tail -n 1; }
 has_steps() { [ "$(steps "$1")" -ge 1 ]; }
 said() { grep -q "$2" "$work/$1/log.txt" 2>/dev/null; }
@@ -131,7 +131,7 @@ refused() { # CODE TEXT NAME [more arguments]: submit must fail so, before sbatc
   echo "ok   refused with $code: $(grep '^error' "$work/err" | cut -c 1-150)"
 }
 
-# What cannot be met is found before anything waits in a queue.
+# Requests that cannot be met are found before anything waits in a queue.
 refused 78 '`main`?' wrong --set slurm.partition=mian
 refused 78 'at most 1-00:00:00' wrong --set slurm.partition=main --set slurm.time=2-00:00:00
 refused 78 'h100:4' wrong --set slurm.gpus_per_node=h100:8
@@ -149,7 +149,7 @@ grep -q 'to start at' "$work/err" || fail 'dry run: no estimate' "$work/err"
 [ -z "$(squeue -h)" ] || fail 'a dry run was submitted'
 echo 'ok   dry run: the script, and when SLURM would start it'
 
-# What doctor says of a job's own limits.
+# doctor's report on a job's own limits.
 srun -p main -c 2 --mem=2G -t 5 "$binary" doctor --device cpu > "$work/out" 2> "$work/err" || fail 'doctor in a job' "$work/out"
 grep -E '^(pass|warn|fail) +(cpu|memory|slurm)' "$work/out"
 grep -q -E '^pass +slurm +.*job' "$work/out" || fail 'doctor in a job: no word of the job' "$work/out"
@@ -203,7 +203,7 @@ echo "ok   handed on: $(grep -m 1 'resubmitted as job' "$work/moved/log.txt")"
 task=$(cd "$work" && compgen -G 'array/*/log.txt' | head -n 1) task=${task%/log.txt}
 until_true 90 'array: not resubmitted' said "$task" 'resubmitted as job'
 echo "ok   a task of array $array handed on: $(grep -m 1 'resubmitted as job' "$work/$task/log.txt")"
-# Its first job has saved and ended with 75, so what waits for its success never starts, and SLURM says so.
+# Its first job has saved and ended with 75, so the job that waits for its success never starts, and SLURM says so.
 until_true 60 'submit --after: not held back' waits "$after" DependencyNeverSatisfied
 scancel "$after"
 to_the_end moved moved "$task" moved

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Stops the SLURM that scripts/slurm_up.sh has started: its jobs first, then its daemons, each by its own pid file.
+# Stops the SLURM that scripts/slurm_up.sh started: its jobs first, then its daemons, each by its own pid file.
 #
 #   scripts/slurm_down.sh            stops it; its folder $VIM_SLURM_DIR (/tmp/vim-train-slurm) stays, for its logs
 #   scripts/slurm_down.sh --purge    and removes the folder, if it is one below /tmp or /var/tmp
 #
-# A batch script whose slurmstepd was killed outlives its cluster. Such are found by the folder on their command line
-# and ended, with their children, each by its number.
+# A batch script whose slurmstepd was killed outlives its cluster. Such processes are found by the folder on their
+# command line and ended, with their children, each by its number.
 set -uo pipefail
 
 dir=${VIM_SLURM_DIR:-/tmp/vim-train-slurm}
@@ -50,7 +50,7 @@ for daemon in slurmd slurmctld munged; do
   rm -f "$dir/$daemon.pid"
 done
 
-# 3. What is left of jobs.
+# 3. Processes of jobs that are left.
 family() { # PID: its descendants, then itself
   local child
   for child in $(ps -o pid= --ppid "$1" 2>/dev/null); do family "$child"; done

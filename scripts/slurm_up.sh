@@ -5,7 +5,7 @@
 #   . $VIM_SLURM_DIR/env.sh        points SLURM's commands at it (SLURM_CONF)
 #   scripts/slurm_down.sh          cancels its jobs and stops its daemons
 #
-# It has what a GPU cluster has, as far as submission and signals go: 16 cores, 64 GB and 4 GPUs of kind h100 (null
+# It has what submission and signals need of a GPU cluster: 16 cores, 64 GB and 4 GPUs of kind h100 (null
 # devices), $SLURM_TMPDIR, requeueing, three partitions (main, the default; low, which high evicts after 15 s of
 # grace), finished jobs that scontrol knows for an hour. It has no accounting: sacct says so.
 #
@@ -62,7 +62,7 @@ mkdir -p "$dir"/{munge,state,spool,gpu,log,tmp}
 if [ ! -s "$dir/munge/key" ]; then
   (umask 077; head -c 1024 /dev/urandom > "$dir/munge/key")
 fi
-# slurmd takes character devices alone for GPUs.
+# slurmd accepts only character devices as GPUs.
 for number in $(seq 0 $((gpus - 1))); do
   [ -c "$dir/gpu/$number" ] || mknod -m 666 "$dir/gpu/$number" c 1 3 || fail 'mknod: no devices can be made here'
 done
@@ -77,7 +77,7 @@ SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket=$dir/munge/socket
-# Bound to what the host's name resolves to, never to all interfaces.
+# Bound to the address of the host's name, never to all interfaces.
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool
@@ -96,7 +96,7 @@ JobCompLoc=$dir/log/jobs.log
 MpiDefault=none
 MailProg=/bin/true
 ReturnToService=2
-# Cores and memory are as written below, whatever there is.
+# Cores and memory are as written below, whatever the machine has.
 SlurmdParameters=config_overrides
 
 # Everything happens within a second or two.
@@ -149,7 +149,7 @@ fi
 alive slurmctld || timeout 20 slurmctld -i -f "$conf" || fail "slurmctld: see $dir/log/slurmctld.log"
 alive slurmd || timeout 20 slurmd -N node1 -f "$conf" || fail "slurmd: see $dir/log/slurmd.log"
 
-# The daemons report success before they can fail, so their processes are looked at as well.
+# The daemons report success before they can fail, so their processes are checked as well.
 for _ in $(seq 1 80); do
   if usable; then
     say "up: . $dir/env.sh"

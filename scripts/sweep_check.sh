@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Shows that a sweep on SLURM comes to what it comes to undisturbed: interrupts its tasks in every way, and compares bytes.
+# Tests that an interrupted sweep on SLURM gives the same results: interrupts its tasks in every way, and compares bytes.
 #
 #   scripts/sweep_check.sh BINARY              configs/ablation/shapes.toml, all six methods and two seeds; BINARY is a vim-train
-#   scripts/sweep_check.sh BINARY --tiny       two methods, one seed, and nothing done to them but a requeue
-#   scripts/sweep_check.sh BINARY --keep DIR   works in DIR, and leaves it there
+#   scripts/sweep_check.sh BINARY --tiny       two methods, one seed, and one requeue
+#   scripts/sweep_check.sh BINARY --keep DIR   works in DIR, and does not remove it
 #   scripts/sweep_check.sh BINARY --jobs N     runs at a time, here and there (2)
 #
 # 1. `sweep run` on this machine: the reference.
@@ -12,8 +12,8 @@
 #    and one's process is killed; `sweep retry` sends the last two again.
 # 3. When all are complete: every metrics.jsonl must be the reference's, byte by byte, and so must `sweep summarize`'s table.
 #
-# Exit code: 0 all of it shown; 1 a difference or another surprise. All waits are bounded. It must be root: SLURM's daemons
-# are started, and stopped again at the end.
+# Exit code: 0 everything passed; 1 a difference or another failure. All waits are bounded. It needs root, to start SLURM's
+# daemons, which it stops at the end.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -41,7 +41,7 @@ temporary=''
 if [ -z "$work" ]; then work=$(mktemp -d); temporary=$work; fi
 mkdir -p "$work"; work=$(realpath "$work")
 [ -z "$(ls -A "$work")" ] || fail "$work is not empty"
-# A name of its own: processes of this check are found by it, and no others.
+# A name of its own, by which the processes of this check are found.
 cp "$binary" "$work/vim-train"
 binary=$work/vim-train
 
@@ -68,7 +68,7 @@ tidy() {
 }
 trap tidy EXIT
 
-# Runs vim-train with what it says in files, which are shown if it does not succeed.
+# Runs vim-train with its output in files, which are shown if it fails.
 attempt() { # NAME ARGUMENTS…
   local name=$1 code=0
   shift
@@ -187,7 +187,7 @@ until_true() { # SECONDS WHAT COMMAND…
   done
 }
 touched=' '
-# A running task that nothing has been done to yet, with a checkpoint to go on from and some way to go.
+# A running task that was not interrupted yet, with a checkpoint and some steps left.
 fresh=''
 find_fresh() {
   local task name
@@ -207,7 +207,7 @@ pick() { # WHAT FOR: sets `fresh`
 }
 restarted() { [ "$(field "$1" Restarts)" -ge 1 ] 2>/dev/null; }
 state_is() { [ "$(field "$1" JobState)" = "$2" ]; }
-# A minute is the least there is; the warning comes 55 s before its end, but SLURM looks only every half a minute, and a task may
+# A minute is the shortest limit; the warning comes 55 s before its end, but SLURM looks only every half a minute, and a task may
 # have ended by then. So every task that starts meanwhile gets the same limit: some run when it looks.
 late=''
 lower_limit() { # adds `fresh` to `late`
@@ -234,7 +234,7 @@ any_restarted() {
 }
 
 if [ -z "$tiny" ]; then
-  # First, as whom SLURM preempts is its choice.
+  # First, because SLURM chooses which task it preempts.
   until_true 300 "a task to preempt" find_fresh
   cores=$(ask sinfo -h -p high -o '%c')
   taken=$(running | wc -l)

@@ -5,7 +5,7 @@
 #   scripts/tch_check.sh --venv DIR      another place; one that has torch 2.9.0 already is used as it is
 #   scripts/tch_check.sh --release       an optimised build
 #
-# Needs Python 3.10 to 3.14, a C++ compiler, and PyPI. It ends with "tch: all good", or with 1 and what was wrong.
+# Needs Python 3.10 to 3.14, a C++ compiler, and PyPI. It ends with "tch: all good", or with exit code 1 and the error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -9,8 +9,8 @@ The driver is a stand-in (without_gpu_driver.c): launches do nothing, so every n
 that of its launches on the host. NVRTC, the headers and ptxas are NVIDIA's, from PyPI (130 MB, once, into --wheels).
 
 Prints for each precision and method: kernels compiled; launches of a step; milliseconds of the host for a step (the median, with
-nothing to wait for: on a GPU a step takes this or the kernels' time, whichever is more); and what ptxas makes of the kernels for an
-H100 or H200: the most registers of a thread, and bytes that spill to memory. With --out the PTX and ptxas' words stay there.
+nothing to wait for: on a GPU a step takes this or the kernels' time, whichever is more); and the result of ptxas for an
+H100 or H200: the most registers of a thread, and bytes that spill to memory. With --out the PTX and ptxas' output stay there.
 Ends with 1 if a kernel does not compile. Needs a C compiler and pip.
 """
 

@@ -1,5 +1,5 @@
-// A CUDA driver for a machine without a GPU: its device memory is the host's, its kernels do nothing. What is left of a program
-// is what runs on the host: kernels are compiled to PTX as for the GPU that this claims to be, and launched one after the other.
+// A CUDA driver for a machine without a GPU: its device memory is the host's, its kernels do nothing. What remains of a program
+// is its part on the host: kernels are compiled to PTX as for the GPU that this claims to be, and launched one after the other.
 //
 //   cc -shared -fPIC -O2 -Wl,-soname,libcuda.so -o DIR/libcuda.so without_gpu_driver.c && LD_LIBRARY_PATH=DIR PROGRAM
 //
