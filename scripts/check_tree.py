@@ -205,7 +205,7 @@ def anchors(path):
 
 
 def check_pages():
-    """Pages: lines, columns of prose, links."""
+    """Pages: lines, columns of prose, links and names of files."""
     for path in pages():
         text = path.read_text()
         count = len(text.splitlines())
@@ -214,6 +214,9 @@ def check_pages():
         for number, line in prose(text):
             if len(line) > PAGE_COLUMNS and not line.lstrip().startswith(("|", "<", ">")):
                 yield f"{shown(path)}:{number}: {len(line)} columns, more than {PAGE_COLUMNS}"
+            for name in re.findall(r"`((?:crates|scripts|docs|\.ci)/[\w./-]*\w)`", line):
+                if not (ROOT / name).exists():
+                    yield f"{shown(path)}:{number}: {name} does not exist"
             for link in re.findall(r"\]\(([^)\s]+)\)", line):
                 if re.match(r"[a-z]+:", link):
                     continue
