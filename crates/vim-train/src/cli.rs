@@ -5,24 +5,24 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::bench::{BenchArgs, EXAMPLES as BENCH_EXAMPLES};
-use crate::checkpoint::Selection;
-use crate::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
-use crate::config_command::{ConfigArgs, EXAMPLES as CONFIG_EXAMPLES};
-use crate::data::{DataCommand, EXAMPLES as DATA_EXAMPLES};
-use crate::doctor::{DoctorArgs, EXAMPLES as DOCTOR_EXAMPLES};
-use crate::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
-use crate::export::{EXAMPLES as EXPORT_EXAMPLES, ExportArgs};
-use crate::flops::{CONVENTIONS, FlopsArgs};
-use crate::import::{EXAMPLES as IMPORT_EXAMPLES, ImportArgs, TakeArgs};
-use crate::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
-use crate::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
-use crate::run_dir::Resume;
-use crate::runs::{EXAMPLES as RUNS_EXAMPLES, RunsCommand};
-use crate::slurm::{EXAMPLES as SLURM_EXAMPLES, SlurmCommand};
-use crate::sweep::{EXAMPLES as SWEEP_EXAMPLES, SweepCommand};
+use crate::commands::bench::{BenchArgs, EXAMPLES as BENCH_EXAMPLES};
+use crate::commands::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
+use crate::commands::config::{ConfigArgs, EXAMPLES as CONFIG_EXAMPLES};
+use crate::commands::data::{DataCommand, EXAMPLES as DATA_EXAMPLES};
+use crate::commands::doctor::{DoctorArgs, EXAMPLES as DOCTOR_EXAMPLES};
+use crate::commands::eval_golden::{EXAMPLES as EVAL_GOLDEN_EXAMPLES, EvalGoldenArgs};
+use crate::commands::export::{EXAMPLES as EXPORT_EXAMPLES, ExportArgs};
+use crate::commands::flops::{CONVENTIONS, FlopsArgs};
+use crate::commands::import::{EXAMPLES as IMPORT_EXAMPLES, ImportArgs, TakeArgs};
+use crate::commands::predict::{EXAMPLES as PREDICT_EXAMPLES, PredictArgs};
+use crate::commands::profile::{EXAMPLES as PROFILE_EXAMPLES, ProfileArgs, count};
+use crate::commands::runs::{EXAMPLES as RUNS_EXAMPLES, RunsCommand};
+use crate::commands::slurm::{EXAMPLES as SLURM_EXAMPLES, SlurmCommand};
+use crate::commands::sweep::{EXAMPLES as SWEEP_EXAMPLES, SweepCommand};
+use crate::commands::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
+use crate::run::checkpoint::Selection;
+use crate::run::run_dir::Resume;
 use crate::train::{WARMUP_EXAMPLES, WarmupArgs};
-use crate::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 
 /// Train Vision Mamba under six discretizations, from a TOML file.
 #[derive(Debug, Parser)]

@@ -23,11 +23,11 @@ use std::thread;
 
 use ::log::{LevelFilter, Metadata, Record};
 
+use crate::device::fault::Load;
 use crate::error::Error;
-use crate::fault::Load;
-use crate::log::Log;
-use crate::run_dir::{ExitRecord, write_exit_in};
-use crate::saver;
+use crate::run::log::Log;
+use crate::run::run_dir::{ExitRecord, write_exit_in};
+use crate::run::saver;
 
 /// What begins the names of CubeCL's threads.
 const DEVICE_THREADS: &str = "DS";

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use vim_train::Error;
 use vim_train::cli::{Cli, Command};
-use vim_train::{
-    bench, completions, config_command, data, doctor, eval, eval_golden, export, fatal, flops,
-    import, methods, models, predict, profile, runs, slurm, sweep, train, verify,
+use vim_train::commands::{
+    bench, completions, config as config_command, data, doctor, eval, eval_golden, export, flops,
+    import, methods, models, predict, profile, runs, slurm, sweep, verify,
 };
+use vim_train::{fatal, train};
 
 /// What the thread of a step allocates, the one that launches frees: with glibc's allocator the loop of training waits for its
 /// locks (docs/benchmarks.md, *The loop*).
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
 #[expect(unsafe_code, reason = "CubeCL takes the headers' place from the environment alone")]
 fn point_to_cuda() {
     // What is missing is an error once a GPU is asked for.
-    if let Ok(libraries) = vim_train::cuda_libraries::found() {
+    if let Ok(libraries) = vim_train::device::cuda_libraries::found() {
         // SAFETY: this is the start of main, and there is no other thread that could read the environment.
         unsafe { std::env::set_var("CUDA_PATH", &libraries.root) };
     }

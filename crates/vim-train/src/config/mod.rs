@@ -8,6 +8,7 @@ mod devices;
 mod document;
 mod error;
 mod file;
+pub mod interval;
 mod load;
 mod name;
 mod origins;

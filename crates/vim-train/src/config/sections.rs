@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use vim_kernels::Precision;
 use vim_model::{DecayGroups, Resize};
 
-use crate::interval::Interval;
+use crate::config::interval::Interval;
 
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

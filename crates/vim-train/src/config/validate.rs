@@ -7,8 +7,8 @@ use vim_model::VimConfig;
 use super::{
     ANY_CLASSES, Config, ConfigError, Gpus, LossKind, NonFinite, Problem, ScheduleKind, TrainConfig,
 };
-use crate::interval::Interval;
-use crate::slurm::config_error;
+use crate::commands::slurm::config_error;
+use crate::config::interval::Interval;
 
 impl Config {
     /// Checks every value that this crate and the model use; `[data]` is checked where data are opened.

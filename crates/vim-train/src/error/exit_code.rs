@@ -6,8 +6,8 @@ use vim_kernels::KernelError;
 use vim_sweep::SweepError;
 
 use super::Error;
-use crate::signals::Stop;
-use crate::slurm;
+use crate::commands::slurm;
+use crate::run::signals::Stop;
 
 impl Error {
     /// The exit code, as `vim-train --help` lists it.

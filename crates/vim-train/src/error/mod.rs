@@ -15,11 +15,11 @@ use vim_kernels::KernelError;
 use vim_model::Misfit;
 use vim_slurm::{JobId, SlurmError};
 
-use crate::checkpoint::CheckpointError;
 use crate::config::ConfigError;
-use crate::fault::{Beyond, Load};
-use crate::lock::{Holder, LOCK};
-use crate::signals::Stop;
+use crate::device::fault::{Beyond, Load};
+use crate::run::checkpoint::CheckpointError;
+use crate::run::lock::{Holder, LOCK};
+use crate::run::signals::Stop;
 use phrases::{advice, asked_for, count};
 
 /// Why a command did not succeed. Each text is one line: what, where, what to do.
@@ -257,7 +257,7 @@ pub enum Error {
 
     /// A sweep's command did not succeed.
     #[error(transparent)]
-    Study(#[from] crate::sweep::StudyError),
+    Study(#[from] crate::commands::sweep::StudyError),
 
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]

@@ -3,8 +3,8 @@
 use std::any::Any;
 
 use super::Error;
+use crate::device::fault::{Beyond, Fault, Load, one_line};
 use crate::fatal;
-use crate::fault::{Beyond, Fault, Load, one_line};
 
 impl Error {
     /// A panic is a device's fault, or else a defect; its message is the best there is to report.

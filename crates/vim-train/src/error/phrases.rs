@@ -1,6 +1,6 @@
 //! Parts of the errors' texts that depend on their values.
 
-use crate::fault::Load;
+use crate::device::fault::Load;
 
 /// How much memory was asked for, where that is known.
 pub(super) fn asked_for(bytes: Option<u64>) -> String {

@@ -5,13 +5,13 @@ use std::path::Path;
 use vim_data::{DatasetKind, Loader, LoaderConfig, Share, Splits};
 use vim_model::VimConfig;
 
-use crate::batches::check_image_size;
 use crate::comm::{Comm, SingleDevice};
 use crate::config::{ANY_CLASSES, Config, ConfigError};
-use crate::fault::Load;
-use crate::loaders;
-use crate::loss::Loss;
-use crate::schedule::Schedule;
+use crate::device::fault::Load;
+use crate::train::batches::check_image_size;
+use crate::train::loaders;
+use crate::train::loss::Loss;
+use crate::train::schedule::Schedule;
 
 /// The course of a run.
 pub(super) struct Course {

@@ -6,11 +6,11 @@ use vim_data::Stage;
 use super::setup::Plan;
 use crate::cli::TrainArgs;
 use crate::config::Config;
-use crate::disk_space::{checkpoints_of, free_for};
+use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::run_dir::{Found, RunDir};
-use crate::threads;
+use crate::run::run_dir::{Found, RunDir};
+use crate::train::disk_space::{checkpoints_of, free_for};
 
 /// What a run would do.
 #[derive(Debug, Serialize)]

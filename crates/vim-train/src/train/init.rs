@@ -7,11 +7,11 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use vim_model::{Tolerance, Vim, VimConfig};
 
-use crate::checkpoint::Selection;
 use crate::config::Config;
 use crate::error::Error;
-use crate::run_dir::INIT;
-use crate::source::{Source, notes};
+use crate::run::checkpoint::Selection;
+use crate::run::run_dir::INIT;
+use crate::weights::source::{Source, notes};
 
 /// A model that does not start from nothing, and where it came from.
 pub(super) struct Initial {

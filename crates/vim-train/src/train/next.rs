@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Tensor};
 use vim_data::{BadSample, Batch, Batches, Statistics};
 
-use crate::batches::{Targets, to_tensors};
 use crate::error::Error;
+use crate::train::batches::{Targets, to_tensors};
 
 /// What a step needs.
 pub(super) struct Next {

@@ -7,14 +7,14 @@ use serde::Serialize;
 use vim_data::BadSample;
 
 use super::Trainer;
-use crate::checkpoint::Weights;
-use crate::device_memory::device_memory;
+use crate::device::memory;
+use crate::device::memory::device_memory;
 use crate::error::Error;
-use crate::eval::Scores;
-use crate::memory;
-use crate::progress::Speed;
-use crate::run_dir::{ExitReason, ExitRecord};
-use crate::summary::{Summary, percent, summary};
+use crate::output::progress::Speed;
+use crate::output::summary::{Summary, percent, summary};
+use crate::run::checkpoint::Weights;
+use crate::run::run_dir::{ExitReason, ExitRecord};
+use crate::train::evaluate::Scores;
 
 /// A line of `metrics.jsonl`. Nothing in it depends on the clock.
 #[derive(Serialize)]

@@ -6,13 +6,13 @@ use vim_model::Vim;
 
 use super::Trainer;
 use super::report::Metric;
-use crate::batches::Targets;
 use crate::comm::Comm;
 use crate::config::NonFinite;
-use crate::ema::Ema;
 use crate::error::Error;
-use crate::optim::{AdamW, Clip, Gradients, clip_factor};
-use crate::pass::forward_backward;
+use crate::train::batches::Targets;
+use crate::train::ema::Ema;
+use crate::train::optim::{AdamW, Clip, Gradients, clip_factor};
+use crate::train::pass::forward_backward;
 
 /// The numbers that the host reads from the device at a step, and all that it decides by.
 #[derive(Clone, Copy, Debug)]

@@ -12,18 +12,18 @@ use vim_data::{Batch, Loader, Split};
 use super::course::Course;
 use super::setup::Plan;
 use super::step::update;
-use crate::batches::to_tensors;
 use crate::cli::Overrides;
-use crate::code_cache;
+use crate::commands::profile::wait;
 use crate::config::Config;
-use crate::ema::Ema;
+use crate::device::code_cache;
+use crate::device::machine::Machine;
 use crate::error::Error;
-use crate::machine::Machine;
-use crate::optim::{AdamW, Gradients};
+use crate::output::summary::bytes;
 use crate::output::{print, print_json};
-use crate::pass::forward_backward;
-use crate::profile::wait;
-use crate::summary::bytes;
+use crate::train::batches::to_tensors;
+use crate::train::ema::Ema;
+use crate::train::optim::{AdamW, Gradients};
+use crate::train::pass::forward_backward;
 
 /// What `vim-train warmup --help` ends with.
 pub const EXAMPLES: &str = "\

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
-use vim_train::checkpoint::{
+use vim_train::run::checkpoint::{
     Best, Checkpoint, CheckpointError, Checkpoints, Selection, State, Weights, select,
 };
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use vim_train::config::interval::Interval;
 use vim_train::config::{Config, ConfigError, Origin};
-use vim_train::interval::Interval;
 
 /// Loads `text` from a file `x.toml` with `sets` over it.
 fn load(text: &str, sets: &[&str]) -> Result<Config, ConfigError> {

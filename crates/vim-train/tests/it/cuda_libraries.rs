@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
-use vim_train::cuda_libraries::{CudaError, driver, driver_version, search};
-use vim_train::machine::Machine;
+use vim_train::device::cuda_libraries::{CudaError, driver, driver_version, search};
+use vim_train::device::machine::Machine;
 
 const HEADERS: [&str; 7] = [
     "cuda_fp16.h",

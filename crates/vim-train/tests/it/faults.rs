@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vim_train::checkpoint::{CheckpointError, Checkpoints};
-use vim_train::storage::{Disk, Storage};
+use vim_train::run::checkpoint::{CheckpointError, Checkpoints};
+use vim_train::run::storage::{Disk, Storage};
 
 use crate::checkpoint::save;
 

@@ -9,8 +9,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use vim_train::lock::Lock;
-use vim_train::signals::StopRequest;
+use vim_train::run::lock::Lock;
+use vim_train::run::signals::StopRequest;
 
 /// Tells a helper that it is one, and what to work on.
 const ARGUMENT: &str = "VIM_TRAIN_TEST_HELPER";

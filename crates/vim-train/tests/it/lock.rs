@@ -1,7 +1,7 @@
 use std::fs;
 
 use vim_train::Error;
-use vim_train::lock::{Lock, LockError};
+use vim_train::run::lock::{Lock, LockError};
 
 use crate::helpers::Helper;
 

@@ -1,7 +1,7 @@
 use std::fs;
 
 use serde_json::json;
-use vim_train::metrics::JsonlWriter;
+use vim_train::run::metrics::JsonlWriter;
 
 #[test]
 fn a_resumed_file_has_the_bytes_of_an_uninterrupted_one() {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use vim_train::Error;
 use vim_train::config::Config;
-use vim_train::run_dir::{ExitReason, ExitRecord, Opened, Resume, RunDir};
-use vim_train::run_env::Environment;
+use vim_train::run::run_dir::{ExitReason, ExitRecord, Opened, Resume, RunDir};
+use vim_train::run::run_env::Environment;
 
 use crate::helpers::Helper;
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vim_train::checkpoint::Checkpoints;
-use vim_train::metrics::JsonlWriter;
-use vim_train::saver::{Saver, Snapshot};
-use vim_train::storage::{Disk, Storage};
+use vim_train::run::checkpoint::Checkpoints;
+use vim_train::run::metrics::JsonlWriter;
+use vim_train::run::saver::{Saver, Snapshot};
+use vim_train::run::storage::{Disk, Storage};
 use vim_train::weights::Arrays;
 
 use crate::checkpoint::state;

@@ -1,0 +1,98 @@
+//! `vim-train config migrate`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use vim_config::{Migrated, Model, NotCarried, Request, migrate};
+use vim_kernels::Discretization;
+use vim_model::{ModelName, REGISTERED};
+
+use crate::config::{Config, Origin, nearest};
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::run::storage::{Disk, replace};
+use crate::weights::source::check_free;
+
+/// Shown below the help.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train config migrate pt-vim-t.sh                        print the configuration
+  vim-train config migrate pt-vim-t.sh -o configs/mine.toml
+  vim-train config migrate cifar.sh -o mine.toml -- 3         the script with 3 as its $1
+  vim-train config migrate all.sh --line 14                   of several trainings, the one in line 14
+
+Reads scripts that start the original's main.py by python or torchrun. What has no counterpart is listed,
+with the reason, in the file and on stderr. A script that is broken (a merge that was never finished, options
+that a missing backslash has cut off) is an error with its line, exit code 65.";
+
+/// `vim-train config migrate`.
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// The script.
+    pub script: PathBuf,
+    /// What the script is called with: its `$1`, `$2`, ….
+    #[arg(last = true, value_name = "ARGUMENT")]
+    pub arguments: Vec<String>,
+    /// Where to write the configuration; left out: stdout.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// A line of the command to take, where several start a training.
+    #[arg(long, value_name = "N")]
+    pub line: Option<usize>,
+    /// Write over the output if it is there.
+    #[arg(long, requires = "output")]
+    pub force: bool,
+    /// Print the configuration, and what it does not say, as JSON.
+    #[arg(long, conflicts_with = "output")]
+    pub json: bool,
+}
+
+/// Turns a script into a configuration, which it checks, and prints or writes it.
+pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
+    if let Some(output) = &args.output {
+        check_free(output, args.force)?;
+    }
+    let bytes = fs::read(&args.script).map_err(Error::io("read", &args.script))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let name = args.script.file_name().unwrap_or(args.script.as_os_str()).to_string_lossy();
+    let (arguments, line) = (args.arguments.as_slice(), args.line);
+    let migrated = migrate(Request { name: &name, text: &text, arguments, line, model: &model })
+        .map_err(|source| Error::Script { path: args.script.clone(), source })?;
+    let Migrated { toml, not_carried, notes } = &migrated;
+    Config::from_toml(toml).map_err(|error| {
+        error.at(Origin::File { path: args.script.clone(), position: line.map(|line| (line, 1)) })
+    })?;
+    if args.json {
+        let listed = |not: &NotCarried| json!({"line": not.line, "what": not.what, "why": not.why});
+        let listed: Vec<_> = not_carried.iter().map(listed).collect();
+        return print_json(&json!({"config": toml, "not_carried": listed, "notes": notes}));
+    }
+    for NotCarried { what, line, why } in not_carried {
+        eprintln!("not carried over: line {line}: {what}: {why}");
+    }
+    for note in notes {
+        eprintln!("note: {note}");
+    }
+    match &args.output {
+        None => print(toml),
+        Some(output) => {
+            replace(&Disk, output, toml.as_bytes()).map_err(Error::io("write", output))?;
+            print(&output.display().to_string())
+        }
+    }
+}
+
+/// What a name of the original stands for.
+fn model(name: &str) -> Result<Model, String> {
+    let found: ModelName = name.parse().map_err(|error: String| {
+        let known: Vec<String> = REGISTERED.iter().map(|model| model.name.to_owned()).collect();
+        match nearest(name, &known) {
+            Some(nearest) => format!("unknown model `{name}`, did you mean `{nearest}`?"),
+            None => error,
+        }
+    })?;
+    let discretization = found.discretization.unwrap_or(Discretization::Zoh);
+    Ok(Model { preset: found.preset.to_string(), discretization: discretization.to_string() })
+}

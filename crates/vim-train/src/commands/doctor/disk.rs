@@ -1,0 +1,303 @@
+//! The disks of the runs and of the data: room, speed, locks.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{statfs, statvfs};
+use vim_data::DatasetKind;
+use vim_model::VimConfig;
+
+use super::Context;
+use super::finding::{Finding, size};
+use crate::run::lock::{Lock, LockError};
+use crate::train::disk_space::checkpoints_of;
+
+/// How much is written, and at most read, to time a disk.
+const PROBED: usize = 32 << 20;
+/// What is slow enough to say so, in bytes a second.
+const SLOW: f64 = 50e6;
+
+/// The folder itself, or the first one above it that there is.
+pub(super) fn existing(folder: &Path) -> PathBuf {
+    let found = folder.ancestors().find(|one| one.is_dir());
+    found.filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+/// The path of a file that is removed when dropped.
+pub(super) struct Probe {
+    pub(super) path: PathBuf,
+}
+
+impl Probe {
+    /// A name in `folder` that nothing has.
+    pub(super) fn new(folder: &Path) -> io::Result<Self> {
+        let mut number = 0_u32;
+        loop {
+            let path = folder.join(format!(".vim-train-doctor-{}-{number}", std::process::id()));
+            match File::create_new(&path) {
+                Ok(_) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // A probe that cannot be removed could not be written either.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The folder of the runs: whether it can be written, how fast, how much fits, and whether locks work there.
+pub(super) fn runs(context: &Context) -> Vec<Finding> {
+    let root = &context.config.run.root;
+    let folder = existing(root);
+    let place = if folder == *root {
+        folder.display().to_string()
+    } else {
+        format!("{} (not there yet; {})", root.display(), folder.display())
+    };
+    let set_root = "set run.root to a folder that can be written, such as one in $SCRATCH";
+    let speed = match write_speed(&folder) {
+        Ok(speed) => speed,
+        Err(error) => {
+            return vec![Finding::fail("run.root", format!("{place}: {error}"), set_root)];
+        }
+    };
+    vec![
+        room(context, &folder, &place),
+        speed_of("run.root speed", "written", speed),
+        locks(&folder),
+    ]
+}
+
+fn speed_of(what: &str, done: &str, speed: f64) -> Finding {
+    let detail = format!("{done} at {:.0} MB/s", speed / 1e6);
+    if speed < SLOW {
+        let advice = "slow: a shared disk that is busy, or a home folder; try $SCRATCH or the node's own disk";
+        return Finding::warn(what, detail, advice);
+    }
+    Finding::pass(what, detail)
+}
+
+/// Room for the checkpoints of a run.
+fn room(context: &Context, folder: &Path, place: &str) -> Finding {
+    let what = "run.root";
+    let free = match statvfs(folder) {
+        Ok(disk) => disk.f_bavail * disk.f_frsize,
+        Err(error) => return Finding::warn(what, format!("{place}: {error}"), "look yourself"),
+    };
+    let needed = checkpoints(context);
+    let detail = format!(
+        "{place}: {} free on {}, about {} for a run's checkpoints",
+        size(free),
+        kind(folder),
+        size(needed)
+    );
+    if free < needed {
+        return Finding::fail(what, detail, "free some, or set run.root to a larger disk");
+    }
+    if free < 4 * needed {
+        return Finding::warn(
+            what,
+            detail,
+            "a few runs fill it: free some, or choose another run.root",
+        );
+    }
+    Finding::pass(what, detail)
+}
+
+/// Bytes of the checkpoints of a run.
+fn checkpoints(context: &Context) -> u64 {
+    let config = &context.config;
+    let classes = 1000;
+    let parameters = VimConfig::new(&config.model, config.ssm, classes)
+        .and_then(|model| model.cost())
+        .map_or(0, |cost| cost.parameters());
+    checkpoints_of(config, parameters)
+}
+
+/// Whether a second run in a folder would notice the first.
+fn locks(folder: &Path) -> Finding {
+    let what = "run.root locks";
+    let tried = || -> Result<bool, LockError> {
+        let probe = Probe::new(folder)?;
+        let first = Lock::acquire(&probe.path)?;
+        if !first.is_enforced() {
+            return Ok(false);
+        }
+        match Lock::acquire(&probe.path) {
+            Err(LockError::Held(_)) => Ok(true),
+            Ok(_) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    let advice = "start no two runs of one name at once, or set run.root to a disk with locks";
+    match tried() {
+        Ok(true) => Finding::pass(what, "work"),
+        Ok(false) => Finding::warn(what, "this file system has none", advice),
+        Err(LockError::Held(_) | LockError::Recorded(_)) => {
+            Finding::warn(what, "a new file is locked already", advice)
+        }
+        Err(LockError::Io(error)) => Finding::warn(what, error.to_string(), advice),
+    }
+}
+
+/// Bytes a second that reach the disk.
+fn write_speed(folder: &Path) -> io::Result<f64> {
+    let probe = Probe::new(folder)?;
+    // Numbers that no file system makes smaller.
+    let mut block = vec![0_u8; 1 << 20];
+    blake3::Hasher::new().update(b"doctor").finalize_xof().fill(&mut block);
+    let start = Instant::now();
+    let mut file = File::create(&probe.path)?;
+    for _ in 0..PROBED / block.len() {
+        file.write_all(&block)?;
+    }
+    file.sync_all()?;
+    Ok(PROBED as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The images: whether they are there, and how fast they are read.
+pub(super) fn data(context: &Context) -> Vec<Finding> {
+    let what = "data.path";
+    let config = &context.config.data;
+    let Some(path) = &config.path else {
+        let made = config.dataset == DatasetKind::Shapes;
+        return vec![if made {
+            Finding::pass(what, "none needed: the images are procedural")
+        } else {
+            Finding::fail(what, "not set, and data.dataset needs it", "set it (docs/data.md)")
+        }];
+    };
+    let speed = match read_speed(path) {
+        Ok(speed) => speed,
+        Err(error) => {
+            let detail = format!("{}: {error}", path.display());
+            return vec![Finding::fail(
+                what,
+                detail,
+                "set data.path to where the images are (docs/data.md)",
+            )];
+        }
+    };
+    let place = format!("{} on {}", path.display(), kind(&existing(path)));
+    let mut findings = vec![Finding::pass(what, place)];
+    findings.extend(speed.map(|speed| speed_of("data.path speed", "read (cached or not)", speed)));
+    findings
+}
+
+/// Bytes a second of the files first found, some seconds at most; `None` if there are too few bytes to tell.
+fn read_speed(path: &Path) -> io::Result<Option<f64>> {
+    let mut pending = vec![path.to_owned()];
+    let (start, mut read) = (Instant::now(), 0_usize);
+    let mut buffer = vec![0_u8; 1 << 20];
+    let over = |read: usize| read >= PROBED || start.elapsed() > Duration::from_secs(5);
+    while let Some(path) = pending.pop() {
+        if over(read) {
+            break;
+        }
+        if fs::metadata(&path)?.is_dir() {
+            let mut below = fs::read_dir(&path)?.map(|entry| Ok(entry?.path()));
+            pending.extend(below.by_ref().take(1000).collect::<io::Result<Vec<_>>>()?);
+            continue;
+        }
+        let mut file = File::open(&path)?;
+        while !over(read) {
+            match file.read(&mut buffer)? {
+                0 => break,
+                count => read += count,
+            }
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    Ok((read >= 1 << 20).then(|| read as f64 / seconds))
+}
+
+/// The node's own disk, which archives are copied to.
+pub(super) fn node(context: &Context) -> Vec<Finding> {
+    let what = "node disk";
+    let Some(folder) = context.machine.folder("SLURM_TMPDIR") else {
+        return vec![Finding::pass(
+            what,
+            "none named by SLURM_TMPDIR: images are read where they are",
+        )];
+    };
+    let free = statvfs(&folder).map(|disk| disk.f_bavail * disk.f_frsize);
+    match (write_speed(&folder), free) {
+        (Ok(speed), Ok(free)) => {
+            let detail = format!(
+                "{}: {} free on {}, written at {:.0} MB/s",
+                folder.display(),
+                size(free),
+                kind(&folder),
+                speed / 1e6
+            );
+            vec![Finding::pass(what, detail)]
+        }
+        (Err(error), _) => {
+            let detail = format!("{}: {error}", folder.display());
+            vec![Finding::warn(what, detail, "unset SLURM_TMPDIR, or set data.stage=\"off\"")]
+        }
+        (_, Err(error)) => {
+            let detail = format!("{}: {error}", folder.display());
+            vec![Finding::warn(what, detail, "unset SLURM_TMPDIR, or set data.stage=\"off\"")]
+        }
+    }
+}
+
+/// File systems by their number: those that clusters have.
+const FILE_SYSTEMS: [(i64, &str); 11] = [
+    (0x6969, "NFS"),
+    (0x0BD0_0BD0, "Lustre"),
+    (0x4750_4653, "GPFS"),
+    (0x1983_0326, "BeeGFS"),
+    (0x00C3_6400, "Ceph"),
+    (0xEF53, "ext"),
+    (0x5846_5342, "XFS"),
+    (0x9123_683E, "Btrfs"),
+    (0x2FC1_2FC1, "ZFS"),
+    (0x0102_1994, "memory"),
+    (0x794C_7630, "an overlay"),
+];
+
+/// What kind of file system a folder is on.
+fn kind(folder: &Path) -> String {
+    let Ok(disk) = statfs(folder) else { return "an unknown file system".into() };
+    let known = FILE_SYSTEMS.iter().find(|(number, _)| *number == disk.f_type);
+    known.map_or_else(|| format!("file system {:#x}", disk.f_type), |(_, name)| (*name).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(write_speed(folder.path()).unwrap() > 0.0);
+        assert_eq!(locks(folder.path()), Finding::pass("run.root locks", "work"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_folder_above_that_there_is() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(existing(&folder.path().join("a/b")), folder.path());
+        assert_eq!(existing(Path::new("no-such-folder/x")), Path::new("."));
+    }
+
+    #[test]
+    fn reading_goes_through_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read_speed(folder.path()).unwrap(), None);
+        fs::create_dir(folder.path().join("a")).unwrap();
+        fs::write(folder.path().join("a/x"), vec![1; 2 << 20]).unwrap();
+        assert!(read_speed(folder.path()).unwrap().is_some());
+        assert!(read_speed(&folder.path().join("b")).is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! `vim-train doctor`: what a run needs of this machine, before it is queued.
+
+mod build;
+mod cuda;
+mod devices;
+mod disk;
+mod finding;
+mod machine;
+mod performance;
+mod slurm;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::Overrides;
+use crate::config::Config;
+use crate::device::machine::Machine;
+use crate::device::threads;
+use crate::device::{self, Chosen, DeviceName};
+use crate::error::Error;
+use crate::output::{print, print_json};
+use finding::{Finding, Verdict};
+use performance::{PerformanceArgs, Sizes};
+
+/// What `vim-train doctor --help` ends with.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vim-train doctor                                    the defaults of a configuration, the first device
+  vim-train doctor configs/vim_tiny_imagenet.toml --set data.path=$SCRATCH/imagenet
+  srun --gpus=1 --time=5 vim-train doctor --device cuda   on a compute node, which a login node says little about
+  vim-train doctor --json > doctor.json
+  vim-train doctor --performance --device cuda        also whether times can be trusted, and how the methods compare
+  vim-train doctor --performance --skip 4,6 --batch 64 --dim 384 --seqlen 197
+
+A line each: pass, warn or fail, what, what was found, and what to do about it. warn: a run works, and may be
+slow or at risk. fail: it would not work. Nothing is changed; a file of 32 MiB is written to the folder of
+run.root, or the one above it that there is, and removed. On a GPU, kernels that have not run there before are
+compiled: a minute or less. For a controller of SLURM's that does not answer it waits 10 seconds, and
+says so.
+
+--performance adds the seven checks that docs/install.md explains; each may be left out by its number. It is not
+part of a plain doctor because it keeps the device and all cores busy, which others on a login node would notice.
+
+Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 78 bad configuration.";
+
+/// `vim-train doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Configuration file of the run that is meant; of a sweep's file, its configuration without the grid. Without
+    /// a file, the defaults.
+    pub config: Option<PathBuf>,
+    /// What differs from the file.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// What is to compute, over the `devices` section of the configuration: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceName>,
+    /// Whether to measure, and what.
+    #[command(flatten)]
+    pub performance: PerformanceArgs,
+    /// Print one JSON document instead of lines.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What checks look at.
+struct Context {
+    machine: Machine,
+    config: Config,
+    /// What the run would compute on, or why it could not.
+    chosen: Result<Chosen, Error>,
+}
+
+/// Every check, in the order of the lines. A further one is a function and an entry here.
+const CHECKS: [fn(&Context) -> Vec<Finding>; 16] = [
+    build::program,
+    machine::cpu,
+    machine::memory,
+    machine::open_files,
+    cuda::driver,
+    cuda::libraries,
+    cuda::compiler,
+    devices::backends,
+    devices::chosen,
+    devices::kernels,
+    disk::runs,
+    disk::data,
+    disk::node,
+    machine::clock,
+    slurm::job,
+    slurm::commands,
+];
+
+/// The document that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    command: &'static str,
+    version: &'static str,
+    commit: Option<&'static str>,
+    /// The sizes that `--performance` timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    performance: Option<Sizes>,
+    summary: Summary,
+    checks: &'a [Finding],
+}
+
+/// What all checks came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Summary {
+    checks: usize,
+    warnings: usize,
+    failed: usize,
+    passed: bool,
+}
+
+impl Summary {
+    fn of(findings: &[Finding]) -> Self {
+        let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
+        let failed = count(Verdict::Fail);
+        Self { checks: findings.len(), warnings: count(Verdict::Warn), failed, passed: failed == 0 }
+    }
+}
+
+/// Checks the machine and prints what was found.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if a check failed; the configuration's first mistake.
+pub fn run(args: &DoctorArgs) -> Result<(), Error> {
+    let config = match &args.config {
+        Some(path) => Config::load_base(path, &args.overrides.set)?,
+        None => Config::from_defaults(&args.overrides.set)?,
+    };
+    threads::start(config.devices.threads)?;
+    let chosen = match &args.device {
+        Some(name) => device::choose_named(name),
+        None => device::choose(&config.devices),
+    };
+    let context = Context { machine: Machine::this(), config, chosen };
+    let mut findings = Vec::new();
+    let plain = CHECKS.iter().map(|check| check(&context));
+    for finding in plain.chain(performance::findings(&args.performance, &context)).flatten() {
+        // Each as soon as it is there: some take a while, and one may be what hangs.
+        if !args.json {
+            print(&finding.line())?;
+        }
+        findings.push(finding);
+    }
+    let on_cpu = context.chosen.as_ref().is_ok_and(|chosen| chosen.name == "cpu");
+    let summary = Summary::of(&findings);
+    let Summary { checks, warnings, failed, .. } = summary;
+    if args.json {
+        print_json(&Report {
+            command: "doctor",
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("VIM_TRAIN_COMMIT"),
+            performance: args.performance.performance.then(|| args.performance.sizes(on_cpu)),
+            summary,
+            checks: &findings,
+        })?;
+    } else {
+        print(&format!("{checks} checks, {warnings} warnings, {failed} failed"))?;
+    }
+    if summary.passed {
+        return Ok(());
+    }
+    let names = findings.iter().filter(|one| one.verdict == Verdict::Fail);
+    let names: Vec<&str> = names.map(|one| one.what.as_str()).collect();
+    Err(Error::Failed(format!("{failed} of {checks} checks failed: {}", names.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_no_failure() {
+        let findings =
+            [Finding::pass("cpu", "2 cores"), Finding::warn("memory", "2 GiB", "ask for more")];
+        let summary = Summary::of(&findings);
+        assert_eq!(summary, Summary { checks: 2, warnings: 1, failed: 0, passed: true });
+        let findings = [findings[0].clone(), Finding::fail("lock", "none", "move the runs")];
+        assert!(!Summary::of(&findings).passed);
+    }
+}

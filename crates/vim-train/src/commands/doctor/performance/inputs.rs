@@ -1,0 +1,151 @@
+//! 1: every method is given the same numbers, and none changes them.
+
+use burn::tensor::{Tensor, TensorData};
+use serde_json::json;
+use strum::VariantArray;
+use vim_kernels::{Discretization, Series};
+
+use super::super::finding::Finding;
+use super::Bench;
+use crate::commands::profile::scan::Inputs;
+use crate::error::Error;
+
+/// Hexadecimal digits of a checksum that are shown.
+const SHOWN: usize = 12;
+
+/// A tensor as it was given to a method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Given {
+    name: &'static str,
+    shape: Vec<usize>,
+    dtype: String,
+    blake3: String,
+}
+
+impl Given {
+    fn new(name: &'static str, data: &TensorData) -> Self {
+        Self {
+            name,
+            shape: data.shape().to_vec(),
+            dtype: data.dtype().name().to_owned(),
+            blake3: blake3::hash(data.as_bytes()).to_hex()[..SHOWN].to_owned(),
+        }
+    }
+}
+
+/// What a method was given, and what was left of it.
+struct Ran {
+    method: Discretization,
+    before: Vec<Given>,
+    after: Vec<Given>,
+}
+
+/// Makes the inputs for each method as the comparison does, runs it on them, and looks at their bytes before and after.
+pub(super) fn same(bench: &Bench) -> Result<Vec<Finding>, Error> {
+    let mut runs = Vec::new();
+    for &method in Discretization::VARIANTS {
+        let inputs = bench.inputs(true);
+        let before = given(&inputs);
+        let options = bench.options(method, Series::Exact);
+        inputs.clone().scan(options)?.y.backward();
+        runs.push(Ran { method, before, after: given(&inputs) });
+    }
+    let inputs = bench.inputs(false);
+    let mut findings = compared(&runs);
+    for (name, x) in [("b", inputs.b), ("c", inputs.c)] {
+        findings.push(in_time(name, x));
+    }
+    Ok(findings)
+}
+
+fn given(inputs: &Inputs) -> Vec<Given> {
+    let Inputs { u, delta, z, a, b, c, d, delta_bias } = inputs.clone();
+    let three = [("u", u), ("delta", delta), ("z", z), ("b", b), ("c", c)];
+    let one = [("d", d), ("delta_bias", delta_bias)];
+    let mut all = three.map(|(name, x)| Given::new(name, &x.into_data())).to_vec();
+    all.push(Given::new("a", &a.into_data()));
+    all.extend(one.map(|(name, x)| Given::new(name, &x.into_data())));
+    all
+}
+
+/// A line for each tensor: whether all methods had the first one's, and left it as it was.
+fn compared(runs: &[Ran]) -> Vec<Finding> {
+    let Some(Ran { before: first, .. }) = runs.first() else { return Vec::new() };
+    let line = |(at, given): (usize, &Given)| {
+        let what = format!("1 input {}", given.name);
+        let Given { shape, dtype, blake3, .. } = given;
+        let detail = format!("{shape:?} {dtype} blake3 {blake3}");
+        let others = |which: fn(&Ran) -> &Vec<Given>| {
+            let other = runs.iter().filter(|run| which(run).get(at) != Some(given));
+            other.map(|run| run.method.to_string()).collect::<Vec<_>>()
+        };
+        let (differ, changed) = (others(|run| &run.before), others(|run| &run.after));
+        let finding = if !differ.is_empty() {
+            let detail = format!("{detail}, but not for {}", differ.join(", "));
+            Finding::fail(what, detail, "the methods cannot be compared here: please report it")
+        } else if !changed.is_empty() {
+            let detail = format!("{detail}, changed by {}", changed.join(", "));
+            Finding::fail(what, detail, "the methods cannot be compared here: please report it")
+        } else {
+            let methods = runs.len();
+            Finding::pass(
+                what,
+                format!("{detail}, the same for {methods} methods, before and after"),
+            )
+        };
+        finding.with([("shape", json!(shape)), ("dtype", json!(dtype)), ("blake3", json!(blake3))])
+    };
+    first.iter().enumerate().map(line).collect()
+}
+
+/// Whether a projection differs from token to token, as a model's does: on one that does not, a scan is an easier thing.
+fn in_time(name: &str, x: Tensor<3>) -> Finding {
+    let what = format!("1 input {name}[t]");
+    let [batch, len, width] = x.dims();
+    if len < 2 {
+        return Finding::warn(what, "one token", "choose --seqlen above 1");
+    }
+    let from = |first: usize| x.clone().slice([0..batch, first..first + len - 1, 0..width]);
+    let steps = from(1) - from(0);
+    let least = steps.abs().max_dim(2).min().into_data().iter().next();
+    let least: f32 = least.unwrap_or(0.0);
+    if least > 0.0 {
+        return Finding::pass(what, "differs between any two neighbouring tokens, as in a model");
+    }
+    Finding::fail(what, "the same for some neighbouring tokens", "please report it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::finding::Verdict;
+    use super::*;
+
+    #[test]
+    fn other_numbers_and_changed_ones_fail() {
+        let given = |hash: &str| {
+            let (dtype, blake3) = ("f32".to_owned(), hash.to_owned());
+            vec![Given { name: "u", shape: vec![1, 2, 3], dtype, blake3 }]
+        };
+        let verdict = |foh_before: &str, foh_after: &str| {
+            let ran =
+                |method, before, after| Ran { method, before: given(before), after: given(after) };
+            let (zoh, foh) = (Discretization::Zoh, Discretization::Foh);
+            let runs = [ran(zoh, "aa", "aa"), ran(foh, foh_before, foh_after)];
+            let found = compared(&runs);
+            assert_eq!(found.len(), 1);
+            (found[0].verdict, found[0].detail.clone())
+        };
+        assert_eq!(verdict("aa", "aa").0, Verdict::Pass);
+        let (failed, detail) = verdict("bb", "bb");
+        assert!(failed == Verdict::Fail && detail.contains("not for foh"), "{detail}");
+        let (failed, detail) = verdict("aa", "bb");
+        assert!(failed == Verdict::Fail && detail.contains("changed by foh"), "{detail}");
+    }
+
+    #[test]
+    fn constant_projections_fail() {
+        let device = burn::tensor::Device::flex();
+        let constant = Tensor::<3>::ones([2, 4, 3], &device);
+        assert_eq!(in_time("b", constant).verdict, Verdict::Fail);
+    }
+}

@@ -1,0 +1,155 @@
+//! 7: the scan of every method on the same inputs: forward, and forward with backward.
+
+use burn::tensor::Tensor;
+use serde_json::{Value, json};
+use strum::VariantArray;
+use vim_kernels::{Discretization, Series};
+
+use super::super::finding::Finding;
+use super::{Bench, failed, guarded};
+use crate::commands::profile::scan::Inputs;
+use crate::commands::profile::timer::{Times, measure};
+use crate::error::Error;
+
+/// A slower call in ten that takes this many times as long as a faster one: the median says little.
+const SPREAD: f64 = 2.0;
+
+/// Times of a method.
+struct Timed {
+    forward: Times,
+    /// Forward, saving what backward needs, and backward.
+    step: Times,
+}
+
+/// A line for each method; one that does not run is a failure.
+pub(super) fn compared(bench: &Bench) -> Result<Vec<Finding>, Error> {
+    let time = |&method: &Discretization| (method, guarded(|| timed(bench, method)));
+    let results: Vec<_> = Discretization::VARIANTS.iter().map(time).collect();
+    Ok(lines(bench, &results))
+}
+
+fn timed(bench: &Bench, method: Discretization) -> Result<Timed, Error> {
+    let (device, options) = (&bench.chosen.device, bench.options(method, Series::Exact));
+    let inputs = bench.inputs(false);
+    let forward = move |inputs: Inputs| inputs.scan(options);
+    finite(forward(inputs.clone())?.y)?;
+    let forward = measure(device, bench.plan, || Ok(inputs.clone()), forward)?;
+    let inputs = bench.inputs(true);
+    let step = move |inputs: Inputs| Ok(inputs.scan(options)?.y.backward());
+    let gradients = step(inputs.clone())?;
+    let gradient = inputs.u.grad(&gradients);
+    finite(gradient.ok_or_else(|| Error::Failed("u has no gradient".into()))?)?;
+    let step = measure(device, bench.plan, || Ok(inputs.clone()), step)?;
+    Ok(Timed { forward, step })
+}
+
+/// A time of what is not finite is no time of anything.
+fn finite(x: Tensor<3>) -> Result<(), Error> {
+    let sum: f32 = x.abs().sum().into_data().iter().next().unwrap_or(f32::NAN);
+    if sum.is_finite() { Ok(()) } else { Err(Error::Failed(format!("the result is {sum}"))) }
+}
+
+fn lines(bench: &Bench, results: &[(Discretization, Result<Timed, Error>)]) -> Vec<Finding> {
+    let zoh = results.iter().find(|(method, _)| *method == Discretization::Zoh);
+    let zoh = zoh.and_then(|(_, timed)| timed.as_ref().ok()).map(|timed| timed.step.median_ms);
+    let line = |(method, timed): &(Discretization, Result<Timed, Error>)| {
+        let what = format!("7 scan {method}");
+        match timed {
+            Ok(timed) => finding(what, timed, zoh, bench),
+            Err(error) => failed(what, error),
+        }
+    };
+    results.iter().map(line).collect()
+}
+
+fn finding(what: String, timed: &Timed, zoh: Option<f64>, bench: &Bench) -> Finding {
+    let Timed { forward, step } = timed;
+    let shape = bench.shape;
+    let sequences = shape.batch as f64 / step.median_ms * 1e3;
+    let tokens = sequences * shape.seqlen as f64;
+    let ratio = zoh.map(|zoh| step.median_ms / zoh);
+    let times = |times: &Times| {
+        let Times { median_ms, p10_ms, p90_ms, .. } = times;
+        format!("{median_ms:.3} ms [{p10_ms:.3} {p90_ms:.3}]")
+    };
+    let detail = format!(
+        "{} {shape} N={}: forward {}, with backward {}, {:.0} tokens/s, {:.1} sequences/s, {} of zoh's time",
+        bench.implementation,
+        bench.d_state,
+        times(forward),
+        times(step),
+        tokens,
+        sequences,
+        ratio.map_or_else(|| "no ratio".to_owned(), |ratio| format!("{ratio:.2}"))
+    );
+    let spread = [forward, step].map(|times| times.p90_ms / times.p10_ms);
+    let finding = if spread.iter().any(|spread| *spread > SPREAD) {
+        let advice = "the times are spread: others use this device or these cores; repeat it";
+        Finding::warn(what, detail, advice)
+    } else {
+        Finding::pass(what, detail)
+    };
+    finding.with([
+        ("implementation", json!(bench.implementation.to_string())),
+        ("forward", value(forward)),
+        ("forward_backward", value(step)),
+        ("tokens_per_s", json!(tokens)),
+        ("sequences_per_s", json!(sequences)),
+        ("over_zoh", json!(ratio)),
+    ])
+}
+
+fn value(times: &Times) -> Value {
+    serde_json::to_value(times).expect("invariant: times have a JSON form")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use burn::tensor::Device;
+    use vim_kernels::Implementation;
+
+    use super::super::super::finding::Verdict;
+    use super::*;
+    use crate::commands::profile::Shape;
+    use crate::commands::profile::timer::Plan;
+    use crate::device::Chosen;
+
+    fn times(median: f64, p90: f64) -> Times {
+        Times {
+            timer: "clock",
+            trials: 3,
+            median_ms: median,
+            min_ms: median,
+            p10_ms: median,
+            p90_ms: p90,
+            back_to_back_ms: median,
+            queued: 1,
+        }
+    }
+
+    #[test]
+    fn a_method_that_fails_is_a_line_and_the_ratio_is_to_zoh() {
+        let chosen = Chosen { device: Device::flex(), name: "cpu".into() };
+        let bench = Bench {
+            chosen: &chosen,
+            implementation: Implementation::Kernel,
+            shape: Shape { batch: 2, dim: 3, seqlen: 100 },
+            d_state: 4,
+            plan: Plan { trials: 3, queued: 1, budget: Duration::ZERO },
+        };
+        let timed = |ms, p90| Ok(Timed { forward: times(ms, ms), step: times(ms, p90) });
+        let results = [
+            (Discretization::Zoh, timed(2.0, 2.0)),
+            (Discretization::Foh, Err(Error::Failed("the result is NaN".into()))),
+            (Discretization::Rk4, timed(3.0, 9.0)),
+        ];
+        let lines = lines(&bench, &results);
+        let verdicts: Vec<Verdict> = lines.iter().map(|line| line.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Pass, Verdict::Fail, Verdict::Warn]);
+        assert_eq!(lines[0].figures.get("tokens_per_s"), Some(&json!(100_000.0)));
+        assert_eq!(lines[2].figures.get("over_zoh"), Some(&json!(1.5)));
+        assert!(lines[1].detail.contains("NaN"));
+    }
+}

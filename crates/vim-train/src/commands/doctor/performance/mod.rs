@@ -1,0 +1,200 @@
+//! `doctor --performance`: whether times taken on this machine can be trusted, and how the methods compare in them.
+//!
+//! The seven checks of the original's script under its numbers, a file each. What is timed is timed by `profile`'s timer, what
+//! is checked against loops in f64 is checked by `verify`.
+
+mod inputs;
+mod methods;
+mod operations;
+mod paths;
+mod synchronisation;
+mod threads;
+mod warm_up;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use vim_kernels::{Discretization, Implementation, ScanOptions, Series};
+
+use super::Context;
+use super::finding::Finding;
+use crate::commands::profile::scan::{Inputs, options};
+use crate::commands::profile::timer::Plan;
+use crate::commands::profile::{Shape, count};
+use crate::commands::verify::Dtype;
+use crate::device::Chosen;
+use crate::error::Error;
+
+/// What `--performance` takes.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PerformanceArgs {
+    /// Also run the seven checks of whether times taken here can be trusted, and compare the methods; half a minute.
+    #[arg(long)]
+    pub performance: bool,
+    /// Leave out these of the seven: 1 inputs, 2 synchronisation, 3 threads, 4 code paths, 5 warm-up, 6 operations, 7 methods.
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        requires = "performance",
+        value_parser = clap::value_parser!(u8).range(1..=7)
+    )]
+    pub skip: Vec<u8>,
+    /// Sequences of the scans that are timed: 8 on a GPU, 2 on a CPU where left out.
+    #[arg(long, value_name = "B", requires = "performance", value_parser = count)]
+    pub batch: Option<usize>,
+    /// Their channels: 512 on a GPU, 128 on a CPU.
+    #[arg(long, value_name = "D", requires = "performance", value_parser = count)]
+    pub dim: Option<usize>,
+    /// Their tokens: 1024 on a GPU, 256 on a CPU.
+    #[arg(long, value_name = "L", requires = "performance", value_parser = count)]
+    pub seqlen: Option<usize>,
+    /// States of a channel: 16.
+    #[arg(long, value_name = "N", requires = "performance", value_parser = count)]
+    pub dstate: Option<usize>,
+}
+
+/// The sizes that are timed, for `--json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Sizes {
+    batch: usize,
+    dim: usize,
+    seqlen: usize,
+    dstate: usize,
+}
+
+impl PerformanceArgs {
+    /// The original's sizes on a GPU, less on a CPU, and what was asked for over either.
+    pub(super) fn sizes(&self, on_cpu: bool) -> Sizes {
+        let [batch, dim, seqlen] = if on_cpu { [2, 128, 256] } else { [8, 512, 1024] };
+        Sizes {
+            batch: self.batch.unwrap_or(batch),
+            dim: self.dim.unwrap_or(dim),
+            seqlen: self.seqlen.unwrap_or(seqlen),
+            dstate: self.dstate.unwrap_or(16),
+        }
+    }
+}
+
+/// What the checks share.
+struct Bench<'a> {
+    chosen: &'a Chosen,
+    /// What the configuration's `ssm.scan` comes to there.
+    implementation: Implementation,
+    shape: Shape,
+    d_state: usize,
+    plan: Plan,
+}
+
+impl Bench<'_> {
+    /// How often a call is timed; a call that takes long is timed less often.
+    const PLAN: Plan = Plan { trials: 20, queued: 4, budget: Duration::from_millis(500) };
+
+    /// The inputs that every method is given, on the device with or without autodiff.
+    fn inputs(&self, tracked: bool) -> Inputs {
+        let device = &self.chosen.device;
+        let device = if tracked { device.clone().autodiff() } else { device.clone() };
+        Inputs::new(self.shape, self.d_state, Dtype::F32, &device, tracked)
+    }
+
+    fn options(&self, method: Discretization, series: Series) -> ScanOptions {
+        options(method, series, self.implementation)
+    }
+}
+
+/// One of the seven.
+struct Check {
+    number: u8,
+    /// What its lines are called, after the number.
+    name: &'static str,
+    run: Run,
+}
+
+/// What it looks at.
+enum Run {
+    /// The process alone.
+    Host(fn(&Context) -> Vec<Finding>),
+    /// The device.
+    Device(fn(&Bench) -> Result<Vec<Finding>, Error>),
+}
+
+const CHECKS: [Check; 7] = [
+    Check { number: 1, name: "input", run: Run::Device(inputs::same) },
+    Check { number: 2, name: "synchronisation", run: Run::Device(synchronisation::misleads) },
+    Check { number: 3, name: "threads", run: Run::Host(threads::threads) },
+    Check { number: 4, name: "path", run: Run::Device(paths::agree) },
+    Check { number: 5, name: "warm-up", run: Run::Device(warm_up::needed) },
+    Check { number: 6, name: "operation", run: Run::Device(operations::against_peaks) },
+    Check { number: 7, name: "scan", run: Run::Device(methods::compared) },
+];
+
+/// Runs what `--performance` asks for; findings come as they are made. A check that does not run to its end fails.
+pub(super) fn findings<'a>(
+    args: &'a PerformanceArgs,
+    context: &'a Context,
+) -> impl Iterator<Item = Vec<Finding>> + 'a {
+    let wanted = |check: &&Check| args.performance && !args.skip.contains(&check.number);
+    CHECKS.iter().filter(wanted).map(move |check| check.findings(args, context))
+}
+
+impl Check {
+    fn findings(&self, args: &PerformanceArgs, context: &Context) -> Vec<Finding> {
+        let what = format!("{} {}", self.number, self.name);
+        let run = match self.run {
+            Run::Host(run) => return run(context),
+            Run::Device(run) => run,
+        };
+        let found = guarded(|| run(&bench(args, context)?));
+        found.unwrap_or_else(|error| vec![failed(what, &error)])
+    }
+}
+
+fn bench<'a>(args: &PerformanceArgs, context: &'a Context) -> Result<Bench<'a>, Error> {
+    let chosen =
+        context.chosen.as_ref().map_err(|_| Error::Device("no device to run on".into()))?;
+    let implementation = context.config.ssm.scan.resolve(&chosen.device)?;
+    let Sizes { batch, dim, seqlen, dstate } = args.sizes(chosen.name == "cpu");
+    let shape = Shape { batch, dim, seqlen };
+    Ok(Bench { chosen, implementation, shape, d_state: dstate, plan: Bench::PLAN })
+}
+
+/// What `run` returns, or its panic: a device that cannot compute something often panics.
+fn guarded<T>(run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
+}
+
+/// A check, or a method in it, that did not run to its end.
+fn failed(what: impl Into<String>, error: &Error) -> Finding {
+    // What a device says may be lines and lines.
+    let detail = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    Finding::fail(what, detail, "see what `vim-train verify --quick` says on this device")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Verdict;
+    use super::*;
+
+    #[test]
+    fn numbers_count_from_one() {
+        let numbers: Vec<u8> = CHECKS.iter().map(|check| check.number).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn a_panic_is_a_line() {
+        let found: Result<Vec<Finding>, Error> = guarded(|| panic!("no such kernel"));
+        let line = failed("7 scan rk4", &found.unwrap_err());
+        assert_eq!(line.verdict, Verdict::Fail);
+        assert!(line.detail.contains("no such kernel"), "{line:?}");
+    }
+
+    #[test]
+    fn sizes_asked_for_stand() {
+        let args = PerformanceArgs { batch: Some(3), ..PerformanceArgs::default() };
+        assert_eq!(args.sizes(false), Sizes { batch: 3, dim: 512, seqlen: 1024, dstate: 16 });
+        assert_eq!(args.sizes(true).seqlen, 256);
+    }
+}

@@ -1,0 +1,120 @@
+//! `vim-train eval`.
+
+pub mod predictions;
+
+use serde::Serialize;
+use vim_model::VimConfig;
+
+use crate::cli::{EvalArgs, EvalSplit};
+use crate::commands::eval::predictions::Predictions;
+use crate::config::Config;
+use crate::device;
+use crate::device::threads;
+use crate::error::Error;
+use crate::output::summary::percent;
+use crate::output::{print, print_json};
+use crate::run::checkpoint::{Selection, Weights};
+use crate::run::run_dir::check_same_model_and_data;
+use crate::run::signals::StopRequest;
+use crate::train::batches::check_image_size;
+use crate::train::evaluate::{Scores, evaluate_each};
+use crate::train::loaders;
+use crate::weights::source::{Source, check_free, notes};
+
+/// `vim-train eval`.
+///
+/// # Errors
+///
+/// Whatever keeps the checkpoint from being evaluated.
+pub fn run(args: &EvalArgs) -> Result<(), Error> {
+    if let Some(path) = &args.predictions {
+        check_free(path, args.force)?;
+    }
+    let config = Config::load(&args.config, &args.overrides.set)?;
+    threads::start(config.devices.threads)?;
+    let chosen = device::choose(&config.devices)?;
+    let splits = vim_data::open(&config.data, config.run.seed)?;
+    let split = match args.split {
+        EvalSplit::Test => splits.test,
+        EvalSplit::Val => splits.val.ok_or_else(|| {
+            Error::Failed(
+                "there are no validation images: hold some out by data.val_fraction, or use --split test"
+                    .into(),
+            )
+        })?,
+    };
+    let statistics = split.statistics(config.data.normalize);
+    let classes = splits.train.num_classes();
+    let model = VimConfig::new(&config.model, config.ssm, classes)?;
+    let recipe = loaders::recipe(&config)?;
+    check_image_size(&model, &recipe, &split)?;
+    let run = config.run_folder()?;
+    // Another method, normalisation or seed leaves no trace in the weights, only in the result. A
+    // checkpoint given by its folder may be of any run: there the caller answers for it.
+    if matches!(args.checkpoint, Selection::Best | Selection::Last) && run.is_dir() {
+        check_same_model_and_data(&run, &config)?;
+    }
+    let weights = Source::of_run(&run, args.take.section(), &args.checkpoint)?;
+    let tolerance = args.take.tolerance();
+    config.train.precision.check(&chosen.device)?;
+    let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision);
+    let (model, report) = weights.load(model, tolerance)?;
+    for note in notes(&report, tolerance) {
+        eprintln!("note: {note}");
+    }
+    let stop = StopRequest::install().map_err(|e| Error::Internal(e.to_string()))?;
+    let mut loading = loaders::evaluation(&config, &recipe, model.config().image_size);
+    loading.batch_size = args.batch.unwrap_or(loading.batch_size);
+    let mut predictions = args.predictions.as_ref().map(|_| Predictions::of(&split));
+    let mut each = |logits: &[f32], is_read: bool| {
+        if let Some(predictions) = &mut predictions {
+            predictions.add(logits, is_read);
+        }
+    };
+    let device = &chosen.device;
+    let scores =
+        evaluate_each(&model, &split, statistics, loading, device, Some(&stop), &mut each)?;
+    let Some(scores) = scores else {
+        let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
+        return Err(Error::Interrupted { stop });
+    };
+    if let (Some(path), Some(predictions)) = (&args.predictions, &predictions) {
+        predictions.write(path)?;
+    }
+    if args.json {
+        #[derive(Serialize)]
+        struct Record {
+            checkpoint: String,
+            weights: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            step: Option<u64>,
+            split: &'static str,
+            loss: f64,
+            top1: f64,
+            top5: f64,
+            images: usize,
+        }
+        let Scores { images, loss, top1, top5 } = scores;
+        let (split, step) = (args.split.name(), weights.step);
+        return print_json(&Record {
+            checkpoint: weights.name,
+            weights: weights.weights.name(),
+            step,
+            split,
+            loss,
+            top1,
+            top5,
+            images,
+        });
+    }
+    let name = args.split.name();
+    let step = weights.step.map_or_else(String::new, |step| format!(" (step {step})"));
+    let average = match weights.weights {
+        Weights::Model => "",
+        Weights::Ema => ", moving average of the weights",
+    };
+    print(&format!("checkpoint {}{step}{average}", weights.name))?;
+    print(&format!("{name} images {}, loss {:.4}", scores.images, scores.loss))?;
+    print(&format!("{name} top-5 {}", percent(scores.top5)))?;
+    print(&format!("{name} top-1 {}", percent(scores.top1)))
+}

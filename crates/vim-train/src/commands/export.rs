@@ -1,0 +1,120 @@
+//! `vim-train export`: our weights as PyTorch's.
+
+use std::io::Cursor;
+use std::path::PathBuf;
+
+use burn::tensor::Device;
+use clap::Args;
+use serde::Serialize;
+use vim_checkpoint::{write_pytorch, write_safetensors};
+use vim_model::{Names, Tolerance};
+
+use crate::cli::{Overrides, selection};
+use crate::commands::import::{WhichArgs, sections};
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::run::checkpoint::Selection;
+use crate::run::storage::{Disk, replace};
+use crate::weights::source::{Source, check_free};
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  vim-train export data/runs/zoh-s0 -o vim.pth                      the run's best checkpoint
+  vim-train export data/runs/zoh-s0 --checkpoint last -o vim.pth
+  vim-train export data/runs/zoh-s0/checkpoints/step-00000500 -o vim.pth
+  vim-train export vim_t.safetensors -o vim_t.pth
+
+The file has the original's keys and shapes, in f32: torch.load(\"vim.pth\", weights_only=True)[\"model\"]
+goes into its load_state_dict. docs/checkpoints.md.";
+
+/// `vim-train export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// Folder of a run or of a checkpoint, or a file of weights.
+    pub weights: PathBuf,
+    /// Where to write it: .pth or .pt (`{"model": …}`), or .safetensors, both under the original's names.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Which checkpoint of a run: `best` or `last`.
+    #[arg(long, value_name = "best|last|PATH", default_value = "best", value_parser = selection)]
+    pub checkpoint: Selection,
+    /// The weights, or their moving average.
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// Configuration whose `[model]` and `[ssm]` the weights must fit; left out: as recorded, or from the shapes.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What differs from the configuration.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Write over the output if it is there.
+    #[arg(long)]
+    pub force: bool,
+    /// Print what was written as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Writes weights under the original's names.
+///
+/// # Errors
+///
+/// If they cannot be read, do not fit, have no counterpart in the original, or cannot be written.
+pub fn run(args: &ExportArgs) -> Result<(), Error> {
+    let extension = args.output.extension().and_then(|extension| extension.to_str());
+    let as_archive = match extension {
+        Some("pth" | "pt") => true,
+        Some("safetensors") => false,
+        Some(_) | None => {
+            let expected = ".pth, .pt or .safetensors";
+            return Err(Error::Extension { path: args.output.clone(), expected });
+        }
+    };
+    check_free(&args.output, args.force)?;
+    let source = Source::open(&args.weights, args.which.section(), &args.checkpoint)?;
+    let given = sections(args.config.as_deref(), &args.overrides)?;
+    let (config, origin) = source.model(given.as_ref(), None)?;
+    let (model, _) = source.load(config.init(&Device::flex(), 0)?, Tolerance::default())?;
+    let state = model
+        .state(Names::Pytorch)
+        .map_err(|path| Error::NoCounterpart { checkpoint: source.name.clone(), path })?;
+    let arrays = || state.iter().map(|(key, array)| (key.as_str(), array));
+    let bytes = if as_archive {
+        let mut archive = Cursor::new(Vec::new());
+        write_pytorch(&mut archive, arrays()).map(|()| archive.into_inner())
+    } else {
+        let mut bytes = Vec::new();
+        write_safetensors(&mut bytes, arrays(), ("format", "pt")).map(|()| bytes)
+    };
+    let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
+    replace(&Disk, &args.output, &bytes).map_err(Error::io("write", &args.output))?;
+    let parameters: usize = state.iter().map(|(_, array)| array.values.len()).sum();
+    if args.json {
+        #[derive(Serialize)]
+        struct Record {
+            weights: String,
+            step: Option<u64>,
+            tensors: usize,
+            parameters: usize,
+            output: String,
+            blake3: String,
+        }
+        return print_json(&Record {
+            weights: source.name,
+            step: source.step,
+            tensors: state.len(),
+            parameters,
+            output: args.output.display().to_string(),
+            blake3: blake3::hash(&bytes).to_hex().to_string(),
+        });
+    }
+    print(&format!("read     {}", source.summary()))?;
+    print(&format!("model    {} classes, {origin}", config.num_classes))?;
+    print(&format!(
+        "wrote    {} ({} tensors, {parameters} parameters in f32{})",
+        args.output.display(),
+        state.len(),
+        if as_archive { ", entry `model`" } else { "" }
+    ))
+}

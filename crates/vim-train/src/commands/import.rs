@@ -1,0 +1,232 @@
+//! `vim-train import`: a checkpoint of PyTorch, checked and kept in our format.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as ValueError;
+use vim_checkpoint::{Section, write_safetensors};
+use vim_model::{ModelConfig, ModelName, Names, Resize, SsmConfig, Tolerance};
+
+use crate::cli::Overrides;
+use crate::config::Config;
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::run::checkpoint::Selection;
+use crate::run::storage::{Disk, replace};
+use crate::weights::source::{ABOUT, Recorded, Source, check_free, notes};
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  vim-train import vim_t_midclstok_76p1acc.pth                  check it and say what it is
+  vim-train import vim_t_midclstok_76p1acc.pth -o vim_t.safetensors
+  vim-train import checkpoint.pth --ema --preset small -o vim_s.safetensors
+  vim-train import vim_t.pth --config configs/my.toml --allow head --classes 100 -o start.safetensors
+
+Reads PyTorch's archives (.pth, .pt) and safetensors, and executes nothing in them. Strict: every key
+that is missing, unknown or of another shape is listed, and nothing is written. docs/checkpoints.md.";
+
+/// `vim-train import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The file: .pth, .pt or .safetensors.
+    pub file: PathBuf,
+    /// Where to write it as safetensors under this program's names; left out: check only.
+    #[arg(short, long, value_name = "FILE.safetensors")]
+    pub output: Option<PathBuf>,
+    /// Configuration whose `[model]` and `[ssm]` it must fit; left out: found from the shapes.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What differs from the configuration.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Named model that it must fit: a size, or the original's name (`vim-train models`).
+    #[arg(long, value_name = "NAME", conflicts_with = "config", value_parser = preset)]
+    pub preset: Option<ModelName>,
+    /// Classes of the model; left out: those of the file's head.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub classes: Option<u32>,
+    /// What to take, and what may be amiss.
+    #[command(flatten)]
+    pub take: TakeArgs,
+    /// Write over the output if it is there.
+    #[arg(long)]
+    pub force: bool,
+    /// Print what was read as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to take from a checkpoint, and what may be amiss with it.
+#[derive(Debug, Default, Args)]
+pub struct TakeArgs {
+    /// The weights, or their moving average.
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// Let a part be missing or of another size; the model keeps its initial one (seed 0).
+    #[arg(long, value_enum, value_name = "PART")]
+    pub allow: Vec<Allowed>,
+    /// Let any parameter be missing; the model keeps its initial one (seed 0).
+    #[arg(long)]
+    pub allow_missing: bool,
+    /// Resize positions of another grid; left out, another grid is an error.
+    #[arg(long, value_name = "middle_aware|parity", value_parser = from_name::<Resize>)]
+    pub pos_embed: Option<Resize>,
+}
+
+/// Whether the weights or their moving average are meant.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct WhichArgs {
+    /// Take the moving average of the weights: `ema.safetensors` of a run, `model_ema` of a file.
+    #[arg(long)]
+    pub ema: bool,
+    /// Take the weights themselves, also where their moving average was the best of a run.
+    #[arg(long, conflicts_with = "ema")]
+    pub no_ema: bool,
+}
+
+impl WhichArgs {
+    /// Which parameters are meant; left out: those that were the best, of a run's best checkpoint, else the weights.
+    #[must_use]
+    pub fn section(self) -> Option<Section> {
+        match (self.ema, self.no_ema) {
+            (true, _) => Some(Section::Ema),
+            (false, true) => Some(Section::Model),
+            (false, false) => None,
+        }
+    }
+}
+
+/// A part of a model that need not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Allowed {
+    /// The classifier: `head.weight` and `head.bias`.
+    Head,
+}
+
+impl TakeArgs {
+    /// Which parameters are meant.
+    #[must_use]
+    pub fn section(&self) -> Option<Section> {
+        self.which.section()
+    }
+
+    /// What may be amiss.
+    #[must_use]
+    pub fn tolerance(&self) -> Tolerance {
+        Tolerance {
+            head: self.allow.contains(&Allowed::Head),
+            missing: self.allow_missing,
+            resize: self.pos_embed,
+        }
+    }
+}
+
+/// A value by the name that it has in a configuration file.
+fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
+    T::deserialize(name.into_deserializer()).map_err(|error: ValueError| error.to_string())
+}
+
+fn preset(name: &str) -> Result<ModelName, String> {
+    name.parse()
+}
+
+/// The `[model]` and `[ssm]` of the configuration in `path`, if there is one.
+///
+/// # Errors
+///
+/// The configuration's first mistake.
+pub fn sections(path: Option<&Path>, overrides: &Overrides) -> Result<Option<Recorded>, Error> {
+    let Some(path) = path else { return Ok(None) };
+    let Config { model, ssm, .. } = Config::load(path, &overrides.set)?;
+    Ok(Some(Recorded { model, ssm }))
+}
+
+#[derive(Serialize)]
+struct Record<'a> {
+    file: String,
+    blake3: &'a str,
+    entry: Option<&'a str>,
+    ignored: &'a [String],
+    tensors: usize,
+    parameters: usize,
+    num_classes: usize,
+    description: String,
+    model: ModelConfig,
+    ssm: SsmConfig,
+    notes: Vec<String>,
+    output: Option<String>,
+}
+
+/// Reads a checkpoint, says what it is, and writes it in our format.
+///
+/// # Errors
+///
+/// If it cannot be read, does not fit, or cannot be written.
+pub fn run(args: &ImportArgs) -> Result<(), Error> {
+    if let Some(output) = &args.output {
+        if output.extension().is_none_or(|extension| extension != "safetensors") {
+            return Err(Error::Extension { path: output.clone(), expected: ".safetensors" });
+        }
+        check_free(output, args.force)?;
+    }
+    let mut given = sections(args.config.as_deref(), &args.overrides)?;
+    if let Some(preset) = args.preset {
+        let model = ModelConfig { preset, ..ModelConfig::default() };
+        given = Some(Recorded { model, ssm: SsmConfig::default() });
+    }
+    let tolerance = args.take.tolerance();
+    let source = Source::open(&args.file, args.take.section(), &Selection::Best)?;
+    let classes = args.classes.map(|classes| classes as usize);
+    let (config, origin) = source.model(given.as_ref(), classes)?;
+    let (model, report) = source.load(config.init(&Device::flex(), 0)?, tolerance)?;
+    let recorded = Recorded::of(&config);
+    if let Some(output) = &args.output {
+        let state = model.state(Names::Ours).map_err(Error::Internal)?;
+        let mut bytes = Vec::new();
+        let arrays = state.iter().map(|(key, array)| (key.as_str(), array));
+        write_safetensors(&mut bytes, arrays, (ABOUT, &recorded.to_toml()))
+            .map_err(|error| Error::Internal(error.to_string()))?;
+        replace(&Disk, output, &bytes).map_err(Error::io("write", output))?;
+    }
+    let notes = notes(&report, tolerance);
+    if args.json {
+        return print_json(&Record {
+            file: source.name.clone(),
+            blake3: &source.blake3,
+            entry: source.arrays.entry.as_deref(),
+            ignored: &source.arrays.ignored,
+            tensors: report.tensors,
+            parameters: report.parameters,
+            num_classes: config.num_classes,
+            description: origin.to_string(),
+            model: recorded.model,
+            ssm: recorded.ssm,
+            notes,
+            output: args.output.as_ref().map(|output| output.display().to_string()),
+        });
+    }
+    print(&format!("read     {}", source.summary()))?;
+    if !source.arrays.ignored.is_empty() {
+        print(&format!("ignored  {}", source.arrays.ignored.join(", ")))?;
+    }
+    for note in notes {
+        print(&format!("note     {note}"))?;
+    }
+    print(&format!("took     {} tensors, {} parameters", report.tensors, report.parameters))?;
+    print(&format!(
+        "model    {} classes, {origin}:\n\n{}",
+        config.num_classes,
+        recorded.to_toml()
+    ))?;
+    if let Some(assumed) = source.assumed(origin) {
+        print(&format!("assumed  {assumed}: the shapes do not say; --config says otherwise"))?;
+    }
+    match &args.output {
+        Some(output) => print(&format!("wrote    {}", output.display())),
+        None => print("wrote    nothing: -o FILE.safetensors keeps it"),
+    }
+}

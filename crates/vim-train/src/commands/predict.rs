@@ -1,0 +1,211 @@
+//! `vim-train predict`: what is in an image.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use clap::Args;
+use serde::Serialize;
+use vim_data::{Batch, DatasetKind, Statistics, read_picture};
+use vim_model::{ImageSize, Vim};
+
+use crate::cli::Overrides;
+use crate::commands::import::TakeArgs;
+use crate::config::{Config, DevicesConfig};
+use crate::device;
+use crate::device::threads;
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::run::checkpoint::Selection;
+use crate::train::batches::to_tensors;
+use crate::weights::source::{Recorded, Source, notes};
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "\
+Examples:
+  vim-train predict cat.jpg --checkpoint vim_t_midclstok_76p1acc.pth
+  vim-train predict *.png --checkpoint data/runs/zoh-s0 --top 3 --json
+  vim-train predict x.png --checkpoint vim.safetensors --config configs/my.toml --classes names.txt
+
+Images are JPEG, PNG, BMP, GIF or WebP, resized and cropped as evaluation does. Without --config the model is the one
+recorded with the weights, else what their shapes say (stderr tells what had to be assumed).";
+
+/// ImageNet's class names; data/README.md has their source.
+const IMAGENET: &str = include_str!("../../../../data/imagenet1k_classes.txt");
+
+/// `vim-train predict`.
+#[derive(Debug, Args)]
+pub struct PredictArgs {
+    /// Images: JPEG, PNG, BMP, GIF or WebP.
+    #[arg(required = true)]
+    pub images: Vec<PathBuf>,
+    /// The weights: a file (.pth, .pt, .safetensors), or the folder of a checkpoint or a run.
+    #[arg(long, value_name = "PATH")]
+    pub checkpoint: PathBuf,
+    /// Configuration of the model, the normalisation and the device.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// What differs from the configuration.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Names of the classes, one a line; left out: the configured dataset's, else ImageNet's or CIFAR-100's by their number.
+    #[arg(long, value_name = "FILE")]
+    pub classes: Option<PathBuf>,
+    /// How many classes to print, the likeliest first.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub top: u32,
+    /// What to take from the weights, and what may be amiss with them.
+    #[command(flatten)]
+    pub take: TakeArgs,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Serialize)]
+struct Prediction {
+    image: String,
+    predictions: Vec<Guess>,
+}
+
+#[derive(Serialize)]
+struct Guess {
+    class: usize,
+    name: String,
+    probability: f64,
+}
+
+/// Classifies images and prints the likeliest classes of each.
+///
+/// # Errors
+///
+/// If the weights or an image cannot be read, or they do not fit.
+pub fn run(args: &PredictArgs) -> Result<(), Error> {
+    let given = match &args.config {
+        Some(path) => Some(Config::load(path, &args.overrides.set)?),
+        None => None,
+    };
+    let source = Source::open(&args.checkpoint, args.take.section(), &Selection::Best)?;
+    let sections =
+        given.as_ref().map(|given| Recorded { model: given.model.clone(), ssm: given.ssm });
+    let (config, origin) = source.model(sections.as_ref(), None)?;
+    if let Some(assumed) = source.assumed(origin) {
+        eprintln!(
+            "note: the model is inferred from the shapes, assuming {assumed}; --config says otherwise"
+        );
+    }
+    let around = given.as_ref().or(source.run.as_ref());
+    let names = class_names(args.classes.as_deref(), around, config.num_classes)?;
+    let statistics = around.map_or(Statistics::IMAGENET, |config| config.data.statistics());
+    let devices = given.as_ref().map(|given| given.devices.clone()).unwrap_or_default();
+    let DevicesConfig { threads, .. } = devices;
+    threads::start(threads)?;
+    let chosen = device::choose(&devices)?;
+    let tolerance = args.take.tolerance();
+    let (model, report) = source.load(config.init(&chosen.device, 0)?, tolerance)?;
+    for note in notes(&report, tolerance) {
+        eprintln!("note: {note}");
+    }
+    let mut results = Vec::new();
+    for path in &args.images {
+        let pixels = read_picture(path, [config.image_size.height, config.image_size.width])?;
+        let probabilities = probabilities(&model, pixels, statistics, &chosen.device)?;
+        let predictions = largest(&probabilities, args.top as usize)
+            .into_iter()
+            .map(|class| Guess {
+                class,
+                name: names.get(class).cloned().unwrap_or_else(|| format!("class {class}")),
+                probability: probabilities[class],
+            })
+            .collect();
+        let result = Prediction { image: path.display().to_string(), predictions };
+        if args.json {
+            results.push(result);
+        } else {
+            show(&result)?;
+        }
+    }
+    if args.json { print_json(&results) } else { Ok(()) }
+}
+
+fn show(result: &Prediction) -> Result<(), Error> {
+    print(&result.image)?;
+    for Guess { class, name, probability } in &result.predictions {
+        print(&format!("  {:6.2} %  {name} ({class})", 100.0 * probability))?;
+    }
+    Ok(())
+}
+
+/// The softmax of the logits of one image.
+fn probabilities(
+    model: &Vim,
+    pixels: Vec<u8>,
+    by: Statistics,
+    device: &Device,
+) -> Result<Vec<f64>, Error> {
+    let ImageSize { height, width } = model.config().image_size;
+    let batch = Batch::plain(pixels, vec![0], [height, width]);
+    let (images, _) = to_tensors(&batch, by, device)?;
+    let logits: Vec<f32> = model.forward(images).into_data().iter().collect();
+    Ok(softmax(&logits))
+}
+
+/// Logits to probabilities.
+pub(crate) fn softmax(logits: &[f32]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f64> = logits.iter().map(|&x| f64::from(x - largest).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.into_iter().map(|power| power / sum).collect()
+}
+
+/// The classes of the `count` largest numbers, the largest first; of equal ones the first.
+pub(crate) fn largest(numbers: &[f64], count: usize) -> Vec<usize> {
+    let mut classes: Vec<usize> = (0..numbers.len()).collect();
+    classes.sort_by(|&a, &b| numbers[b].total_cmp(&numbers[a]).then(a.cmp(&b)));
+    classes.truncate(count);
+    classes
+}
+
+/// Names of `count` classes: the file's, else those of the dataset, else of the dataset of that size.
+fn class_names(
+    file: Option<&Path>,
+    config: Option<&Config>,
+    count: usize,
+) -> Result<Vec<String>, Error> {
+    if let Some(path) = file {
+        let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+        if names.len() != count {
+            return Err(Error::ClassNames { path: path.to_owned(), lines: names.len(), count });
+        }
+        return Ok(names);
+    }
+    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let dataset = config.map(|config| config.data.dataset.class_names());
+    Ok(match (dataset, count) {
+        (Some(names), _) if names.len() == count => owned(names),
+        (_, 1000) => IMAGENET.lines().map(str::to_owned).collect(),
+        (_, 100) => owned(DatasetKind::Cifar100.class_names()),
+        (_, _) => Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shipped_names_are_as_many_as_classes() {
+        assert_eq!(IMAGENET.lines().count(), 1000);
+        assert!(IMAGENET.lines().all(|name| !name.trim().is_empty()));
+        let cifar: Vec<&str> =
+            include_str!("../../../../data/cifar100_classes.txt").lines().collect();
+        assert_eq!(cifar, DatasetKind::Cifar100.class_names());
+    }
+
+    #[test]
+    fn the_likeliest_come_first_and_ties_in_order() {
+        assert_eq!(largest(&[0.1, 0.4, 0.4, 0.1], 3), [1, 2, 0]);
+        assert_eq!(largest(&[1.0], 5), [0]);
+    }
+}

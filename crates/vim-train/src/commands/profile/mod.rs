@@ -1,0 +1,113 @@
+//! `vim-train profile`: how long a training step, the scan and the operations of a layer take.
+
+mod args;
+mod cost;
+pub(crate) mod ops;
+pub(crate) mod peaks;
+pub(crate) mod scan;
+pub(crate) mod timer;
+mod train;
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use vim_kernels::KernelError;
+
+pub use args::{Common, OpsArgs, Profile, ProfileArgs, ScanArgs, Shape, TrainStepArgs};
+pub(crate) use args::{EXAMPLES, count};
+use timer::Plan;
+pub(crate) use timer::wait;
+
+use crate::commands::verify::{Dtype, DtypeChoice};
+use crate::device::threads;
+use crate::device::{self, Chosen};
+use crate::error::Error;
+use crate::run::timestamp::rfc3339;
+
+/// Measures and prints.
+///
+/// # Errors
+///
+/// [`Error::Device`] if the device is not there, or does not compute in a type that was asked for by
+/// name; whatever an operation fails with.
+pub fn run(args: &ProfileArgs) -> Result<(), Error> {
+    match &args.what {
+        Profile::Scan(args) => scan::run(args),
+        Profile::Ops(args) => ops::run(args),
+        Profile::Train(args) => train::run(args),
+    }
+}
+
+/// What every document begins with: what was measured by what, where and when.
+#[derive(Debug, Serialize)]
+struct Head {
+    command: &'static str,
+    version: &'static str,
+    commit: Option<&'static str>,
+    device: String,
+    hardware: Option<String>,
+    threads: usize,
+    date: String,
+}
+
+impl Head {
+    fn new(command: &'static str, chosen: &Chosen) -> Self {
+        Self {
+            command,
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("VIM_TRAIN_COMMIT"),
+            device: chosen.name.clone(),
+            hardware: device::hardware(&chosen.device),
+            threads: threads::count(),
+            date: rfc3339(SystemTime::now()),
+        }
+    }
+
+    /// A line for people.
+    fn line(&self) -> String {
+        let hardware = self.hardware.as_deref().unwrap_or("unnamed hardware");
+        let commit = self.commit.map_or_else(String::new, |commit| {
+            format!(", commit {}", commit.get(..9).unwrap_or(commit))
+        });
+        format!("{} on {} ({hardware}){commit}, {}", self.command, self.device, self.date)
+    }
+}
+
+/// Calls queued between two waits, by default: enough to hide a launch, few enough to keep all their
+/// graphs in memory.
+const QUEUED: usize = 8;
+
+fn plan(common: &Common) -> Result<Plan, Error> {
+    let budget = Duration::try_from_secs_f64(common.budget)
+        .map_err(|_| Error::Failed(format!("--budget {}: no time to measure in", common.budget)))?;
+    Ok(Plan { trials: common.trials, queued: QUEUED.min(common.trials), budget })
+}
+
+/// Something not measured, and why.
+#[derive(Clone, Debug, Serialize)]
+struct Skipped {
+    what: String,
+    reason: String,
+}
+
+/// Whether an operation failed for the type of its activations.
+fn no_such_type(error: &Error) -> bool {
+    matches!(error, Error::Kernel(KernelError::Dtype { .. }))
+}
+
+/// Notes that the device does not compute in `dtype`, or ends if that type was asked for by name.
+fn skip(
+    choice: DtypeChoice,
+    dtype: Dtype,
+    chosen: &Chosen,
+    what: String,
+    reason: String,
+) -> Result<Skipped, Error> {
+    if choice == DtypeChoice::All {
+        return Ok(Skipped { what, reason });
+    }
+    Err(Error::Device(format!(
+        "--dtype {dtype}: {} {what}: {reason}: use another --dtype or --device",
+        chosen.name
+    )))
+}

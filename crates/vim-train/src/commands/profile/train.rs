@@ -1,0 +1,272 @@
+//! `vim-train profile train`.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Distribution, Int, Tensor};
+use serde::Serialize;
+use serde_json::{Value, json};
+use vim_model::{Vim, VimConfig};
+
+use super::Head;
+use super::args::TrainStepArgs;
+use super::timer::wait;
+use crate::config::Config;
+use crate::device::memory::device_memory;
+use crate::device::threads;
+use crate::device::{self, Chosen};
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::train::batches::Targets;
+use crate::train::ema::Ema;
+use crate::train::loss::Loss;
+use crate::train::optim::{AdamW, Gradients};
+use crate::train::step::update;
+use crate::weights::source::check_free;
+
+/// What a step consists of.
+const PHASES: [&str; 3] = ["forward", "backward", "update"];
+
+/// The document that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    head: Head,
+    model: String,
+    precision: String,
+    image_size: String,
+    parameters: usize,
+    results: Vec<Record>,
+}
+
+/// A batch size.
+#[derive(Debug, Serialize)]
+struct Record {
+    batch: usize,
+    /// Until the first step was done, everything compiled on the way.
+    first_step_s: f64,
+    step_ms: f64,
+    step_p10_ms: f64,
+    step_p90_ms: f64,
+    images_per_second: f64,
+    /// Medians of steps that waited for the device after each phase.
+    phases_ms: Vec<Phase>,
+    device_memory_gib: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Phase {
+    name: &'static str,
+    ms: f64,
+}
+
+/// A phase of a step that was timed: number of the phase, when it began, and how long it took.
+type Span = (usize, Duration, Duration);
+
+/// Measures and prints.
+///
+/// # Errors
+///
+/// Whatever keeps the model from being trained.
+pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
+    let config = Config::load(&args.config, &args.overrides.set)?;
+    threads::start(config.devices.threads)?;
+    let chosen = device::choose(&config.devices)?;
+    config.ssm.scan.resolve(&chosen.device)?;
+    config.train.precision.check(&chosen.device)?;
+    let model = VimConfig::new(&config.model, config.ssm, args.classes)?;
+    let trace_file = args.trace.as_deref().map(|path| create(path, args.force)).transpose()?;
+    let batches =
+        if args.batch.is_empty() { vec![config.train.batch_size] } else { args.batch.clone() };
+    let mut report = Report {
+        head: Head::new("profile train", &chosen),
+        model: model.method_label(),
+        precision: config.train.precision.to_string(),
+        image_size: model.image_size.to_string(),
+        parameters: 0,
+        results: Vec::new(),
+    };
+    let mut trace = Vec::new();
+    if !args.json {
+        print(&report.head.line())?;
+    }
+    for batch in batches {
+        let (record, spans, parameters) = measure(&config, &chosen, &model, batch, args)?;
+        report.parameters = parameters;
+        if !args.json {
+            if report.results.is_empty() {
+                print(&format!(
+                    "{} parameters, {} px, {}, {}",
+                    parameters, report.image_size, report.model, report.precision
+                ))?;
+                print(&header())?;
+            }
+            print(&line(&record))?;
+        }
+        trace.extend(spans.into_iter().map(|span| event(batch, span)));
+        report.results.push(record);
+    }
+    if let Some((path, file)) = args.trace.as_deref().zip(trace_file) {
+        let document = json!({ "traceEvents": trace, "displayTimeUnit": "ms" });
+        serde_json::to_writer(file, &document)
+            .map_err(|error| Error::io("write", path)(error.into()))?;
+    }
+    if args.json { print_json(&report) } else { Ok(()) }
+}
+
+/// Model, optimizer and one batch.
+struct Step {
+    model: Option<Vim>,
+    optimizer: AdamW,
+    ema: Option<Ema>,
+    images: Tensor<4>,
+    labels: Tensor<1, Int>,
+    loss: Loss,
+    clip: Option<f64>,
+    lr: f64,
+    seed: u64,
+}
+
+impl Step {
+    /// One step; `after` is called after each phase.
+    fn run(&mut self, mut after: impl FnMut(usize) -> Result<(), Error>) -> Result<(), Error> {
+        self.seed += 1;
+        let model = self.model.take().expect("invariant: taken only within a step");
+        let targets = Targets::new(self.labels.clone(), None);
+        // The loss is there before its gradient: the loop's own function has no seam between the two.
+        let logits = model.forward_train_part(self.images.clone(), self.seed, 0);
+        let loss = self.loss.of(logits, targets);
+        after(0)?;
+        let loss_value = loss.clone().inner();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        let gradients = Gradients::new(&model, gradients);
+        after(1)?;
+        let (optimizer, ema) = (&mut self.optimizer, self.ema.as_mut());
+        let (model, queued) =
+            update(optimizer, ema, model, loss_value, gradients, self.clip, self.lr);
+        let _ = queued.read(&mut self.optimizer);
+        self.model = Some(model);
+        after(2)
+    }
+}
+
+fn measure(
+    config: &Config,
+    chosen: &Chosen,
+    model: &VimConfig,
+    batch: usize,
+    args: &TrainStepArgs,
+) -> Result<(Record, Vec<Span>, usize), Error> {
+    let start = Instant::now();
+    let device: &Device = &chosen.device;
+    let [height, width] = [model.image_size.height, model.image_size.width];
+    let images = Tensor::random([batch, 3, height, width], Distribution::Normal(0.0, 1.0), device);
+    let labels: Vec<i32> = (0..batch).map(|i| (i % model.num_classes) as i32).collect();
+    let labels = Tensor::from_ints(&labels[..], device);
+    let built = model.init(&device.clone().autodiff(), config.run.seed)?;
+    let parameters = built.num_params();
+    let mut step = Step {
+        ema: Ema::new(&config.train, &built),
+        model: Some(
+            built.with_precision(config.train.precision).with_recompute(config.train.recompute),
+        ),
+        optimizer: AdamW::new(&config.optim),
+        images: Tensor::from_inner(images),
+        labels,
+        loss: Loss::new(&config.train, model.num_classes)?,
+        clip: config.train.clip_grad,
+        lr: 1e-4,
+        seed: 0,
+    };
+    step.run(|_| Ok(()))?;
+    wait(device)?;
+    let first_step_s = start.elapsed().as_secs_f64();
+    for _ in 1..args.warmup {
+        step.run(|_| Ok(()))?;
+    }
+    wait(device)?;
+    let mut whole = Vec::new();
+    let begin = Instant::now();
+    let mut last = begin;
+    for _ in 0..args.steps {
+        // The norm is read on the host: a step's end is seen there, and the next one's work queued behind the update.
+        step.run(|_| Ok(()))?;
+        whole.push(last.elapsed());
+        last = Instant::now();
+    }
+    wait(device)?;
+    let elapsed = begin.elapsed().as_secs_f64();
+    let (mut spans, start) = (Vec::new(), Instant::now());
+    for _ in 0..args.steps {
+        let mut last = start.elapsed();
+        step.run(|phase| {
+            wait(device)?;
+            let now = start.elapsed();
+            spans.push((phase, last, now - last));
+            last = now;
+            Ok(())
+        })?;
+    }
+    let ms = |times: &[Duration], share: f64| {
+        let mut times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
+        times.sort_by(f64::total_cmp);
+        times[((times.len() - 1) as f64 * share).round() as usize]
+    };
+    let phases_ms = PHASES.iter().enumerate().map(|(number, name)| {
+        let times = spans.iter().filter(|span| span.0 == number).map(|span| span.2);
+        Phase { name, ms: ms(&times.collect::<Vec<_>>(), 0.5) }
+    });
+    let record = Record {
+        batch,
+        first_step_s,
+        step_ms: ms(&whole, 0.5),
+        step_p10_ms: ms(&whole, 0.1),
+        step_p90_ms: ms(&whole, 0.9),
+        images_per_second: (batch * args.steps) as f64 / elapsed,
+        phases_ms: phases_ms.collect(),
+        device_memory_gib: device_memory(device).map(|bytes| bytes as f64 / f64::from(1 << 30)),
+    };
+    Ok((record, spans, parameters))
+}
+
+fn header() -> String {
+    let phases: String = PHASES.iter().map(|name| format!("{name:>11}")).collect();
+    format!(
+        "{:>6}{:>10}{:>20}{:>10}{phases}{:>9}  ms",
+        "batch", "first s", "step [p10 p90]", "img/s", "GiB"
+    )
+}
+
+fn line(record: &Record) -> String {
+    let Record { batch, first_step_s, step_ms, step_p10_ms, step_p90_ms, .. } = record;
+    let phases: String =
+        record.phases_ms.iter().map(|phase| format!("{:>11.2}", phase.ms)).collect();
+    let memory = record.device_memory_gib.map_or_else(|| "-".into(), |gib| format!("{gib:.2}"));
+    let step = format!("{step_ms:.1} [{step_p10_ms:.1} {step_p90_ms:.1}]");
+    format!(
+        "{batch:>6}{first_step_s:>10.1}{step:>20}{:>10.0}{phases}{memory:>9}",
+        record.images_per_second
+    )
+}
+
+/// A complete event of the trace format.
+fn event(batch: usize, (phase, start, length): Span) -> Value {
+    json!({
+        "name": PHASES[phase],
+        "cat": "step",
+        "ph": "X",
+        "ts": start.as_secs_f64() * 1e6,
+        "dur": length.as_secs_f64() * 1e6,
+        "pid": 0,
+        "tid": batch,
+    })
+}
+
+/// A file that can be written, before there is anything to write.
+fn create(path: &Path, force: bool) -> Result<File, Error> {
+    check_free(path, force)?;
+    File::create(path).map_err(Error::io("write", path))
+}

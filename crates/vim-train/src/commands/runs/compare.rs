@@ -1,0 +1,187 @@
+//! `vim-train runs compare`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::list::steps;
+use super::plot::{self, Curves};
+use super::run::Run;
+use super::show::plain;
+use super::{RootArg, Status, UNKNOWN, columns, find};
+use crate::error::Error;
+use crate::output::summary::{duration, percent, rate};
+use crate::output::{print, print_json};
+
+/// Shown below the options.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train runs compare zoh-s0 foh-s0
+  vim-train runs compare zoh-s0 foh-s0 rk4-s0 --plot curves.svg     or .png
+  vim-train runs compare /scratch/a/zoh-s0 /scratch/b/zoh-s0 --json
+
+The figure has the training loss and the top-1 accuracy on the validation images over the steps. Of
+a curve with more than 1000 points, neighbours are drawn as their mean.";
+
+/// Keys that say where a run is, or how its file is written, not what it is.
+const PLACE: [&str; 3] = ["run.name", "run.root", "version"];
+
+/// Keys that runs of an ablation differ in.
+const ABLATED: [&str; 2] = ["model.discretization", "run.seed"];
+
+/// `vim-train runs compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// The runs: their folders, or their names in the root.
+    #[arg(value_name = "RUN", required = true, num_args = 2..)]
+    pub names: Vec<PathBuf>,
+    /// Where names are looked for.
+    #[command(flatten)]
+    pub root: RootArg,
+    /// Draw their curves together, to a file whose name ends in .svg or .png.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
+    /// Write over the figure's file if it is there.
+    #[arg(long, requires = "plot")]
+    pub force: bool,
+    /// Print the comparison as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `vim-train runs compare`.
+pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
+    let target = args.plot.as_deref().map(|path| plot::target(path, args.force)).transpose()?;
+    let runs: Result<Vec<Run>, Error> =
+        args.names.iter().map(|name| find::one(name, &args.root.root)).collect();
+    let runs = runs?;
+    let names = distinct(&runs);
+    if let Some(target) = target {
+        let curves = runs.iter().zip(&names).map(|(run, name)| Curves {
+            name: name.clone(),
+            loss: run.history.loss_curve(),
+            top1: run.history.top1_curve(),
+        });
+        target.draw(&curves.collect::<Vec<_>>())?;
+    }
+    let differences = differences(&runs);
+    if args.json {
+        return print_json(&json!({
+            "runs": runs.iter().map(|run| json!({
+                "run": run.row,
+                "last_train": run.history.train.last(),
+                "last_val": run.history.last_val(),
+                "test": run.history.test,
+                "images_per_second": run.history.median_speed(),
+                "seconds": run.history.seconds,
+            })).collect::<Vec<_>>(),
+            "differences": differences,
+        }));
+    }
+    for (run, name) in runs.iter().zip(&names) {
+        for why in &run.row.problems {
+            eprintln!("warning: {name}: {why}");
+        }
+    }
+    print(&text(&runs, &names, &differences))
+}
+
+/// Names that tell the runs apart: those of their folders, or else the folders.
+fn distinct(runs: &[Run]) -> Vec<String> {
+    let names: Vec<String> = runs.iter().map(|run| run.row.name.clone()).collect();
+    if names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        return names;
+    }
+    runs.iter().map(|run| run.row.path.display().to_string()).collect()
+}
+
+/// The keys in which the configurations differ, with every run's value.
+fn differences(runs: &[Run]) -> BTreeMap<String, Vec<Option<toml::Value>>> {
+    let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.config.keys()).collect();
+    let values =
+        |key: &String| runs.iter().map(|run| run.config.get(key).cloned()).collect::<Vec<_>>();
+    keys.into_iter()
+        .filter(|key| !PLACE.contains(&key.as_str()))
+        .map(|key| (key.clone(), values(key)))
+        .filter(|(_, values)| values.iter().any(|value| *value != values[0]))
+        .collect()
+}
+
+fn text(
+    runs: &[Run],
+    names: &[String],
+    differences: &BTreeMap<String, Vec<Option<toml::Value>>>,
+) -> String {
+    let head = |first| [first].into_iter().chain(names.iter().map(String::as_str));
+    let mut text = columns(&head("result").collect::<Vec<_>>(), results(runs), 1);
+    text.push('\n');
+    if differences.is_empty() {
+        text.push_str("The configurations are the same.\n");
+    } else {
+        let rows = differences.iter().map(|(key, values)| {
+            let value =
+                |value: &Option<toml::Value>| value.as_ref().map_or("not set".into(), plain);
+            [key.clone()].into_iter().chain(values.iter().map(value)).collect()
+        });
+        text.push_str(&columns(&head("configuration").collect::<Vec<_>>(), rows.collect(), 1));
+    }
+    let notes = notes(runs, names, differences);
+    if !notes.is_empty() {
+        text.push_str(&format!("\n{notes}"));
+    }
+    text
+}
+
+/// A line for each number, a column for each run.
+fn results(runs: &[Run]) -> Vec<Vec<String>> {
+    let row = |label: &str, value: &dyn Fn(&Run) -> Option<String>| -> Vec<String> {
+        let values = runs.iter().map(|run| value(run).unwrap_or_else(|| UNKNOWN.to_owned()));
+        [label.to_owned()].into_iter().chain(values).collect()
+    };
+    let loss = |loss: f64| format!("{loss:.4}");
+    vec![
+        row("status", &|run| Some(run.row.status.to_string())),
+        row("steps", &|run| Some(steps(&run.row))),
+        row("train loss, last", &|run| run.history.train.last()?.loss.map(loss)),
+        row("val loss, last", &|run| run.history.last_val()?.loss.map(loss)),
+        row("val top-1, last", &|run| run.history.last_val()?.top1.map(percent)),
+        row("val top-5, last", &|run| run.history.last_val()?.top5.map(percent)),
+        row("val top-1, best", &|run| run.row.best.map(|best| percent(best.top1))),
+        row("  at step", &|run| run.row.best.map(|best| best.step.to_string())),
+        row("test loss", &|run| run.history.test.as_ref()?.loss.map(loss)),
+        row("test top-1", &|run| run.row.test_top1.map(percent)),
+        row("test top-5", &|run| run.history.test.as_ref()?.top5.map(percent)),
+        row("img/s, median", &|run| run.history.median_speed().map(rate)),
+        row("time", &|run| {
+            let time = Duration::try_from_secs_f64(run.history.seconds).ok()?;
+            (!time.is_zero()).then(|| duration(time))
+        }),
+        row("device", &|run| run.environment("backend")),
+        row("commit", &|run| {
+            run.environment("commit").map(|commit| commit.chars().take(9).collect())
+        }),
+    ]
+}
+
+/// What keeps the numbers from being like for like.
+fn notes(
+    runs: &[Run],
+    names: &[String],
+    differences: &BTreeMap<String, Vec<Option<toml::Value>>>,
+) -> String {
+    let mut notes = String::new();
+    for (run, name) in runs.iter().zip(names).filter(|(run, _)| run.row.status != Status::Finished)
+    {
+        notes.push_str(&format!("note: {name} is not finished: {}\n", run.row.status));
+    }
+    let others: Vec<&str> =
+        differences.keys().map(String::as_str).filter(|key| !ABLATED.contains(key)).collect();
+    if !others.is_empty() {
+        let keys = others.join(", ");
+        notes.push_str(&format!("note: not method and seed alone differ: {keys}\n"));
+    }
+    notes
+}

@@ -1,0 +1,100 @@
+//! Where runs are.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::run::{Run, holds_run};
+use crate::commands::sweep::{FOLDERS as SWEEP_FOLDERS, PLAN};
+use crate::config::nearest;
+use crate::error::Error;
+
+/// How deep below the root a run may lie: names such as `sweep/zoh-s0` make folders.
+const DEPTH: usize = 4;
+
+/// The runs in `root`, by name; also folders in it that hold none, so that nothing there is overlooked.
+///
+/// # Errors
+///
+/// If `root` itself cannot be read.
+pub(super) fn all(root: &Path) -> Result<Vec<Run>, Error> {
+    let inside = folders(root).map_err(Error::io("list", root))?;
+    if holds_run(root) {
+        return Ok(vec![named(root)]);
+    }
+    let mut found = Vec::new();
+    for folder in inside {
+        collect(&folder, DEPTH, &mut found);
+    }
+    let mut runs: Vec<Run> = found
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            Run::read(&path, name)
+        })
+        .collect();
+    runs.sort_by(|a, b| a.row.name.cmp(&b.row.name));
+    Ok(runs)
+}
+
+fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    let before = found.len();
+    if !holds_run(folder) && depth > 1 {
+        // A folder that cannot be listed is itself listed, and says so.
+        for inside in folders(folder).unwrap_or_default() {
+            let below = found.len();
+            collect(&inside, depth - 1, found);
+            // Of a folder without runs, only the uppermost is worth a line.
+            if found.len() == below + 1 && found.last() == Some(&inside) && !holds_run(&inside) {
+                found.pop();
+            }
+        }
+    }
+    if found.len() == before {
+        found.push(folder.to_owned());
+    }
+}
+
+/// The folders in `folder`, but for hidden ones and those that a sweep has beside its runs.
+fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let holds_sweep = folder.join(PLAN).is_file();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let hidden = name.to_string_lossy().starts_with('.');
+        let is_sweeps = holds_sweep && SWEEP_FOLDERS.iter().any(|folder| name == *folder);
+        if !hidden && !is_sweeps && entry.path().is_dir() {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The run that `name` means: a folder, or else a name in `root`.
+///
+/// # Errors
+///
+/// [`Error::NoRun`] if there is no such folder, or no run in it.
+pub(super) fn one(name: &Path, root: &Path) -> Result<Run, Error> {
+    let candidates = [name.to_owned(), root.join(name)];
+    if let Some(path) = candidates.iter().find(|path| holds_run(path)) {
+        return Ok(named(path));
+    }
+    let known: Vec<String> = all(root)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|run| holds_run(&run.row.path))
+        .map(|run| run.row.name)
+        .collect();
+    let name = name.display().to_string();
+    Err(Error::NoRun { nearest: nearest(&name, &known), name, root: root.to_owned() })
+}
+
+fn named(path: &Path) -> Run {
+    // `.` has a name, too.
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = full.file_name().unwrap_or(full.as_os_str()).to_string_lossy().into_owned();
+    Run::read(path, name)
+}

@@ -1,0 +1,167 @@
+//! What `metrics.jsonl` and `timing.jsonl` of a run say, as far as they can be read.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::run::Best;
+use crate::run::metrics::record::{OWN_WEIGHTS, Record};
+use crate::run::run_dir::{METRICS, TIMING};
+
+/// A record of training.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Train {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// The epoch, from 0.
+    pub epoch: Option<u64>,
+    /// Mean loss since the record before.
+    pub loss: Option<f64>,
+    /// Learning rate.
+    pub lr: Option<f64>,
+    /// Norm of the gradient.
+    pub grad_norm: Option<f64>,
+}
+
+/// A record of an evaluation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scores {
+    /// Steps that the weights had seen.
+    pub step: u64,
+    /// Of which checkpoint: `last` or `best`.
+    pub checkpoint: String,
+    /// Which weights of it, if not the model's own: averaged ones.
+    pub averaged: Option<String>,
+    /// Mean cross-entropy.
+    pub loss: Option<f64>,
+    /// Top-1 accuracy, 0 to 1.
+    pub top1: Option<f64>,
+    /// Top-5 accuracy, 0 to 1.
+    pub top5: Option<f64>,
+}
+
+/// All records of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    /// Of training.
+    pub train: Vec<Train>,
+    /// On the validation images.
+    pub val: Vec<Scores>,
+    /// On the test images, the newest.
+    pub test: Option<Scores>,
+    /// Images per second, record by record.
+    pub images_per_second: Vec<f64>,
+    /// Time at work of all processes together, in seconds.
+    pub seconds: f64,
+}
+
+impl History {
+    pub(super) fn read(folder: &Path, problems: &mut Vec<String>) -> Self {
+        let mut history = Self::default();
+        for record in lines(folder, METRICS, &["kind", "step"], problems) {
+            let number = |key: &str| record.number::<f64>(key);
+            let Some(step) = record.number("step") else { continue };
+            let loss = number("loss");
+            if record.text("kind") == Some("train") {
+                let (epoch, lr, grad_norm) =
+                    (record.number("epoch"), number("lr"), number("grad_norm"));
+                history.train.push(Train { step, epoch, loss, lr, grad_norm });
+                continue;
+            }
+            let checkpoint = record.text("checkpoint").unwrap_or_default().to_owned();
+            let averaged = record.text("weights").filter(|name| *name != OWN_WEIGHTS);
+            let averaged = averaged.map(str::to_owned);
+            let (top1, top5) = (number("top1"), number("top5"));
+            let scores = Scores { step, checkpoint, averaged, loss, top1, top5 };
+            match record.text("split") {
+                Some("val") => history.val.push(scores),
+                Some("test") if history.is_result(&scores) => history.test = Some(scores),
+                Some(_) | None => {}
+            }
+        }
+        let mut last = 0.0;
+        for timing in lines(folder, TIMING, &["step"], problems) {
+            history.images_per_second.extend(timing.number::<f64>("images_per_second"));
+            let Some(elapsed) = timing.number::<f64>("elapsed_s") else { continue };
+            // Every process counts from its own start.
+            history.seconds += if elapsed < last { elapsed } else { elapsed - last };
+            last = elapsed;
+        }
+        history
+    }
+
+    /// Whether `test` is the run's result: where both are tested, that is the model's own weights and not their average.
+    fn is_result(&self, test: &Scores) -> bool {
+        let is_own = |known: &Scores| known.step == test.step && known.averaged.is_none();
+        test.averaged.is_none() || !self.test.as_ref().is_some_and(is_own)
+    }
+
+    /// The best evaluation on the validation images; of equal ones the first, as in training.
+    #[must_use]
+    pub fn best(&self) -> Option<Best> {
+        let scored = self.val.iter().filter_map(|val| Some((val.top1?, val.step)));
+        scored.fold(None, |best, (top1, step)| match best {
+            Some(Best { top1: known, .. }) if known >= top1 => best,
+            Some(_) | None => Some(Best { top1, step }),
+        })
+    }
+
+    /// The newest evaluation of the model's own weights on the validation images.
+    #[must_use]
+    pub fn last_val(&self) -> Option<&Scores> {
+        self.val.iter().rev().find(|val| val.averaged.is_none()).or(self.val.last())
+    }
+
+    /// Training loss by step.
+    #[must_use]
+    pub fn loss_curve(&self) -> Vec<(f64, f64)> {
+        self.train.iter().filter_map(|train| Some((train.step as f64, train.loss?))).collect()
+    }
+
+    /// Top-1 accuracy of the model's own weights on the validation images by step.
+    #[must_use]
+    pub fn top1_curve(&self) -> Vec<(f64, f64)> {
+        let own = self.val.iter().filter(|val| val.averaged.is_none());
+        own.filter_map(|val| Some((val.step as f64, val.top1?))).collect()
+    }
+
+    /// The median of the speeds: the first ones, while all is being tuned, do not count.
+    #[must_use]
+    pub fn median_speed(&self) -> Option<f64> {
+        let mut speeds = self.images_per_second.clone();
+        speeds.sort_by(f64::total_cmp);
+        speeds.get(speeds.len() / 2).copied()
+    }
+}
+
+/// The records in a file that have the keys `needed`; the number of others is a problem. A file that is not there has none.
+fn lines(folder: &Path, name: &str, needed: &[&str], problems: &mut Vec<String>) -> Vec<Record> {
+    let bytes = match fs::read(folder.join(name)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => {
+            problems.push(format!("{name} cannot be read: {error}"));
+            return Vec::new();
+        }
+    };
+    let (mut records, mut bad) = (Vec::new(), Vec::new());
+    // A line without its end is being written, or was cut off by a crash: resuming writes it again.
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+    for (number, line) in bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let record = std::str::from_utf8(line).ok().and_then(Record::parse);
+        match record.filter(|record| needed.iter().all(|key| record.text(key).is_some())) {
+            Some(record) => records.push(record),
+            None => bad.push(number + 1),
+        }
+    }
+    if let Some(first) = bad.first() {
+        let others = match bad.len() - 1 {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        problems.push(format!("{name}: line {first}{others} cannot be understood"));
+    }
+    records
+}

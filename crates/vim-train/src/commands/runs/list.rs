@@ -1,0 +1,142 @@
+//! `vim-train runs list`.
+
+use std::cmp::{Ordering, Reverse};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::run::{Row, Run};
+use super::{Status, UNKNOWN, columns, find};
+use crate::error::Error;
+use crate::output::summary::{duration, percent};
+use crate::output::{print, print_json};
+
+/// Shown below the options.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train runs list
+  vim-train runs list /scratch/runs --sort best
+  vim-train runs list --method rk4 --method foh --status stale --status failed
+  vim-train runs list --json | jq -r '.[] | select(.status == \"stale\") | .path'
+
+stale: it did not record its end, and no process is at work on it; `train … --resume auto` goes on
+with it. Folders that hold no run, and what cannot be read of a run, are named below the table.";
+
+/// `vim-train runs list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Folder that holds the runs' folders.
+    #[arg(value_name = "ROOT", default_value = "data/runs")]
+    pub root: PathBuf,
+    /// Only runs of this discretization; may be repeated.
+    #[arg(long, value_name = "METHOD")]
+    pub method: Vec<String>,
+    /// Only runs that stand so; may be repeated.
+    #[arg(long, value_enum, value_name = "STATUS")]
+    pub status: Vec<Status>,
+    /// By what to sort: accuracies and steps from the highest on, ages from the newest on.
+    #[arg(long, value_enum, value_name = "COLUMN", default_value_t)]
+    pub sort: SortBy,
+    /// Sort the other way round.
+    #[arg(long)]
+    pub reverse: bool,
+    /// Print the list as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A column to sort by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SortBy {
+    /// By name.
+    #[default]
+    Name,
+    /// By status.
+    Status,
+    /// By discretization, then seed.
+    Method,
+    /// By steps done.
+    Steps,
+    /// By the best accuracy on the validation images.
+    Best,
+    /// By the accuracy on the test images.
+    Test,
+    /// By the time since the last change.
+    Age,
+}
+
+/// `vim-train runs list`.
+pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
+    let rows = find::all(&args.root)?.into_iter().map(|Run { row, .. }| row);
+    let is_asked = |row: &Row| {
+        let method = row.method.as_ref().is_some_and(|method| args.method.contains(method));
+        (args.method.is_empty() || method)
+            && (args.status.is_empty() || args.status.contains(&row.status))
+    };
+    let mut rows: Vec<Row> = rows.filter(is_asked).collect();
+    rows.sort_by(|a, b| order(args.sort, a, b));
+    if args.reverse {
+        rows.reverse();
+    }
+    if args.json {
+        return print_json(&rows);
+    }
+    if rows.is_empty() {
+        eprintln!("no such runs in {}", args.root.display());
+        return Ok(());
+    }
+    print(&table(&rows))
+}
+
+fn order(by: SortBy, a: &Row, b: &Row) -> Ordering {
+    /// What is not known comes last.
+    fn down<T: PartialOrd>(a: Option<T>, b: Option<T>) -> Ordering {
+        b.partial_cmp(&a).unwrap_or(Ordering::Equal)
+    }
+    let best = |row: &Row| row.best.map(|best| best.top1);
+    match by {
+        SortBy::Name => a.name.cmp(&b.name),
+        SortBy::Status => a.status.cmp(&b.status),
+        SortBy::Method => {
+            (a.method.is_none(), &a.method, a.seed).cmp(&(b.method.is_none(), &b.method, b.seed))
+        }
+        SortBy::Steps => down(a.step, b.step),
+        SortBy::Best => down(best(a), best(b)),
+        SortBy::Test => down(a.test_top1, b.test_top1),
+        SortBy::Age => down(a.age_s.map(Reverse), b.age_s.map(Reverse)),
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let head =
+        ["run", "status", "method", "dataset", "seed", "steps", "best top-1", "test top-1", "age"];
+    let cells = rows.iter().map(|row| {
+        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
+        vec![
+            row.name.clone(),
+            row.status.to_string(),
+            or_unknown(row.method.clone()),
+            or_unknown(row.dataset.clone()),
+            or_unknown(row.seed.map(|seed| seed.to_string())),
+            steps(row),
+            or_unknown(row.best.map(|best| percent(best.top1))),
+            or_unknown(row.test_top1.map(percent)),
+            or_unknown(row.age_s.map(|age| duration(Duration::from_secs(age)))),
+        ]
+    });
+    let mut text = columns(&head, cells.collect(), 4);
+    let problems = rows.iter().flat_map(|row| row.problems.iter().map(|why| (&row.name, why)));
+    for (number, (name, why)) in problems.enumerate() {
+        let gap = if number == 0 { "\n" } else { "" };
+        text.push_str(&format!("{gap}{name}: {why}\n"));
+    }
+    text
+}
+
+/// `12/24`, as far as known.
+pub(crate) fn steps(row: &Row) -> String {
+    let or_unknown =
+        |steps: Option<u64>| steps.map_or_else(|| UNKNOWN.to_owned(), |n| n.to_string());
+    format!("{}/{}", or_unknown(row.step), or_unknown(row.total_steps))
+}

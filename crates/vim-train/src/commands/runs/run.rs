@@ -1,0 +1,204 @@
+//! One run, read from its folder as far as it goes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde_json::Value;
+use vim_model::VimConfig;
+
+use super::history::History;
+use super::status::{self, Status};
+use crate::config::{Config, dotted};
+use crate::run::checkpoint::State;
+use crate::run::checkpoint::retention;
+use crate::run::run_dir::{
+    CONFIG, ENVIRONMENT, EXIT, ExitRecord, LOG, METRICS, TIMING, checkpoints_in,
+};
+
+/// A top-1 accuracy, and the step it was reached at.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Best {
+    /// 0 to 1.
+    pub top1: f64,
+    /// Steps done then.
+    pub step: u64,
+}
+
+/// A run as `runs list` shows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Its folder's name, or path below the folder that is listed.
+    pub name: String,
+    /// Its folder.
+    pub path: PathBuf,
+    /// How it stands.
+    pub status: Status,
+    /// The discretization.
+    pub method: Option<String>,
+    /// Of everything random.
+    pub seed: Option<u64>,
+    /// The images.
+    pub dataset: Option<String>,
+    /// Optimizer steps done.
+    pub step: Option<u64>,
+    /// Of how many.
+    pub total_steps: Option<u64>,
+    /// The best evaluation on the validation images.
+    pub best: Option<Best>,
+    /// Top-1 accuracy on the test images, 0 to 1.
+    pub test_top1: Option<f64>,
+    /// Seconds since anything in it changed.
+    pub age_s: Option<u64>,
+    /// What cannot be read, or is not there.
+    pub problems: Vec<String>,
+}
+
+/// All that a folder says of a run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The short of it.
+    pub row: Row,
+    /// Every key of its configuration, by its path.
+    pub config: BTreeMap<String, toml::Value>,
+    /// `env.json`.
+    pub environment: Value,
+    /// How it ended.
+    pub exit: Option<ExitRecord>,
+    /// Its numbers.
+    pub history: History,
+    /// Its checkpoints by ascending step.
+    pub checkpoints: Vec<(u64, PathBuf)>,
+}
+
+impl Run {
+    /// Reads what is in `folder`, under the name `name`.
+    #[must_use]
+    pub fn read(folder: &Path, name: String) -> Self {
+        let mut problems = Vec::new();
+        let (config, method) = read_config(folder, &mut problems);
+        let environment = read_environment(folder, &mut problems);
+        let changed = changed(folder);
+        let (status, exit) = status::read(folder, changed, &mut problems);
+        let status = if holds_run(folder) { status } else { Status::Unknown };
+        let history = History::read(folder, &mut problems);
+        let checkpoints = retention::list(&checkpoints_in(folder));
+        let aside = retention::count_set_aside(&checkpoints_in(folder));
+        if aside > 0 {
+            problems.push(format!("damaged checkpoints set aside: {aside}"));
+        }
+        let recorded = history.train.last().map(|train| train.step);
+        let saved = checkpoints.last().map(|(step, _)| *step);
+        let text = |key: &str| config.get(key).and_then(|value| value.as_str()).map(str::to_owned);
+        let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
+        let row = Row {
+            name,
+            path: folder.to_owned(),
+            status,
+            method: method.or_else(|| text("model.discretization")),
+            seed: config
+                .get("run.seed")
+                .and_then(toml::Value::as_integer)
+                .and_then(|seed| u64::try_from(seed).ok()),
+            dataset: text("data.dataset"),
+            step: recorded.max(saved).max(exit.as_ref().map(|exit| exit.step)),
+            total_steps: total_steps(&environment, &config, &checkpoints),
+            best: history.best(),
+            test_top1: history.test.as_ref().and_then(|test| test.top1),
+            age_s: age.map(|age| age.as_secs()),
+            problems,
+        };
+        Self { row, config, environment, exit, history, checkpoints }
+    }
+
+    /// A value of `env.json` as text.
+    #[must_use]
+    pub fn environment(&self, key: &str) -> Option<String> {
+        match self.environment.get(key)? {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                Some(other.to_string())
+            }
+        }
+    }
+}
+
+/// Whether there is anything of a run in `folder`.
+pub(crate) fn holds_run(folder: &Path) -> bool {
+    let names = [CONFIG, METRICS, EXIT, ENVIRONMENT];
+    names.iter().any(|name| folder.join(name).is_file()) || checkpoints_in(folder).is_dir()
+}
+
+/// The configuration's keys, and the discretization in words if this version understands the configuration.
+fn read_config(
+    folder: &Path,
+    problems: &mut Vec<String>,
+) -> (BTreeMap<String, toml::Value>, Option<String>) {
+    let text = match fs::read_to_string(folder.join(CONFIG)) {
+        Ok(text) => text,
+        Err(error) => {
+            let missing = error.kind() == std::io::ErrorKind::NotFound;
+            problems.push(match (missing, holds_run(folder)) {
+                (true, true) => format!("{CONFIG} is missing"),
+                (true, false) => format!("no run: no {CONFIG}, no {METRICS}, no checkpoints"),
+                (false, _) => format!("{CONFIG} cannot be read: {error}"),
+            });
+            return (BTreeMap::new(), None);
+        }
+    };
+    let table = match text.parse::<toml::Table>() {
+        Ok(table) => table,
+        Err(error) => {
+            problems.push(format!("{CONFIG} is not TOML: {}", first_line(error.message())));
+            return (BTreeMap::new(), None);
+        }
+    };
+    // Keys of another version can be shown and compared all the same.
+    let label = match Config::from_toml(&text) {
+        Ok(config) => VimConfig::new(&config.model, config.ssm, 1).ok().map(|c| c.method_label()),
+        Err(error) => {
+            let error = first_line(&error.to_string());
+            problems.push(format!("{CONFIG} is not of this version: {error}"));
+            None
+        }
+    };
+    (dotted(table), label)
+}
+
+fn read_environment(folder: &Path, problems: &mut Vec<String>) -> Value {
+    let Ok(text) = fs::read(folder.join(ENVIRONMENT)) else { return Value::Null };
+    serde_json::from_slice(&text).unwrap_or_else(|error| {
+        problems.push(format!("{ENVIRONMENT} cannot be understood: {error}"));
+        Value::Null
+    })
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// When anything in the run last changed.
+fn changed(folder: &Path) -> Option<SystemTime> {
+    let names = [CONFIG, ENVIRONMENT, METRICS, TIMING, LOG, EXIT];
+    let times =
+        names.iter().filter_map(|name| fs::metadata(folder.join(name)).ok()?.modified().ok());
+    times.max().or_else(|| fs::metadata(folder).ok()?.modified().ok())
+}
+
+/// Steps of the whole run: as recorded at its start, or by what the newest checkpoint counts.
+fn total_steps(
+    environment: &Value,
+    config: &BTreeMap<String, toml::Value>,
+    checkpoints: &[(u64, PathBuf)],
+) -> Option<u64> {
+    if let Some(steps) = environment.get("total_steps").and_then(Value::as_u64) {
+        return Some(steps);
+    }
+    let text = fs::read(checkpoints.last()?.1.join("state.json")).ok()?;
+    let state: State = serde_json::from_slice(&text).ok()?;
+    let epochs = u64::try_from(config.get("train.epochs")?.as_integer()?).ok()?;
+    Some(state.steps_per_epoch * epochs).filter(|&steps| steps > 0)
+}

@@ -1,0 +1,193 @@
+//! `vim-train runs show`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use super::curve::sparkline;
+use super::history::Scores;
+use super::list::steps;
+use super::run::Run;
+use super::{RootArg, find};
+use crate::error::Error;
+use crate::output::summary::{bytes, duration, percent, rate};
+use crate::output::{print, print_json};
+use crate::run::checkpoint::best_step;
+use crate::run::run_dir::checkpoints_in;
+
+/// Shown below the options.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train runs show zoh-s0
+  vim-train runs show /scratch/runs/zoh-s0 --json";
+
+/// Characters of a curve.
+const CURVE: usize = 60;
+
+/// `vim-train runs show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The run: its folder, or its name in the root.
+    #[arg(value_name = "RUN")]
+    pub name: PathBuf,
+    /// Where names are looked for.
+    #[command(flatten)]
+    pub root: RootArg,
+    /// Print it as JSON, with the whole configuration and all evaluations.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `vim-train runs show`.
+pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
+    let run = find::one(&args.name, &args.root.root)?;
+    if args.json { print_json(&as_json(&run)) } else { print(&text(&run)) }
+}
+
+fn as_json(run: &Run) -> serde_json::Value {
+    let history = &run.history;
+    json!({
+        "run": run.row,
+        "exit": run.exit,
+        "last_train": history.train.last(),
+        "val": history.val,
+        "test": history.test,
+        "images_per_second": history.median_speed(),
+        "seconds": history.seconds,
+        "checkpoints": run.checkpoints.iter().map(|(step, _)| step).collect::<Vec<_>>(),
+        "environment": run.environment,
+        "config": run.config,
+    })
+}
+
+fn text(run: &Run) -> String {
+    let (row, history) = (&run.row, &run.history);
+    let config = |keys: &[&str]| -> Option<String> {
+        let set = keys.iter().filter_map(|key| {
+            let name = key.split_once('.').map_or(*key, |(_, name)| name);
+            Some(format!("{name} {}", plain(run.config.get(*key)?)))
+        });
+        let set: Vec<String> = set.collect();
+        (!set.is_empty()).then(|| set.join(", "))
+    };
+    let epoch = history.train.last().and_then(|train| train.epoch);
+    let epochs = epoch.zip(run.config.get("train.epochs"));
+    let done = epochs
+        .map_or_else(String::new, |(epoch, epochs)| format!(", epoch {} of {epochs}", epoch + 1));
+    let exit = run.exit.as_ref().map(|exit| format!(", exit code {}", exit.exit_code));
+    let machine = ["host", "backend", "threads", "version", "commit"];
+    let machine: Vec<String> =
+        machine.iter().filter_map(|key| Some(format!("{key} {}", run.environment(key)?))).collect();
+    let command = run.environment.get("command").and_then(serde_json::Value::as_array);
+    let command = command
+        .map(|words| words.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(" "));
+    let train = history.train.last().map(|train| {
+        let number = |name: &str, value: Option<f64>| {
+            value.map_or_else(String::new, |value| format!(", {name} {value:.3e}"))
+        };
+        let loss = train.loss.map_or_else(|| "not finite".to_owned(), |loss| format!("{loss:.4}"));
+        let (lr, norm) = (number("lr", train.lr), number("grad_norm", train.grad_norm));
+        format!("step {}: loss {loss}{lr}{norm}", train.step)
+    });
+    let best = row.best.map(|best| format!("{} at step {}", percent(best.top1), best.step));
+    let speed = history.median_speed().map(|speed| format!("{} img/s", rate(speed)));
+    let seconds = Duration::try_from_secs_f64(history.seconds).ok().filter(|t| !t.is_zero());
+    let rows = [
+        ("run", Some(row.name.clone())),
+        ("folder", Some(row.path.display().to_string())),
+        ("status", Some(format!("{}{}", row.status, exit.unwrap_or_default()))),
+        ("error", run.exit.as_ref().and_then(|exit| exit.error.clone())),
+        ("steps", Some(format!("{}{done}", steps(row)))),
+        ("method", row.method.clone()),
+        (
+            "model",
+            config(&[
+                "model.preset",
+                "model.depth",
+                "model.d_model",
+                "model.d_state",
+                "model.image_size",
+                "model.patch_size",
+                "ssm.series",
+            ]),
+        ),
+        ("data", config(&["data.dataset", "data.path", "augment.preset", "run.seed"])),
+        ("recipe", config(&["train.epochs", "train.batch_size", "optim.lr", "optim.weight_decay"])),
+        ("machine", (!machine.is_empty()).then(|| machine.join(", "))),
+        ("job", job(run)),
+        ("started", run.environment("started")),
+        ("command", command),
+        ("train", train),
+        ("val", history.last_val().map(scores)),
+        ("best top-1", best),
+        ("test", history.test.as_ref().map(scores)),
+        ("speed", speed),
+        ("time", seconds.map(duration)),
+        ("loss", drawn(&history.loss_curve(), |loss| format!("{loss:.4}"))),
+        ("val top-1", drawn(&history.top1_curve(), percent)),
+    ];
+    let mut lines: Vec<String> = rows
+        .into_iter()
+        .filter_map(|(label, value)| Some(format!("{label:<12}{}", value?)))
+        .collect();
+    lines.extend(checkpoints(run));
+    lines.extend(row.problems.iter().map(|why| format!("{:<12}{why}", "problem")));
+    lines.join("\n")
+}
+
+/// The SLURM job that was at work last.
+fn job(run: &Run) -> Option<String> {
+    let slurm = run.environment.get("slurm")?;
+    let text = |name: &str| slurm.get(name).and_then(serde_json::Value::as_str);
+    let task = text("SLURM_ARRAY_JOB_ID").zip(text("SLURM_ARRAY_TASK_ID"));
+    let id = task.map(|(array, task)| format!("{array}_{task}"));
+    let id = id.or_else(|| text("SLURM_JOB_ID").map(str::to_owned))?;
+    let restarts = text("SLURM_RESTART_COUNT").map(|count| format!(", restarts {count}"));
+    Some(format!("{id}{}", restarts.unwrap_or_default()))
+}
+
+fn scores(scores: &Scores) -> String {
+    let averaged = scores.averaged.as_ref().map_or_else(String::new, |name| format!(", {name}"));
+    let mut text = format!("step {} ({}{averaged})", scores.step, scores.checkpoint);
+    let numbers = [
+        ("loss", scores.loss.map(|loss| format!("{loss:.4}"))),
+        ("top-1", scores.top1.map(percent)),
+        ("top-5", scores.top5.map(percent)),
+    ];
+    for (number, (name, value)) in numbers.iter().enumerate() {
+        let mark = if number == 0 { ":" } else { "," };
+        text.push_str(&format!("{mark} {name} {}", value.as_deref().unwrap_or("not finite")));
+    }
+    text
+}
+
+/// A curve with its first and last value.
+fn drawn(curve: &[(f64, f64)], show: impl Fn(f64) -> String) -> Option<String> {
+    let (first, last) = (curve.first()?.1, curve.last()?.1);
+    Some(format!("{}  {} to {}", sparkline(curve, CURVE), show(first), show(last)))
+}
+
+/// A line for each checkpoint: which, how large, and whether it is the best.
+fn checkpoints(run: &Run) -> Vec<String> {
+    let best = best_step(&checkpoints_in(&run.row.path));
+    let lines = run.checkpoints.iter().map(|(step, path)| {
+        let mark = if best == Some(*step) { ", the best" } else { "" };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        format!("{:<12}{name}, {}{mark}", "checkpoint", bytes(size(path)))
+    });
+    lines.collect()
+}
+
+/// Bytes of the files in a folder.
+fn size(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}
+
+/// A value without the quotes of text.
+pub(super) fn plain(value: &toml::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

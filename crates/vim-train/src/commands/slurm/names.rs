@@ -1,0 +1,148 @@
+//! Runs that were submitted, by name.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use vim_slurm::jobs::{self, Submission};
+use vim_slurm::{Client, Job, JobId, expand};
+
+use crate::commands::sweep::offset_of;
+use crate::config::nearest;
+use crate::error::Error;
+
+/// How deep below the root a run may lie: names such as `sweep/zoh-s0` make folders.
+pub(super) const DEPTH: usize = 4;
+
+/// One run of a sweep, as `slurm logs`, `status`, `requeue` and `cancel` take it.
+#[derive(Debug, Args)]
+pub struct TaskArg {
+    /// Of a sweep: the number of the run in `vim-train sweep status`, from 0.
+    #[arg(long, value_name = "I")]
+    pub task: Option<u32>,
+}
+
+/// A run or sweep with what was submitted for it.
+#[derive(Clone, Debug)]
+pub(super) struct Submitted {
+    /// Its name, or path below the root.
+    pub(super) name: String,
+    /// Its folder.
+    pub(super) folder: PathBuf,
+    /// Oldest first, and at least one.
+    pub(super) submissions: Vec<Submission>,
+}
+
+impl Submitted {
+    /// What was submitted last.
+    pub(super) fn last(&self) -> &Submission {
+        self.submissions.last().expect("invariant: read only where there is one")
+    }
+
+    /// The newest task that is run number `run` of this sweep, and what it was submitted with.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(super) fn task(&self, run: u32) -> Result<(JobId, &Submission), Error> {
+        let mut newest = self.submissions.iter().rev();
+        let found = newest.find_map(|submission| Some((task(submission, run)?, submission)));
+        let problem = || {
+            format!(
+                "no array that was submitted has a run {run}: `vim-train sweep status` numbers them"
+            )
+        };
+        found.ok_or_else(|| Error::NoOutput { name: self.name.clone(), problem: problem() })
+    }
+
+    fn read(folder: &Path, name: String) -> Result<Option<Self>, Error> {
+        let submissions = jobs::read(folder).map_err(Error::io("read", jobs::path(folder)))?;
+        let submitted = Self { name, folder: folder.to_owned(), submissions };
+        Ok((!submitted.submissions.is_empty()).then_some(submitted))
+    }
+}
+
+/// The task of `submission` that is run number `run`.
+fn task(submission: &Submission, run: u32) -> Option<JobId> {
+    let number = run.checked_sub(offset_of(&submission.script).unwrap_or(0))?;
+    let tasks = expand(submission.array.as_deref()?)?;
+    tasks.contains(&number).then_some(JobId { job: submission.job.job, task: Some(number) })
+}
+
+/// What SLURM knows of a job, or of the task of an array.
+///
+/// # Errors
+///
+/// If SLURM cannot be asked.
+pub(super) fn known(client: &Client, id: JobId) -> Result<Option<Job>, Error> {
+    // Tasks that wait together may be known by their array's number alone.
+    let array = JobId { task: None, ..id };
+    let mut jobs = client.jobs(&[array])?;
+    Ok(jobs.remove(&id).or_else(|| jobs.remove(&array)))
+}
+
+/// All that `root` holds, by name.
+pub(super) fn all(root: &Path) -> Result<Vec<Submitted>, Error> {
+    fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+        if jobs::path(folder).is_file() {
+            found.push(folder.to_owned());
+        }
+        if depth == 0 {
+            return;
+        }
+        // What cannot be listed holds nothing that could be shown.
+        let inside = fs::read_dir(folder).into_iter().flatten().flatten();
+        for entry in inside.filter(|entry| entry.path().is_dir()) {
+            collect(&entry.path(), depth - 1, found);
+        }
+    }
+    let mut found = Vec::new();
+    collect(root, DEPTH, &mut found);
+    found.sort();
+    let named = found.into_iter().map(|folder| {
+        let below = folder.strip_prefix(root).ok().filter(|below| !below.as_os_str().is_empty());
+        let name = below.map_or_else(|| last_part(&folder), |below| below.display().to_string());
+        Submitted::read(&folder, name)
+    });
+    Ok(named.collect::<Result<Vec<_>, Error>>()?.into_iter().flatten().collect())
+}
+
+/// What `names` mean: a run's folder, its name in `root`, or a folder of runs; all in `root` for none.
+pub(super) fn some(names: &[PathBuf], root: &Path) -> Result<Vec<Submitted>, Error> {
+    if names.is_empty() {
+        return all(root);
+    }
+    let mut found = Vec::new();
+    for name in names {
+        let folders = [name.clone(), root.join(name)];
+        let inside = folders.iter().find(|folder| folder.is_dir()).map(|folder| all(folder));
+        let inside = inside.transpose()?.unwrap_or_default();
+        if inside.is_empty() {
+            return Err(unknown(name, root)?);
+        }
+        found.extend(inside);
+    }
+    Ok(found)
+}
+
+/// The one run that `name` means.
+pub(super) fn one(name: &Path, root: &Path) -> Result<Submitted, Error> {
+    for folder in [name.to_owned(), root.join(name)] {
+        if let Some(submitted) = Submitted::read(&folder, last_part(&folder))? {
+            return Ok(submitted);
+        }
+    }
+    Err(unknown(name, root)?)
+}
+
+fn unknown(name: &Path, root: &Path) -> Result<Error, Error> {
+    let known: Vec<String> = all(root)?.into_iter().map(|submitted| submitted.name).collect();
+    let name = name.display().to_string();
+    Ok(Error::NotSubmitted { nearest: nearest(&name, &known), name, root: root.to_owned() })
+}
+
+fn last_part(folder: &Path) -> String {
+    // `.` has a name, too.
+    let full = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    full.file_name().unwrap_or(full.as_os_str()).to_string_lossy().into_owned()
+}

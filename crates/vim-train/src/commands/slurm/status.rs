@@ -1,0 +1,181 @@
+//! `vim-train slurm status`.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use vim_slurm::{Client, Job, JobId};
+
+use super::names::{self, Submitted, TaskArg};
+use crate::commands::runs::{RootArg, Run, Status, columns, steps};
+use crate::commands::sweep::run_name;
+use crate::error::Error;
+use crate::output::{print, print_json};
+
+/// Shown below the options.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train slurm status                       what was submitted for runs in data/runs
+  vim-train slurm status zoh-s0 /scratch/runs  a run, and a folder of runs
+  vim-train slurm status ablation --task 3     of a sweep, the run of this number in `sweep status`
+  vim-train slurm status --watch               again every 10 seconds, until all have ended
+
+The run's folder says how far a run is and how it ended; SLURM says what its job is at, and forgets it
+minutes after its end.";
+
+/// How often `--watch` looks.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// `vim-train slurm status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Runs or folders of runs, with --task sweeps; none: all in the root.
+    #[arg(value_name = "RUN|FOLDER")]
+    pub names: Vec<PathBuf>,
+    /// Where names are looked for.
+    #[command(flatten)]
+    pub root: RootArg,
+    /// Which run of a sweep.
+    #[command(flatten)]
+    pub which: TaskArg,
+    /// Print it as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Print it again every 10 seconds, until no job is left.
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+}
+
+/// A run and its newest job.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    name: String,
+    folder: PathBuf,
+    job: JobId,
+    /// What SLURM says, for each state how many tasks of an array; empty if it has forgotten the job.
+    states: BTreeMap<String, usize>,
+    /// Why it waits, or ended.
+    reason: Option<String>,
+    restarts: Option<u32>,
+    node: Option<String>,
+    exit_code: Option<u8>,
+    /// Whether it runs, or will.
+    is_active: bool,
+    /// How the run stands, as its folder says.
+    run: Status,
+    step: Option<u64>,
+    total_steps: Option<u64>,
+    #[serde(skip)]
+    steps: String,
+}
+
+/// `vim-train slurm status`.
+pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
+    let client = Client::new();
+    loop {
+        let rows = rows(args, &client)?;
+        if args.json {
+            return print_json(&rows);
+        }
+        if rows.is_empty() {
+            eprintln!("nothing was submitted for runs in {}", args.root.root.display());
+            return Ok(());
+        }
+        if args.watch && io::stdout().is_terminal() {
+            // Clears the screen, so that the table stays where it is.
+            print("\x1b[2J\x1b[H")?;
+        }
+        print(&table(&rows))?;
+        if !args.watch || rows.iter().all(|row| !row.is_active) {
+            return Ok(());
+        }
+        sleep(PERIOD);
+    }
+}
+
+fn rows(args: &StatusArgs, client: &Client) -> Result<Vec<Row>, Error> {
+    let root = &args.root.root;
+    let Some(run) = args.which.task else {
+        let submitted = names::some(&args.names, root)?;
+        return submitted.iter().map(|submitted| Row::of(submitted, client)).collect();
+    };
+    let of = |submitted: Submitted| Row::of_task(&submitted, run, client);
+    if !args.names.is_empty() {
+        return args.names.iter().map(|name| of(names::one(name, root)?)).collect();
+    }
+    let has_it = |submitted: &Submitted| submitted.task(run).is_ok();
+    names::all(root)?.into_iter().filter(has_it).map(of).collect()
+}
+
+impl Row {
+    /// A run, or a sweep with all of its tasks.
+    fn of(submitted: &Submitted, client: &Client) -> Result<Self, Error> {
+        let job = submitted.last().job;
+        let jobs = client.jobs(&[job])?.into_values().collect();
+        Ok(Self::new(submitted.name.clone(), submitted.folder.clone(), job, jobs))
+    }
+
+    /// Run number `run` of a sweep.
+    fn of_task(submitted: &Submitted, run: u32, client: &Client) -> Result<Self, Error> {
+        let (job, _) = submitted.task(run)?;
+        let name = run_name(&submitted.folder, run)?;
+        let jobs = names::known(client, job)?.into_iter().collect();
+        let folder = submitted.folder.join(&name);
+        Ok(Self::new(format!("{}/{name}", submitted.name), folder, job, jobs))
+    }
+
+    fn new(name: String, folder: PathBuf, job: JobId, jobs: Vec<Job>) -> Self {
+        let mut states = BTreeMap::new();
+        for job in &jobs {
+            *states.entry(job.state.name().to_owned()).or_default() += 1;
+        }
+        // Of several tasks, what is said of one would mislead.
+        let only = if let [job] = jobs.as_slice() { Some(job) } else { None };
+        let run = Run::read(&folder, name.clone()).row;
+        Self {
+            name,
+            folder,
+            job,
+            states,
+            reason: only.and_then(|job| job.reason.clone()),
+            restarts: only.map(|job| job.restarts),
+            node: only.and_then(|job| job.nodes.clone()),
+            exit_code: only
+                .filter(|job| !job.state.is_active())
+                .and_then(|job| Some(job.exit_code?.code)),
+            is_active: jobs.iter().any(|job| job.state.is_active()),
+            run: run.status,
+            step: run.step,
+            total_steps: run.total_steps,
+            steps: steps(&run),
+        }
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let head = ["run", "job", "state", "reason", "node", "status", "restarts", "code", "steps"];
+    let cells = rows.iter().map(|row| {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let states: Vec<String> = match row.states.iter().collect::<Vec<_>>().as_slice() {
+            [(state, 1)] => vec![(*state).clone()],
+            several => several.iter().map(|(state, count)| format!("{count} {state}")).collect(),
+        };
+        let state = if states.is_empty() { "forgotten".to_owned() } else { states.join(", ") };
+        vec![
+            row.name.clone(),
+            row.job.to_string(),
+            state,
+            or_none(row.reason.clone()),
+            or_none(row.node.clone()),
+            row.run.to_string(),
+            or_none(row.restarts.map(|count| count.to_string())),
+            or_none(row.exit_code.map(|code| code.to_string())),
+            row.steps.clone(),
+        ]
+    });
+    columns(&head, cells.collect(), 6)
+}

@@ -1,0 +1,131 @@
+//! What can end a sweep's command, and the exit code that says so.
+
+use std::path::PathBuf;
+
+use crate::run::signals::Stop;
+
+/// Why a sweep's command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    /// A file that describes a single run.
+    #[error(
+        "{} has no [sweep] section: add one with a grid (docs/experiments.md), or train it by `vim-train train`",
+        path.display()
+    )]
+    NoSection {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A folder that holds no sweep.
+    #[error(
+        "{} holds no sweep: `vim-train sweep plan FILE` makes one in run.root/sweep.name",
+        path.display()
+    )]
+    NoSweep {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// Assignments where the configurations are frozen.
+    #[error("{} is a planned sweep, whose configurations are frozen: --set goes with its file", path.display())]
+    Frozen {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// A key set on the command line that the grid varies.
+    #[error(
+        "--set {key}: the sweep varies it; set sweep.grid, or sweep.seeds for run.seed, instead"
+    )]
+    SetInGrid {
+        /// The key.
+        key: String,
+    },
+
+    /// Runs whose configurations cannot be used.
+    #[error(
+        "{} of {cells} runs of {} cannot be trained (listed above): nothing was planned",
+        problems,
+        path.display()
+    )]
+    Cells {
+        /// The file.
+        path: PathBuf,
+        /// How many runs.
+        cells: usize,
+        /// How many of them have a problem.
+        problems: usize,
+    },
+
+    /// No such run.
+    #[error("{} has no run {asked}: `vim-train sweep status {}` lists them", folder.display(), folder.display())]
+    NoEntry {
+        /// The sweep's folder.
+        folder: PathBuf,
+        /// As asked for.
+        asked: String,
+    },
+
+    /// A baseline that cannot be understood.
+    #[error(
+        "--baseline {text}: expected KEY=VALUE with a key of the grid, or a value that only one of them has"
+    )]
+    Baseline {
+        /// As asked for.
+        text: String,
+    },
+
+    /// A sweep that others are at work on.
+    #[error("{} has runs at work ({name}): wait for them, or end them", folder.display())]
+    AtWork {
+        /// The sweep's folder.
+        folder: PathBuf,
+        /// One of the runs.
+        name: String,
+    },
+
+    /// Some runs failed.
+    #[error(
+        "{failed} of {started} runs did not finish (listed above); see to the reason, then `vim-train sweep retry {} --failed`",
+        folder.display()
+    )]
+    Failed {
+        /// The sweep's folder.
+        folder: PathBuf,
+        /// How many.
+        failed: usize,
+        /// Of how many that were started.
+        started: usize,
+    },
+
+    /// A signal asked for an end.
+    #[error(
+        "stopped by {}: {left} runs are left, those at work are saved; the same command goes on",
+        stop.name()
+    )]
+    Stopped {
+        /// The signal.
+        stop: Stop,
+        /// Runs that are not finished.
+        left: usize,
+    },
+}
+
+impl StudyError {
+    /// The exit code, as `vim-train --help` lists it.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed { .. } => 1,
+            Self::Baseline { .. } => 2,
+            Self::NoSweep { .. } | Self::NoEntry { .. } => 65,
+            Self::AtWork { .. } => 73,
+            Self::Stopped { stop: Stop::Scheduler { .. }, .. } => 75,
+            Self::Stopped { stop: Stop::Keyboard, .. } => 130,
+            Self::NoSection { .. }
+            | Self::Frozen { .. }
+            | Self::SetInGrid { .. }
+            | Self::Cells { .. } => 78,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A sweep's folder.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use vim_sweep::{Assignments, Entry, Plan, SweepConfig, SweepError};
+
+use super::WhichArgs;
+use super::cells::Base;
+use super::error::StudyError;
+use super::plan;
+use crate::config::dotted;
+use crate::error::Error;
+use crate::run::storage::{Disk, replace};
+
+/// Name of the list of runs.
+pub(crate) const PLAN: &str = "plan.jsonl";
+/// Name of the section's copy.
+const SECTION: &str = "sweep.toml";
+
+/// `sweep.toml`: what was planned, and from what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Origins {
+    /// The file.
+    pub(super) source: PathBuf,
+    /// What was set over it.
+    pub(super) sets: Vec<String>,
+    /// The command line.
+    pub(super) command: Vec<String>,
+    /// When.
+    pub(super) planned: String,
+    /// The section.
+    pub(super) sweep: SweepConfig,
+}
+
+/// A planned sweep.
+pub(super) struct Sweep {
+    /// Its folder.
+    pub(super) folder: PathBuf,
+    /// Its runs.
+    pub(super) plan: Plan,
+    /// What it was planned from.
+    pub(super) origins: Origins,
+}
+
+impl Sweep {
+    /// The sweep in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or its files cannot be understood.
+    pub(super) fn open(folder: &Path) -> Result<Self, Error> {
+        let Some(plan) = read_plan(folder)? else {
+            return Err(StudyError::NoSweep { path: folder.to_owned() }.into());
+        };
+        let path = folder.join(SECTION);
+        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let origins = toml::from_str(&text).map_err(|error| {
+            let problem = error.message().replace('\n', ", ");
+            SweepError::Damaged { path, problem }
+        })?;
+        Ok(Self { folder: folder.to_owned(), plan, origins })
+    }
+
+    /// The planned sweep that `which` names: a folder, or the folder of a file's sweep.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(super) fn find(which: &WhichArgs) -> Result<Self, Error> {
+        Self::open(&folder_of(which)?)
+    }
+
+    /// The same, where a file's sweep is planned if it is not, or has grown.
+    ///
+    /// # Errors
+    ///
+    /// As [`plan::plan`].
+    pub(super) fn find_or_plan(which: &WhichArgs) -> Result<Self, Error> {
+        if which.sweep.is_dir() {
+            return Self::find(which);
+        }
+        let planned = plan::plan(&which.sweep, &which.overrides.set, false)?;
+        planned.write()?;
+        Self::open(&planned.folder)
+    }
+
+    /// The configuration that a run was frozen with, by keys.
+    pub(super) fn frozen(folder: &Path, entry: &Entry) -> Option<Assignments> {
+        let text = fs::read_to_string(folder.join(&entry.config)).ok()?;
+        Some(dotted(text.parse().ok()?))
+    }
+
+    /// The run's folder.
+    pub(super) fn run(&self, entry: &Entry) -> PathBuf {
+        self.folder.join(&entry.name)
+    }
+}
+
+fn folder_of(which: &WhichArgs) -> Result<PathBuf, Error> {
+    if which.sweep.is_dir() {
+        return match which.overrides.set[..] {
+            [] => Ok(which.sweep.clone()),
+            [_, ..] => Err(StudyError::Frozen { path: which.sweep.clone() }.into()),
+        };
+    }
+    Ok(Base::load(&which.sweep, &which.overrides.set)?.folder)
+}
+
+/// The plan in `folder`, if there is one.
+pub(super) fn read_plan(folder: &Path) -> Result<Option<Plan>, Error> {
+    let path = folder.join(PLAN);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(Plan::parse(&path, &text)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", path)(error)),
+    }
+}
+
+/// Writes the files of a sweep; the plan comes last, so that what it names is there.
+pub(super) fn write(
+    folder: &Path,
+    plan: &Plan,
+    origins: &Origins,
+    configs: &[(String, String)],
+) -> Result<(), Error> {
+    let inside = folder.join("configs");
+    fs::create_dir_all(&inside).map_err(Error::io("make", &inside))?;
+    for (name, text) in configs {
+        write_file(folder, name, text)?;
+    }
+    let text =
+        toml::to_string(origins).map_err(|error| Error::Internal(format!("{SECTION}: {error}")))?;
+    write_file(folder, SECTION, &text)?;
+    write_file(folder, PLAN, &plan.to_jsonl())
+}
+
+/// Writes a file of a sweep as a whole.
+pub(super) fn write_file(folder: &Path, name: &str, text: &str) -> Result<(), Error> {
+    let path = folder.join(name);
+    replace(&Disk, &path, text.as_bytes()).map_err(Error::io("write", path))
+}

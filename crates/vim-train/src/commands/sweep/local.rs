@@ -1,0 +1,338 @@
+//! `vim-train sweep run`: a sweep on this machine.
+
+use std::collections::VecDeque;
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use vim_data::Allocation;
+use vim_sweep::{Entry, OnFailure, State};
+
+use super::WhichArgs;
+use super::error::StudyError;
+use super::folder::Sweep;
+use super::outcomes::state;
+use super::watch::{Shown, Watch, last_line};
+use crate::error::Error;
+use crate::output::summary::duration;
+use crate::run::signals::StopRequest;
+
+/// Shown below the options.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train sweep run configs/ablation/shapes.toml          one run after the other
+  vim-train sweep run configs/ablation/shapes.toml -j 2     two at a time, half of the cores each
+  vim-train sweep run configs/ablation/cifar100.toml --gpus 0,1,2,3
+
+Ctrl-C and SIGTERM let the runs at work save; the same command goes on, and passes over what is
+finished. What a run says is in the sweep's folder, logs/INDEX-NAME.log.";
+
+/// How a sweep is run on this machine.
+#[derive(Debug, Args)]
+pub struct LocalArgs {
+    /// Runs at a time; the cores are divided among them. Left out: 1, or one on each of --gpus.
+    #[arg(short, long, value_name = "N", value_parser = crate::commands::profile::count)]
+    pub jobs: Option<usize>,
+    /// GPUs to spread the runs over, by number, as in `0,1`: each process sees one of them.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub gpus: Vec<usize>,
+    /// Start no other run once one has failed, as `sweep.on_failure = "stop"`; those at work go on.
+    #[arg(long)]
+    pub fail_fast: bool,
+}
+
+/// `vim-train sweep run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Which sweep; a file's is planned first.
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// How.
+    #[command(flatten)]
+    pub local: LocalArgs,
+}
+
+/// `vim-train sweep run`.
+pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
+    let sweep = Sweep::find_or_plan(&args.which)?;
+    let all: Vec<&Entry> = sweep.plan.entries.iter().collect();
+    train(&sweep, &all, &args.local)
+}
+
+/// Trains those of `entries` that are not finished, and waits for their ends.
+///
+/// # Errors
+///
+/// If a run fails, or a signal asks for an end.
+pub(super) fn train(sweep: &Sweep, entries: &[&Entry], args: &LocalArgs) -> Result<(), Error> {
+    let stop = StopRequest::install()
+        .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
+    let jobs = args.jobs.unwrap_or(args.gpus.len().max(1));
+    let Allocation { cores, .. } = Allocation::of_this_process();
+    let on_failure = sweep.origins.sweep.on_failure;
+    let mut runner = Runner {
+        sweep,
+        gpus: &args.gpus,
+        threads: (jobs > 1).then_some((cores / jobs).max(1)),
+        watch: Watch::new(),
+        waiting: VecDeque::new(),
+        slots: (0..jobs).map(|_| None).collect(),
+        stops_at_failure: args.fail_fast || on_failure == OnFailure::Stop,
+        started: 0,
+        failures: Vec::new(),
+        stopped: 0,
+    };
+    runner.queue(entries);
+    runner.work(&stop)?;
+    runner.finish(&stop, entries)
+}
+
+struct Runner<'a> {
+    sweep: &'a Sweep,
+    gpus: &'a [usize],
+    /// Threads of each run; as its configuration says where there is one at a time.
+    threads: Option<usize>,
+    watch: Watch,
+    waiting: VecDeque<Waiting<'a>>,
+    slots: Vec<Option<AtWork<'a>>>,
+    stops_at_failure: bool,
+    started: usize,
+    /// A line for each run that failed.
+    failures: Vec<String>,
+    /// Runs that saved and ended because they were asked to.
+    stopped: usize,
+}
+
+/// What a process ends with whose run's folder is held.
+const IN_USE: i32 = 73;
+/// How long a run is waited for whose folder another process holds: one whose runner was killed may still be saving.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+
+struct Waiting<'a> {
+    entry: &'a Entry,
+    /// Since when its folder is known to be held.
+    held: Option<Instant>,
+    not_before: Instant,
+}
+
+struct AtWork<'a> {
+    entry: &'a Entry,
+    held: Option<Instant>,
+    child: Child,
+    log: PathBuf,
+    since: Instant,
+    shown: Shown,
+}
+
+impl<'a> Runner<'a> {
+    /// Puts what is to be trained in order, and says what is not.
+    fn queue(&mut self, entries: &[&'a Entry]) {
+        let mut finished = 0;
+        for entry in entries {
+            match state(&self.sweep.run(entry)) {
+                State::Finished => finished += 1,
+                State::Running
+                | State::Queued
+                | State::Interrupted
+                | State::Failed(_)
+                | State::Missing => {
+                    let not_before = Instant::now();
+                    self.waiting.push_back(Waiting { entry, held: None, not_before });
+                }
+            }
+        }
+        let (jobs, waiting) = (self.slots.len().min(self.waiting.len()), self.waiting.len());
+        let threads = self.threads.map_or_else(String::new, |threads| {
+            format!(", {threads} thread{} each", if threads == 1 { "" } else { "s" })
+        });
+        self.watch.line(&format!(
+            "{}: {waiting} runs to train, {finished} finished; {jobs} at a time{threads}",
+            self.sweep.folder.display()
+        ));
+    }
+
+    fn work(&mut self, stop: &StopRequest) -> Result<(), Error> {
+        let mut asked = false;
+        let mut shown_at = Instant::now();
+        loop {
+            let is_stopping = stop.get().is_some();
+            for slot in 0..self.slots.len() {
+                self.collect(slot, is_stopping)?;
+            }
+            let gives_up = self.stops_at_failure && !self.failures.is_empty();
+            for slot in 0..self.slots.len() {
+                if self.slots[slot].is_none()
+                    && !is_stopping
+                    && !gives_up
+                    && let Some(next) = self.next()
+                {
+                    self.slots[slot] = Some(self.start(next, slot)?);
+                }
+            }
+            if is_stopping && !asked {
+                asked = true;
+                self.ask_to_stop();
+            }
+            if self.slots.iter().all(Option::is_none)
+                && (self.waiting.is_empty() || is_stopping || gives_up)
+            {
+                return Ok(());
+            }
+            if shown_at.elapsed() > Duration::from_secs(1) {
+                shown_at = Instant::now();
+                for run in self.slots.iter().flatten() {
+                    run.shown.update(&self.sweep.run(run.entry));
+                }
+            }
+            sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The first that may be started; one that another process has finished, or stays at work on, is let go.
+    fn next(&mut self) -> Option<Waiting<'a>> {
+        let now = Instant::now();
+        for _ in 0..self.waiting.len() {
+            let mut next = self.waiting.pop_front()?;
+            if next.not_before > now {
+                self.waiting.push_back(next);
+                continue;
+            }
+            match state(&self.sweep.run(next.entry)) {
+                State::Finished => {}
+                State::Running if next.held.is_some_and(|held| now - held > PATIENCE) => {
+                    let name = &next.entry.name;
+                    self.watch.line(&format!("{name}: another process is at work on it"));
+                }
+                State::Running => {
+                    next.held = next.held.or(Some(now));
+                    next.not_before = now + LOOK;
+                    self.waiting.push_back(next);
+                }
+                State::Queued | State::Interrupted | State::Failed(_) | State::Missing => {
+                    return Some(next);
+                }
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, next: Waiting<'a>, slot: usize) -> Result<AtWork<'a>, Error> {
+        let Waiting { entry, held, .. } = next;
+        let program = env::current_exe().map_err(Error::io("find", "the program itself"))?;
+        let (log, out) = self.open_log(entry)?;
+        let err = out.try_clone().map_err(Error::io("open", &log))?;
+        let mut command = Command::new(program);
+        command.args(["sweep", "task", "--watched", "--index", &entry.index.to_string()]);
+        command.args(self.threads.map(|threads| format!("--threads={threads}")));
+        command.arg("--").arg(&self.sweep.folder);
+        if !self.gpus.is_empty() {
+            command.env("CUDA_VISIBLE_DEVICES", self.gpus[slot % self.gpus.len()].to_string());
+        }
+        // A terminal sends Ctrl-C to all processes of a group: these are to have theirs from us, once.
+        command.process_group(0).stdin(Stdio::piped()).stdout(out).stderr(err);
+        let child = command.spawn().map_err(Error::io("start", "the program itself"))?;
+        self.started += 1;
+        self.watch.line(&format!("{} started", self.label(entry)));
+        let (shown, since) = (self.watch.show(&entry.name), Instant::now());
+        Ok(AtWork { entry, held, child, log, since, shown })
+    }
+
+    /// A run's log: what earlier lives of it said stays.
+    fn open_log(&self, entry: &Entry) -> Result<(PathBuf, File), Error> {
+        let folder = self.sweep.folder.join("logs");
+        fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
+        let name = entry.name.replace('/', "-");
+        let path = folder.join(format!("{:04}-{name}.log", entry.index));
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        Ok((path.clone(), file.map_err(Error::io("open", path))?))
+    }
+
+    fn label(&self, entry: &Entry) -> String {
+        format!("[{}/{}] {}", entry.index + 1, self.sweep.plan.entries.len(), entry.name)
+    }
+
+    /// Takes note of the end of the run in `slot`, if it has ended.
+    fn collect(&mut self, slot: usize, is_stopping: bool) -> Result<(), Error> {
+        let Some(run) = &mut self.slots[slot] else { return Ok(()) };
+        let ended = run.child.try_wait().map_err(Error::io("wait for", &run.log))?;
+        let Some(status) = ended else { return Ok(()) };
+        let Some(run) = self.slots[slot].take() else { return Ok(()) };
+        let (label, time) = (self.label(run.entry), duration(run.since.elapsed()));
+        let said = last_line(&run.log, !status.success());
+        drop(run.shown);
+        match status.code() {
+            Some(0) => self.watch.line(&format!("{label} finished after {time}: {said}")),
+            Some(75 | 130) if is_stopping => {
+                self.stopped += 1;
+                self.watch.line(&format!("{label} stopped after {time}: {said}"));
+            }
+            // Held since it was looked at: looked at again, as long as patience lasts.
+            Some(IN_USE) if run.held.is_none_or(|held| held.elapsed() < PATIENCE) => {
+                let now = Instant::now();
+                let (held, not_before) = (run.held.or(Some(now)), now + LOOK);
+                self.waiting.push_back(Waiting { entry: run.entry, held, not_before });
+            }
+            code => {
+                self.watch.line(&format!("{label} {} after {time}: {said}", ended_by(status)));
+                let log = run.log.display();
+                let how = code.map_or_else(|| ended_by(status), |code| format!("exit code {code}"));
+                self.failures.push(format!("{}: {how}: {said} ({log})", run.entry.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all runs at work save and end.
+    fn ask_to_stop(&self) {
+        let at_work = self.slots.iter().flatten().count();
+        self.watch.line(&format!(
+            "stopping: {at_work} runs are saving; a second Ctrl-C does not wait for them"
+        ));
+        for run in self.slots.iter().flatten() {
+            if let Some(pid) = Pid::from_raw(run.child.id().cast_signed()) {
+                // One that has ended meanwhile is collected as such.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+    }
+
+    fn finish(self, stop: &StopRequest, entries: &[&Entry]) -> Result<(), Error> {
+        for failure in &self.failures {
+            eprintln!("{failure}");
+        }
+        let folder = self.sweep.folder.clone();
+        let is_finished = |entry: &&&Entry| state(&self.sweep.run(entry)) == State::Finished;
+        let finished = entries.iter().filter(is_finished).count();
+        if let Some(stop) = stop.get() {
+            return Err(StudyError::Stopped { stop, left: entries.len() - finished }.into());
+        }
+        if !self.failures.is_empty() {
+            let (failed, started) = (self.failures.len(), self.started);
+            return Err(StudyError::Failed { folder, failed, started }.into());
+        }
+        let folder = folder.display();
+        eprintln!(
+            "{finished} of {} runs are finished; `vim-train sweep summarize {folder}` puts them together",
+            entries.len()
+        );
+        Ok(())
+    }
+}
+
+/// How a process ended, in words.
+fn ended_by(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("failed ({code})"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}

@@ -1,0 +1,93 @@
+//! What became of a sweep's runs, from their folders.
+
+use std::path::Path;
+
+use vim_sweep::{Entry, Machine, Outcome, Score, State};
+
+use super::folder::Sweep;
+use crate::commands::runs::{Run, Scores, Status, holds_run};
+
+/// How the run in `folder` stands, by what is in it.
+pub(super) fn state(folder: &Path) -> State {
+    // Most of a sweep is often not there yet.
+    if holds_run(folder) { state_of(&Run::read(folder, String::new())) } else { State::Missing }
+}
+
+fn state_of(run: &Run) -> State {
+    match run.row.status {
+        Status::Finished => State::Finished,
+        Status::Running => State::Running,
+        Status::Paused | Status::Interrupted | Status::Stale => State::Interrupted,
+        Status::Diverged | Status::Failed => {
+            State::Failed(run.exit.as_ref().map_or(1, |exit| exit.exit_code))
+        }
+        // A record of the end that cannot be understood: training decides by the checkpoints.
+        Status::Unknown if holds_run(&run.row.path) => State::Interrupted,
+        Status::Unknown => State::Missing,
+    }
+}
+
+/// All runs of `sweep` in the plan's order.
+pub(super) fn outcomes(sweep: &Sweep) -> Vec<Outcome> {
+    sweep.plan.entries.iter().map(|entry| outcome(sweep, entry)).collect()
+}
+
+/// One run of `sweep`.
+pub(super) fn outcome(sweep: &Sweep, entry: &Entry) -> Outcome {
+    let run = Run::read(&sweep.run(entry), entry.name.clone());
+    let history = &run.history;
+    let evaluations = history.val.iter().map(|scores| score("val", scores));
+    let scores = evaluations.chain(history.test.iter().map(|scores| score("test", scores)));
+    let values = if run.config.is_empty() {
+        Sweep::frozen(&sweep.folder, entry).unwrap_or_default()
+    } else {
+        run.config.clone()
+    };
+    Outcome {
+        index: entry.index,
+        id: entry.id.clone(),
+        name: entry.name.clone(),
+        assignments: entry.assignments.clone(),
+        state: state_of(&run),
+        step: run.row.step,
+        total_steps: run.row.total_steps,
+        error: run.exit.as_ref().and_then(|exit| exit.error.clone()),
+        scores: scores.collect(),
+        losses: history.loss_curve(),
+        images_per_second: history.median_speed(),
+        seconds: history.seconds,
+        machine: machine(&run),
+        values,
+    }
+}
+
+fn score(split: &str, scores: &Scores) -> Score {
+    let numbers = [("loss", scores.loss), ("top1", scores.top1), ("top5", scores.top5)];
+    Score {
+        step: scores.step,
+        split: split.to_owned(),
+        checkpoint: scores.checkpoint.clone(),
+        averaged: scores.averaged.clone(),
+        values: numbers
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+            .collect(),
+    }
+}
+
+fn machine(run: &Run) -> Machine {
+    let slurm = |name: &str| Some(run.environment.get("slurm")?.get(name)?.as_str()?.to_owned());
+    let job = match (slurm("SLURM_ARRAY_JOB_ID"), slurm("SLURM_ARRAY_TASK_ID")) {
+        (Some(job), Some(task)) => Some(format!("{job}_{task}")),
+        (_, _) => slurm("SLURM_JOB_ID"),
+    };
+    Machine {
+        host: run.environment("host"),
+        backend: run.environment("backend"),
+        cpus: run.environment("cpus"),
+        threads: run.environment("threads"),
+        version: run.environment("version"),
+        commit: run.environment("commit"),
+        job,
+    }
+}

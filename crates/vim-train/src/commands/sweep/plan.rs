@@ -1,0 +1,201 @@
+//! `vim-train sweep plan`.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args;
+use serde_json::json;
+use vim_sweep::{Assignments, Plan, SEED, State};
+
+use super::cells::Cells;
+use super::error::StudyError;
+use super::folder::{self, Origins, Sweep, read_plan};
+use super::outcomes::state;
+use crate::cli::Overrides;
+use crate::commands::runs::columns;
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::run::run_dir::{is_free, move_aside};
+use crate::run::timestamp::rfc3339;
+
+/// Shown below the options.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train sweep plan configs/ablation/shapes.toml
+  vim-train sweep plan configs/ablation/cifar100.toml --set data.path=$SCRATCH/cifar-100-binary.tar.gz
+  vim-train sweep plan configs/ablation/shapes.toml --set sweep.seeds=[0,1,2,3] --dry-run
+
+Every run is checked as `train` checks it at its start, but for its images and the device. Planning
+again changes nothing of what is planned, and adds runs that are new, such as further seeds.";
+
+/// `vim-train sweep plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Configuration file with a [sweep] section.
+    pub file: PathBuf,
+    /// What differs from the file.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Move a sweep in the sweep's folder aside, to NAME.old-N, and plan anew.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Check and list the runs, and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print the list as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A sweep that may be written.
+pub(super) struct Planned {
+    /// Its folder.
+    pub(super) folder: PathBuf,
+    plan: Plan,
+    /// Runs that were not planned before.
+    added: usize,
+    origins: Origins,
+    /// Each run's file and what is to be in it.
+    configs: Vec<(String, String)>,
+    /// What may be missing where they are to run, a text each.
+    warnings: BTreeSet<String>,
+}
+
+/// `vim-train sweep plan`.
+pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
+    let planned = plan(&args.file, &args.overrides.set, args.fresh)?;
+    for warning in &planned.warnings {
+        eprintln!("warning: {warning}");
+    }
+    if !args.dry_run {
+        if args.fresh {
+            set_aside(&planned.folder)?;
+        }
+        planned.write()?;
+    }
+    let states: Vec<State> = planned
+        .plan
+        .entries
+        .iter()
+        .map(|entry| match args.fresh {
+            true => State::Missing,
+            false => state(&planned.folder.join(&entry.name)),
+        })
+        .collect();
+    let runs = planned.plan.entries.iter().zip(&states);
+    if args.json {
+        let rows = runs.map(|(entry, state)| {
+            json!({
+                "index": entry.index,
+                "id": entry.id,
+                "name": entry.name,
+                "assignments": entry.assignments,
+                "config": entry.config,
+                "state": state.to_string(),
+            })
+        });
+        return print_json(&json!({
+            "folder": planned.folder,
+            "added": planned.added,
+            "runs": rows.collect::<Vec<_>>(),
+        }));
+    }
+    let rows = runs.map(|(entry, state)| {
+        vec![
+            entry.index.to_string(),
+            entry.id.clone(),
+            entry.name.clone(),
+            differing(&entry.assignments),
+            state.to_string(),
+        ]
+    });
+    print(&columns(&["index", "id", "run", "differs in", "state"], rows.collect(), 5))?;
+    let finished = states.iter().filter(|state| **state == State::Finished).count();
+    let (all, folder) = (states.len(), planned.folder.display());
+    let added = if args.dry_run { "nothing written".to_owned() } else { planned.added_in_words() };
+    eprintln!("{all} runs in {folder}, {finished} finished; {added}");
+    Ok(())
+}
+
+/// A run's values of the grid's keys, by the last parts of the keys.
+pub(super) fn differing(assignments: &Assignments) -> String {
+    let (seed, others): (Vec<_>, Vec<_>) = assignments.iter().partition(|(key, _)| *key == SEED);
+    let part = |(key, value): (&String, &toml::Value)| {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        format!("{name} {value}")
+    };
+    others.into_iter().chain(seed).map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// What `file` asks for, checked against what is planned already unless that is to make way.
+///
+/// # Errors
+///
+/// If the file's runs cannot be trained or compared, or were planned otherwise.
+pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
+    let Cells { base, runs, configs, warnings } = Cells::load(file, sets)?;
+    let folder = &base.folder;
+    let known = if fresh { None } else { read_plan(folder)? };
+    let planned = match known {
+        None => Plan::new(&runs, is_free).map(|plan| (plan, runs.len())),
+        Some(known) => {
+            let recorded = |entry: &_| Sweep::frozen(folder, entry);
+            let addition = known.extended(folder, &runs, is_free, recorded);
+            addition.map(|addition| (addition.plan, addition.added))
+        }
+    };
+    let (plan, added) = planned.map_err(|error| base.place(error))?;
+    let text = |name: &String| {
+        let config = runs.iter().zip(&configs).find(|(run, _)| run.name == *name);
+        config.map(|(_, config)| config.to_toml()).unwrap_or_default()
+    };
+    // Of those that were planned before, too: keys that no result depends on follow the file.
+    let configs =
+        plan.entries.iter().map(|entry| (entry.config.clone(), text(&entry.name))).collect();
+    let origins = Origins {
+        source: file.to_owned(),
+        sets: sets.to_vec(),
+        command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        planned: rfc3339(SystemTime::now()),
+        sweep: base.sweep,
+    };
+    Ok(Planned { folder: base.folder, plan, added, origins, configs, warnings })
+}
+
+impl Planned {
+    /// Writes it.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written.
+    pub(super) fn write(&self) -> Result<(), Error> {
+        folder::write(&self.folder, &self.plan, &self.origins, &self.configs)
+    }
+
+    fn added_in_words(&self) -> String {
+        match self.added {
+            0 => "nothing new".to_owned(),
+            1 => "1 is new".to_owned(),
+            added => format!("{added} are new"),
+        }
+    }
+}
+
+/// Moves the sweep in `folder` aside, if there is one and nothing is at work on it.
+fn set_aside(folder: &Path) -> Result<(), Error> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    let plan = read_plan(folder)?.unwrap_or_default();
+    let at_work = |name: &str| state(&folder.join(name)) == State::Running;
+    if let Some(entry) = plan.entries.iter().find(|entry| at_work(&entry.name)) {
+        let (folder, name) = (folder.to_owned(), entry.name.clone());
+        return Err(StudyError::AtWork { folder, name }.into());
+    }
+    let aside = move_aside(folder)?;
+    eprintln!("moved the sweep that was there to {}", aside.display());
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! `vim-train sweep submit`: what is not finished, as a SLURM array.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf, absolute};
+use std::time::SystemTime;
+
+use clap::Args;
+use serde_json::json;
+use vim_slurm::jobs::{self, FOLDER, Submission};
+use vim_slurm::{BatchScript, Client, Request, SlurmConfig, Word, split};
+use vim_sweep::{Outcome, State};
+
+use super::WhichArgs;
+use super::folder::Sweep;
+use super::queue::{outcomes_with_jobs, script_name};
+use crate::commands::slurm::site_and_request;
+use crate::config::Loaded;
+use crate::error::Error;
+use crate::output::{print, print_json};
+use crate::run::timestamp::rfc3339;
+use crate::train::foresee;
+
+/// Shown below the options.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train sweep submit configs/ablation/cifar100.toml --dry-run
+  vim-train sweep submit configs/ablation/cifar100.toml --set slurm.site=rorqual --set slurm.account=def-yourpi
+  vim-train sweep submit data/runs/cifar100-ablation       what is missing or was interrupted
+
+Runs that are finished, at work or in the queue are left out; failed ones are `sweep retry --submit`.
+sweep.max_parallel throttles the array. The arrays' numbers go to stdout.";
+
+/// How many tasks an array may have where no cluster is asked: SLURM's own default.
+const DEFAULT_ARRAY: u32 = 1001;
+
+/// `vim-train sweep submit`.
+#[derive(Debug, Args)]
+pub struct SubmitArgs {
+    /// Which sweep; a file's is planned first.
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// Plan, print the batch scripts, and submit nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print the submissions on stdout as JSON.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub json: bool,
+}
+
+/// `vim-train sweep submit`.
+pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
+    let sweep = Sweep::find_or_plan(&args.which)?;
+    let chosen: Vec<Outcome> = outcomes_with_jobs(&sweep)
+        .into_iter()
+        .filter(|run| matches!(run.state, State::Missing | State::Interrupted))
+        .collect();
+    submit(&sweep, &chosen, args.dry_run, args.json)
+}
+
+/// Submits `chosen`.
+///
+/// # Errors
+///
+/// If the cluster does not take them.
+pub(super) fn submit(
+    sweep: &Sweep,
+    chosen: &[Outcome],
+    dry_run: bool,
+    json: bool,
+) -> Result<(), Error> {
+    if chosen.is_empty() {
+        eprintln!("{}: nothing to submit", sweep.folder.display());
+        return Ok(());
+    }
+    let folder = absolute(&sweep.folder).map_err(Error::io("find", &sweep.folder))?;
+    let mut absent = BTreeSet::new();
+    let mut configs = Vec::new();
+    for run in chosen {
+        let loaded = Loaded::run(&folder.join(&sweep.plan.entries[run.index].config), &[])?;
+        absent.extend(foresee(&loaded.config).map_err(|error| loaded.place(error))?);
+        configs.push(loaded.config);
+    }
+    say(&absent);
+    // All ask for the same: `sweep plan` has seen to it.
+    let config = &configs[0];
+    let (site, request) = site_and_request(config)?;
+    say(&request.warnings);
+    let client = Client::new();
+    if config.slurm.output != SlurmConfig::default().output {
+        eprintln!(
+            "warning: slurm.output is of single runs: an array's goes to {}",
+            folder.join(FOLDER).display()
+        );
+    }
+    let is_there = client.check();
+    let largest = if let (true, Err(error)) = (dry_run, &is_there) {
+        eprintln!("note: no cluster has been asked: {error}");
+        DEFAULT_ARRAY
+    } else {
+        is_there?;
+        say(&client.check_request(&request)?);
+        client.max_array_size()?
+    };
+    let scripts = scripts(sweep, &folder, chosen, &request, largest)?;
+    if dry_run {
+        for note in site.iter().flat_map(|site| &site.notes) {
+            eprintln!("note: {note}");
+        }
+        for (script, path) in &scripts {
+            eprintln!("would write and submit {}", path.display());
+            print(&script.render()?)?;
+        }
+        return Ok(());
+    }
+    let mut submitted = Vec::new();
+    for (script, path) in scripts {
+        let job = client.submit(&script, &path)?;
+        let array = script.array.as_ref().map(ToString::to_string);
+        let submission = Submission {
+            job,
+            array,
+            submitted: rfc3339(SystemTime::now()),
+            script: path,
+            output: Some(script.output.into()),
+        };
+        // At once: what is in the queue is known even if the next one is not taken.
+        jobs::append(&folder, &submission).map_err(Error::io("write", jobs::path(&folder)))?;
+        let tasks = submission.array.as_deref().unwrap_or_default();
+        eprintln!("submitted {} as job {job}, tasks {tasks}", folder.display());
+        submitted.push(submission);
+    }
+    if json {
+        return print_json(&json!({ "folder": folder, "submissions": submitted }));
+    }
+    let numbers: Vec<String> = submitted.iter().map(|known| known.job.to_string()).collect();
+    print(&numbers.join("\n"))
+}
+
+fn say<'a>(warnings: impl IntoIterator<Item = &'a String>) {
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+}
+
+/// An array, or as many as the cluster's limit takes, and where its script goes.
+fn scripts(
+    sweep: &Sweep,
+    folder: &Path,
+    chosen: &[Outcome],
+    request: &Request,
+    largest: u32,
+) -> Result<Vec<(BatchScript, PathBuf)>, Error> {
+    let program = env::current_exe().map_err(Error::io("find", "this program"))?;
+    let here = env::current_dir().map_err(Error::io("find", "."))?;
+    let inside = folder.join(FOLDER);
+    let known = jobs::read(folder).map_err(Error::io("read", jobs::path(folder)))?.len();
+    let section = &sweep.origins.sweep;
+    let throttle = section.max_parallel.map(|most| u32::try_from(most.get()).unwrap_or(u32::MAX));
+    let indices: Vec<u32> =
+        chosen.iter().map(|run| u32::try_from(run.index).unwrap_or(u32::MAX)).collect();
+    // A percent sign in a folder's name is none of SLURM's patterns.
+    let literal = inside.display().to_string().replace('%', "%%");
+    let arrays = split(&indices, largest, throttle).into_iter().enumerate();
+    let script = |(number, array): (usize, vim_slurm::Array)| {
+        let path = inside.join(script_name(array.offset, known + number + 1));
+        let text = |path: &Path| Word::from(path.to_string_lossy());
+        let command = vec![
+            text(&program),
+            Word::from("sweep"),
+            Word::from("task"),
+            Word::from("--index"),
+            Word::ArrayIndex,
+            text(folder),
+        ];
+        let script = BatchScript {
+            request: request.clone(),
+            name: section.name.clone(),
+            output: format!("{literal}/%x-%A_%a.out"),
+            chdir: here.clone(),
+            array: Some(array),
+            dependencies: Vec::new(),
+            command,
+        };
+        (script, path)
+    };
+    Ok(arrays.map(script).collect())
+}

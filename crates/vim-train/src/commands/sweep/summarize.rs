@@ -1,0 +1,179 @@
+//! `vim-train sweep summarize`.
+
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use strum::VariantArray;
+use vim_kernels::Discretization;
+use vim_sweep::report::{Page, Provenance};
+use vim_sweep::{
+    Assignments, Outcome, Pick, ReportConfig, SEED, Summary, csv, head, markdown, report, rows,
+    summarize,
+};
+
+use super::WhichArgs;
+use super::error::StudyError;
+use super::folder::{Sweep, write_file};
+use super::queue::outcomes_with_jobs;
+use super::status::counts;
+use crate::commands::runs::columns;
+use crate::error::Error;
+use crate::output::summary::duration;
+use crate::output::{print, print_json};
+use crate::run::run_dir::is_free;
+use crate::run::run_env::host_name;
+use crate::run::timestamp::rfc3339;
+
+/// Shown below the options.
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train sweep summarize data/runs/shapes-ablation
+  vim-train sweep summarize data/runs/shapes-ablation --metric test/top1 --baseline zoh
+  vim-train sweep summarize data/runs/shapes-ablation --md > table.md
+
+It also writes summary.csv, summary.md and report.html, a page that needs no network, to the sweep's
+folder. docs/experiments.md says what the numbers mean.";
+
+/// `vim-train sweep summarize`.
+#[derive(Debug, Args)]
+pub struct SummarizeArgs {
+    /// Which sweep.
+    #[command(flatten)]
+    pub which: WhichArgs,
+    /// What to compare, over `sweep.report.metric`: val/top1, test/top1, val/loss, …
+    #[arg(long, value_name = "METRIC")]
+    pub metric: Option<String>,
+    /// Which evaluation of a run counts, over `sweep.report.pick`.
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub pick: Option<PickArg>,
+    /// What to compare with, over `sweep.report.baseline`: KEY=VALUE, or a value that only one key of the grid has.
+    #[arg(long, value_name = "VALUE")]
+    pub baseline: Vec<String>,
+    /// Print the table as CSV, with all digits.
+    #[arg(long, conflicts_with_all = ["md", "json"])]
+    pub csv: bool,
+    /// Print the table as Markdown.
+    #[arg(long, conflicts_with = "json")]
+    pub md: bool,
+    /// Print the summary and every run as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which evaluation of a run counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PickArg {
+    /// The last: nothing was chosen.
+    Last,
+    /// The best: chosen on the split that it was measured on.
+    Best,
+}
+
+/// `vim-train sweep summarize`.
+pub(super) fn run(args: &SummarizeArgs) -> Result<(), Error> {
+    let sweep = Sweep::find(&args.which)?;
+    let outcomes = outcomes_with_jobs(&sweep);
+    let asked = asked(&sweep, &outcomes, args)?;
+    let summary = summarize(&outcomes, &asked)?;
+    let name = &sweep.origins.sweep.name;
+    write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
+    write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;
+    write_file(&sweep.folder, "report.html", &page(&sweep, &outcomes, &summary))?;
+    if args.csv {
+        return print(&csv(&summary));
+    }
+    if args.md {
+        return print(&markdown(&summary, name));
+    }
+    if args.json {
+        return print_json(&json!({ "summary": summary, "runs": outcomes }));
+    }
+    let head = head(&summary);
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    print(&columns(&head, rows(&summary), 1))?;
+    eprintln!("{}: {}", summary.metric, summary.choice);
+    for warning in report::warnings(&outcomes, &sweep.origins.sweep.must_match, is_free) {
+        eprintln!("warning: {warning}");
+    }
+    let folder = sweep.folder.display();
+    eprintln!("{}; {folder}/report.html, summary.md, summary.csv", counts(&outcomes));
+    Ok(())
+}
+
+/// What to report: the section's, and the command line over it.
+fn asked(
+    sweep: &Sweep,
+    outcomes: &[Outcome],
+    args: &SummarizeArgs,
+) -> Result<ReportConfig, StudyError> {
+    let mut asked = sweep.origins.sweep.report.clone();
+    if let Some(metric) = &args.metric {
+        asked.metric.clone_from(metric);
+    }
+    if let Some(pick) = args.pick {
+        asked.pick = match pick {
+            PickArg::Last => Pick::Last,
+            PickArg::Best => Pick::Best,
+        };
+    }
+    if !args.baseline.is_empty() {
+        let parsed: Result<Assignments, StudyError> =
+            args.baseline.iter().map(|text| baseline(text, outcomes)).collect();
+        asked.baseline = parsed?;
+    }
+    Ok(asked)
+}
+
+/// A key of the grid and one of its values, as `--baseline` names them.
+fn baseline(text: &str, outcomes: &[Outcome]) -> Result<(String, toml::Value), StudyError> {
+    let is_it = |value: &toml::Value, word: &str| {
+        value.as_str().map_or_else(|| value.to_string() == word, |name| name == word)
+    };
+    let (key, word) = match text.split_once('=') {
+        Some((key, word)) => (Some(key.trim()), word.trim().trim_matches('"')),
+        None => (None, text.trim()),
+    };
+    let all = outcomes.iter().flat_map(|run| &run.assignments);
+    let mut found: Vec<(String, toml::Value)> = all
+        .filter(|(name, value)| {
+            *name != SEED && key.is_none_or(|key| key == *name) && is_it(value, word)
+        })
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    found.dedup_by(|a, b| a.0 == b.0);
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found.dedup_by(|a, b| a.0 == b.0);
+    match found.pop() {
+        Some(one) if found.is_empty() => Ok(one),
+        Some(_) | None => Err(StudyError::Baseline { text: text.to_owned() }),
+    }
+}
+
+fn page(sweep: &Sweep, outcomes: &[Outcome], summary: &Summary) -> String {
+    let methods = Discretization::VARIANTS.iter().map(ToString::to_string);
+    let origins = &sweep.origins;
+    let commit = option_env!("VIM_TRAIN_COMMIT").unwrap_or("not known");
+    report::html(&Page {
+        name: &origins.sweep.name,
+        summary,
+        outcomes,
+        coloured: "model.discretization",
+        colours: &methods.collect::<Vec<_>>(),
+        must_match: &origins.sweep.must_match,
+        is_free: &is_free,
+        duration: &|seconds| {
+            let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+            duration(time)
+        },
+        provenance: Provenance {
+            folder: sweep.folder.display().to_string(),
+            source: origins.source.display().to_string(),
+            command: origins.command.join(" "),
+            planned: origins.planned.clone(),
+            made: rfc3339(SystemTime::now()),
+            host: host_name(),
+            version: format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        },
+    })
+}

@@ -1,0 +1,107 @@
+//! `vim-train sweep task`: one run of a sweep, in this process.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use clap::{Args, Parser};
+use rustix::process::{Signal, getpid, kill_process};
+use vim_data::Allocation;
+
+use super::error::StudyError;
+use super::folder::Sweep;
+use crate::cli::{Cli, Command};
+use crate::error::Error;
+use crate::run::run_dir::{CONFIG, EXIT, ExitRecord, write_exit_in};
+use crate::train;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  vim-train sweep task runs/ablation --index 3
+  vim-train sweep task runs/ablation --index $PBS_ARRAY_INDEX    an array of a scheduler that is not SLURM
+
+Numbers are of `sweep plan`'s list, from 0. It trains, or goes on, or says that the run is finished: the same command again and again.";
+
+/// `vim-train sweep task`.
+#[derive(Debug, Args)]
+pub struct TaskArgs {
+    /// The sweep's folder.
+    pub folder: PathBuf,
+    /// The run's index in `plan.jsonl`.
+    #[arg(long, value_name = "I")]
+    pub index: usize,
+    /// Cores to compute and to load images with; left out: as the configuration says.
+    #[arg(long, value_name = "N", value_parser = crate::commands::profile::count)]
+    pub threads: Option<usize>,
+    /// Save and stop once stdin ends: who started it is gone.
+    #[arg(long, hide = true)]
+    pub watched: bool,
+}
+
+/// `vim-train sweep task`: `train --resume auto` of the run's frozen configuration.
+///
+/// # Errors
+///
+/// As `train`.
+pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
+    let sweep = Sweep::open(&args.folder)?;
+    let entry = sweep.plan.entries.get(args.index).ok_or_else(|| StudyError::NoEntry {
+        folder: args.folder.clone(),
+        asked: format!("with index {}", args.index),
+    })?;
+    if args.watched {
+        thread::spawn(stop_when_stdin_ends);
+    }
+    // The same command as by hand, so that the two cannot differ.
+    let mut words = vec!["vim-train".to_owned(), "train".to_owned(), "--resume=auto".to_owned()];
+    words.push(sweep.folder.join(&entry.config).display().to_string());
+    // The folder may have moved since, and is named from where this was called.
+    let mut sets = vec![format!("run.root={}", quoted(&sweep.folder))];
+    if let Some(threads) = args.threads {
+        sets.push(format!("devices.threads={threads}"));
+        let share = Allocation { cores: threads, gpus: 1, is_job: false };
+        sets.push(format!("data.workers={}", share.workers()));
+    }
+    words.extend(sets.into_iter().map(|set| format!("--set={set}")));
+    let cli = Cli::try_parse_from(&words)
+        .map_err(|error| Error::Internal(format!("{words:?}: {error}")))?;
+    let Command::Train(train) = cli.command else {
+        return Err(Error::Internal(format!("{words:?} is not training")));
+    };
+    let folder = sweep.run(entry);
+    forget_early_end(&folder)?;
+    train::run(&train).inspect_err(|error| record_early_end(&folder, error))
+}
+
+/// Text as TOML has it: a folder may be called `1`.
+fn quoted(folder: &Path) -> toml::Value {
+    toml::Value::String(folder.display().to_string())
+}
+
+/// Asks this process to stop, as a scheduler does, when nobody holds the other end of stdin.
+fn stop_when_stdin_ends() {
+    let mut byte = [0];
+    while matches!(io::stdin().read(&mut byte), Ok(1)) {}
+    // If it cannot be sent, the run goes on to its end: no harm.
+    let _ = kill_process(getpid(), Signal::TERM);
+}
+
+/// A run that ends before it has a configuration leaves the reason all the same: `sweep status` has no log to go by.
+fn record_early_end(folder: &Path, error: &Error) {
+    let exit = ExitRecord::failed(error);
+    // Of a folder that somebody else is at work in, nothing is ours to record.
+    let is_ours = exit.exit_code != 73 && !folder.join(CONFIG).exists();
+    if is_ours && fs::create_dir_all(folder).is_ok() {
+        // The error itself is reported in any case.
+        let _ = write_exit_in(folder, &exit);
+    }
+}
+
+fn forget_early_end(folder: &Path) -> Result<(), Error> {
+    let path = folder.join(EXIT);
+    if folder.join(CONFIG).exists() || !path.exists() {
+        return Ok(());
+    }
+    fs::remove_file(&path).map_err(Error::io("remove", path))
+}

@@ -1,0 +1,108 @@
+//! What is to be seen of runs at work: a bar for each on a terminal, a line for each start and end elsewhere.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::output::progress::wants_bar;
+use crate::output::summary::percent;
+use crate::run::metrics::record::Record;
+use crate::run::run_dir::{ENVIRONMENT, METRICS};
+
+/// Bytes at the end of a file that hold its last lines.
+const TAIL: u64 = 4096;
+
+/// The runs at work, as they are shown.
+pub(super) struct Watch {
+    bars: Option<MultiProgress>,
+}
+
+/// A run at work, as it is shown.
+pub(super) struct Shown {
+    bar: Option<ProgressBar>,
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        Self { bars: wants_bar().then(MultiProgress::new) }
+    }
+
+    /// Writes a line above the bars.
+    pub(super) fn line(&self, text: &str) {
+        match &self.bars {
+            Some(bars) => bars.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Shows the run `name` from now on.
+    pub(super) fn show(&self, name: &str) -> Shown {
+        let bar = self.bars.as_ref().map(|bars| {
+            let style = ProgressStyle::with_template("{prefix:24} {bar:24} {pos}/{len} {wide_msg}")
+                .expect("invariant: the template is well formed");
+            let bar = ProgressBar::new(0).with_style(style).with_prefix(name.to_owned());
+            bar.enable_steady_tick(Duration::from_millis(500));
+            bars.add(bar)
+        });
+        Shown { bar }
+    }
+}
+
+impl Shown {
+    /// Shows where the run in `folder` is.
+    pub(super) fn update(&self, folder: &Path) {
+        let Some(bar) = &self.bar else { return };
+        if bar.length() == Some(0)
+            && let Some(total) = total_steps(folder)
+        {
+            bar.set_length(total);
+        }
+        let lines = tail(&folder.join(METRICS));
+        let records: Vec<Record> = lines.lines().filter_map(Record::parse).collect();
+        let newest = |key: &str| records.iter().rev().find_map(|record| record.number::<f64>(key));
+        if let Some(step) = newest("step") {
+            bar.set_position(step as u64);
+        }
+        let loss = newest("loss").map(|loss| format!("loss {loss:.4}"));
+        let top1 = newest("top1").map(|top1| format!("top-1 {}", percent(top1)));
+        let parts: Vec<String> = loss.into_iter().chain(top1).collect();
+        bar.set_message(parts.join(", "));
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn total_steps(folder: &Path) -> Option<u64> {
+    let text = std::fs::read(folder.join(ENVIRONMENT)).ok()?;
+    serde_json::from_slice::<serde_json::Value>(&text).ok()?.get("total_steps")?.as_u64()
+}
+
+/// The last lines of a file; none of one that cannot be read.
+fn tail(path: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+/// The last line of a log that says anything; of a run that failed its error, below which the place may be marked.
+pub(super) fn last_line(path: &Path, failed: bool) -> String {
+    let text = tail(path);
+    let error = text.lines().rev().find(|line| failed && line.starts_with("error: "));
+    let line = error.or_else(|| text.lines().rev().find(|line| !line.trim().is_empty()));
+    line.unwrap_or("it said nothing").trim().to_owned()
+}

@@ -1,0 +1,116 @@
+//! Opening what was found, so that CubeCL finds it opened.
+
+use std::fs;
+use std::mem::forget;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
+use libloading::Library;
+
+use super::{CudaError, Libraries, driver, found};
+use crate::device::machine::Machine;
+
+/// A kernel with the types and the tensor-core operations that ours use.
+const KERNEL: &str = r#"
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+#include <cooperative_groups.h>
+#include <mma.h>
+extern "C" __global__ void twice(__nv_bfloat16 *x, __half *y) {
+    nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> sum;
+    nvcuda::wmma::fill_fragment(sum, 0.0f);
+    cooperative_groups::this_thread_block().sync();
+    x[threadIdx.x] = __hadd(x[threadIdx.x], x[threadIdx.x]);
+    y[threadIdx.x] = __float2half(sum.x[0]);
+}
+"#;
+
+/// Opens NVRTC's library by its path, and the one beside it that it asks for by name alone. The linker then takes them for
+/// whoever asks for their names, wherever they lie: PyPI's wheels name no folder to look in.
+pub(crate) fn open() -> Result<&'static Libraries, &'static CudaError> {
+    static OPENED: OnceLock<Result<(), CudaError>> = OnceLock::new();
+    let libraries = found()?;
+    let opened = OPENED.get_or_init(|| {
+        for path in builtins(&libraries.nvrtc) {
+            // One of another version may lie there as well; that it needs the other shows when it compiles.
+            let _ = keep(&path);
+        }
+        let path = libraries.nvrtc.clone();
+        keep(&path).map_err(|problem| CudaError::Broken { path, problem })
+    });
+    opened.as_ref().map(|()| libraries)
+}
+
+/// What NVRTC declares in every kernel, in a library of its own.
+fn builtins(nvrtc: &Path) -> Vec<PathBuf> {
+    let folder = nvrtc.parent().and_then(|folder| fs::read_dir(folder).ok());
+    let files = folder.into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libnvrtc-builtins.so.")
+    };
+    files.filter(is_one).collect()
+}
+
+/// Opens the driver's library where the linker does not look for it.
+pub(crate) fn open_driver() {
+    if keep(Path::new("libcuda.so.1")).is_err()
+        && let Some(path) = driver(&Machine::this())
+    {
+        // If that fails too, there is no GPU, which is what the caller finds out next.
+        let _ = keep(&path);
+    }
+}
+
+/// Opens a library for as long as the process lives.
+#[expect(
+    unsafe_code,
+    reason = "opening a library runs its code; these are NVIDIA's, which CubeCL opens anyway"
+)]
+fn keep(path: &Path) -> Result<(), String> {
+    // SAFETY: NVIDIA's libraries may be opened at any time, from any thread.
+    let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
+    forget(library);
+    Ok(())
+}
+
+/// Compiles a small kernel, which takes no GPU.
+pub(crate) fn compile_a_kernel(libraries: &Libraries) -> Result<(), CudaError> {
+    let include = libraries.root.join("include");
+    let paths = [include.clone(), include.join("cccl")];
+    let options = CompileOptions {
+        arch: Some("sm_80"),
+        include_paths: paths.iter().map(|path| path.display().to_string()).collect(),
+        ..CompileOptions::default()
+    };
+    let failed = |problem: String| CudaError::Compile {
+        nvrtc: libraries.nvrtc.clone(),
+        root: libraries.root.clone(),
+        problem: problem.split_whitespace().collect::<Vec<_>>().join(" "),
+    };
+    // The bindings panic where the library lacks a function.
+    match catch_unwind(|| compile_ptx_with_opts(KERNEL, options)) {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(CompileError::CompileError { log, .. })) => {
+            Err(failed(log.to_string_lossy().into_owned()))
+        }
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(panic) => Err(failed(crate::Error::from_panic(&*panic).to_string())),
+    }
+}
+
+/// The library of NVRTC that the process has open: several if the linker prefers one to what was found.
+pub(crate) fn mapped() -> Vec<PathBuf> {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let paths = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| path));
+    let mut paths: Vec<PathBuf> = paths
+        .map(|path| PathBuf::from(format!("/{path}")))
+        .filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libnvrtc.so"))
+        })
+        .collect();
+    paths.dedup();
+    paths
+}

@@ -1,0 +1,215 @@
+//! From the places to what is used.
+
+use std::path::PathBuf;
+
+use super::error::{CudaError, remedy};
+use super::headers::{absent, complete};
+use super::merge::merge;
+use super::places::{Place, VARIABLES, WHEELS, toolkits};
+use super::toolkit::{Nvrtc, header_roots, headers_version, library_folders, major_of, nvrtc_in};
+use super::{Libraries, wheels};
+use crate::device::machine::Machine;
+
+/// What a place has.
+struct Candidate {
+    place: Place,
+    nvrtc: Option<Nvrtc>,
+    headers: Headers,
+}
+
+/// Headers, or what is missing of them.
+enum Headers {
+    /// All in the `include` of this folder.
+    In(PathBuf),
+    /// All, in several folders.
+    Spread(Vec<PathBuf>),
+    Absent(Vec<&'static str>),
+}
+
+impl Headers {
+    /// The version that the first folder's say.
+    fn version(&self) -> Option<String> {
+        match self {
+            Self::In(root) => headers_version(&root.join("include")),
+            Self::Spread(folders) => folders.iter().find_map(|folder| headers_version(folder)),
+            Self::Absent(_) => None,
+        }
+    }
+
+    fn are_there(&self) -> bool {
+        match self {
+            Self::In(_) | Self::Spread(_) => true,
+            Self::Absent(_) => false,
+        }
+    }
+}
+
+/// Finds NVRTC and its headers: in `VIM_CUDA_WHEELS`, in toolkits that variables name or that lie where they usually
+/// do, in the wheels of the Pythons in sight. The first place that has both is taken; where none has, a library and
+/// headers of the same major version, and at last any.
+///
+/// # Errors
+///
+/// What is missing, where it was looked for, and what to do.
+pub fn search(machine: &Machine) -> Result<Libraries, CudaError> {
+    let candidates = candidates(machine);
+    let both = candidates.iter().find(|one| one.nvrtc.is_some() && one.headers.are_there());
+    let (library, headers) = match both {
+        Some(candidate) => (candidate, candidate),
+        None => pair(&candidates).ok_or_else(|| missing(machine, &candidates))?,
+    };
+    let Some(nvrtc) = &library.nvrtc else { return Err(missing(machine, &candidates)) };
+    let headers_version = headers.headers.version();
+    let root = match &headers.headers {
+        Headers::In(root) => root.clone(),
+        Headers::Spread(folders) => {
+            let cache = machine.cache.clone().unwrap_or_else(std::env::temp_dir);
+            let version = headers_version.as_deref().unwrap_or("unknown");
+            merge(folders, &cache, version).map_err(|source| CudaError::Merge {
+                wheels: headers.place.folder.clone(),
+                path: cache,
+                source,
+            })?
+        }
+        Headers::Absent(_) => return Err(missing(machine, &candidates)),
+    };
+    let origin = if library.place == headers.place {
+        library.place.origin.clone()
+    } else {
+        format!("{}, headers: {}", library.place.origin, headers.place.origin)
+    };
+    Ok(Libraries {
+        nvrtc: nvrtc.path.clone(),
+        nvrtc_version: nvrtc.version.clone(),
+        root,
+        headers_version,
+        origin,
+    })
+}
+
+/// A library of one place and headers of another: of one major version, or the first of each.
+fn pair(candidates: &[Candidate]) -> Option<(&Candidate, &Candidate)> {
+    let libraries = || candidates.iter().filter(|one| one.nvrtc.is_some());
+    let headers = || candidates.iter().filter(|one| one.headers.are_there());
+    let matching = libraries().find_map(|library| {
+        let major = major_of(&library.nvrtc.as_ref()?.version);
+        let fits = |one: &&Candidate| one.headers.version().as_deref().and_then(major_of) == major;
+        Some((library, headers().find(fits)?))
+    });
+    matching.or_else(|| Some((libraries().next()?, headers().next()?)))
+}
+
+/// What each place has, in the order in which they count.
+fn candidates(machine: &Machine) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    let (named, others): (Vec<_>, Vec<_>) =
+        wheels::sites(machine).into_iter().partition(|site| site.origin == WHEELS);
+    for site in named {
+        of_wheels(&mut candidates, site);
+    }
+    for place in toolkits(machine) {
+        of_toolkit(&mut candidates, place);
+    }
+    for site in others {
+        of_wheels(&mut candidates, site);
+    }
+    candidates
+}
+
+fn of_toolkit(candidates: &mut Vec<Candidate>, place: Place) {
+    let nvrtc = library_folders(&place.folder).iter().find_map(|folder| nvrtc_in(folder));
+    let roots = header_roots(&place.folder);
+    let headers = match roots.iter().find(|root| complete(root)) {
+        Some(root) => Headers::In(root.clone()),
+        None => Headers::Absent(absent(&[place.folder.join("include")])),
+    };
+    candidates.push(Candidate { place, nvrtc, headers });
+}
+
+fn of_wheels(candidates: &mut Vec<Candidate>, site: Place) {
+    for folder in wheels::toolkits(&site.folder) {
+        of_toolkit(candidates, Place { folder, origin: site.origin.clone() });
+    }
+    let folders = wheels::header_folders(&site.folder);
+    let absent = absent(&folders);
+    let headers =
+        if absent.is_empty() { Headers::Spread(folders) } else { Headers::Absent(absent) };
+    let nvrtc = nvrtc_in(&wheels::library_folder(&site.folder));
+    candidates.push(Candidate { place: site, nvrtc, headers });
+}
+
+fn missing(machine: &Machine, candidates: &[Candidate]) -> CudaError {
+    let looked = looked(machine, candidates);
+    let runs = driver_version(machine).as_deref().and_then(newest_cuda);
+    let Some(nvrtc) = candidates.iter().find_map(|one| one.nvrtc.as_ref()) else {
+        return CudaError::NoNvrtc { looked, remedy: remedy(runs) };
+    };
+    let fewest = candidates
+        .iter()
+        .filter_map(|one| match &one.headers {
+            Headers::Absent(absent) => Some(absent),
+            Headers::In(_) | Headers::Spread(_) => None,
+        })
+        .min_by_key(|absent| absent.len());
+    let absent = fewest.map(|absent| absent.join(", ")).unwrap_or_default();
+    // Headers are to go with the library that is there.
+    let remedy = remedy(runs.or_else(|| major_of(&nvrtc.version)));
+    CudaError::NoHeaders { absent, looked, remedy }
+}
+
+/// The places that were looked in, and the variables that would have added to them.
+fn looked(machine: &Machine, candidates: &[Candidate]) -> String {
+    let mut places: Vec<String> = Vec::new();
+    for Candidate { place: Place { folder, origin }, .. } in candidates {
+        let folder = folder.display().to_string();
+        let text = if *origin == folder { folder } else { format!("{folder} ({origin})") };
+        if !places.contains(&text) {
+            places.push(text);
+        }
+    }
+    let unset: Vec<&str> = [WHEELS, VARIABLES[0], VARIABLES[1], "VIRTUAL_ENV"]
+        .into_iter()
+        .filter(|name| machine.folder(name).is_none())
+        .collect();
+    let unset =
+        if unset.is_empty() { String::new() } else { format!(" ({} not set)", unset.join(", ")) };
+    format!("{}{unset}", places.join(", "))
+}
+
+/// The driver's library, where it is known to lie; the linker may know more places.
+#[must_use]
+pub fn driver(machine: &Machine) -> Option<PathBuf> {
+    let usual = [
+        format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH),
+        "usr/lib64".into(),
+        "usr/lib".into(),
+        // Kubernetes, Windows' Linux, Apptainer's --nv, NixOS.
+        "usr/local/nvidia/lib64".into(),
+        "usr/lib/wsl/lib".into(),
+        ".singularity.d/libs".into(),
+        "run/opengl-driver/lib".into(),
+    ];
+    let named = machine.folders("LD_LIBRARY_PATH");
+    let folders = named.into_iter().chain(usual.map(|folder| machine.root.join(folder)));
+    folders.map(|folder| folder.join("libcuda.so.1")).find(|path| path.exists())
+}
+
+/// The driver's version, such as `580.65.06`, as the kernel module says it.
+#[must_use]
+pub fn driver_version(machine: &Machine) -> Option<String> {
+    let text = machine.read("proc/driver/nvidia/version")?;
+    let version = |word: &&str| {
+        word.contains('.') && word.chars().all(|letter| letter.is_ascii_digit() || letter == '.')
+    };
+    text.lines().next()?.split_whitespace().find(version).map(str::to_owned)
+}
+
+/// The first driver for each version of CUDA.
+const DRIVERS: [(u32, u32); 3] = [(580, 13), (525, 12), (450, 11)];
+
+/// The newest CUDA, by its version's first number, that a driver of this version runs.
+#[must_use]
+pub fn newest_cuda(driver: &str) -> Option<u32> {
+    let driver = major_of(driver)?;
+    DRIVERS.iter().find(|(oldest, _)| driver >= *oldest).map(|(_, cuda)| *cuda)
+}

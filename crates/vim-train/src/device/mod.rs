@@ -1,0 +1,388 @@
+//! The name of a backend → a device. The only file of this crate with a backend's `cfg`, but for the opening of CUDA's libraries.
+
+pub mod code_cache;
+pub mod cuda_libraries;
+pub mod fault;
+pub mod machine;
+pub mod memory;
+pub mod threads;
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn::tensor::Device;
+use strum::VariantArray;
+
+use crate::config::{Backend, DevicesConfig, Gpus};
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+use crate::device::machine::Machine;
+use crate::error::Error;
+
+/// What computes, and what to call it.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The device, without autodiff.
+    pub device: Device,
+    /// Its name for the log and the run's record, such as `cpu` or `cuda:0`.
+    pub name: String,
+}
+
+impl Chosen {
+    /// Its name with what the GPU calls itself: `cuda:0, NVIDIA H200`.
+    #[must_use]
+    pub fn with_hardware(&self) -> String {
+        gpu_name(&self.device)
+            .map_or_else(|| self.name.clone(), |gpu| format!("{}, {gpu}", self.name))
+    }
+
+    /// What rounds as it does: the backend and the GPU's name, without its number.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        let backend = self.name.split(':').next().unwrap_or_default();
+        gpu_name(&self.device).map_or_else(|| backend.to_owned(), |gpu| format!("{backend}, {gpu}"))
+    }
+
+    /// Whether it is an NVIDIA GPU, through CUDA.
+    #[must_use]
+    pub fn is_cuda(&self) -> bool {
+        self.name.starts_with("cuda")
+    }
+
+    /// Whether it is the processor, through the backend that compiles nothing.
+    #[must_use]
+    pub fn is_cpu(&self) -> bool {
+        self.name == "cpu"
+    }
+}
+
+/// A device as a flag names it: `auto`, `cpu`, `cuda`, `cuda:1`, `wgpu`, `wgpu:0`, `tch`, `tch:0`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceName {
+    /// What computes.
+    pub backend: Backend,
+    /// Which of them; the first where none is named, and LibTorch's processor.
+    pub number: Option<usize>,
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("`{text}` is none of auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch, tch:N");
+        let (name, number) = match text.split_once(':') {
+            Some((name, number)) => (name, Some(number.parse().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let backend = match name {
+            "auto" => Backend::Auto,
+            "cpu" => Backend::Cpu,
+            "cuda" => Backend::Cuda,
+            "wgpu" => Backend::Wgpu,
+            "tch" => Backend::Tch,
+            _ => return Err(wrong()),
+        };
+        let numbered = matches!(backend, Backend::Cuda | Backend::Wgpu | Backend::Tch);
+        if number.is_some() && !numbered { Err(wrong()) } else { Ok(Self { backend, number }) }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number {
+            Some(number) => write!(formatter, "{}:{number}", self.backend),
+            None => write!(formatter, "{}", self.backend),
+        }
+    }
+}
+
+/// The device that a flag names.
+///
+/// # Errors
+///
+/// [`Error::Device`] if it is not compiled in or not on this machine.
+pub fn choose_named(name: &DeviceName) -> Result<Chosen, Error> {
+    let gpus = name.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]));
+    choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, Asked::Flag)
+}
+
+/// Where a device was asked for, which an error names.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Config,
+    Flag,
+}
+
+impl Asked {
+    fn backend(self) -> &'static str {
+        match self {
+            Self::Config => "devices.backend",
+            Self::Flag => "--device",
+        }
+    }
+
+    #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+    fn gpus(self) -> &'static str {
+        match self {
+            Self::Config => "devices.gpus",
+            Self::Flag => "--device",
+        }
+    }
+
+    fn cpu(self) -> &'static str {
+        match self {
+            Self::Config => "devices.backend=cpu",
+            Self::Flag => "--device cpu",
+        }
+    }
+}
+
+/// The backends in this build.
+#[must_use]
+pub fn backends() -> Vec<Backend> {
+    let has = |backend: &Backend| match backend {
+        Backend::Auto => false,
+        Backend::Cpu => true,
+        Backend::Cuda => cfg!(feature = "cuda"),
+        Backend::Wgpu => cfg!(feature = "wgpu"),
+        Backend::Tch => cfg!(feature = "tch"),
+    };
+    Backend::VARIANTS.iter().copied().filter(has).collect()
+}
+
+/// What the hardware calls itself: the GPU's name, or the processor's.
+#[must_use]
+pub fn hardware(device: &Device) -> Option<String> {
+    gpu_name(device).or_else(|| {
+        let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    })
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn gpu_name(device: &Device) -> Option<String> {
+    device.identity().map(|identity| identity.name)
+}
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+fn gpu_name(_: &Device) -> Option<String> {
+    None
+}
+
+/// Multiply-adds in f32 that the device does per second, by the framework's own probe where it has one.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[must_use]
+pub fn multiply_adds_per_second(device: &Device) -> Option<f64> {
+    use burn::tensor::{ThroughputKey, ThroughputMode};
+    let dtype = ThroughputKey { mode: ThroughputMode::Launch }.dtype(); // f32
+    let key = ThroughputKey { mode: ThroughputMode::ComputeDirect { dtype } };
+    let stat = device.performance_stats(&[key]).into_iter().next()?;
+    // It counts a multiply-add as two.
+    stat.value.ok().map(|value| value.ops_per_s() / 2.0).filter(|rate| rate.is_finite())
+}
+
+/// Multiply-adds in f32 that the device does per second, by the framework's own probe where it has one.
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+#[must_use]
+pub fn multiply_adds_per_second(_: &Device) -> Option<f64> {
+    None
+}
+
+/// The device that `config` asks for.
+///
+/// `auto` takes the first present of cuda, wgpu (a real GPU, not an emulated one) and cpu. `wgpu` by
+/// name also takes an emulated one, after the real ones.
+///
+/// # Errors
+///
+/// [`Error::Device`] if it is not compiled in, not on this machine, or more than one is asked for.
+pub fn choose(config: &DevicesConfig) -> Result<Chosen, Error> {
+    choose_as(config, Asked::Config)
+}
+
+fn choose_as(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    match config.backend {
+        Backend::Cpu => Ok(cpu()),
+        Backend::Cuda => cuda(config, asked),
+        Backend::Wgpu => wgpu(config, asked),
+        Backend::Tch => tch(config, asked),
+        Backend::Auto => match present() {
+            Backend::Cuda => cuda(config, asked),
+            Backend::Wgpu => wgpu(config, asked),
+            Backend::Cpu | Backend::Tch | Backend::Auto => Ok(cpu()),
+        },
+    }
+}
+
+fn cpu() -> Chosen {
+    Chosen { device: Device::flex(), name: "cpu".into() }
+}
+
+/// The first backend of this build that has a GPU on this machine.
+fn present() -> Backend {
+    if cuda_count() > 0 {
+        Backend::Cuda
+    } else if wgpu_count() > 0 {
+        Backend::Wgpu
+    } else {
+        Backend::Cpu
+    }
+}
+
+/// The number of the one GPU to use, of `visible`.
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+fn one_gpu(
+    config: &DevicesConfig,
+    asked: Asked,
+    backend: &str,
+    visible: usize,
+) -> Result<usize, Error> {
+    match config.gpus.numbers(visible)[..] {
+        _ if visible == 0 => Err(Error::Device(format!(
+            "{}: no {backend} GPU on this machine{}: use {}",
+            asked.backend(),
+            no_driver(backend),
+            asked.cpu()
+        ))),
+        [number] if number < visible => Ok(number),
+        [number] => Err(Error::Device(format!(
+            "{}: {backend} GPU {number} is not there, this machine has {visible}: choose another, or {}",
+            asked.gpus(),
+            asked.cpu()
+        ))),
+        ref several => Err(Error::Device(format!(
+            "{}: {} GPUs, but a run uses one for now: set devices.gpus=1, and start a run on each",
+            asked.gpus(),
+            several.len()
+        ))),
+    }
+}
+
+/// What may be why there is no GPU.
+#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+fn no_driver(backend: &str) -> &'static str {
+    if backend != "wgpu" && cuda_libraries::driver(&Machine::this()).is_none() {
+        " (its driver's libcuda.so.1 is not found: ask SLURM for a GPU by --gpus=1, start Apptainer with --nv)"
+    } else {
+        ""
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    let number = one_gpu(config, asked, "CUDA", cuda_count())?;
+    // Without these the first kernel would panic.
+    cuda_libraries::open().map_err(|error| {
+        Error::Device(format!("{}: {error}; or use {}", asked.backend(), asked.cpu()))
+    })?;
+    Ok(Chosen { device: Device::cuda(number), name: format!("cuda:{number}") })
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_count() -> usize {
+    cuda_libraries::open_driver();
+    // Enumerating opens the driver's library, which panics where there is none.
+    std::panic::catch_unwind(|| Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec().len())
+        .unwrap_or(0)
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    let (mut gpus, emulated) = wgpu_gpus();
+    gpus.extend(emulated);
+    let number = one_gpu(config, asked, "wgpu", gpus.len())?;
+    Ok(Chosen { device: gpus.swap_remove(number), name: format!("wgpu:{number}") })
+}
+
+/// The real GPUs, and the rasterizers that run on the processor.
+#[cfg(feature = "wgpu")]
+fn wgpu_gpus() -> (Vec<Device>, Vec<Device>) {
+    let all = || Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec();
+    let emulated = |device: &Device| {
+        let name = device.identity().map(|identity| identity.name.to_lowercase());
+        name.is_none_or(|name| {
+            ["llvmpipe", "lavapipe", "swiftshader"].iter().any(|s| name.contains(s))
+        })
+    };
+    let (emulated, real) =
+        std::panic::catch_unwind(all).unwrap_or_default().into_iter().partition(emulated);
+    (real, emulated)
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu_count() -> usize {
+    wgpu_gpus().0.len()
+}
+
+/// LibTorch on the processor, or on the GPU that a list of numbers names.
+#[cfg(feature = "tch")]
+#[expect(deprecated, reason = "upstream advises against LibTorch, and so does docs/install.md")]
+fn tch(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    if let Gpus::All | Gpus::Count(_) = config.gpus {
+        return Ok(Chosen { device: Device::libtorch(), name: "tch".into() });
+    }
+    let visible = Device::enumerate(burn::tensor::DeviceType::LibTorch).into_vec().len();
+    let number = one_gpu(config, asked, "LibTorch", visible)?;
+    Ok(Chosen { device: Device::libtorch_cuda(number), name: format!("tch:{number}") })
+}
+
+#[cfg(not(feature = "tch"))]
+fn tch(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    Err(not_compiled("tch", asked))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    Err(not_compiled("cuda", asked))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda_count() -> usize {
+    0
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn wgpu(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+    Err(not_compiled("wgpu", asked))
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn wgpu_count() -> usize {
+    0
+}
+
+#[cfg(not(all(feature = "cuda", feature = "wgpu", feature = "tch")))]
+fn not_compiled(feature: &str, asked: Asked) -> Error {
+    Error::Device(format!(
+        "{}: this build has no {feature}: build it with --features {feature}, or use {}",
+        asked.backend(),
+        asked.cpu()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_devices() {
+        for (text, backend, number) in [
+            ("auto", Backend::Auto, None),
+            ("cpu", Backend::Cpu, None),
+            ("cuda", Backend::Cuda, None),
+            ("cuda:3", Backend::Cuda, Some(3)),
+            ("wgpu:0", Backend::Wgpu, Some(0)),
+            ("tch", Backend::Tch, None),
+            ("tch:1", Backend::Tch, Some(1)),
+        ] {
+            let name: DeviceName = text.parse().unwrap_or_default();
+            assert_eq!(name, DeviceName { backend, number });
+            assert_eq!(name.to_string(), text);
+        }
+        for text in ["", "gpu", "cpu:0", "auto:1", "cuda:", "cuda:-1", "CUDA"] {
+            assert!(text.parse::<DeviceName>().is_err(), "{text}");
+        }
+    }
+}

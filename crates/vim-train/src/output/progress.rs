@@ -1,0 +1,205 @@
+//! How training gets on: a bar on a terminal, plain lines elsewhere.
+
+use std::cell::Cell;
+use std::env;
+use std::io::{IsTerminal, stderr};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output::summary::{bytes, duration, percent, rate};
+use crate::run::log::Log;
+
+/// What is worth knowing at a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// Steps done.
+    pub step: u64,
+    /// The epoch being trained, from 0.
+    pub epoch: u64,
+    /// Mean training loss since the last report.
+    pub loss: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Top-1 accuracy of the last evaluation, 0 to 1.
+    pub top1: Option<f64>,
+    /// Since the last report.
+    pub speed: Speed,
+}
+
+/// How fast training goes, and what it takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// Images per second.
+    pub images_per_second: f64,
+    /// Share of the time that the loop waited for images, 0 to 1.
+    pub data_wait: f64,
+    /// Memory of the process in RAM, in bytes.
+    pub memory: Option<u64>,
+    /// Its memory on the device, in bytes, where that is another.
+    pub device_memory: Option<u64>,
+}
+
+/// The least time between two lines where there is no bar. The log has them all.
+const BETWEEN_LINES: Duration = Duration::from_secs(1);
+
+/// Shows reports; see [`Progress::new`].
+#[derive(Debug)]
+pub struct Progress {
+    log: Log,
+    bar: Option<ProgressBar>,
+    epochs: u64,
+    total: u64,
+    first: u64,
+    start: Instant,
+    last_line: Cell<Option<Instant>>,
+}
+
+impl Progress {
+    /// Starts at step `first` of `total`.
+    ///
+    /// A bar is drawn if stderr is a terminal and neither `NO_COLOR`, `CI` nor `TERM=dumb` says
+    /// that nobody is there to see it move.
+    #[must_use]
+    pub fn new(log: &Log, first: u64, total: u64, epochs: u64) -> Self {
+        let bar = wants_bar().then(|| {
+            let template = "{bar:24} {pos}/{len} {elapsed_precise} {wide_msg}";
+            let style = ProgressStyle::with_template(template)
+                .expect("invariant: the template is well formed");
+            let bar = ProgressBar::new(total).with_style(style).with_position(first);
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        log.set_bar(bar.clone());
+        let (start, last_line) = (Instant::now(), Cell::new(None));
+        Self { log: log.clone(), bar, epochs, total, first, start, last_line }
+    }
+
+    /// Moves the bar; to be called after every step.
+    pub fn step(&self, step: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(step);
+        }
+    }
+
+    /// Shows a report; to be called as often as `log.every` says.
+    pub fn report(&self, report: &Report) {
+        let left = time_left(self.first, report.step, self.total, self.start.elapsed());
+        let line = line(report, self.epochs, self.total, left);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(report.step);
+                bar.set_message(line.clone());
+                self.log.file_line(line);
+            }
+            None => {
+                let now = Instant::now();
+                if report.step == self.total || is_due(self.last_line.get(), now) {
+                    self.last_line.set(Some(now));
+                    self.log.line(line);
+                } else {
+                    self.log.file_line(line);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.log.set_bar(None);
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Whether somebody is there to see a bar move.
+pub(crate) fn wants_bar() -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stderr().is_terminal() && !is_set("CI") && !is_set("NO_COLOR") && !is_dumb
+}
+
+/// Whether a line may be printed `now`, after one at `last`.
+fn is_due(last: Option<Instant>, now: Instant) -> bool {
+    last.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN_LINES)
+}
+
+/// The time that the remaining steps take at the pace so far; `None` before there is a pace.
+fn time_left(first: u64, step: u64, total: u64, elapsed: Duration) -> Option<Duration> {
+    let done = step.checked_sub(first).filter(|&done| done > 0)?;
+    let share = total.saturating_sub(step) as f64 / done as f64;
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() * share).ok()
+}
+
+/// A report as a line.
+fn line(report: &Report, epochs: u64, total: u64, left: Option<Duration>) -> String {
+    let Report { step, epoch, loss, lr, top1, speed } = report;
+    let mut line =
+        format!("epoch {}/{epochs} step {step}/{total} loss {loss:.4} lr {lr:.2e}", epoch + 1);
+    if let Some(top1) = top1 {
+        line.push_str(&format!(" top-1 {}", percent(*top1)));
+    }
+    let Speed { images_per_second, data_wait, memory, device_memory } = *speed;
+    line.push_str(&format!(" {} img/s wait {:.0} %", rate(images_per_second), data_wait * 100.0));
+    if let Some(memory) = memory {
+        line.push_str(&format!(" mem {}", bytes(memory)));
+    }
+    if let Some(memory) = device_memory {
+        line.push_str(&format!(" gpu {}", bytes(memory)));
+    }
+    if let Some(left) = left {
+        line.push_str(&format!(" eta {}", duration(left)));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let mut report = Report {
+            step: 1200,
+            epoch: 2,
+            loss: 3.214_56,
+            lr: 8.8e-4,
+            top1: None,
+            speed: Speed {
+                images_per_second: 1840.4,
+                data_wait: 0.014,
+                memory: Some(1 << 30),
+                device_memory: None,
+            },
+        };
+        assert_eq!(
+            line(&report, 300, 117_000, None),
+            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 1840 img/s wait 1 % mem 1.0 GiB"
+        );
+        report.top1 = Some(0.2134);
+        report.speed.device_memory = Some(31 << 30);
+        let left = Some(Duration::from_secs(7980));
+        assert_eq!(
+            line(&report, 300, 117_000, left),
+            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 top-1 21.34 % 1840 img/s wait 1 % mem 1.0 GiB gpu 31.0 GiB eta 2h13m"
+        );
+    }
+
+    #[test]
+    fn lines_keep_their_distance() {
+        let start = Instant::now();
+        assert!(is_due(None, start));
+        assert!(!is_due(Some(start), start + BETWEEN_LINES / 2));
+        assert!(is_due(Some(start), start + BETWEEN_LINES));
+    }
+
+    #[test]
+    fn time_left_counts_only_this_process() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(time_left(100, 100, 400, minute), None);
+        assert_eq!(time_left(100, 200, 400, minute), Some(2 * minute));
+        assert_eq!(time_left(100, 400, 400, minute), Some(Duration::ZERO));
+    }
+}

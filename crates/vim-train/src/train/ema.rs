@@ -1,0 +1,153 @@
+//! A moving average of the weights.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use vim_kernels::{Packing, moving_average};
+use vim_model::Vim;
+
+use crate::config::TrainConfig;
+use crate::train::{flat, multi_tensor};
+
+/// The average, in f32 whatever the model computes in.
+///
+/// It starts as the weights that training starts from.
+///
+/// # Source
+///
+/// timm 0.4.12's `ModelEma`, which the original keeps at 0.99996; the warm-up is TensorFlow's
+/// `ExponentialMovingAverage` with `num_updates`.
+#[derive(Clone, Debug)]
+pub struct Ema {
+    decay: f64,
+    warmup: bool,
+    averages: Averages,
+}
+
+/// The numbers: a tensor for each parameter, or all in one.
+#[derive(Clone, Debug)]
+enum Averages {
+    Each(Vec<Tensor<1>>),
+    Packed(Box<(Packing, Tensor<1>)>),
+}
+
+impl Ema {
+    /// The average that `train` asks for, if it does, starting from `model`.
+    #[must_use]
+    pub fn new(train: &TrainConfig, model: &Vim) -> Option<Self> {
+        let decay = train.ema?;
+        let averages = Averages::Each(flat::values(model));
+        Some(Self { decay, warmup: train.ema_warmup, averages })
+    }
+
+    /// Takes in the weights after the `updates`-th optimizer step.
+    pub fn update(&mut self, model: &Vim, updates: u64) {
+        // Taken, so that no second holder keeps them from being updated in place.
+        let averages = match std::mem::replace(&mut self.averages, Averages::Each(Vec::new())) {
+            Averages::Each(averages) => averages,
+            Averages::Packed(packed) => packed.0.parts(&packed.1),
+        };
+        let averages = multi_tensor::ema(averages, flat::values(model), self.decay_at(updates));
+        self.averages = Averages::Each(averages);
+    }
+
+    /// The same of weights in one tensor, where a device [takes many](vim_kernels::takes_many). With the square of the
+    /// gradient's norm, `[1]`: a step that changed nothing, as it was not finite, changes nothing here.
+    pub fn update_at_once(
+        &mut self,
+        (packing, value): (&Packing, &Tensor<1>),
+        updates: u64,
+        square_norm: Tensor<1>,
+    ) {
+        let average = match &self.averages {
+            Averages::Each(averages) => packing.pack(averages.clone()),
+            Averages::Packed(packed) => packed.1.clone(),
+        };
+        let average = moving_average(average, value.clone(), square_norm, self.decay_at(updates));
+        self.averages = Averages::Packed(Box::new((packing.clone(), average)));
+    }
+
+    /// A tensor for each parameter.
+    fn each(&self) -> Vec<Tensor<1>> {
+        match &self.averages {
+            Averages::Each(averages) => averages.clone(),
+            Averages::Packed(packed) => packed.0.parts(&packed.1),
+        }
+    }
+
+    fn decay_at(&self, updates: u64) -> f64 {
+        let updates = updates as f64;
+        if self.warmup { self.decay.min((1.0 + updates) / (10.0 + updates)) } else { self.decay }
+    }
+
+    /// `model` with the average in place of its weights, for evaluation.
+    #[must_use]
+    pub fn model(&self, model: &Vim) -> Vim {
+        flat::with_values(model.valid(), self.each())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::train::optim::tests::small_on;
+
+    fn small(seed: u64) -> Vim {
+        small_on(&Device::flex(), seed)
+    }
+
+    fn numbers(model: &Vim) -> Vec<f32> {
+        flat::values(model)
+            .into_iter()
+            .flat_map(|t| t.into_data().iter().collect::<Vec<_>>())
+            .collect()
+    }
+
+    #[test]
+    fn it_is_the_weighted_sum_of_all_weights_since_the_start() {
+        let models = [small(0), small(1), small(2), small(3)];
+        let values = models.each_ref().map(numbers);
+        for (warmup, decays) in [(false, [0.9; 3]), (true, [2.0 / 11.0, 3.0 / 12.0, 4.0 / 13.0])] {
+            let train =
+                TrainConfig { ema: Some(0.9), ema_warmup: warmup, ..TrainConfig::default() };
+            let mut ema = Ema::new(&train, &models[0]).unwrap();
+            for updates in 1..=3 {
+                ema.update(&models[updates], updates as u64);
+            }
+            let [a, b, c] = decays;
+            let weights = [a * b * c, (1.0 - a) * b * c, (1.0 - b) * c, 1.0 - c];
+            let got = numbers(&ema.model(&models[3]));
+            assert_eq!(got.len(), values[0].len());
+            for (i, got) in got.into_iter().enumerate() {
+                let want: f64 = (0..4).map(|n| weights[n] * f64::from(values[n][i])).sum();
+                // Each of the three updates rounds to f32.
+                let allowed = 1e-6 * (1.0 + want.abs());
+                assert!((f64::from(got) - want).abs() < allowed, "{got} {want}");
+            }
+        }
+        assert!(Ema::new(&TrainConfig::default(), &models[0]).is_none());
+    }
+
+    #[test]
+    fn the_warm_up_ends_at_the_decay() {
+        let train = TrainConfig { ema: Some(0.5), ema_warmup: true, ..TrainConfig::default() };
+        let ema = Ema::new(&train, &small(0)).unwrap();
+        assert_eq!([7, 8, 9, 10_000].map(|t| ema.decay_at(t)), [8.0 / 17.0, 0.5, 0.5, 0.5]);
+    }
+
+    #[test]
+    fn the_average_is_evaluated_and_the_model_trains_on() {
+        let (model, other) = (small(0), small(1));
+        let train = TrainConfig { ema: Some(0.0), ..TrainConfig::default() };
+        let mut ema = Ema::new(&train, &model).unwrap();
+        ema.update(&other, 1);
+        // A decay of 0 is the last weights.
+        assert_eq!(numbers(&ema.model(&model)), numbers(&other));
+        let images = Tensor::<4>::ones([1, 3, 8, 8], &Device::flex());
+        let logits = |model: &Vim| -> Vec<f32> {
+            model.forward(images.clone()).into_data().iter().collect()
+        };
+        assert_eq!(logits(&ema.model(&model)), logits(&other.valid()));
+    }
+}

@@ -1,0 +1,122 @@
+//! Evaluation: loss, top-1 and top-5 over a split.
+
+use burn::tensor::Device;
+use serde::Serialize;
+use vim_data::{Batch, Loader, LoaderConfig, Split, Statistics};
+use vim_model::Vim;
+
+use crate::error::Error;
+use crate::run::signals::StopRequest;
+use crate::train::batches::to_tensors;
+
+/// What an evaluation measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Scores {
+    /// Images evaluated.
+    pub images: usize,
+    /// Mean cross-entropy, without smoothing.
+    pub loss: f64,
+    /// Share of images whose class has the largest logit.
+    pub top1: f64,
+    /// Share of images whose class is among the five largest logits.
+    pub top5: f64,
+}
+
+/// Evaluates `model` on `split`; `None` if `stop` asked to stop on the way.
+///
+/// # Errors
+///
+/// Whatever is wrong with the images.
+pub fn evaluate(
+    model: &Vim,
+    split: &Split,
+    statistics: Statistics,
+    config: LoaderConfig,
+    device: &Device,
+    stop: Option<&StopRequest>,
+) -> Result<Option<Scores>, Error> {
+    evaluate_each(model, split, statistics, config, device, stop, &mut |_, _| {})
+}
+
+/// As [`evaluate`], and gives each image's logits to `each`, in the split's order, with whether it was read.
+pub(crate) fn evaluate_each(
+    model: &Vim,
+    split: &Split,
+    statistics: Statistics,
+    config: LoaderConfig,
+    device: &Device,
+    stop: Option<&StopRequest>,
+    each: &mut dyn FnMut(&[f32], bool),
+) -> Result<Option<Scores>, Error> {
+    let loader = Loader::new(split.clone(), config)?;
+    let (mut images, mut loss, mut top1, mut top5) = (0, 0.0, 0, 0);
+    let mut batches = loader.epoch(0, 0);
+    let mut upload = || {
+        let batch = batches.next()?.map_err(Error::from);
+        Some(batch.and_then(|batch| {
+            let (pixels, _) = to_tensors(&batch, statistics, device)?;
+            let Batch { labels, count, unread, .. } = batch;
+            Ok((pixels, labels, count, unread))
+        }))
+    };
+    let mut next = upload();
+    while let Some(batch) = next {
+        if stop.is_some_and(|stop| stop.get().is_some()) {
+            return Ok(None);
+        }
+        let (pixels, labels, count, unread) = batch?;
+        let logits = model.forward(pixels);
+        // While the device is at work, as in training.
+        next = upload();
+        let logits: Vec<f32> = logits.into_data().iter().collect();
+        let classes = logits.len() / labels.len();
+        let images_of_it = logits.chunks_exact(classes).zip(&labels).enumerate();
+        for (place, (row, &label)) in images_of_it.take(count) {
+            let (nll, mut rank) = score(row, label as usize);
+            let is_read = !unread.contains(&place);
+            if !is_read {
+                rank = classes;
+            }
+            each(row, is_read);
+            loss += nll;
+            top1 += usize::from(rank < 1);
+            top5 += usize::from(rank < 5);
+        }
+        images += count;
+    }
+    let share = |count: usize| count as f64 / images as f64;
+    Ok(Some(Scores { images, loss: loss / images as f64, top1: share(top1), top5: share(top5) }))
+}
+
+/// Negative log-likelihood of `label`, and how many classes come before it.
+///
+/// A class with the same logit and a smaller number comes before; a logit that is not a number
+/// makes the image wrong.
+fn score(logits: &[f32], label: usize) -> (f64, usize) {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&x| f64::from(x - largest).exp()).sum();
+    let own = logits[label];
+    let before = |(class, x): (usize, f32)| {
+        class != label && (x > own || (x == own && class < label) || x.is_nan())
+    };
+    let rank = logits.iter().copied().enumerate().filter(|&pair| before(pair)).count();
+    let rank = if own.is_nan() { logits.len() } else { rank };
+    (sum.ln() - f64::from(own - largest), rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_break_ties_by_class_and_nan_is_wrong() {
+        assert_eq!(score(&[0.0, 3.0, 1.0], 1).1, 0);
+        assert_eq!(score(&[0.0, 3.0, 1.0], 0).1, 2);
+        assert_eq!(score(&[2.0, 2.0, 2.0], 0).1, 0);
+        assert_eq!(score(&[2.0, 2.0, 2.0], 2).1, 2);
+        assert_eq!(score(&[f32::NAN; 6], 3).1, 6);
+        assert_eq!(score(&[0.0, f32::NAN], 0).1, 1);
+        let (nll, _) = score(&[1.0, 2.0], 0);
+        assert!((nll - (1.0 + 1f64.exp()).ln()).abs() < 1e-6, "{nll}");
+    }
+}

@@ -1,0 +1,246 @@
+//! The optimizer against the formula, and its state through the bytes of a file.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::Device;
+use vim_model::{ModelConfig, SsmConfig, VimConfig};
+
+use super::*;
+
+/// The update of `torch.optim.AdamW`'s documentation, for one number, in f64.
+struct Scalar {
+    value: f64,
+    first: f64,
+    second: f64,
+}
+
+impl Scalar {
+    fn step(&mut self, gradient: f64, step: i32, lr: f64, decay: f64) {
+        self.value -= lr * decay * self.value;
+        self.first = 0.9 * self.first + 0.1 * gradient;
+        self.second = 0.95 * self.second + 0.05 * gradient * gradient;
+        let first = self.first / (1.0 - 0.9f64.powi(step));
+        let second = self.second / (1.0 - 0.95f64.powi(step));
+        self.value -= lr * first / (second.sqrt() + 1e-8);
+    }
+}
+
+fn small() -> Vim {
+    small_on(&Device::flex(), 0)
+}
+
+/// A model of one block of 16 channels, for tests of what is done to weights.
+pub(crate) fn small_on(device: &Device, seed: u64) -> Vim {
+    let model = ModelConfig {
+        image_size: Some(8.into()),
+        patch_size: Some(4),
+        depth: Some(1),
+        d_model: Some(16),
+        d_state: Some(2),
+        ..ModelConfig::default()
+    };
+    let config = VimConfig::new(&model, SsmConfig::default(), 3).unwrap();
+    config.init(&device.clone().autodiff(), seed).unwrap()
+}
+
+/// Every parameter with its path, flat.
+fn values(model: &Vim) -> BTreeMap<String, Vec<f64>> {
+    let bytes = crate::weights::model_to_bytes(model).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let floats = |data: &[u8]| -> Vec<f64> {
+        let f32s = data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+        f32s.map(f64::from).collect()
+    };
+    tensors.iter().map(|(name, t)| (name.to_owned(), floats(t.data()))).collect()
+}
+
+/// Gradients that are the parameters themselves times `factor`, plus 0.1.
+fn gradients(model: &Vim, factor: f64) -> Gradients {
+    struct Fill(GradientsParams, f64);
+    impl ModuleVisitor for Fill {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.register(param.id, param.val().inner() * self.1 + 0.1);
+        }
+    }
+    let mut fill = Fill(GradientsParams::new(), factor);
+    model.visit(&mut fill);
+    Gradients::new(model, fill.0)
+}
+
+#[test]
+fn updates_are_those_of_the_formula_and_decay_where_they_should() {
+    for groups in [DecayGroups::Reference, DecayGroups::Intended] {
+        updates_are_those_of_the_formula(groups);
+    }
+}
+
+fn updates_are_those_of_the_formula(decay_groups: DecayGroups) {
+    let config = OptimConfig {
+        betas: [0.9, 0.95],
+        eps: 1e-8,
+        weight_decay: 0.3,
+        decay_groups,
+        ..OptimConfig::default()
+    };
+    let mut model = small();
+    let mut optimizer = AdamW::new(&config);
+    let mut want: BTreeMap<String, Vec<Scalar>> = values(&model)
+        .into_iter()
+        .map(|(path, values)| {
+            let scalar = |value| Scalar { value, first: 0.0, second: 0.0 };
+            (path, values.into_iter().map(scalar).collect())
+        })
+        .collect();
+    for step in 1..=4 {
+        let (factor, scale, lr) = (f64::from(step) - 2.5, 0.5, 0.01 * f64::from(step));
+        let gradients = gradients(&model, factor);
+        model = optimizer.step(model, gradients, Clip::By(scale), lr);
+        for (path, scalars) in &mut want {
+            // As the original exempts them: one dimension, positions, the class token.
+            let name = path.rsplit('.').next().unwrap();
+            let intended = decay_groups == DecayGroups::Intended && name == "a_log";
+            let exempt = ["bias", "d", "cls_token", "pos_embed"].contains(&name)
+                || path.contains("norm")
+                || intended;
+            let decay = if exempt { 0.0 } else { 0.3 };
+            for scalar in scalars {
+                let gradient = scale * (factor * scalar.value + 0.1);
+                scalar.step(gradient, step, lr, decay);
+            }
+        }
+    }
+    for (path, got) in values(&model) {
+        for (got, want) in got.iter().zip(&want[&path]) {
+            // Four updates of the order of 0.02 in f32.
+            assert!((got - want.value).abs() < 2e-5, "{path}: {got} {}", want.value);
+        }
+    }
+    assert_eq!(want.len(), optimizer.moments().len());
+}
+
+#[test]
+fn layers_near_the_input_learn_more_slowly() {
+    // Without weight decay and at the first step, a change is the learning rate times the same number.
+    let config = OptimConfig { weight_decay: 0.0, ..OptimConfig::default() };
+    let step = |factor| {
+        let model = small();
+        let gradients = gradients(&model, 1.0);
+        let mut optimizer = AdamW::new(&config).with_layer_decay(factor, 1);
+        (values(&model), values(&optimizer.step(model, gradients, Clip::By(1.0), 0.01)))
+    };
+    let ((before, plain), (_, decayed)) = (step(None), step(Some(0.5)));
+    for (path, scale) in [
+        ("patch_embed.proj.weight", 0.25),
+        ("cls_token", 0.25),
+        ("pos_embed", 0.25),
+        ("layers.0.mixer.forward.a_log", 0.5),
+        ("layers.0.norm.weight", 0.5),
+        ("norm_f.weight", 1.0),
+        ("head.bias", 1.0),
+    ] {
+        let changes = |after: &BTreeMap<String, Vec<f64>>| {
+            after[path].iter().zip(&before[path]).map(|(a, b)| (a - b).abs()).sum::<f64>()
+        };
+        let ratio = changes(&decayed) / changes(&plain);
+        assert!((ratio - scale).abs() < 1e-3, "{path}: {ratio}");
+    }
+    let same = step(Some(1.0));
+    assert_eq!(same.1, plain);
+}
+
+#[test]
+fn the_norm_is_over_all_parameters_and_clipping_reaches_its_limit() {
+    let model = small();
+    let gradients = gradients(&model, 1.0);
+    let squares = values(&model).into_values().flatten().map(|v| (v + 0.1) * (v + 0.1));
+    let want = squares.sum::<f64>().sqrt();
+    let norm = f64::from(gradients.square_norm().unwrap().into_scalar::<f32>()).sqrt();
+    assert!((norm - want).abs() < 1e-5 * want, "{norm} {want}");
+    assert_eq!(clip_factor(norm, None), 1.0);
+    assert_eq!(clip_factor(norm, Some(2.0 * norm)), 1.0);
+    let clipped = norm * clip_factor(norm, Some(norm / 4.0));
+    assert!((clipped - norm / 4.0).abs() < 1e-5 * norm);
+}
+
+#[test]
+fn state_survives_the_bytes_exactly() {
+    let (mut model, config) = (small(), OptimConfig::default());
+    let mut optimizer = AdamW::new(&config);
+    let first = gradients(&model, 1.0);
+    model = optimizer.step(model, first, Clip::By(1.0), 0.01);
+    let bytes = crate::weights::optimizer_to_bytes(&optimizer).unwrap();
+    let device = Device::flex().autodiff();
+    let mut back = crate::weights::optimizer_from_bytes(&config, &bytes, &device, "x").unwrap();
+    let weights = crate::weights::model_to_bytes(&model).unwrap();
+    let twin = crate::weights::model_from_bytes(small(), &weights, "x").unwrap();
+    let (ours, theirs) = (gradients(&model, -1.0), gradients(&twin, -1.0));
+    model = optimizer.step(model, ours, Clip::By(1.0), 0.02);
+    let twin = back.step(twin, theirs, Clip::By(1.0), 0.02);
+    assert_eq!(values(&model), values(&twin));
+    assert!(crate::weights::optimizer_from_bytes(&config, &bytes[..99], &device, "x").is_err());
+}
+
+// On a GPU, or one in software: the state in one tensor for all parameters, against a tensor for each on the processor.
+#[cfg(feature = "wgpu")]
+#[test]
+fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
+    use burn::tensor::DeviceKind;
+
+    use crate::config::TrainConfig;
+    use crate::train::ema::Ema;
+    use crate::weights::{
+        model_from_bytes, model_to_bytes, optimizer_from_bytes, optimizer_to_bytes,
+    };
+
+    let device = Device::wgpu(DeviceKind::DefaultDevice);
+    let config = OptimConfig { weight_decay: 0.3, ..OptimConfig::default() };
+    let train = TrainConfig { ema: Some(0.75), ..TrainConfig::default() };
+    let new = || AdamW::new(&config).with_layer_decay(Some(0.5), 1);
+    let mut each = small();
+    let mut packed =
+        model_from_bytes(small_on(&device, 0), &model_to_bytes(&each).unwrap(), "x").unwrap();
+    let (mut of_each, mut of_packed) = (new(), new());
+    let mut averages = [&each, &packed].map(|model| Ema::new(&train, model).unwrap());
+    for step in 1..=4 {
+        let (factor, lr) = (f64::from(step) - 2.5, 0.01 * f64::from(step));
+        let here = gradients(&each, factor);
+        let norm = f64::from(here.square_norm().unwrap().into_scalar::<f32>()).sqrt();
+        let limit = Some(0.5 * norm);
+        each = of_each.step(each, here, Clip::By(clip_factor(norm, limit)), lr);
+        averages[0].update(&each, of_each.steps);
+
+        let there = gradients(&packed, factor);
+        let square_norm = of_packed.square_norm(&there).unwrap();
+        let clip = Clip::To { square_norm: square_norm.clone(), limit };
+        packed = of_packed.step(packed, there, clip, lr);
+        let weights = of_packed.packed().expect("packed by the step");
+        averages[1].update_at_once(weights, of_packed.steps, square_norm);
+        if step == 2 {
+            // It goes on from a file.
+            let bytes = optimizer_to_bytes(&of_packed).unwrap();
+            let back = optimizer_from_bytes(&config, &bytes, &device, "x").unwrap();
+            assert_eq!(optimizer_to_bytes(&back).unwrap(), bytes);
+            of_packed = back.with_layer_decay(Some(0.5), 1);
+        }
+    }
+    let close = |got: BTreeMap<String, Vec<f64>>, want: BTreeMap<String, Vec<f64>>, what: &str| {
+        assert_eq!(got.len(), want.len());
+        for (path, want) in &want {
+            for (got, want) in got[path].iter().zip(want) {
+                // Four updates of the order of 0.02 in f32, of gradients that are the weights'.
+                assert!((got - want).abs() < 2e-5, "{what} {path}: {got} {want}");
+            }
+        }
+    };
+    let [average, of_average] = [averages[0].model(&each), averages[1].model(&packed)];
+    close(values(&of_average), values(&average), "average");
+    close(values(&packed), values(&each), "weights");
+    // A step whose norm is not finite changes neither.
+    let before = [values(&packed), values(&averages[1].model(&packed))];
+    let there = gradients(&packed, f64::NAN);
+    let square_norm = of_packed.square_norm(&there).unwrap();
+    let clip = Clip::To { square_norm: square_norm.clone(), limit: None };
+    packed = of_packed.step(packed, there, clip, 0.1);
+    let weights = of_packed.packed().expect("packed by the step");
+    averages[1].update_at_once(weights, of_packed.steps, square_norm);
+    assert_eq!([values(&packed), values(&averages[1].model(&packed))], before);
+}

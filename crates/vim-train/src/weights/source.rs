@@ -1,0 +1,320 @@
+//! Where weights come from: a file of any kind, a checkpoint's folder, or a run's folder.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{BufReader, Cursor};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use vim_checkpoint::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
+use vim_model::{
+    LoadReport, ModelConfig, ModelError, Preset, SsmConfig, Tolerance, Vim, VimConfig, infer,
+};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::run::checkpoint::{Checkpoint, Selection, Weights, select};
+use crate::run::run_dir::{checkpoints_in, recorded_config};
+use crate::weights;
+
+/// The key under which a file of ours says what model it is of.
+pub const ABOUT: &str = "vim_train";
+
+/// The model that weights were recorded with: two sections of a configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// `[model]`, every key set.
+    pub model: ModelConfig,
+    /// `[ssm]`.
+    pub ssm: SsmConfig,
+}
+
+impl Recorded {
+    /// The sections that describe `config`.
+    #[must_use]
+    pub fn of(config: &VimConfig) -> Self {
+        Self { model: config.to_section(Preset::default()), ssm: config.ssm }
+    }
+
+    /// As TOML.
+    ///
+    /// # Panics
+    ///
+    /// Never: every section has a TOML form.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("invariant: a section has a TOML form")
+    }
+}
+
+/// Where the description of a model comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The caller gave it.
+    Given,
+    /// It was recorded with the weights.
+    Recorded,
+    /// The shapes of the weights.
+    Inferred,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Given => "as configured",
+            Self::Recorded => "as recorded with the weights",
+            Self::Inferred => "inferred from the shapes",
+        })
+    }
+}
+
+/// Weights, and what is known about them.
+#[derive(Debug)]
+pub struct Source {
+    /// What errors call it.
+    pub name: String,
+    /// The arrays, and what was around them.
+    pub arrays: Arrays,
+    /// The model it was recorded with, where it was.
+    pub recorded: Option<Recorded>,
+    /// The configuration of the run, of a checkpoint of ours in its place.
+    pub run: Option<Config>,
+    /// Whether these are the weights or their moving average.
+    pub weights: Weights,
+    /// The step of training, of a checkpoint of ours.
+    pub step: Option<u64>,
+    /// BLAKE3 of the file, in hexadecimal.
+    pub blake3: String,
+}
+
+impl Source {
+    /// Reads the weights at `path`: a file, the folder of a checkpoint, or the folder of a run, of
+    /// which `selection` takes one.
+    ///
+    /// `section` says whether the weights or their moving average are meant; left out, it is what was the best of a
+    /// run's best checkpoint, and the weights of everything else.
+    ///
+    /// # Errors
+    ///
+    /// If there are none, or they cannot be read.
+    pub fn open(
+        path: &Path,
+        section: Option<Section>,
+        selection: &Selection,
+    ) -> Result<Self, Error> {
+        if !path.is_dir() {
+            return Self::open_file(path, section.unwrap_or_default());
+        }
+        let inside = checkpoints_in(path);
+        if inside.is_dir() {
+            return Self::of_run(path, section, selection);
+        }
+        let run = path.parent().and_then(Path::parent);
+        Self::of_checkpoint(Checkpoint::read(path)?, section.unwrap_or_default(), run)
+    }
+
+    /// Reads a checkpoint of the run in the folder `run`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Source::open`].
+    pub fn of_run(
+        run: &Path,
+        section: Option<Section>,
+        selection: &Selection,
+    ) -> Result<Self, Error> {
+        if let Selection::Path(path) = selection {
+            return Self::open(path, section, &Selection::Best);
+        }
+        let checkpoint = select(&checkpoints_in(run), selection)?;
+        let best = checkpoint.state.best.filter(|_| *selection == Selection::Best);
+        let section = section.unwrap_or(match best.map(|best| best.weights) {
+            Some(Weights::Ema) => Section::Ema,
+            Some(Weights::Model) | None => Section::Model,
+        });
+        Self::of_checkpoint(checkpoint, section, Some(run))
+    }
+
+    fn open_file(path: &Path, section: Section) -> Result<Self, Error> {
+        let name = path.display().to_string();
+        let unread = |source| Error::Unreadable { path: name.clone(), source };
+        let file = File::open(path).map_err(|error| unread(ReadError::Io(error)))?;
+        let arrays = read_checkpoint(BufReader::new(&file), section).map_err(unread)?;
+        let mut hasher = blake3::Hasher::new();
+        let hashed = File::open(path).and_then(|file| hasher.update_reader(file).map(|_| ()));
+        hashed.map_err(|error| unread(ReadError::Io(error)))?;
+        // A record that this version does not understand is no reason not to read the arrays.
+        let recorded = arrays.about.get(ABOUT).and_then(|text| toml::from_str(text).ok());
+        let blake3 = hasher.finalize().to_hex().to_string();
+        let weights = kind(section);
+        Ok(Self { name, arrays, recorded, run: None, weights, step: None, blake3 })
+    }
+
+    fn of_checkpoint(
+        mut checkpoint: Checkpoint,
+        section: Section,
+        run: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let name = checkpoint.path.display().to_string();
+        let weights = kind(section);
+        let bytes = checkpoint.take(weights::file(weights)).map_err(|error| match weights {
+            // The checkpoint is whole: its run keeps no average.
+            Weights::Ema => {
+                let source = ReadError::NoSection {
+                    wanted: format!("{} (train.ema was not set)", weights::EMA),
+                    found: vec![weights::MODEL.to_owned()],
+                };
+                Error::Unreadable { path: name.clone(), source }
+            }
+            Weights::Model => Error::from(error),
+        })?;
+        let blake3 = blake3::hash(&bytes).to_hex().to_string();
+        // Either file holds one set of arrays.
+        let arrays = read_checkpoint(Cursor::new(bytes), Section::Model)
+            .map_err(|source| Error::Unreadable { path: name.clone(), source })?;
+        let run = run.and_then(|run| recorded_config(run).ok());
+        let recorded = run.as_ref().map(|run| Recorded { model: run.model.clone(), ssm: run.ssm });
+        let step = Some(checkpoint.state.step);
+        Ok(Self { name, arrays, recorded, run, weights, step, blake3 })
+    }
+
+    /// Classes of the head, if there is one.
+    #[must_use]
+    pub fn num_classes(&self) -> Option<usize> {
+        self.arrays.state.array("head.bias").map(|bias| bias.values.len())
+    }
+
+    /// What the weights are: the model given, else the recorded one, else what the shapes say.
+    ///
+    /// `num_classes` is the head's size where the weights' own is not wanted.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be found or built.
+    pub fn model(
+        &self,
+        given: Option<&Recorded>,
+        num_classes: Option<usize>,
+    ) -> Result<(VimConfig, Origin), Error> {
+        let (sections, origin) = match (given, &self.recorded) {
+            (Some(given), _) => (given.clone(), Origin::Given),
+            (None, Some(recorded)) => (recorded.clone(), Origin::Recorded),
+            (None, None) => {
+                let inferred = infer(&self.arrays.state).map_err(|error| Error::Unrecognised {
+                    checkpoint: self.name.clone(),
+                    why: error.to_string(),
+                })?;
+                (Recorded { model: inferred.model, ssm: inferred.ssm }, Origin::Inferred)
+            }
+        };
+        let Some(classes) = num_classes.or_else(|| self.num_classes()) else {
+            let why = "has no head that says how many classes there are: give --classes".to_owned();
+            return Err(Error::Unrecognised { checkpoint: self.name.clone(), why });
+        };
+        let config = VimConfig::new(&sections.model, sections.ssm, classes);
+        let config = config.map_err(|error: ModelError| match origin {
+            Origin::Given => Error::from(error),
+            Origin::Recorded | Origin::Inferred => Error::Unrecognised {
+                checkpoint: self.name.clone(),
+                why: format!("is of a model that cannot be built: {error}"),
+            },
+        })?;
+        Ok((config, origin))
+    }
+
+    /// What had to be assumed where the model was inferred.
+    #[must_use]
+    pub fn assumed(&self, origin: Origin) -> Option<String> {
+        let inferred = infer(&self.arrays.state).ok().filter(|_| origin == Origin::Inferred);
+        inferred.map(|inferred| inferred.assumed)
+    }
+
+    /// `model` with these weights.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misfit`] with every disagreement that `tolerance` does not allow for.
+    pub fn load(&self, model: Vim, tolerance: Tolerance) -> Result<(Vim, LoadReport), Error> {
+        model
+            .load(&self.arrays.state, tolerance)
+            .map_err(|misfit| Error::Misfit { checkpoint: self.name.clone(), misfit })
+    }
+
+    /// What was read, in a line.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let Arrays { format, entry, had_module_prefix, state, .. } = &self.arrays;
+        let format = match (format, self.step) {
+            (_, Some(step)) => match self.weights {
+                Weights::Model => format!("checkpoint of step {step}"),
+                Weights::Ema => format!("checkpoint of step {step}, moving average"),
+            },
+            (Format::Pytorch, None) => "PyTorch archive".to_owned(),
+            (Format::Safetensors, None) => "safetensors".to_owned(),
+        };
+        let entry = entry.as_ref().map_or_else(String::new, |entry| format!(", entry `{entry}`"));
+        let prefix = if *had_module_prefix { ", prefix `module.` taken off" } else { "" };
+        let mut types: Vec<String> = state
+            .iter()
+            .filter_map(|(_, item)| match item {
+                Item::Array(array) => Some(array.stored.to_string()),
+                Item::Unreadable(_) => None,
+            })
+            .collect();
+        types.sort();
+        types.dedup();
+        let (tensors, numbers, types) = (state.len(), state.num_elements(), types.join(" and "));
+        format!(
+            "{} ({format}{entry}{prefix}; {tensors} tensors, {numbers} numbers in {types})",
+            self.name
+        )
+    }
+}
+
+fn kind(section: Section) -> Weights {
+    match section {
+        Section::Model => Weights::Model,
+        Section::Ema => Weights::Ema,
+    }
+}
+
+/// What was allowed for and made use of, a line each.
+#[must_use]
+pub fn notes(report: &LoadReport, tolerance: Tolerance) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(([rows, columns], [new_rows, new_columns])) = report.resized {
+        let mode = match tolerance.resize.unwrap_or_default() {
+            vim_model::Resize::MiddleAware => "middle_aware",
+            vim_model::Resize::Parity => "parity",
+        };
+        lines.push(format!(
+            "positions resized from {rows} x {columns} to {new_rows} x {new_columns} patches ({mode})"
+        ));
+    }
+    match report.head {
+        Some((0, new)) => lines.push(format!("no head in the file: a new one of {new} classes")),
+        Some((old, new)) => {
+            lines.push(format!("head of {old} classes replaced by a new one of {new} classes"));
+        }
+        None => {}
+    }
+    if !report.missing.is_empty() {
+        lines.push(format!("missing, left as initialised: {}", report.missing.join(", ")));
+    }
+    if !report.computed.is_empty() {
+        lines.push(format!("computed, so not read: {}", report.computed.join(", ")));
+    }
+    lines
+}
+
+/// Refuses to write over what is there, unless `force`.
+///
+/// # Errors
+///
+/// If there is something at `path`.
+pub fn check_free(path: &Path, force: bool) -> Result<(), Error> {
+    if !force && fs::symlink_metadata(path).is_ok() {
+        return Err(Error::Exists { path: path.to_owned() });
+    }
+    Ok(())
+}
