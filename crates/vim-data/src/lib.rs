@@ -20,79 +20,61 @@
 //!
 //! Legend of shapes: `B` batch, `H` `W` pixels; the last axis, of size 3, is red, green, blue.
 
-mod allocation;
-mod apply;
-mod batch;
-mod cifar;
-mod config;
 mod dataset;
+mod datasets;
 mod decode;
 mod error;
-mod evaluation;
 mod golden;
-mod holdout;
-mod index;
 mod inspect;
 mod loader;
-pub mod ops;
-mod order;
-mod pack;
 mod picture;
 mod pixels;
 mod progress;
-mod recipe;
-mod resize;
 mod rng;
-mod shapes;
-mod sheet;
 mod simd;
-mod slab;
-mod sources;
 mod split;
-mod splits;
-mod staging;
 mod statistics;
-mod surroundings;
-mod tars;
-mod workers;
+mod storage;
+mod transforms;
 
-pub use allocation::Allocation;
-pub use apply::Applier;
-pub use batch::Batch;
-pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
-pub use config::{BadTest, BadTrain, DataConfig, DatasetKind, Normalize, ShapesConfig, Stage};
 pub use dataset::{Dataset, Fingerprint, Stored};
+pub use datasets::config::{DataConfig, ShapesConfig};
+pub use datasets::kind::DatasetKind;
+pub use datasets::{
+    Cifar, PUBLISHED_ARCHIVES, PublishedArchive, Shapes, ShapesPart, Sources, Splits, dry_run,
+    known_archive, open, open_images, open_in,
+};
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
-pub use error::{DataError, Location};
-pub use evaluation::{EVAL_CROP, Evaluation};
+pub use error::{DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
-pub use index::{Facts, Verdict};
 pub use inspect::{
     Extremes, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify,
 };
+pub use loader::allocation::Allocation;
+pub use loader::bad::{BadSample, BadTest, BadTrain, OnBad};
+pub use loader::batch::Batch;
+pub use loader::buffer::Slab;
+pub use loader::order::{Draw, Order, OrderKey};
+pub use loader::workers::Workers;
 pub use loader::{
-    BadSample, Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Purpose,
-    Share, THREADS,
+    Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, Purpose, Share, THREADS,
 };
-pub use ops::Op;
-pub use order::{Draw, Order, OrderKey};
-pub use pack::{PackOptions, PackReport, ShardReport, pack};
-pub use picture::{PictureError, read_picture};
+pub use picture::{PictureError, contact_sheet, read_picture, write_png};
 pub use pixels::{Pixels, Region};
 pub use progress::{Progress, Watch};
-pub use recipe::{
+pub use split::Split;
+pub use statistics::{Normalize, Statistics};
+pub use storage::env_paths::Surroundings;
+pub use storage::images::Images;
+pub use storage::index::{Facts, Verdict};
+pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};
+pub use storage::staging::{Stage, Staging, StagingStatus};
+pub use transforms::apply::Applier;
+pub use transforms::evaluation::{EVAL_CROP, Evaluation};
+pub use transforms::ops::{self, Op};
+pub use transforms::recipe::{
     AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode,
     Erasing, MixKey, MixMode, MixPlan, Mixing, OrderKind, RandAugment, Recipe, SampleKey,
     SamplePlan, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss,
 };
-pub use resize::Resizer;
-pub use shapes::{Shapes, ShapesPart};
-pub use sheet::{contact_sheet, write_png};
-pub use slab::Slab;
-pub use sources::{Images, SourceError, Sources, open_images};
-pub use split::Split;
-pub use splits::{Splits, foresee, open, open_in};
-pub use staging::{Staging, StagingError, StagingStatus};
-pub use statistics::Statistics;
-pub use surroundings::Surroundings;
-pub use workers::Workers;
+pub use transforms::resize::Resizer;

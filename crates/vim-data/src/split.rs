@@ -2,12 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::{
-    config::Normalize,
-    dataset::{Dataset, Stored},
-    error::DataError,
-    statistics::Statistics,
-};
+use crate::dataset::{Dataset, Stored};
+use crate::error::DataError;
+use crate::statistics::{Normalize, Statistics};
 
 /// A view of some or all images of a dataset. Cloning it shares the images.
 ///

@@ -1,6 +1,8 @@
 //! What pixels are normalised by.
 
-use crate::config::Normalize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 /// Mean and standard deviation per channel (red, green, blue) of pixels scaled to 0..=1.
 ///
@@ -39,6 +41,19 @@ impl Statistics {
     /// # Source
     /// The mean by symmetry, the deviation measured over the 10 000 images; a test measures both again.
     pub const SHAPES: Self = Self { mean: [0.5; 3], std: [0.334; 3] };
+}
+
+/// The mean and standard deviation that pixels are normalised by.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Normalize {
+    /// ImageNet's, as the original does on every dataset.
+    #[default]
+    Imagenet,
+    /// The dataset's own.
+    Dataset,
 }
 
 impl Normalize {

@@ -20,7 +20,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 pub use error::DecodeError;
 
-use crate::{Pixels, Region};
+use crate::pixels::{Pixels, Region};
 
 /// What a file may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use image::{ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 
 use super::{DecodeError, Decoded, Header, ImageKind, prepare};
-use crate::Pixels;
+use crate::pixels::Pixels;
 
 /// Size and channels.
 pub(super) fn header(kind: ImageKind, file: &[u8]) -> Result<Header, DecodeError> {

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use png::{ColorType, DecodingError, Limits, Reader, Transformations};
 
 use super::{DecodeError, Decoded, Header, ImageKind, prepare};
-use crate::Pixels;
+use crate::pixels::Pixels;
 
 /// Bytes that the decoder may allocate beside the pixels.
 const ALLOCATION: usize = 64 << 20;

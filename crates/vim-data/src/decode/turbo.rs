@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use turbojpeg_sys as tj;
 
 use super::{DecodeError, Decoded, Header, ImageKind, cmyk, markers, prepare};
-use crate::{Pixels, Region};
+use crate::pixels::{Pixels, Region};
 
 /// More scans than any encoder makes; a file of thousands would take minutes.
 const SCANS: c_int = 100;

@@ -6,7 +6,7 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
 use super::{DecodeError, Decoded, Header, ImageKind, cmyk, markers, prepare};
-use crate::Pixels;
+use crate::pixels::Pixels;
 
 /// Decodes the whole file.
 ///

@@ -1,6 +1,6 @@
 //! Operations by the names and arguments that manifests give them.
 
-use crate::ops::Op;
+use crate::transforms::ops::Op;
 
 /// The operation of a timm name, for an image of `size` (height, width).
 pub(super) fn operation(name: &str, args: &[f64], size: [usize; 2]) -> Result<Op, String> {

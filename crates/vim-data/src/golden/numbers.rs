@@ -4,8 +4,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::order::{Order, OrderKey};
-use crate::recipe::{OrderKind, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss};
+use crate::loader::order::{Order, OrderKey};
+use crate::transforms::recipe::{
+    OrderKind, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss,
+};
 
 use super::folder::{Folder, hex};
 use super::listed;

@@ -4,12 +4,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::decode::{DecodeLimits, Decoder, JpegLibrary};
-use crate::evaluation::{EVAL_CROP, Evaluation};
-use crate::ops::{self, Scratch};
 use crate::pixels::{Pixels, Region};
-use crate::recipe::Recipe;
-use crate::resize::Resizer;
 use crate::statistics::Statistics;
+use crate::transforms::evaluation::{EVAL_CROP, Evaluation};
+use crate::transforms::ops;
+use crate::transforms::ops::Scratch;
+use crate::transforms::recipe::Recipe;
+use crate::transforms::resize::Resizer;
 
 use super::arguments::operation;
 use super::folder::Folder;

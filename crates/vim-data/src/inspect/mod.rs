@@ -9,7 +9,8 @@ use serde::Serialize;
 pub use scan::{Extremes, ScanReport, Sides, scan};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 
-use crate::{dataset::Dataset, sources::Images};
+use crate::dataset::Dataset;
+use crate::storage::images::Images;
 
 /// An image, and what there is to say about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

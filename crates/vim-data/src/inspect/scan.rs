@@ -4,18 +4,14 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
-use crate::{
-    dataset::{Dataset, Fingerprint},
-    decode::{DecodeLimits, Decoder, Header, ImageKind},
-    error::DataError,
-    progress::Watch,
-    sources::Images,
-};
+use crate::dataset::{Dataset, Fingerprint};
+use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
+use crate::error::DataError;
+use crate::progress::Watch;
+use crate::storage::images::Images;
 
-use super::{
-    Finding,
-    workers::{Count, over},
-};
+use super::Finding;
+use super::workers::{Count, over};
 
 /// Bytes read of a file at first: nearly all headers end before.
 const START: usize = 16 << 10;

@@ -4,20 +4,16 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
-use crate::{
-    dataset::Dataset,
-    decode::{DecodeLimits, Decoder},
-    error::DataError,
-    index::{Facts, Verdict},
-    pixels::Pixels,
-    progress::Watch,
-    sources::Images,
-};
+use crate::dataset::Dataset;
+use crate::decode::{DecodeLimits, Decoder};
+use crate::error::DataError;
+use crate::pixels::Pixels;
+use crate::progress::Watch;
+use crate::storage::images::Images;
+use crate::storage::index::{Facts, Verdict};
 
-use super::{
-    Finding,
-    workers::{Count, over},
-};
+use super::Finding;
+use super::workers::{Count, over};
 
 /// Images whose verdicts are kept at a time: an interruption loses no more.
 const BLOCK: usize = 1 << 16;

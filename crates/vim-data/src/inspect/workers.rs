@@ -8,10 +8,8 @@ use std::{
     thread,
 };
 
-use crate::{
-    error::DataError,
-    progress::{Progress, Watch},
-};
+use crate::error::DataError;
+use crate::progress::{Progress, Watch};
 
 /// Images between two reports of progress.
 const REPORT: usize = 64;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::BytesMut;
 
 use super::bad::BadSample;
+use super::batch::Batch;
+use super::buffer::{Shelf, Slab};
 use super::plan::{BatchPlan, Group};
-use crate::batch::Batch;
-use crate::recipe::{EraseBox, MixPlan};
-use crate::slab::{Shelf, Slab};
+use crate::transforms::recipe::{EraseBox, MixPlan};
 
 /// A part of a batch that one thread makes.
 #[derive(Debug)]

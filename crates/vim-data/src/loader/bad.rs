@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use crate::error::DataError;
 
@@ -15,6 +17,50 @@ pub enum OnBad {
     Fail,
     /// It is black, and its place is in [`Batch::unread`](crate::Batch::unread).
     CountAsWrong,
+}
+
+/// What becomes of a training image that cannot be read.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum BadTrain {
+    /// Another takes its place, and `bad_samples.jsonl` names it; more than 10 such images, and than one in 10 000 draws, end the run.
+    #[default]
+    Replace,
+    /// The run ends.
+    Fail,
+}
+
+/// What becomes of a validation or test image that cannot be read.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum BadTest {
+    /// The evaluation ends with an error.
+    #[default]
+    Fail,
+    /// It counts as classified wrongly.
+    Wrong,
+}
+
+impl From<BadTrain> for OnBad {
+    fn from(bad: BadTrain) -> Self {
+        match bad {
+            BadTrain::Replace => Self::Replace,
+            BadTrain::Fail => Self::Fail,
+        }
+    }
+}
+
+impl From<BadTest> for OnBad {
+    fn from(bad: BadTest) -> Self {
+        match bad {
+            BadTest::Fail => Self::Fail,
+            BadTest::Wrong => Self::CountAsWrong,
+        }
+    }
 }
 
 /// An image that could not be read, and when it was needed.

@@ -8,7 +8,7 @@ use super::{LoaderConfig, Purpose};
 use crate::dataset::Stored;
 use crate::decode::{DecodeLimits, Decoder};
 use crate::error::DataError;
-use crate::recipe::{MixPlan, SampleKey, SamplePlan};
+use crate::transforms::recipe::{MixPlan, SampleKey, SamplePlan};
 
 /// One place of a batch: the image, and what is done to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

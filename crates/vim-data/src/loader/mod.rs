@@ -1,18 +1,26 @@
 //! Batches of a split, assembled by threads.
 
+pub(crate) mod allocation;
 mod assembly;
-mod bad;
+pub(crate) mod bad;
+pub(crate) mod batch;
+pub(crate) mod buffer;
 mod describe;
+pub(crate) mod order;
 mod pipeline;
 mod plan;
 mod stats;
 mod worker;
+pub(crate) mod workers;
 
 use std::{fmt, ops::Range, sync::Arc, time::Instant};
 
-use crate::{batch::Batch, error::DataError, recipe::Recipe, split::Split};
+use crate::error::DataError;
+use crate::split::Split;
+use crate::transforms::recipe::Recipe;
+use batch::Batch;
 
-pub use bad::{BadSample, OnBad};
+use bad::{BadSample, OnBad};
 pub use describe::Described;
 use pipeline::Pipeline;
 pub use pipeline::THREADS;
@@ -63,7 +71,7 @@ pub enum Purpose {
     Training(Recipe),
     /// In the split's order, by the transform of evaluation; the last batch is filled up with images that do not count.
     Evaluation {
-        /// Share of the resized image that is kept, see [`crate::Evaluation`].
+        /// Share of the resized image that is kept, see [`crate::transforms::evaluation::Evaluation`].
         crop_ratio: f64,
     },
 }

@@ -12,12 +12,12 @@ use std::{
 
 use super::LoaderConfig;
 use super::assembly::{Assembly, Made, MadeBatch, Task};
+use super::buffer::Shelf;
 use super::plan::EpochPlans;
 use super::stats::{Counters, LoaderStage, LoaderStats};
 use super::worker::{Worker, read};
 use crate::dataset::Stored;
 use crate::error::DataError;
-use crate::slab::Shelf;
 use crate::split::Split;
 
 /// Files that wait for a worker, for each reader.

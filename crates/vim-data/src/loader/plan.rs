@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
+use super::order::Order;
 use super::{LoaderConfig, Purpose};
-use crate::{
-    dataset::Stored,
-    error::DataError,
-    order::Order,
-    recipe::{MixKey, MixPlan},
-    split::Split,
-};
+use crate::dataset::Stored;
+use crate::error::DataError;
+use crate::split::Split;
+use crate::transforms::recipe::{MixKey, MixPlan};
 
 /// Draws of images in memory that a thread makes at once: one is too little work to ask for.
 const TOGETHER: usize = 32;

@@ -7,14 +7,14 @@ use super::bad::{BadSample, OnBad};
 use super::plan::Group;
 use super::stats::{Counters, LoaderStage};
 use super::{LoaderConfig, Purpose};
-use crate::apply::Applier;
 use crate::dataset::{Dataset, Stored};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::error::DataError;
 use crate::pixels::{Pixels, Region};
-use crate::recipe::{CropPlan, SampleKey, SamplePlan};
 use crate::rng;
 use crate::split::Split;
+use crate::transforms::apply::Applier;
+use crate::transforms::recipe::{CropPlan, SampleKey, SamplePlan};
 
 /// Pauses before a file is tried again.
 const PAUSES: [Duration; 3] =

@@ -59,7 +59,7 @@ fn held_out_images_follow_from_the_seed() {
 #[test]
 fn what_is_foreseen_of_a_dataset_is_what_is_opened_but_for_its_pixels() {
     for config in [shapes(230, 40, 30), with_fraction(shapes(230, 0, 30), 0.1)] {
-        let foreseen = vim_data::foresee(&config, 3).unwrap().unwrap();
+        let foreseen = vim_data::dry_run(&config, 3).unwrap().unwrap();
         let opened = vim_data::open(&config, 3).unwrap();
         assert_eq!(indices(&foreseen.train), indices(&opened.train));
         assert_eq!(foreseen.val.map(|val| indices(&val)), opened.val.map(|val| indices(&val)));
@@ -67,20 +67,20 @@ fn what_is_foreseen_of_a_dataset_is_what_is_opened_but_for_its_pixels() {
     for (dataset, classes) in [(DatasetKind::Cifar10, 10), (DatasetKind::Cifar100, 100)] {
         // Nothing is there, and nothing is looked for.
         let config = DataConfig { dataset, path: Some("/no/such".into()), ..DataConfig::default() };
-        let splits = vim_data::foresee(&with_fraction(config.clone(), 0.1), 0).unwrap().unwrap();
+        let splits = vim_data::dry_run(&with_fraction(config.clone(), 0.1), 0).unwrap().unwrap();
         let lengths = [splits.train.len(), splits.val.unwrap().len(), splits.test.len()];
         assert_eq!(lengths, [45_000, 5_000, 10_000]);
         assert_eq!(splits.train.num_classes(), classes);
         assert_eq!(splits.train.stored(), vim_data::Stored::Pixels { size: [32, 32] });
-        assert!(vim_data::foresee(&with_fraction(config.clone(), 1.0), 0).is_err());
+        assert!(vim_data::dry_run(&with_fraction(config.clone(), 1.0), 0).is_err());
         let nowhere = DataConfig { path: None, ..config };
-        let error = vim_data::foresee(&nowhere, 0).unwrap_err();
+        let error = vim_data::dry_run(&nowhere, 0).unwrap_err();
         assert!(matches!(error, DataError::MissingPath { .. }), "{error}");
     }
     for dataset in [DatasetKind::Imagenet, DatasetKind::Folder] {
         let path = Some("/no/such".into());
         let config = DataConfig { dataset, path, ..DataConfig::default() };
-        assert!(vim_data::foresee(&config, 0).unwrap().is_none(), "only the files know");
+        assert!(vim_data::dry_run(&config, 0).unwrap().is_none(), "only the files know");
     }
 }
 

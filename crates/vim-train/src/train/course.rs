@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vim_data::{DatasetKind, Loader, LoaderConfig, Share, Splits};
+use vim_data::{Loader, LoaderConfig, Share, Splits};
 use vim_model::VimConfig;
 
 use crate::comm::{Comm, SingleDevice};
@@ -68,7 +68,7 @@ impl Course {
 ///
 /// The first key that `train` would refuse.
 pub(crate) fn foresee(config: &Config) -> Result<Vec<String>, ConfigError> {
-    let splits = vim_data::foresee(&config.data, config.run.seed).map_err(ConfigError::of_data)?;
+    let splits = vim_data::dry_run(&config.data, config.run.seed).map_err(ConfigError::of_data)?;
     if let Some(splits) = splits {
         Course::new(config, &splits)?;
     } else {
@@ -89,7 +89,7 @@ fn absent(config: &Config) -> Vec<String> {
         ("data.val_labels", &data.val_labels),
     ];
     // Drawn images are read from nowhere, whatever the keys say.
-    let of_data = of_data.into_iter().filter(|_| data.dataset != DatasetKind::Shapes);
+    let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());
     let all = of_data.chain([("train.init", &config.train.init)]);
     let missing = all.filter_map(|(key, path)| Some((key, path.as_deref()?)));
     let missing = missing.filter(|(_, path)| !path.exists());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use vim_data::{DatasetKind, Images, Sources, Stage, Surroundings, open_images};
+use vim_data::{Images, Sources, Stage, Surroundings, open_images};
 
 use crate::cli::Overrides;
 use crate::config::{Config, ConfigError};
@@ -51,7 +51,7 @@ pub(super) fn open(config: Option<&PathBuf>, which: &Which) -> Result<Opened, Er
         None => Config::from_defaults(&which.overrides.set)?,
     };
     let mut data = config.data;
-    if !matches!(data.dataset, DatasetKind::Imagenet | DatasetKind::Folder) {
+    if !data.dataset.has_image_files() {
         let name: &str = data.dataset.into();
         let expected = "imagenet or folder: the others have no files to look at";
         return Err(ConfigError::range("data.dataset", name, expected).into());

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{statfs, statvfs};
-use vim_data::DatasetKind;
 use vim_model::VimConfig;
 
 use super::Context;
@@ -167,11 +166,10 @@ pub(super) fn data(context: &Context) -> Vec<Finding> {
     let what = "data.path";
     let config = &context.config.data;
     let Some(path) = &config.path else {
-        let made = config.dataset == DatasetKind::Shapes;
-        return vec![if made {
-            Finding::pass(what, "none needed: the images are procedural")
-        } else {
+        return vec![if config.dataset.has_files() {
             Finding::fail(what, "not set, and data.dataset needs it", "set it (docs/data.md)")
+        } else {
+            Finding::pass(what, "none needed: the images are procedural")
         }];
     };
     let speed = match read_speed(path) {

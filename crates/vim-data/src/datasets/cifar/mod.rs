@@ -1,0 +1,162 @@
+//! CIFAR-10 and CIFAR-100, from the files as published: binary or python version, packed or unpacked.
+//!
+//! Both versions hold the same 32 × 32 images as three planes (red, green, blue); they are kept in
+//! memory as height × width × RGB, 154 MB for the 50 000 training images.
+
+mod binary;
+mod files;
+mod layout;
+mod names;
+mod published;
+mod python;
+
+pub use published::{PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
+
+use super::config::DataConfig;
+use super::source::{self, Parts, Source};
+use crate::dataset::{Dataset, Fingerprint, Stored};
+use crate::error::{DataError, Location};
+use crate::statistics::Statistics;
+use files::Files;
+use layout::{Layout, Version};
+
+/// Height and width of an image, in pixels.
+const SIZE: usize = 32;
+/// Pixels in one plane.
+const PLANE: usize = SIZE * SIZE;
+/// Bytes in an image.
+const IMAGE: usize = 3 * PLANE;
+
+/// One part, training or test, of CIFAR-10 or CIFAR-100 (with its 100 fine labels).
+#[derive(Debug)]
+pub struct Cifar {
+    layout: &'static Layout,
+    /// `train` or `test`, for messages.
+    part: &'static str,
+    class_names: Vec<String>,
+    /// `[N, H, W, 3]`.
+    pixels: Vec<u8>,
+    /// `[N]`, checked to be below the number of classes.
+    labels: Vec<u8>,
+}
+
+/// Images and labels as one file holds them.
+#[derive(Default)]
+struct Records {
+    /// `[N, 3, H, W]`.
+    planes: Vec<u8>,
+    /// `[N]`, as read.
+    labels: Vec<i64>,
+}
+
+pub(super) static CIFAR10: Source = Source {
+    class_names: layout::CIFAR10.class_names,
+    statistics: layout::CIFAR10.statistics,
+    files: FILES,
+    open: |config, _| open(&layout::CIFAR10, config),
+};
+
+pub(super) static CIFAR100: Source = Source {
+    class_names: layout::CIFAR100.class_names,
+    statistics: layout::CIFAR100.statistics,
+    files: FILES,
+    open: |config, _| open(&layout::CIFAR100, config),
+};
+
+const FILES: source::Files = source::Files::Archive { size: [SIZE; 2], images: [50_000, 10_000] };
+
+/// Reads the training and the test part. The number of images is the files' own.
+fn open(layout: &'static Layout, config: &DataConfig) -> Result<Parts, DataError> {
+    let mut files = files::read(layout, config.required_path()?)?;
+    let train = part(layout, "train", &mut files, layout.train)?;
+    let test = part(layout, "test", &mut files, &[layout.test])?;
+    Ok(Parts::new(train, test))
+}
+
+/// Joins the files of one part.
+fn part(
+    layout: &'static Layout,
+    part: &'static str,
+    files: &mut Files,
+    stems: &[&str],
+) -> Result<Cifar, DataError> {
+    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+    for stem in stems {
+        let (file, bytes) = files.take(stem)?;
+        let mut records = match files.version {
+            Version::Binary => binary::decode(layout, &file, &bytes)?,
+            Version::Python => python::decode(layout, &file, &bytes)?,
+        };
+        drop(bytes);
+        labels.extend(checked_labels(layout, &file, &records.labels)?);
+        interleave(&mut records.planes);
+        if pixels.is_empty() {
+            pixels = records.planes; // CIFAR-100's only file: moved, not copied
+        } else {
+            pixels.append(&mut records.planes);
+        }
+    }
+    let class_names = layout.class_names.iter().map(|&name| name.to_owned()).collect();
+    Ok(Cifar { layout, part, class_names, pixels, labels })
+}
+
+fn checked_labels(layout: &Layout, file: &Location, labels: &[i64]) -> Result<Vec<u8>, DataError> {
+    let classes = layout.class_names.len();
+    let check = |(index, &label)| match u8::try_from(label) {
+        Ok(class) if usize::from(class) < classes => Ok(class),
+        _ => Err(DataError::LabelOutOfRange { file: file.clone(), index, label, classes }),
+    };
+    labels.iter().enumerate().map(check).collect()
+}
+
+/// Turns images of three planes into images of RGB pixels, in place.
+fn interleave(images: &mut [u8]) {
+    let mut planes = [0; IMAGE];
+    for image in images.chunks_exact_mut(IMAGE) {
+        planes.copy_from_slice(image);
+        for (at, pixel) in image.chunks_exact_mut(3).enumerate() {
+            pixel.copy_from_slice(&[planes[at], planes[PLANE + at], planes[2 * PLANE + at]]);
+        }
+    }
+}
+
+impl Dataset for Cifar {
+    fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    fn stored(&self) -> Stored {
+        Stored::Pixels { size: [SIZE; 2] }
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    fn label(&self, index: usize) -> u32 {
+        u32::from(self.labels[index])
+    }
+
+    fn name(&self, index: usize) -> String {
+        format!("{} {} image {index}", self.layout.kind.name(), self.part)
+    }
+
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        into.clear();
+        into.extend_from_slice(&self.pixels[index * IMAGE..(index + 1) * IMAGE]);
+        Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.layout.statistics
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(|hasher| {
+            hasher
+                .update(self.layout.kind.name().as_bytes())
+                .update(&self.labels)
+                .update(&self.pixels);
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! The `[data]` section.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::kind::DatasetKind;
+use crate::error::DataError;
+use crate::loader::bad::{BadTest, BadTrain};
+use crate::loader::workers::Workers;
+use crate::statistics::Normalize;
+use crate::storage::staging::Stage;
+
+/// The `[data]` section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// Which dataset.
+    pub dataset: DatasetKind,
+    /// The archive or folder it is read from; `shapes` needs none. docs/data.md lists the layouts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub path: Option<PathBuf>,
+    /// `imagenet`, `folder`: where the validation images are, if `data.path` is the training part alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub val_path: Option<PathBuf>,
+    /// `imagenet`, `folder`: class of each validation image, if those lie in one flat folder or archive: a line each in the order of the file names, or Kaggle's `LOC_val_solution.csv`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub val_labels: Option<PathBuf>,
+    /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out: beside the data if that can be written, else the user's cache folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub index_cache: Option<PathBuf>,
+    /// Whether archives and packs are copied to the node's own disk (`$SLURM_TMPDIR`): `"auto"` (in the background, if there is one with room), `"off"`, `"require"` (first of all, or not at all).
+    pub stage: Stage,
+    /// Loader threads: `"auto"` (the cores of the allocation, shared among its GPUs, at most 16) or a number. The data do not depend on it.
+    pub workers: Workers,
+    /// Threads that read files ahead of the loader threads: `"auto"` or a number. More of them help on storage that answers late, such as Lustre.
+    pub readers: Workers,
+    /// Whole batches that wait for the device. One more is in the making: their bytes are what the loader takes.
+    pub prefetch: usize,
+    /// What becomes of a training image that cannot be read: `"replace"` or `"fail"`.
+    pub bad_train: BadTrain,
+    /// What becomes of a validation or test image that cannot be read: `"fail"`, or `"wrong"`, counted as such.
+    pub bad_test: BadTest,
+    /// Statistics that pixels are normalised by.
+    pub normalize: Normalize,
+    /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which checkpoint is "best".
+    pub val_fraction: f64,
+    /// The `shapes` dataset's sizes.
+    pub shapes: ShapesConfig,
+}
+
+impl DataConfig {
+    /// `data.path`, of a dataset that is read from files.
+    pub(super) fn required_path(&self) -> Result<&Path, DataError> {
+        self.path.as_deref().ok_or(DataError::MissingPath { dataset: self.dataset.name() })
+    }
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            dataset: DatasetKind::Shapes,
+            path: None,
+            val_path: None,
+            val_labels: None,
+            index_cache: None,
+            stage: Stage::Auto,
+            workers: Workers::Auto,
+            readers: Workers::Auto,
+            prefetch: 4,
+            normalize: Normalize::Imagenet,
+            bad_train: BadTrain::default(),
+            bad_test: BadTest::default(),
+            val_fraction: 0.0,
+            shapes: ShapesConfig::default(),
+        }
+    }
+}
+
+/// The `[data.shapes]` table: sizes of the procedural dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShapesConfig {
+    /// Side of an image, 32 to 1024 pixels.
+    pub image_size: usize,
+    /// Images in the training split.
+    pub train: usize,
+    /// Images in the validation split (used when `val_fraction` is 0).
+    pub val: usize,
+    /// Images in the test split.
+    pub test: usize,
+    /// Seed of the images themselves; independent of `run.seed`.
+    pub seed: u64,
+}
+
+impl Default for ShapesConfig {
+    fn default() -> Self {
+        Self { image_size: 32, train: 10_000, val: 2_000, test: 2_000, seed: 0 }
+    }
+}

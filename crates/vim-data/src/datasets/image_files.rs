@@ -1,0 +1,169 @@
+//! ImageNet and other images in files: folders, archives read in place, WebDataset shards, packs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::config::DataConfig;
+use super::kind::DatasetKind;
+use super::source::{Files, Parts, Source};
+use crate::error::{DataError, SourceError, StagingError};
+use crate::statistics::Statistics;
+use crate::storage::cached_index::{self, Kept};
+use crate::storage::env_paths::Surroundings;
+use crate::storage::images::Images;
+use crate::storage::index::Index;
+use crate::storage::layout::{self, Part};
+use crate::storage::staging::{Stage, Staging};
+
+/// ImageNet, or any images: the classes are found with the files.
+pub(super) static SOURCE: Source = Source {
+    class_names: &[],
+    statistics: Statistics::IMAGENET,
+    files: Files::Images,
+    open: |config, surroundings| {
+        let Sources { train, val, notes, staging } = open_images(config, surroundings)?;
+        Ok(Parts { notes, staging, ..Parts::new(train, val) })
+    },
+};
+
+/// The two parts of a dataset of files.
+#[derive(Debug)]
+pub struct Sources {
+    /// Trained on.
+    pub train: Images,
+    /// The published validation images: measured at the end.
+    pub val: Images,
+    /// What is odd about them but no error, a line each.
+    pub notes: Vec<String>,
+    /// The archives' way to the node's disk, if they are on it.
+    pub staging: Option<Arc<Staging>>,
+}
+
+/// Finds the images that a configuration of `imagenet` or `folder` names. Reads none.
+///
+/// # Errors
+/// If there are none, their classes cannot be told or do not agree, or an archive is damaged.
+pub fn open_images(config: &DataConfig, surroundings: &Surroundings) -> Result<Sources, DataError> {
+    let (val_path, val_labels) = (config.val_path.as_deref(), config.val_labels.as_deref());
+    let (train, val) = layout::find(config.required_path()?, val_path, val_labels)?;
+    let mut notes = Vec::new();
+    let mut open = |part| -> Result<Kept, DataError> {
+        let kept = cached_index::open(part, config.index_cache.as_deref(), surroundings)?;
+        notes.extend(kept.index.notes.iter().chain(&kept.notes).cloned());
+        Ok(kept)
+    };
+    let (train, val) = (open(train)?, open(val)?);
+    check_classes(&train, &val)?;
+    if config.dataset == DatasetKind::Imagenet {
+        notes.extend(count_notes(&train.index, &val.index));
+    }
+    let classes = train.index.classes.clone();
+    let val = Images::new(val, classes.clone())?;
+    let train = Images::new(train, classes)?;
+    let mut sources = Sources { train, val, notes, staging: None };
+    sources.stage(config.stage, surroundings)?;
+    Ok(sources)
+}
+
+/// Whether the labels of `val` can mean the classes of `train`.
+fn check_classes(train: &Kept, val: &Kept) -> Result<(), DataError> {
+    let (ours, theirs) = (&train.index.classes, &val.index.classes);
+    // A list, and numbers in shards, name only the classes that occur; folders name all.
+    let may_be_fewer = match &val.part {
+        Part::Classes { .. } => false,
+        Part::Flat { .. } | Part::Archives { .. } | Part::Pack { .. } => true,
+    };
+    let extra = theirs.iter().find(|&class| !ours.contains(class));
+    if ours == theirs || (may_be_fewer && extra.is_none()) {
+        return Ok(());
+    }
+    if let Some(list) = val.part.list()
+        && theirs.iter().all(|class| class.parse::<u32>().is_ok())
+    {
+        return Err(SourceError::DevkitNumbers { list: list.to_owned() }.into());
+    }
+    let missing = ours.iter().find(|&class| !theirs.contains(class));
+    let difference = match (extra, missing) {
+        (Some(class), _) => format!("only the former has `{class}`"),
+        (None, Some(class)) => format!("only the latter has `{class}`"),
+        (None, None) => "they are in another order".to_owned(),
+    };
+    Err(SourceError::Classes {
+        train: train.part.root().to_owned(),
+        train_classes: ours.len(),
+        val: val.part.root().to_owned(),
+        val_classes: theirs.len(),
+        difference,
+        advice: match theirs.len() {
+            1 => ", or `data.val_labels` must list them",
+            _ => "",
+        },
+    }
+    .into())
+}
+
+/// Classes of ImageNet-1k.
+const CLASSES: usize = 1_000;
+/// Its training images.
+const TRAIN: usize = 1_281_167;
+/// Its validation images.
+const VAL: usize = 50_000;
+
+/// A line for each number that is not ImageNet's: a subset is legitimate, but should be meant.
+fn count_notes(train: &Index, val: &Index) -> Vec<String> {
+    let counts = [
+        ("classes", train.classes.len(), CLASSES),
+        ("training images", train.entries.len(), TRAIN),
+        ("validation images", val.entries.len(), VAL),
+    ];
+    let differ = counts.into_iter().filter(|(_, found, published)| found != published);
+    differ
+        .map(|(what, found, published)| {
+            format!("{found} {what}; ImageNet-1k as published has {published}")
+        })
+        .collect()
+}
+
+impl Sources {
+    /// Starts to copy the archives, or all of them, as `stage` says.
+    fn stage(&mut self, stage: Stage, surroundings: &Surroundings) -> Result<(), StagingError> {
+        let is_required = match stage {
+            Stage::Off => return Ok(()),
+            Stage::Auto => false,
+            Stage::Require => true,
+        };
+        let Some(disk) = &surroundings.node_disk else {
+            return if is_required { Err(StagingError::NoFolder) } else { Ok(()) };
+        };
+        let parts = [&self.train, &self.val];
+        let folder = parts.iter().find(|part| part.archives().is_empty());
+        if let (Some(part), true) = (folder, is_required) {
+            let path = part.root().to_owned();
+            return Err(StagingError::NotArchives { path });
+        }
+        // Those that are on the disk already stay where they are.
+        let on_disk = disk.canonicalize().unwrap_or_else(|_| disk.clone());
+        let is_elsewhere = |path: &&PathBuf| !path.starts_with(&on_disk);
+        let archives = parts.iter().flat_map(|part| part.archives());
+        let archives: Vec<PathBuf> = archives.filter(is_elsewhere).cloned().collect();
+        if archives.is_empty() {
+            return Ok(());
+        }
+        let staging = match Staging::start(disk, &archives) {
+            Ok(staging) => Arc::new(staging),
+            Err(error) if is_required => return Err(error),
+            Err(error) => {
+                self.notes.push(format!("archives are read where they are: failed to {error}"));
+                return Ok(());
+            }
+        };
+        for part in [&mut self.train, &mut self.val] {
+            part.use_copies(&staging);
+        }
+        if is_required {
+            staging.wait()?;
+        }
+        self.staging = Some(staging);
+        Ok(())
+    }
+}

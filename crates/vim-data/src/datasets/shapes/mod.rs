@@ -1,0 +1,162 @@
+//! `shapes`: procedural images that need no files.
+//!
+//! Twelve classes: four shapes × three textures. Place, size, tilt, colours, background and noise vary.
+//! Each image is drawn when it is asked for, a pure function of the seed, the part and the index.
+//!
+//! Colours are drawn so that inverting an image gives one as likely: the mean image of every class is the
+//! same grey, and a linear classifier of pixels has next to nothing to hold on to. The same symmetry, left
+//! to right, makes a flipped image one of the same class.
+
+mod render;
+mod scene;
+
+use super::config::{DataConfig, ShapesConfig};
+use super::source::{Files, Parts, Source};
+use crate::dataset::{Dataset, Fingerprint, Stored};
+use crate::error::DataError;
+use crate::rng;
+use crate::statistics::Statistics;
+use scene::Scene;
+use std::sync::Arc;
+
+pub(super) static SOURCE: Source = Source {
+    class_names: &CLASS_NAMES,
+    statistics: Statistics::SHAPES,
+    files: Files::None,
+    open: |config, _| open(config),
+};
+
+/// Texture varies fastest: `label = 3 · shape + texture`.
+static CLASS_NAMES: [&str; 12] = [
+    "solid disk",
+    "striped disk",
+    "checkered disk",
+    "solid square",
+    "striped square",
+    "checkered square",
+    "solid triangle",
+    "striped triangle",
+    "checkered triangle",
+    "solid cross",
+    "striped cross",
+    "checkered cross",
+];
+
+/// A part of the dataset. No two parts share a random number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShapesPart {
+    /// Trained on.
+    Train,
+    /// Chooses the best checkpoint.
+    Val,
+    /// Measured at the end.
+    Test,
+}
+
+/// One part of the procedural dataset. The label of image `i` is `i mod 12`.
+#[derive(Clone, Debug)]
+pub struct Shapes {
+    part: ShapesPart,
+    class_names: Vec<String>,
+    image_size: usize,
+    len: usize,
+    seed: u64,
+}
+
+impl Shapes {
+    /// Describes one part; draws nothing.
+    ///
+    /// # Errors
+    /// If `image_size` is not 32 to 1024, or the part has no images.
+    pub fn new(config: ShapesConfig, part: ShapesPart) -> Result<Self, DataError> {
+        let ShapesConfig { image_size, train, val, test, seed } = config;
+        if !(32..=1024).contains(&image_size) {
+            return Err(DataError::InvalidConfig {
+                key: "data.shapes.image_size",
+                value: image_size.to_string(),
+                expected: "32 to 1024 pixels",
+            });
+        }
+        let (key, len) = match part {
+            ShapesPart::Train => ("data.shapes.train", train),
+            ShapesPart::Val => ("data.shapes.val", val),
+            ShapesPart::Test => ("data.shapes.test", test),
+        };
+        if len == 0 {
+            let expected = "1 image or more";
+            return Err(DataError::InvalidConfig { key, value: "0".into(), expected });
+        }
+        let class_names = CLASS_NAMES.map(str::to_owned).to_vec();
+        Ok(Self { part, class_names, image_size, len, seed })
+    }
+
+    /// The part as a word of the keys that its images are drawn from.
+    fn part_key(&self) -> u64 {
+        match self.part {
+            ShapesPart::Train => 0,
+            ShapesPart::Val => 1,
+            ShapesPart::Test => 2,
+        }
+    }
+}
+
+/// All parts; the validation part may have no images.
+fn open(config: &DataConfig) -> Result<Parts, DataError> {
+    let part = |part| Shapes::new(config.shapes, part);
+    let val: Option<Arc<dyn Dataset>> = match config.shapes.val {
+        0 => None,
+        _ => Some(Arc::new(part(ShapesPart::Val)?)),
+    };
+    Ok(Parts { val, ..Parts::new(part(ShapesPart::Train)?, part(ShapesPart::Test)?) })
+}
+
+impl Dataset for Shapes {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn stored(&self) -> Stored {
+        Stored::Pixels { size: [self.image_size; 2] }
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    fn label(&self, index: usize) -> u32 {
+        assert!(index < self.len, "image {index} of {}", self.len);
+        (index % CLASS_NAMES.len()) as u32
+    }
+
+    fn name(&self, index: usize) -> String {
+        let part = match self.part {
+            ShapesPart::Train => "train",
+            ShapesPart::Val => "val",
+            ShapesPart::Test => "test",
+        };
+        format!("shapes {part} image {index}")
+    }
+
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        let key = [self.seed, self.part_key(), index as u64];
+        let mut rng = rng::keyed("vim-data shapes v1", &key);
+        let scene = Scene::draw(&mut rng, self.image_size, self.label(index));
+        into.resize(3 * self.image_size * self.image_size, 0);
+        render::render(&scene, &mut rng, self.image_size, into);
+        Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::SHAPES
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let key = [self.seed, self.part_key(), self.image_size as u64, self.len as u64];
+        Fingerprint::of(|hasher| {
+            hasher.update(b"shapes");
+            for word in key {
+                hasher.update(&word.to_le_bytes());
+            }
+        })
+    }
+}

@@ -1,0 +1,243 @@
+//! What can be wrong with a folder or an archive of images.
+
+use std::{io, path::PathBuf};
+
+use super::Location;
+
+/// Why images could not be found or read. Each text follows "failed to" and says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// Nothing at the path is a known layout.
+    #[error(
+        "find training images in `{}`: it is neither a folder of classes, nor holds `train`, archives or packs; docs/data.md lists the layouts",
+        path.display()
+    )]
+    Layout {
+        /// Where they were looked for.
+        path: PathBuf,
+    },
+
+    /// There are training images, and nothing to measure on.
+    #[error(
+        "find validation images beside `{}`: set `data.val_path` to their folder or archive",
+        path.display()
+    )]
+    NoValidation {
+        /// The training part.
+        path: PathBuf,
+    },
+
+    /// A folder or archive without an image.
+    #[error("find images in `{}`: it holds no .jpeg, .jpg, .png, .bmp or .webp file", path.display())]
+    Empty {
+        /// The folder or archive.
+        path: PathBuf,
+    },
+
+    /// A class without an image, as an interrupted unpacking leaves.
+    #[error(
+        "find images of class `{class}` in `{}`: there are none; unpack it again, or remove the folder",
+        path.display()
+    )]
+    EmptyClass {
+        /// The folder of classes.
+        path: PathBuf,
+        /// The class.
+        class: String,
+    },
+
+    /// A name that cannot be recorded.
+    #[error("list `{}`: its name is not UTF-8; rename it", path.display())]
+    Encoding {
+        /// The file or folder.
+        path: PathBuf,
+    },
+
+    /// Folders without end.
+    #[error("list `{}`: too many folders inside each other; is a link to a folder above it in there?", path.display())]
+    Depth {
+        /// The innermost folder looked at.
+        path: PathBuf,
+    },
+
+    /// The two parts disagree about the classes.
+    #[error(
+        "match the classes of `{}` ({val_classes}) with those of `{}` ({train_classes}): {difference}; both must have the same classes{advice}",
+        val.display(),
+        train.display()
+    )]
+    Classes {
+        /// The training part.
+        train: PathBuf,
+        /// Its number of classes.
+        train_classes: usize,
+        /// The validation part.
+        val: PathBuf,
+        /// Its number of classes.
+        val_classes: usize,
+        /// The first class that only one of them has.
+        difference: String,
+        /// What else may be meant, or nothing.
+        advice: &'static str,
+    },
+
+    /// Images in no folder of a class.
+    #[error(
+        "find the classes of the images in `{}`: they are in no folder of a class; set `data.val_labels` to a list of their classes",
+        path.display()
+    )]
+    Unlabelled {
+        /// The folder or archive.
+        path: PathBuf,
+    },
+
+    /// A list of classes with another number of lines than there are images.
+    #[error(
+        "match the list of classes `{}` ({lines} lines) with `{}` ({images} images): give one line for each image, in the order of the file names",
+        list.display(),
+        path.display()
+    )]
+    ListLength {
+        /// The list.
+        list: PathBuf,
+        /// Lines in it.
+        lines: usize,
+        /// The folder or archive.
+        path: PathBuf,
+        /// Images in it.
+        images: usize,
+    },
+
+    /// The devkit's own numbers, which are in another order than the classes.
+    #[error(
+        "read the list of classes `{}`: its numbers are the development kit's, whose order is another than that of the classes' names; give a list of WordNet IDs (n01440764), one a line in the order of the file names, such as `imagenet_2012_validation_synset_labels.txt` of tensorflow/models, or Kaggle's `LOC_val_solution.csv`",
+        list.display()
+    )]
+    DevkitNumbers {
+        /// The list.
+        list: PathBuf,
+    },
+
+    /// A line of a list is not what it should be.
+    #[error("read line {line} of the list of classes `{}`: {what}", list.display())]
+    ListLine {
+        /// The list.
+        list: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+
+    /// An archive ends early or is damaged.
+    #[error(
+        "read archive {file}: cut short or damaged {at} bytes from its start ({source}); copy or download it again"
+    )]
+    Tar {
+        /// The archive, or the one inside it.
+        file: Location,
+        /// Where, in bytes from the start of the outer archive.
+        at: u64,
+        /// What was found.
+        source: io::Error,
+    },
+
+    /// An archive that cannot be read in place.
+    #[error(
+        "read {file} in place: it is compressed by {format}; decompress it once, images hardly shrink"
+    )]
+    Compressed {
+        /// The archive.
+        file: Location,
+        /// By what.
+        format: &'static str,
+    },
+
+    /// A member that cannot be read in place.
+    #[error("read {file} in place: it {what}; pack the files again without it")]
+    Member {
+        /// The member.
+        file: Location,
+        /// What it is.
+        what: &'static str,
+    },
+
+    /// An archive of several folders of classes.
+    #[error(
+        "find the classes in archive `{}`: both `{first}` and `{second}` hold images; make an archive of each part",
+        path.display()
+    )]
+    Parents {
+        /// The archive.
+        path: PathBuf,
+        /// A folder of images.
+        first: String,
+        /// One that is elsewhere.
+        second: String,
+    },
+
+    /// A WebDataset sample without its class.
+    #[error("find the class of {file}: no `.cls` file of the same name with a number is beside it")]
+    NoClass {
+        /// The image.
+        file: Location,
+    },
+
+    /// Two files of one name.
+    #[error("read {file}: the archive holds it twice")]
+    Twice {
+        /// The member.
+        file: Location,
+    },
+
+    /// An image larger than any.
+    #[error("read {file}: {bytes} bytes is more than 4 GiB; it is no image")]
+    TooLong {
+        /// The member.
+        file: Location,
+        /// Its length.
+        bytes: u64,
+    },
+
+    /// A pack whose files do not belong together.
+    #[error(
+        "open pack `{}`: {why}; copy it again, or remove `pack.index` to have its shards read as WebDataset",
+        path.display()
+    )]
+    Pack {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+
+    /// Something is in the way of a new pack.
+    #[error("write pack `{}`: it is there already; name another folder", path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+
+    /// An image could not be read.
+    #[error("read {file}: {source}")]
+    Read {
+        /// The image.
+        file: Location,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+
+    /// A file is not what it was when it was verified.
+    #[error(
+        "read {file}: its checksum is {found:08x}, and was {expected:08x}; the file has changed or the disk is failing, `vim-train data verify --again` takes it as it is now"
+    )]
+    Checksum {
+        /// The image.
+        file: Location,
+        /// CRC-32C as recorded.
+        expected: u32,
+        /// CRC-32C as read.
+        found: u32,
+    },
+}

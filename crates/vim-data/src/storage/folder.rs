@@ -1,0 +1,161 @@
+//! Folders of images, listed.
+//!
+//! `readdir` tells files from folders on every file system that matters, so that no file is asked for
+//! anything: on a cluster's file system a `stat` for each of ImageNet's files takes minutes.
+
+use std::{
+    fs::{self, DirEntry, FileType},
+    path::{Path, PathBuf},
+};
+
+use rayon::prelude::*;
+
+use super::index::cache::Witness;
+use super::index::{Builder, Found, Index};
+use crate::error::{DataError, Location};
+
+use super::index::{is_hidden, is_image};
+use super::labels::List;
+use crate::error::SourceError;
+
+/// Folders inside each other; a link to a folder above it has no end.
+const DEPTH: usize = 16;
+
+/// What one folder holds, hidden files aside, each in the order of the names.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub(super) folders: Vec<String>,
+    pub(super) images: Vec<String>,
+    pub(super) archives: Vec<String>,
+    others: Vec<String>,
+}
+
+impl Listing {
+    pub(super) fn of(folder: &Path) -> Result<Self, DataError> {
+        let io = DataError::io(folder);
+        let mut listing = Self::default();
+        for entry in fs::read_dir(folder).map_err(&io)? {
+            let entry = entry.map_err(&io)?;
+            let name = entry
+                .file_name()
+                .into_string()
+                .map_err(|name| SourceError::Encoding { path: folder.join(name) })?;
+            if is_hidden(&name) {
+                continue;
+            }
+            let kind = kind(&entry)?;
+            let list = if kind.is_dir() {
+                &mut listing.folders
+            } else if is_image(&name) {
+                &mut listing.images
+            } else if name.ends_with(".tar") {
+                &mut listing.archives
+            } else {
+                &mut listing.others
+            };
+            list.push(name);
+        }
+        let Self { folders, images, archives, others } = &mut listing;
+        for list in [folders, images, archives, others] {
+            list.sort_unstable();
+        }
+        Ok(listing)
+    }
+}
+
+/// What an entry is, or what it links to.
+fn kind(entry: &DirEntry) -> Result<FileType, DataError> {
+    let path = entry.path();
+    let kind = entry.file_type().map_err(DataError::io(&path))?;
+    match kind.is_symlink() {
+        true => Ok(fs::metadata(&path).map_err(DataError::io(&path))?.file_type()),
+        false => Ok(kind),
+    }
+}
+
+/// The images of a folder and of the folders in it.
+#[derive(Default)]
+struct Tree {
+    folders: Vec<(PathBuf, Vec<String>)>,
+    witnesses: Vec<Witness>,
+    skipped: usize,
+    first_skipped: Option<PathBuf>,
+}
+
+impl Tree {
+    fn add(&mut self, folder: PathBuf, depth: usize) -> Result<(), DataError> {
+        if depth == DEPTH {
+            return Err(SourceError::Depth { path: folder }.into());
+        }
+        // Before the listing: what comes later makes the index stale, not wrong.
+        self.witnesses.push(Witness::of(&folder).map_err(DataError::io(&folder))?);
+        let listing = Listing::of(&folder)?;
+        let skipped = listing.archives.iter().chain(&listing.others);
+        self.skipped += skipped.clone().count();
+        if self.first_skipped.is_none() {
+            self.first_skipped = skipped.map(|name| folder.join(name)).next();
+        }
+        for name in listing.folders {
+            self.add(folder.join(name), depth + 1)?;
+        }
+        if !listing.images.is_empty() {
+            self.folders.push((folder, listing.images));
+        }
+        Ok(())
+    }
+}
+
+/// The images of `root`, whose folders `classes` are the classes.
+pub(super) fn by_class(
+    root: &Path,
+    classes: &[String],
+) -> Result<(Index, Vec<Witness>), DataError> {
+    let trees: Result<Vec<Tree>, DataError> = classes
+        .par_iter()
+        .map(|class| {
+            let mut tree = Tree::default();
+            tree.add(root.join(class), 0)?;
+            match tree.folders.is_empty() {
+                false => Ok(tree),
+                true => {
+                    let (path, class) = (root.to_owned(), class.clone());
+                    Err(SourceError::EmptyClass { path, class }.into())
+                }
+            }
+        })
+        .collect();
+    let mut builder = Builder { classes: classes.to_vec(), ..Builder::default() };
+    let (mut witnesses, mut skipped, mut first) = (Vec::new(), 0, None);
+    for (label, tree) in trees?.into_iter().enumerate() {
+        for (folder, names) in tree.folders {
+            let container = builder.containers.len() as u32;
+            builder.containers.push(folder);
+            let label = label as u32;
+            let found = |name| Found { container, label, extent: None, name };
+            builder.found.extend(names.into_iter().map(found));
+        }
+        witnesses.extend(tree.witnesses);
+        skipped += tree.skipped;
+        first = first.or(tree.first_skipped);
+    }
+    if let Some(first) = first {
+        let first = Location { path: first, member: None };
+        builder.notes.push(format!(
+            "{skipped} files that are no images were skipped in `{}`, the first {first}",
+            root.display()
+        ));
+    }
+    Ok((builder.finish()?, witnesses))
+}
+
+/// The images of one folder, whose classes are in a list.
+pub(super) fn flat(root: &Path, list: &List) -> Result<(Index, Vec<Witness>), DataError> {
+    let witness = Witness::of(root).map_err(DataError::io(root))?;
+    let names = Listing::of(root)?.images;
+    let (classes, labels) = list.apply(root, names.iter().map(String::as_str).collect())?;
+    let found = |(name, label)| Found { container: 0, label, extent: None, name };
+    let found = names.into_iter().zip(labels).map(found).collect();
+    let containers = vec![root.to_owned()];
+    let builder = Builder { classes, containers, found, notes: vec![] };
+    Ok((builder.finish()?, vec![witness]))
+}

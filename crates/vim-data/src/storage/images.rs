@@ -1,0 +1,219 @@
+//! A part of a dataset of files.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use super::index::{Entry, Extent, Facts, Index, base_name};
+use super::staging::Staging;
+use crate::dataset::{Dataset, Fingerprint, Stored};
+use crate::error::{DataError, Location};
+use crate::statistics::Statistics;
+
+use super::cached_index::Kept;
+use super::layout::Part;
+use super::reader::Reader;
+use crate::error::SourceError;
+
+/// Encoded images in files or archives, ordered by class and then by file name.
+#[derive(Debug)]
+pub struct Images {
+    kept: Kept,
+    /// Names of the classes, by label; those of the index may be fewer.
+    classes: Vec<String>,
+    /// The label of each of the index's labels.
+    labels: Vec<u32>,
+    reader: Reader,
+    fingerprint: OnceLock<Fingerprint>,
+    /// Held for as long as its copies may be read.
+    staging: Option<Arc<Staging>>,
+}
+
+impl Images {
+    /// # Panics
+    /// If a class of the index is not among `classes`.
+    pub(crate) fn new(kept: Kept, classes: Vec<String>) -> Result<Self, DataError> {
+        if kept.index.entries.is_empty() {
+            return Err(SourceError::Empty { path: kept.part.root().to_owned() }.into());
+        }
+        let reader = Reader::new(kept.index.containers.clone());
+        let labels = kept.index.labels_among(&classes).expect("invariant: classes were compared");
+        let fingerprint = OnceLock::new();
+        Ok(Self { kept, classes, labels, reader, fingerprint, staging: None })
+    }
+
+    /// The archives it is read from; none if it is read from folders.
+    pub(crate) fn archives(&self) -> &[PathBuf] {
+        match self.kept.part {
+            Part::Archives { .. } | Part::Pack { .. } => &self.kept.index.containers,
+            Part::Classes { .. } | Part::Flat { .. } => &[],
+        }
+    }
+
+    /// Has copies of the archives read from, as far as they are made.
+    pub(crate) fn use_copies(&mut self, staging: &Arc<Staging>) {
+        self.reader.use_copies(staging.archives());
+        self.staging = Some(Arc::clone(staging));
+    }
+
+    /// The file or folder that it was found at.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.kept.part.root()
+    }
+
+    /// The index as it is for these classes.
+    pub(crate) fn index(&self) -> Index {
+        let mut index = self.kept.index.clone();
+        index.classes.clone_from(&self.classes);
+        for entry in &mut index.entries {
+            entry.label = self.labels[entry.label as usize];
+        }
+        index
+    }
+
+    fn entry(&self, index: usize) -> &Entry {
+        &self.kept.index.entries[index]
+    }
+
+    /// Where an image is.
+    #[must_use]
+    pub fn location(&self, index: usize) -> Location {
+        let entry = self.entry(index);
+        let container = &self.kept.index.containers[entry.container as usize];
+        let name = self.kept.index.name(index);
+        match entry.extent {
+            Some(_) => Location { path: container.clone(), member: Some(name.to_owned()) },
+            None => Location { path: container.join(name), member: None },
+        }
+    }
+
+    /// Name of the file alone, as the source has it.
+    #[must_use]
+    pub fn file_name(&self, index: usize) -> &str {
+        base_name(self.kept.index.name(index))
+    }
+
+    /// Length of the file in bytes, if the index has it: folders are listed without.
+    #[must_use]
+    pub fn bytes(&self, index: usize) -> Option<u64> {
+        self.entry(index).extent.map(|extent| u64::from(extent.length))
+    }
+
+    /// What [`verify`](crate::verify) or packing has found out about an image.
+    #[must_use]
+    pub fn facts(&self, index: usize) -> Option<&Facts> {
+        self.entry(index).facts.as_ref()
+    }
+
+    /// CRC-32C of an image's file, once that has been read whole.
+    pub(crate) fn checksum(&self, index: usize) -> Option<u32> {
+        self.entry(index).crc32c
+    }
+
+    /// Whether it is a pack, whose checksums were made with it.
+    pub(crate) fn is_pack(&self) -> bool {
+        matches!(self.kept.part, Part::Pack { .. })
+    }
+
+    /// Replaces the content of `into` by the file, without comparing its checksum.
+    pub(crate) fn read_unchecked(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        self.read_start(index, usize::MAX, into).map(|_| ())
+    }
+
+    /// Replaces the content of `into` by the first `most` bytes of the file; gives its whole length.
+    pub(crate) fn read_start(
+        &self,
+        index: usize,
+        most: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<u64, DataError> {
+        let entry = self.entry(index);
+        let container = entry.container as usize;
+        let read = match entry.extent {
+            Some(Extent { offset, length }) => {
+                let short = u32::try_from(most).map_or(length, |most| length.min(most));
+                let start = Extent { offset, length: short };
+                self.reader.read_part(container, start, into).map(|()| u64::from(length))
+            }
+            None => self.reader.read_file(container, self.kept.index.name(index), most, into),
+        };
+        let error = |source| SourceError::Read { file: self.location(index), source }.into();
+        read.map_err(error)
+    }
+
+    /// Records what was found out, and keeps it with the index.
+    pub(crate) fn learn(
+        &mut self,
+        found: impl IntoIterator<Item = (usize, Facts, u32)>,
+    ) -> Result<(), DataError> {
+        for (index, facts, crc32c) in found {
+            let entry = &mut self.kept.index.entries[index];
+            (entry.facts, entry.crc32c) = (Some(facts), Some(crc32c));
+        }
+        self.kept.keep().map_err(|(path, source)| DataError::Io { path, source })
+    }
+}
+
+impl Dataset for Images {
+    fn len(&self) -> usize {
+        self.kept.index.entries.len()
+    }
+
+    fn stored(&self) -> Stored {
+        Stored::Files
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn label(&self, index: usize) -> u32 {
+        self.labels[self.entry(index).label as usize]
+    }
+
+    fn name(&self, index: usize) -> String {
+        let Location { path, member } = self.location(index);
+        match member {
+            Some(member) => format!("{}:{member}", path.display()),
+            None => path.display().to_string(),
+        }
+    }
+
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        self.read_unchecked(index, into)?;
+        if let Some(expected) = self.checksum(index) {
+            let found = crc32c::crc32c(into);
+            if found != expected {
+                let file = self.location(index);
+                return Err(SourceError::Checksum { file, expected, found }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::IMAGENET
+    }
+
+    /// Of the classes, and of the label and file name of every image in order.
+    ///
+    /// Where the files lie, and their lengths, do not count: the same images give the same result as a
+    /// folder, which is listed without asking for lengths, as an archive and as a pack.
+    fn fingerprint(&self) -> Fingerprint {
+        *self.fingerprint.get_or_init(|| {
+            Fingerprint::of(|hasher| {
+                hasher.update(b"files");
+                let mut text = |text: &str| {
+                    hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+                };
+                self.classes.iter().for_each(|class| text(class));
+                for index in 0..self.len() {
+                    text(self.file_name(index));
+                    text(&self.label(index).to_string());
+                }
+            })
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! Lists of the classes of images that lie in no folder of a class.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::index::base_name;
+use crate::error::DataError;
+
+use crate::error::SourceError;
+
+/// A list as read.
+#[derive(Debug)]
+pub(crate) struct List {
+    path: PathBuf,
+    lines: Lines,
+}
+
+#[derive(Debug)]
+enum Lines {
+    /// A class for each image, in the order of the file names.
+    InOrder(Vec<String>),
+    /// A class by the file's name without its extension.
+    ByName(HashMap<String, String>),
+}
+
+impl List {
+    /// Reads a list of one class a line, or Kaggle's `ImageId,PredictionString` table.
+    pub(crate) fn read(path: &Path) -> Result<Self, DataError> {
+        let text = fs::read_to_string(path).map_err(DataError::io(path))?;
+        let wrong = |line: usize, what: &str| SourceError::ListLine {
+            list: path.to_owned(),
+            line: line + 1,
+            what: what.to_owned(),
+        };
+        let mut rows = text.lines().map(str::trim).enumerate().filter(|(_, row)| !row.is_empty());
+        let lines = if text.starts_with("ImageId,") {
+            let mut classes = HashMap::new();
+            for (at, row) in rows.skip(1) {
+                // The class and four coordinates, and again for every object.
+                let found = row.split_once(',');
+                let found = found.and_then(|(name, boxes)| Some((name, boxes.split(' ').next()?)));
+                let (name, class) = found
+                    .filter(|(_, class)| !class.is_empty())
+                    .ok_or_else(|| wrong(at, "expected `name,class and boxes`"))?;
+                classes.insert(name.to_owned(), class.to_owned());
+            }
+            Lines::ByName(classes)
+        } else {
+            let classes = rows.try_fold(Vec::new(), |mut classes, (at, row)| {
+                if row.contains(char::is_whitespace) || row.contains(',') {
+                    return Err(wrong(at, "expected a class and nothing else"));
+                }
+                classes.push(row.to_owned());
+                Ok(classes)
+            });
+            Lines::InOrder(classes?)
+        };
+        Ok(Self { path: path.to_owned(), lines })
+    }
+
+    /// The classes of the images in `container`, and the label of each name, in the order given.
+    pub(crate) fn apply(
+        &self,
+        container: &Path,
+        names: Vec<&str>,
+    ) -> Result<(Vec<String>, Vec<u32>), DataError> {
+        let classes: Vec<&str> = match &self.lines {
+            Lines::InOrder(lines) => {
+                if lines.len() != names.len() {
+                    return Err(SourceError::ListLength {
+                        list: self.path.clone(),
+                        lines: lines.len(),
+                        path: container.to_owned(),
+                        images: names.len(),
+                    }
+                    .into());
+                }
+                let mut order: Vec<usize> = (0..names.len()).collect();
+                order.sort_by_key(|&at| base_name(names[at]));
+                let mut classes = vec![""; names.len()];
+                for (line, at) in lines.iter().zip(order) {
+                    classes[at] = line;
+                }
+                classes
+            }
+            Lines::ByName(lines) => names
+                .iter()
+                .map(|name| {
+                    let base = base_name(name);
+                    let stem = base.rsplit_once('.').map_or(base, |(stem, _)| stem);
+                    lines.get(stem).map(String::as_str).ok_or_else(|| SourceError::ListLine {
+                        list: self.path.clone(),
+                        line: lines.len() + 1,
+                        what: format!("there is none for image `{base}`"),
+                    })
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        let distinct: Vec<&str> =
+            classes.iter().copied().collect::<BTreeSet<&str>>().into_iter().collect();
+        let label = |class: &&str| distinct.partition_point(|other| other < class) as u32;
+        let labels = classes.iter().map(label).collect();
+        Ok((distinct.iter().map(|&class| class.to_owned()).collect(), labels))
+    }
+}

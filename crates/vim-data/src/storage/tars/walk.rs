@@ -1,0 +1,174 @@
+//! The files of an archive, and of the archives inside it, without reading their contents.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use tar::{Archive, Entry};
+
+use crate::error::{DataError, Location, SourceError};
+
+use super::section::Section;
+
+/// Bytes in a header, and the multiple that contents are padded to.
+const BLOCK: u64 = 512;
+
+/// A regular file in an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    /// Its path; in an inner archive, that archive's path comes first: `n01440764.tar/x.JPEG`.
+    pub(super) name: String,
+    /// First byte of its content, from the start of the outer archive.
+    pub(super) offset: u64,
+    /// Bytes in its content.
+    pub(super) length: u64,
+}
+
+/// Calls `each` for every regular file, those of inner `.tar` files in their place.
+pub(super) fn walk(
+    path: &Path,
+    file: &File,
+    each: &mut dyn FnMut(Member) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    let io = |source| DataError::Io { path: path.to_owned(), source };
+    let length = file.metadata().map_err(io)?.len();
+    refuse_compressed(file, 0, &Location { path: path.to_owned(), member: None })?;
+    let level = Level { path, file, start: 0, length, inside: None };
+    level.walk(&mut |member| {
+        if !is_tar(&member.name) {
+            return each(member);
+        }
+        let Member { name, offset, length } = member;
+        refuse_compressed(file, offset, &level.location(&name))?;
+        let inner = Level { path, file, start: offset, length, inside: Some(&name) };
+        inner.walk(&mut |mut member| {
+            if is_tar(&member.name) {
+                return Err(level.wrong(&member.name, "is an archive in an archive in an archive"));
+            }
+            member.name = format!("{name}/{}", member.name);
+            each(member)
+        })
+    })
+}
+
+/// The archive itself, or one inside it.
+struct Level<'a> {
+    path: &'a Path,
+    file: &'a File,
+    start: u64,
+    length: u64,
+    /// Name of the inner archive.
+    inside: Option<&'a str>,
+}
+
+impl Level<'_> {
+    fn walk(&self, each: &mut dyn FnMut(Member) -> Result<(), DataError>) -> Result<(), DataError> {
+        let mut archive = Archive::new(Section::new(self.file, self.start, self.length));
+        // Where the last member's content ends, padding included.
+        let mut end = 0;
+        for entry in archive.entries_with_seek().map_err(|e| self.broken(end, e))? {
+            let mut entry = entry.map_err(|e| self.broken(end, e))?;
+            let content = entry.raw_file_position();
+            let length = entry.size();
+            end = content
+                .checked_add(length)
+                .and_then(|end| end.checked_next_multiple_of(BLOCK))
+                .ok_or_else(|| self.broken(content, io::ErrorKind::InvalidData.into()))?;
+            let name = self.name_of(&entry, content)?;
+            let kind = entry.header().entry_type();
+            if kind.is_dir() || kind.is_pax_global_extensions() {
+                continue;
+            }
+            if kind.is_symlink() || kind.is_hard_link() {
+                return Err(self.wrong(&name, "is a link to another file"));
+            }
+            if !kind.is_file() && !kind.is_contiguous() {
+                return Err(self.wrong(&name, "is neither a file nor a folder"));
+            }
+            // What a pax archive calls sparse has a map in front of its content.
+            let is_sparse = |key: &[u8]| key.starts_with(b"GNU.sparse");
+            let extensions = entry.pax_extensions().map_err(|e| self.broken(content, e))?;
+            if extensions.is_some_and(|mut all| {
+                all.any(|one| one.is_ok_and(|one| is_sparse(one.key_bytes())))
+            }) {
+                return Err(self.wrong(&name, "is stored as a sparse file"));
+            }
+            if content + length > self.length {
+                return Err(self.broken(content, io::ErrorKind::UnexpectedEof.into()));
+            }
+            each(Member { name, offset: self.start + content, length })?;
+        }
+        // A block of zeros marks the end. Without it the archive was cut between two members.
+        if archive.into_inner().position() < end + BLOCK {
+            return Err(self.broken(end, io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(())
+    }
+
+    fn name_of(&self, entry: &Entry<'_, impl Read>, at: u64) -> Result<String, DataError> {
+        let name = String::from_utf8(entry.path_bytes().into_owned()).map_err(|_| {
+            let why = io::Error::new(io::ErrorKind::InvalidData, "a name is not UTF-8");
+            self.broken(at, why)
+        })?;
+        Ok(name.trim_start_matches("./").to_owned())
+    }
+
+    fn location(&self, name: &str) -> Location {
+        let member = match self.inside {
+            Some(outer) => format!("{outer}/{name}"),
+            None => name.to_owned(),
+        };
+        Location { path: self.path.to_owned(), member: Some(member) }
+    }
+
+    fn wrong(&self, name: &str, what: &'static str) -> DataError {
+        SourceError::Member { file: self.location(name), what }.into()
+    }
+
+    /// The archive ends early or is damaged `at` bytes into this level.
+    fn broken(&self, at: u64, source: io::Error) -> DataError {
+        let member = self.inside.map(str::to_owned);
+        let file = Location { path: self.path.to_owned(), member };
+        SourceError::Tar { file, at: self.start + at, source }.into()
+    }
+}
+
+/// Inside a compressed file no image is a range of bytes.
+fn refuse_compressed(file: &File, at: u64, location: &Location) -> Result<(), DataError> {
+    let mut start = [0; 6];
+    // A shorter file is left to be found too short for a tar.
+    if file.read_exact_at(&mut start, at).is_err() {
+        return Ok(());
+    }
+    let formats: [(&[u8], &str); 5] = [
+        (b"\x1f\x8b", "gzip"),
+        (b"BZh", "bzip2"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"PK\x03\x04", "zip"),
+    ];
+    match formats.iter().find(|(magic, _)| start.starts_with(magic)) {
+        Some(&(_, format)) => {
+            Err(SourceError::Compressed { file: location.clone(), format }.into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn is_tar(name: &str) -> bool {
+    let extension = Path::new(name).extension();
+    extension.is_some_and(|extension| {
+        // A compressed inner archive is looked into only to be refused by name.
+        ["tar", "tgz", "tbz2", "txz"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+            || extension_of_compressed_tar(name)
+    })
+}
+
+/// `x.tar.gz` and the like.
+fn extension_of_compressed_tar(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["gz", "bz2", "xz", "zst"].iter().any(|end| name.ends_with(&format!(".tar.{end}")))
+}

@@ -1,0 +1,45 @@
+//! A sample's plan from its key.
+
+use super::auto_augment::AutoAugment;
+use super::jitter::{color_jitter, one_of_three};
+use super::key::SampleKey;
+use super::plan::SamplePlan;
+use super::resolve::Recipe;
+use crate::rng;
+use crate::transforms::ops::Op;
+
+impl Recipe {
+    /// Draws what is done to one image: a pure function of the arguments.
+    ///
+    /// # Shapes
+    /// `source` and `target` are heights and widths in pixels: of the image as stored and of the model's.
+    ///
+    /// # Panics
+    /// If one of them is 0.
+    #[must_use]
+    pub fn draw(&self, key: SampleKey, source: [usize; 2], target: [usize; 2]) -> SamplePlan {
+        assert!(source.iter().chain(&target).all(|&side| side > 0), "an image without pixels");
+        SamplePlan {
+            crop: self.draw_crop(&mut key.rng("vim-data crop v1"), source, target),
+            flip: rng::chance(&mut key.rng("vim-data flip v1"), self.hflip),
+            ops: self.draw_ops(key, target),
+            erase: self.erase.draw(&mut key.rng("vim-data erase v1"), target),
+        }
+    }
+
+    fn draw_ops(&self, key: SampleKey, size: [usize; 2]) -> Vec<Op> {
+        let mut rng = key.rng("vim-data ops v1");
+        match &self.auto_augment {
+            AutoAugment::Rand(rand) => return rand.draw(&mut rng, size),
+            AutoAugment::Off => {}
+        }
+        let mut ops = Vec::new();
+        if self.three_augment {
+            ops.push(one_of_three(&mut rng));
+        }
+        if self.color_jitter > 0.0 {
+            ops.extend(color_jitter(&mut rng, self.color_jitter));
+        }
+        ops
+    }
+}
