@@ -1,8 +1,9 @@
 //! Measures how many images one thread makes ready per second of its CPU time.
 //!
-//! Reads a folder made by `scripts/peer_loader.py make`, which holds JPEGs and, in `plans.json`, what is to
-//! be done to them; `scripts/peer_loader.py time` measures Pillow and PyTorch on the same. Prints one line
-//! of JSON for each case, the best of its rounds. Other programs' load hardly matters, as it is CPU time.
+//! Reads a folder made by `scripts/peer_loader.py make`, which holds JPEGs and, in `plans.json`,
+//! what is to be done to them; `scripts/peer_loader.py time` measures Pillow and PyTorch on the
+//! same. Prints one line of JSON for each case, the best of its rounds. Other programs' load hardly
+//! matters, as it is CPU time.
 //!
 //! ```text
 //! cargo run --release -p vim-data --features turbo --example transform_speed -- FOLDER [ROUNDS]
@@ -110,7 +111,8 @@ impl Bench {
         Ok(best)
     }
 
-    /// Mean microseconds of each operation over the draws that have it, on pixels of the first file.
+    /// Mean microseconds of each operation over the draws that have it, on pixels of the first
+    /// file.
     fn operations(&mut self, rounds: usize) -> Result<Vec<(String, f64)>, Box<dyn Error>> {
         let file = &self.files.first().ok_or("there are no files")?.0;
         let _ = self.decoder.decode(file, &mut self.pixels)?;
@@ -179,9 +181,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut bench = Bench::open(Path::new(&folder))?;
     let print = |case: &str, rate: f64| {
         let library = JpegLibrary::default();
-        println!(
-            r#"{{"who": "vim-data {library}", "case": "{case}", "images_per_cpu_second": {rate:.1}}}"#
-        );
+        print!(r#"{{"who": "vim-data {library}", "case": "{case}", "#);
+        println!(r#""images_per_cpu_second": {rate:.1}}}"#);
     };
     print("decode", bench.best(rounds, Bench::decode)?);
     print("decode + crop + flip", bench.best(rounds, |bench| bench.each_draw(false))?);

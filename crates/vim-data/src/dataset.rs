@@ -1,4 +1,4 @@
-//! What a dataset can be asked.
+//! The trait of all datasets.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub trait Dataset: Send + Sync {
     }
 
     /// What [`Dataset::read`] gives.
-    fn stored(&self) -> Stored;
+    fn encoding(&self) -> Encoding;
 
     /// Name of each class, by label.
     fn class_names(&self) -> &[String];
@@ -36,7 +36,7 @@ pub trait Dataset: Send + Sync {
     /// Where one image is, for messages and records: a path, or `archive:member`.
     fn name(&self, index: usize) -> String;
 
-    /// Replaces the content of `into` by one image, as [`Dataset::stored`] says.
+    /// Replaces the content of `into` by one image, as [`Dataset::encoding`] says.
     ///
     /// A caller that keeps `into` between calls allocates nothing after the largest image.
     ///
@@ -53,7 +53,7 @@ pub trait Dataset: Send + Sync {
 
 /// What reading an image gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum Encoding {
     /// Pixels, `[H, W, 3]`, of one size for all images.
     Pixels {
         /// `[H, W]`.
@@ -64,27 +64,21 @@ pub enum Stored {
 }
 
 /// A hash that tells datasets apart. Displayed and serialised in hexadecimal.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint([u8; 32]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(blake3::Hash);
 
 impl Fingerprint {
-    /// The BLAKE3 hash of what `feed` gives to the hasher, apart from all other uses of that hash.
+    /// The BLAKE3 hash of the bytes that `feed` writes, in a domain of its own.
     pub(crate) fn of(feed: impl FnOnce(&mut blake3::Hasher)) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("vim-data dataset fingerprint v1");
         feed(&mut hasher);
-        Self(*hasher.finalize().as_bytes())
+        Self(hasher.finalize())
     }
 }
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Fingerprint({self})")
+        self.0.fmt(formatter)
     }
 }
 

@@ -1,11 +1,13 @@
-//! Images on disk, or drawn on demand, to batches of bytes: deterministic, in order, in bounded memory.
+//! Loads images from disk, or draws them, into batches of bytes: deterministically, in order, in
+//! bounded memory.
 //!
-//! [`open`] turns a [`DataConfig`] into [`Splits`]; a [`Loader`] turns a [`Split`] into [`Batch`]es.
-//! Every random choice is a pure function of a key (the seed, the epoch, the index of the image), so
-//! neither the number of threads nor a restart in the middle of an epoch changes a single byte.
+//! [`open`] turns a [`DataConfig`] into [`Splits`]; a [`Loader`] turns a [`Split`] into
+//! [`Batch`]es. Every random choice is a pure function of a key (the seed, the epoch, the index of
+//! the image), so neither the number of threads nor a restart in the middle of an epoch changes a
+//! single byte.
 //!
-//! Pixels stay `u8`, height × width × RGB, until they are on the device: [`Statistics`] says what they
-//! are normalised by there.
+//! Pixels stay `u8`, height × width × RGB, until they are on the device, which normalises them by
+//! [`Statistics`].
 //!
 //! ```
 //! use vim_data::{AugmentPreset, DataConfig, Loader, LoaderConfig, Recipe};
@@ -18,7 +20,8 @@
 //! # Ok::<(), vim_data::DataError>(())
 //! ```
 //!
-//! Legend of shapes: `B` batch, `H` `W` pixels; the last axis, of size 3, is red, green, blue.
+//! Shapes: `B` is the batch, `H` and `W` are in pixels; the last axis, of size 3, is red, green,
+//! blue.
 
 mod dataset;
 mod datasets;
@@ -37,7 +40,7 @@ mod statistics;
 mod storage;
 mod transforms;
 
-pub use dataset::{Dataset, Fingerprint, Stored};
+pub use dataset::{Dataset, Encoding, Fingerprint};
 pub use datasets::config::{DataConfig, ShapesConfig};
 pub use datasets::kind::DatasetKind;
 pub use datasets::{
@@ -48,29 +51,28 @@ pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind,
 pub use error::{DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use inspect::{
-    Extremes, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify,
+    ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify,
 };
-pub use loader::allocation::Allocation;
+pub use loader::allocation::CpuAllocation;
 pub use loader::bad::{BadSample, BadTest, BadTrain, OnBad};
-pub use loader::batch::Batch;
-pub use loader::buffer::Slab;
+pub use loader::batch::{Batch, BatchBuffer};
 pub use loader::order::{Draw, Order, OrderKey};
 pub use loader::workers::Workers;
 pub use loader::{
-    Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, Purpose, Share, THREADS,
+    Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, Purpose, Replica,
+    THREAD_PREFIX,
 };
 pub use picture::{PictureError, contact_sheet, read_picture, write_png};
 pub use pixels::{Pixels, Region};
-pub use progress::{Progress, Watch};
+pub use progress::{OnProgress, Progress};
 pub use split::Split;
 pub use statistics::{Normalize, Statistics};
-pub use storage::env_paths::Surroundings;
+pub use storage::env_paths::EnvPaths;
 pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
 pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};
 pub use storage::staging::{Stage, Staging, StagingStatus};
-pub use transforms::apply::Applier;
-pub use transforms::evaluation::{EVAL_CROP, Evaluation};
+pub use transforms::eval_transform::{EVAL_CROP, EvalTransform};
 pub use transforms::ops::{self, Op};
 pub use transforms::recipe::{
     AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode,
@@ -78,3 +80,4 @@ pub use transforms::recipe::{
     SamplePlan, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss,
 };
 pub use transforms::resize::Resizer;
+pub use transforms::transform::Transform;

@@ -1,4 +1,4 @@
-//! Image files of a user: one read as evaluation does, many written side by side.
+//! Image files: one read for a prediction, several written as one PNG.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::pixels::Pixels;
-use crate::transforms::evaluation::Evaluation;
+use crate::transforms::eval_transform::EvalTransform;
 
 /// An image that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,8 @@ pub enum PictureError {
     },
 }
 
-/// Reads the image at `path` at the size `[height, width]`, rows of red, green and blue, as evaluation sees it.
+/// Reads the image at `path` at the size `[height, width]`, rows of red, green and blue, as
+/// evaluation sees it.
 ///
 /// # Errors
 /// [`PictureError`] names the file.
@@ -38,12 +39,12 @@ pub fn read_picture(path: &Path, size: [usize; 2]) -> Result<Vec<u8>, PictureErr
         fs::read(path).map_err(|source| PictureError::Read { path: path.to_owned(), source })?;
     let decode_error = |source| PictureError::Decode { path: path.to_owned(), source };
     let mut pixels = Pixels::default();
-    // Of a damaged file that Pillow takes, what could be decoded is shown.
+    // A file whose damage Pillow accepts is shown as far as it decodes.
     let _ = Decoder::new(DecodeLimits::default())
         .and_then(|mut decoder| decoder.decode(&bytes, &mut pixels))
         .map_err(decode_error)?;
     let mut seen = vec![0; 3 * size[0] * size[1]];
-    Evaluation::default().apply(&pixels, size, &mut seen);
+    EvalTransform::default().apply(&pixels, size, &mut seen);
     Ok(seen)
 }
 

@@ -18,13 +18,13 @@ impl Pixels {
         Self { height, width, data: vec![0; 3 * height * width] }
     }
 
-    /// Makes it of another size, `[height, width]`; what it holds then is arbitrary.
+    /// Changes the size to `[height, width]`; the content is arbitrary afterwards.
     pub fn reshape(&mut self, [height, width]: [usize; 2]) {
         (self.height, self.width) = (height, width);
         self.data.resize(3 * height * width, 0);
     }
 
-    /// The whole of it.
+    /// The whole image as a region.
     #[must_use]
     pub fn region(&self) -> Region {
         Region { top: 0, left: 0, height: self.height, width: self.width }
@@ -54,7 +54,7 @@ impl Region {
         Self { top, left, height: bottom - top, width: right - left }
     }
 
-    /// Whether it holds pixels, all of them of an image of `size`, `[height, width]`.
+    /// Whether the region is not empty and lies inside an image of `size`, `[height, width]`.
     #[must_use]
     pub fn is_inside(&self, size: [usize; 2]) -> bool {
         let inside = |start: usize, length: usize, side: usize| {

@@ -1,4 +1,4 @@
-//! How far a long task has come.
+//! Progress of a long task.
 
 /// Counts of a task over the images of a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,4 +12,4 @@ pub struct Progress {
 }
 
 /// Called now and then, from any thread.
-pub type Watch<'a> = &'a (dyn Fn(Progress) + Sync);
+pub type OnProgress<'a> = &'a (dyn Fn(Progress) + Sync);

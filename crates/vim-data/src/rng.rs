@@ -1,8 +1,8 @@
 //! Random numbers from a key.
 //!
-//! ChaCha8 is specified bit for bit and the functions below are our own, so that no release of a
-//! random-number crate changes what a seed means. Logarithms and the like are those of `libm`, compiled
-//! in: the C library's differ between machines in the last bit.
+//! ChaCha8 is specified bit for bit and the functions below are our own: no release of a
+//! random-number crate changes what a seed means. `libm` is compiled in because the C libraries of
+//! two machines differ in the last bit of a logarithm.
 
 use std::f64::consts::TAU;
 
@@ -11,7 +11,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// A generator that is a pure function of `purpose` and `key`.
 ///
-/// `purpose` separates uses that share a key: the order of an epoch and its augmentation, say.
+/// `purpose` separates uses that share a key, such as the order of an epoch and its augmentation.
 pub(crate) fn keyed(purpose: &str, key: &[u64]) -> ChaCha8Rng {
     let mut material = Vec::with_capacity(8 * key.len());
     for word in key {
@@ -59,7 +59,7 @@ pub(crate) fn log_between(rng: &mut ChaCha8Rng, [low, high]: [f64; 2]) -> f64 {
     libm::exp(between(rng, [libm::log(low), libm::log(high)]))
 }
 
-/// True with this probability.
+/// `true` with this probability.
 pub(crate) fn chance(rng: &mut ChaCha8Rng, probability: f64) -> bool {
     unit(rng) < probability
 }
@@ -67,8 +67,8 @@ pub(crate) fn chance(rng: &mut ChaCha8Rng, probability: f64) -> bool {
 /// A normally distributed number.
 ///
 /// # Source
-/// Box and Muller 1958, "A note on the generation of random normal deviates"; its cosine alone, so that
-/// every draw takes two uniform numbers.
+/// Box and Muller 1958, "A note on the generation of random normal deviates"; its cosine alone, so
+/// that every draw takes two uniform numbers.
 pub(crate) fn normal(rng: &mut ChaCha8Rng, mean: f64, deviation: f64) -> f64 {
     let radius = (-2.0 * libm::log(1.0 - unit(rng))).sqrt();
     mean + deviation * radius * libm::cos(TAU * unit(rng))
@@ -76,8 +76,8 @@ pub(crate) fn normal(rng: &mut ChaCha8Rng, mean: f64, deviation: f64) -> f64 {
 
 /// A number from the symmetric Beta distribution with both parameters `alpha`, above 0.
 ///
-/// As X/(X + Y) of two Gamma numbers. Their logarithms are divided, since for a small `alpha` both may be
-/// too small for an `f64`.
+/// X/(X + Y) of two Gamma numbers. Computed from their logarithms, since for a small `alpha` both
+/// may underflow.
 pub(crate) fn beta(rng: &mut ChaCha8Rng, alpha: f64) -> f64 {
     let difference = log_gamma(rng, alpha) - log_gamma(rng, alpha);
     1.0 / (1.0 + libm::exp(-difference))
@@ -86,8 +86,8 @@ pub(crate) fn beta(rng: &mut ChaCha8Rng, alpha: f64) -> f64 {
 /// The logarithm of a number from the Gamma distribution of this shape, above 0, and scale 1.
 ///
 /// # Source
-/// Marsaglia and Tsang 2000, "A simple method for generating gamma variables"; below 1 by their §6, from
-/// the distribution of shape + 1.
+/// Marsaglia and Tsang 2000, "A simple method for generating gamma variables"; below 1 by their §6,
+/// from the distribution of shape + 1.
 fn log_gamma(rng: &mut ChaCha8Rng, shape: f64) -> f64 {
     if shape < 1.0 {
         let boost = libm::log(1.0 - unit(rng)) / shape;
@@ -166,8 +166,8 @@ mod tests {
         assert!(counts.values().all(|count| count.abs_diff(1_000) < 180), "{counts:?}");
     }
 
-    /// What a seed means may not change. The numbers are those of ChaCha8, BLAKE3 and the functions above
-    /// written once more in Python.
+    /// What a seed means may not change. The numbers are those of ChaCha8, BLAKE3 and the functions
+    /// above written once more in Python.
     #[test]
     fn numbers_of_a_key_are_pinned() {
         let fresh = || keyed("test pins", &[1, 2]);

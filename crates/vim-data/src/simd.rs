@@ -1,9 +1,10 @@
-//! Plain loops, compiled for every processor, for those with AVX2, and for those with AVX-512.
+//! Plain loops, compiled three times: for every processor, for AVX2 and for AVX-512.
 
 /// Runs `work` with the widest instructions of this processor.
 ///
-/// The compiler vectorises the loops inside; nothing is fused or reordered, so the results are the same
-/// bit for bit on every machine. Whatever `work` calls must be `#[inline(always)]` to be included.
+/// The compiler vectorises the loops inside; nothing is fused or reordered, so the results are the
+/// same bit for bit on every machine. Functions that `work` calls must be `#[inline(always)]`, or
+/// they keep the baseline's instructions.
 #[inline]
 #[cfg_attr(
     target_arch = "x86_64",
@@ -39,9 +40,10 @@ pub(crate) fn widest<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// `value` cut to 0..=255 and truncated, as `value as u8`, which the compiler does not vectorise.
+/// `value` clamped to 0..=255 and truncated. Equal to `value as u8`, which the compiler does not
+/// vectorise.
 ///
-/// Adding 2²³ leaves the nearest whole number in the last bits, which is then corrected downwards.
+/// Adding 2²³ leaves the nearest whole number in the last bits; it is then corrected downwards.
 #[inline(always)]
 pub(crate) fn byte_of_f32(value: f32) -> u8 {
     const ONES: f32 = (1 << 23) as f32;
@@ -61,9 +63,9 @@ pub(crate) fn byte_of_f64(value: f64) -> u8 {
     (nearest.to_bits() - u64::from(is_above)) as u8
 }
 
-/// The largest whole number that is not above `value`, and what is left; `value` is within ±2³¹.
+/// The floor of `value` and the fraction above it; `value` is within ±2³¹.
 ///
-/// As `f64::floor`, which without SSE4.1 is a call for every number. 1.5 · 2⁵² leaves room for a sign.
+/// Without SSE4.1 `f64::floor` is a function call. 1.5 · 2⁵² leaves room for a sign.
 #[inline(always)]
 pub(crate) fn floor(value: f64) -> (i32, f64) {
     const ONES: f64 = (3_u64 << 51) as f64;

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::dataset::{Dataset, Stored};
+use crate::dataset::{Dataset, Encoding};
 use crate::error::DataError;
 use crate::statistics::{Normalize, Statistics};
 
@@ -78,7 +78,8 @@ impl Split {
         self.dataset.label(self.index(position))
     }
 
-    /// The image at `position`, as [`Split::stored`] says: pixels `[H, W, 3]`, or an encoded file.
+    /// The image at `position`, as [`Split::encoding`] says: pixels `[H, W, 3]`, or an encoded
+    /// file.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -91,10 +92,10 @@ impl Split {
         Ok(image)
     }
 
-    /// What an image is when read.
+    /// How [`Split::image`] returns an image.
     #[must_use]
-    pub fn stored(&self) -> Stored {
-        self.dataset.stored()
+    pub fn encoding(&self) -> Encoding {
+        self.dataset.encoding()
     }
 
     /// Name of each class, by label.
@@ -109,7 +110,7 @@ impl Split {
         self.dataset.num_classes()
     }
 
-    /// The statistics that the configuration chose to normalise by.
+    /// The statistics that `normalize` chooses.
     #[must_use]
     pub fn statistics(&self, normalize: Normalize) -> Statistics {
         normalize.statistics(self.dataset.statistics())
@@ -122,7 +123,7 @@ impl fmt::Debug for Split {
             .debug_struct("Split")
             .field("len", &self.len())
             .field("of", &self.dataset.len())
-            .field("stored", &self.stored())
+            .field("stored", &self.encoding())
             .field("num_classes", &self.num_classes())
             .finish()
     }

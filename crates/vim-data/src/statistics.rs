@@ -1,4 +1,4 @@
-//! What pixels are normalised by.
+//! The mean and standard deviation that pixels are normalised by.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,8 @@ impl Statistics {
     /// The default `shapes` training split's, equal in the three channels by construction.
     ///
     /// # Source
-    /// The mean by symmetry, the deviation measured over the 10 000 images; a test measures both again.
+    /// The mean by symmetry, the deviation measured over the 10 000 images; a test measures both
+    /// again.
     pub const SHAPES: Self = Self { mean: [0.5; 3], std: [0.334; 3] };
 }
 

@@ -115,7 +115,7 @@ pub fn install() -> Result<(), Error> {
 
 /// Whether a panic on the thread of that name becomes an error where it is waited for.
 fn is_handled(name: &str) -> bool {
-    name == "main" || name == saver::THREAD || name.starts_with(vim_data::THREADS)
+    name == "main" || name == saver::THREAD || name.starts_with(vim_data::THREAD_PREFIX)
 }
 
 /// A panic's message.

@@ -22,40 +22,50 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub path: Option<PathBuf>,
-    /// `imagenet`, `folder`: where the validation images are, if `data.path` is the training part alone.
+    /// `imagenet`, `folder`: where the validation images are, if `data.path` is the training part
+    /// alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub val_path: Option<PathBuf>,
-    /// `imagenet`, `folder`: class of each validation image, if those lie in one flat folder or archive: a line each in the order of the file names, or Kaggle's `LOC_val_solution.csv`.
+    /// `imagenet`, `folder`: class of each validation image, if those lie in one flat folder or
+    /// archive: a line each in the order of the file names, or Kaggle's `LOC_val_solution.csv`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub val_labels: Option<PathBuf>,
-    /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out: beside the data if that can be written, else the user's cache folder.
+    /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out:
+    /// beside the data if that can be written, else the user's cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub index_cache: Option<PathBuf>,
-    /// Whether archives and packs are copied to the node's own disk (`$SLURM_TMPDIR`): `"auto"` (in the background, if there is one with room), `"off"`, `"require"` (first of all, or not at all).
+    /// Whether archives and packs are copied to the node's own disk (`$SLURM_TMPDIR`): `"auto"` (in
+    /// the background, if there is one with room), `"off"`, `"require"` (first of all, or not at
+    /// all).
     pub stage: Stage,
-    /// Loader threads: `"auto"` (the cores of the allocation, shared among its GPUs, at most 16) or a number. The data do not depend on it.
+    /// Loader threads: `"auto"` (the cores of the allocation, shared among its GPUs, at most 16) or
+    /// a number. The data do not depend on it.
     pub workers: Workers,
-    /// Threads that read files ahead of the loader threads: `"auto"` or a number. More of them help on storage that answers late, such as Lustre.
+    /// Threads that read files ahead of the loader threads: `"auto"` or a number. More of them help
+    /// on storage that answers late, such as Lustre.
     pub readers: Workers,
-    /// Whole batches that wait for the device. One more is in the making: their bytes are what the loader takes.
+    /// Whole batches that wait for the device. One more is in the making: their bytes are what the
+    /// loader takes.
     pub prefetch: usize,
     /// What becomes of a training image that cannot be read: `"replace"` or `"fail"`.
     pub bad_train: BadTrain,
-    /// What becomes of a validation or test image that cannot be read: `"fail"`, or `"wrong"`, counted as such.
+    /// What becomes of a validation or test image that cannot be read: `"fail"`, or `"wrong"`,
+    /// counted as such.
     pub bad_test: BadTest,
     /// Statistics that pixels are normalised by.
     pub normalize: Normalize,
-    /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which checkpoint is "best".
+    /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
+    /// checkpoint is "best".
     pub val_fraction: f64,
     /// The `shapes` dataset's sizes.
     pub shapes: ShapesConfig,
 }
 
 impl DataConfig {
-    /// `data.path`, of a dataset that is read from files.
+    /// `data.path`, which a dataset in files needs.
     pub(super) fn required_path(&self) -> Result<&Path, DataError> {
         self.path.as_deref().ok_or(DataError::MissingPath { dataset: self.dataset.name() })
     }

@@ -5,8 +5,8 @@ use crate::rng;
 
 /// Splits a dataset's indices into those to train on and those held out, both ascending.
 ///
-/// About `round(fraction · len)` images are held out. Every class gives its share, to within one image,
-/// and which ones is drawn from `seed` alone.
+/// About `round(fraction · len)` images are held out, from every class its share to within one
+/// image. `seed` alone decides which ones.
 pub(crate) fn stratified(
     dataset: &dyn Dataset,
     fraction: f64,

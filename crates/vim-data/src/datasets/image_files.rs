@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use super::config::DataConfig;
 use super::kind::DatasetKind;
-use super::source::{Files, Parts, Source};
+use super::source::{Files, Source, Splits};
 use crate::error::{DataError, SourceError, StagingError};
 use crate::statistics::Statistics;
-use crate::storage::cached_index::{self, Kept};
-use crate::storage::env_paths::Surroundings;
+use crate::storage::cached_index::{self, CachedIndex};
+use crate::storage::env_paths::EnvPaths;
 use crate::storage::images::Images;
 use crate::storage::index::Index;
 use crate::storage::layout::{self, Part};
 use crate::storage::staging::{Stage, Staging};
 
-/// ImageNet, or any images: the classes are found with the files.
+/// The source of ImageNet and of folders. The classes are found with the files.
 pub(super) static SOURCE: Source = Source {
     class_names: &[],
     statistics: Statistics::IMAGENET,
     files: Files::Images,
-    open: |config, surroundings| {
-        let Sources { train, val, notes, staging } = open_images(config, surroundings)?;
-        Ok(Parts { notes, staging, ..Parts::new(train, val) })
+    open: |config, env_paths| {
+        let Sources { train, val, notes, staging } = open_images(config, env_paths)?;
+        Ok(Splits { notes, staging, ..Splits::new(train, val) })
     },
 };
 
@@ -33,9 +33,9 @@ pub struct Sources {
     pub train: Images,
     /// The published validation images: measured at the end.
     pub val: Images,
-    /// What is odd about them but no error, a line each.
+    /// Oddities that are no errors, a line each.
     pub notes: Vec<String>,
-    /// The archives' way to the node's disk, if they are on it.
+    /// The copying of archives to the node's disk, if there is any.
     pub staging: Option<Arc<Staging>>,
 }
 
@@ -43,14 +43,14 @@ pub struct Sources {
 ///
 /// # Errors
 /// If there are none, their classes cannot be told or do not agree, or an archive is damaged.
-pub fn open_images(config: &DataConfig, surroundings: &Surroundings) -> Result<Sources, DataError> {
+pub fn open_images(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources, DataError> {
     let (val_path, val_labels) = (config.val_path.as_deref(), config.val_labels.as_deref());
     let (train, val) = layout::find(config.required_path()?, val_path, val_labels)?;
     let mut notes = Vec::new();
-    let mut open = |part| -> Result<Kept, DataError> {
-        let kept = cached_index::open(part, config.index_cache.as_deref(), surroundings)?;
-        notes.extend(kept.index.notes.iter().chain(&kept.notes).cloned());
-        Ok(kept)
+    let mut open = |part| -> Result<CachedIndex, DataError> {
+        let cached = cached_index::open(part, config.index_cache.as_deref(), env_paths)?;
+        notes.extend(cached.index.notes.iter().chain(&cached.notes).cloned());
+        Ok(cached)
     };
     let (train, val) = (open(train)?, open(val)?);
     check_classes(&train, &val)?;
@@ -61,14 +61,14 @@ pub fn open_images(config: &DataConfig, surroundings: &Surroundings) -> Result<S
     let val = Images::new(val, classes.clone())?;
     let train = Images::new(train, classes)?;
     let mut sources = Sources { train, val, notes, staging: None };
-    sources.stage(config.stage, surroundings)?;
+    sources.stage(config.stage, env_paths)?;
     Ok(sources)
 }
 
-/// Whether the labels of `val` can mean the classes of `train`.
-fn check_classes(train: &Kept, val: &Kept) -> Result<(), DataError> {
+/// Checks that the labels of `val` can be mapped to the classes of `train`.
+fn check_classes(train: &CachedIndex, val: &CachedIndex) -> Result<(), DataError> {
     let (ours, theirs) = (&train.index.classes, &val.index.classes);
-    // A list, and numbers in shards, name only the classes that occur; folders name all.
+    // A list or the numbers in shards name only the classes that occur; folders name all.
     let may_be_fewer = match &val.part {
         Part::Classes { .. } => false,
         Part::Flat { .. } | Part::Archives { .. } | Part::Pack { .. } => true,
@@ -109,7 +109,7 @@ const TRAIN: usize = 1_281_167;
 /// Its validation images.
 const VAL: usize = 50_000;
 
-/// A line for each number that is not ImageNet's: a subset is legitimate, but should be meant.
+/// A note for each count that is not ImageNet's: a subset is legitimate, but may be unintended.
 fn count_notes(train: &Index, val: &Index) -> Vec<String> {
     let counts = [
         ("classes", train.classes.len(), CLASSES),
@@ -125,14 +125,14 @@ fn count_notes(train: &Index, val: &Index) -> Vec<String> {
 }
 
 impl Sources {
-    /// Starts to copy the archives, or all of them, as `stage` says.
-    fn stage(&mut self, stage: Stage, surroundings: &Surroundings) -> Result<(), StagingError> {
+    /// Starts to copy the archives to the node's disk, or copies them all, as `stage` says.
+    fn stage(&mut self, stage: Stage, env_paths: &EnvPaths) -> Result<(), StagingError> {
         let is_required = match stage {
             Stage::Off => return Ok(()),
             Stage::Auto => false,
             Stage::Require => true,
         };
-        let Some(disk) = &surroundings.node_disk else {
+        let Some(disk) = &env_paths.node_disk else {
             return if is_required { Err(StagingError::NoFolder) } else { Ok(()) };
         };
         let parts = [&self.train, &self.val];
@@ -141,7 +141,7 @@ impl Sources {
             let path = part.root().to_owned();
             return Err(StagingError::NotArchives { path });
         }
-        // Those that are on the disk already stay where they are.
+        // Archives that are on the disk already are not copied.
         let on_disk = disk.canonicalize().unwrap_or_else(|_| disk.clone());
         let is_elsewhere = |path: &&PathBuf| !path.starts_with(&on_disk);
         let archives = parts.iter().flat_map(|part| part.archives());

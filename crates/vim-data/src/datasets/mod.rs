@@ -1,6 +1,6 @@
-//! The datasets, and from a configuration to their splits.
+//! The registry of datasets, and the way from a configuration to splits.
 //!
-//! A dataset is a module with a [`Source`], which has its name in [`DatasetKind`] and its row in
+//! To add a dataset, write a module with a [`Source`], a variant of [`DatasetKind`] and a row of
 //! [`DatasetKind::source`].
 
 mod cifar;
@@ -12,20 +12,17 @@ mod outline;
 mod shapes;
 mod source;
 
-use std::sync::Arc;
-
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 use config::DataConfig;
 pub use image_files::{Sources, open_images};
 use kind::DatasetKind;
 pub use shapes::{Shapes, ShapesPart};
-use source::{Files, Parts, Source};
+pub use source::Splits;
+use source::{Files, Source};
 
 use crate::error::DataError;
-use crate::split::Split;
 use crate::statistics::Statistics;
-use crate::storage::env_paths::Surroundings;
-use crate::storage::staging::Staging;
+use crate::storage::env_paths::EnvPaths;
 
 impl DatasetKind {
     fn source(self) -> &'static Source {
@@ -38,13 +35,13 @@ impl DatasetKind {
         }
     }
 
-    /// Names of the classes, by label; none if they are found with the files.
+    /// Names of the classes, by label; none if the files tell them.
     #[must_use]
     pub fn class_names(self) -> &'static [&'static str] {
         self.source().class_names
     }
 
-    /// Whether it is read from files: `data.path` must name them.
+    /// Whether it is read from files, so that `data.path` must be set.
     #[must_use]
     pub fn has_files(self) -> bool {
         !matches!(self.source().files, Files::None)
@@ -65,75 +62,52 @@ impl DataConfig {
     }
 }
 
-/// The parts of a dataset, disjoint from each other.
-#[derive(Clone, Debug)]
-pub struct Splits {
-    /// Trained on.
-    pub train: Split,
-    /// Chooses the best checkpoint; absent unless held out or drawn. Never the test set.
-    pub val: Option<Split>,
-    /// Measured at the end.
-    pub test: Split,
-    /// What is odd about the data but no error, a line each: counts that are not ImageNet's, say.
-    pub notes: Vec<String>,
-    /// The copying of archives to the node's disk, if there is any.
-    pub staging: Option<Arc<Staging>>,
-}
-
 /// Opens the dataset that a configuration names. CIFAR is read into memory whole.
 ///
 /// With `val_fraction > 0` a stratified share of the training set, drawn from `seed`, becomes the
-/// validation split. Otherwise `shapes` has its own and the others have none: the published
-/// validation images of ImageNet are what is measured at the end, and a checkpoint chosen by them
-/// would be measured better than it is.
+/// validation split. Otherwise only `shapes` has one: ImageNet's published validation images are
+/// the test set here, and a checkpoint chosen by them would be measured too well.
 ///
 /// # Errors
 /// If a value is out of range, or the dataset's files are missing, damaged or of another dataset.
 pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
-    open_in(config, seed, &Surroundings::from_env())
+    open_in(config, seed, &EnvPaths::from_env())
 }
 
-/// [`open`], with the folders that it would take from the environment.
+/// [`open`] with explicit folders instead of those of the environment.
 ///
 /// # Errors
 /// As for [`open`].
-pub fn open_in(
-    config: &DataConfig,
-    seed: u64,
-    surroundings: &Surroundings,
-) -> Result<Splits, DataError> {
+pub fn open_in(config: &DataConfig, seed: u64, env_paths: &EnvPaths) -> Result<Splits, DataError> {
     check_fraction(config)?;
-    let parts = (config.dataset.source().open)(config, surroundings)?;
-    hold_out(parts, config, seed)
+    let splits = (config.dataset.source().open)(config, env_paths)?;
+    hold_out(splits, config, seed)
 }
 
-/// What [`open`] would open, as far as the configuration alone tells: images can be counted, but not
-/// read where they come from files.
+/// What [`open`] would open, without reading files. The images can be counted; those that come from
+/// files cannot be read.
 ///
-/// CIFAR is taken to be as large as it is published. `None` where only the files know their number.
+/// CIFAR is assumed to have as many images as published. `None` if only the files tell the number.
 ///
 /// # Errors
 /// If a value is out of range, or there is no path where one is needed.
 pub fn dry_run(config: &DataConfig, seed: u64) -> Result<Option<Splits>, DataError> {
     check_fraction(config)?;
-    let parts = config.dataset.source().dry_run(config)?;
-    parts.map(|parts| hold_out(parts, config, seed)).transpose()
+    let splits = config.dataset.source().dry_run(config)?;
+    splits.map(|splits| hold_out(splits, config, seed)).transpose()
 }
 
 /// Takes the validation split out of the training part, if one is to be held out.
-fn hold_out(parts: Parts, config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
-    let Parts { train, val, test, notes, staging } = parts;
-    let test = Split::whole(test);
+fn hold_out(splits: Splits, config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
     if config.val_fraction == 0.0 {
-        let (train, val) = (Split::whole(train), val.map(Split::whole));
-        return Ok(Splits { train, val, test, notes, staging });
+        return Ok(splits);
     }
-    let (kept, held) = holdout::stratified(&*train, config.val_fraction, seed);
+    let train = &splits.train;
+    let (kept, held) = holdout::stratified(train.dataset(), config.val_fraction, seed);
     if kept.is_empty() || held.is_empty() {
         return Err(invalid_fraction(config, "a share that leaves both parts an image"));
     }
-    let val = Some(Split::subset(Arc::clone(&train), held));
-    Ok(Splits { train: Split::subset(train, kept), val, test, notes, staging })
+    Ok(Splits { val: Some(train.only(held)), train: train.only(kept), ..splits })
 }
 
 fn check_fraction(config: &DataConfig) -> Result<(), DataError> {

@@ -1,10 +1,10 @@
 //! A dataset without its files: as many images as are published, none of which can be read.
 
-use crate::dataset::{Dataset, Fingerprint, Stored};
+use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::error::DataError;
 use crate::statistics::Statistics;
 
-/// What is known of a part before there are files.
+/// A part of such a dataset.
 #[derive(Debug)]
 pub(super) struct Outline {
     name: &'static str,
@@ -33,8 +33,8 @@ impl Dataset for Outline {
         self.images
     }
 
-    fn stored(&self) -> Stored {
-        Stored::Pixels { size: self.size }
+    fn encoding(&self) -> Encoding {
+        Encoding::Pixels { size: self.size }
     }
 
     fn class_names(&self) -> &[String] {

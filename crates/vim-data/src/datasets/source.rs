@@ -1,4 +1,4 @@
-//! What a dataset tells of itself: one [`Source`] each.
+//! The description of a dataset by which it is registered.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use super::config::DataConfig;
 use super::outline::Outline;
 use crate::dataset::Dataset;
 use crate::error::DataError;
+use crate::split::Split;
 use crate::statistics::Statistics;
-use crate::storage::env_paths::Surroundings;
+use crate::storage::env_paths::EnvPaths;
 use crate::storage::staging::Staging;
 
 /// A dataset as it is registered in [`DatasetKind`](super::kind::DatasetKind).
@@ -19,7 +20,7 @@ pub(super) struct Source {
     /// The files that it is read from.
     pub(super) files: Files,
     /// Opens it.
-    pub(super) open: fn(&DataConfig, &Surroundings) -> Result<Parts, DataError>,
+    pub(super) open: fn(&DataConfig, &EnvPaths) -> Result<Splits, DataError>,
 }
 
 /// What is known of a dataset's files before they are opened.
@@ -37,28 +38,34 @@ pub(super) enum Files {
     Images,
 }
 
-/// The parts of a dataset as its source has them.
-pub(super) struct Parts {
-    pub(super) train: Arc<dyn Dataset>,
-    pub(super) val: Option<Arc<dyn Dataset>>,
-    pub(super) test: Arc<dyn Dataset>,
-    pub(super) notes: Vec<String>,
-    pub(super) staging: Option<Arc<Staging>>,
+/// The parts of a dataset, disjoint from each other.
+#[derive(Clone, Debug)]
+pub struct Splits {
+    /// Trained on.
+    pub train: Split,
+    /// Chooses the best checkpoint; absent unless held out or drawn. Never the test set.
+    pub val: Option<Split>,
+    /// Measured at the end.
+    pub test: Split,
+    /// Oddities that are no errors, a line each, such as counts that are not ImageNet's.
+    pub notes: Vec<String>,
+    /// The copying of archives to the node's disk, if there is any.
+    pub staging: Option<Arc<Staging>>,
 }
 
-impl Parts {
-    /// Two parts, about which there is nothing to note.
+impl Splits {
+    /// Two parts without notes.
     pub(super) fn new(train: impl Dataset + 'static, test: impl Dataset + 'static) -> Self {
-        let (train, test) = (Arc::new(train), Arc::new(test));
+        let [train, test] = [Arc::new(train) as Arc<dyn Dataset>, Arc::new(test)].map(Split::whole);
         Self { train, val: None, test, notes: vec![], staging: None }
     }
 }
 
 impl Source {
-    /// The parts as far as `config` alone tells them; `None` where only the files know their number.
-    pub(super) fn dry_run(&self, config: &DataConfig) -> Result<Option<Parts>, DataError> {
+    /// The splits as `config` alone determines them; `None` if only the files tell their sizes.
+    pub(super) fn dry_run(&self, config: &DataConfig) -> Result<Option<Splits>, DataError> {
         match self.files {
-            Files::None => (self.open)(config, &Surroundings::default()).map(Some),
+            Files::None => (self.open)(config, &EnvPaths::default()).map(Some),
             Files::Archive { size, images } => {
                 config.required_path()?;
                 let part = |images| {
@@ -71,7 +78,7 @@ impl Source {
                     )
                 };
                 let [train, test] = images.map(part);
-                Ok(Some(Parts::new(train, test)))
+                Ok(Some(Splits::new(train, test)))
             }
             Files::Images => config.required_path().map(|_| None),
         }

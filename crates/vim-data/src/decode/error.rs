@@ -41,7 +41,8 @@ pub enum DecodeError {
     },
     /// The image is larger than accepted.
     #[error(
-        "is a {kind} of {height} × {width} pixels, more than the {most} accepted; shrink or remove the image"
+        "is a {kind} of {height} × {width} pixels, more than the {most} accepted; shrink or remove \
+         the image"
     )]
     ImageTooLarge {
         /// Format.

@@ -14,7 +14,7 @@ const TEM: u8 = 0x01;
 const RST0: u8 = 0xd0;
 const RST7: u8 = 0xd7;
 
-/// The markers of a file with their segments' contents, up to the end of image; scans are passed over.
+/// The markers of a file with their segments, up to the end of image; scans are skipped.
 struct Markers<'a> {
     file: &'a [u8],
     at: usize,
@@ -49,7 +49,7 @@ impl<'a> Iterator for Markers<'a> {
 pub(super) fn header(file: &[u8]) -> Result<Header, DecodeError> {
     let kind = ImageKind::Jpeg;
     for (code, segment) in (Markers { file, at: 0 }) {
-        // Every SOFn; DHT, JPG and DAC lie in between.
+        // Every SOFn; DHT, JPG and DAC are in the same range.
         let frame = matches!(code, 0xc0..=0xcf) && !matches!(code, 0xc4 | 0xc8 | 0xcc);
         if !frame {
             continue;
@@ -70,7 +70,7 @@ pub(super) fn header(file: &[u8]) -> Result<Header, DecodeError> {
 
 /// Whether the file has an end-of-image marker: without it, Pillow takes the file for cut short.
 pub(super) fn has_end(file: &[u8]) -> bool {
-    // Nearly every file ends in it; the others may have bytes behind it.
+    // Nearly every file ends with it; some have bytes after it.
     file.ends_with(&[0xff, EOI]) || Markers { file, at: 0 }.any(|(code, _)| code == EOI)
 }
 
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn an_end_inside_a_segment_is_none() {
-        // A thumbnail inside APP1 has an end of its own.
+        // A thumbnail inside APP1 has its own end of image.
         let mut file = vec![0xff, SOI, 0xff, 0xe1, 0, 6, 0xff, SOI, 0xff, EOI];
         file.extend([0xff, 0xda, 0, 2, 1, 2, 0xff, 0x00, 3, 0xff, RST0, 4]);
         assert!(!has_end(&file));

@@ -1,11 +1,11 @@
-//! Encoded image files to pixels.
+//! Decodes image files to pixels.
 //!
-//! What a file is, its first bytes say, never its name: ImageNet holds a PNG called `.JPEG`. Every image
-//! becomes red, green and blue of 8 bits as by Pillow's `convert("RGB")`: grey is repeated, transparency
-//! dropped, CMYK taken as Adobe stores it, the orientation in the metadata not looked at. One thing is not
-//! Pillow's: of grey PNGs with 16 bits the upper 8 are kept, where Pillow's make nearly everything white.
+//! The first bytes decide the format, not the name: ImageNet holds a PNG called `.JPEG`. Every
+//! image becomes 8-bit RGB as by Pillow's `convert("RGB")`: grey is repeated, transparency dropped,
+//! CMYK inverted as Adobe stores it, the orientation in the metadata ignored. One difference: of
+//! 16-bit grey PNGs the upper 8 bits are kept, which Pillow makes nearly white.
 //!
-//! A file that Pillow refuses is an error: half an image is never trained on.
+//! A file that Pillow refuses is an error, so that no half image is trained on.
 
 mod cmyk;
 mod error;
@@ -22,12 +22,12 @@ pub use error::DecodeError;
 
 use crate::pixels::{Pixels, Region};
 
-/// What a file may ask for.
+/// The largest files and images that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// Most pixels of an image; 64 · 2²⁰ unless set.
+    /// Most pixels of an image; 64 · 2²⁰ by default.
     pub pixels: usize,
-    /// Most bytes of a file; 256 MiB unless set.
+    /// Most bytes of a file; 256 MiB by default.
     pub bytes: usize,
 }
 
@@ -61,7 +61,7 @@ pub enum ImageKind {
 }
 
 impl ImageKind {
-    /// The format that `file` begins as.
+    /// The format that the first bytes of `file` say.
     #[must_use]
     pub fn of(file: &[u8]) -> Option<Self> {
         match file {
@@ -75,7 +75,7 @@ impl ImageKind {
     }
 }
 
-/// What the beginning of a file says.
+/// What the header of a file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Header {
     /// The format.
@@ -84,21 +84,24 @@ pub struct Header {
     pub height: usize,
     /// In pixels.
     pub width: usize,
-    /// Values stored per pixel: 1 grey, 3 colour, 4 CMYK or with transparency; a palette counts as 1.
+    /// Values stored per pixel: 1 grey, 3 colour, 4 CMYK or with transparency; a palette counts as
+    /// 1.
     pub components: usize,
-    /// Whether a JPEG is progressive: it takes three times as long, and a part of it nearly as long as all.
+    /// Whether a JPEG is progressive: it takes three times as long, and a part of it nearly as long
+    /// as all.
     pub progressive: bool,
 }
 
-/// What there is to say about an image that was decoded.
+/// The outcome of decoding an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Decoded {
-    /// Damage that Pillow accepts silently, and so do we, but not silently.
+    /// Damage that Pillow accepts silently. It is accepted here too, and reported.
     pub warning: Option<String>,
 }
 
-/// The library that decodes JPEGs. They differ in speed, and by up to 9 levels where colour is subsampled.
+/// The library that decodes JPEGs. They differ in speed, and by up to 9 levels where colour is
+/// subsampled.
 ///
 /// The default is the first of those compiled in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::Display, serde::Serialize)]
@@ -119,7 +122,7 @@ pub enum JpegLibrary {
 pub struct Decoder {
     limits: DecodeLimits,
     jpeg: JpegDecoder,
-    /// Rows as a decoder returns them, where those are not red, green and blue.
+    /// Rows as a decoder returns them, if they are not RGB.
     raw: Vec<u8>,
 }
 
@@ -131,7 +134,7 @@ enum JpegDecoder {
 }
 
 impl Decoder {
-    /// With the fastest JPEG library there is.
+    /// A decoder with the default JPEG library.
     ///
     /// # Errors
     /// If the library cannot allocate what it needs.
@@ -139,7 +142,7 @@ impl Decoder {
         Self::with(JpegLibrary::default(), limits)
     }
 
-    /// With a JPEG library of one's choice.
+    /// A decoder with a chosen JPEG library.
     ///
     /// # Errors
     /// If the library cannot allocate what it needs.
@@ -185,17 +188,18 @@ impl Decoder {
     /// Decodes the whole image.
     ///
     /// # Errors
-    /// Where Pillow raises one: if the file is of no known format, damaged or cut short. Then, and if it
-    /// exceeds the limits, what `into` holds is of no use.
+    /// If the file is of no known format, damaged or truncated (whenever Pillow raises an error),
+    /// or exceeds the limits. The content of `into` is then meaningless.
     pub fn decode(&mut self, file: &[u8], into: &mut Pixels) -> Result<Decoded, DecodeError> {
         let header = self.header(file)?;
         self.decode_whole(file, &header, into)
     }
 
-    /// Decodes `wanted`, and as little more as the format allows; returns which part `into` then holds.
+    /// Decodes the region `wanted` and as little around it as the format allows; returns the region
+    /// that `into` then holds.
     ///
-    /// The pixels are those of a whole decode. Only libjpeg-turbo decodes parts; others return everything.
-    /// Damage below the part does not show, unless the file is cut short.
+    /// The pixels equal those of a whole decode. Only libjpeg-turbo decodes parts; others decode
+    /// everything. Damage below the part goes unnoticed, unless the file is truncated.
     ///
     /// # Errors
     /// As for [`Self::decode`].
@@ -244,18 +248,18 @@ impl Decoder {
     }
 }
 
-/// Makes `into` an image of `height` and `width`, of any content.
+/// Resizes `into` to `height` × `width`, with arbitrary content.
 fn prepare(into: &mut Pixels, height: usize, width: usize) {
     (into.height, into.width) = (height, width);
     into.data.resize(3 * height * width, 0);
 }
 
-/// Runs a decoder, and makes a panic in it an error about the file: damage must not stop a training.
+/// Runs a decoder; a panic becomes an error about the file, so that damage does not end a run.
 fn shielded<T>(
     kind: ImageKind,
     decode: impl FnOnce() -> Result<T, DecodeError>,
 ) -> Result<T, DecodeError> {
-    // What the decoder leaves behind are buffers that are overwritten before they are read.
+    // The decoder leaves only buffers that are overwritten before they are read.
     panic::catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(DecodeError::corrupt(kind, "its decoder panicked")))
 }

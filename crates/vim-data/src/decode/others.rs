@@ -42,7 +42,7 @@ fn reader(kind: ImageKind, file: &[u8]) -> Result<ImageReader<Cursor<&[u8]>>, De
         }
     };
     let mut reader = ImageReader::with_format(Cursor::new(file), format);
-    // The size is checked before; this is for what a decoder needs beside.
+    // The size was checked before; this limits the decoder's own memory.
     let mut limits = Limits::default();
     limits.max_alloc = Some(1 << 30);
     reader.limits(limits);

@@ -24,7 +24,8 @@ pub(super) fn header(file: &[u8]) -> Result<Header, DecodeError> {
     })
 }
 
-/// Decodes the whole file: palettes and few bits widened to 8 bits, of 16 bits the upper 8.
+/// Decodes the whole file. Palettes and fewer bits are widened to 8; of 16 bits the upper 8 are
+/// kept.
 pub(super) fn decode(
     file: &[u8],
     header: &Header,

@@ -1,4 +1,4 @@
-//! JPEGs by libjpeg-turbo, through the C interface that it calls TurboJPEG 3.
+//! JPEGs by libjpeg-turbo, through its C interface (TurboJPEG 3).
 #![expect(unsafe_code, reason = "a C library; everything unsafe is in this file")]
 
 use std::ffi::{CStr, c_int};
@@ -11,10 +11,10 @@ use crate::pixels::{Pixels, Region};
 
 /// More scans than any encoder makes; a file of thousands would take minutes.
 const SCANS: c_int = 100;
-/// Rows beyond the wanted ones that keep a part's pixels equal to the whole's: chroma is interpolated from
-/// the rows around. Columns go by whole blocks, one more on either side.
+/// Rows around the wanted ones that must be decoded for equal pixels, since chroma is interpolated
+/// between rows. Columns are whole blocks, plus one block on either side.
 const MARGIN: usize = 2;
-/// How libjpeg's warnings about damage begin that Pillow accepts: what could be decoded stands.
+/// Prefixes of libjpeg's warnings about damage that Pillow accepts.
 const ACCEPTED: [&str; 5] = [
     "Corrupt JPEG data",
     "Inconsistent progression sequence",
@@ -29,8 +29,9 @@ pub(super) struct Turbo {
     handle: NonNull<std::ffi::c_void>,
 }
 
-// SAFETY: the library keeps no state of a handle in thread-local storage, so that a handle may be used by
-// another thread than made it; by one at a time, as every method that uses it borrows it mutably.
+// SAFETY: the library keeps no state of a handle in thread-local storage, so that a handle may be
+// used by another thread than made it; by one at a time, as every method that uses it borrows it
+// mutably.
 unsafe impl Send for Turbo {}
 
 impl Drop for Turbo {
@@ -41,7 +42,8 @@ impl Drop for Turbo {
 }
 
 impl Turbo {
-    /// A new decompressor: exact arithmetic and smooth chroma are the library's defaults, as Pillow's.
+    /// A new decompressor: exact arithmetic and smooth chroma are the library's defaults, as
+    /// Pillow's.
     pub(super) fn new() -> Result<Self, DecodeError> {
         // SAFETY: a plain call; null is checked for.
         let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
@@ -85,14 +87,15 @@ impl Turbo {
         } else {
             (&mut into.data, tj::TJPF_TJPF_RGB)
         };
-        // SAFETY: `file` as above. `out` holds `part`'s rows without gaps (pitch 0) in `format`: the library
-        // writes the region set by `crop`, which is `part`, of an image whose size was just checked.
+        // SAFETY: `file` as above. `out` holds `part`'s rows without gaps (pitch 0) in `format`:
+        // the library writes the region set by `crop`, which is `part`, of an image whose size was
+        // just checked.
         let done = unsafe {
             let (from, to) = (file.as_ptr(), out.as_mut_ptr());
             tj::tj3Decompress8(self.raw(), from, file.len() as _, to, 0, format as c_int)
         };
         let warning = self.verdict(done, file)?;
-        // Of a part nothing below is read, so that a missing end does not show by itself.
+        // Nothing below a part is read, so a missing end would go unnoticed.
         if part.height < height && !markers::has_end(file) {
             return Err(DecodeError::Truncated { kind });
         }
@@ -102,7 +105,7 @@ impl Turbo {
         Ok((part, Decoded { warning }))
     }
 
-    /// Sets the region to decode: one that holds `wanted`, or everything.
+    /// Sets the region to decode: one that contains `wanted`, or everything.
     fn crop(
         &mut self,
         wanted: Option<Region>,
@@ -136,7 +139,7 @@ impl Turbo {
         }
     }
 
-    /// Columns of a block in which all components are whole, where the subsampling is a usual one.
+    /// Columns of a block that is whole in all components, for the usual subsamplings.
     fn block_width(&mut self) -> Option<usize> {
         let subsampling = self.get(tj::TJPARAM_TJPARAM_SUBSAMP);
         match subsampling {
@@ -148,7 +151,7 @@ impl Turbo {
         }
     }
 
-    /// What a call's result means for the file: a warning that Pillow accepts too, or an error.
+    /// The meaning of a call's result: no error, a warning that Pillow accepts too, or an error.
     fn verdict(&mut self, result: c_int, file: &[u8]) -> Result<Option<String>, DecodeError> {
         if result == 0 {
             return Ok(None);
@@ -157,7 +160,8 @@ impl Turbo {
         // SAFETY: the handle is valid.
         let code = unsafe { tj::tj3GetErrorCode(self.raw()) };
         let message = self.message();
-        // Only the first warning is told, and an error after a warning counts as one: hence both checks.
+        // The library reports only the first warning, and an error after a warning as a warning:
+        // hence both checks.
         if !markers::has_end(file) {
             return Err(DecodeError::Truncated { kind });
         }

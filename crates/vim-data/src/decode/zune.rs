@@ -10,8 +10,8 @@ use crate::pixels::Pixels;
 
 /// Decodes the whole file.
 ///
-/// Strictly, for the lenient way makes half a file an image. Even so an absent end is accepted, which is
-/// therefore looked for first.
+/// In strict mode, since the lenient one accepts half a file. Strict mode still accepts a missing
+/// end, which is checked first.
 pub(super) fn decode(
     file: &[u8],
     header: &Header,
@@ -23,7 +23,7 @@ pub(super) fn decode(
         return Err(DecodeError::Truncated { kind });
     }
     let is_cmyk = header.components == 4;
-    // Anything that ends as four components is converted by ourselves, as Pillow does.
+    // Four components are converted here, as Pillow does.
     let colors = if is_cmyk { ColorSpace::CMYK } else { ColorSpace::RGB };
     let options = DecoderOptions::default()
         .set_strict_mode(true)

@@ -1,4 +1,4 @@
-//! What can go wrong between a configuration and a batch.
+//! Errors between a configuration and a batch.
 
 mod source;
 mod staging;
@@ -57,7 +57,8 @@ pub enum DataError {
 
     /// The dataset is read from files and no path is set.
     #[error(
-        "open dataset `{}`: `data.path` is not set; point it at the archive as downloaded, or at the folder holding it",
+        "open dataset `{}`: `data.path` is not set; point it at the archive as downloaded, or at \
+         the folder holding it",
         dataset
     )]
     MissingPath {
@@ -76,7 +77,8 @@ pub enum DataError {
 
     /// Neither the dataset's files nor its archives are at the path.
     #[error(
-        "find dataset `{}` in `{}`: expected {expected}; set `data.path` to one of them or to the folder holding it",
+        "find dataset `{}` in `{}`: expected {expected}; set `data.path` to one of them or to the \
+         folder holding it",
         dataset,
         path.display()
     )]
@@ -91,7 +93,8 @@ pub enum DataError {
 
     /// The path is a file, but not an archive.
     #[error(
-        "open `{}` as an archive: it is neither gzip nor tar; set `data.path` to the .tar.gz or .tar as downloaded, or to the unpacked folder",
+        "open `{}` as an archive: it is neither gzip nor tar; set `data.path` to the .tar.gz or \
+         .tar as downloaded, or to the unpacked folder",
         path.display()
     )]
     NotAnArchive {
@@ -101,7 +104,8 @@ pub enum DataError {
 
     /// The files are those of the other CIFAR dataset.
     #[error(
-        "open dataset `{}`: `{}` holds `{}`; set `data.dataset = \"{}\"` or point `data.path` elsewhere",
+        "open dataset `{}`: `{}` holds `{}`; set `data.dataset = \"{}\"` or point `data.path` \
+         elsewhere",
         expected,
         path.display(),
         found,
@@ -118,7 +122,8 @@ pub enum DataError {
 
     /// An archive ends early, or its checksum does not match.
     #[error(
-        "read archive `{}`: cut short or damaged; download it again and compare its MD5 with docs/data.md",
+        "read archive `{}`: cut short or damaged; download it again and compare its MD5 with \
+         docs/data.md",
         path.display()
     )]
     Archive {
@@ -139,7 +144,8 @@ pub enum DataError {
 
     /// A binary file is not a whole, positive number of records.
     #[error(
-        "split {file} into records of {record} bytes: {bytes} bytes is not a whole, positive number of them; the file is cut short or of another dataset, download it again"
+        "split {file} into records of {record} bytes: {bytes} bytes is not a whole, positive \
+         number of them; the file is cut short or of another dataset, download it again"
     )]
     RecordSize {
         /// The file.
@@ -174,7 +180,8 @@ pub enum DataError {
 
     /// A label is not a class.
     #[error(
-        "accept label {label} of image {index} in {file}: there are {classes} classes; the file is damaged or of another dataset"
+        "accept label {label} of image {index} in {file}: there are {classes} classes; the file is \
+         damaged or of another dataset"
     )]
     LabelOutOfRange {
         /// The file.
@@ -201,7 +208,8 @@ pub enum DataError {
 
     /// An epoch would hold no batch at all.
     #[error(
-        "cut {images} training images into batches of {batch_size} without a partial one: an epoch would hold none; lower the batch size"
+        "cut {images} training images into batches of {batch_size} without a partial one: an epoch \
+         would hold none; lower the batch size"
     )]
     NoBatches {
         /// Images in the split.
@@ -221,7 +229,8 @@ pub enum DataError {
 
     /// Too many images could not be used.
     #[error(
-        "find enough good images: {count} were bad in {draws} draws, lately {last}; list them all by `vim-train data verify`"
+        "find enough good images: {count} were bad in {draws} draws, lately {last}; list them all \
+         by `vim-train data verify`"
     )]
     TooManyBad {
         /// Bad images so far.

@@ -10,7 +10,8 @@ use super::Location;
 pub enum SourceError {
     /// Nothing at the path is a known layout.
     #[error(
-        "find training images in `{}`: it is neither a folder of classes, nor holds `train`, archives or packs; docs/data.md lists the layouts",
+        "find training images in `{}`: it is neither a folder of classes, nor holds `train`, \
+         archives or packs; docs/data.md lists the layouts",
         path.display()
     )]
     Layout {
@@ -29,7 +30,10 @@ pub enum SourceError {
     },
 
     /// A folder or archive without an image.
-    #[error("find images in `{}`: it holds no .jpeg, .jpg, .png, .bmp or .webp file", path.display())]
+    #[error(
+        "find images in `{}`: it holds no .jpeg, .jpg, .png, .bmp or .webp file",
+        path.display()
+    )]
     Empty {
         /// The folder or archive.
         path: PathBuf,
@@ -37,7 +41,8 @@ pub enum SourceError {
 
     /// A class without an image, as an interrupted unpacking leaves.
     #[error(
-        "find images of class `{class}` in `{}`: there are none; unpack it again, or remove the folder",
+        "find images of class `{class}` in `{}`: there are none; unpack it again, or remove the \
+         folder",
         path.display()
     )]
     EmptyClass {
@@ -55,7 +60,10 @@ pub enum SourceError {
     },
 
     /// Folders without end.
-    #[error("list `{}`: too many folders inside each other; is a link to a folder above it in there?", path.display())]
+    #[error(
+        "list `{}`: too many folders inside each other; is a link to a folder above it in there?",
+        path.display()
+    )]
     Depth {
         /// The innermost folder looked at.
         path: PathBuf,
@@ -63,7 +71,8 @@ pub enum SourceError {
 
     /// The two parts disagree about the classes.
     #[error(
-        "match the classes of `{}` ({val_classes}) with those of `{}` ({train_classes}): {difference}; both must have the same classes{advice}",
+        "match the classes of `{}` ({val_classes}) with those of `{}` ({train_classes}): \
+         {difference}; both must have the same classes{advice}",
         val.display(),
         train.display()
     )]
@@ -84,7 +93,8 @@ pub enum SourceError {
 
     /// Images in no folder of a class.
     #[error(
-        "find the classes of the images in `{}`: they are in no folder of a class; set `data.val_labels` to a list of their classes",
+        "find the classes of the images in `{}`: they are in no folder of a class; set \
+         `data.val_labels` to a list of their classes",
         path.display()
     )]
     Unlabelled {
@@ -94,7 +104,8 @@ pub enum SourceError {
 
     /// A list of classes with another number of lines than there are images.
     #[error(
-        "match the list of classes `{}` ({lines} lines) with `{}` ({images} images): give one line for each image, in the order of the file names",
+        "match the list of classes `{}` ({lines} lines) with `{}` ({images} images): give one line \
+         for each image, in the order of the file names",
         list.display(),
         path.display()
     )]
@@ -111,7 +122,10 @@ pub enum SourceError {
 
     /// The devkit's own numbers, which are in another order than the classes.
     #[error(
-        "read the list of classes `{}`: its numbers are the development kit's, whose order is another than that of the classes' names; give a list of WordNet IDs (n01440764), one a line in the order of the file names, such as `imagenet_2012_validation_synset_labels.txt` of tensorflow/models, or Kaggle's `LOC_val_solution.csv`",
+        "read the list of classes `{}`: its numbers are the development kit's, whose order is \
+         another than that of the classes' names; give a list of WordNet IDs (n01440764), one a \
+         line in the order of the file names, such as `imagenet_2012_validation_synset_labels.txt` \
+         of tensorflow/models, or Kaggle's `LOC_val_solution.csv`",
         list.display()
     )]
     DevkitNumbers {
@@ -132,7 +146,8 @@ pub enum SourceError {
 
     /// An archive ends early or is damaged.
     #[error(
-        "read archive {file}: cut short or damaged {at} bytes from its start ({source}); copy or download it again"
+        "read archive {file}: cut short or damaged {at} bytes from its start ({source}); copy or \
+         download it again"
     )]
     Tar {
         /// The archive, or the one inside it.
@@ -145,7 +160,8 @@ pub enum SourceError {
 
     /// An archive that cannot be read in place.
     #[error(
-        "read {file} in place: it is compressed by {format}; decompress it once, images hardly shrink"
+        "read {file} in place: it is compressed by {format}; decompress it once, images hardly \
+         shrink"
     )]
     Compressed {
         /// The archive.
@@ -165,7 +181,8 @@ pub enum SourceError {
 
     /// An archive of several folders of classes.
     #[error(
-        "find the classes in archive `{}`: both `{first}` and `{second}` hold images; make an archive of each part",
+        "find the classes in archive `{}`: both `{first}` and `{second}` hold images; make an \
+         archive of each part",
         path.display()
     )]
     Parents {
@@ -202,7 +219,8 @@ pub enum SourceError {
 
     /// A pack whose files do not belong together.
     #[error(
-        "open pack `{}`: {why}; copy it again, or remove `pack.index` to have its shards read as WebDataset",
+        "open pack `{}`: {why}; copy it again, or remove `pack.index` to have its shards read as \
+         WebDataset",
         path.display()
     )]
     Pack {
@@ -230,7 +248,8 @@ pub enum SourceError {
 
     /// A file is not what it was when it was verified.
     #[error(
-        "read {file}: its checksum is {found:08x}, and was {expected:08x}; the file has changed or the disk is failing, `vim-train data verify --again` takes it as it is now"
+        "read {file}: its checksum is {found:08x}, and was {expected:08x}; the file has changed or \
+         the disk is failing, `vim-train data verify --again` takes it as it is now"
     )]
     Checksum {
         /// The image.

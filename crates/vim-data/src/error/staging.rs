@@ -11,13 +11,15 @@ use std::{
 pub enum StagingError {
     /// `$SLURM_TMPDIR` is not set.
     #[error(
-        "stage: `data.stage = \"require\"` and $SLURM_TMPDIR names no folder; start the program in a SLURM job, set the variable, or stage otherwise"
+        "stage: `data.stage = \"require\"` and $SLURM_TMPDIR names no folder; start the program in \
+         a SLURM job, set the variable, or stage otherwise"
     )]
     NoFolder,
 
     /// Files that are not staged.
     #[error(
-        "stage `{}`: folders of files are read where they are; pack them by `vim-train data pack`, or set `data.stage = \"auto\"`",
+        "stage `{}`: folders of files are read where they are; pack them by `vim-train data pack`, \
+         or set `data.stage = \"auto\"`",
         path.display()
     )]
     NotArchives {
@@ -27,7 +29,8 @@ pub enum StagingError {
 
     /// The disk is too small.
     #[error(
-        "stage {} of archives in `{}`: {} are free; ask for a node with a larger disk, or set `data.stage = \"off\"`",
+        "stage {} of archives in `{}`: {} are free; ask for a node with a larger disk, or set \
+         `data.stage = \"off\"`",
         gigabytes(*needed),
         path.display(),
         gigabytes(*free)
@@ -43,7 +46,8 @@ pub enum StagingError {
 
     /// A copy differs from what was read.
     #[error(
-        "stage `{}`: its copy differs {at} bytes from the start; the node's disk or memory is failing",
+        "stage `{}`: its copy differs {at} bytes from the start; the node's disk or memory is \
+         failing",
         path.display()
     )]
     Differs {

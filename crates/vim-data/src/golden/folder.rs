@@ -1,7 +1,6 @@
 //! A folder of golden arrays.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -12,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::error::DataError;
 use crate::pixels::Pixels;
 
-/// What a manifest says of a file, wherever it says it.
+/// A manifest's description of a file, at any depth.
 #[derive(Clone, Debug, Deserialize)]
 struct Listed {
     file: String,
@@ -59,7 +58,7 @@ impl Folder {
         names
     }
 
-    /// A file's bytes, if they are as the manifest says.
+    /// A file's bytes, checked against the manifest.
     pub(super) fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {
         let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
         if !inside {
@@ -67,7 +66,7 @@ impl Folder {
         }
         let bytes = fs::read(self.dir.join(name)).map_err(|error| format!("`{name}`: {error}"))?;
         let Some(listed) = self.listed.get(name) else { return Ok(bytes) };
-        let sha256 = hex(&Sha256::digest(&bytes));
+        let sha256 = format!("{:x}", Sha256::digest(&bytes));
         if sha256 != listed.sha256 {
             return Err(format!("`{name}` has SHA-256 {sha256}, the manifest {}", listed.sha256));
         }
@@ -111,7 +110,7 @@ impl Folder {
         }
     }
 
-    /// The name of the file of entry `reference` of the list `kind`: by its place there, or itself a name.
+    /// The file name that `reference` stands for: a position in the list `kind`, or a name.
     pub(super) fn named(&self, kind: &str, reference: &Value) -> Result<String, String> {
         if let Some(name) = reference.as_str() {
             return Ok(name.to_owned());
@@ -139,11 +138,4 @@ fn collect(value: &Value, into: &mut BTreeMap<String, Listed>) {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("invariant: text can be written to");
-        text
-    })
 }

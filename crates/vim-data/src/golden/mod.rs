@@ -1,7 +1,7 @@
-//! Arrays that the original's programs computed, beside what this crate computes of the same inputs.
+//! Comparison of this crate's results with arrays that the original's programs computed.
 //!
-//! A folder of golden arrays has a `manifest.json` of lists of entries by kind. [`check_golden`] runs every
-//! entry through the functions that training uses; no result is looked up or special-cased.
+//! A folder of golden arrays has a `manifest.json` of lists of entries by kind. [`check_golden`]
+//! runs every entry through the functions that training uses; no entry is special-cased.
 
 mod arguments;
 mod folder;
@@ -20,9 +20,9 @@ pub use report::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport};
 
 /// Checks every file and entry of the golden arrays in `dir`.
 ///
-/// The kinds `inputs`, `ops`, `affine`, `resize`, `resize_src`, `eval`, `decode`, `sampler`, `mix` and `loss`
-/// are known; entries of others are reported as not checked. An entry that is not understood, or whose file is
-/// missing or not as its SHA-256 says, has failed.
+/// The kinds `inputs`, `ops`, `affine`, `resize`, `resize_src`, `eval`, `decode`, `sampler`, `mix`
+/// and `loss` are known; entries of others are reported as not checked. An entry that is not
+/// understood, or whose file is missing or not as its SHA-256 says, has failed.
 ///
 /// # Errors
 /// If `manifest.json` cannot be read as JSON.

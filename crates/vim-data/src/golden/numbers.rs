@@ -9,12 +9,12 @@ use crate::transforms::recipe::{
     OrderKind, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss,
 };
 
-use super::folder::{Folder, hex};
+use super::folder::Folder;
 use super::listed;
 use super::pixels::read;
 use super::report::{EQUAL, GoldenReport, Measured, largest_difference};
 
-/// Of numbers of the order of 1 that the original computed in f32.
+/// Tolerance for numbers of order 1 that the original computed in f32.
 const F32: f64 = 1e-6;
 
 #[derive(Deserialize)]
@@ -29,8 +29,8 @@ struct SamplerEntry {
     sha256: String,
 }
 
-/// The indices of one device in one epoch: their number, the first of them, and the SHA-256 of all as
-/// little-endian i32.
+/// The indices of one device in one epoch: their number, the first of them, and the SHA-256 of all
+/// as little-endian i32.
 pub(super) fn sampler(entry: &Value) -> Result<Measured, String> {
     let entry: SamplerEntry = read(entry)?;
     let repeats = match entry.kind.as_str() {
@@ -57,7 +57,7 @@ pub(super) fn sampler(entry: &Value) -> Result<Measured, String> {
     }
     let mut hash = Sha256::new();
     indices.iter().for_each(|&index| hash.update((index as i32).to_le_bytes()));
-    let sha256 = hex(&hash.finalize());
+    let sha256 = format!("{:x}", hash.finalize());
     if sha256 != entry.sha256 {
         return Err(format!("the indices have SHA-256 {sha256}, the original's {}", entry.sha256));
     }
@@ -172,11 +172,11 @@ struct LossEntry {
     label_smoothing_0_1: Option<f64>,
     mean_ce: Option<f64>,
     soft: Option<f64>,
-    /// Of the soft loss; left out, those of the manifest's `mixup_target`.
+    /// Targets of the soft loss; by default those of the manifest's `mixup_target`.
     targets: Option<Vec<Vec<f64>>>,
 }
 
-/// `loss`: what the same logits cost under three losses.
+/// `loss`: three losses of the same logits.
 pub(super) fn losses(report: &mut GoldenReport, folder: &Folder, name: String, entry: &Value) {
     let entry: LossEntry = match read(entry) {
         Ok(entry) => entry,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::decode::{DecodeLimits, Decoder, JpegLibrary};
 use crate::pixels::{Pixels, Region};
 use crate::statistics::Statistics;
-use crate::transforms::evaluation::{EVAL_CROP, Evaluation};
+use crate::transforms::eval_transform::{EVAL_CROP, EvalTransform};
 use crate::transforms::ops;
 use crate::transforms::ops::Scratch;
 use crate::transforms::recipe::Recipe;
@@ -16,16 +16,16 @@ use super::arguments::operation;
 use super::folder::Folder;
 use super::report::{Measured, largest_difference};
 
-/// The largest difference of a decoder other than Pillow's, in levels: where colour is subsampled it
-/// interpolates with other rounding.
+/// Tolerance in levels for another decoder than Pillow's, which interpolates subsampled colour with
+/// other rounding.
 const OTHER_DECODER: f64 = 9.0;
 
-/// An entry in the form that its kind has.
+/// Deserialises an entry.
 pub(super) fn read<T: for<'a> Deserialize<'a>>(entry: &Value) -> Result<T, String> {
     T::deserialize(entry).map_err(|error| format!("the entry is not understood: {error}"))
 }
 
-/// Pixels are compared for equality.
+/// Compares pixels for equality.
 fn same_pixels(ours: &[u8], theirs: &Pixels) -> Measured {
     let levels = |bytes: &[u8]| bytes.iter().map(|&byte| f64::from(byte)).collect::<Vec<_>>();
     let max_difference =
@@ -165,8 +165,8 @@ struct EvalEntry {
     file: String,
 }
 
-/// The evaluation transform, normalised: every so many pixels of `[3, H, W]`, as the note says. Nothing if the
-/// image that it is of is not in the folder.
+/// The evaluation transform, normalised: every so many pixels of `[3, H, W]`, as the note says.
+/// `None` if the source image is not in the folder.
 pub(super) fn evaluation(folder: &Folder, entry: &Value) -> Result<Option<Measured>, String> {
     let entry: EvalEntry = read(entry)?;
     let (shape, theirs) = folder.floats(&entry.file)?;
@@ -177,7 +177,7 @@ pub(super) fn evaluation(folder: &Folder, entry: &Value) -> Result<Option<Measur
         return Err(format!("every {stride} of {height} × {width} pixels is not {shape:?}"));
     }
     let mut seen = vec![0; 3 * height * width];
-    Evaluation::new(EVAL_CROP).apply(&source, [height, width], &mut seen);
+    EvalTransform::new(EVAL_CROP).apply(&source, [height, width], &mut seen);
     let Statistics { mean, std } = Statistics::IMAGENET;
     let mut ours = Vec::with_capacity(theirs.len());
     for channel in 0..3 {
@@ -193,8 +193,8 @@ pub(super) fn evaluation(folder: &Folder, entry: &Value) -> Result<Option<Measur
     Ok(Some(Measured { max_difference, tolerance }))
 }
 
-/// The image of an evaluation, and how far normalised pixels of it may be off: the image that the entry names,
-/// else the first source of its size.
+/// The source image of an evaluation, and the tolerance for its normalised pixels: the image that
+/// the entry names, else the first source of its size.
 fn evaluated(folder: &Folder, entry: &EvalEntry) -> Result<Option<(Pixels, f64)>, String> {
     let [width, height] = entry.src_size;
     if let Some(reference) = &entry.src {
@@ -204,15 +204,15 @@ fn evaluated(folder: &Folder, entry: &EvalEntry) -> Result<Option<(Pixels, f64)>
     let smallest = Statistics::IMAGENET.std.into_iter().fold(f32::INFINITY, f32::min);
     let levels = OTHER_DECODER / 255.0 / f64::from(smallest);
     let tolerance = if is_pillows() { 0.0 } else { levels };
-    // Pixels before files that must be decoded, and of pixels the sources of resizing first: others of their
-    // size are other decodings of the same.
+    // Stored pixels come before files that must be decoded, and the sources of resizing before
+    // other pixels: others of the same size are other decodings of the same file.
     let named = (0_u64..).map_while(|at| folder.named("resize_src", &at.into()).ok());
     let sources = |name: &&str| name.starts_with("src");
     let listed = folder.listed().filter(sources).map(str::to_owned);
     let pixels = named.chain(listed).filter_map(|name| Some((folder.image(&name).ok()?, 0.0)));
     let files = folder.images().into_iter().filter(|name| sources(&name.as_str()));
     let decoded = files.filter_map(|name| Some((decoded(folder, &name).ok()?, tolerance)));
-    // What cannot be read is reported as a file, or by its own entry.
+    // An unreadable file is reported by its own entry.
     Ok(pixels.chain(decoded).find(|(image, _)| [image.height, image.width] == [height, width]))
 }
 

@@ -1,4 +1,4 @@
-//! What came of a check.
+//! The results of a check.
 
 use serde::Serialize;
 
@@ -16,12 +16,12 @@ pub struct GoldenEntry {
     pub kind: String,
     /// Which entry.
     pub name: String,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub outcome: GoldenOutcome,
 }
 
-/// What came of an entry.
+/// The result of an entry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum GoldenOutcome {
@@ -29,9 +29,9 @@ pub enum GoldenOutcome {
     Compared {
         /// The largest difference of two numbers, in the entry's units.
         max_difference: f64,
-        /// What it may be.
+        /// The largest that passes.
         tolerance: f64,
-        /// Whether it is that or less.
+        /// Whether the difference is within the tolerance.
         passed: bool,
     },
     /// It could not be compared: it counts as failed.
@@ -39,7 +39,7 @@ pub enum GoldenOutcome {
         /// Why not.
         reason: String,
     },
-    /// It says nothing that is known how to compare: it counts as neither.
+    /// The entry's kind is not known: it counts as neither.
     Skipped {
         /// Why not.
         reason: String,
@@ -61,14 +61,14 @@ pub struct GoldenCount {
     pub max_difference: f64,
 }
 
-/// How far an entry is from its reference, and how far it may be.
+/// The difference of an entry from its reference, and its tolerance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     pub(super) max_difference: f64,
     pub(super) tolerance: f64,
 }
 
-/// Of what is the same by definition.
+/// The result of an exact comparison that succeeded.
 pub(super) const EQUAL: Measured = Measured { max_difference: 0.0, tolerance: 0.0 };
 
 impl GoldenEntry {
@@ -137,7 +137,7 @@ impl GoldenReport {
     }
 }
 
-/// The largest difference of two lists; infinite if they are not as long or hold what is not a number.
+/// The largest difference of two lists; infinite if their lengths differ or a number is NaN.
 pub(super) fn largest_difference(
     ours: impl ExactSizeIterator<Item = f64>,
     theirs: impl ExactSizeIterator<Item = f64>,

@@ -1,18 +1,19 @@
-//! Looking at all images of a part: [`scan`](scan()) by their headers, [`verify`](verify()) by decoding them.
+//! Examination of all images of a part: [`scan`](scan()) reads their headers, [`verify`](verify())
+//! decodes them.
 
+mod parallel;
 mod scan;
 mod verify;
-mod workers;
 
 use serde::Serialize;
 
-pub use scan::{Extremes, ScanReport, Sides, scan};
+pub use scan::{ClassCount, ScanReport, Sides, scan};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 
 use crate::dataset::Dataset;
 use crate::storage::images::Images;
 
-/// An image, and what there is to say about it.
+/// A remark on an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Number of the image in its part.
@@ -21,7 +22,7 @@ pub struct Finding {
     pub name: String,
     /// Its class.
     pub class: String,
-    /// What was found.
+    /// The remark.
     pub what: String,
 }
 

@@ -7,16 +7,16 @@ use serde::Serialize;
 use crate::dataset::{Dataset, Fingerprint};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
 use crate::error::DataError;
-use crate::progress::Watch;
+use crate::progress::OnProgress;
 use crate::storage::images::Images;
 
 use super::Finding;
-use super::workers::{Count, over};
+use super::parallel::{ProgressCounter, for_each};
 
-/// Bytes read of a file at first: nearly all headers end before.
+/// Bytes of a file that are read first: nearly all headers are shorter.
 const START: usize = 16 << 10;
 
-/// What there is in a part.
+/// A summary of a part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ScanReport {
     /// The folder or archive.
@@ -30,22 +30,22 @@ pub struct ScanReport {
     /// Bytes in all files.
     pub bytes: u64,
     /// The class with the fewest images, and its number of them.
-    pub smallest_class: Extremes,
+    pub smallest_class: ClassCount,
     /// The class with the most.
-    pub largest_class: Extremes,
+    pub largest_class: ClassCount,
     /// Heights of the images whose header can be read.
     pub height: Option<Sides>,
     /// Their widths.
     pub width: Option<Sides>,
     /// Number of images by what they are: `JPEG`, `grey JPEG`, `progressive JPEG`, `PNG` and so on.
     pub kinds: BTreeMap<String, usize>,
-    /// Files that are unreadable, of four channels, or not what their name says.
+    /// Files that are unreadable, have four channels, or have the extension of another format.
     pub odd: Vec<Finding>,
 }
 
 /// A class and its number of images.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Extremes {
+pub struct ClassCount {
     /// Its name.
     pub class: String,
     /// Images in it.
@@ -67,14 +67,18 @@ pub struct Sides {
 ///
 /// # Errors
 /// If a file cannot be read at all. One that is no image is a finding.
-pub fn scan(images: &Images, workers: usize, watch: Watch<'_>) -> Result<ScanReport, DataError> {
+pub fn scan(
+    images: &Images,
+    workers: usize,
+    watch: OnProgress<'_>,
+) -> Result<ScanReport, DataError> {
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
-    let count = Count::new(images.len(), watch);
-    let looks = over(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
+    let count = ProgressCounter::new(images.len(), watch);
+    let headers = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
         let length = images.read_start(index, START, file)?;
         let mut header = decoder.header(file);
         if header.is_err() && length > file.len() as u64 {
-            // A preview or a colour profile may come before the header.
+            // A preview or a colour profile may precede the header.
             images.read_unchecked(index, file)?;
             header = decoder.header(file);
         }
@@ -89,30 +93,30 @@ pub fn scan(images: &Images, workers: usize, watch: Watch<'_>) -> Result<ScanRep
         bytes: count.bytes(),
         smallest_class: extreme(images, std::cmp::Reverse),
         largest_class: extreme(images, |of_class| of_class),
-        height: sides(looks.iter().flatten().map(|header| header.height)),
-        width: sides(looks.iter().flatten().map(|header| header.width)),
+        height: sides(headers.iter().flatten().map(|header| header.height)),
+        width: sides(headers.iter().flatten().map(|header| header.width)),
         kinds: BTreeMap::new(),
         odd: Vec::new(),
     };
-    for (index, look) in looks.iter().enumerate() {
-        let kind = look.as_ref().map_or_else(|_| "unreadable".to_owned(), kind_of);
+    for (index, header) in headers.iter().enumerate() {
+        let kind = header.as_ref().map_or_else(|_| "unreadable".to_owned(), kind_of);
         *report.kinds.entry(kind).or_default() += 1;
-        if let Some(what) = oddity(look, images.file_name(index)) {
+        if let Some(what) = oddity(header, images.file_name(index)) {
             report.odd.push(Finding::new(images, index, what));
         }
     }
     Ok(report)
 }
 
-/// The first class that is foremost by `key` of its number of images.
-fn extreme<K: Ord>(images: &Images, key: impl Fn(usize) -> K) -> Extremes {
+/// The first class with the largest `key` of its number of images.
+fn extreme<K: Ord>(images: &Images, key: impl Fn(usize) -> K) -> ClassCount {
     let mut counts = vec![0; images.num_classes()];
     for index in 0..images.len() {
         counts[images.label(index) as usize] += 1;
     }
     let best = (0..counts.len()).rev().max_by_key(|&label| key(counts[label])).unwrap_or(0);
     let class = images.class_names().get(best).cloned().unwrap_or_default();
-    Extremes { class, images: counts.get(best).copied().unwrap_or(0) }
+    ClassCount { class, images: counts.get(best).copied().unwrap_or(0) }
 }
 
 fn sides(lengths: impl Iterator<Item = usize> + Clone) -> Option<Sides> {
@@ -133,9 +137,9 @@ fn is_cmyk(header: &Header) -> bool {
     header.kind == ImageKind::Jpeg && header.components == 4
 }
 
-/// What is worth naming one by one.
-fn oddity(look: &Result<Header, String>, name: &str) -> Option<String> {
-    let header = match look {
+/// The remark on an odd file.
+fn oddity(header: &Result<Header, String>, name: &str) -> Option<String> {
+    let header = match header {
         Ok(header) => header,
         Err(error) => return Some(error.clone()),
     };

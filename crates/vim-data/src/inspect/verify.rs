@@ -1,4 +1,4 @@
-//! Decoding everything once, and remembering how it went.
+//! Decodes all images once and records the results.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -8,14 +8,14 @@ use crate::dataset::Dataset;
 use crate::decode::{DecodeLimits, Decoder};
 use crate::error::DataError;
 use crate::pixels::Pixels;
-use crate::progress::Watch;
+use crate::progress::OnProgress;
 use crate::storage::images::Images;
 use crate::storage::index::{Facts, Verdict};
 
 use super::Finding;
-use super::workers::{Count, over};
+use super::parallel::{ProgressCounter, for_each};
 
-/// Images whose verdicts are kept at a time: an interruption loses no more.
+/// Images whose verdicts are saved at a time: an interruption loses no more.
 const BLOCK: usize = 1 << 16;
 
 /// How images are verified.
@@ -23,8 +23,8 @@ const BLOCK: usize = 1 << 16;
 pub struct VerifyOptions {
     /// Threads, ≥ 1.
     pub workers: usize,
-    /// Whether images are looked at that have been before, and files that have changed since are taken as
-    /// they are now. A pack's checksums are its own and stay.
+    /// Whether images are examined again, and files that have changed since are accepted. The
+    /// checksums of a pack are kept.
     pub again: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct VerifyReport {
     pub path: PathBuf,
     /// Number of images.
     pub images: usize,
-    /// Those that an earlier verification had looked at, and this one has not.
+    /// Images that an earlier verification had examined.
     pub known: usize,
     /// Those that decode without a warning.
     pub good: usize,
@@ -48,26 +48,26 @@ pub struct VerifyReport {
 }
 
 /// What one look at a file has shown.
-enum Look {
+enum Examined {
     /// Known from before.
     Known,
     /// Decoded or not, and the checksum of the file.
     Seen(Facts, u32),
-    /// Not read, or not what it was: nothing to be remembered.
+    /// Not read, or changed: nothing is recorded.
     Unsure(String),
 }
 
-/// Decodes every image whole, and keeps sizes, verdicts and checksums with the index.
+/// Decodes every image, and saves sizes, verdicts and checksums with the index.
 ///
-/// From then on a loader knows the bad ones and the sizes beforehand, and reading compares the checksums.
-/// An interrupted verification goes on where it was.
+/// From then on reading compares the checksums. An interrupted verification continues where it
+/// stopped.
 ///
 /// # Errors
 /// If the index cannot be kept. Bad images are findings.
 pub fn verify(
     images: &mut Images,
     options: VerifyOptions,
-    watch: Watch<'_>,
+    watch: OnProgress<'_>,
 ) -> Result<VerifyReport, DataError> {
     let mut report = VerifyReport {
         path: images.root().to_owned(),
@@ -78,31 +78,32 @@ pub fn verify(
         warned: Vec::new(),
         bad: Vec::new(),
     };
-    let count = Count::new(images.len(), watch);
+    let count = ProgressCounter::new(images.len(), watch);
     let mut unsure = BTreeMap::new();
     for first in (0..images.len()).step_by(BLOCK) {
         let range = first..images.len().min(first + BLOCK);
-        let looks = over(range, options.workers, &count, &Examiner::new, &|examiner, index| {
-            examiner.look(images, index, options.again)
-        })?;
-        let mut learnt = Vec::new();
-        for (index, look) in (first..).zip(looks) {
-            match look {
-                Look::Known => report.known += 1,
-                Look::Seen(facts, checksum) => learnt.push((index, facts, checksum)),
-                Look::Unsure(what) => {
+        let results =
+            for_each(range, options.workers, &count, &Examiner::new, &|examiner, index| {
+                examiner.examine(images, index, options.again)
+            })?;
+        let mut examined = Vec::new();
+        for (index, result) in (first..).zip(results) {
+            match result {
+                Examined::Known => report.known += 1,
+                Examined::Seen(facts, checksum) => examined.push((index, facts, checksum)),
+                Examined::Unsure(what) => {
                     unsure.insert(index, what);
                 }
             }
         }
-        if !learnt.is_empty() {
-            images.learn(learnt)?;
+        if !examined.is_empty() {
+            images.record(examined)?;
         }
     }
     report.bytes = count.bytes();
 
     for index in 0..images.len() {
-        // Whatever it was before.
+        // Whatever was recorded before.
         if let Some(what) = unsure.remove(&index) {
             report.bad.push(Finding::new(images, index, what));
             continue;
@@ -130,17 +131,17 @@ impl Examiner {
         Ok(Self { decoder, file: Vec::new(), pixels: Pixels::default() })
     }
 
-    fn look(
+    fn examine(
         &mut self,
         images: &Images,
         index: usize,
         again: bool,
-    ) -> Result<(Look, u64), DataError> {
+    ) -> Result<(Examined, u64), DataError> {
         if images.facts(index).is_some() && !again {
-            return Ok((Look::Known, 0));
+            return Ok((Examined::Known, 0));
         }
         if let Err(error) = images.read_unchecked(index, &mut self.file) {
-            return Ok((Look::Unsure(error.to_string()), 0));
+            return Ok((Examined::Unsure(error.to_string()), 0));
         }
         let found = crc32c::crc32c(&self.file);
         let bytes = self.file.len() as u64;
@@ -149,13 +150,13 @@ impl Examiner {
             && (images.is_pack() || !again)
         {
             let what = format!("has checksum {found:08x}, and had {expected:08x}");
-            return Ok((Look::Unsure(what), bytes));
+            return Ok((Examined::Unsure(what), bytes));
         }
         let verdict = match self.decoder.decode(&self.file, &mut self.pixels) {
             Ok(decoded) => decoded.warning.map_or(Verdict::Good, Verdict::Warned),
             Err(error) => Verdict::Bad(error.to_string()),
         };
         let header = self.decoder.header(&self.file).ok();
-        Ok((Look::Seen(Facts { header, verdict }, found), bytes))
+        Ok((Examined::Seen(Facts { header, verdict }, found), bytes))
     }
 }

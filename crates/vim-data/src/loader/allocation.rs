@@ -1,32 +1,32 @@
-//! The part of the machine that this process was given.
+//! The part of the machine that is allocated to this process.
 
 use std::{env, thread};
 
-/// Cores for this process, and GPUs that they are shared among.
+/// Cores of this process, and the GPUs that share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allocation {
+pub struct CpuAllocation {
     /// Cores that may be used, ≥ 1.
     pub cores: usize,
     /// GPUs of the job on this machine, ≥ 1: a run uses one, and others may use the rest.
     pub gpus: usize,
-    /// Whether a scheduler gave them.
+    /// Whether a scheduler allocated them.
     pub is_job: bool,
 }
 
-/// More loader threads than this do not help: one makes 400 photographs a second ready with the whole recipe, and the
-/// fastest GPU measured trains the smallest model on 4000 (docs/benchmarks.md).
+/// More loader threads do not help: one makes 400 photographs a second with the whole recipe, and
+/// the fastest GPU measured trains the smallest model on 4000 (docs/benchmarks.md).
 const MOST_WORKERS: usize = 16;
 
-impl Allocation {
-    /// What the system and SLURM allow this process: affinity and control groups, and
-    /// `SLURM_CPUS_PER_TASK` where it is less, as under a SLURM that binds nothing.
+impl CpuAllocation {
+    /// The allocation of this process: affinity and control groups, and `SLURM_CPUS_PER_TASK` where
+    /// it is less, as under a SLURM that binds no cores.
     #[must_use]
     pub fn of_this_process() -> Self {
         let system = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self::with(system, |name| env::var(name).ok())
     }
 
-    /// The same of a machine that offers `system` cores, with the variables that `variable` knows.
+    /// The allocation on a machine of `system` cores; `variable` looks up environment variables.
     #[must_use]
     pub fn with(system: usize, variable: impl Fn(&str) -> Option<String>) -> Self {
         let number =
@@ -47,9 +47,9 @@ impl Allocation {
 mod tests {
     use super::*;
 
-    fn with(system: usize, variables: &[(&str, &str)]) -> Allocation {
+    fn with(system: usize, variables: &[(&str, &str)]) -> CpuAllocation {
         let find = |name: &str| variables.iter().find(|(other, _)| *other == name);
-        Allocation::with(system, |name| find(name).map(|(_, value)| (*value).to_owned()))
+        CpuAllocation::with(system, |name| find(name).map(|(_, value)| (*value).to_owned()))
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub enum OnBad {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum BadTrain {
-    /// Another takes its place, and `bad_samples.jsonl` names it; more than 10 such images, and than one in 10 000 draws, end the run.
+    /// Another takes its place, and `bad_samples.jsonl` names it; more than 10 such images, and
+    /// than one in 10 000 draws, end the run.
     #[default]
     Replace,
     /// The run ends.
@@ -78,23 +79,23 @@ pub struct BadSample {
     pub reason: String,
 }
 
-/// As many bad images are no reason to stop, however few were drawn.
+/// Up to so many bad images are accepted, however few were drawn.
 const ALWAYS: u64 = 10;
-/// One in so many draws is none either.
+/// One bad image in so many draws is accepted.
 const ONE_IN: u64 = 10_000;
 
 /// Bad images so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     draws: u64,
-    /// Each once, however often it was drawn.
+    /// Indices of the bad images, each once however often it was drawn.
     images: BTreeSet<usize>,
-    /// Not yet asked for.
+    /// Those that [`Tally::take`] has not returned.
     samples: Vec<BadSample>,
 }
 
 impl Tally {
-    /// Adds those of a batch of `draws` images.
+    /// Adds the bad images of a batch of `draws` images.
     ///
     /// # Errors
     /// If there are too many by now.
@@ -137,7 +138,7 @@ mod tests {
         let mut tally = Tally::default();
         assert!(tally.add(bad(0..10), 64).is_ok());
         assert_eq!(tally.take().len(), 10);
-        // Drawn again, they are no more than they were.
+        // Bad images that are drawn again do not count again.
         assert!(tally.add(bad(0..10), 64).is_ok());
         assert!(tally.add(bad(0..0), 64).is_ok());
         let more = tally.add(bad(9..11), 64);

@@ -1,16 +1,16 @@
-//! What a batch will be made of, without making it.
+//! A description of a batch, without loading it.
 
 use serde::Serialize;
 
 use super::Loader;
-use super::plan::EpochPlans;
+use super::assembly::EpochPlans;
 use super::{LoaderConfig, Purpose};
-use crate::dataset::Stored;
+use crate::dataset::Encoding;
 use crate::decode::{DecodeLimits, Decoder};
 use crate::error::DataError;
 use crate::transforms::recipe::{MixPlan, SampleKey, SamplePlan};
 
-/// One place of a batch: the image, and what is done to it.
+/// One slot of a batch: the image, and what is done to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Described {
     /// Index in the dataset.
@@ -19,7 +19,7 @@ pub struct Described {
     pub name: String,
     /// Its class.
     pub label: u32,
-    /// What the plan is a function of, besides the sizes.
+    /// The key that the plan is drawn from.
     pub key: SampleKey,
     /// Height and width of the image as stored.
     pub source: [usize; 2],
@@ -32,10 +32,11 @@ pub struct Described {
 }
 
 impl Loader {
-    /// Describes batch `number`, counted as in [`Loader::batches`]; only headers of files are decoded.
+    /// Describes batch `number`, counted as in [`Loader::batches`]; only headers of files are
+    /// decoded.
     ///
     /// # Errors
-    /// If an image cannot be read: a batch that is loaded would have another in its place.
+    /// If an image cannot be read. (In a loaded batch a replacement would take its place.)
     pub fn describe(&self, number: u64) -> Result<Vec<Described>, DataError> {
         let config = std::sync::Arc::clone(&self.config);
         let mut plans = EpochPlans::new(self.split.clone(), config, self.per_epoch);
@@ -46,9 +47,9 @@ impl Loader {
         let (mut file, mut described) = (Vec::new(), Vec::new());
         for group in plan.tasks.iter().flatten() {
             let index = self.split.index(group.position);
-            let source = match self.split.stored() {
-                Stored::Pixels { size } => size,
-                Stored::Files => {
+            let source = match self.split.encoding() {
+                Encoding::Pixels { size } => size,
+                Encoding::Files => {
                     dataset.read(index, &mut file)?;
                     let header = decoder.header(&file).map_err(|error| DataError::BadImage {
                         name: dataset.name(index),

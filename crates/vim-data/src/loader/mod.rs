@@ -4,11 +4,9 @@ pub(crate) mod allocation;
 mod assembly;
 pub(crate) mod bad;
 pub(crate) mod batch;
-pub(crate) mod buffer;
 mod describe;
 pub(crate) mod order;
 mod pipeline;
-mod plan;
 mod stats;
 mod worker;
 pub(crate) mod workers;
@@ -20,11 +18,11 @@ use crate::split::Split;
 use crate::transforms::recipe::Recipe;
 use batch::Batch;
 
+use assembly::EpochPlans;
 use bad::{BadSample, OnBad};
 pub use describe::Described;
 use pipeline::Pipeline;
-pub use pipeline::THREADS;
-use plan::EpochPlans;
+pub use pipeline::THREAD_PREFIX;
 pub use stats::{LoaderStage, LoaderStats};
 
 /// How a split is cut into batches.
@@ -36,32 +34,33 @@ pub struct LoaderConfig {
     pub size: [usize; 2],
     /// Threads that decode and augment, ≥ 1. The batches do not depend on it.
     pub workers: usize,
-    /// Threads that read files, ≥ 1, so that no worker waits for storage. Images in memory need none.
+    /// Threads that read files, ≥ 1, so that no worker waits for storage. Images in memory need
+    /// none.
     pub readers: usize,
     /// Whole batches that may wait for the consumer, ≥ 1.
     pub prefetch: usize,
     /// Key of the order and of the augmentation.
     pub seed: u64,
-    /// Which of the devices this is, and how many there are.
-    pub share: Share,
-    /// What is made of the images.
+    /// Which of the devices this loader serves.
+    pub replica: Replica,
+    /// What the batches are for.
     pub purpose: Purpose,
     /// What becomes of an image that cannot be read.
     pub on_bad: OnBad,
 }
 
-/// One device of several, each of which takes its part of every batch.
+/// One device of several, each of which takes its share of every batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct Replica {
     /// Number of this device, from 0.
     pub rank: usize,
     /// Devices, ≥ 1.
     pub world: usize,
 }
 
-impl Share {
-    /// One device has it all.
-    pub const ALL: Self = Self { rank: 0, world: 1 };
+impl Replica {
+    /// The only device.
+    pub const SINGLE: Self = Self { rank: 0, world: 1 };
 }
 
 /// What batches are for.
@@ -69,9 +68,10 @@ impl Share {
 pub enum Purpose {
     /// Shuffled and augmented, whole batches only.
     Training(Recipe),
-    /// In the split's order, by the transform of evaluation; the last batch is filled up with images that do not count.
+    /// In the split's order, by the evaluation transform; the last batch is filled up with images
+    /// that do not count.
     Evaluation {
-        /// Share of the resized image that is kept, see [`crate::transforms::evaluation::Evaluation`].
+        /// Share of the resized image that is kept, see [`crate::EvalTransform`].
         crop_ratio: f64,
     },
 }
@@ -93,7 +93,7 @@ impl LoaderConfig {
             readers: workers,
             prefetch: 4,
             seed,
-            share: Share::ALL,
+            replica: Replica::SINGLE,
             purpose: Purpose::Training(recipe),
             on_bad: OnBad::Replace,
         }
@@ -114,7 +114,7 @@ impl LoaderConfig {
             readers: workers,
             prefetch: 4,
             seed: 0,
-            share: Share::ALL,
+            replica: Replica::SINGLE,
             purpose: Purpose::Evaluation { crop_ratio },
             on_bad: OnBad::Fail,
         }
@@ -153,13 +153,13 @@ impl Loader {
     /// Checks the configuration; starts nothing.
     ///
     /// # Errors
-    /// If a number is 0 that must not be, an epoch would hold no batch, images are mixed in batches of an odd size, or are
-    /// smaller than what is added at their edges.
+    /// If a number is 0, an epoch would hold no batch, images are mixed in batches of an odd size,
+    /// or are smaller than the padding at their edges.
     pub fn new(split: Split, config: LoaderConfig) -> Result<Self, DataError> {
         config.check()?;
-        let per_epoch = plan::batches(&split, &config)?;
+        let per_epoch = assembly::batches_per_epoch(&split, &config)?;
         if per_epoch == 0 {
-            let (images, batch_size) = (split.len(), config.batch_size * config.share.world);
+            let (images, batch_size) = (split.len(), config.batch_size * config.replica.world);
             return Err(DataError::NoBatches { images, batch_size });
         }
         Ok(Self { split, config: Arc::new(config), per_epoch })
@@ -177,24 +177,25 @@ impl Loader {
         self.per_epoch
     }
 
-    /// Bytes of all batches that exist at a time, besides those that the consumer holds: one that is taken, those that wait
-    /// and one in the making.
+    /// Bytes of all batches in the loader: those that wait, one in the making and one being handed
+    /// over.
     #[must_use]
     pub fn memory(&self) -> usize {
         let [height, width] = self.config.size;
         self.max_in_flight() * self.config.batch_size * 3 * height * width
     }
 
-    /// The most batches that are being made or waiting at a time.
+    /// The most batches that are in the making or waiting at a time.
     #[must_use]
     pub fn max_in_flight(&self) -> usize {
         self.config.prefetch + 1
     }
 
-    /// Starts the threads and yields the batches with numbers in `batches`, in order, through as many epochs as these
-    /// are: batch `b` is batch `b mod batches_per_epoch` of epoch `b / batches_per_epoch`.
+    /// Starts the threads and yields the batches with numbers in `batches`, in order, through as
+    /// many epochs as these are: batch `b` is batch `b mod batches_per_epoch` of epoch `b /
+    /// batches_per_epoch`.
     ///
-    /// No image of an earlier batch is read.
+    /// Images of earlier batches are not read.
     #[must_use]
     pub fn batches(&self, batches: Range<u64>) -> Batches {
         let plans = EpochPlans::new(self.split.clone(), Arc::clone(&self.config), self.per_epoch);
@@ -213,8 +214,8 @@ impl Loader {
 
 /// Batches, in order. Dropping it stops the threads.
 ///
-/// After an error it yields nothing more: a failed epoch never looks like a short one, since the error
-/// comes first.
+/// After an error it yields nothing more. A failed epoch never looks like a short one, since the
+/// error comes first.
 pub struct Batches {
     pipeline: Pipeline,
     tally: bad::Tally,
@@ -233,7 +234,7 @@ impl Batches {
         self.pipeline.is_ready()
     }
 
-    /// The images that could not be read and were replaced since this was asked last, in the order of the batches.
+    /// The images that could not be read since the last call, in the order of the batches.
     pub fn take_bad(&mut self) -> Vec<BadSample> {
         self.tally.take()
     }
@@ -250,7 +251,8 @@ impl Iterator for Batches {
             Ok(made) => made,
             Err(error) => return Some(Err(error)),
         };
-        // In the order of batches, so that where a run gives up does not depend on its threads.
+        // Counted in the order of batches: the number of threads does not decide where a run gives
+        // up.
         match self.tally.add(made.bad, made.batch.len()) {
             Ok(()) => Some(Ok(made.batch)),
             Err(error) => {

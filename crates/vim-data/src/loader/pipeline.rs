@@ -1,4 +1,4 @@
-//! Threads that read and make ahead, and hand over in order.
+//! Threads that read files and make batches ahead of the consumer, handed over in order.
 
 use std::{
     any::Any,
@@ -11,20 +11,19 @@ use std::{
 };
 
 use super::LoaderConfig;
-use super::assembly::{Assembly, Made, MadeBatch, Task};
-use super::buffer::Shelf;
-use super::plan::EpochPlans;
+use super::assembly::{Assembly, EpochPlans, FinishedBatch, Task, TaskResult};
+use super::batch::BufferPool;
 use super::stats::{Counters, LoaderStage, LoaderStats};
 use super::worker::{Worker, read};
-use crate::dataset::Stored;
+use crate::dataset::Encoding;
 use crate::error::DataError;
 use crate::split::Split;
 
-/// Files that wait for a worker, for each reader.
+/// Files that may wait for a worker, per reader.
 const AHEAD: usize = 4;
 
-/// What begins the names of the threads; a panic on one of them becomes an error about its batch.
-pub const THREADS: &str = "vim-data-";
+/// Prefix of the threads' names. A panic on one of them becomes an error about its batch.
+pub const THREAD_PREFIX: &str = "vim-data-";
 
 /// The threads, and what they share.
 pub(super) struct Pipeline {
@@ -36,10 +35,10 @@ struct Shared {
     split: Split,
     config: Arc<LoaderConfig>,
     counters: Counters,
-    shelf: Arc<Shelf>,
-    /// Batches being made or waiting at a time.
+    pool: Arc<BufferPool>,
+    /// The most batches in the making or waiting.
     capacity: u64,
-    /// Files read ahead of the workers; 0 if they read themselves.
+    /// The most files read ahead of the workers; 0 if workers read themselves.
     ahead: usize,
     state: Mutex<State>,
     /// For readers: there is room for a file.
@@ -60,21 +59,21 @@ struct State {
     tasks: VecDeque<Task>,
     /// Tasks whose file is read.
     loaded: VecDeque<Task>,
-    /// Tasks that readers are at.
+    /// Number of tasks whose file is being read.
     reading: usize,
-    /// Buffers of files.
+    /// Unused buffers of files.
     spare: Vec<Vec<u8>>,
     making: BTreeMap<u64, Assembly>,
-    finished: BTreeMap<u64, Result<MadeBatch, DataError>>,
+    finished: BTreeMap<u64, Result<FinishedBatch, DataError>>,
     stopped: bool,
 }
 
 impl Pipeline {
     pub(super) fn start(batches: Range<u64>, plans: EpochPlans, capacity: usize) -> Self {
         let (split, config) = (plans.split.clone(), Arc::clone(&plans.config));
-        let readers = match split.stored() {
-            Stored::Pixels { .. } => 0,
-            Stored::Files => config.readers,
+        let readers = match split.encoding() {
+            Encoding::Pixels { .. } => 0,
+            Encoding::Files => config.readers,
         };
         let state = State {
             plans,
@@ -91,7 +90,7 @@ impl Pipeline {
         let shared = Arc::new(Shared {
             split,
             counters: Counters::new(),
-            shelf: Arc::new(Shelf::default()),
+            pool: Arc::new(BufferPool::default()),
             capacity: capacity as u64,
             ahead: AHEAD * readers,
             state: Mutex::new(state),
@@ -106,7 +105,8 @@ impl Pipeline {
             let reads = (0..readers).map(|reader| ("read", reader, Shared::read_ahead as fn(&_)));
             let works = (0..workers).map(|worker| ("work", worker, Shared::make as fn(&_)));
             for (kind, number, run) in reads.chain(works) {
-                if let Err(source) = pipeline.spawn(format!("{THREADS}{kind}-{number}"), run) {
+                if let Err(source) = pipeline.spawn(format!("{THREAD_PREFIX}{kind}-{number}"), run)
+                {
                     let error = DataError::Spawn { worker: number, source };
                     pipeline.shared.refuse(batches.start, error);
                     break;
@@ -129,10 +129,11 @@ impl Pipeline {
     }
 
     /// The next batch in order; waits for it. After an error there is none.
-    pub(super) fn next(&mut self) -> Option<Result<MadeBatch, DataError>> {
+    pub(super) fn next(&mut self) -> Option<Result<FinishedBatch, DataError>> {
         let mut state = self.shared.lock();
         loop {
-            // First: after an error, later batches may lie ready, and stay there.
+            // Checked first: after an error, later batches may be finished and must not be
+            // returned.
             if state.awaited.is_empty() {
                 return None;
             }
@@ -151,7 +152,7 @@ impl Pipeline {
         }
     }
 
-    /// Ends it: there is no next batch any more.
+    /// Stops the threads; there is no next batch.
     pub(super) fn stop(&mut self) {
         let mut state = self.shared.lock();
         state.stopped = true;
@@ -174,14 +175,14 @@ impl Drop for Pipeline {
     fn drop(&mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
-            // Panics were caught and handed over as errors; there is nothing left in the result.
+            // Panics were caught and handed over as errors; the result holds nothing.
             let _ = thread.join();
         }
     }
 }
 
 impl State {
-    /// The next task, of a newly opened batch if need be and there is room for it.
+    /// The next task. Opens a batch if no task is left and there is room for one.
     fn take(&mut self, shared: &Shared) -> Option<Task> {
         if self.tasks.is_empty()
             && !self.unopened.is_empty()
@@ -193,10 +194,10 @@ impl State {
                 Ok(plan) => {
                     let LoaderConfig { batch_size, size, .. } = *shared.config;
                     let (assembly, tasks) =
-                        Assembly::open(number, plan, batch_size, size, &shared.shelf);
+                        Assembly::open(number, plan, batch_size, size, &shared.pool);
                     self.making.insert(number, assembly);
                     self.tasks.extend(tasks);
-                    // There may be work for others, too.
+                    // Other threads may have work now.
                     shared.work.notify_all();
                     shared.room.notify_all();
                 }
@@ -214,13 +215,13 @@ impl State {
             && self.reading == 0
     }
 
-    /// Puts an error in the place of batch `number`; an earlier one of the same batch stays.
+    /// Records an error as the result of batch `number`; an earlier error of that batch stays.
     fn fail(&mut self, shared: &Shared, number: u64, error: DataError) {
         self.making.remove(&number);
         if number >= self.awaited.start {
             self.finished.entry(number).or_insert(Err(error));
         }
-        // Batches after it will not be asked for.
+        // Batches after it are not needed.
         self.unopened.end = self.unopened.start;
         self.tasks.retain(|task| task.batch < number);
         self.loaded.retain(|task| task.batch < number);
@@ -242,7 +243,7 @@ impl Shared {
     fn read_ahead(&self) {
         while let Some((mut task, mut file)) = self.take_unread() {
             let index = self.split.index(task.groups[0].position);
-            // What fails here is tried again by the worker, whose business failures are.
+            // The worker tries again what fails here, and handles the failure.
             let read = self.counters.timed(LoaderStage::Read, || {
                 shielded(task.batch, || read(self.split.dataset(), index, &mut file))
             });
@@ -258,7 +259,7 @@ impl Shared {
             drop(state);
             self.work.notify_one();
         }
-        // Workers may wait for what will not come.
+        // Workers may be waiting for tasks that will not come.
         self.work.notify_all();
     }
 
@@ -279,7 +280,8 @@ impl Shared {
         }
     }
 
-    /// The body of a worker: makes parts of batches until there are none left, or nobody wants them.
+    /// The body of a worker: makes parts of batches until there are none left, or nobody wants
+    /// them.
     fn make(&self) {
         let mut worker = None;
         while let Some(mut task) = self.take_ready() {
@@ -321,8 +323,8 @@ impl Shared {
         }
     }
 
-    /// Puts what a worker made in its place.
-    fn put(&self, number: u64, made: Result<Made, DataError>, file: Option<Vec<u8>>) {
+    /// Adds a worker's result to its batch.
+    fn put(&self, number: u64, made: Result<TaskResult, DataError>, file: Option<Vec<u8>>) {
         let mut state = self.lock();
         state.spare.extend(file);
         let made = match made {
@@ -331,7 +333,7 @@ impl Shared {
         };
         let last = state.making.get_mut(&number).is_some_and(|assembly| assembly.add(made));
         if last && let Some(assembly) = state.making.remove(&number) {
-            let batch = assembly.finish(&self.shelf);
+            let batch = assembly.finish(&self.pool);
             state.finished.insert(number, Ok(batch));
             self.ready.notify_one();
         }

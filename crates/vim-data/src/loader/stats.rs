@@ -1,4 +1,4 @@
-//! Where a loader's time goes.
+//! Counters of a loader, and its time per stage.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},

@@ -2,26 +2,25 @@
 
 use std::{mem, thread, time::Duration};
 
-use super::assembly::{Made, Task};
+use super::assembly::{Group, Task, TaskResult};
 use super::bad::{BadSample, OnBad};
-use super::plan::Group;
 use super::stats::{Counters, LoaderStage};
 use super::{LoaderConfig, Purpose};
-use crate::dataset::{Dataset, Stored};
+use crate::dataset::{Dataset, Encoding};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::error::DataError;
 use crate::pixels::{Pixels, Region};
 use crate::rng;
 use crate::split::Split;
-use crate::transforms::apply::Applier;
 use crate::transforms::recipe::{CropPlan, SampleKey, SamplePlan};
+use crate::transforms::transform::Transform;
 
 /// Pauses before a file is tried again.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(2)];
 
-/// Images that may stand in for one that cannot be read, one after the other.
-const STAND_INS: u32 = 20;
+/// The most replacements tried for an image that cannot be read.
+const REPLACEMENTS: u32 = 20;
 
 /// A thread's tools and buffers.
 pub(super) struct Worker<'a> {
@@ -29,7 +28,7 @@ pub(super) struct Worker<'a> {
     config: &'a LoaderConfig,
     counters: &'a Counters,
     decoder: Decoder,
-    applier: Applier,
+    applier: Transform,
     file: Vec<u8>,
     source: Pixels,
 }
@@ -64,40 +63,43 @@ impl<'a> Worker<'a> {
             config,
             counters,
             decoder: Decoder::new(DecodeLimits::default())?,
-            applier: Applier::new(crop_ratio),
+            applier: Transform::new(crop_ratio),
             file: Vec::new(),
             source: Pixels::default(),
         })
     }
 
     /// Makes the images of a task. `file` is that of its first group, if it is read already.
-    pub(super) fn make(&mut self, mut task: Task, file: Option<&[u8]>) -> Result<Made, DataError> {
+    pub(super) fn make(
+        &mut self,
+        mut task: Task,
+        mut file: Option<&[u8]>,
+    ) -> Result<TaskResult, DataError> {
         let [height, width] = self.config.size;
-        let bytes = 3 * height * width;
-        let mut made = task.made();
-        let mut pixels = mem::take(&mut made.pixels);
-        let mut place = task.first;
-        let mut file = file;
+        let image_bytes = 3 * height * width;
+        let mut pixels = mem::take(&mut task.pixels);
+        let mut result = TaskResult { number: task.number, ..TaskResult::default() };
+        let mut slot = task.first;
         for group in &task.groups {
-            let from = (place - task.first) * bytes;
-            let into = &mut pixels[from..from + group.repeats.len() * bytes];
-            self.group(&task, group, file.take(), place, into, &mut made)?;
-            place += group.repeats.len();
+            let from = (slot - task.first) * image_bytes;
+            let into = &mut pixels[from..from + group.repeats.len() * image_bytes];
+            self.group(&task, group, file.take(), slot, into, &mut result)?;
+            slot += group.repeats.len();
         }
-        made.pixels = pixels;
-        self.counters.made(place - task.first);
-        Ok(made)
+        result.pixels = pixels;
+        self.counters.made(slot - task.first);
+        Ok(result)
     }
 
-    /// Makes the draws of one image, or of others in its place.
+    /// Makes the draws of one image; if it cannot be read, handles that as the configuration says.
     fn group(
         &mut self,
         task: &Task,
         group: &Group,
         file: Option<&[u8]>,
-        place: usize,
+        slot: usize,
         into: &mut [u8],
-        made: &mut Made,
+        result: &mut TaskResult,
     ) -> Result<(), DataError> {
         let first = self.split.index(group.position);
         let key = SampleKey {
@@ -108,19 +110,19 @@ impl<'a> Worker<'a> {
             attempt: 0,
         };
         let mut index = first;
-        for attempt in 0..=STAND_INS {
+        for attempt in 0..=REPLACEMENTS {
             let key = SampleKey { index: index as u64, attempt, ..key };
-            let result = match file {
+            let images = match file {
                 Some(file) if attempt == 0 => self.images(file, key, group, into),
                 Some(_) | None => self.read_and_make(index, key, group, into),
             };
-            let error = match result {
+            let error = match images {
                 Ok(plans) => {
                     let label = self.split.dataset().label(index);
-                    made.images.extend(group.repeats.iter().map(|_| (label, index)));
+                    result.images.extend(group.repeats.iter().map(|_| (label, index)));
                     for (offset, plan) in plans.into_iter().enumerate() {
                         let boxes = plan.erase.into_iter();
-                        made.erased.extend(boxes.map(|erased| (place + offset, erased)));
+                        result.erased.extend(boxes.map(|erased| (slot + offset, erased)));
                     }
                     return Ok(());
                 }
@@ -130,19 +132,19 @@ impl<'a> Worker<'a> {
             match self.config.on_bad {
                 OnBad::Fail => return Err(DataError::BadImage { name, reason: error.to_string() }),
                 OnBad::CountAsWrong => {
-                    made.bad.push(self.bad(task, index, name, &error));
+                    result.bad.push(self.bad(task, index, name, &error));
                     let label = self.split.dataset().label(index);
-                    made.images.extend(group.repeats.iter().map(|_| (label, index)));
-                    made.unread.extend(place..place + group.repeats.len());
+                    result.images.extend(group.repeats.iter().map(|_| (label, index)));
+                    result.unread.extend(slot..slot + group.repeats.len());
                     into.fill(0);
                     return Ok(());
                 }
-                OnBad::Replace => made.bad.push(self.bad(task, index, name, &error)),
+                OnBad::Replace => result.bad.push(self.bad(task, index, name, &error)),
             }
-            index = self.stand_in(key);
+            index = self.replacement(key);
         }
-        let last = made.bad.last().map(|bad| format!("{}: {}", bad.name, bad.reason));
-        let count = u64::from(STAND_INS) + 1;
+        let last = result.bad.last().map(|bad| format!("{}: {}", bad.name, bad.reason));
+        let count = u64::from(REPLACEMENTS) + 1;
         Err(DataError::TooManyBad { count, draws: count, last: last.unwrap_or_default() })
     }
 
@@ -151,8 +153,8 @@ impl<'a> Worker<'a> {
         BadSample { epoch: task.epoch, batch: task.batch, index, name, reason }
     }
 
-    /// Another image, in the place of that of `key`.
-    fn stand_in(&self, key: SampleKey) -> usize {
+    /// The index of the image that replaces that of `key`.
+    fn replacement(&self, key: SampleKey) -> usize {
         let SampleKey { seed, epoch, index, repeat, attempt } = key;
         let key = [seed, epoch, index, u64::from(repeat), u64::from(attempt)];
         let mut rng = rng::keyed("vim-data stand-in v1", &key);
@@ -188,9 +190,9 @@ impl<'a> Worker<'a> {
     ) -> Result<Vec<SamplePlan>, Unusable> {
         self.counters.read(stored.len());
         let size = self.config.size;
-        let header = match self.split.stored() {
-            Stored::Pixels { size } => size,
-            Stored::Files => {
+        let header = match self.split.encoding() {
+            Encoding::Pixels { size } => size,
+            Encoding::Files => {
                 let header = self.decoder.header(stored)?;
                 [header.height, header.width]
             }
@@ -217,7 +219,8 @@ impl<'a> Worker<'a> {
         Ok(plans)
     }
 
-    /// Decodes what the plans need into `source`; returns which part of the image that is.
+    /// Decodes the part of the image that the plans need into `source`; returns the region of that
+    /// part.
     fn decode(
         &mut self,
         stored: &[u8],
@@ -225,7 +228,7 @@ impl<'a> Worker<'a> {
         plans: &[SamplePlan],
     ) -> Result<Region, DecodeError> {
         let whole = Region { top: 0, left: 0, height, width };
-        if let Stored::Pixels { .. } = self.split.stored() {
+        if let Encoding::Pixels { .. } = self.split.encoding() {
             self.source.data.clear();
             self.source.data.extend_from_slice(stored);
             (self.source.height, self.source.width) = (height, width);
@@ -245,7 +248,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Why an image is of no use.
+/// Why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
     #[error("cannot be read: failed to {0}")]

@@ -6,12 +6,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-use super::allocation::Allocation;
+use super::allocation::CpuAllocation;
 
 /// Number of loader threads: `"auto"` or an integer ≥ 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
-    /// The cores of the allocation, shared among its GPUs, at most 16: [`Allocation::workers`].
+    /// The cores of the allocation, shared among its GPUs, at most 16: [`CpuAllocation::workers`].
     #[default]
     Auto,
     /// This many.
@@ -25,7 +25,7 @@ impl Workers {
     #[must_use]
     pub fn count(self) -> usize {
         match self {
-            Self::Auto => Allocation::of_this_process().workers(),
+            Self::Auto => CpuAllocation::of_this_process().workers(),
             Self::Fixed(count) => count.max(1),
         }
     }
@@ -46,7 +46,7 @@ impl<'de> Deserialize<'de> for Workers {
     }
 }
 
-/// Names both accepted forms in its message; `serde(untagged)` could not.
+/// A visitor, since the message of `serde(untagged)` would not name both accepted forms.
 struct WorkersVisitor;
 
 impl Visitor<'_> for WorkersVisitor {
@@ -85,7 +85,8 @@ impl JsonSchema for Workers {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "Number of loader threads: \"auto\" (the cores of the allocation, shared among its GPUs, at most 16) or a number.",
+            "description": "Number of loader threads: \"auto\" (the cores of the allocation, \
+                 shared among its GPUs, at most 16) or a number.",
             "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1 }]
         })
     }

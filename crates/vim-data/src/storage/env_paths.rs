@@ -1,19 +1,19 @@
-//! What the process finds around it: folders that the environment names.
+//! Folders that environment variables name.
 
 use std::{env, path::PathBuf};
 
-/// Folders outside the configuration. [`Surroundings::from_env`] is the process's own.
+/// Folders outside the configuration. [`EnvPaths::from_env`] reads those of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
-    /// A folder on the node's own disk, which archives are copied to: `$SLURM_TMPDIR`.
+pub struct EnvPaths {
+    /// A folder on the node's own disk for copies of archives: `$SLURM_TMPDIR`.
     pub node_disk: Option<PathBuf>,
-    /// Where indexes are kept that cannot lie beside their data: `vim-train` in `$XDG_CACHE_HOME` or
-    /// `~/.cache`.
+    /// Where indexes are cached if the data's folder is not writable: `vim-train` in
+    /// `$XDG_CACHE_HOME` or `~/.cache`.
     pub cache: Option<PathBuf>,
 }
 
-impl Surroundings {
-    /// What the environment variables say now. Empty ones count as absent.
+impl EnvPaths {
+    /// Reads the environment variables; empty ones count as absent.
     #[must_use]
     pub fn from_env() -> Self {
         let folder = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

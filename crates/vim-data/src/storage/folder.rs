@@ -1,7 +1,7 @@
-//! Folders of images, listed.
+//! Listing of folders of images.
 //!
-//! `readdir` tells files from folders on every file system that matters, so that no file is asked for
-//! anything: on a cluster's file system a `stat` for each of ImageNet's files takes minutes.
+//! `readdir` tells files from folders on every file system that matters, so no file is `stat`ed: on
+//! a cluster's file system that would take minutes for ImageNet.
 
 use std::{
     fs::{self, DirEntry, FileType},
@@ -10,18 +10,18 @@ use std::{
 
 use rayon::prelude::*;
 
-use super::index::cache::Witness;
-use super::index::{Builder, Found, Index};
+use super::index::cache::FileStamp;
+use super::index::{Builder, FoundImage, Index};
 use crate::error::{DataError, Location};
 
 use super::index::{is_hidden, is_image};
 use super::labels::List;
 use crate::error::SourceError;
 
-/// Folders inside each other; a link to a folder above it has no end.
+/// The deepest nesting of folders; a link to a parent folder would have no end.
 const DEPTH: usize = 16;
 
-/// What one folder holds, hidden files aside, each in the order of the names.
+/// The content of one folder without hidden files, each list sorted by name.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     pub(super) folders: Vec<String>,
@@ -77,7 +77,7 @@ fn kind(entry: &DirEntry) -> Result<FileType, DataError> {
 #[derive(Default)]
 struct Tree {
     folders: Vec<(PathBuf, Vec<String>)>,
-    witnesses: Vec<Witness>,
+    stamps: Vec<FileStamp>,
     skipped: usize,
     first_skipped: Option<PathBuf>,
 }
@@ -87,8 +87,8 @@ impl Tree {
         if depth == DEPTH {
             return Err(SourceError::Depth { path: folder }.into());
         }
-        // Before the listing: what comes later makes the index stale, not wrong.
-        self.witnesses.push(Witness::of(&folder).map_err(DataError::io(&folder))?);
+        // Taken before the listing: a file that arrives later makes the index stale, not wrong.
+        self.stamps.push(FileStamp::of(&folder).map_err(DataError::io(&folder))?);
         let listing = Listing::of(&folder)?;
         let skipped = listing.archives.iter().chain(&listing.others);
         self.skipped += skipped.clone().count();
@@ -109,7 +109,7 @@ impl Tree {
 pub(super) fn by_class(
     root: &Path,
     classes: &[String],
-) -> Result<(Index, Vec<Witness>), DataError> {
+) -> Result<(Index, Vec<FileStamp>), DataError> {
     let trees: Result<Vec<Tree>, DataError> = classes
         .par_iter()
         .map(|class| {
@@ -125,16 +125,16 @@ pub(super) fn by_class(
         })
         .collect();
     let mut builder = Builder { classes: classes.to_vec(), ..Builder::default() };
-    let (mut witnesses, mut skipped, mut first) = (Vec::new(), 0, None);
+    let (mut stamps, mut skipped, mut first) = (Vec::new(), 0, None);
     for (label, tree) in trees?.into_iter().enumerate() {
         for (folder, names) in tree.folders {
             let container = builder.containers.len() as u32;
             builder.containers.push(folder);
             let label = label as u32;
-            let found = |name| Found { container, label, extent: None, name };
+            let found = |name| FoundImage { container, label, extent: None, name };
             builder.found.extend(names.into_iter().map(found));
         }
-        witnesses.extend(tree.witnesses);
+        stamps.extend(tree.stamps);
         skipped += tree.skipped;
         first = first.or(tree.first_skipped);
     }
@@ -145,17 +145,17 @@ pub(super) fn by_class(
             root.display()
         ));
     }
-    Ok((builder.finish()?, witnesses))
+    Ok((builder.finish()?, stamps))
 }
 
 /// The images of one folder, whose classes are in a list.
-pub(super) fn flat(root: &Path, list: &List) -> Result<(Index, Vec<Witness>), DataError> {
-    let witness = Witness::of(root).map_err(DataError::io(root))?;
+pub(super) fn flat(root: &Path, list: &List) -> Result<(Index, Vec<FileStamp>), DataError> {
+    let stamp = FileStamp::of(root).map_err(DataError::io(root))?;
     let names = Listing::of(root)?.images;
     let (classes, labels) = list.apply(root, names.iter().map(String::as_str).collect())?;
-    let found = |(name, label)| Found { container: 0, label, extent: None, name };
+    let found = |(name, label)| FoundImage { container: 0, label, extent: None, name };
     let found = names.into_iter().zip(labels).map(found).collect();
     let containers = vec![root.to_owned()];
     let builder = Builder { classes, containers, found, notes: vec![] };
-    Ok((builder.finish()?, vec![witness]))
+    Ok((builder.finish()?, vec![stamp]))
 }

@@ -5,13 +5,13 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::index::{Entry, Extent, Facts, Index, base_name};
+use super::index::{Extent, Facts, Index, IndexEntry, base_name};
 use super::staging::Staging;
-use crate::dataset::{Dataset, Fingerprint, Stored};
+use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::error::{DataError, Location};
 use crate::statistics::Statistics;
 
-use super::cached_index::Kept;
+use super::cached_index::CachedIndex;
 use super::layout::Part;
 use super::reader::Reader;
 use crate::error::SourceError;
@@ -19,39 +19,39 @@ use crate::error::SourceError;
 /// Encoded images in files or archives, ordered by class and then by file name.
 #[derive(Debug)]
 pub struct Images {
-    kept: Kept,
-    /// Names of the classes, by label; those of the index may be fewer.
+    cached: CachedIndex,
+    /// Names of the classes, by label; the index may have fewer.
     classes: Vec<String>,
-    /// The label of each of the index's labels.
+    /// The label of each label of the index.
     labels: Vec<u32>,
     reader: Reader,
     fingerprint: OnceLock<Fingerprint>,
-    /// Held for as long as its copies may be read.
+    /// Kept alive while its copies may be read.
     staging: Option<Arc<Staging>>,
 }
 
 impl Images {
     /// # Panics
     /// If a class of the index is not among `classes`.
-    pub(crate) fn new(kept: Kept, classes: Vec<String>) -> Result<Self, DataError> {
-        if kept.index.entries.is_empty() {
-            return Err(SourceError::Empty { path: kept.part.root().to_owned() }.into());
+    pub(crate) fn new(cached: CachedIndex, classes: Vec<String>) -> Result<Self, DataError> {
+        if cached.index.entries.is_empty() {
+            return Err(SourceError::Empty { path: cached.part.root().to_owned() }.into());
         }
-        let reader = Reader::new(kept.index.containers.clone());
-        let labels = kept.index.labels_among(&classes).expect("invariant: classes were compared");
+        let reader = Reader::new(cached.index.containers.clone());
+        let labels = cached.index.labels_among(&classes).expect("invariant: classes were compared");
         let fingerprint = OnceLock::new();
-        Ok(Self { kept, classes, labels, reader, fingerprint, staging: None })
+        Ok(Self { cached, classes, labels, reader, fingerprint, staging: None })
     }
 
-    /// The archives it is read from; none if it is read from folders.
+    /// The archives that the images are read from; none if they are in folders.
     pub(crate) fn archives(&self) -> &[PathBuf] {
-        match self.kept.part {
-            Part::Archives { .. } | Part::Pack { .. } => &self.kept.index.containers,
+        match self.cached.part {
+            Part::Archives { .. } | Part::Pack { .. } => &self.cached.index.containers,
             Part::Classes { .. } | Part::Flat { .. } => &[],
         }
     }
 
-    /// Has copies of the archives read from, as far as they are made.
+    /// Reads from the copies of archives, as far as they are made.
     pub(crate) fn use_copies(&mut self, staging: &Arc<Staging>) {
         self.reader.use_copies(staging.archives());
         self.staging = Some(Arc::clone(staging));
@@ -60,12 +60,12 @@ impl Images {
     /// The file or folder that it was found at.
     #[must_use]
     pub fn root(&self) -> &Path {
-        self.kept.part.root()
+        self.cached.part.root()
     }
 
-    /// The index as it is for these classes.
+    /// The index with the labels of these classes.
     pub(crate) fn index(&self) -> Index {
-        let mut index = self.kept.index.clone();
+        let mut index = self.cached.index.clone();
         index.classes.clone_from(&self.classes);
         for entry in &mut index.entries {
             entry.label = self.labels[entry.label as usize];
@@ -73,16 +73,16 @@ impl Images {
         index
     }
 
-    fn entry(&self, index: usize) -> &Entry {
-        &self.kept.index.entries[index]
+    fn entry(&self, index: usize) -> &IndexEntry {
+        &self.cached.index.entries[index]
     }
 
     /// Where an image is.
     #[must_use]
     pub fn location(&self, index: usize) -> Location {
         let entry = self.entry(index);
-        let container = &self.kept.index.containers[entry.container as usize];
-        let name = self.kept.index.name(index);
+        let container = &self.cached.index.containers[entry.container as usize];
+        let name = self.cached.index.name(index);
         match entry.extent {
             Some(_) => Location { path: container.clone(), member: Some(name.to_owned()) },
             None => Location { path: container.join(name), member: None },
@@ -92,16 +92,16 @@ impl Images {
     /// Name of the file alone, as the source has it.
     #[must_use]
     pub fn file_name(&self, index: usize) -> &str {
-        base_name(self.kept.index.name(index))
+        base_name(self.cached.index.name(index))
     }
 
-    /// Length of the file in bytes, if the index has it: folders are listed without.
+    /// Length of the file in bytes, if the index has it; the listing of a folder has none.
     #[must_use]
     pub fn bytes(&self, index: usize) -> Option<u64> {
         self.entry(index).extent.map(|extent| u64::from(extent.length))
     }
 
-    /// What [`verify`](crate::verify) or packing has found out about an image.
+    /// What [`verify`](crate::verify) or packing has recorded of an image.
     #[must_use]
     pub fn facts(&self, index: usize) -> Option<&Facts> {
         self.entry(index).facts.as_ref()
@@ -114,7 +114,7 @@ impl Images {
 
     /// Whether it is a pack, whose checksums were made with it.
     pub(crate) fn is_pack(&self) -> bool {
-        matches!(self.kept.part, Part::Pack { .. })
+        matches!(self.cached.part, Part::Pack { .. })
     }
 
     /// Replaces the content of `into` by the file, without comparing its checksum.
@@ -122,7 +122,8 @@ impl Images {
         self.read_start(index, usize::MAX, into).map(|_| ())
     }
 
-    /// Replaces the content of `into` by the first `most` bytes of the file; gives its whole length.
+    /// Replaces the content of `into` by the first `most` bytes of the file; gives its whole
+    /// length.
     pub(crate) fn read_start(
         &self,
         index: usize,
@@ -137,32 +138,32 @@ impl Images {
                 let start = Extent { offset, length: short };
                 self.reader.read_part(container, start, into).map(|()| u64::from(length))
             }
-            None => self.reader.read_file(container, self.kept.index.name(index), most, into),
+            None => self.reader.read_file(container, self.cached.index.name(index), most, into),
         };
         let error = |source| SourceError::Read { file: self.location(index), source }.into();
         read.map_err(error)
     }
 
-    /// Records what was found out, and keeps it with the index.
-    pub(crate) fn learn(
+    /// Records findings and saves them with the index.
+    pub(crate) fn record(
         &mut self,
         found: impl IntoIterator<Item = (usize, Facts, u32)>,
     ) -> Result<(), DataError> {
         for (index, facts, crc32c) in found {
-            let entry = &mut self.kept.index.entries[index];
+            let entry = &mut self.cached.index.entries[index];
             (entry.facts, entry.crc32c) = (Some(facts), Some(crc32c));
         }
-        self.kept.keep().map_err(|(path, source)| DataError::Io { path, source })
+        self.cached.save().map_err(|(path, source)| DataError::Io { path, source })
     }
 }
 
 impl Dataset for Images {
     fn len(&self) -> usize {
-        self.kept.index.entries.len()
+        self.cached.index.entries.len()
     }
 
-    fn stored(&self) -> Stored {
-        Stored::Files
+    fn encoding(&self) -> Encoding {
+        Encoding::Files
     }
 
     fn class_names(&self) -> &[String] {
@@ -197,10 +198,10 @@ impl Dataset for Images {
         Statistics::IMAGENET
     }
 
-    /// Of the classes, and of the label and file name of every image in order.
+    /// The hash of the classes, and of the label and file name of every image in order.
     ///
-    /// Where the files lie, and their lengths, do not count: the same images give the same result as a
-    /// folder, which is listed without asking for lengths, as an archive and as a pack.
+    /// Locations and lengths of the files do not count: the same images have one fingerprint as a
+    /// folder (listed without lengths), as an archive and as a pack.
     fn fingerprint(&self) -> Fingerprint {
         *self.fingerprint.get_or_init(|| {
             Fingerprint::of(|hasher| {

@@ -39,7 +39,7 @@ impl List {
         let lines = if text.starts_with("ImageId,") {
             let mut classes = HashMap::new();
             for (at, row) in rows.skip(1) {
-                // The class and four coordinates, and again for every object.
+                // The class and four coordinates, repeated for every object.
                 let found = row.split_once(',');
                 let found = found.and_then(|(name, boxes)| Some((name, boxes.split(' ').next()?)));
                 let (name, class) = found

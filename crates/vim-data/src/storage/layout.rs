@@ -1,4 +1,4 @@
-//! What lies at a path: which of the known layouts, and where its two parts are.
+//! Recognises the layout of a dataset, and finds its two parts.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::error::DataError;
 use super::folder::Listing;
 use crate::error::SourceError;
 
-/// One part, training or validation, as it lies on disk. An index belongs to one of these.
+/// One part, training or validation, as it is on disk. An index belongs to one of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Part {
     /// A folder of classes.
@@ -21,7 +21,7 @@ pub(crate) enum Part {
     },
     /// Images in one folder, their classes in a list.
     Flat { root: PathBuf, list: PathBuf },
-    /// Archives, their classes in a list unless they say so themselves.
+    /// Archives, with a list of classes unless they name the classes themselves.
     Archives {
         /// The archive, or the folder that holds them.
         root: PathBuf,
@@ -76,7 +76,7 @@ pub(crate) fn find(
     };
     let val = match (val_path, found) {
         (Some(path), _) => part(&canonical(path)?, list)?,
-        (None, Some(Val::Found(part))) => Some(part),
+        (None, Some(Val::FoundImage(part))) => Some(part),
         (None, Some(Val::At(path))) => part(&path, list)?,
         (None, None) => None,
     };
@@ -87,7 +87,7 @@ pub(crate) fn find(
 
 /// Validation images found beside the training images.
 enum Val {
-    Found(Part),
+    FoundImage(Part),
     At(PathBuf),
 }
 
@@ -105,14 +105,14 @@ fn of_folder(path: &Path, list: Option<&Path>) -> Result<(Part, Option<Val>), Da
         let val = match (val, list) {
             (Some(val), None) if Listing::of(&val)?.folders.is_empty() => {
                 let list = kaggle_list(&base);
-                part(&val, list.as_deref())?.map(Val::Found)
+                part(&val, list.as_deref())?.map(Val::FoundImage)
             }
             (val, _) => val.map(Val::At),
         };
         return Ok((train, val));
     }
     if let Some((train, val)) = archives_of_both(path, list)? {
-        return Ok((train, Some(Val::Found(val))));
+        return Ok((train, Some(Val::FoundImage(val))));
     }
     Ok((part(path, None)?.ok_or_else(layout)?, None))
 }
@@ -133,7 +133,7 @@ fn archives_of_both(path: &Path, list: Option<&Path>) -> Result<Option<(Part, Pa
     Ok(of("train", None).zip(of("val", list)))
 }
 
-/// What one path holds of one part; `None` if nothing that is known.
+/// The part at one path; `None` if it has no known layout.
 fn part(path: &Path, list: Option<&Path>) -> Result<Option<Part>, DataError> {
     if !path.is_dir() {
         return Ok(Some(archive(path, list)));
@@ -176,7 +176,7 @@ fn kaggle_list(base: &Path) -> Option<PathBuf> {
     above.into_iter().find(|path| path.is_file())
 }
 
-/// Without links and `..`: the path that an index is kept under.
+/// The path without links and `..`, which identifies a cached index.
 fn canonical(path: &Path) -> Result<PathBuf, DataError> {
     path.canonicalize().map_err(DataError::io(path))
 }

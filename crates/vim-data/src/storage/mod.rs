@@ -1,4 +1,4 @@
-//! Image files where they lie: in folders, archives, packs, or on the node's own disk.
+//! Access to image files in folders, archives and packs, and their copies on the node's disk.
 
 pub(crate) mod cached_index;
 pub(crate) mod env_paths;

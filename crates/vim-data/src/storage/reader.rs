@@ -1,4 +1,4 @@
-//! Images' bytes, from files of their own or from archives.
+//! Reads the bytes of images, from separate files or from archives.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,7 +12,8 @@ use std::{
 use super::index::Extent;
 use super::staging::Staged;
 
-/// Archives held open at a time: shards can be more than a process may have open, 1024 in many places.
+/// The most archives open at a time: there may be more shards than files that a process may have
+/// open, often 1024.
 const OPEN: usize = 256;
 
 /// Reads from the containers of an index.
@@ -27,7 +28,7 @@ pub(crate) struct Reader {
 #[derive(Debug)]
 struct Open {
     files: Vec<Option<Arc<File>>>,
-    /// The numbers of those that are open, the one opened first in front.
+    /// Numbers of the open files, in the order of opening.
     order: VecDeque<usize>,
 }
 
@@ -48,7 +49,7 @@ impl Reader {
 
     /// Replaces the content of `into` by a part of an archive.
     ///
-    /// The read has its place in itself: threads that share the file do not disturb each other.
+    /// A positioned read: threads that share the file do not disturb each other.
     pub(crate) fn read_part(
         &self,
         container: usize,
@@ -62,7 +63,8 @@ impl Reader {
         self.archive(container)?.read_exact_at(into, extent.offset)
     }
 
-    /// Replaces the content of `into` by the first `most` bytes of a file in a folder; gives its length.
+    /// Replaces the content of `into` by the first `most` bytes of a file in a folder; gives its
+    /// length.
     pub(crate) fn read_file(
         &self,
         container: usize,

@@ -1,7 +1,8 @@
-//! From a stored image to one of the model's size: what is drawn for it, and its application to pixels.
+//! Transforms from a stored image to one of the model's size: drawn as plans, then applied to
+//! pixels.
 
-pub(crate) mod apply;
-pub(crate) mod evaluation;
+pub(crate) mod eval_transform;
 pub mod ops;
 pub(crate) mod recipe;
 pub(crate) mod resize;
+pub(crate) mod transform;

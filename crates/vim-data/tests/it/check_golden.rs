@@ -10,7 +10,8 @@ use crate::golden::{bytes, sha256};
 
 const SIDE: usize = 32;
 
-/// A folder with an image, what some operations make of it by their definitions, and the numbers of fixtures.
+/// A folder with an image, what some operations make of it by their definitions, and the numbers of
+/// fixtures.
 struct Fixture {
     dir: tempfile::TempDir,
     manifest: Value,

@@ -111,7 +111,8 @@ fn the_tests_reject_what_is_wrong() {
     assert_distributed("uniform", &mut grid(1), |x| x);
     assert!(rejects(&|| assert_distributed("squares", &mut grid(2), |x| x)));
     assert!((normal_cdf(1.0) - 0.841_344_75).abs() < 1e-6 && (normal_cdf(-8.0)).abs() < 1e-6);
-    // Tabled quantiles of chi² at 1e-4: the approximation is a little above, the more so the fewer bins.
+    // Tabled quantiles of chi² at 1e-4: the approximation is a little above, the more so the fewer
+    // bins.
     for (freedom, tabled) in [(1, 15.14), (4, 23.51), (19, 51.00)] {
         let above = critical(freedom) / tabled;
         assert!((1.0..1.08).contains(&above), "{freedom}: {above}");

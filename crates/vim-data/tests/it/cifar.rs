@@ -69,15 +69,17 @@ fn packed_unpacked_and_enclosing_folders_read_the_same() {
     }
 }
 
-/// Python 3 encodes bytes otherwise, differently in each protocol. The classes are stand-ins of the same
-/// names as numpy's, so that numpy itself is not needed.
+/// Python 3 encodes bytes otherwise, differently in each protocol. The classes are stand-ins of the
+/// same names as numpy's, so that numpy itself is not needed.
 #[test]
 fn pickles_written_by_python_3_read_the_same() {
     const REPICKLE: &str = r#"
 import pickle, sys, types
-source, target, protocol, fortran = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "fortran"
+source, target, protocol = sys.argv[1], sys.argv[2], int(sys.argv[3])
+fortran = sys.argv[4] == "fortran"
 multiarray, numpy = types.ModuleType("numpy.core.multiarray"), types.ModuleType("numpy")
-sys.modules.update({"numpy": numpy, "numpy.core": types.ModuleType("numpy.core"), "numpy.core.multiarray": multiarray})
+sys.modules.update({"numpy": numpy, "numpy.core": types.ModuleType("numpy.core")})
+sys.modules["numpy.core.multiarray"] = multiarray
 def _reconstruct(*arguments): pass
 _reconstruct.__module__ = "numpy.core.multiarray"; multiarray._reconstruct = _reconstruct
 def dtype(*arguments): pass
@@ -85,13 +87,16 @@ dtype.__module__ = "numpy"; dtype.__qualname__ = "dtype"; numpy.dtype = dtype
 class Dtype:
     def __reduce__(self): return dtype, ("u1", False, True), (3, "|", None, None, None, -1, -1, 0)
 class ndarray:
-    def __reduce__(self): return _reconstruct, (ndarray, (0,), b"b"), (1, (self.rows, 3072), Dtype(), fortran, self.data)
+    def __reduce__(self):
+        state = 1, (self.rows, 3072), Dtype(), fortran, self.data
+        return _reconstruct, (ndarray, (0,), b"b"), state
 ndarray.__module__ = "numpy"; numpy.ndarray = ndarray
 raw = open(source, "rb").read()
 records = [raw[i:i + 3074] for i in range(0, len(raw), 3074)]
 array = ndarray(); array.rows = len(records); planes = [r[2:] for r in records]
 array.data = bytes(p[i] for i in range(3072) for p in planes) if fortran else b"".join(planes)
-content = {b"fine_labels" if protocol < 4 else "fine_labels": [r[1] for r in records], b"data" if protocol < 4 else "data": array}
+content = {"fine_labels": [r[1] for r in records], "data": array}
+if protocol < 4: content = {key.encode(): value for key, value in content.items()}
 pickle.dump(content, open(target, "wb"), protocol)
 "#;
     let packed = archive("cifar100", "binary");

@@ -1,4 +1,5 @@
-//! CIFAR from files that are missing, damaged or something else: an error that says so, never a panic.
+//! CIFAR from files that are missing, damaged or something else: an error that says so, never a
+//! panic.
 
 use std::{fs, path::Path};
 

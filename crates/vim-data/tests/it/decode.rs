@@ -4,8 +4,8 @@ use vim_data::{DecodeError, DecodeLimits, Decoder, ImageKind, JpegLibrary, Pixel
 
 use crate::golden::{self, FileCase, Manifest, More};
 
-/// Most that zune-jpeg's pixels may differ from libjpeg's: 3 from other roundings where colour is stored
-/// in full, more where it is subsampled and spread over the pixels in another way.
+/// Most that zune-jpeg's pixels may differ from libjpeg's: 3 from other roundings where colour is
+/// stored in full, more where it is subsampled and spread over the pixels in another way.
 #[cfg(feature = "turbo")]
 const ZUNE: u8 = 9;
 

@@ -192,7 +192,8 @@ fn described(op: Op, size: [usize; 2]) -> (&'static str, Option<Argument>) {
 
 #[test]
 fn rand_augment() {
-    // Sides that are powers of two, so that dividing by them is exact; different ones, to tell x from y.
+    // Sides that are powers of two, so that dividing by them is exact; different ones, to tell x
+    // from y.
     let size = [256, 128];
     for theirs in reference().rand_augment {
         let auto_augment: AutoAugment = theirs.config.parse().unwrap();
@@ -217,7 +218,8 @@ fn rand_augment() {
         assert_same(&what("choice"), &chosen, &theirs.chosen);
         assert!(values.keys().eq(theirs.values.keys()), "{:?}", values.keys());
         for (name, (values, range, count)) in values {
-            // timm's weights leave few draws to some operations; a few hundred are too few to say much.
+            // timm's weights leave few draws to some operations; a few hundred are too few to say
+            // much.
             if theirs.values[name].iter().sum::<u64>() > 4000 {
                 assert_same(&what(name), &bins(values, range, count), &theirs.values[name]);
             }

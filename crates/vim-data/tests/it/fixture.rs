@@ -10,7 +10,8 @@ use std::{
 use tempfile::TempDir;
 use vim_data::{DataConfig, DataError, DatasetKind, ShapesConfig, Splits};
 
-/// The four archives of `scripts/make_cifar_archive.py`, made once: 230 training and 110 test images.
+/// The four archives of `scripts/make_cifar_archive.py`, made once: 230 training and 110 test
+/// images.
 pub(crate) fn archives() -> &'static Path {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     FOLDER

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use vim_data::{DataConfig, DatasetKind, Stored};
+use vim_data::{DataConfig, DatasetKind, Encoding};
 
 use crate::trees::{VAL_LIST, check, config, content, folder, open, refusal, train, unpacked, val};
 
@@ -10,7 +10,7 @@ use crate::trees::{VAL_LIST, check, config, content, folder, open, refusal, trai
 fn folders_of_classes_are_read_in_byte_order() {
     let root = unpacked();
     let splits = check(&config(root.path()));
-    assert_eq!(splits.train.stored(), Stored::Files);
+    assert_eq!(splits.train.encoding(), Encoding::Files);
     assert!(splits.val.is_none(), "the published validation images are for the end");
     assert!(splits.notes.is_empty(), "{:?}", splits.notes);
     let held = open(&DataConfig { val_fraction: 0.25, ..config(root.path()) }).unwrap();

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use vim_data::{DataConfig, Splits, Surroundings};
+use vim_data::{DataConfig, EnvPaths, Splits};
 
 use crate::trees::{check, config, open, published, train, unpacked};
 
@@ -123,8 +123,8 @@ fn the_folder_of_indexes_can_be_chosen() {
 
 /// Opens with a cache folder of the user's.
 fn open_beside(config: &DataConfig, cache: &Path) -> Splits {
-    let surroundings = Surroundings { cache: Some(cache.to_owned()), ..Surroundings::default() };
-    vim_data::open_in(config, 0, &surroundings).unwrap()
+    let env_paths = EnvPaths { cache: Some(cache.to_owned()), ..EnvPaths::default() };
+    vim_data::open_in(config, 0, &env_paths).unwrap()
 }
 
 #[test]

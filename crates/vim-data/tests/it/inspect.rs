@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use tempfile::TempDir;
 use vim_data::{
-    DataConfig, Dataset, Images, PackOptions, Surroundings, Verdict, VerifyOptions, VerifyReport,
+    DataConfig, Dataset, EnvPaths, Images, PackOptions, Verdict, VerifyOptions, VerifyReport,
     open_images, pack, scan, verify,
 };
 
@@ -37,7 +37,7 @@ fn odd() -> TempDir {
 }
 
 fn images(path: &Path) -> Images {
-    open_images(&config(path), &Surroundings::default()).unwrap().train
+    open_images(&config(path), &EnvPaths::default()).unwrap().train
 }
 
 /// Three threads, only what is new.
@@ -137,7 +137,7 @@ fn a_file_that_changes_in_place_is_noticed() {
 fn a_packs_own_checksums_stay() {
     let root = odd();
     let target = tempfile::tempdir().unwrap();
-    let source = open_images(&config(root.path()), &Surroundings::default()).unwrap();
+    let source = open_images(&config(root.path()), &EnvPaths::default()).unwrap();
     for (part, images) in [("train", &source.train), ("val", &source.val)] {
         pack(images, &target.path().join(part), PackOptions::default(), &|_| {}).unwrap();
     }
@@ -165,7 +165,7 @@ fn facts_travel_with_a_pack() {
     pack(&source, &target.path().join("train"), PackOptions::default(), &|_| {}).unwrap();
     let val_path = Some(root.path().join("val"));
     let config = DataConfig { val_path, ..config(target.path().join("train")) };
-    let packed = open_images(&config, &Surroundings::default()).unwrap().train;
+    let packed = open_images(&config, &EnvPaths::default()).unwrap().train;
     for index in 0..10 {
         assert_eq!(packed.facts(index), source.facts(index));
         assert!(packed.facts(index).is_some());

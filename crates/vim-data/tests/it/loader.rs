@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use vim_data::{
-    AugmentPreset, Batch, CropPlan, Dataset, Loader, LoaderConfig, Pixels, Recipe, SampleKey,
-    Shapes, ShapesPart, Share, Split, ops,
+    AugmentPreset, Batch, CropPlan, Dataset, Loader, LoaderConfig, Pixels, Recipe, Replica,
+    SampleKey, Shapes, ShapesPart, Split, ops,
 };
 
 use crate::fixture::shapes;
@@ -81,10 +81,10 @@ fn every_image_at_most_once_per_epoch_and_no_partial_batch() {
 // What the devices of several take together is what one alone takes, image by image, before mixing.
 #[test]
 fn devices_share_the_batches_of_one() {
-    let of = |batch_size, share| -> Vec<Vec<(usize, u32, Vec<u8>)>> {
+    let of = |batch_size, replica| -> Vec<Vec<(usize, u32, Vec<u8>)>> {
         let recipe = Recipe { repeats: 3, ..Recipe::preset(AugmentPreset::Cifar) };
         let config = LoaderConfig::training(batch_size, [32, 32], 2, 3, recipe);
-        let loader = Loader::new(split(), LoaderConfig { share, ..config }).unwrap();
+        let loader = Loader::new(split(), LoaderConfig { replica, ..config }).unwrap();
         epoch(&loader, 1, 0)
             .iter()
             .map(|batch| {
@@ -94,9 +94,10 @@ fn devices_share_the_batches_of_one() {
             })
             .collect()
     };
-    let whole = of(24, Share::ALL);
+    let whole = of(24, Replica::SINGLE);
     for world in [2, 3] {
-        let parts: Vec<_> = (0..world).map(|rank| of(24 / world, Share { rank, world })).collect();
+        let parts: Vec<_> =
+            (0..world).map(|rank| of(24 / world, Replica { rank, world })).collect();
         for (step, batch) in whole.iter().enumerate() {
             let together: Vec<_> =
                 (0..24).map(|place| parts[place % world][step][place / world].clone()).collect();
@@ -135,8 +136,8 @@ fn devices_evaluate_each_image_once() {
     let mut seen = Vec::new();
     for rank in 0..3 {
         let config = LoaderConfig::evaluation(16, [32, 32], 2, 0.875);
-        let share = Share { rank, world: 3 };
-        let loader = Loader::new(split(), LoaderConfig { share, ..config }).unwrap();
+        let replica = Replica { rank, world: 3 };
+        let loader = Loader::new(split(), LoaderConfig { replica, ..config }).unwrap();
         let batches = epoch(&loader, 0, 0);
         assert_eq!(batches.len(), 3);
         seen.extend(batches.iter().flat_map(|batch| batch.indices[..batch.count].to_vec()));

@@ -11,8 +11,8 @@ use std::{
 };
 
 use vim_data::{
-    AugmentPreset, DataError, Dataset, Fingerprint, Loader, LoaderConfig, Recipe, Shapes,
-    ShapesConfig, ShapesPart, Split, Statistics, Stored,
+    AugmentPreset, DataError, Dataset, Encoding, Fingerprint, Loader, LoaderConfig, Recipe, Shapes,
+    ShapesConfig, ShapesPart, Split, Statistics,
 };
 
 use crate::fixture::shapes;
@@ -31,8 +31,8 @@ impl Dataset for Probe {
         1_000
     }
 
-    fn stored(&self) -> Stored {
-        Stored::Pixels { size: [1, 1] }
+    fn encoding(&self) -> Encoding {
+        Encoding::Pixels { size: [1, 1] }
     }
 
     fn class_names(&self) -> &[String] {

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use vim_data::{
-    AugmentPreset, Batch, CropPlan, DataError, Dataset, DecodeLimits, Decoder, Evaluation,
-    Fingerprint, Loader, LoaderConfig, LoaderStage, OnBad, Pixels, Recipe, Resizer, SampleKey,
-    Shapes, ShapesConfig, ShapesPart, Split, Statistics, Stored, ops,
+    AugmentPreset, Batch, CropPlan, DataError, Dataset, DecodeLimits, Decoder, Encoding,
+    EvalTransform, Fingerprint, Loader, LoaderConfig, LoaderStage, OnBad, Pixels, Recipe, Resizer,
+    SampleKey, Shapes, ShapesConfig, ShapesPart, Split, Statistics, ops,
 };
 
 const SIZE: [usize; 2] = [48, 40];
@@ -48,8 +48,8 @@ impl Dataset for Files {
         self.files.len()
     }
 
-    fn stored(&self) -> Stored {
-        Stored::Files
+    fn encoding(&self) -> Encoding {
+        Encoding::Files
     }
 
     fn class_names(&self) -> &[String] {
@@ -166,7 +166,7 @@ fn evaluation_is_the_evaluation_transform() {
     let config = LoaderConfig::evaluation(4, SIZE, 2, 0.875);
     let batches = all(&Loader::new(files.split(), config).unwrap(), 0..3);
     let (mut decoder, mut evaluation) =
-        (Decoder::new(DecodeLimits::default()).unwrap(), Evaluation::new(0.875));
+        (Decoder::new(DecodeLimits::default()).unwrap(), EvalTransform::new(0.875));
     let bytes = 3 * SIZE[0] * SIZE[1];
     for index in 0..11 {
         let (mut source, mut image) = (Pixels::default(), vec![0; bytes]);
@@ -274,8 +274,9 @@ fn an_odd_batch_cannot_be_mixed() {
     assert!(error.contains("train.batch_size = 7"), "{error}");
 }
 
-// Slabs and buffers are used again: what is allocated does not grow with the number of batches. A million batches of
-// one tiny image, counted by the allocator's own books, would say no more than the addresses do.
+// Slabs and buffers are used again: what is allocated does not grow with the number of batches. A
+// million batches of one tiny image, counted by the allocator's own books, would say no more than
+// the addresses do.
 #[test]
 fn slabs_are_used_again() {
     let loader = Loader::new(Files::new(16).split(), training(2, deit())).unwrap();

@@ -136,8 +136,8 @@ fn an_odd_batch_cannot_be_mixed() {
     assert!(message.contains("train.batch_size") && message.contains("even"), "{message}");
 }
 
-/// The distribution function of Beta(a, a): by Simpson's rule on 0..½, for a < 1 after t = s^(1/a), which takes
-/// the pole away; the other half by symmetry.
+/// The distribution function of Beta(a, a): by Simpson's rule on 0..½, for a < 1 after t = s^(1/a),
+/// which takes the pole away; the other half by symmetry.
 fn beta_cdf(x: f64, a: f64) -> f64 {
     let p = a.min(1.0);
     let density = |s: f64| s.powf(a / p - 1.0) * (1.0 - s.powf(1.0 / p)).powf(a - 1.0);

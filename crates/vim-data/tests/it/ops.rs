@@ -76,7 +76,8 @@ fn other_arguments_and_operations_equal_pillow_s() {
 
 #[test]
 fn rectangles_are_not_transposed() {
-    // A square in the corner of black: what is on its row and column moves the same way at every size.
+    // A square in the corner of black: what is on its row and column moves the same way at every
+    // size.
     for (height, width) in [(5, 9), (9, 5), (1, 7), (7, 1), (2, 2), (1, 1)] {
         let source: Vec<u8> = (0..3 * height * width).map(|at| (at * 7 % 251) as u8).collect();
         for (down, right) in [(1, 0), (0, 1), (2, 0), (0, 2), (-1, 0), (0, -1)] {

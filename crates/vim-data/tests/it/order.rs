@@ -18,7 +18,8 @@ struct Sampler {
     sha256: String,
 }
 
-/// Of PyTorch's and the original's samplers: first indices, and SHA-256 of all as little-endian i32.
+/// Of PyTorch's and the original's samplers: first indices, and SHA-256 of all as little-endian
+/// i32.
 #[test]
 fn reference_orders_are_the_originals() {
     let text = include_str!("../fixtures/golden_samplers.json");

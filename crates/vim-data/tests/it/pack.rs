@@ -7,14 +7,12 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use vim_data::{
-    DataConfig, Images, PackOptions, PackReport, Sources, Surroundings, open_images, pack,
-};
+use vim_data::{DataConfig, EnvPaths, Images, PackOptions, PackReport, Sources, open_images, pack};
 
 use crate::trees::{check, config, open, published, refusal, train, unpacked, val};
 
 fn sources(config: &DataConfig) -> Sources {
-    open_images(config, &Surroundings::default()).unwrap()
+    open_images(config, &EnvPaths::default()).unwrap()
 }
 
 fn write(source: &Images, folder: &Path, options: PackOptions) -> PackReport {

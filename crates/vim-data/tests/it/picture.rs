@@ -3,8 +3,9 @@
 //! The files in tests/fixtures are a 64 × 50 pattern, made and measured by:
 //!
 //! ```python
-//! a = np.fromfunction(lambda y, x, k: (x*5 + y*3 + k*40 + ((x*y) % 17)*6) % 256, (50, 64, 3)).astype(np.uint8)
-//! image = Image.fromarray(a)  # saved as pattern.png, pattern.jpg (quality=90), palette.png (convert("P"), 16 colours)
+//! pattern = lambda y, x, k: (x*5 + y*3 + k*40 + ((x*y) % 17)*6) % 256
+//! image = Image.fromarray(np.fromfunction(pattern, (50, 64, 3)).astype(np.uint8))
+//! # saved as pattern.png, pattern.jpg (quality=90), palette.png (convert("P"), 16 colours)
 //! short = int(side / 0.875) if side > 32 else side
 //! image = image.convert("RGB").resize((int(short * 64 / 50), short), Image.BICUBIC)
 //! left, top = round((image.width - side) / 2), round((image.height - side) / 2)

@@ -67,7 +67,8 @@ fn a_resolved_recipe_is_a_section() {
         "{}",
         r#"{"preset": "none"}"#,
         r#"{"preset": "deit", "auto_augment": "rand-m5-n3-mstd2-w0"}"#,
-        r#"{"preset": "three", "cutmix_minmax": [0.2, 0.8], "crop": "simple", "order": "reference"}"#,
+        r#"{"preset": "three", "cutmix_minmax": [0.2, 0.8], "crop": "simple",
+            "order": "reference"}"#,
     ] {
         let config = read(text).unwrap();
         let recipe = config.resolve().unwrap();

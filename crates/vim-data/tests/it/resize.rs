@@ -1,6 +1,6 @@
 //! Resizing and the evaluation transform: equal to Pillow's bit for bit, so compared by hash.
 
-use vim_data::{DecodeLimits, Decoder, Evaluation, Pixels, Region, Resizer};
+use vim_data::{DecodeLimits, Decoder, EvalTransform, Pixels, Region, Resizer};
 
 use crate::golden::{self, Manifest, More, ResizeCase};
 
@@ -67,7 +67,8 @@ fn a_window_is_cut_out_of_the_whole() {
 
 #[test]
 fn evaluation_equals_the_original_s() {
-    // Every 16th row and column of [3, 224, 224], after `(v / 255 − mean) / std` in single precision.
+    // Every 16th row and column of [3, 224, 224], after `(v / 255 − mean) / std` in single
+    // precision.
     let expected: Vec<f32> = golden::bytes("eval_0.f32")
         .as_chunks()
         .0
@@ -76,7 +77,7 @@ fn evaluation_equals_the_original_s() {
         .collect();
     assert_eq!(expected.len(), 3 * 14 * 14);
     let mut seen = vec![0; 3 * 224 * 224];
-    Evaluation::default().apply(&source(), [224, 224], &mut seen);
+    EvalTransform::default().apply(&source(), [224, 224], &mut seen);
     let (mean, std) = ([0.485_f32, 0.456, 0.406], [0.229_f32, 0.224, 0.225]);
     for (at, expected) in expected.into_iter().enumerate() {
         let (channel, y, x) = (at / 196, 16 * (at / 14 % 14), 16 * (at % 14));
@@ -90,7 +91,7 @@ fn evaluation_equals_the_original_s() {
 fn small_sizes_are_taken_whole() {
     let source = Pixels { height: 32, width: 32, data: golden::bytes("in2.rgb") };
     let mut seen = vec![0; source.data.len()];
-    Evaluation::default().apply(&source, [32, 32], &mut seen);
+    EvalTransform::default().apply(&source, [32, 32], &mut seen);
     assert_eq!(seen, source.data);
 }
 
@@ -100,7 +101,7 @@ fn extreme_proportions_cost_no_memory() {
     for (height, width) in [(1, 1 << 20), (1 << 20, 1)] {
         let source = Pixels { height, width, data: vec![9; 3 << 20] };
         let mut seen = vec![0; 3 * 224 * 224];
-        Evaluation::default().apply(&source, [224, 224], &mut seen);
+        EvalTransform::default().apply(&source, [224, 224], &mut seen);
         assert!(seen.iter().all(|&value| value == 9));
     }
 }

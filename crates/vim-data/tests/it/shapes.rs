@@ -17,7 +17,8 @@ fn hash(split: &Split, count: usize) -> String {
     hasher.finalize().to_hex()[..16].to_owned()
 }
 
-/// If this fails, every published figure on `shapes` is void: change the version in the key instead.
+/// If this fails, every published figure on `shapes` is void: change the version in the key
+/// instead.
 #[test]
 fn images_are_pinned() {
     let splits = vim_data::open(&shapes(24, 24, 24), 0).unwrap();

@@ -52,7 +52,8 @@ pub(crate) struct Softmax {
 impl Softmax {
     /// Fits by stochastic gradient descent, from zero, the rate falling linearly to zero.
     ///
-    /// The batches go through `pixels` in an order that interleaves distant images; nothing is random.
+    /// The batches go through `pixels` in an order that interleaves distant images; nothing is
+    /// random.
     pub(crate) fn fit(pixels: &Pixels, classes: usize, fit: Fit) -> Self {
         let (count, features) = (pixels.labels.len(), pixels.features);
         let mut model =

@@ -71,7 +71,7 @@ fn what_is_foreseen_of_a_dataset_is_what_is_opened_but_for_its_pixels() {
         let lengths = [splits.train.len(), splits.val.unwrap().len(), splits.test.len()];
         assert_eq!(lengths, [45_000, 5_000, 10_000]);
         assert_eq!(splits.train.num_classes(), classes);
-        assert_eq!(splits.train.stored(), vim_data::Stored::Pixels { size: [32, 32] });
+        assert_eq!(splits.train.encoding(), vim_data::Encoding::Pixels { size: [32, 32] });
         assert!(vim_data::dry_run(&with_fraction(config.clone(), 1.0), 0).is_err());
         let nowhere = DataConfig { path: None, ..config };
         let error = vim_data::dry_run(&nowhere, 0).unwrap_err();

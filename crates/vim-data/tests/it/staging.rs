@@ -11,7 +11,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
-use vim_data::{DataConfig, DataError, Splits, Stage, StagingStatus, Surroundings};
+use vim_data::{DataConfig, DataError, EnvPaths, Splits, Stage, StagingStatus};
 
 use crate::trees::{config, content, published, train, unpacked, val};
 
@@ -58,7 +58,7 @@ impl Bench {
 
 fn open_on(config: &DataConfig, disk: &Path) -> Result<Splits, DataError> {
     let node_disk = Some(disk.to_owned());
-    vim_data::open_in(config, 0, &Surroundings { node_disk, ..Surroundings::default() })
+    vim_data::open_in(config, 0, &EnvPaths { node_disk, ..EnvPaths::default() })
 }
 
 fn assert_right(splits: &Splits) {
@@ -197,7 +197,7 @@ fn ending_early_leaves_nothing_half_done() {
 #[test]
 fn what_cannot_be_staged_is_an_error_only_if_required() {
     let bench = Bench::new();
-    let nowhere = Surroundings::default();
+    let nowhere = EnvPaths::default();
     let refused = vim_data::open_in(&bench.config(Stage::Require), 0, &nowhere).unwrap_err();
     assert!(refused.to_string().contains("$SLURM_TMPDIR"), "{refused}");
     assert!(vim_data::open_in(&bench.config(Stage::Auto), 0, &nowhere).unwrap().staging.is_none());

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use vim_data::{DataConfig, DataError, DatasetKind, Split, Splits, Stage, Surroundings};
+use vim_data::{DataConfig, DataError, DatasetKind, EnvPaths, Split, Splits, Stage};
 
 /// Class, file name and content of an image.
 pub(crate) type Image = (String, String, Vec<u8>);
@@ -79,7 +79,8 @@ pub(crate) fn tar_of(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-/// The training archive as published: a tar for each class, in a tar. The order is not the sorted one.
+/// The training archive as published: a tar for each class, in a tar. The order is not the sorted
+/// one.
 pub(crate) fn nested_tar(images: &[Image]) -> Vec<u8> {
     let mut classes: Vec<&String> = images.iter().map(|(class, ..)| class).collect();
     classes.dedup();
@@ -127,7 +128,7 @@ pub(crate) fn config(path: impl Into<PathBuf>) -> DataConfig {
 
 /// Opens with nothing around.
 pub(crate) fn open(config: &DataConfig) -> Result<Splits, DataError> {
-    vim_data::open_in(config, 0, &Surroundings::default())
+    vim_data::open_in(config, 0, &EnvPaths::default())
 }
 
 /// Every image of a split as it is read; names without what is before them.

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vim_data::Surroundings;
+use vim_data::EnvPaths;
 
 /// Environment variables and a tree of files.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ impl Machine {
         let variables = env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .collect();
-        Self { variables, root: "/".into(), cache: Surroundings::from_env().cache }
+        Self { variables, root: "/".into(), cache: EnvPaths::from_env().cache }
     }
 
     /// A variable's text; an empty one counts as absent.

@@ -1,6 +1,6 @@
 //! The threads that compute on the CPU.
 
-use vim_data::Allocation;
+use vim_data::CpuAllocation;
 
 use crate::error::Error;
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 ///
 /// [`Error::Internal`] if another number has been started before.
 pub fn start(count: Option<usize>) -> Result<(), Error> {
-    let count = count.unwrap_or_else(|| Allocation::of_this_process().cores);
+    let count = count.unwrap_or_else(|| CpuAllocation::of_this_process().cores);
     let built = rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
     built
         .or_else(|error| if self::count() == count { Ok(()) } else { Err(error) })
@@ -20,7 +20,7 @@ pub fn start(count: Option<usize>) -> Result<(), Error> {
 /// How the cores are shared out among loader threads and those that compute, in a line.
 #[must_use]
 pub fn describe(workers: usize) -> String {
-    let Allocation { cores, is_job, .. } = Allocation::of_this_process();
+    let CpuAllocation { cores, is_job, .. } = CpuAllocation::of_this_process();
     let plural = |number: usize| if number == 1 { "" } else { "s" };
     let (of, threads) = (if is_job { " of the allocation" } else { "" }, count());
     format!(

@@ -5,7 +5,7 @@ use std::env;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use vim_data::Allocation;
+use vim_data::CpuAllocation;
 
 use crate::run::timestamp::rfc3339;
 
@@ -63,7 +63,7 @@ impl Environment {
             commit: option_env!("VIM_TRAIN_COMMIT"),
             target: option_env!("VIM_TRAIN_TARGET"),
             host: host_name(),
-            cpus: Allocation::of_this_process().cores,
+            cpus: CpuAllocation::of_this_process().cores,
             backend: backend.into(),
             threads,
             total_steps,

@@ -1,7 +1,7 @@
 //! From a batch of bytes to tensors: upload as bytes; normalize, erase and mix on the device.
 
 use burn::tensor::{AllocationProperty, Bytes, Device, Int, Tensor, TensorData};
-use vim_data::{Batch, CropMode, EraseFill, MixPlan, Recipe, Region, Split, Statistics, Stored};
+use vim_data::{Batch, CropMode, Encoding, EraseFill, MixPlan, Recipe, Region, Split, Statistics};
 use vim_kernels::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
 use vim_model::VimConfig;
 
@@ -111,8 +111,10 @@ pub fn check_image_size(
     split: &Split,
 ) -> Result<(), ConfigError> {
     let wanted = [model.image_size.height, model.image_size.width];
-    match split.stored() {
-        Stored::Pixels { size } if size != wanted && recipe.crop_mode(wanted) == CropMode::Pad => {
+    match split.encoding() {
+        Encoding::Pixels { size }
+            if size != wanted && recipe.crop_mode(wanted) == CropMode::Pad =>
+        {
             let [height, width] = size;
             let size =
                 if height == width { height.to_string() } else { format!("{height}x{width}") };
@@ -121,7 +123,7 @@ pub fn check_image_size(
             );
             Err(ConfigError::range("model.image_size", model.image_size, expected))
         }
-        Stored::Pixels { .. } | Stored::Files => Ok(()),
+        Encoding::Pixels { .. } | Encoding::Files => Ok(()),
     }
 }
 

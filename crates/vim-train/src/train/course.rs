@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vim_data::{Loader, LoaderConfig, Share, Splits};
+use vim_data::{Loader, LoaderConfig, Replica, Splits};
 use vim_model::VimConfig;
 
 use crate::comm::{Comm, SingleDevice};
@@ -40,8 +40,8 @@ impl Course {
         let comm = SingleDevice;
         let load = Load::of(&config.train, recipe.mix.is_on());
         let evaluation = loaders::evaluation(config, &recipe, model.image_size);
-        let share = Share { rank: comm.rank(), world: comm.size() };
-        let training = loaders::training(config, recipe, model.image_size, share);
+        let replica = Replica { rank: comm.rank(), world: comm.size() };
+        let training = loaders::training(config, recipe, model.image_size, replica);
         let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
         let steps_per_epoch = loader.batches_per_epoch() as u64;
         let total_steps = steps_per_epoch * config.train.epochs;
@@ -74,7 +74,7 @@ pub(crate) fn foresee(config: &Config) -> Result<Vec<String>, ConfigError> {
     } else {
         let model = VimConfig::new(&config.model, config.ssm, ANY_CLASSES)?;
         let recipe = loaders::recipe(config)?;
-        let training = loaders::training(config, recipe, model.image_size, Share::ALL);
+        let training = loaders::training(config, recipe, model.image_size, Replica::SINGLE);
         training.check().map_err(ConfigError::of_data)?;
     }
     Ok(absent(config))

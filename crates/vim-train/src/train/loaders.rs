@@ -1,6 +1,6 @@
 //! From a configuration to how images are loaded.
 
-use vim_data::{LoaderConfig, Recipe, Share};
+use vim_data::{LoaderConfig, Recipe, Replica};
 use vim_model::ImageSize;
 
 use crate::config::{Config, ConfigError};
@@ -16,13 +16,18 @@ pub fn recipe(config: &Config) -> Result<Recipe, ConfigError> {
 
 /// How training images are loaded at the model's size, on one device of several.
 #[must_use]
-pub fn training(config: &Config, recipe: Recipe, size: ImageSize, share: Share) -> LoaderConfig {
-    let batch = config.train.batch_size / share.world;
+pub fn training(
+    config: &Config,
+    recipe: Recipe,
+    size: ImageSize,
+    replica: Replica,
+) -> LoaderConfig {
+    let batch = config.train.batch_size / replica.world;
     let workers = config.data.workers.count();
     LoaderConfig {
         readers: config.data.readers.count(),
         prefetch: config.data.prefetch,
-        share,
+        replica,
         on_bad: config.data.bad_train.into(),
         ..LoaderConfig::training(batch, sides(size), workers, config.run.seed, recipe)
     }

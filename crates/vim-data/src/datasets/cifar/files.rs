@@ -13,7 +13,7 @@ use crate::error::{DataError, Location};
 
 use super::layout::{Layout, Version};
 
-/// More than any CIFAR file: a `train` of this size is something else, not to be read into memory.
+/// Larger than any CIFAR file. A larger `train` is another file, and is not read into memory.
 const MEMBER_LIMIT: u64 = 1 << 30;
 
 /// The files of one version, read but not decoded.
@@ -26,7 +26,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Hands out the content of one file, with its place for messages.
+    /// Takes the content of one file, with its location for messages.
     pub(super) fn take(&mut self, stem: &str) -> Result<(Location, Vec<u8>), DataError> {
         let name = self.version.file_name(stem);
         let Some(content) = self.contents.remove(stem) else {
@@ -107,7 +107,7 @@ fn from_archive(layout: &Layout, path: &Path) -> Result<Files, DataError> {
     }
 }
 
-/// What an archive turned out to hold.
+/// The content of an archive.
 enum Members {
     Of(Version, BTreeMap<&'static str, Vec<u8>>),
     OfTheOther,

@@ -5,7 +5,7 @@ use crate::statistics::Statistics;
 
 use super::names;
 
-/// The two forms in which each dataset is published (MATLAB's is a third, not read).
+/// The two published forms that are read; MATLAB's is a third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     /// Fixed-length records.
@@ -20,7 +20,7 @@ pub(super) enum Version {
 /// The description on the datasets' page, <https://www.cs.toronto.edu/~kriz/cifar.html>.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// The dataset that this one is mistaken for.
+    /// The other dataset, which this one may be confused with.
     pub(super) other: &'static Layout,
     pub(super) kind: DatasetKind,
     pub(super) class_names: &'static [&'static str],

@@ -1,9 +1,9 @@
-//! CIFAR-10 and CIFAR-100, from the files as published: binary or python version, packed or unpacked.
+//! CIFAR-10 and CIFAR-100, from the files as published: binary or python version, packed or
+//! unpacked.
 //!
 //! Both versions hold the same 32 × 32 images as three planes (red, green, blue); they are kept in
 //! memory as height × width × RGB, 154 MB for the 50 000 training images.
 
-mod binary;
 mod files;
 mod layout;
 mod names;
@@ -13,8 +13,8 @@ mod python;
 pub use published::{PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 
 use super::config::DataConfig;
-use super::source::{self, Parts, Source};
-use crate::dataset::{Dataset, Fingerprint, Stored};
+use super::source::{self, Source, Splits};
+use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::error::{DataError, Location};
 use crate::statistics::Statistics;
 use files::Files;
@@ -42,7 +42,7 @@ pub struct Cifar {
 
 /// Images and labels as one file holds them.
 #[derive(Default)]
-struct Records {
+struct RawImages {
     /// `[N, 3, H, W]`.
     planes: Vec<u8>,
     /// `[N]`, as read.
@@ -66,11 +66,11 @@ pub(super) static CIFAR100: Source = Source {
 const FILES: source::Files = source::Files::Archive { size: [SIZE; 2], images: [50_000, 10_000] };
 
 /// Reads the training and the test part. The number of images is the files' own.
-fn open(layout: &'static Layout, config: &DataConfig) -> Result<Parts, DataError> {
+fn open(layout: &'static Layout, config: &DataConfig) -> Result<Splits, DataError> {
     let mut files = files::read(layout, config.required_path()?)?;
     let train = part(layout, "train", &mut files, layout.train)?;
     let test = part(layout, "test", &mut files, &[layout.test])?;
-    Ok(Parts::new(train, test))
+    Ok(Splits::new(train, test))
 }
 
 /// Joins the files of one part.
@@ -84,7 +84,7 @@ fn part(
     for stem in stems {
         let (file, bytes) = files.take(stem)?;
         let mut records = match files.version {
-            Version::Binary => binary::decode(layout, &file, &bytes)?,
+            Version::Binary => decode_binary(layout, &file, &bytes)?,
             Version::Python => python::decode(layout, &file, &bytes)?,
         };
         drop(bytes);
@@ -98,6 +98,24 @@ fn part(
     }
     let class_names = layout.class_names.iter().map(|&name| name.to_owned()).collect();
     Ok(Cifar { layout, part, class_names, pixels, labels })
+}
+
+/// Splits a `.bin` file into images and labels.
+fn decode_binary(layout: &Layout, file: &Location, bytes: &[u8]) -> Result<RawImages, DataError> {
+    let record = layout.label_bytes + IMAGE;
+    if bytes.is_empty() || !bytes.len().is_multiple_of(record) {
+        return Err(DataError::RecordSize { file: file.clone(), bytes: bytes.len(), record });
+    }
+    let count = bytes.len() / record;
+    let mut records =
+        RawImages { planes: Vec::with_capacity(count * IMAGE), labels: Vec::with_capacity(count) };
+    for record in bytes.chunks_exact(record) {
+        let (labels, planes) = record.split_at(layout.label_bytes);
+        // CIFAR-100 has the coarse label first.
+        records.labels.push(i64::from(labels[layout.label_bytes - 1]));
+        records.planes.extend_from_slice(planes);
+    }
+    Ok(records)
 }
 
 fn checked_labels(layout: &Layout, file: &Location, labels: &[i64]) -> Result<Vec<u8>, DataError> {
@@ -125,8 +143,8 @@ impl Dataset for Cifar {
         self.labels.len()
     }
 
-    fn stored(&self) -> Stored {
-        Stored::Pixels { size: [SIZE; 2] }
+    fn encoding(&self) -> Encoding {
+        Encoding::Pixels { size: [SIZE; 2] }
     }
 
     fn class_names(&self) -> &[String] {

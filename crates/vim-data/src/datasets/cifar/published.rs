@@ -48,7 +48,7 @@ pub static PUBLISHED_ARCHIVES: [PublishedArchive; 4] = [
 
 /// The published archive that a file appears to be, by its name and length.
 ///
-/// The content is not hashed: `md5sum` and the entry's `md5` settle it.
+/// The content is not hashed; compare the output of `md5sum` with the entry's `md5`.
 ///
 /// # Errors
 /// If the file is missing or cannot be inspected.

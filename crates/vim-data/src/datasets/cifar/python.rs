@@ -1,9 +1,9 @@
 //! The python version: a pickled dictionary holding a numpy array.
 //!
-//! `serde-pickle` decodes values and executes nothing: a class it does not know, numpy's array and data
-//! type among them, stands for nothing until its state replaces it. The published files are protocol 2,
-//! written by Python 2, whose strings are bytes; files rewritten by Python 3 (protocols 2 to 4) differ in
-//! how bytes are encoded, and read the same.
+//! `serde-pickle` executes nothing: an object of an unknown class, such as numpy's array and data
+//! type, is replaced by its state. The published files are protocol 2 of Python 2, whose strings
+//! are bytes; files rewritten by Python 3 (protocols 2 to 4) encode bytes differently and read the
+//! same.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,14 @@ use serde_pickle::{DeOptions, HashableValue, Value};
 use crate::error::{DataError, Location};
 
 use super::layout::Layout;
-use super::{IMAGE, Records};
+use super::{IMAGE, RawImages};
 
 /// Reads images and labels from the pickle in `bytes`.
-pub(super) fn decode(layout: &Layout, file: &Location, bytes: &[u8]) -> Result<Records, DataError> {
+pub(super) fn decode(
+    layout: &Layout,
+    file: &Location,
+    bytes: &[u8],
+) -> Result<RawImages, DataError> {
     let wrong = |key, expected: &str| DataError::PickleContent {
         file: file.clone(),
         key,
@@ -42,7 +46,7 @@ pub(super) fn decode(layout: &Layout, file: &Location, bytes: &[u8]) -> Result<R
     if labels.is_empty() {
         return Err(wrong(layout.label_key, "one label or more"));
     }
-    Ok(Records { planes, labels })
+    Ok(RawImages { planes, labels })
 }
 
 /// Python 2 writes a key as bytes, Python 3 as bytes or text.
@@ -59,8 +63,8 @@ fn integers(value: Value) -> Option<Vec<i64>> {
 
 /// The content of a numpy array of bytes of shape `[rows, IMAGE]`, row-major.
 ///
-/// An array's state is `(version, shape, dtype, is_fortran, content)`. The length of the content tells
-/// bytes from wider elements.
+/// An array's state is `(version, shape, dtype, is_fortran, content)`. The length of the content
+/// distinguishes bytes from wider elements.
 fn bytes_of_array(value: Value, rows: usize) -> Option<Vec<u8>> {
     let Value::Tuple(state) = value else { return None };
     let [_version, Value::Tuple(shape), _dtype, Value::Bool(is_fortran), Value::Bytes(content)] =

@@ -1,20 +1,22 @@
 //! `shapes`: procedural images that need no files.
 //!
-//! Twelve classes: four shapes × three textures. Place, size, tilt, colours, background and noise vary.
-//! Each image is drawn when it is asked for, a pure function of the seed, the part and the index.
+//! Twelve classes: four shapes × three textures. Place, size, tilt, colours, background and noise
+//! vary. Each image is drawn when it is asked for, a pure function of the seed, the part and the
+//! index.
 //!
-//! Colours are drawn so that inverting an image gives one as likely: the mean image of every class is the
-//! same grey, and a linear classifier of pixels has next to nothing to hold on to. The same symmetry, left
-//! to right, makes a flipped image one of the same class.
+//! Colours are drawn so that an image and its inverse are equally likely: the mean image of every
+//! class is the same grey, and a linear classifier of pixels hardly beats chance. Likewise a
+//! mirrored image is as likely as the image, in the same class.
 
 mod render;
 mod scene;
 
 use super::config::{DataConfig, ShapesConfig};
-use super::source::{Files, Parts, Source};
-use crate::dataset::{Dataset, Fingerprint, Stored};
+use super::source::{Files, Source, Splits};
+use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::error::DataError;
 use crate::rng;
+use crate::split::Split;
 use crate::statistics::Statistics;
 use scene::Scene;
 use std::sync::Arc;
@@ -90,7 +92,7 @@ impl Shapes {
         Ok(Self { part, class_names, image_size, len, seed })
     }
 
-    /// The part as a word of the keys that its images are drawn from.
+    /// The part's word in the keys that its images are drawn from.
     fn part_key(&self) -> u64 {
         match self.part {
             ShapesPart::Train => 0,
@@ -101,13 +103,13 @@ impl Shapes {
 }
 
 /// All parts; the validation part may have no images.
-fn open(config: &DataConfig) -> Result<Parts, DataError> {
+fn open(config: &DataConfig) -> Result<Splits, DataError> {
     let part = |part| Shapes::new(config.shapes, part);
-    let val: Option<Arc<dyn Dataset>> = match config.shapes.val {
+    let val = match config.shapes.val {
         0 => None,
-        _ => Some(Arc::new(part(ShapesPart::Val)?)),
+        _ => Some(Split::whole(Arc::new(part(ShapesPart::Val)?))),
     };
-    Ok(Parts { val, ..Parts::new(part(ShapesPart::Train)?, part(ShapesPart::Test)?) })
+    Ok(Splits { val, ..Splits::new(part(ShapesPart::Train)?, part(ShapesPart::Test)?) })
 }
 
 impl Dataset for Shapes {
@@ -115,8 +117,8 @@ impl Dataset for Shapes {
         self.len
     }
 
-    fn stored(&self) -> Stored {
-        Stored::Pixels { size: [self.image_size; 2] }
+    fn encoding(&self) -> Encoding {
+        Encoding::Pixels { size: [self.image_size; 2] }
     }
 
     fn class_names(&self) -> &[String] {

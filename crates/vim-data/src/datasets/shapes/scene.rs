@@ -1,7 +1,7 @@
-//! Everything about an image except its noise, drawn before any pixel.
+//! The scene of an image, drawn before any pixel: all but the noise.
 //!
-//! Only additions, multiplications, divisions and square roots are used, here and in `render`: their
-//! results are the same on every machine, those of sines are not.
+//! Only additions, multiplications, divisions and square roots are used, here and in `render`:
+//! unlike sines they give the same results on every machine.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -97,7 +97,7 @@ impl Scene {
 /// The background, then the figure's two colours: any two at least `CONTRAST` apart in brightness.
 ///
 /// The background is the darkest or the brightest, so that an outline is as clear as a texture. The
-/// distribution is symmetric under `x → 1 - x`, which is what denies a linear classifier a sign.
+/// distribution is symmetric under `x → 1 - x`, so a linear classifier learns no sign.
 fn colours(rng: &mut ChaCha8Rng) -> [Colour; 3] {
     let slack = 0.9 - 2.0 * CONTRAST;
     let mut levels = [(); 3].map(|()| uniform(rng, 0.05, 0.05 + slack));

@@ -1,20 +1,20 @@
 //! The order of an epoch.
 
-mod keyed;
 mod reference;
 
 use crate::error::DataError;
+use crate::rng;
 use crate::transforms::recipe::{OrderKind, Recipe};
 
-/// Which image an epoch draws at which position, for all devices together: a pure function of the seed, the
+/// Which image an epoch draws at which position, over all devices: a pure function of the seed, the
 /// epoch and the number of images.
 ///
-/// The images are in a random order and each comes `repeats` times in a row: position `p` is draw
-/// `p mod repeats` of the image that is number `p / repeats` in that order. An epoch has about as many draws as
-/// there are images, and so sees one image in `repeats`; the others come up in other epochs.
+/// The images are in random order and each comes `repeats` times in a row: position `p` is draw `p
+/// mod repeats` of image number `p / repeats` in that order. An epoch has about as many draws as
+/// there are images, so it sees one image in `repeats`.
 ///
-/// Device `r` of `R` takes the positions `p = r mod R`, so that a global batch is the same whatever the number
-/// of devices: see [`Order::position`].
+/// Device `r` of `R` takes the positions `p = r mod R`, so that a global batch is the same whatever
+/// the number of devices: see [`Order::position`].
 ///
 /// # Source
 /// Hoffer et al. 2019, "Augment your batch"; `RASampler` of the original's `samplers.py`.
@@ -36,14 +36,14 @@ pub struct Draw {
     pub repeat: u32,
 }
 
-/// Where an epoch's order is from and what it is for.
+/// What an epoch's order is a function of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderKey {
-    /// Its source.
+    /// How it is drawn.
     pub kind: OrderKind,
     /// Draws of an image, ≥ 1.
     pub repeats: u32,
-    /// The run's; [`OrderKind::Reference`] does not know it.
+    /// The run's seed, which [`OrderKind::Reference`] ignores.
     pub seed: u64,
     /// Pass over the images.
     pub epoch: u64,
@@ -60,7 +60,7 @@ impl Recipe {
 }
 
 impl Order {
-    /// The order of `images` images, which takes time in proportion; everything else takes none.
+    /// Computes the order of `images` images, in time proportional to their number.
     ///
     /// # Errors
     /// [`DataError::InvalidConfig`] if there are more images than the kind of order can count.
@@ -71,7 +71,7 @@ impl Order {
         let OrderKey { kind, repeats, seed, epoch, world } = key;
         assert!(repeats > 0 && world > 0, "{key:?} draws nothing");
         let (order, per_rank) = match kind {
-            OrderKind::Keyed => (keyed::order(images, seed, epoch)?, images / world),
+            OrderKind::Keyed => (keyed(images, seed, epoch)?, images / world),
             OrderKind::Reference => (
                 reference::order(images, epoch)?,
                 reference::draws_per_rank(images, repeats as usize, world),
@@ -80,7 +80,8 @@ impl Order {
         Ok(Self { images: order, repeats: repeats as usize, per_rank, world })
     }
 
-    /// Draws of the epoch on each device, before batches are cut; a last, partial batch is left out.
+    /// Draws of the epoch on each device, before batches are cut; a last, partial batch is left
+    /// out.
     #[must_use]
     pub fn draws_per_rank(&self) -> usize {
         self.per_rank
@@ -92,8 +93,8 @@ impl Order {
         self.per_rank / batch
     }
 
-    /// The position in the epoch of one place of a batch: slot `slot` of the `batch` on device `rank`, in step
-    /// `step`.
+    /// The position in the epoch of slot `slot` of the batch of `batch` images that device `rank`
+    /// trains on in step `step`.
     #[must_use]
     pub fn position(&self, step: usize, batch: usize, rank: usize, slot: usize) -> usize {
         (step * batch + slot) * self.world + rank
@@ -105,11 +106,18 @@ impl Order {
     /// If there is no image.
     #[must_use]
     pub fn draw(&self, position: usize) -> Draw {
-        // Past the end the order starts again, as the original's samplers pad; see `reference`.
+        // Past the end the order starts again, as the original's samplers pad (see `reference`).
         let image = position / self.repeats % self.images.len();
         let repeat = (position % self.repeats) as u32;
         Draw { position: self.images[image] as usize, repeat }
     }
+}
+
+/// The places `0..images` in a random order, a function of the run's seed and the epoch.
+fn keyed(images: usize, seed: u64, epoch: u64) -> Result<Vec<u32>, DataError> {
+    let mut order = places(images, u32::MAX)?;
+    rng::shuffle(&mut rng::keyed("vim-data order v1", &[seed, epoch]), &mut order);
+    Ok(order)
 }
 
 /// The places `0..images`, if there are no more than `most`.

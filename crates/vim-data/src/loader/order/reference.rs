@@ -1,10 +1,10 @@
 //! The orders of the original's samplers, index by index.
 //!
-//! It draws `torch.randperm(n)` from a Mersenne Twister that is seeded with the epoch alone. Draws in a row, the
-//! share of each device and the length of an epoch are those of `RASampler` (`samplers.py`) where an image is
-//! drawn more than once, else of PyTorch's `DistributedSampler`. Without torchrun the original uses PyTorch's
-//! `RandomSampler`, whose order hangs on everything that was drawn before it; here that is `DistributedSampler`
-//! of one device.
+//! The order is `torch.randperm(n)` of a Mersenne Twister seeded with the epoch alone. Repeats, the
+//! share of each device and the length of an epoch are those of `RASampler` (`samplers.py`) if an
+//! image is drawn more than once, else of PyTorch's `DistributedSampler`. Without torchrun the
+//! original uses PyTorch's `RandomSampler`, whose order depends on all earlier random numbers;
+//! `DistributedSampler` of one device replaces it here.
 
 use crate::error::DataError;
 
@@ -26,8 +26,8 @@ pub(super) fn order(images: usize, epoch: u64) -> Result<Vec<u32>, DataError> {
 
 /// Draws on each of `world` devices.
 ///
-/// Repeated: the whole 256s among the images, shared out, less than there are positions. Otherwise: the images
-/// shared out, the first ones again where the shares would differ.
+/// With repeats: the number of images rounded down to 256, divided among the devices. Otherwise:
+/// all images, divided, the first ones again where the shares would differ.
 pub(super) fn draws_per_rank(images: usize, repeats: usize, world: usize) -> usize {
     if repeats > 1 { images / 256 * 256 / world } else { images.div_ceil(world) }
 }
@@ -38,7 +38,8 @@ const WORDS: usize = 624;
 /// MT19937.
 ///
 /// # Source
-/// Matsumoto and Nishimura 1998, "Mersenne twister", with the initialisation of 2002 (`init_genrand`).
+/// Matsumoto and Nishimura 1998, "Mersenne twister", with the initialisation of 2002
+/// (`init_genrand`).
 struct MersenneTwister {
     state: [u32; WORDS],
     next: usize,
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_twister_is_the_published_one() {
-        // C++: the 10 000th number of `std::mt19937` with its default seed, as the standard states it.
+        // The C++ standard gives the 10 000th number of `std::mt19937` with its default seed.
         let mut twister = MersenneTwister::new(5489);
         let last = (0..10_000).map(|_| twister.next()).last();
         assert_eq!(last, Some(4_123_659_995));

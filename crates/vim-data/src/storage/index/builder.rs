@@ -1,14 +1,14 @@
-//! From what was found, in any order, to an index.
+//! Makes an index from images found in any order.
 
 use std::path::PathBuf;
 
 use crate::error::{DataError, Location, SourceError};
 
-use super::{Entry, Extent, Index, base_name};
+use super::{Extent, Index, IndexEntry, base_name};
 
 /// One image, as found.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundImage {
     pub(crate) container: u32,
     pub(crate) label: u32,
     pub(crate) extent: Option<Extent>,
@@ -16,8 +16,8 @@ pub(crate) struct Found {
     pub(crate) name: String,
 }
 
-impl Found {
-    /// What decides its place.
+impl FoundImage {
+    /// The sort key.
     fn key(&self) -> (u32, &str, u32, &str) {
         (self.label, base_name(&self.name), self.container, &self.name)
     }
@@ -28,16 +28,16 @@ impl Found {
 pub(crate) struct Builder {
     pub(crate) classes: Vec<String>,
     pub(crate) containers: Vec<PathBuf>,
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<FoundImage>,
     pub(crate) notes: Vec<String>,
 }
 
 impl Builder {
-    /// Orders the images by class, then by file name, then by where they lie: the order does not depend
-    /// on how they were found, nor on whether they lie in folders or archives.
+    /// Sorts the images by class, file name and container: the order depends neither on how they
+    /// were found nor on whether they are in folders or archives.
     ///
     /// # Errors
-    /// If a container has a name twice: one of the two would be taken for the other.
+    /// If a container has two images of one name, which could not be told apart.
     pub(crate) fn finish(self) -> Result<Index, DataError> {
         let Self { classes, containers, mut found, notes } = self;
         found.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
@@ -50,10 +50,10 @@ impl Builder {
         let mut names = String::with_capacity(found.iter().map(|one| one.name.len()).sum());
         let entries = found
             .into_iter()
-            .map(|Found { container, label, extent, name }| {
+            .map(|FoundImage { container, label, extent, name }| {
                 names.push_str(&name);
                 let name_end = names.len() as u64;
-                Entry { container, label, extent, name_end, crc32c: None, facts: None }
+                IndexEntry { container, label, extent, name_end, crc32c: None, facts: None }
             })
             .collect();
         Ok(Index { classes, containers, entries, notes, names })

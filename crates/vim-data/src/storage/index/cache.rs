@@ -6,10 +6,10 @@
 //! | 4 | version, little-endian |
 //! | 8 | length of the rest after the hash, little-endian |
 //! | 32 | BLAKE3 of the rest |
-//! | rest | what was listed, its witnesses and the index, in postcard's encoding |
+//! | rest | what was listed, its stamps and the index, in postcard's encoding |
 //!
-//! A file of another version, with another hash, of something else, or older than the data is not used:
-//! the index is made anew.
+//! A file of another version or with another hash, a file of something else, and one older than the
+//! data are ignored: the index is made again.
 
 use std::{
     fs,
@@ -23,24 +23,24 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::Index;
 
 const MAGIC: &[u8; 8] = b"VIMINDEX";
-/// To be raised with every change of anything that is serialised below.
+/// Must be raised with every change of a type that is serialised below.
 const VERSION: u32 = 1;
 const HEADER: usize = 8 + 4 + 8 + 32;
 
-/// A file or folder that an index was made from, as it was then.
+/// The state of a file or folder when an index was made from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Witness {
+pub(crate) struct FileStamp {
     path: PathBuf,
     bytes: u64,
-    /// Seconds and nanoseconds since 1970; a folder's change when a file comes or goes.
+    /// Seconds and nanoseconds since 1970. A folder's changes when a file is added or removed.
     modified: (u64, u32),
 }
 
-impl Witness {
-    /// What `path` is now.
+impl FileStamp {
+    /// The present state of `path`.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
-        // Folders' lengths say nothing, and differ between file systems that are copies of each other.
+        // A folder's length means nothing, and differs between copies on two file systems.
         let bytes = if metadata.is_dir() { 0 } else { metadata.len() };
         let since = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
         let modified = (since.as_secs(), since.subsec_nanos());
@@ -51,7 +51,7 @@ impl Witness {
         &self.path
     }
 
-    /// Tells this file, in this version, from others; 16 hexadecimal digits.
+    /// Identifies this version of this file; 16 hexadecimal digits.
     pub(crate) fn hash(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.path.as_os_str().as_encoded_bytes());
@@ -67,7 +67,7 @@ impl Witness {
     }
 }
 
-/// Why a kept index is not used.
+/// Why a cached index is not used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unusable {
     #[error("there is none")]
@@ -82,44 +82,44 @@ pub(crate) enum Unusable {
     Stale,
 }
 
-/// What is in the file, to be read.
+/// The content of the file, for reading.
 #[derive(Deserialize)]
 struct Content<T> {
     /// What was listed, and how.
     of: T,
-    witnesses: Vec<Witness>,
+    stamps: Vec<FileStamp>,
     index: Index,
 }
 
-/// The same, to be written.
+/// The content of the file, for writing.
 #[derive(Serialize)]
 struct Borrowed<'a, T> {
     of: &'a T,
-    witnesses: &'a [Witness],
+    stamps: &'a [FileStamp],
     index: &'a Index,
 }
 
-/// The index of `of` kept in `file`, if nothing that it was made from has changed.
+/// Loads the index of `of` from `file`, unless something that it was made from has changed.
 pub(crate) fn load<T: DeserializeOwned + PartialEq>(
     file: &Path,
     of: &T,
-) -> Result<(Index, Vec<Witness>), Unusable> {
-    let Content { of: kept, witnesses, index } = read::<Content<T>>(file)?;
-    let unchanged = |witness: &Witness| Witness::of(&witness.path).is_ok_and(|now| now == *witness);
-    match kept == *of && witnesses.iter().all(unchanged) {
-        true => Ok((index, witnesses)),
+) -> Result<(Index, Vec<FileStamp>), Unusable> {
+    let Content { of: kept, stamps, index } = read::<Content<T>>(file)?;
+    let unchanged = |stamp: &FileStamp| FileStamp::of(&stamp.path).is_ok_and(|now| now == *stamp);
+    match kept == *of && stamps.iter().all(unchanged) {
+        true => Ok((index, stamps)),
         false => Err(Unusable::Stale),
     }
 }
 
-/// Keeps the index of `of` in `file`.
+/// Saves the index of `of` in `file`.
 pub(crate) fn save<T: Serialize>(
     file: &Path,
     of: &T,
-    witnesses: &[Witness],
+    stamps: &[FileStamp],
     index: &Index,
 ) -> io::Result<()> {
-    write(file, &Borrowed { of, witnesses, index })
+    write(file, &Borrowed { of, stamps, index })
 }
 
 /// Writes to a temporary file beside `file`, then renames: a reader sees all of it or none.
@@ -128,7 +128,7 @@ pub(crate) fn write(file: &Path, content: &impl Serialize) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
     builder.prefix(".vim-index-");
-    // Others who share the data may read it; the process's mask still counts.
+    // Other users of the data may read it; the process's umask still counts.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
     let mut temporary = builder.tempfile_in(folder)?;
@@ -142,7 +142,7 @@ pub(crate) fn write(file: &Path, content: &impl Serialize) -> io::Result<()> {
     Ok(())
 }
 
-/// What [`write`] wrote.
+/// Reads what [`write`] wrote.
 pub(crate) fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Unusable> {
     let bytes = fs::read(file).map_err(|error| match error.kind() == io::ErrorKind::NotFound {
         true => Unusable::Absent,

@@ -2,11 +2,11 @@
 //!
 //! A pack is a folder:
 //!
-//! | file | content |
-//! |---|---|
-//! | `shard-000000.tar`, … | WebDataset shards: `KEY.jpg` (or `.png` and so on, by the content) and `KEY.cls`, the class as a number; `KEY` is the image's number in the source's order |
-//! | `pack.index` | where every image is, its name in the source, its checksum, what is known of it; the format of [`index::cache`](crate::storage::index::cache) |
-//! | `pack.json` | classes, shards and counts, for people and scripts |
+//! - `shard-000000.tar`, …: WebDataset shards of `KEY.jpg` (or `.png` etc., by the content) and
+//!   `KEY.cls`, the class as a number; `KEY` is the image's number in the source's order.
+//! - `pack.index`: where every image is, its name in the source, its checksum, what is known of it,
+//!   in the format of [`index::cache`](crate::storage::index::cache).
+//! - `pack.json`: classes, shards and counts, for people and scripts.
 //!
 //! The bytes depend on the images, their order and the options, and on nothing else.
 
@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 
 pub use write::{PackOptions, PackReport, ShardReport, pack};
 
-use super::index::cache::Witness;
+use super::index::cache::FileStamp;
 use super::index::{Index, cache};
 use crate::error::{DataError, SourceError};
 
-/// What makes a folder a pack.
+/// The file that marks a folder as a pack.
 const INDEX: &str = "pack.index";
-/// The same for people.
+/// A summary for people and scripts.
 const SUMMARY: &str = "pack.json";
 
 /// Content of [`INDEX`].
@@ -43,20 +43,20 @@ pub(crate) fn is_pack(folder: &Path) -> bool {
 }
 
 /// The index of a pack, wherever it has been copied to.
-pub(crate) fn index(root: &Path) -> Result<(Index, Vec<Witness>), DataError> {
+pub(crate) fn index(root: &Path) -> Result<(Index, Vec<FileStamp>), DataError> {
     let wrong = |why: String| SourceError::Pack { path: root.to_owned(), why };
     let file = root.join(INDEX);
     let Sidecar { mut index, lengths } =
         cache::read(&file).map_err(|why| wrong(format!("its `{INDEX}` cannot be used: {why}")))?;
-    let mut witnesses = vec![Witness::of(&file).map_err(DataError::io(&file))?];
+    let mut stamps = vec![FileStamp::of(&file).map_err(DataError::io(&file))?];
     for (shard, length) in index.containers.iter_mut().zip(lengths) {
         *shard = root.join(&*shard);
-        let witness = Witness::of(shard).map_err(DataError::io(shard))?;
-        if witness.bytes() != length {
-            let (name, bytes) = (shard.display(), witness.bytes());
+        let stamp = FileStamp::of(shard).map_err(DataError::io(shard))?;
+        if stamp.bytes() != length {
+            let (name, bytes) = (shard.display(), stamp.bytes());
             return Err(wrong(format!("`{name}` has {bytes} bytes of {length}")).into());
         }
-        witnesses.push(witness);
+        stamps.push(stamp);
     }
-    Ok((index, witnesses))
+    Ok((index, stamps))
 }

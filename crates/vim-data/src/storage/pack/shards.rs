@@ -21,7 +21,7 @@ pub(super) struct Shards<'a> {
     open: Option<Builder<BufWriter<File>>>,
     /// Bytes in the open shard so far.
     position: u64,
-    /// Those begun: name, bytes and images.
+    /// The shards begun: name, bytes and images.
     pub(super) begun: Vec<(PathBuf, u64, u64)>,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Shards<'a> {
         }
         let length = u32::try_from(image.len()).map_err(io::Error::other)?;
         let extension = match ImageKind::of(image) {
-            // What is no image at all keeps the name that the others have.
+            // A file that is no image gets the commonest extension.
             Some(ImageKind::Jpeg) | None => "jpg",
             Some(ImageKind::Png) => "png",
             Some(ImageKind::Bmp) => "bmp",
@@ -88,7 +88,7 @@ impl<'a> Shards<'a> {
     }
 }
 
-/// A member without owner or time: they would make equal images differ.
+/// Appends a member without owner and time, so that equal images give equal bytes.
 fn append(shard: &mut Builder<BufWriter<File>>, name: &str, content: &[u8]) -> io::Result<()> {
     let mut header = Header::new_ustar();
     header.set_size(content.len() as u64);

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::dataset::{Dataset, Fingerprint};
 use crate::error::{DataError, SourceError};
-use crate::progress::{Progress, Watch};
+use crate::progress::{OnProgress, Progress};
 use crate::rng;
 use crate::storage::images::Images;
 use crate::storage::index::{Index, cache};
@@ -20,16 +20,17 @@ use crate::storage::index::{Index, cache};
 use super::shards::Shards;
 use super::{INDEX, SUMMARY, Sidecar};
 
-/// Images read at a time, in parallel, while those before are written.
+/// Images read in parallel at a time, while the previous ones are written.
 const CHUNK: usize = 128;
 
 /// How a pack is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PackOptions {
-    /// A shard is ended before it would be larger than this, in bytes.
+    /// Largest size of a shard, in bytes.
     pub shard_bytes: u64,
-    /// Seed of a random order of the images in the shards; `None`: the source's order. Images are found by
-    /// the index either way: only readers that go through the shards from front to back see it.
+    /// Seed of a random order of the images in the shards; `None` keeps the source's order. Images
+    /// are found by the index either way: it matters only to readers that go through the shards
+    /// from front to back.
     pub shuffle: Option<u64>,
 }
 
@@ -70,7 +71,7 @@ pub struct ShardReport {
 
 /// Copies all images of `source` into a new folder, as they are.
 ///
-/// It is written under another name and renamed at last: a pack is whole or not there.
+/// It is written under another name and renamed at the end: a pack is complete or absent.
 ///
 /// # Errors
 /// If `folder` exists, an image cannot be read, or the disk is full.
@@ -78,7 +79,7 @@ pub fn pack(
     source: &Images,
     folder: &Path,
     options: PackOptions,
-    watch: Watch<'_>,
+    watch: OnProgress<'_>,
 ) -> Result<PackReport, DataError> {
     if folder.exists() {
         return Err(SourceError::Exists { path: folder.to_owned() }.into());
@@ -108,12 +109,12 @@ pub fn pack(
     cache::write(&temporary.path().join(INDEX), &Sidecar { index, lengths }).map_err(&io)?;
     share(temporary.path()).map_err(&io)?;
     fs::rename(temporary.path(), folder).map_err(DataError::io(folder))?;
-    // Nothing is left under the other name.
+    // The folder was renamed: nothing is left to delete.
     let _ = temporary.keep();
     Ok(report)
 }
 
-/// Lets others read the folder: temporary ones are private.
+/// Lets others read the folder: temporary folders are private.
 fn share(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
@@ -126,13 +127,13 @@ fn write_shards(
     source: &Images,
     folder: &Path,
     options: PackOptions,
-    watch: Watch<'_>,
+    watch: OnProgress<'_>,
 ) -> Result<(Index, Vec<ShardReport>), DataError> {
     let mut order: Vec<usize> = (0..source.len()).collect();
     if let Some(seed) = options.shuffle {
         rng::shuffle(&mut rng::keyed("vim-data pack order v1", &[seed]), &mut order);
     }
-    // Same images in the same order: the index of the source, of which only the places change.
+    // The images and their order are the source's; only the locations change.
     let mut index = source.index();
     let mut shards = Shards::new(folder, options.shard_bytes);
     let io = DataError::io(folder);

@@ -1,12 +1,12 @@
-//! Who makes a copy, and how the others come by it.
+//! Decides which process makes a copy, and lets the others wait for it.
 //!
-//! Beside `NAME` there may be `NAME.lock` and `NAME.partial`. Whoever holds the lock may write the partial
-//! file, and renames it to `NAME` once it is whole and has been compared. The lock is the operating
-//! system's: it ends with the process that holds it, however that ends, and another one begins anew.
+//! Beside `NAME` there may be `NAME.lock` and `NAME.partial`. The process that holds the lock
+//! writes the partial file, and renames it to `NAME` once it is complete and compared. The lock is
+//! the operating system's: it ends with its process, and another process starts again.
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -17,19 +17,16 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    fs::{FlockOperation, flock, statvfs},
-    io::Errno,
-};
+use rustix::fs::statvfs;
 
 use super::Staged;
 use super::copy::copy;
 use crate::error::StagingError;
 
-/// How often one looks whether another process is done.
+/// Interval at which other processes are polled.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Left free on the disk: others write there, too.
+/// Left free on the disk for others.
 const RESERVE: u64 = 256 << 20;
 
 /// Makes the folder of the copies.
@@ -37,13 +34,13 @@ pub(super) fn make_folder(folder: &Path) -> Result<(), StagingError> {
     fs::create_dir_all(folder).map_err(StagingError::io(folder))
 }
 
-/// Whether the archives that are not there yet have room.
+/// Checks that there is room for the archives that are not copied yet.
 pub(super) fn check_room(disk: &Path, archives: &[Arc<Staged>]) -> Result<(), StagingError> {
     let disk_space =
         statvfs(disk).map_err(|error| StagingError::io(disk)(io::Error::from(error)))?;
     let free = disk_space.f_bavail.saturating_mul(disk_space.f_frsize);
     let length = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
-    // What another process has copied so far is no longer free, and is not needed again.
+    // The bytes that another process has copied are no longer free and not needed again.
     let missing = |archive: &Arc<Staged>| {
         let there = length(&archive.target).max(length(&beside(&archive.target, ".partial")));
         archive.source.bytes().saturating_sub(there)
@@ -68,13 +65,13 @@ pub(super) fn stage(archive: &Staged, stop: &AtomicBool) -> Result<(), StagingEr
         if stop.load(Ordering::Acquire) {
             return Err(StagingError::Stopped { path: source.path().to_owned() });
         }
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match lock.try_lock() {
             Ok(()) => break,
-            Err(Errno::WOULDBLOCK) => thread::sleep(PAUSE),
-            Err(error) => return Err(io(error.into())),
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            Err(TryLockError::Error(error)) => return Err(io(error)),
         }
     }
-    // Another process may have finished between the look and the lock.
+    // Another process may have finished before the lock was taken.
     if use_existing(archive)? {
         return Ok(());
     }
@@ -83,7 +80,7 @@ pub(super) fn stage(archive: &Staged, stop: &AtomicBool) -> Result<(), StagingEr
         .and_then(|()| fs::rename(&partial, target).map_err(StagingError::io(target)));
     if copied.is_err() {
         archive.ready.store(0, Ordering::Release);
-        // The error to report is the first one; whoever copies next begins with an empty file.
+        // The first error is the one to report; the next process starts with an empty file.
         let _ = fs::remove_file(&partial);
     }
     copied

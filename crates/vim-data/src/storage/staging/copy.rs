@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::storage::index::cache::Witness;
+use crate::storage::index::cache::FileStamp;
 
 use super::Staged;
 use crate::error::StagingError;
@@ -18,9 +18,9 @@ use crate::error::StagingError;
 const CHUNK: usize = 8 << 20;
 
 impl Staged {
-    /// Lets the first `ready` bytes be read from `copy`.
+    /// Makes the first `ready` bytes of `copy` readable.
     pub(super) fn publish(&self, copy: File, ready: u64) {
-        // The copy that was opened first stays: it has the same bytes.
+        // A copy that was opened before stays: it has the same bytes.
         let _ = self.copy.set(copy);
         self.ready.store(ready, Ordering::Release);
     }
@@ -28,8 +28,8 @@ impl Staged {
 
 /// Copies an archive to `partial`, in order, so that a network file system reads ahead.
 ///
-/// Every chunk is read back and its checksum compared before it is made available, and the length and
-/// the time of the source at the end: a copy is the archive or an error.
+/// Every chunk is read back and its checksum compared before it is made readable. At the end the
+/// length and the time of the source are compared: a wrong copy is an error.
 pub(super) fn copy(
     archive: &Staged,
     partial: &Path,
@@ -38,7 +38,7 @@ pub(super) fn copy(
     let path = archive.source.path();
     let (reading, writing) = (StagingError::io(path), StagingError::io(partial));
     let source = File::open(path).map_err(&reading)?;
-    // Advice may be refused without harm.
+    // A failure of the advice does no harm.
     let _ = fadvise(&source, 0, None, Advice::Sequential);
     let mut options = OpenOptions::new();
     let target = options.read(true).write(true).create(true).truncate(true);
@@ -63,7 +63,7 @@ pub(super) fn copy(
         archive.ready.store(at, Ordering::Release);
     }
     target.sync_all().map_err(&writing)?;
-    let unchanged = Witness::of(path).map_err(&reading)? == archive.source;
+    let unchanged = FileStamp::of(path).map_err(&reading)? == archive.source;
     match unchanged && target.metadata().map_err(&writing)?.len() == at {
         true => Ok(()),
         false => Err(StagingError::Changed { path: path.to_owned() }),

@@ -1,8 +1,8 @@
 //! Archives copied to the node's own disk while images are read from the source.
 //!
-//! One thread copies the archives in order, each from front to back. An image is read from the copy as
-//! soon as its bytes are there and have been compared, from the source until then: the data never
-//! depend on it. Processes of one node share the copies; the first one makes them ([`claim`]).
+//! One thread copies the archives in order, from front to back. An image is read from the copy as
+//! soon as its bytes are copied and compared, from the source until then; the data are the same
+//! either way. Processes of one node share the copies; the first one makes them ([`claim`]).
 
 mod claim;
 mod copy;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
 use super::index::Extent;
-use super::index::cache::Witness;
+use super::index::cache::FileStamp;
 use crate::error::StagingError;
 
 /// Folder on the node's disk.
@@ -36,7 +36,8 @@ const FOLDER: &str = "vim-train-staged";
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// If there is such a folder with room: in the background, while images are read from the source.
+    /// If there is such a folder with room: in the background, while images are read from the
+    /// source.
     #[default]
     Auto,
     /// Never.
@@ -52,14 +53,14 @@ pub struct Staging {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How far staging has come.
+/// Progress of staging.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StagingStatus {
     /// Bytes in all archives.
     pub bytes: u64,
     /// Bytes that are read from the copies.
     pub staged: u64,
-    /// Whether there is nothing more to do.
+    /// Whether the thread has ended.
     pub ended: bool,
     /// Why copying was given up. Images are read from the source then.
     pub failure: Option<String>,
@@ -69,7 +70,7 @@ pub struct StagingStatus {
 struct Shared {
     archives: Vec<Arc<Staged>>,
     stop: AtomicBool,
-    /// `None` while the thread works.
+    /// The result of the thread; `None` while it works.
     outcome: Mutex<Option<Result<(), StagingError>>>,
     ended: Condvar,
 }
@@ -77,12 +78,12 @@ struct Shared {
 /// One archive and its copy.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    source: Witness,
-    /// Where the copy is once it is whole.
+    source: FileStamp,
+    /// The path of the complete copy.
     target: PathBuf,
-    /// The copy, perhaps in the making: renaming does not disturb those who have it open.
+    /// The copy, complete or partial: a rename does not affect open files.
     copy: OnceLock<File>,
-    /// So many bytes from its start may be read.
+    /// Number of bytes from its start that may be read.
     ready: AtomicU64,
 }
 
@@ -153,7 +154,7 @@ impl Drop for Staging {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // What it had to say is in `outcome`.
+            // Its result is in `outcome`.
             let _ = thread.join();
         }
     }
@@ -174,9 +175,9 @@ impl Shared {
 
 impl Staged {
     fn new(path: &Path, folder: &Path) -> io::Result<Self> {
-        let source = Witness::of(path)?;
+        let source = FileStamp::of(path)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // Another version of an archive is another file: a copy never has to be doubted.
+        // Another version of an archive has another name: a copy is never stale.
         let target = folder.join(format!("{}-{name}", source.hash()));
         Ok(Self { source, target, copy: OnceLock::new(), ready: AtomicU64::new(0) })
     }
@@ -188,7 +189,7 @@ impl Staged {
 
     /// Reads from the copy, if the bytes are there.
     ///
-    /// A copy that cannot be read is given up: the source has the same bytes.
+    /// A copy that fails to be read is not used again: the source has the same bytes.
     pub(crate) fn read(&self, extent: Extent, into: &mut [u8]) -> bool {
         let end = extent.offset.saturating_add(u64::from(extent.length));
         if self.ready.load(Ordering::Acquire) < end {
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(read(0, 50), Some(vec![2; 50]));
         assert_eq!(read(49, 1), Some(vec![2]));
         assert_eq!((read(49, 2), read(50, 1), read(99, 1)), (None, None, None));
-        // Cut short behind our back: given up for good.
+        // Truncated from outside: not used again.
         fs::write(&copy, [2; 10]).unwrap();
         assert_eq!((read(20, 10), read(0, 1)), (None, None));
     }

@@ -9,7 +9,7 @@ use super::{Members, found};
 
 /// Gives every image the class that the innermost folder or archive around it is named after.
 ///
-/// The folders must lie side by side: an archive of both parts would mix them otherwise.
+/// The folders must have one parent: an archive of both parts would otherwise mix them.
 pub(super) fn by_folder(members: Members) -> Result<Builder, DataError> {
     let Members { archives, images, .. } = &members;
     let mut classes = BTreeSet::new();
@@ -18,7 +18,7 @@ pub(super) fn by_folder(members: Members) -> Result<Builder, DataError> {
         let path = &archives[*container as usize];
         let (parent, class) = match split(&member.name) {
             Some(split) => split,
-            // An archive for each class, its images without a folder.
+            // An archive per class, whose images are in no folder.
             None if archives.len() > 1 => ("", stem(path)),
             None => return Err(SourceError::Unlabelled { path: path.clone() }.into()),
         };
@@ -47,7 +47,8 @@ pub(super) fn by_folder(members: Members) -> Result<Builder, DataError> {
     Ok(Builder { classes, ..builder })
 }
 
-/// The folder that the folder of the class is in, and the class: `a/n01.tar/n01/x.JPEG` has `n01` in `a`.
+/// The folder that the folder of the class is in, and the class: `a/n01.tar/n01/x.JPEG` has `n01`
+/// in `a`.
 fn split(name: &str) -> Option<(&str, &str)> {
     let (folder, _) = name.rsplit_once('/')?;
     let (parent, class) = folder.rsplit_once('/').unwrap_or(("", folder));

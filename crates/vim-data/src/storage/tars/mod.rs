@@ -1,7 +1,7 @@
 //! Archives read in place: no image is ever unpacked.
 //!
-//! A tar holds its files uncompressed and in one piece, and so does a tar inside a tar. One pass over
-//! the headers tells where every image begins and ends; from then on an image is one positioned read.
+//! A tar holds its files uncompressed and contiguous, and so does a tar inside a tar. One pass over
+//! the headers finds the extent of every image; each image is then one positioned read.
 
 mod classes;
 mod section;
@@ -15,7 +15,7 @@ use std::{
 
 use rayon::prelude::*;
 
-use super::index::{Builder, Extent, Found, Index, is_hidden, is_image};
+use super::index::{Builder, Extent, FoundImage, Index, is_hidden, is_image};
 use super::labels::List;
 use crate::error::{DataError, Location, SourceError};
 use walk::{Member, walk};
@@ -23,11 +23,11 @@ use walk::{Member, walk};
 /// What was found in all archives.
 struct Members {
     archives: Vec<PathBuf>,
-    /// With the number of the archive each.
+    /// Each with the number of its archive.
     images: Vec<(u32, Member)>,
     /// WebDataset's classes, likewise.
     classes: Vec<(u32, Member)>,
-    /// Neither: how many, and the first.
+    /// Other files: their number, and the first.
     skipped: (usize, Option<Location>),
 }
 
@@ -101,7 +101,7 @@ fn listed(members: Members, list: &List) -> Result<Builder, DataError> {
 }
 
 impl Members {
-    /// What was left out.
+    /// A note about skipped files.
     fn notes(&self) -> Vec<String> {
         let (count, Some(first)) = &self.skipped else { return vec![] };
         let path = self.archives[0].display();
@@ -121,11 +121,11 @@ fn found(
     container: u32,
     member: Member,
     label: u32,
-) -> Result<Found, DataError> {
+) -> Result<FoundImage, DataError> {
     let Member { name, offset, length: bytes } = member;
     let Ok(length) = u32::try_from(bytes) else {
         let file = location(&archives[container as usize], &name);
         return Err(SourceError::TooLong { file, bytes }.into());
     };
-    Ok(Found { container, label, extent: Some(Extent { offset, length }), name })
+    Ok(FoundImage { container, label, extent: Some(Extent { offset, length }), name })
 }

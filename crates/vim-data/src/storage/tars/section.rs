@@ -8,8 +8,8 @@ use std::{
 
 /// Bytes `start..start + length` of a file.
 ///
-/// It reads ahead by little, since headers are all that is read, and refuses to seek past its end, so
-/// that a member which should reach beyond it is an error and not an early end.
+/// It does not buffer, since only headers are read, and refuses to seek past its end, so that a
+/// member which extends beyond it is an error.
 pub(super) struct Section<'a> {
     file: &'a File,
     start: u64,
@@ -22,7 +22,7 @@ impl<'a> Section<'a> {
         Self { file, start, length, position: 0 }
     }
 
-    /// Where it is being read, in bytes from its start.
+    /// The position of the next read, in bytes from the start.
     pub(super) fn position(&self) -> u64 {
         self.position
     }

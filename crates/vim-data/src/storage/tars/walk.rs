@@ -27,7 +27,7 @@ pub(super) struct Member {
     pub(super) length: u64,
 }
 
-/// Calls `each` for every regular file, those of inner `.tar` files in their place.
+/// Calls `each` for every regular file, and for the files inside inner `.tar` files.
 pub(super) fn walk(
     path: &Path,
     file: &File,
@@ -139,7 +139,7 @@ impl Level<'_> {
 /// Inside a compressed file no image is a range of bytes.
 fn refuse_compressed(file: &File, at: u64, location: &Location) -> Result<(), DataError> {
     let mut start = [0; 6];
-    // A shorter file is left to be found too short for a tar.
+    // A shorter file is reported as too short for a tar.
     if file.read_exact_at(&mut start, at).is_err() {
         return Ok(());
     }

@@ -1,13 +1,14 @@
 //! Rotation, shear and translation: affine maps with bicubic interpolation.
 //!
 //! # Source
-//! `Image.transform(AFFINE, BICUBIC)`. Everything is in double precision in one fixed order, because the
-//! results are truncated: a last bit more or less is now and then a level more or less. The interpolation
-//! has `a = −1`; that of resizing has −0.5.
+//! `Image.transform(AFFINE, BICUBIC)`. All in double precision and in one fixed order, because the
+//! results are truncated: a difference in the last bit may become a difference of one level. The
+//! interpolation has `a = −1`; that of resizing has −0.5.
 
 use crate::simd::{byte_of_f64, floor, widest};
 
-/// `(x, y)` of the output to `(a·x + b·y + c, d·x + e·y + f)` of the input, pixels' centres at halves.
+/// `(x, y)` of the output to `(a·x + b·y + c, d·x + e·y + f)` of the input, pixels' centres at
+/// halves.
 pub(super) type Map = [f64; 6];
 
 /// Edge pixels repeated on every side, so that no tap needs a check.
@@ -24,7 +25,7 @@ pub(super) fn rotation(degrees: f64, [height, width]: [usize; 2]) -> Map {
     [cos, sin, cos * -x + sin * -y + x, -sin, cos, -sin * -x + cos * -y + y]
 }
 
-/// As Python's `round(value, 15)`: the nearest decimal, by way of its text.
+/// Python's `round(value, 15)`: the nearest decimal, by way of its text.
 fn to_15_decimals(value: f64) -> f64 {
     format!("{value:.15}").parse().expect("invariant: a printed number parses")
 }
@@ -32,18 +33,18 @@ fn to_15_decimals(value: f64) -> f64 {
 /// Buffers of [`transform`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
-    /// The image with a border, and a byte to spare for the last pixel's fourth lane.
+    /// The image with a border, and a spare byte for the last pixel's fourth lane.
     bordered: Vec<u8>,
-    /// Of one row of the output: where in the input each pixel lies.
+    /// For one row of the output: the position of each pixel in the input.
     places: Vec<[f64; 2]>,
-    /// Of one row of the output: the offset of each pixel's upper left tap in `bordered`, and the fractions
-    /// between its middle taps.
+    /// For one row of the output: the offset of each pixel's upper left tap in `bordered`, and the
+    /// fractions between its middle taps.
     taps: Vec<(usize, [f64; 2])>,
-    /// Of one row of the output: values before they are cut to bytes.
+    /// For one row of the output: values before the conversion to bytes.
     values: Vec<Lanes>,
 }
 
-/// Replaces each pixel by what `map` shows there, or by `fill` where that lies outside.
+/// Replaces each pixel by the one that `map` finds, or by `fill` if that is outside.
 pub(super) fn transform(
     image: &mut [u8],
     size: [usize; 2],
@@ -53,7 +54,7 @@ pub(super) fn transform(
 ) {
     lines.add_border(image, size);
     let stride = 3 * (size[1] + 2 * BORDER);
-    // Where a coordinate stays what it is, its interpolation returns the middle tap exactly.
+    // Where a coordinate does not change, interpolation returns the middle tap exactly.
     let keeps_rows = map[3..] == [0.0, 1.0, 0.0];
     let keeps_columns = map[..3] == [1.0, 0.0, 0.0];
     widest(
@@ -94,8 +95,8 @@ pub(super) fn transform(
 }
 
 impl Lines {
-    /// Fills the image; `sample` gets the bordered image from a pixel's upper left tap on, and the fractions
-    /// between the middle taps.
+    /// Fills the image; `sample` gets the bordered image from a pixel's upper left tap on, and the
+    /// fractions between the middle taps.
     #[inline(always)]
     fn each_row(
         &mut self,
@@ -118,17 +119,18 @@ impl Lines {
                 let x = x as f64 + 0.5;
                 *place = [a * x + b * y + c, d * x + e * y + f];
             }
-            // Both coordinates rise or fall along the row, so what lies inside has no gaps.
+            // Both coordinates are monotonic along the row, so the pixels inside are contiguous.
             let start = places.iter().position(is_inside).unwrap_or(width);
             let end = places.iter().rposition(is_inside).map_or(start, |last| last + 1);
-            // Loops rather than adaptors, whose closures would be compiled outside of `widest`.
+            // Loops, because the closures of adaptors would be compiled outside of `widest`.
             let count = end - start;
             for (tap, &[x, y]) in taps[..count].iter_mut().zip(&places[start..end]) {
                 // Both are −1 at least; the first tap is one before, and the border two wide.
                 let ((column, dx), (line, dy)) = (floor(x - 0.5), floor(y - 0.5));
                 *tap = ((line + 1) as usize * stride + (column + 1) as usize * 3, [dx, dy]);
             }
-            // Whole lanes are stored here, and the fourth dropped below: all are computed at once.
+            // All four lanes are stored here and the fourth is dropped below, so that they
+            // vectorise.
             for (value, &(offset, parts)) in values.iter_mut().zip(&taps[..count]) {
                 *value = sample(&bordered[offset..], parts);
             }
@@ -192,7 +194,7 @@ fn cubic_of_bytes([v1, v2, v3, v4]: [[i32; 4]; 4], t: f64) -> Lanes {
     value
 }
 
-/// As [`cubic_of_bytes`], of what that returned.
+/// [`cubic_of_bytes`] of its own results.
 #[inline(always)]
 fn cubic([v1, v2, v3, v4]: [Lanes; 4], t: f64) -> Lanes {
     let mut value = Lanes::default();

@@ -1,8 +1,8 @@
 //! Operations that blend the image with a degenerate one: `d + factor · (v − d)`.
 //!
 //! # Source
-//! `ImageEnhance` and `Image.blend`: in single precision, truncated, cut to 0..=255. A factor of 0 or 1
-//! needs no case of its own: the formula is exact there.
+//! `ImageEnhance` and `Image.blend`: in single precision, truncated, cut to 0..=255. A factor of 0
+//! or 1 needs no case of its own: the formula is exact there.
 
 use crate::simd::{byte_of_f32, widest};
 

@@ -1,9 +1,9 @@
 //! Gaussian blur, as Pillow approximates it.
 //!
 //! # Source
-//! `ImageFilter.GaussianBlur`: three box blurs along the rows, then three along the columns, each of a
-//! fractional radius ("extended box filter", Gwosdek et al. 2011, equations 7, 11 and 14) in 24-bit fixed
-//! point, rounded to a byte each time; the edge is repeated outside.
+//! `ImageFilter.GaussianBlur`: three box blurs along the rows, then three along the columns, each
+//! of a fractional radius ("extended box filter", Gwosdek et al. 2011, equations 7, 11 and 14) in
+//! 24-bit fixed point, rounded to a byte each time; the edge is repeated outside.
 
 use super::Scratch;
 use crate::simd::widest;
@@ -24,7 +24,7 @@ struct Kernel {
 impl Kernel {
     /// One of the boxes that make a Gaussian of standard deviation `sigma`.
     fn of_gaussian(sigma: f32) -> Self {
-        // In C the square root and the fraction are of a double; only what is stored is rounded.
+        // Pillow computes the square root and the fraction in double and stores single precision.
         let variance = sigma * sigma / PASSES as f32;
         let length = (12.0 * f64::from(variance) + 1.0).sqrt() as f32;
         let whole = ((f64::from(length) - 1.0) / 2.0).floor() as f32;
@@ -47,7 +47,7 @@ pub(super) fn gaussian(image: &mut [u8], size: [usize; 2], sigma: f32, scratch: 
     let Scratch { bytes, words, .. } = scratch;
     bytes.resize(image.len(), 0);
     let [height, width] = size;
-    // Down the columns whole rows are summed at once: so rows are made columns first.
+    // Columns are blurred by adding whole rows, so rows are transposed to columns first.
     transpose(image, width, bytes);
     for pass in 0..2 * PASSES {
         if pass == PASSES {
@@ -82,7 +82,7 @@ fn transpose(from: &[u8], width: usize, to: &mut [u8]) {
 fn blur_columns(from: &[u8], to: &mut [u8], stride: usize, kernel: Kernel, sums: &mut Vec<u32>) {
     let last = from.len() / stride - 1;
     let Kernel { radius, inner, outer } = kernel;
-    // Rows are counted from one box before the first, where all are the first one.
+    // Rows are counted from one box before the first row, and repeat the first row there.
     let row = |place: usize| {
         let place = place.saturating_sub(radius + 1).min(last);
         &from[place * stride..(place + 1) * stride]

@@ -1,4 +1,4 @@
-//! Operations on the pixels of one image: what Pillow does, bit for bit.
+//! Operations on the pixels of one image, equal to Pillow's bit for bit.
 //!
 //! An image is `[height, width, 3]` bytes of red, green and blue, changed in place.
 //!
@@ -70,7 +70,8 @@ pub enum Op {
         /// Columns per row.
         factor: f64,
     },
-    /// Columns shifted in proportion to their number: output `(x, y)` shows input `(x, y + factor·x)`.
+    /// Columns shifted in proportion to their number: output `(x, y)` shows input `(x, y +
+    /// factor·x)`.
     ShearY {
         /// Rows per column.
         factor: f64,
@@ -107,8 +108,9 @@ pub struct Scratch {
     words: Vec<u32>,
 }
 
-/// Shows in `image`, `[height, width, 3]`, what an affine map finds: at `(x, y)` of the output, pixels' centres
-/// at halves, the input at `(a·x + b·y + c, d·x + e·y + f)`, or `fill` outside. Bicubic, with `a = −1`.
+/// Applies an affine map to `image`, `[height, width, 3]`: `(x, y)` of the output, pixels' centres
+/// at halves, shows the input at `(a·x + b·y + c, d·x + e·y + f)`, or `fill` outside. Bicubic, with
+/// `a = −1`.
 ///
 /// # Panics
 /// If the length of `image` is not `3 · height · width`.
@@ -127,7 +129,7 @@ pub fn affine(
 }
 
 impl Op {
-    /// Changes `image`, `[height, width, 3]`. Where it shows what lay outside, `fill` appears.
+    /// Changes `image`, `[height, width, 3]`. Pixels from outside the image are `fill`.
     ///
     /// # Panics
     /// If the length of `image` is not `3 · height · width`.

@@ -1,4 +1,4 @@
-//! Where pixels go: the mirror image and crops with a border.
+//! Operations that move pixels: the mirror image, and crops with a border.
 
 use std::ops::Range;
 
@@ -19,8 +19,8 @@ pub fn flip(image: &mut [u8], [height, width]: [usize; 2]) {
 
 /// Cuts a crop of `size`, `[height, width]`, out of `source` with black pixels around it.
 ///
-/// `padding` is the rows above and below and the columns left and right, `corner` the crop's row and column in the padded
-/// image; what lies outside even of that is black too.
+/// `padding` is the rows above and below and the columns left and right; `corner` is the crop's row
+/// and column in the padded image. Pixels outside the padding are black too.
 ///
 /// # Source
 /// torchvision's `RandomCrop(size, padding)`.
@@ -57,8 +57,8 @@ fn overlap(offset: usize, padding: usize, side: usize, length: usize) -> Range<u
     start..end
 }
 
-/// Cuts a crop of `size`, `[height, width]`, out of `source` with `padding` pixels mirrored on every side; the edge
-/// itself is not repeated.
+/// Cuts a crop of `size`, `[height, width]`, out of `source` with `padding` pixels mirrored on
+/// every side; the edge itself is not repeated.
 ///
 /// `corner` is the crop's row and column in the padded image.
 ///
@@ -66,8 +66,8 @@ fn overlap(offset: usize, padding: usize, side: usize, length: usize) -> Range<u
 /// torchvision's `RandomCrop(size, padding, padding_mode="reflect")`.
 ///
 /// # Panics
-/// If the length of `into` is not `3 · height · width`, the crop is not inside the padded image, or the source has
-/// no more pixels along an axis than are mirrored.
+/// If the length of `into` is not `3 · height · width`, the crop is not inside the padded image, or
+/// the source has no more pixels along an axis than are mirrored.
 pub fn reflect_crop(
     source: &Pixels,
     padding: usize,

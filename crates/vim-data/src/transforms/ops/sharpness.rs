@@ -8,8 +8,8 @@ use crate::simd::{byte_of_f32, widest};
 /// The border of one pixel is not smoothed, and so does not change.
 ///
 /// # Source
-/// `ImageEnhance.Sharpness` and `ImageFilter.SMOOTH`: single precision, the three rows from the lower to
-/// the upper, each summed from left to right; any other order rounds differently.
+/// `ImageEnhance.Sharpness` and `ImageFilter.SMOOTH`: single precision, the three rows from the
+/// lower to the upper, each summed from left to right; any other order rounds differently.
 pub(super) fn sharpness(image: &mut [u8], width: usize, factor: f32, rows: &mut Vec<f32>) {
     let stride = 3 * width;
     let height = image.len() / stride;

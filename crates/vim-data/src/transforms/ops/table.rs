@@ -57,7 +57,7 @@ pub(super) fn equalize(image: &mut [u8]) {
     let pixels = (image.len() / 3) as u32;
     let tables = histograms(image).map(|counts| {
         let last = counts.iter().rev().find(|&&count| count > 0).copied().unwrap_or(0);
-        // 0 also where one value alone occurs.
+        // Also 0 if only one value occurs.
         let step = (pixels - last) / 255;
         if step == 0 {
             return identity();
@@ -78,7 +78,8 @@ fn identity() -> [u8; 256] {
 
 /// How often each value of red, green and blue occurs.
 fn histograms(image: &[u8]) -> [[u32; 256]; 3] {
-    // Two sets, used in turn: neighbours are often equal, and a counter that was just written is slow.
+    // Two sets, used alternately: neighbours are often equal, and incrementing a counter that was
+    // just written is slow.
     let mut even = [[0; 256]; 3];
     let mut odd = [[0; 256]; 3];
     let (pairs, rest) = image.as_chunks::<6>();

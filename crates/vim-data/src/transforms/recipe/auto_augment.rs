@@ -18,7 +18,8 @@ pub enum AutoAugment {
     Rand(RandAugment),
 }
 
-/// RandAugment: some operations chosen at random, each applied with probability ½, all of one magnitude.
+/// RandAugment: some operations chosen at random, each applied with probability ½, all of one
+/// magnitude.
 ///
 /// # Source
 /// Cubuk et al. 2019, "RandAugment", as timm 0.4.12 has it (`rand_augment_transform`).
@@ -30,17 +31,21 @@ pub struct RandAugment {
     pub deviation: f64,
     /// Operations chosen per image; on average half of them are applied.
     pub operations: u32,
-    /// Whether posterize, solarize and the blends grow stronger with the magnitude, as the others do.
+    /// Whether posterize, solarize and the blends grow stronger with the magnitude, as the others
+    /// do.
     pub increasing: bool,
-    /// Whether operations are chosen by timm's weights `w0`, without repetition, instead of evenly with it.
+    /// Whether operations are chosen by timm's weights `w0`, without repetition, instead of evenly
+    /// with it.
     pub weighted: bool,
 }
 
 /// Operations with a weight above 0: the most that can be chosen without repetition.
 pub(super) const WEIGHTED: u32 = 13;
 
-/// What a text that is not read is told.
-const KNOWN: &str = "expected \"\", or \"rand\" followed by any of -mN (magnitude of 10), -mstdX (its deviation), -nN (operations, 1 to 100), -inc1 (stronger with magnitude) and -w0 (weighted; then n is at most 13), each once, as in \"rand-m9-mstd0.5-inc1\"";
+/// The error text for a value that cannot be parsed.
+const KNOWN: &str = "expected \"\", or \"rand\" followed by any of -mN (magnitude of 10), -mstdX \
+     (its deviation), -nN (operations, 1 to 100), -inc1 (stronger with magnitude) and -w0 \
+     (weighted; then n is at most 13), each once, as in \"rand-m9-mstd0.5-inc1\"";
 
 impl FromStr for AutoAugment {
     type Err = String;
@@ -62,8 +67,8 @@ impl RandAugment {
 
     /// Reads timm's notation; the error is the part that cannot be read.
     ///
-    /// timm passes over a part without a digit, and takes `inc0` for `inc1`. Here the first is refused; the
-    /// second is read as timm does.
+    /// timm ignores a part without a digit, which is refused here, and takes `inc0` for `inc1`,
+    /// which is kept.
     fn parse(text: &str) -> Result<Self, &str> {
         let mut parts = text.split('-');
         let mut rand = Self {
@@ -151,6 +156,7 @@ impl JsonSchema for AutoAugment {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "description": "RandAugment in timm's notation, or nothing." })
+        let description = "RandAugment in timm's notation, or nothing.";
+        json_schema!({ "type": "string", "description": description })
     }
 }

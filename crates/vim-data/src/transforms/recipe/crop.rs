@@ -12,7 +12,7 @@ use super::section::CropMode;
 /// Pixels added on each side before a crop of the target's size.
 pub(super) const PADDING: usize = 4;
 
-/// Tries at a part that lies inside the image.
+/// Attempts at a region that lies inside the image.
 const ATTEMPTS: usize = 10;
 
 impl Recipe {
@@ -42,7 +42,8 @@ fn up_to(rng: &mut ChaCha8Rng, last: usize) -> usize {
 
 /// Zero padding, then a crop at any place, rows drawn first.
 ///
-/// An image that is smaller than the target even so is padded by as much again as is missing, each side.
+/// An image that is still smaller than the target is padded on each side by as much again as is
+/// missing.
 ///
 /// # Source
 /// torchvision's `RandomCrop(size, padding=4, pad_if_needed=True)`.
@@ -57,8 +58,8 @@ fn padded(rng: &mut ChaCha8Rng, source: [usize; 2], target: [usize; 2]) -> CropP
 /// The short side resized to the target's, reflected padding, then a crop at any place.
 ///
 /// # Source
-/// The original's `augment.py` with `--src`: torchvision's `Resize(size)` and `RandomCrop(size, padding=4,
-/// padding_mode="reflect")`, DeiT III's "simple random crop".
+/// The original's `augment.py` with `--src`: torchvision's `Resize(size)` and `RandomCrop(size,
+/// padding=4, padding_mode="reflect")`, DeiT III's "simple random crop".
 fn simple(rng: &mut ChaCha8Rng, source: [usize; 2], target: [usize; 2]) -> CropPlan {
     let short = target[0].max(target[1]); // the original's targets are square
     let [height, width] = source;
@@ -71,12 +72,14 @@ fn simple(rng: &mut ChaCha8Rng, source: [usize; 2], target: [usize; 2]) -> CropP
     CropPlan::Simple { resized, padding: PADDING, top, left }
 }
 
-/// A part of random area and proportions; after ten tries the largest central one that is not too long.
+/// A region of random area and proportions; after ten attempts the largest central one within the
+/// bounds of the proportions.
 ///
 /// # Source
-/// Szegedy et al. 2014, "Going deeper with convolutions", §6, as `RandomResizedCropAndInterpolation` of timm
-/// 0.4.12 has it: area uniform, proportions log-uniform, sides rounded half to even. There a side may round
-/// to 0, which Pillow cannot resize; here it is at least 1.
+/// Szegedy et al. 2014, "Going deeper with convolutions", §6, as
+/// `RandomResizedCropAndInterpolation` of timm 0.4.12 has it: area uniform, proportions
+/// log-uniform, sides rounded half to even. There a side may round to 0, which Pillow cannot
+/// resize; here it is at least 1.
 fn resized(rng: &mut ChaCha8Rng, source: [usize; 2], scale: [f64; 2], ratio: [f64; 2]) -> Region {
     let [rows, columns] = source;
     let area = (rows * columns) as f64;
@@ -100,7 +103,7 @@ fn resized(rng: &mut ChaCha8Rng, source: [usize; 2], scale: [f64; 2], ratio: [f6
     } else {
         (rows, columns)
     };
-    // Where the bound is beside the proportions themselves, rounding may pass the image's edge.
+    // Rounding may pass the image's edge where the bound is close to its proportions.
     let (height, width) = (height.clamp(1, rows), width.clamp(1, columns));
     Region { top: (rows - height) / 2, left: (columns - width) / 2, height, width }
 }

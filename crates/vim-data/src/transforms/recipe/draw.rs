@@ -1,7 +1,8 @@
-//! A sample's plan from its key.
+//! Draws the plan of a sample from its key.
+
+use rand_chacha::ChaCha8Rng;
 
 use super::auto_augment::AutoAugment;
-use super::jitter::{color_jitter, one_of_three};
 use super::key::SampleKey;
 use super::plan::SamplePlan;
 use super::resolve::Recipe;
@@ -12,7 +13,8 @@ impl Recipe {
     /// Draws what is done to one image: a pure function of the arguments.
     ///
     /// # Shapes
-    /// `source` and `target` are heights and widths in pixels: of the image as stored and of the model's.
+    /// `source` and `target` are heights and widths in pixels: of the image as stored and of the
+    /// model's.
     ///
     /// # Panics
     /// If one of them is 0.
@@ -41,5 +43,34 @@ impl Recipe {
             ops.extend(color_jitter(&mut rng, self.color_jitter));
         }
         ops
+    }
+}
+
+/// Brightness, contrast and saturation changed by up to `most`, as a share, in any order.
+///
+/// # Source
+/// torchvision's `ColorJitter(most, most, most)`: three factors, uniform around 1, in a random
+/// order.
+fn color_jitter(rng: &mut ChaCha8Rng, most: f64) -> [Op; 3] {
+    let mut factor = || rng::between(rng, [1.0 - most, 1.0 + most]);
+    let mut ops = [
+        Op::Brightness { factor: factor() },
+        Op::Contrast { factor: factor() },
+        Op::Color { factor: factor() },
+    ];
+    rng::shuffle(rng, &mut ops);
+    ops
+}
+
+/// One of grayscale, solarize and blur, as likely.
+///
+/// # Source
+/// Touvron et al. 2022, "DeiT III", §3; the original's `augment.py`: solarize from 128 on, Pillow's
+/// `GaussianBlur` of radius 0.1 to 2.
+fn one_of_three(rng: &mut ChaCha8Rng) -> Op {
+    match rng::below(rng, 3) {
+        0 => Op::Grayscale,
+        1 => Op::Solarize { threshold: 128 },
+        _ => Op::Blur { radius: rng::between(rng, [0.1, 2.0]) },
     }
 }

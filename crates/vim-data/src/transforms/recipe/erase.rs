@@ -16,15 +16,16 @@ const AREA: [f64; 2] = [0.02, 1.0 / 3.0];
 /// Height over width of a box: smallest and largest.
 const RATIO: [f64; 2] = [0.3, 1.0 / 0.3];
 
-/// Tries at a box that is smaller than the image.
+/// Attempts at a box that is smaller than the image.
 const ATTEMPTS: usize = 10;
 
 impl Erasing {
     /// Draws the boxes of an image of `size` (height, width).
     ///
     /// # Source
-    /// Zhong et al. 2017, "Random erasing data augmentation", as `RandomErasing` of timm 0.4.12 has it: a box
-    /// must be smaller than the image both ways, and one that is not after ten tries is left out.
+    /// Zhong et al. 2017, "Random erasing data augmentation", as `RandomErasing` of timm 0.4.12 has
+    /// it: a box must be smaller than the image in both directions, and is left out after ten
+    /// failed attempts.
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng, size: [usize; 2]) -> Vec<EraseBox> {
         if !rng::chance(rng, self.prob) {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What a plan is a function of.
+//! The keys that plans are drawn from.
 
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -16,12 +16,13 @@ pub struct SampleKey {
     pub index: u64,
     /// Which of its draws in the epoch, `0..repeats`.
     pub repeat: u32,
-    /// 0, and one more each time that it stands in for an image that cannot be read.
+    /// 0 for the image itself, then the number of the replacement for an image that cannot be read.
     pub attempt: u32,
 }
 
 impl SampleKey {
-    /// A generator for one purpose, so that what one part of a recipe draws changes no other part.
+    /// A generator for one purpose, so that the draws of one part of a recipe do not affect
+    /// another.
     pub(super) fn rng(&self, purpose: &str) -> ChaCha8Rng {
         let Self { seed, epoch, index, repeat, attempt } = *self;
         rng::keyed(purpose, &[seed, epoch, index, u64::from(repeat), u64::from(attempt)])
@@ -37,7 +38,7 @@ pub struct MixKey {
     pub epoch: u64,
     /// Batch within the epoch.
     pub step: u64,
-    /// Which device: each mixes its own images.
+    /// The device: each mixes its own images.
     pub rank: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Mixup and cutmix: what each image of a batch is mixed with its partner by.
+//! Mixup and cutmix: how each image of a batch is mixed with its partner.
 
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -10,9 +10,10 @@ use super::key::MixKey;
 use super::resolve::{Mixing, Recipe};
 use super::section::MixMode;
 
-/// How image `i` of a batch of `B` is mixed with its partner, image `B − 1 − i` before it was itself mixed.
+/// How image `i` of a batch of `B` is mixed with its partner, image `B − 1 − i` before it was
+/// itself mixed.
 ///
-/// Its target is mixed likewise: [`MixPlan::lambda`] of its own and the rest of the partner's.
+/// The target is mixed likewise: [`MixPlan::lambda`] of the image's own, the rest of the partner's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MixPlan {
@@ -44,13 +45,14 @@ impl MixPlan {
 }
 
 impl Recipe {
-    /// Draws the mixing of a batch's images: a pure function of the arguments. In the mode `batch` all are
-    /// mixed alike, in the mode `pair` an image and its partner.
+    /// Draws the mixing of a batch's images: a pure function of the arguments. In mode `batch` all
+    /// are mixed alike, in mode `pair` an image and its partner.
     ///
     /// `size` is the images' height and width.
     ///
     /// # Source
-    /// timm 0.4.12's `Mixup`. Its modes `pair` and `elem` fail with numpy 1.24 and later; they are as written.
+    /// timm 0.4.12's `Mixup`. Its modes `pair` and `elem` fail with numpy 1.24 and later; here they
+    /// work as written.
     ///
     /// # Panics
     /// If images are mixed and `batch` is odd: [`Recipe::check_batch`] refuses that.
@@ -93,18 +95,18 @@ impl Mixing {
                 cutmix_box(lambda, centre, size)
             }
         };
-        // As large as the box is once it is cut off at the image's edge.
+        // From the area of the box after clipping at the image's edge.
         let lambda = 1.0 - area(region) / (size[0] * size[1]) as f64;
         MixPlan::Cutmix { region, lambda }
     }
 }
 
-/// The box of share `1 − lambda` of an image of `size` (height, width) around `centre` (row, column), cut off
-/// at the image's edge.
+/// The box of share `1 − lambda` of an image of `size` (height, width) around `centre` (row,
+/// column), clipped at the image's edge.
 ///
 /// # Source
-/// Yun et al. 2019, "CutMix", equation 2; `rand_bbox` of timm 0.4.12, whose rounding is kept: sides are
-/// rounded down, and half of an odd one too.
+/// Yun et al. 2019, "CutMix", equation 2; `rand_bbox` of timm 0.4.12, whose rounding is kept: sides
+/// are rounded down, and half of an odd one too.
 #[must_use]
 pub fn cutmix_box(lambda: f64, centre: [usize; 2], size: [usize; 2]) -> Region {
     let share = (1.0 - lambda).sqrt();
@@ -116,7 +118,7 @@ pub fn cutmix_box(lambda: f64, centre: [usize; 2], size: [usize; 2]) -> Region {
     Region { top, left, height: bottom - top, width: right - left }
 }
 
-/// A box with sides of a share of the image's in `range`, anywhere inside the image.
+/// A box whose sides are shares in `range` of the image's, anywhere inside the image.
 ///
 /// # Source
 /// `rand_bbox_minmax` of timm 0.4.12, which leaves out the largest side and the last place.

@@ -1,22 +1,22 @@
-//! `[augment]`: what is done to training images, and every random number that it takes.
+//! `[augment]`: the augmentation of training images, and all its random numbers.
 //!
 //! Three stages. An [`AugmentConfig`] is what a file says: a preset and what differs from it.
-//! [`AugmentConfig::resolve`] makes a [`Recipe`] of it, with every value spelled out and checked. A recipe draws
-//! a [`SamplePlan`] for an image and a [`MixPlan`] for each image of a batch: pure functions of a key, which hold
-//! all that the pixels depend on. Applying a plan draws nothing but the noise of erased boxes, which is itself
-//! a function of a seed in the plan.
+//! [`AugmentConfig::resolve`] turns it into a [`Recipe`], in which every value is explicit and
+//! checked. A recipe draws a [`SamplePlan`] for an image and a [`MixPlan`] for each image of a
+//! batch: pure functions of a key, which determine the pixels. Applying a plan draws only the noise
+//! of erased boxes, from a seed in the plan.
 //!
 //! # Source
-//! The transforms of the original (`datasets.py`, `augment.py`), which are those of timm 0.4.12 and torchvision
-//! 0.16: the same procedures, hence the same distributions. Its random numbers depend on the number of worker
-//! processes and cannot be had again; ours depend on the key alone.
+//! The transforms of the original (`datasets.py`, `augment.py`), which are those of timm 0.4.12 and
+//! torchvision 0.16: the same procedures, hence the same distributions. The original's random
+//! numbers depend on the number of worker processes and cannot be reproduced; ours depend on the
+//! key alone.
 
 mod auto_augment;
 mod check;
 mod crop;
 mod draw;
 mod erase;
-mod jitter;
 mod key;
 mod mix;
 mod plan;

@@ -1,4 +1,4 @@
-//! What is done to one training image, all numbers drawn.
+//! The plan of one training image: what is done to it, with all numbers drawn.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use crate::transforms::ops::Op;
 
 /// The augmentation of one draw of an image, in the order that it is applied.
 ///
-/// The crop makes an image of the target's size, which the flip and the operations keep; these three are
-/// made on bytes. Boxes are erased after normalisation. Printed, a plan says all that was done.
+/// The crop produces the target's size, which the flip and the operations keep; these three work on
+/// bytes. Boxes are erased after normalisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplePlan {
     /// From the source to the target's size.
@@ -41,8 +41,8 @@ pub enum CropPlan {
         /// The part.
         region: Region,
     },
-    /// The source resized, a border of reflected pixels (the edge itself is not repeated), then a crop of
-    /// the target's size.
+    /// The source resized, a border of reflected pixels (the edge itself is not repeated), then a
+    /// crop of the target's size.
     Simple {
         /// Height and width that the whole source is resized to.
         resized: [usize; 2],
@@ -72,7 +72,7 @@ pub enum EraseFill {
     Constant,
     /// One colour: red, green, blue.
     Colour([f32; 3]),
-    /// A normally distributed number of its own for each pixel and channel, a function of the seed and the place.
+    /// Normally distributed noise per pixel and channel, a function of the seed and the position.
     Pixels {
         /// Of the noise.
         seed: u32,

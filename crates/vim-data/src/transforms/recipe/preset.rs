@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use crate::transforms::evaluation::EVAL_CROP;
+use crate::transforms::eval_transform::EVAL_CROP;
 
 use super::auto_augment::{AutoAugment, RandAugment};
 use super::resolve::{Erasing, Mixing, Recipe};

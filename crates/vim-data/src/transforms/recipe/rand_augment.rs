@@ -50,7 +50,8 @@ const KINDS: [(Kind, u32); 15] = [
 ];
 
 impl RandAugment {
-    /// Draws the operations for an image of `size` (height, width), in the order that they are applied.
+    /// Draws the operations for an image of `size` (height, width), in the order that they are
+    /// applied.
     pub(super) fn draw(&self, rng: &mut ChaCha8Rng, size: [usize; 2]) -> Vec<Op> {
         let chosen = self.choose(rng);
         let mut applied = Vec::with_capacity(chosen.len());

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::error::DataError;
 use crate::statistics::Statistics;
-use crate::transforms::evaluation::SMALL;
+use crate::transforms::eval_transform::SMALL;
 
 use super::auto_augment::AutoAugment;
 use super::preset::AugmentPreset;

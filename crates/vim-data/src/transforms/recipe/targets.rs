@@ -1,7 +1,7 @@
-//! Targets and losses on plain numbers: the definition that the device's are tested against.
+//! Targets and losses on plain numbers, the reference for those of the device.
 
-/// The targets of a mixed batch, `[B, K]`: of image `i`, `lambdas[i]` of its own smoothed label and the rest of
-/// image `B − 1 − i`'s.
+/// The targets of a mixed batch, `[B, K]`: of image `i`, `lambdas[i]` of its own smoothed label and
+/// the rest of image `B − 1 − i`'s.
 ///
 /// A label smoothed by `s` is `1 − s + s/K` at its class and `s/K` elsewhere.
 ///
@@ -48,8 +48,8 @@ pub fn soft_target_loss(logits: &[Vec<f64>], targets: &[Vec<f64>]) -> f64 {
     losses.sum::<f64>() / logits.len() as f64
 }
 
-/// The mean over the batch of `(1 − s) · nll(label) + s · mean over classes of nll`; 0 smoothing is plain
-/// cross-entropy.
+/// The mean over the batch of `(1 − s) · nll(label) + s · mean over classes of nll`; 0 smoothing is
+/// plain cross-entropy.
 ///
 /// # Shapes
 /// `logits` is `[B, K]`, `labels` `[B]`.

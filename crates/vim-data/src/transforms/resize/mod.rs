@@ -1,9 +1,9 @@
 //! Resizing as Pillow's `resize(…, BICUBIC)`, bit for bit.
 //!
 //! # Source
-//! Pillow 10.1, `Resample.c` for 8 bits: an antialiased filter of 22-bit fixed-point weights, the rows first
-//! and rounded to bytes, then the columns. The sums are exact integers, so that any order of adding them
-//! gives the same result, and the loops below are laid out for vector instructions.
+//! Pillow 10.1, `Resample.c` for 8 bits: an antialiased filter with 22-bit fixed-point weights,
+//! along the rows first, rounded to bytes, then along the columns. The sums are exact integers: the
+//! order of additions does not matter, and the loops below are laid out for vector instructions.
 
 mod weights;
 
@@ -14,7 +14,7 @@ use crate::simd::widest;
 
 /// Rows that are filtered side by side.
 const ROWS: usize = 64;
-/// What makes the shift by the precision round.
+/// Added before the shift by the precision, so that it rounds.
 const HALF: i32 = 1 << (PRECISION - 1);
 
 /// Resizes images. Make one per thread: it keeps weights and buffers.
@@ -40,7 +40,7 @@ impl Resizer {
 
     /// Resizes `crop` of `source` to `size`, `[height, width]`, into `into`, `[height, width, 3]`.
     ///
-    /// The filter does not see pixels outside the crop: it is cut out first, as the original does.
+    /// The filter sees no pixels outside the crop, which the original cuts out first.
     ///
     /// # Panics
     /// If `crop` is empty or not inside `source`, or `size` is 0 or not that of `into`.
@@ -49,11 +49,12 @@ impl Resizer {
         self.resize_window(source, crop, size, window, into);
     }
 
-    /// As [`Self::resize`], but computes only `window` of the resized image, into `into` of its size.
+    /// As [`Self::resize`], but computes only `window` of the resized image, into `into` of its
+    /// size.
     ///
     /// # Panics
-    /// If `crop` is empty or not inside `source`, or `window` is empty, not inside `size` or not the size of
-    /// `into`.
+    /// If `crop` is empty or not inside `source`, or `window` is empty, not inside `size` or not
+    /// the size of `into`.
     pub fn resize_window(
         &mut self,
         source: &Pixels,
@@ -78,9 +79,9 @@ impl Resizer {
         );
     }
 
-    /// Fills `between`: those rows of `crop` that are needed, at their new width.
+    /// Fills `between` with the rows of `crop` that are needed, at their new width.
     ///
-    /// The bytes of several rows at one column lie side by side then, for columns to be added as a whole.
+    /// The bytes of several rows at one column are adjacent, so that columns are added as vectors.
     #[inline(always)]
     fn along_rows(&mut self, source: &Pixels, crop: Region, width: usize) {
         let (rows, columns) = (self.rows.inputs(), self.columns.inputs());
@@ -119,7 +120,8 @@ impl Resizer {
 }
 
 impl Axis {
-    /// Computes one output: `lines`, `[inputs, lanes]`, summed by its weights into `out`, `[lanes]`.
+    /// Computes one output: `lines`, `[inputs, lanes]`, summed by its weights into `out`,
+    /// `[lanes]`.
     #[inline(always)]
     fn filter(&self, output: usize, lines: &[u8], sums: &mut Vec<i32>, out: &mut [u8]) {
         let lanes = out.len();

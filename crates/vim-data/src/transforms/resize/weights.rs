@@ -11,10 +11,10 @@ const A: f64 = -0.5;
 /// The kernel is 0 from this distance on.
 const SUPPORT: f64 = 2.0;
 
-/// For the outputs of a part of an axis, which inputs they sum, and by which weights.
+/// The inputs and weights that each output in a part of an axis sums.
 #[derive(Debug, Default)]
 pub(super) struct Axis {
-    /// What the rest is for: inputs, outputs, and which of these.
+    /// What the weights were computed for: inputs, outputs, and the range of outputs.
     made_for: (usize, usize, Range<usize>),
     /// First input, counted from that of the first output, and number of groups of inputs.
     taps: Vec<(usize, usize)>,
@@ -24,16 +24,18 @@ pub(super) struct Axis {
     most: usize,
     /// First input of any output, and the end of them.
     inputs: Range<usize>,
-    /// Of one output, before they are brought to a sum of 1.
+    /// Weights of one output before they are normalised to a sum of 1.
     raw: Vec<f64>,
 }
 
 impl Axis {
-    /// Computes the weights from `from` inputs to those of `to` outputs that are in `part`, unless it has them.
+    /// Computes the weights from `from` inputs to those of `to` outputs that are in `part`, unless
+    /// it has them.
     ///
     /// # Source
-    /// `precompute_coeffs` and `normalize_coeffs_8bpc` of Pillow's `Resample.c`, in double precision: the
-    /// kernel is stretched when shrinking, cut off at the edges, and weights are rounded away from zero.
+    /// `precompute_coeffs` and `normalize_coeffs_8bpc` of Pillow's `Resample.c`, in double
+    /// precision: the kernel is stretched when shrinking, cut off at the edges, and weights are
+    /// rounded away from zero.
     pub(super) fn prepare(&mut self, from: usize, to: usize, part: Range<usize>) {
         if self.made_for == (from, to, part.clone()) {
             return;
@@ -47,7 +49,7 @@ impl Axis {
         self.weights.resize(part.len() * self.most, [0; GROUP]);
         for (output, weights) in part.clone().zip(self.weights.chunks_exact_mut(self.most)) {
             let center = (output as f64 + 0.5) * scale;
-            // The casts truncate; what is negative becomes 0.
+            // The casts truncate; negative numbers become 0.
             let first = (center - support + 0.5) as usize;
             let end = ((center + support + 0.5) as usize).min(from);
             self.raw.clear();
@@ -74,8 +76,8 @@ impl Axis {
         self.inputs.clone()
     }
 
-    /// First input of an output, counted from the first of all, and the weights from there on; the last of
-    /// them may be zeros that go beyond the inputs.
+    /// First input of an output, counted from the first of all, and the weights from there on;
+    /// trailing weights may be zeros past the last input.
     #[inline(always)]
     pub(super) fn taps(&self, output: usize) -> (usize, &[[i32; GROUP]]) {
         let (first, count) = self.taps[output];

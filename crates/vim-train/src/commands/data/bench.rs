@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use strum::VariantArray;
-use vim_data::{Loader, LoaderStage, LoaderStats, Share};
+use vim_data::{Loader, LoaderStage, LoaderStats, Replica};
 use vim_model::VimConfig;
 
 use crate::cli::{EvalSplit, Overrides};
@@ -94,7 +94,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let recipe = loaders::recipe(&config)?;
     let size = model.image_size;
     let (split, loading) = match args.split {
-        None => (splits.train, loaders::training(&config, recipe, size, Share::ALL)),
+        None => (splits.train, loaders::training(&config, recipe, size, Replica::SINGLE)),
         Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, &recipe, size)),
         Some(EvalSplit::Val) => {
             let val = splits.val.ok_or_else(|| {
@@ -166,7 +166,7 @@ fn bottleneck(
     let busy = |stage: LoaderStage| (after.busy(stage) - before.busy(stage)).as_secs_f64();
     let [read, work] =
         [busy(LoaderStage::Read), LoaderStage::VARIANTS[1..].iter().map(|&s| busy(s)).sum()];
-    let cores = vim_data::Allocation::of_this_process().cores;
+    let cores = vim_data::CpuAllocation::of_this_process().cores;
     if work < 0.7 * workers as f64 * seconds && read > work {
         return "storage: workers wait for files; raise data.readers, stage to a local disk, or use archives or packs";
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use burn::tensor::{Device, Tensor};
 use clap::Args;
 use vim_data::{
-    Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Share, Split, Statistics, contact_sheet,
-    write_png,
+    Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Replica, Split, Statistics,
+    contact_sheet, write_png,
 };
 use vim_model::VimConfig;
 
@@ -68,7 +68,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let recipe = loaders::recipe(&config)?;
     let statistics = splits.train.statistics(config.data.normalize);
     let plain = loaders::evaluation(&config, &recipe, model.image_size);
-    let loading = loaders::training(&config, recipe, model.image_size, Share::ALL);
+    let loading = loaders::training(&config, recipe, model.image_size, Replica::SINGLE);
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;
     if args.batch >= per_epoch {

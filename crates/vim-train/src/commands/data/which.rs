@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use vim_data::{Images, Sources, Stage, Surroundings, open_images};
+use vim_data::{EnvPaths, Images, Sources, Stage, open_images};
 
 use crate::cli::Overrides;
 use crate::config::{Config, ConfigError};
@@ -58,7 +58,7 @@ pub(super) fn open(config: Option<&PathBuf>, which: &Which) -> Result<Opened, Er
     }
     // What lies on the node's own disk is not what is looked at.
     data.stage = Stage::Off;
-    let Sources { train, val, notes, staging: _ } = open_images(&data, &Surroundings::from_env())?;
+    let Sources { train, val, notes, staging: _ } = open_images(&data, &EnvPaths::from_env())?;
     for note in notes {
         eprintln!("note: {note}");
     }

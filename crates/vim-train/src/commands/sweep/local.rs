@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
-use vim_data::Allocation;
+use vim_data::CpuAllocation;
 use vim_sweep::{Entry, OnFailure, State};
 
 use super::WhichArgs;
@@ -74,7 +74,7 @@ pub(super) fn train(sweep: &Sweep, entries: &[&Entry], args: &LocalArgs) -> Resu
     let stop = StopRequest::install()
         .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
     let jobs = args.jobs.unwrap_or(args.gpus.len().max(1));
-    let Allocation { cores, .. } = Allocation::of_this_process();
+    let CpuAllocation { cores, .. } = CpuAllocation::of_this_process();
     let on_failure = sweep.origins.sweep.on_failure;
     let mut runner = Runner {
         sweep,

@@ -7,7 +7,7 @@ use std::thread;
 
 use clap::{Args, Parser};
 use rustix::process::{Signal, getpid, kill_process};
-use vim_data::Allocation;
+use vim_data::CpuAllocation;
 
 use super::error::StudyError;
 use super::folder::Sweep;
@@ -60,7 +60,7 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     let mut sets = vec![format!("run.root={}", quoted(&sweep.folder))];
     if let Some(threads) = args.threads {
         sets.push(format!("devices.threads={threads}"));
-        let share = Allocation { cores: threads, gpus: 1, is_job: false };
+        let share = CpuAllocation { cores: threads, gpus: 1, is_job: false };
         sets.push(format!("data.workers={}", share.workers()));
     }
     words.extend(sets.into_iter().map(|set| format!("--set={set}")));

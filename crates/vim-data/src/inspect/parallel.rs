@@ -1,4 +1,4 @@
-//! All images of a range, each looked at by one of several threads.
+//! Runs over all images of a range with several threads.
 
 use std::{
     any::Any,
@@ -9,21 +9,21 @@ use std::{
 };
 
 use crate::error::DataError;
-use crate::progress::{Progress, Watch};
+use crate::progress::{OnProgress, Progress};
 
 /// Images between two reports of progress.
 const REPORT: usize = 64;
 
-/// How far all threads have come, over several ranges.
-pub(super) struct Count<'a> {
+/// Progress of all threads, over several ranges.
+pub(super) struct ProgressCounter<'a> {
     images: AtomicUsize,
     bytes: AtomicU64,
     total: usize,
-    watch: Watch<'a>,
+    watch: OnProgress<'a>,
 }
 
-impl<'a> Count<'a> {
-    pub(super) fn new(total: usize, watch: Watch<'a>) -> Self {
+impl<'a> ProgressCounter<'a> {
+    pub(super) fn new(total: usize, watch: OnProgress<'a>) -> Self {
         Self { images: AtomicUsize::new(0), bytes: AtomicU64::new(0), total, watch }
     }
 
@@ -41,18 +41,18 @@ impl<'a> Count<'a> {
     }
 }
 
-/// Looks at one image: what it says about it, and the bytes it has read.
-type Look<'a, S, T> = dyn Fn(&mut S, usize) -> Result<(T, u64), DataError> + Sync + 'a;
+/// Examines one image: returns the result and the bytes read.
+type Examine<'a, S, T> = dyn Fn(&mut S, usize) -> Result<(T, u64), DataError> + Sync + 'a;
 
-/// What `look` says about each of `range`, in order; it also gives the bytes it has read.
+/// The results of `examine` for each index in `range`, in order.
 ///
-/// Every thread has a state of its own, made by `start`. After an error no more images are looked at.
-pub(super) fn over<S, T: Send>(
+/// Every thread has its own state, made by `start`. After an error no more images are examined.
+pub(super) fn for_each<S, T: Send>(
     range: Range<usize>,
     workers: usize,
-    count: &Count<'_>,
+    count: &ProgressCounter<'_>,
     start: &(dyn Fn() -> Result<S, DataError> + Sync),
-    look: &Look<'_, S, T>,
+    examine: &Examine<'_, S, T>,
 ) -> Result<Vec<T>, DataError> {
     let next = AtomicUsize::new(range.start);
     let failed = AtomicBool::new(false);
@@ -60,12 +60,12 @@ pub(super) fn over<S, T: Send>(
         let mut state = start()?;
         let mut seen = Vec::new();
         while !failed.load(Ordering::Relaxed) {
-            // In order: archives are read from front to back.
+            // In order, so that archives are read from front to back.
             let index = next.fetch_add(1, Ordering::Relaxed);
             if index >= range.end {
                 break;
             }
-            let (what, bytes) = look(&mut state, index)?;
+            let (what, bytes) = examine(&mut state, index)?;
             count.add(bytes);
             seen.push((index, what));
         }
@@ -90,7 +90,7 @@ pub(super) fn over<S, T: Send>(
     Ok(seen.into_iter().map(|(_, what)| what).collect())
 }
 
-/// A panic in a thread is one here: decoders' own have become errors already.
+/// A panic in a thread is passed on: those of decoders have become errors already.
 fn resume<T>(panic: Box<dyn Any + Send>) -> T {
     panic::resume_unwind(panic)
 }

@@ -1,6 +1,6 @@
-//! A plan carried out on pixels.
+//! Application of a plan to pixels.
 
-use super::evaluation::Evaluation;
+use super::eval_transform::EvalTransform;
 use super::ops;
 use super::ops::Scratch;
 use super::recipe::{CropPlan, Recipe, SamplePlan};
@@ -8,32 +8,32 @@ use super::resize::Resizer;
 use crate::pixels::{Pixels, Region};
 use crate::statistics::Statistics;
 
-/// Makes training images by plans. Make one per thread: it keeps buffers.
+/// Applies plans to images. Make one per thread: it keeps buffers.
 #[derive(Debug)]
-pub struct Applier {
+pub struct Transform {
     resizer: Resizer,
-    evaluation: Evaluation,
+    evaluation: EvalTransform,
     scratch: Scratch,
     resized: Pixels,
-    /// What operations show of the outside of an image.
+    /// The colour of pixels that an operation moves in from outside the image.
     fill: [u8; 3],
 }
 
-impl Applier {
-    /// `eval_crop_ratio` is the recipe's: a crop that is not at random is evaluation's.
+impl Transform {
+    /// `eval_crop_ratio` is for plans whose crop is that of evaluation.
     #[must_use]
     pub fn new(eval_crop_ratio: f64) -> Self {
         Self {
             resizer: Resizer::new(),
-            evaluation: Evaluation::new(eval_crop_ratio),
+            evaluation: EvalTransform::new(eval_crop_ratio),
             scratch: Scratch::default(),
             resized: Pixels::default(),
             fill: Recipe::fill(&Statistics::IMAGENET),
         }
     }
 
-    /// Makes of `source` what `plan` says, but for its boxes, which are erased after normalisation: into `into`,
-    /// `[height, width, 3]` of `size`.
+    /// Applies `plan` to `source`, writing `[height, width, 3]` of `size` to `into`. The plan's
+    /// boxes are left out: they are erased after normalisation.
     ///
     /// # Panics
     /// If the plan was drawn for another size of the source or the target.
@@ -42,7 +42,8 @@ impl Applier {
         self.alter(plan, size, into);
     }
 
-    /// The first half: the crop. `source` is the `part` of the image that it needs, or more.
+    /// The first half: the crop. `source` is the region `part` of the image, which contains all
+    /// that the crop needs.
     pub(crate) fn crop(
         &mut self,
         plan: &SamplePlan,
@@ -78,7 +79,7 @@ impl Applier {
         }
     }
 
-    /// What evaluation sees of `source`.
+    /// Applies the evaluation transform.
     pub(crate) fn evaluate(&mut self, source: &Pixels, size: [usize; 2], into: &mut [u8]) {
         self.evaluation.apply(source, size, into);
     }
