@@ -39,7 +39,7 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Str
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
         };
-        if !is_name(name) {
+        if !is_variable_name(name) {
             return Err(malformed(end + 1));
         }
         let value = lookup(name).filter(|value| !value.is_empty());
@@ -53,8 +53,9 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Str
     Ok(expanded)
 }
 
-/// Whether a shell could have a variable of that name.
-pub(crate) fn is_name(name: &str) -> bool {
+/// Whether a shell variable can have this name.
+#[must_use]
+pub fn is_variable_name(name: &str) -> bool {
     let mut letters = name.chars();
     letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
         && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')

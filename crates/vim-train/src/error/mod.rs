@@ -9,9 +9,9 @@ use std::io;
 use std::path::PathBuf;
 
 use vim_checkpoint::ReadError;
-use vim_config::MigrateError;
 use vim_data::{DataError, PictureError};
 use vim_kernels::KernelError;
+use vim_migrate::MigrateError;
 use vim_model::Misfit;
 use vim_slurm::{JobId, SlurmError};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use vim_config::{Migrated, Model, NotCarried, Request, migrate};
 use vim_kernels::Discretization;
+use vim_migrate::{Migrated, Model, NotCarried, Request, migrate};
 use vim_model::{ModelName, REGISTERED};
 
 use crate::config::{Config, Origin, nearest};

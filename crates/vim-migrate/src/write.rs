@@ -1,10 +1,10 @@
 //! A configuration as a file to read.
 
-use super::settings::Settings;
-use super::{Migrated, NotCarried};
+use crate::settings::Settings;
+use crate::{Migrated, NotCarried};
 
 /// Prints `settings`, made of the script `name`.
-pub(super) fn write(name: &str, settings: Settings) -> Migrated {
+pub(crate) fn write(name: &str, settings: Settings) -> Migrated {
     let Settings { line, entries, mut not_carried, notes } = settings;
     not_carried.sort_by_key(|not| not.line);
     let mut toml = format!("# What {name} trains in line {line}, by the original's main.py.\n");

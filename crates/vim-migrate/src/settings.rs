@@ -1,26 +1,26 @@
 //! The options of `main.py` to keys of a configuration.
 
-use super::error::{MigrateError, Trouble};
-use super::launch::{Given, Launch};
-use super::maker::{DEFAULT, Entry, Maker, float, integer, known, number, said};
-use super::paths::{place, run_name};
-use super::{Model, NotCarried};
+use crate::error::{MigrateError, Trouble};
+use crate::launch::{Given, Launch};
+use crate::maker::{DEFAULT, Entry, Maker, float, integer, known, number, said};
+use crate::paths::{place, run_name};
+use crate::{Model, NotCarried};
 
 /// Loader threads that a GPU's share of a node may still have cores for; more are carried over with a note.
 const MOST_WORKERS: u64 = 32;
 
 /// All that a configuration says, in its order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Settings {
-    pub(super) line: usize,
-    pub(super) entries: Vec<Entry>,
-    pub(super) not_carried: Vec<NotCarried>,
-    pub(super) notes: Vec<String>,
+pub(crate) struct Settings {
+    pub(crate) line: usize,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) not_carried: Vec<NotCarried>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Settings {
     /// The keys for `launch`.
-    pub(super) fn of(
+    pub(crate) fn of(
         launch: Launch,
         model: &dyn Fn(&str) -> Result<Model, String>,
     ) -> Result<Self, MigrateError> {

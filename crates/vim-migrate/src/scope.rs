@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::words::{Piece, Word};
+use crate::words::{Piece, Word};
 
 /// A part of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// Known text.
     Text(String),
     /// A variable of the environment, or an argument of the script, that the script does not set.
@@ -22,19 +22,19 @@ pub(super) enum Part {
 
 /// A word with its variables filled in as far as the script knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Value {
-    pub(super) parts: Vec<Part>,
-    pub(super) line: usize,
+pub(crate) struct Value {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) line: usize,
 }
 
 impl Value {
     /// A known text.
-    pub(super) fn text(text: impl Into<String>, line: usize) -> Self {
+    pub(crate) fn text(text: impl Into<String>, line: usize) -> Self {
         Self { parts: vec![Part::Text(text.into())], line }
     }
 
     /// The text, if all of it is known; what is not set counts as its default.
-    pub(super) fn known(&self) -> Option<String> {
+    pub(crate) fn known(&self) -> Option<String> {
         let part = |part: &Part| match part {
             Part::Text(text) => Some(text.clone()),
             Part::Hole { default, .. } => default.clone(),
@@ -44,7 +44,7 @@ impl Value {
     }
 
     /// As the script would write it.
-    pub(super) fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         self.with_holes(|name, default| match default {
             Some(default) => format!("${{{name}:-{default}}}"),
             None if name.len() == 1 => format!("${name}"),
@@ -53,7 +53,7 @@ impl Value {
     }
 
     /// The text, with each hole as `hole` has it.
-    pub(super) fn with_holes(&self, hole: impl Fn(&str, Option<&str>) -> String) -> String {
+    pub(crate) fn with_holes(&self, hole: impl Fn(&str, Option<&str>) -> String) -> String {
         let part = |part: &Part| match part {
             Part::Text(text) | Part::Computed(text) => text.clone(),
             Part::Hole { name, default } => hole(name, default.as_deref()),
@@ -62,7 +62,7 @@ impl Value {
     }
 
     /// The names of its holes.
-    pub(super) fn holes(&self) -> Vec<&str> {
+    pub(crate) fn holes(&self) -> Vec<&str> {
         self.parts
             .iter()
             .filter_map(|part| match part {
@@ -73,7 +73,7 @@ impl Value {
     }
 
     /// Whether a part of it is for a shell to compute.
-    pub(super) fn is_computed(&self) -> bool {
+    pub(crate) fn is_computed(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Computed(_)))
     }
 
@@ -85,7 +85,7 @@ impl Value {
     }
 
     /// Splits at the first `=`, if what is before it is known.
-    pub(super) fn split_at_equals(&self) -> Option<(String, Self)> {
+    pub(crate) fn split_at_equals(&self) -> Option<(String, Self)> {
         let (first, rest) = self.parts.split_first()?;
         let Part::Text(text) = first else { return None };
         let (name, value) = text.split_once('=')?;
@@ -100,28 +100,28 @@ impl Value {
 
 /// What the script has set so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Scope {
+pub(crate) struct Scope {
     variables: BTreeMap<String, Value>,
 }
 
 impl Scope {
     /// With the script's arguments.
-    pub(super) fn with_arguments(arguments: &[String]) -> Self {
+    pub(crate) fn with_arguments(arguments: &[String]) -> Self {
         let variable =
             |(index, text): (usize, &String)| ((index + 1).to_string(), Value::text(text, 0));
         Self { variables: arguments.iter().enumerate().map(variable).collect() }
     }
 
-    pub(super) fn set(&mut self, name: impl Into<String>, value: Value) {
+    pub(crate) fn set(&mut self, name: impl Into<String>, value: Value) {
         self.variables.insert(name.into(), value);
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.variables.get(name)
     }
 
     /// The words that `word` becomes: a variable outside of quotes may be several, or none.
-    pub(super) fn fill_in(&self, word: &Word) -> Vec<Value> {
+    pub(crate) fn fill_in(&self, word: &Word) -> Vec<Value> {
         let mut words = Vec::new();
         let mut current: Option<Value> = None;
         let empty = || Value { parts: Vec::new(), line: word.line };
@@ -159,7 +159,7 @@ impl Scope {
     }
 
     /// A whole word, as an assignment takes it: nothing is split.
-    pub(super) fn fill_in_whole(&self, word: &Word) -> Value {
+    pub(crate) fn fill_in_whole(&self, word: &Word) -> Value {
         let mut whole = Value { parts: Vec::new(), line: word.line };
         for piece in &word.pieces {
             for part in self.piece(piece).0.parts {
@@ -203,8 +203,8 @@ fn is_empty(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::commands;
     use super::*;
+    use crate::words::commands;
 
     fn filled(text: &str) -> Vec<String> {
         let mut scope = Scope::with_arguments(&["7".to_owned()]);

@@ -1,43 +1,43 @@
 //! Options into entries of a configuration, whatever their keys.
 
-use super::error::{MigrateError, Trouble};
-use super::launch::{Given, Launch, shown};
-use super::scope::Value;
+use crate::error::{MigrateError, Trouble};
+use crate::launch::{Given, Launch, shown};
+use crate::scope::Value;
 
 /// A key with its value, and why it has that.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) key: &'static str,
+pub(crate) struct Entry {
+    pub(crate) key: &'static str,
     /// In TOML.
-    pub(super) value: String,
-    pub(super) comment: String,
+    pub(crate) value: String,
+    pub(crate) comment: String,
 }
 
 /// The comment on a value that the script leaves to `main.py`.
-pub(super) const DEFAULT: &str = "main.py's default";
+pub(crate) const DEFAULT: &str = "main.py's default";
 
 /// The options, and the entries that have been made of them.
-pub(super) struct Maker {
-    pub(super) launch: Launch,
-    pub(super) entries: Vec<Entry>,
+pub(crate) struct Maker {
+    pub(crate) launch: Launch,
+    pub(crate) entries: Vec<Entry>,
 }
 
 impl Maker {
-    pub(super) fn get(&self, option: &str) -> Option<Given> {
+    pub(crate) fn get(&self, option: &str) -> Option<Given> {
         self.launch.given.iter().find(|given| given.option.name == option).cloned()
     }
 
     /// Of options that take each other back, the last.
-    pub(super) fn last_of(&self, options: &[&str]) -> Option<Given> {
+    pub(crate) fn last_of(&self, options: &[&str]) -> Option<Given> {
         let given = self.launch.given.iter().rev();
         given.clone().find(|given| options.contains(&given.option.name)).cloned()
     }
 
-    pub(super) fn drop(&mut self, given: &Given, why: &str) {
+    pub(crate) fn drop(&mut self, given: &Given, why: &str) {
         self.launch.drop(shown(&given.written, &given.values), given.line, why);
     }
 
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         key: &'static str,
         value: impl Into<String>,
@@ -46,12 +46,12 @@ impl Maker {
         self.entries.push(Entry { key, value: value.into(), comment: comment.into() });
     }
 
-    pub(super) fn text(&mut self, key: &'static str, text: &str, comment: &str) {
+    pub(crate) fn text(&mut self, key: &'static str, text: &str, comment: &str) {
         self.add(key, toml_edit::Value::from(text).to_string(), comment);
     }
 
     /// An option that is a number; without a default it is left out where it is not given.
-    pub(super) fn number(
+    pub(crate) fn number(
         &mut self,
         option: &str,
         key: &'static str,
@@ -68,7 +68,7 @@ impl Maker {
     }
 
     /// An option that is a whole number, 1 or more.
-    pub(super) fn whole(
+    pub(crate) fn whole(
         &mut self,
         option: &str,
         key: &'static str,
@@ -83,7 +83,7 @@ impl Maker {
     }
 
     /// An option that is two numbers.
-    pub(super) fn pair(&mut self, option: &str, key: &'static str) -> Result<(), MigrateError> {
+    pub(crate) fn pair(&mut self, option: &str, key: &'static str) -> Result<(), MigrateError> {
         let Some(given) = self.get(option) else { return Ok(()) };
         let [first, second] = given.values.as_slice() else {
             return Err(wrong(&given, &given.values[0], "two numbers"));
@@ -96,11 +96,11 @@ impl Maker {
 }
 
 /// The option as it was written.
-pub(super) fn said(given: &Given) -> String {
+pub(crate) fn said(given: &Given) -> String {
     shown(&given.written, &given.values)
 }
 
-pub(super) fn known(given: &Given) -> Result<String, MigrateError> {
+pub(crate) fn known(given: &Given) -> Result<String, MigrateError> {
     let unset = || Trouble::Unset {
         option: given.written.clone(),
         value: given.values[0].shown(),
@@ -114,12 +114,12 @@ fn wrong(given: &Given, value: &Value, expected: &'static str) -> MigrateError {
     MigrateError::at(given.line, Trouble::Value { option, value, expected })
 }
 
-pub(super) fn number(given: &Given, value: &Value) -> Result<f64, MigrateError> {
+pub(crate) fn number(given: &Given, value: &Value) -> Result<f64, MigrateError> {
     let text = known(&Given { values: vec![value.clone()], ..given.clone() })?;
     text.parse().ok().filter(|x: &f64| x.is_finite()).ok_or_else(|| wrong(given, value, "a number"))
 }
 
-pub(super) fn integer(given: &Given, least: u64) -> Result<u64, MigrateError> {
+pub(crate) fn integer(given: &Given, least: u64) -> Result<u64, MigrateError> {
     let text = known(given)?;
     let expected = if least == 0 { "a whole number" } else { "a whole number, 1 or more" };
     let number = text.parse().ok().filter(|&number: &u64| number >= least);
@@ -127,6 +127,6 @@ pub(super) fn integer(given: &Given, least: u64) -> Result<u64, MigrateError> {
 }
 
 /// A number as people write it.
-pub(super) fn float(number: f64) -> String {
+pub(crate) fn float(number: f64) -> String {
     if number != 0.0 && number.abs() < 1e-3 { format!("{number:e}") } else { format!("{number:?}") }
 }

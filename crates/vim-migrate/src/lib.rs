@@ -1,7 +1,4 @@
-//! A launch script of the original to a configuration.
-//!
-//! [`words`] reads the shell's language, [`scope`] fills in variables, [`launch`] finds the command that
-//! starts `main.py` and its options ([`options`]), [`settings`] gives these their keys, [`write`] prints.
+#![doc = include_str!("../README.md")]
 
 mod broken;
 mod error;

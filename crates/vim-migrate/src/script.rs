@@ -1,15 +1,15 @@
 //! A script from its first line to its training.
 
-use super::NotCarried;
-use super::error::{MigrateError, Trouble};
-use super::launch::{
+use crate::NotCarried;
+use crate::error::{MigrateError, Trouble};
+use crate::launch::{
     self, ENVIRONMENT, Launch, Program, is_assignment, is_keyword, is_launch, program,
 };
-use super::scope::{Scope, Value};
-use super::words::{Command, Word};
+use crate::scope::{Scope, Value};
+use crate::words::{Command, Word};
 
 /// The one training that the script starts, or the one in `line`.
-pub(super) fn launch(
+pub(crate) fn launch(
     commands: &[Command],
     arguments: &[String],
     line: Option<usize>,

@@ -1,11 +1,11 @@
 //! What is broken in scripts that were run all the same.
 
-use super::error::{MigrateError, Trouble};
-use super::launch::is_launch;
-use super::words::{Command, Word};
+use crate::error::{MigrateError, Trouble};
+use crate::launch::is_launch;
+use crate::words::{Command, Word};
 
 /// No merge was left unfinished.
-pub(super) fn check_text(text: &str) -> Result<(), MigrateError> {
+pub(crate) fn check_text(text: &str) -> Result<(), MigrateError> {
     let is_marker = |line: &str| {
         ["<<<<<<< ", ">>>>>>> ", "||||||| "].iter().any(|marker| line.starts_with(marker))
             || line.trim_end() == "======="
@@ -20,7 +20,7 @@ pub(super) fn check_text(text: &str) -> Result<(), MigrateError> {
 }
 
 /// No option has become a command of its own, because the line before it is not continued.
-pub(super) fn check_commands(text: &str, commands: &[Command]) -> Result<(), MigrateError> {
+pub(crate) fn check_commands(text: &str, commands: &[Command]) -> Result<(), MigrateError> {
     for (index, command) in commands.iter().enumerate().filter(|(_, command)| is_launch(command)) {
         let stray =
             |next: &&Command| next.starts_line && next.words.first().is_some_and(Word::is_option);
@@ -41,5 +41,5 @@ pub(super) fn check_commands(text: &str, commands: &[Command]) -> Result<(), Mig
 }
 
 fn as_written(word: &Word) -> String {
-    super::scope::Scope::default().fill_in_whole(word).shown()
+    crate::scope::Scope::default().fill_in_whole(word).shown()
 }

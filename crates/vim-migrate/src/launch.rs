@@ -1,38 +1,40 @@
 //! The command of a script that starts `main.py`, and what it was given.
 
-use super::NotCarried;
-use super::error::{MigrateError, Trouble};
-use super::options::{Fate, Opt, Takes, find, nearest};
-use super::scope::{Part, Scope, Value};
-use super::words::{Command, Word};
+use vim_config::is_variable_name;
+
+use crate::NotCarried;
+use crate::error::{MigrateError, Trouble};
+use crate::options::{Fate, Opt, Takes, find, nearest};
+use crate::scope::{Part, Scope, Value};
+use crate::words::{Command, Piece, Word};
 
 /// An option that was given and has a key.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
-    pub(super) option: &'static Opt,
-    pub(super) written: String,
-    pub(super) values: Vec<Value>,
-    pub(super) line: usize,
+pub(crate) struct Given {
+    pub(crate) option: &'static Opt,
+    pub(crate) written: String,
+    pub(crate) values: Vec<Value>,
+    pub(crate) line: usize,
 }
 
 /// A training as a script starts it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Launch {
+pub(crate) struct Launch {
     /// The line it begins in.
-    pub(super) line: usize,
+    pub(crate) line: usize,
     /// In the order of the command; of one that is there twice the last counts.
-    pub(super) given: Vec<Given>,
+    pub(crate) given: Vec<Given>,
     /// Processes that it starts, one for each GPU.
-    pub(super) processes: u64,
+    pub(crate) processes: u64,
     /// Whether they know of each other, which repeated augmentation needs.
-    pub(super) is_distributed: bool,
-    pub(super) not_carried: Vec<NotCarried>,
-    pub(super) notes: Vec<String>,
+    pub(crate) is_distributed: bool,
+    pub(crate) not_carried: Vec<NotCarried>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// How a word names the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Program {
+pub(crate) enum Program {
     /// `main.py`.
     Main,
     /// Nearly that.
@@ -42,8 +44,8 @@ pub(super) enum Program {
 }
 
 /// What program `word` names, if it is one of the original's.
-pub(super) fn program(word: &Word) -> Option<Program> {
-    let Some(super::words::Piece::Text(text)) = word.pieces.last() else { return None };
+pub(crate) fn program(word: &Word) -> Option<Program> {
+    let Some(Piece::Text(text)) = word.pieces.last() else { return None };
     let name = text.rsplit('/').next().unwrap_or(text);
     match name {
         "main.py" => Some(Program::Main),
@@ -56,7 +58,7 @@ pub(super) fn program(word: &Word) -> Option<Program> {
 }
 
 /// Whether `command` starts a program of the original's, or would with a right name.
-pub(super) fn is_launch(command: &Command) -> bool {
+pub(crate) fn is_launch(command: &Command) -> bool {
     let mut words = command.words.iter().skip_while(|word| is_assignment(word) || is_keyword(word));
     let first = words.next().and_then(Word::plain).unwrap_or_default();
     let first = first.rsplit('/').next().unwrap_or(first);
@@ -65,12 +67,12 @@ pub(super) fn is_launch(command: &Command) -> bool {
         && command.words.iter().any(|word| program(word).is_some())
 }
 
-pub(super) fn is_assignment(word: &Word) -> bool {
-    let Some(super::words::Piece::Text(text)) = word.pieces.first() else { return false };
-    text.split_once('=').is_some_and(|(name, _)| crate::variables::is_name(name))
+pub(crate) fn is_assignment(word: &Word) -> bool {
+    let Some(Piece::Text(text)) = word.pieces.first() else { return false };
+    text.split_once('=').is_some_and(|(name, _)| is_variable_name(name))
 }
 
-pub(super) fn is_keyword(word: &Word) -> bool {
+pub(crate) fn is_keyword(word: &Word) -> bool {
     const KEYWORDS: [&str; 13] = [
         "if", "then", "elif", "else", "do", "while", "until", "{", "!", "export", "local",
         "readonly", "declare",
@@ -79,7 +81,7 @@ pub(super) fn is_keyword(word: &Word) -> bool {
 }
 
 /// Reads the launch in `command`, with the variables in `scope`.
-pub(super) fn read(command: &Command, scope: &Scope) -> Result<Launch, MigrateError> {
+pub(crate) fn read(command: &Command, scope: &Scope) -> Result<Launch, MigrateError> {
     let line = command.words.first().map_or(0, |word| word.line);
     let mut launch = Launch { line, processes: 1, ..Launch::default() };
     let at = command.words.iter().position(|word| program(word).is_some());
@@ -207,12 +209,12 @@ impl Launch {
         Ok(())
     }
 
-    pub(super) fn drop(&mut self, what: String, line: usize, why: impl Into<String>) {
+    pub(crate) fn drop(&mut self, what: String, line: usize, why: impl Into<String>) {
         self.not_carried.push(NotCarried { what, line, why: why.into() });
     }
 }
 
-pub(super) const ENVIRONMENT: &str =
+pub(crate) const ENVIRONMENT: &str =
     "a variable of the environment: set it where vim-train is started, if it still matters";
 const PORTS: &str = "one process on one machine: no ports, ranks or rendezvous";
 
@@ -221,7 +223,7 @@ fn no_value(option: &str, line: usize) -> MigrateError {
 }
 
 /// An option with its values, as written.
-pub(super) fn shown(written: &str, values: &[Value]) -> String {
+pub(crate) fn shown(written: &str, values: &[Value]) -> String {
     let mut words = vec![written.to_owned()];
     words.extend(values.iter().map(Value::shown));
     words.join(" ")

@@ -100,7 +100,7 @@ fn list(lines: &[usize]) -> String {
 }
 
 impl MigrateError {
-    pub(super) fn at(line: usize, trouble: Trouble) -> Self {
+    pub(crate) fn at(line: usize, trouble: Trouble) -> Self {
         Self { line: Some(line), trouble }
     }
 }

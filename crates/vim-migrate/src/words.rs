@@ -1,10 +1,12 @@
 //! A shell script as commands of words: as much of the language as launch scripts use.
 
-use super::error::{MigrateError, Trouble};
+use vim_config::is_variable_name;
+
+use crate::error::{MigrateError, Trouble};
 
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     /// Plain text.
     Text(String),
     /// `$NAME`, `${NAME}`, `${NAME:-default}`, `$1`.
@@ -22,15 +24,15 @@ pub(super) enum Piece {
 
 /// A word, before variables are filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
-    pub(super) pieces: Vec<Piece>,
+pub(crate) struct Word {
+    pub(crate) pieces: Vec<Piece>,
     /// Its line, from 1.
-    pub(super) line: usize,
+    pub(crate) line: usize,
 }
 
 impl Word {
     /// Its text, if it is nothing else.
-    pub(super) fn plain(&self) -> Option<&str> {
+    pub(crate) fn plain(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [Piece::Text(text)] => Some(text),
             _ => None,
@@ -38,23 +40,23 @@ impl Word {
     }
 
     /// Whether it begins as an option does.
-    pub(super) fn is_option(&self) -> bool {
+    pub(crate) fn is_option(&self) -> bool {
         matches!(self.pieces.first(), Some(Piece::Text(text)) if text.starts_with('-'))
     }
 }
 
 /// What stands between two line ends or `;`, with continued lines joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Command {
-    pub(super) words: Vec<Word>,
+pub(crate) struct Command {
+    pub(crate) words: Vec<Word>,
     /// The line of its last word.
-    pub(super) last_line: usize,
+    pub(crate) last_line: usize,
     /// Whether it is the first of its line.
-    pub(super) starts_line: bool,
+    pub(crate) starts_line: bool,
 }
 
 /// The commands of a script.
-pub(super) fn commands(text: &str) -> Result<Vec<Command>, MigrateError> {
+pub(crate) fn commands(text: &str) -> Result<Vec<Command>, MigrateError> {
     let mut scanner = Scanner::new(text);
     scanner.run()?;
     Ok(scanner.commands)
@@ -251,7 +253,7 @@ impl Scanner {
                     Some((name, default)) => (name.to_owned(), Some(default.to_owned())),
                     None => (inside.clone(), None),
                 };
-                let is_known = crate::variables::is_name(&name) || name.parse::<usize>().is_ok();
+                let is_known = is_variable_name(&name) || name.parse::<usize>().is_ok();
                 self.piece(if is_known {
                     Piece::Variable { name, default, quoted }
                 } else {

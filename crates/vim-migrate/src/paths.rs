@@ -1,13 +1,14 @@
 //! Folders and files that a script names.
 
-use super::scope::Value;
+use vim_config::is_variable_name;
+
+use crate::scope::{Part, Value};
 
 /// A path as a configuration writes it: variables of the environment stay variables.
 ///
 /// `None` if a shell has to compute a part of it, or an argument of the script is missing.
-pub(super) fn place(value: &Value) -> Option<String> {
-    let is_variable = |name: &str| crate::variables::is_name(name);
-    if value.is_computed() || !value.holes().into_iter().all(is_variable) {
+pub(crate) fn place(value: &Value) -> Option<String> {
+    if value.is_computed() || !value.holes().into_iter().all(is_variable_name) {
         return None;
     }
     let text = value.with_holes(|name, default| match default {
@@ -23,14 +24,14 @@ pub(super) fn place(value: &Value) -> Option<String> {
 
 /// The folder of a run as `run.root`, where there is one, and `run.name`. The variable that is the seed
 /// becomes `{run.seed}`.
-pub(super) fn run_name(output: &Value, seed: Option<&str>) -> Option<(Option<String>, String)> {
+pub(crate) fn run_name(output: &Value, seed: Option<&str>) -> Option<(Option<String>, String)> {
     const SEED: &str = "{run.seed}";
     let mut output = output.clone();
     for part in &mut output.parts {
-        if let super::scope::Part::Hole { name, .. } = part
+        if let Part::Hole { name, .. } = part
             && Some(name.as_str()) == seed
         {
-            *part = super::scope::Part::Text(SEED.to_owned());
+            *part = Part::Text(SEED.to_owned());
         }
     }
     let text = place(&output)?;

@@ -2,7 +2,7 @@
 
 /// How many words an option takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(crate) enum Takes {
     Nothing,
     One,
     Many,
@@ -10,7 +10,7 @@ pub(super) enum Takes {
 
 /// What becomes of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     /// It has a key; settings.rs says which.
     Carried,
     /// It has none, because of this.
@@ -19,10 +19,10 @@ pub(super) enum Fate {
 
 /// An option of `main.py`, by its name with `-` for `_`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opt {
-    pub(super) name: &'static str,
-    pub(super) takes: Takes,
-    pub(super) fate: Fate,
+pub(crate) struct Opt {
+    pub(crate) name: &'static str,
+    pub(crate) takes: Takes,
+    pub(crate) fate: Fate,
 }
 
 const fn value(name: &'static str) -> Opt {
@@ -53,7 +53,7 @@ const CLOCKED: &str =
 const STABILITY: &str = "these penalties of a branch of the fork are not implemented";
 
 /// Every option, in the order of `main.py --help`.
-pub(super) const OPTIONS: &[Opt] = &[
+pub(crate) const OPTIONS: &[Opt] = &[
     value("batch-size"),
     value("epochs"),
     switch("bce-loss"),
@@ -169,7 +169,7 @@ fn normalized(option: &str) -> String {
 }
 
 /// The option that `written` means: by its name, or by the beginning of only one, as Python takes it.
-pub(super) fn find(written: &str) -> Option<&'static Opt> {
+pub(crate) fn find(written: &str) -> Option<&'static Opt> {
     let name = normalized(written);
     let exact = OPTIONS.iter().find(|option| option.name == name);
     exact.or_else(|| {
@@ -179,7 +179,7 @@ pub(super) fn find(written: &str) -> Option<&'static Opt> {
 }
 
 /// The option that `written` is probably a misspelling of.
-pub(super) fn nearest(written: &str) -> Option<&'static str> {
+pub(crate) fn nearest(written: &str) -> Option<&'static str> {
     let name = normalized(written);
     let most = (name.chars().count() / 3).max(2);
     OPTIONS
