@@ -4,9 +4,11 @@
 //! values are the caller's.
 
 mod layers;
+mod names;
 mod place;
 mod variables;
 
 pub use layers::{EXTENDS, Layer, LayerError, LayerProblem, layers, merge};
+pub use names::{hint, nearest};
 pub use place::{Place, caret, position};
 pub use variables::{ExpandError, expand, is_variable_name};

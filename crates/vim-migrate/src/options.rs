@@ -180,14 +180,7 @@ pub(crate) fn find(written: &str) -> Option<&'static Opt> {
 
 /// The option that `written` is probably a misspelling of.
 pub(crate) fn nearest(written: &str) -> Option<&'static str> {
-    let name = normalized(written);
-    let most = (name.chars().count() / 3).max(2);
-    OPTIONS
-        .iter()
-        .map(|option| (strsim::damerau_levenshtein(&name, option.name), option.name))
-        .filter(|&(distance, _)| distance <= most)
-        .min_by_key(|&(distance, _)| distance)
-        .map(|(_, name)| name)
+    vim_config::nearest(&normalized(written), OPTIONS.iter().map(|option| option.name))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vim_config::is_variable_name;
 
 use crate::error::SlurmError;
-use crate::script::is_variable;
 use crate::time::TimeLimit;
 use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, Warning};
 
@@ -166,7 +166,7 @@ impl SlurmConfig {
             range(is_word, "modules", format!("{module:?}"), "a module's name, one an entry")?;
         }
         for name in self.env.keys() {
-            range(is_variable(name), "env", format!("{name:?}"), "letters, digits and `_`")?;
+            range(is_variable_name(name), "env", format!("{name:?}"), "letters, digits and `_`")?;
         }
         Ok(())
     }

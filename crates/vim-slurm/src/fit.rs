@@ -3,9 +3,10 @@
 //! sbatch refuses most of what cannot be met, and takes the rest: a time limit above the
 //! partition's waits for ever.
 
+use vim_config::hint;
+
 use crate::cluster::NodeKind;
 use crate::error::SlurmError;
-use crate::names::hint;
 use crate::request::Request;
 use crate::values::MemoryPer;
 

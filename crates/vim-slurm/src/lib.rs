@@ -18,7 +18,6 @@ mod fallback;
 mod fit;
 mod job;
 pub mod jobs;
-mod names;
 mod react;
 mod request;
 mod script;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use vim_config::hint;
+
 use crate::config::{OnInterrupt, SlurmConfig};
 use crate::error::SlurmError;
-use crate::names::hint;
 use crate::site::{Scheduler, Site};
 use crate::time::TimeLimit;
 use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, Warning};

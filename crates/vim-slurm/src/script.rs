@@ -171,13 +171,6 @@ fn job_name(name: &str) -> String {
     name.trim_start_matches('-').to_owned()
 }
 
-/// Whether `name` can be the name of a shell's variable.
-pub(crate) fn is_variable(name: &str) -> bool {
-    !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

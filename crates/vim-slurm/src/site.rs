@@ -6,11 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use vim_config::{hint, is_variable_name};
 
-use crate::config::SlurmConfig;
 use crate::error::SlurmError;
-use crate::names::hint;
-use crate::script::is_variable;
 use crate::time::TimeLimit;
 use crate::values::Memory;
 
@@ -129,13 +127,13 @@ impl SitePlaces {
 }
 
 impl Site {
-    /// The site of a configuration, if it or the environment names one.
+    /// The site that `slurm.site` (`name`) or else the environment names.
     ///
     /// # Errors
     ///
     /// As [`Site::find`].
-    pub fn choose(config: &SlurmConfig, places: &SitePlaces) -> Result<Option<Self>, SlurmError> {
-        let name = config.site.as_ref().or(places.variable.as_ref());
+    pub fn choose(name: Option<&str>, places: &SitePlaces) -> Result<Option<Self>, SlurmError> {
+        let name = name.or(places.variable.as_deref());
         name.map(|name| Self::find(name, places)).transpose()
     }
 
@@ -186,7 +184,7 @@ impl Site {
         if site.mem_per_gpu.is_some() && site.mem_per_cpu.is_some() {
             return Err("mem_per_cpu does not go with mem_per_gpu: SLURM takes one of them".into());
         }
-        if let Some(name) = site.env.keys().find(|name| !is_variable(name)) {
+        if let Some(name) = site.env.keys().find(|name| !is_variable_name(name)) {
             return Err(format!("env: {name:?} is no name of a variable"));
         }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_-.${}".contains(c);
@@ -220,9 +218,9 @@ mod tests {
         assert_eq!((by_name.name.as_str(), by_name.cpus_per_gpu), ("north", Some(12)));
         assert!(by_name.limits(Some("short")).is_some() && by_name.limits(Some("long")).is_none());
         assert_eq!(Site::find(path.to_str().unwrap(), &places).unwrap(), by_name);
-        let of_variable = Site::choose(&SlurmConfig::default(), &places).unwrap();
+        let of_variable = Site::choose(None, &places).unwrap();
         assert_eq!(of_variable, Some(by_name));
-        assert_eq!(Site::choose(&SlurmConfig::default(), &SitePlaces::default()).unwrap(), None);
+        assert_eq!(Site::choose(None, &SitePlaces::default()).unwrap(), None);
 
         let message = Site::find("nroth", &places).unwrap_err().to_string();
         assert!(message.contains("did you mean `north`? (known: north)"), "{message}");

@@ -13,6 +13,9 @@ pub type Assignments = BTreeMap<String, toml::Value>;
 /// The key whose values are repetitions of the same experiment.
 pub const SEED: &str = "run.seed";
 
+/// The most runs of a sweep; more is a slip in a list rather than a plan.
+pub const MAX_CELLS: usize = 10_000;
+
 /// What no run of a sweep may differ in, unless `sweep.must_match` says otherwise; `devices` stands for the section.
 pub const DEFAULT_MUST_MATCH: [&str; 4] =
     ["train.batch_size", "optim.lr", "train.epochs", "devices"];

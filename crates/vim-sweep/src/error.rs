@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::SEED;
-use crate::grid::MAX_CELLS;
+use crate::config::{MAX_CELLS, SEED};
 
 /// Why there is no sweep of this. Each text is one line: what, where, what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -189,14 +188,4 @@ impl SweepError {
 
 fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(", did you mean `{name}`?"))
-}
-
-/// The one of `known` that `word` is probably a misspelling of.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let most = (word.chars().count() / 3).max(2);
-    let distances = known
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(&word.to_lowercase(), name), name));
-    let near = distances.filter(|&(distance, _)| distance <= most);
-    near.min_by_key(|&(distance, _)| distance).map(|(_, name)| name.to_owned())
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{Assignments, SEED, SweepConfig};
-use crate::error::{SweepError, nearest};
-use crate::metric::Metric;
+use vim_config::nearest;
 
-/// Runs that a sweep may have at most; more is a slip in a list rather than a plan.
-pub const MAX_CELLS: usize = 10_000;
+use crate::config::{Assignments, MAX_CELLS, SEED, SweepConfig};
+use crate::error::SweepError;
+use crate::matching::is_under;
+use crate::metric::Metric;
 
 /// The combinations that `config` asks for: of keys in alphabetical order the last varies fastest, and the seed
 /// faster than all.
@@ -117,7 +117,7 @@ fn axes(config: &SweepConfig) -> Result<Axes<'_>, SweepError> {
                 return Err(SweepError::Twice { key: (*key).to_owned(), value: value.to_string() });
             }
         }
-        let rule = config.must_match.iter().find(|rule| crate::matching::is_under(key, rule));
+        let rule = config.must_match.iter().find(|rule| is_under(key, rule));
         if let Some(rule) = rule {
             return Err(SweepError::MustMatchInGrid { key: (*key).to_owned(), rule: rule.clone() });
         }
@@ -138,7 +138,7 @@ fn check_combination(
             return Err(SweepError::NotInGrid {
                 place,
                 key: key.clone(),
-                nearest: nearest(key, keys.iter().copied()),
+                nearest: nearest(key, keys.iter().copied()).map(str::to_owned),
                 known: keys.join(", "),
             });
         };

@@ -22,10 +22,10 @@ mod summary;
 mod table;
 
 pub use config::{
-    Assignments, DEFAULT_MUST_MATCH, OnFailure, Pick, ReportConfig, SEED, SweepConfig,
+    Assignments, DEFAULT_MUST_MATCH, MAX_CELLS, OnFailure, Pick, ReportConfig, SEED, SweepConfig,
 };
 pub use error::SweepError;
-pub use grid::{MAX_CELLS, cells, described};
+pub use grid::{cells, described};
 pub use id::run_id;
 pub use matching::check_matching;
 pub use metric::{Metric, metrics};

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use vim_config::nearest;
+
 use crate::config::Assignments;
-use crate::error::{SweepError, nearest};
+use crate::error::SweepError;
 
 /// Whether `key` is what an entry of `must_match` names, a key or a section.
 pub(crate) fn is_under(key: &str, rule: &str) -> bool {
@@ -26,7 +28,7 @@ pub fn check_matching(
     for rule in must_match {
         if !known.iter().any(|key| is_under(key, rule)) {
             let names = known.iter().map(String::as_str);
-            let nearest = nearest(rule, names);
+            let nearest = nearest(rule, names).map(str::to_owned);
             return Err(SweepError::UnknownMustMatch { key: rule.clone(), nearest });
         }
         let keys = runs.iter().flat_map(|(_, values)| values.keys());

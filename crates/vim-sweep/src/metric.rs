@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use vim_config::nearest;
+
 use crate::config::Pick;
-use crate::error::{SweepError, nearest};
+use crate::error::SweepError;
 use crate::outcome::{Outcome, Score};
 
 /// A metric's name taken apart: `val/top1`, `val/ema/top1`, `train/loss`.
@@ -154,7 +156,7 @@ impl Metric {
 pub(crate) fn no_metric(name: &str, known: &[String]) -> SweepError {
     SweepError::NoMetric {
         metric: name.to_owned(),
-        nearest: nearest(name, known.iter().map(String::as_str)),
+        nearest: nearest(name, known.iter().map(String::as_str)).map(str::to_owned),
         known: known.join(", "),
     }
 }

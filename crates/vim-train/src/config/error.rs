@@ -252,32 +252,5 @@ fn hint(nearest: Option<&str>, known: &[String]) -> String {
 
 /// The one of `known` that `word` is probably a misspelling of.
 pub(crate) fn nearest(word: &str, known: &[String]) -> Option<String> {
-    // A third of the letters, but always two: a swap in a short word counts as one.
-    let most = (word.chars().count() / 3).max(2);
-    known
-        .iter()
-        .map(|name| (strsim::damerau_levenshtein(&word.to_lowercase(), name), name))
-        .filter(|&(distance, name)| distance <= most && distance < name.chars().count())
-        .min_by_key(|&(distance, _)| distance)
-        .map(|(_, name)| name.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nearest_is_near() {
-        let known = ["zoh", "foh", "bilinear", "rk4", "workers"].map(str::to_owned);
-        for (word, expected) in [
-            ("wrokers", Some("workers")),
-            ("num_workers", None),
-            ("ZOH", Some("zoh")),
-            ("rk5", Some("rk4")),
-            ("bilnear", Some("bilinear")),
-            ("tustin", None),
-        ] {
-            assert_eq!(nearest(word, &known).as_deref(), expected, "{word}");
-        }
-    }
+    vim_config::nearest(word, known.iter().map(String::as_str)).map(str::to_owned)
 }

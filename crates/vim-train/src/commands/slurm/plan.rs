@@ -68,7 +68,7 @@ pub(super) fn frozen(folder: &Path) -> PathBuf {
 ///
 /// If there is no such site, or it does not allow for the job.
 pub fn site_and_request(config: &Config) -> Result<(Option<Site>, Request), Error> {
-    let site = Site::choose(&config.slurm, &SitePlaces::from_env())?;
+    let site = Site::choose(config.slurm.site.as_deref(), &SitePlaces::from_env())?;
     let wants_gpu = match config.devices.backend {
         Backend::Cpu => false,
         Backend::Auto | Backend::Cuda | Backend::Wgpu | Backend::Tch => true,

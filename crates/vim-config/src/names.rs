@@ -1,0 +1,49 @@
+//! Suggestions for misspelt names.
+
+/// The name in `known` that `word` is probably a misspelling of.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // A third of the letters, but always two: a swap in a short word counts as one.
+    let most = (word.chars().count() / 3).max(2);
+    let word = word.to_lowercase();
+    known
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(&word, &name.to_lowercase()), name))
+        .filter(|&(distance, name)| distance <= most && distance < name.chars().count())
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, name)| name)
+}
+
+/// What an error says after "unknown `word`": the nearest name, then all known ones.
+#[must_use]
+pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    let nearest = nearest(word, known.iter().copied());
+    let nearest = nearest.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
+    if known.is_empty() {
+        return nearest;
+    }
+    format!("{nearest} (known: {})", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_is_near() {
+        let known = ["zoh", "foh", "bilinear", "rk4", "workers"];
+        for (word, expected) in [
+            ("wrokers", Some("workers")),
+            ("num_workers", None),
+            ("ZOH", Some("zoh")),
+            ("rk5", Some("rk4")),
+            ("bilnear", Some("bilinear")),
+            ("tustin", None),
+        ] {
+            assert_eq!(nearest(word, known), expected, "{word}");
+        }
+        assert_eq!(hint("rk5", ["rk4"]), ", did you mean `rk4`? (known: rk4)");
+        assert_eq!(hint("tustin", []), "");
+    }
+}
