@@ -1,7 +1,7 @@
 //! The result at a glance: a bar for each group with every seed on it, and beside it the difference from the baseline.
 
-use super::look::Look;
-use super::svg::{Scale, error_bar, figure, line, rounded, text, tick_text};
+use vim_chart::{Scale, SeriesStyle, error_bar, escape, figure, line, rounded, text};
+
 use crate::metric::Metric;
 use crate::statistics::Paired;
 use crate::summary::Group;
@@ -14,7 +14,7 @@ const TOP: f64 = 34.0;
 /// The figure of `groups`; `baseline` is what the differences are from.
 pub(super) fn draw(
     groups: &[Group],
-    looks: &[Look],
+    styles: &[SeriesStyle],
     metric: &Metric,
     baseline: Option<&str>,
 ) -> String {
@@ -34,9 +34,9 @@ pub(super) fn draw(
     let mut body = text("", (names, 16.0), "start", &format!("{}{unit}", metric.title()));
     body.push_str(&axis(&x, bottom));
     body.push_str(&line("axis", (x.at(0.0), TOP), (x.at(0.0), bottom)));
-    for (number, (group, look)) in groups.iter().zip(looks).enumerate() {
+    for (number, (group, style)) in groups.iter().zip(styles).enumerate() {
         let middle = TOP + ROW * (number as f64 + 0.5);
-        body.push_str(&format!(r#"<g class="{}">"#, look.class()));
+        body.push_str(&format!(r#"<g class="{}">"#, style.class()));
         body.push_str(&text("name", (names - 12.0, middle + 5.0), "end", &group.label));
         body.push_str(&bar(group, &x, factor, metric, middle, split - 106.0));
         body.push_str("</g>");
@@ -44,7 +44,7 @@ pub(super) fn draw(
     if let Some(baseline) = baseline {
         body.push_str(&differences(
             groups,
-            looks,
+            styles,
             factor,
             metric,
             baseline,
@@ -58,10 +58,9 @@ pub(super) fn draw(
 /// A scale's grid and numbers, from the top to `bottom`.
 fn axis(x: &Scale, bottom: f64) -> String {
     let mut body = String::new();
-    let ticks = x.ticks(5);
-    for &tick in &ticks {
-        body.push_str(&line("grid", (x.at(tick), TOP), (x.at(tick), bottom)));
-        body.push_str(&text("", (x.at(tick), bottom + 18.0), "middle", &tick_text(tick, &ticks)));
+    for (at, label) in x.ticks(5) {
+        body.push_str(&line("grid", (at, TOP), (at, bottom)));
+        body.push_str(&text("", (at, bottom + 18.0), "middle", &label));
     }
     body
 }
@@ -76,7 +75,7 @@ fn bar(group: &Group, x: &Scale, factor: f64, metric: &Metric, middle: f64, righ
         from.min(to),
         middle - 11.0,
         (to - from).abs(),
-        super::svg::escape(&format!("{}: {}", group.label, spread(group, metric)))
+        escape(&format!("{}: {}", group.label, spread(group, metric)))
     );
     let values = group.seeds.iter().filter_map(|seed| seed.value.map(|value| (seed, value)));
     for (number, (seed, value)) in values.enumerate() {
@@ -87,7 +86,7 @@ fn bar(group: &Group, x: &Scale, factor: f64, metric: &Metric, middle: f64, righ
             r#"<circle class="seed" cx="{:.1}" cy="{:.1}" r="2.6"><title>{}</title></circle>"#,
             x.at(factor * value),
             middle + shift,
-            super::svg::escape(&name)
+            escape(&name)
         ));
     }
     if let Some(sd) = sample.sd {
@@ -101,7 +100,7 @@ fn bar(group: &Group, x: &Scale, factor: f64, metric: &Metric, middle: f64, righ
 /// The differences from the baseline with their intervals.
 fn differences(
     groups: &[Group],
-    looks: &[Look],
+    styles: &[SeriesStyle],
     factor: f64,
     metric: &Metric,
     baseline: &str,
@@ -125,13 +124,13 @@ fn differences(
     );
     body.push_str(&axis(&x, bottom));
     body.push_str(&line("zero", (x.at(0.0), TOP), (x.at(0.0), bottom)));
-    for (number, (group, look)) in groups.iter().zip(looks).enumerate() {
+    for (number, (group, style)) in groups.iter().zip(styles).enumerate() {
         let middle = TOP + ROW * (number as f64 + 0.5);
         let beside = (right + 14.0, middle + 4.0);
-        body.push_str(&format!(r#"<g class="{}">"#, look.class()));
+        body.push_str(&format!(r#"<g class="{}">"#, style.class()));
         if group.is_baseline {
             body.push_str(&text("", beside, "start", "baseline"));
-            body.push_str(&look.marker((x.at(0.0), middle), 5.0));
+            body.push_str(&style.marker((x.at(0.0), middle), 5.0));
         } else if let Some(paired) = paired(group) {
             if let Some(half) = paired.half_width {
                 let clip = |value: f64| x.at((factor * value).clamp(range.0, range.1));
@@ -145,7 +144,7 @@ fn differences(
                     }
                 }
             }
-            body.push_str(&look.marker((x.at(factor * paired.mean), middle), 5.0));
+            body.push_str(&style.marker((x.at(factor * paired.mean), middle), 5.0));
             body.push_str(&text("value", beside, "start", &metric.show_difference(paired.mean)));
         } else {
             body.push_str(&text("none", beside, "start", "no pair"));

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::look::Look;
-use super::svg::{Scale, figure, line, path, rounded, rows, text, tick_text};
+use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, figure, rounded};
+
 use crate::statistics::sample;
 
 /// The curve of a group.
 pub(super) struct Curve {
-    /// How it looks.
-    pub(super) look: Look,
+    /// How it styles.
+    pub(super) style: SeriesStyle,
     /// Step, mean, and deviation where there is more than one run.
     pub(super) points: Vec<(f64, f64, f64)>,
 }
@@ -62,48 +62,24 @@ pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> Str
     // A band may reach below zero where no value can.
     let low = if all().all(|point| point.1 >= 0.0) { low.max(0.0) } else { low };
     let (x, y) = (Scale::new((first, last), (left, right)), Scale::new((low, high), (bottom, top)));
-    let mut body = rows(&y, (left, right));
-    let ticks = x.ticks(5);
-    for &tick in &ticks {
-        body.push_str(&line("axis", (x.at(tick), bottom), (x.at(tick), bottom + 4.0)));
-        body.push_str(&text("", (x.at(tick), bottom + 18.0), "middle", &tick_text(tick, &ticks)));
-    }
-    body.push_str(&line("axis", (left, bottom), (right, bottom)));
-    body.push_str(&text(
-        "",
-        (f64::midpoint(left, right), bottom + 36.0),
-        "middle",
-        "optimizer step",
-    ));
-    for Curve { look, points } in curves {
-        let points: Vec<(f64, f64, f64)> =
-            points.iter().filter(|point| point.0 >= first).copied().collect();
-        if points.is_empty() {
-            continue;
-        }
-        let at = |sign: f64| {
-            move |&(step, mean, sd): &(f64, f64, f64)| {
-                (x.at(step), y.at(factor * (mean + sign * sd)).clamp(top, bottom))
-            }
+    let series = curves.iter().map(|Curve { style, points }| {
+        let points: Vec<&(f64, f64, f64)> =
+            points.iter().filter(|point| point.0 >= first).collect();
+        let edge = |sign: f64| {
+            move |&&(step, mean, sd): &&(f64, f64, f64)| (step, factor * (mean + sign * sd))
         };
-        let middle: Vec<(f64, f64)> = points.iter().map(at(0.0)).collect();
-        let mut group = String::new();
-        if points.iter().any(|point| point.2 > 0.0) {
-            let upper = points.iter().map(at(1.0));
-            let edge: Vec<(f64, f64)> = upper.chain(points.iter().rev().map(at(-1.0))).collect();
-            group.push_str(&path("band", &edge));
+        let has_band = points.iter().any(|point| point.2 > 0.0);
+        let outline = points.iter().map(edge(1.0)).chain(points.iter().rev().map(edge(-1.0)));
+        Series {
+            style: *style,
+            line: points.iter().map(edge(0.0)).collect(),
+            band: if has_band { outline.collect() } else { Vec::new() },
+            marks: Marks::Last,
         }
-        group.push_str(&path(if look.dashed { "line dashed" } else { "line" }, &middle));
-        if let Some((x, y)) = middle.last() {
-            group.push_str(&look.marker((*x, *y), 4.0));
-        }
-        body.push_str(&format!(r#"<g class="{}">{group}</g>"#, look.class()));
-    }
-    if all().next().is_none() {
-        let middle = (f64::midpoint(left, right), f64::midpoint(top, bottom));
-        body.push_str(&text("none", middle, "middle", "no records"));
-    }
-    figure(WIDTH, HEIGHT, title, &body)
+    });
+    let series: Vec<Series> = series.collect();
+    let chart = LineChart { x, y, x_title: "optimizer step", series: &series };
+    figure(WIDTH, HEIGHT, title, &chart.draw())
 }
 
 #[cfg(test)]

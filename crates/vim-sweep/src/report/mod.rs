@@ -2,21 +2,21 @@
 
 mod bars;
 mod curves;
-mod look;
-mod notes;
 mod scatter;
 mod sections;
-mod svg;
+mod styles;
+mod warnings;
+
+use vim_chart::{SeriesStyle, escape};
 
 use crate::metric::Metric;
 use crate::outcome::{Outcome, State};
 use crate::statistics::sample;
 use crate::summary::Summary;
 use crate::table::{baseline, legend};
-use look::{Look, is_of, looks};
-use svg::escape;
+use styles::{is_of, styles};
 
-pub use notes::warnings;
+pub use warnings::warnings;
 
 /// What a page shows.
 pub struct Page<'a> {
@@ -67,8 +67,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src dat
 pub fn html(page: &Page<'_>) -> String {
     let name = escape(page.name);
     let Ok(metric) = Metric::parse(&page.summary.metric) else { return String::new() };
-    let looks = looks(&page.summary.groups, page.outcomes, page.coloured, page.colours);
-    let view = View { page, metric, looks };
+    let styles = styles(&page.summary.groups, page.outcomes, page.coloured, page.colours);
+    let view = View { page, metric, styles };
     let parts = [
         view.header(),
         view.tiles(),
@@ -107,11 +107,11 @@ fn both_halves(curves: &[curves::Curve], title: &str, factor: f64) -> String {
     )
 }
 
-/// A page, its metric, and how its groups look.
+/// A page, its metric, and how its groups style.
 struct View<'a> {
     page: &'a Page<'a>,
     metric: Metric,
-    looks: Vec<Look>,
+    styles: Vec<SeriesStyle>,
 }
 
 impl View<'_> {
@@ -155,13 +155,13 @@ impl View<'_> {
                 plural(seeds, "seed")
             ),
         );
-        if let Some((look, group, sample)) = self.best() {
+        if let Some((style, group, sample)) = self.best() {
             let sd = sample.sd.map_or_else(String::new, |sd| {
                 format!(" <small>± {}{}</small>", self.metric.show(sd), self.unit())
             });
             let which = if self.metric.is_share() { "highest" } else { "lowest" };
             tiles.push_str(&tile(
-                format!("{}{}{sd}", look.swatch(), self.metric.show(sample.mean)),
+                format!("{}{}{sd}", style.swatch(), self.metric.show(sample.mean)),
                 &format!("{which} mean: {} (n = {})", group.label, sample.n),
             ));
         }
@@ -173,9 +173,9 @@ impl View<'_> {
     }
 
     /// The group with the best mean.
-    fn best(&self) -> Option<(Look, &crate::Group, crate::statistics::Sample)> {
-        let groups = self.summary().groups.iter().zip(&self.looks);
-        let sampled = groups.filter_map(|(group, look)| Some((*look, group, group.sample?)));
+    fn best(&self) -> Option<(SeriesStyle, &crate::Group, crate::statistics::Sample)> {
+        let groups = self.summary().groups.iter().zip(&self.styles);
+        let sampled = groups.filter_map(|(group, style)| Some((*style, group, group.sample?)));
         let sign = if self.metric.is_share() { 1.0 } else { -1.0 };
         sampled.max_by(|a, b| (sign * a.2.mean).total_cmp(&(sign * b.2.mean)))
     }
@@ -193,12 +193,12 @@ impl View<'_> {
     fn result(&self) -> String {
         let summary = self.summary();
         let baseline = baseline(summary);
-        let figure = bars::draw(&summary.groups, &self.looks, &self.metric, baseline.as_deref());
+        let figure = bars::draw(&summary.groups, &self.styles, &self.metric, baseline.as_deref());
         let best = self.best().map(|(_, group, _)| group.label.clone());
         format!(
             "<section><h2>Result</h2><p class=\"note\">Bars: mean over seeds from zero; black: ± one sample standard deviation; open circles: every seed.</p>\
              <div class=\"wide\">{figure}</div><div class=\"wide\">{}</div><p class=\"note\">{}</p></section>",
-            sections::result(summary, &self.looks, best.as_deref()),
+            sections::result(summary, &self.styles, best.as_deref()),
             escape(&legend(summary))
         )
     }
@@ -207,12 +207,10 @@ impl View<'_> {
         // A test is one number: what led there is its course on the validation images.
         let course = self.summary().metric.replacen("test/", "val/", 1);
         let metric = Metric::parse(&course).unwrap_or_else(|_| self.metric.clone());
-        let legend = self
-            .summary()
-            .groups
-            .iter()
-            .zip(&self.looks)
-            .map(|(group, look)| format!("<li>{}{}</li>", look.swatch(), escape(&group.label)));
+        let legend =
+            self.summary().groups.iter().zip(&self.styles).map(|(group, style)| {
+                format!("<li>{}{}</li>", style.swatch(), escape(&group.label))
+            });
         let factor = if metric.is_share() { 100.0 } else { 1.0 };
         let unit = if metric.is_share() { ", %" } else { "" };
         let title = format!("{}{unit}", metric.title());
@@ -229,27 +227,27 @@ impl View<'_> {
 
     /// A curve for every group.
     fn means(&self, curve: &dyn Fn(&Outcome) -> Vec<(f64, f64)>) -> Vec<curves::Curve> {
-        let groups = self.summary().groups.iter().zip(&self.looks);
-        let mean = groups.map(|(group, look)| {
+        let groups = self.summary().groups.iter().zip(&self.styles);
+        let mean = groups.map(|(group, style)| {
             let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
             let (finished, others): (Vec<&Outcome>, Vec<&Outcome>) =
                 runs.partition(|run| run.state == State::Finished);
             let runs = if finished.is_empty() { others } else { finished };
             let points = curves::mean(&runs.into_iter().map(curve).collect::<Vec<_>>());
-            curves::Curve { look: *look, points }
+            curves::Curve { style: *style, points }
         });
         mean.collect()
     }
 
     fn cost(&self) -> String {
-        let groups = self.summary().groups.iter().zip(&self.looks);
+        let groups = self.summary().groups.iter().zip(&self.styles);
         let points: Vec<scatter::Point> = groups
-            .filter_map(|(group, look)| {
+            .filter_map(|(group, style)| {
                 let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
                 let finished = runs.filter(|run| run.state == State::Finished);
                 let speeds: Vec<f64> = finished.filter_map(|run| run.images_per_second).collect();
                 let (speed, result) = (sample(&speeds)?, group.sample?);
-                Some(scatter::Point { label: &group.label, look: *look, speed, result })
+                Some(scatter::Point { label: &group.label, style: *style, speed, result })
             })
             .collect();
         let unit = if self.metric.is_share() { ", %" } else { "" };
@@ -269,7 +267,7 @@ impl View<'_> {
         sections::runs(
             self.page.outcomes,
             &self.summary().groups,
-            &self.looks,
+            &self.styles,
             &self.metric,
             self.page.duration,
         )

@@ -1,7 +1,7 @@
 //! Speed against result: what a method costs.
 
-use super::look::Look;
-use super::svg::{Scale, figure, line, rounded, rows, text, tick_text};
+use vim_chart::{Scale, SeriesStyle, figure, grid_rows, line, rounded, text};
+
 use crate::metric::Metric;
 use crate::statistics::Sample;
 
@@ -9,8 +9,8 @@ use crate::statistics::Sample;
 pub(super) struct Point<'a> {
     /// Its label.
     pub(super) label: &'a str,
-    /// How it looks.
-    pub(super) look: Look,
+    /// How it styles.
+    pub(super) style: SeriesStyle,
     /// Images per second.
     pub(super) speed: Sample,
     /// The metric.
@@ -37,11 +37,10 @@ pub(super) fn draw(points: &[Point], metric: &Metric) -> String {
     let results = points.iter().flat_map(|point| ends(&point.result, factor));
     let x = Scale::new(rounded(speeds, 4), (left + 10.0, right - 10.0));
     let y = Scale::new(rounded(results, 4), (bottom - 8.0, top + 8.0));
-    let mut body = rows(&y, (left, right));
-    let ticks = x.ticks(5);
-    for &tick in &ticks {
-        body.push_str(&line("grid", (x.at(tick), top), (x.at(tick), bottom)));
-        body.push_str(&text("", (x.at(tick), bottom + 18.0), "middle", &tick_text(tick, &ticks)));
+    let mut body = grid_rows(&y, (left, right));
+    for (at, label) in x.ticks(5) {
+        body.push_str(&line("grid", (at, top), (at, bottom)));
+        body.push_str(&text("", (at, bottom + 18.0), "middle", &label));
     }
     body.push_str(&line("axis", (left, bottom), (right, bottom)));
     let middle = f64::midpoint(left, right);
@@ -61,7 +60,7 @@ pub(super) fn draw(points: &[Point], metric: &Metric) -> String {
         .collect();
     for point in points {
         let (across, up) = place(point);
-        body.push_str(&format!(r#"<g class="{}">"#, point.look.class()));
+        body.push_str(&format!(r#"<g class="{}">"#, point.style.class()));
         if let Some(sd) = point.speed.sd {
             let (from, to) = (x.at(point.speed.mean - sd), x.at(point.speed.mean + sd));
             body.push_str(&line("whisker", (from, up), (to, up)));
@@ -70,7 +69,7 @@ pub(super) fn draw(points: &[Point], metric: &Metric) -> String {
             let [from, to] = [-sd, sd].map(|sd| y.at(factor * (point.result.mean + sd)));
             body.push_str(&line("whisker", (across, from), (across, to)));
         }
-        body.push_str(&point.look.marker((across, up), 6.0));
+        body.push_str(&point.style.marker((across, up), 6.0));
         let width = 8.2 * point.label.chars().count() as f64;
         let (text_at, anchor, area) = free(across, up, width, &taken, (left, right));
         taken.push(area);

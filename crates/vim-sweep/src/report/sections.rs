@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::look::{Look, is_of};
-use super::svg::escape;
+use vim_chart::{SeriesStyle, escape};
+
+use super::styles::is_of;
 use crate::config::Pick;
 use crate::matching::is_under;
 use crate::metric::Metric;
@@ -15,18 +16,18 @@ use crate::table::{head, rows};
 const NONE: &str = "–";
 
 /// The summary, with the group of the best mean in bold.
-pub(super) fn result(summary: &Summary, looks: &[Look], best: Option<&str>) -> String {
+pub(super) fn result(summary: &Summary, styles: &[SeriesStyle], best: Option<&str>) -> String {
     let head: Vec<String> =
         head(summary).iter().map(|name| format!("<th>{}</th>", escape(name))).collect();
-    let row = |(cells, look): (Vec<String>, &Look)| {
+    let row = |(cells, style): (Vec<String>, &SeriesStyle)| {
         let class = if best == cells.first().map(String::as_str) { " class=\"best\"" } else { "" };
         let cells = cells.iter().enumerate().map(|(column, cell)| match column {
-            0 => format!("<td>{}{}</td>", look.swatch(), escape(cell)),
+            0 => format!("<td>{}{}</td>", style.swatch(), escape(cell)),
             _ => format!("<td>{}</td>", escape(cell)),
         });
         format!("<tr{class}>{}</tr>", cells.collect::<String>())
     };
-    let body: String = rows(summary).into_iter().zip(looks).map(row).collect();
+    let body: String = rows(summary).into_iter().zip(styles).map(row).collect();
     table(&head.concat(), &body)
 }
 
@@ -114,7 +115,7 @@ pub(super) fn configuration(
 pub(super) fn runs(
     outcomes: &[Outcome],
     groups: &[Group],
-    looks: &[Look],
+    styles: &[SeriesStyle],
     metric: &Metric,
     duration: &dyn Fn(f64) -> String,
 ) -> String {
@@ -126,7 +127,7 @@ pub(super) fn runs(
     let row = |run: &Outcome| {
         let group = groups.iter().position(|group| is_of(run, &group.assignments));
         let swatch =
-            group.and_then(|group| looks.get(group)).map_or(String::new(), |look| look.swatch());
+            group.and_then(|group| styles.get(group)).map_or(String::new(), |style| style.swatch());
         let number = |value: Option<u64>| value.map_or(NONE.to_owned(), |value| value.to_string());
         let value =
             |pick| metric.value(run, pick).map_or(NONE.to_owned(), |value| metric.show(value));

@@ -2,7 +2,6 @@
 //!
 //! Everything here only looks: a run may be at work in the folder. What cannot be read is said, and what is left is shown.
 
-mod canvas;
 mod compare;
 mod curve;
 mod find;

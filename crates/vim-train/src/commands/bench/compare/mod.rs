@@ -131,7 +131,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for table in &tables {
         files.extend(sheets::all(table, args.batch_size)?);
-        files.extend(plot::all(table)?);
+        files.extend(plot::all(table));
     }
     let page = markdown::page(&sources, &names, &tables);
     files.push(("benchmark.md".into(), page.clone().into_bytes()));

@@ -1,0 +1,56 @@
+//! The style of a series: a colour and, for colour-blind readers, a marker shape.
+
+/// The colours of a [`document`](crate::document); a page's style sheet has its own for `.c0` to `.c7`.
+///
+/// Okabe and Ito's palette, without its yellow, which is too light for a line.
+pub(crate) const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#c2649a", "#e69f00", "#56b4e9", "#4d4d4d", "#7b5ea7"];
+
+/// A colour and a marker shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeriesStyle {
+    colour: usize,
+    /// Whether the line is dashed: true once all colours are in use.
+    pub dashed: bool,
+}
+
+impl SeriesStyle {
+    /// The style of series `number`, from 0.
+    #[must_use]
+    pub fn new(number: usize) -> Self {
+        Self { colour: number % COLOURS.len(), dashed: number >= COLOURS.len() }
+    }
+
+    /// The CSS class of the colour.
+    #[must_use]
+    pub fn class(self) -> String {
+        format!("c{}", self.colour)
+    }
+
+    /// The CSS class of the line.
+    #[must_use]
+    pub fn line_class(self) -> &'static str {
+        if self.dashed { "line dashed" } else { "line" }
+    }
+
+    /// A square of the colour, as HTML.
+    #[must_use]
+    pub fn swatch(self) -> String {
+        let second = if self.dashed { " second" } else { "" };
+        format!(r#"<i class="swatch{second} {}"></i>"#, self.class())
+    }
+
+    /// The marker at `(x, y)` with radius `r`.
+    #[must_use]
+    pub fn marker(self, (x, y): (f64, f64), r: f64) -> String {
+        let corners: &[(f64, f64)] = match self.colour % 4 {
+            0 => return format!(r#"<circle class="dot" cx="{x:.1}" cy="{y:.1}" r="{r:.1}"/>"#),
+            1 => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+            2 => &[(0.0, -1.2), (1.1, 0.9), (-1.1, 0.9)],
+            _ => &[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
+        };
+        let points: Vec<String> =
+            corners.iter().map(|(dx, dy)| format!("{:.1},{:.1}", x + dx * r, y + dy * r)).collect();
+        format!(r#"<polygon class="dot" points="{}"/>"#, points.join(" "))
+    }
+}

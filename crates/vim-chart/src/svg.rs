@@ -1,0 +1,111 @@
+//! Elements of SVG. Their classes are coloured by a style sheet: a page's, or that of [`document`].
+
+use std::fmt::Write;
+
+use crate::scale::Scale;
+use crate::style::COLOURS;
+
+/// `text` with the characters escaped that mean something in HTML and SVG.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+/// A straight line.
+#[must_use]
+pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> String {
+    format!(
+        r#"<line class="{class}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
+        from.0, from.1, to.0, to.1
+    )
+}
+
+/// A line of text; `anchor` is `start`, `middle` or `end`.
+#[must_use]
+pub fn text(class: &str, at: (f64, f64), anchor: &str, text: &str) -> String {
+    format!(
+        r#"<text class="{class}" x="{:.1}" y="{:.1}" text-anchor="{anchor}">{}</text>"#,
+        at.0,
+        at.1,
+        escape(text)
+    )
+}
+
+/// A path through `points`.
+#[must_use]
+pub fn path(class: &str, points: &[(f64, f64)]) -> String {
+    let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+    format!(r#"<path class="{class}" d="M{}"/>"#, points.join("L"))
+}
+
+/// A horizontal error bar from `low` to `high` at height `y`, with caps of twice the height `cap`.
+#[must_use]
+pub fn error_bar(class: &str, (low, high): (f64, f64), y: f64, cap: f64) -> String {
+    format!(
+        r#"<path class="{class}" d="M{low:.1} {y:.1}H{high:.1}M{low:.1} {:.1}v{:.1}M{high:.1} {:.1}v{:.1}"/>"#,
+        y - cap,
+        2.0 * cap,
+        y - cap,
+        2.0 * cap
+    )
+}
+
+/// A horizontal grid line from `ends.0` to `ends.1` at each tick of `y`, labelled on the left.
+#[must_use]
+pub fn grid_rows(y: &Scale, ends: (f64, f64)) -> String {
+    let row = |(at, label): (f64, String)| {
+        let label = text("", (ends.0 - 8.0, at + 4.0), "end", &label);
+        line("grid", (ends.0, at), (ends.1, at)) + &label
+    };
+    y.ticks(5).into_iter().map(row).collect()
+}
+
+/// A figure for a page of HTML, whose style sheet gives the classes their colours; `label` describes
+/// it for screen readers.
+#[must_use]
+pub fn figure(width: f64, height: f64, label: &str, body: &str) -> String {
+    format!(
+        r#"<svg viewBox="0 0 {width:.0} {height:.0}" role="img" aria-label="{}">{body}</svg>"#,
+        escape(label)
+    )
+}
+
+/// A figure as a file of its own, on white.
+#[must_use]
+pub fn document(width: f64, height: f64, label: &str, body: &str) -> String {
+    let mut style = include_str!("document.css").to_owned();
+    for (number, colour) in COLOURS.iter().enumerate() {
+        let _ = writeln!(
+            style,
+            ".c{number} .line {{ stroke: {colour} }} .c{number} .dot {{ fill: {colour} }}"
+        );
+    }
+    let label = escape(label);
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{label}\">\n\
+         <style>\n{style}</style>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}\n</svg>\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_break_the_page() {
+        assert_eq!(escape("<a href='x'>&"), "&lt;a href=&#39;x&#39;&gt;&amp;");
+    }
+}
