@@ -41,8 +41,8 @@ impl Scale {
         self.to.0 + share * (self.to.1 - self.to.0)
     }
 
-    /// Position and text of about `count` round numbers in the range; of a logarithmic scale, powers
-    /// of two where there are at least two.
+    /// Position and text of about `count` round numbers in the range; of a logarithmic scale,
+    /// powers of two where there are at least two.
     #[must_use]
     pub fn ticks(&self, count: usize) -> Vec<(f64, String)> {
         let (low, high) = self.from;
@@ -55,7 +55,8 @@ impl Scale {
     }
 }
 
-/// The powers of two from `low` to `high`; every second, third, … if there are many more than `count`.
+/// The powers of two from `low` to `high`; every second, third, … if there are many more than
+/// `count`.
 fn powers(low: f64, high: f64, count: usize) -> Vec<f64> {
     let (first, last) = (low.log2().ceil() as i32, high.log2().floor() as i32);
     let between = usize::try_from(last - first).unwrap_or(0);

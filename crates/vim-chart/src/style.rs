@@ -1,6 +1,7 @@
 //! The style of a series: a colour and, for colour-blind readers, a marker shape.
 
-/// The colours of a [`document`](crate::document); a page's style sheet has its own for `.c0` to `.c7`.
+/// The colours of a [`document`](crate::document); a page's style sheet has its own for `.c0` to
+/// `.c7`.
 ///
 /// Okabe and Ito's palette, without its yellow, which is too light for a line.
 pub(crate) const COLOURS: [&str; 8] =

@@ -71,8 +71,8 @@ pub fn grid_rows(y: &Scale, ends: (f64, f64)) -> String {
     y.ticks(5).into_iter().map(row).collect()
 }
 
-/// A figure for a page of HTML, whose style sheet gives the classes their colours; `label` describes
-/// it for screen readers.
+/// A figure for a page of HTML, whose style sheet gives the classes their colours; `label`
+/// describes it for screen readers.
 #[must_use]
 pub fn figure(width: f64, height: f64, label: &str, body: &str) -> String {
     format!(

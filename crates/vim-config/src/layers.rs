@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{Document, Item};
 
-use crate::place::Place;
+use crate::location::Location;
 use crate::variables::{ExpandError, expand};
 
 /// The key that names the files below.
@@ -32,7 +32,7 @@ pub struct LayerError {
     /// The file at fault.
     pub path: PathBuf,
     /// Where in it, if it is one that was read.
-    pub place: Option<Place>,
+    pub place: Option<Location>,
     /// What is wrong.
     pub problem: LayerProblem,
 }
@@ -105,7 +105,7 @@ fn add(
     for (name, span) in names(path, &text)? {
         let wrong = |problem| LayerError {
             path: path.to_owned(),
-            place: Some(Place::new(path, &text, &span)),
+            place: Some(Location::new(path, &text, &span)),
             problem,
         };
         let name = expand(&name, |variable| env::var(variable).ok())
@@ -144,7 +144,7 @@ fn names(path: &Path, text: &str) -> Result<Vec<(String, Range<usize>)>, LayerEr
     let Some(item) = document.get(EXTENDS) else { return Ok(Vec::new()) };
     let wrong = |span: Option<Range<usize>>| LayerError {
         path: path.to_owned(),
-        place: span.map(|span| Place::new(path, text, &span)),
+        place: span.map(|span| Location::new(path, text, &span)),
         problem: LayerProblem::Names,
     };
     if let Some(name) = item.as_str() {
@@ -163,7 +163,7 @@ fn names(path: &Path, text: &str) -> Result<Vec<(String, Range<usize>)>, LayerEr
 fn syntax(path: &Path, text: &str, message: &str, span: Option<Range<usize>>) -> LayerError {
     LayerError {
         path: path.to_owned(),
-        place: span.map(|span| Place::new(path, text, &span)),
+        place: span.map(|span| Location::new(path, text, &span)),
         problem: LayerProblem::Syntax { message: message.trim().replace('\n', ", ") },
     }
 }

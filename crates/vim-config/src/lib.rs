@@ -4,11 +4,11 @@
 //! values are the caller's.
 
 mod layers;
+mod location;
 mod names;
-mod place;
 mod variables;
 
 pub use layers::{EXTENDS, Layer, LayerError, LayerProblem, layers, merge};
+pub use location::{Location, caret, position};
 pub use names::{hint, nearest};
-pub use place::{Place, caret, position};
 pub use variables::{ExpandError, expand, is_variable_name};

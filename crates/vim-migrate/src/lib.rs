@@ -19,7 +19,7 @@ pub use error::{MigrateError, Trouble};
 
 /// A script, and what there is to know about it.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct Script<'a> {
     /// What to call it.
     pub name: &'a str,
     /// What it holds.
@@ -54,7 +54,7 @@ pub struct NotCarried {
 
 /// What came of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Migrated {
+pub struct Migration {
     /// The configuration, with all below as comments in it.
     pub toml: String,
     /// What it does not say.
@@ -68,7 +68,7 @@ pub struct Migrated {
 /// # Errors
 ///
 /// If the script is broken, starts no such training or several, or does not say itself what it trains.
-pub fn migrate(request: Request<'_>) -> Result<Migrated, MigrateError> {
+pub fn migrate(request: Script<'_>) -> Result<Migration, MigrateError> {
     broken::check_text(request.text)?;
     let commands = words::commands(request.text)?;
     broken::check_commands(request.text, &commands)?;

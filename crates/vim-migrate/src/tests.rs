@@ -13,13 +13,13 @@ fn model(name: &str) -> Result<Model, String> {
     }
 }
 
-fn read(text: &str, arguments: &[&str], line: Option<usize>) -> Result<Migrated, MigrateError> {
+fn read(text: &str, arguments: &[&str], line: Option<usize>) -> Result<Migration, MigrateError> {
     let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
-    migrate(Request { name: "old.sh", text, arguments: &arguments, line, model: &model })
+    migrate(Script { name: "old.sh", text, arguments: &arguments, line, model: &model })
 }
 
 /// The keys with their values, as TOML has them.
-fn keys(migrated: &Migrated) -> BTreeMap<String, String> {
+fn keys(migrated: &Migration) -> BTreeMap<String, String> {
     let table: toml::Table = migrated.toml.parse().unwrap_or_else(|e| panic!("{e}\n{migrated:?}"));
     let mut keys = BTreeMap::new();
     for (section, value) in &table {
@@ -30,7 +30,7 @@ fn keys(migrated: &Migrated) -> BTreeMap<String, String> {
     keys
 }
 
-fn dropped(migrated: &Migrated) -> Vec<String> {
+fn dropped(migrated: &Migration) -> Vec<String> {
     migrated.not_carried.iter().map(|not| format!("{}: {}", not.line, not.what)).collect()
 }
 

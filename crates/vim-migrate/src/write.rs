@@ -1,10 +1,10 @@
 //! A configuration as a file to read.
 
 use crate::settings::Settings;
-use crate::{Migrated, NotCarried};
+use crate::{Migration, NotCarried};
 
 /// Prints `settings`, made of the script `name`.
-pub(crate) fn write(name: &str, settings: Settings) -> Migrated {
+pub(crate) fn write(name: &str, settings: Settings) -> Migration {
     let Settings { line, entries, mut not_carried, notes } = settings;
     not_carried.sort_by_key(|not| not.line);
     let mut toml = format!("# What {name} trains in line {line}, by the original's main.py.\n");
@@ -30,7 +30,7 @@ pub(crate) fn write(name: &str, settings: Settings) -> Migrated {
         }
         toml.push_str(&format!("{key} = {}  # {}\n", entry.value, one_line(&entry.comment)));
     }
-    Migrated { toml, not_carried, notes }
+    Migration { toml, not_carried, notes }
 }
 
 fn comment(text: &str) -> String {

@@ -1,23 +1,23 @@
-//! Arrays: sets of task numbers, as sbatch and scontrol write them.
+//! Job arrays: sets of task numbers in the notation of sbatch and scontrol.
 
 use std::fmt;
 
 /// Tasks of one array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Array {
-    /// Numbers of the tasks, ascending.
+pub struct JobArray {
+    /// Task numbers, ascending.
     pub indices: Vec<u32>,
-    /// What a task adds to its number to know what it is to do.
+    /// A task's work has the index task number + `offset`.
     pub offset: u32,
-    /// Tasks that may run at a time.
+    /// The most tasks that run at the same time.
     pub throttle: Option<u32>,
 }
 
-/// Splits `indices` into arrays that a cluster takes whose largest task number is below `max_array_size`.
+/// Splits `indices` into arrays whose task numbers are below the cluster's `max_array_size`.
 ///
-/// Larger numbers are reached by [`Array::offset`].
+/// [`JobArray::offset`] makes up for the difference.
 #[must_use]
-pub fn split(indices: &[u32], max_array_size: u32, throttle: Option<u32>) -> Vec<Array> {
+pub fn split(indices: &[u32], max_array_size: u32, throttle: Option<u32>) -> Vec<JobArray> {
     let size = max_array_size.max(1);
     let mut sorted = indices.to_vec();
     sorted.sort_unstable();
@@ -27,12 +27,12 @@ pub fn split(indices: &[u32], max_array_size: u32, throttle: Option<u32>) -> Vec
         .map(|chunk| {
             let offset = chunk[0] / size * size;
             let indices = chunk.iter().map(|index| index - offset).collect();
-            Array { indices, offset, throttle }
+            JobArray { indices, offset, throttle }
         })
         .collect()
 }
 
-impl fmt::Display for Array {
+impl fmt::Display for JobArray {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs = self.indices.chunk_by(|a, b| a + 1 == *b);
         for (place, run) in runs.enumerate() {
@@ -47,7 +47,7 @@ impl fmt::Display for Array {
     }
 }
 
-/// The task numbers in what sbatch takes and scontrol prints for tasks that wait, as `2-5,8-12:2%2`.
+/// Parses task numbers as sbatch takes and scontrol prints them: `2-5,8-12:2%2`.
 #[must_use]
 pub fn expand(text: &str) -> Option<Vec<u32>> {
     let (list, _) = text.split_once('%').unwrap_or((text, ""));
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn runs_of_numbers_are_short() {
         let array =
-            |indices: &[u32], throttle| Array { indices: indices.to_vec(), offset: 0, throttle };
+            |indices: &[u32], throttle| JobArray { indices: indices.to_vec(), offset: 0, throttle };
         assert_eq!(array(&[0, 1, 2, 3], None).to_string(), "0-3");
         assert_eq!(array(&[0, 2, 3, 7], Some(8)).to_string(), "0,2-3,7%8");
         assert_eq!(expand("0,2-3,7%8").unwrap(), [0, 2, 3, 7]);
@@ -84,7 +84,7 @@ mod tests {
     fn arrays_stay_below_the_limit() {
         let all: Vec<u32> = (0..2500).collect();
         let parts = split(&all, 1001, Some(4));
-        let shown: Vec<String> = parts.iter().map(Array::to_string).collect();
+        let shown: Vec<String> = parts.iter().map(JobArray::to_string).collect();
         assert_eq!(shown, ["0-1000%4", "0-1000%4", "0-497%4"]);
         let mut reached: Vec<u32> = Vec::new();
         for part in &parts {

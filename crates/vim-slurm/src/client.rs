@@ -1,4 +1,4 @@
-//! SLURM's commands as functions.
+//! SLURM's commands as methods.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,11 +12,11 @@ use crate::error::SlurmError;
 use crate::fallback::{SACCT_FORMAT, SQUEUE_FORMAT, parse_sacct, parse_squeue};
 use crate::fit::fit;
 use crate::job::{Job, JobId, parse_jobs};
-use crate::request::Request;
+use crate::request::JobRequest;
 use crate::script::BatchScript;
 
-/// What SLURM's commands say when the controller is away for a moment.
-const PASSING: [&str; 5] = [
+/// Messages of SLURM's commands while the controller is temporarily unreachable.
+const TRANSIENT: [&str; 5] = [
     "Unable to contact slurm controller",
     "Socket timed out",
     "Connection refused",
@@ -24,14 +24,14 @@ const PASSING: [&str; 5] = [
     "Resource temporarily unavailable",
 ];
 
-/// What SLURM's commands say of a job that they do not know, or know no more.
+/// The message of SLURM's commands about an unknown or forgotten job.
 const UNKNOWN_JOB: &str = "Invalid job id specified";
 
-/// SLURM, as this machine reaches it.
+/// SLURM, through its commands on this machine.
 ///
-/// Every command has a time limit, and questions are repeated while the controller is away;
-/// submissions are not, for one may have arrived all the same. Variables of a job that this process
-/// may belong to are kept from the commands.
+/// Every command has a time limit. Queries are repeated while the controller is unreachable;
+/// submissions are not, because a submission without an answer may have succeeded. The commands do
+/// not see the variables of a job that this process belongs to.
 #[derive(Clone, Debug)]
 pub struct Client {
     limit: Duration,
@@ -46,7 +46,7 @@ impl Default for Client {
 }
 
 impl Client {
-    /// A client with patience for a busy controller.
+    /// A client that waits for a busy controller.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -58,67 +58,67 @@ impl Client {
         Self { limit: Duration::from_secs(8), attempts: 2, pause: Duration::from_millis(500) }
     }
 
-    /// A client that asks once and waits for at most `limit`: for somebody who wants to know whether SLURM answers.
+    /// A client that asks once and waits for at most `limit`, to find out whether SLURM answers.
     #[must_use]
     pub fn once(limit: Duration) -> Self {
         Self { limit, attempts: 1, pause: Duration::ZERO }
     }
 
-    /// Whether SLURM is here.
+    /// Checks that SLURM is available.
     ///
     /// # Errors
     ///
-    /// If its commands are not, or its controller does not answer.
+    /// If its commands are missing, or its controller does not answer.
     pub fn check(&self) -> Result<(), SlurmError> {
         self.ask("sbatch", &["--version"])?;
         self.ask("scontrol", &["show", "config"]).map(|_| ())
     }
 
-    /// Whether the cluster can meet `request`; returns what its owner should know.
+    /// Checks that the cluster can meet `request`; returns warnings for the user.
     ///
     /// # Errors
     ///
-    /// What it cannot meet, or why that cannot be asked.
-    pub fn check_request(&self, request: &Request) -> Result<Vec<String>, SlurmError> {
+    /// What the cluster cannot meet, or why it cannot be asked.
+    pub fn check_request(&self, request: &JobRequest) -> Result<Vec<String>, SlurmError> {
         let answer = self.ask("sinfo", &["-h", "-e", "-o", SINFO_FORMAT])?;
         let kinds = parse_sinfo(&answer.stdout).map_err(|line| unknown(&answer, line))?;
         fit(request, &kinds)
     }
 
-    /// Task numbers of arrays are below this.
+    /// The exclusive limit of task numbers in arrays.
     ///
     /// # Errors
     ///
-    /// If SLURM does not say.
+    /// If SLURM does not tell.
     pub fn max_array_size(&self) -> Result<u32, SlurmError> {
         let answer = self.ask("scontrol", &["show", "config"])?;
         max_array_size(&answer.stdout)
             .ok_or_else(|| unknown(&answer, "no MaxArraySize among its settings".into()))
     }
 
-    /// What SLURM says of when and where a job would start.
+    /// SLURM's estimate of when and where a job would start.
     ///
     /// # Errors
     ///
-    /// If it would not take the job.
+    /// If SLURM would refuse the job.
     pub fn test_only(&self, script: &BatchScript) -> Result<String, SlurmError> {
-        // In memory or not, sbatch reads a file.
+        // sbatch reads the script from a file.
         let folder = std::env::temp_dir();
         let path = folder.join(format!("vim-train-{}.sh", std::process::id()));
         write(&path, &script.render()?)?;
         let answer = self.ask("sbatch", &["--test-only", &path.to_string_lossy()]);
-        // It lies in a folder that is emptied anyway.
+        // The temporary folder is emptied anyway.
         let _ = fs::remove_file(&path);
         let line = answer?.stderr;
         Ok(line.strip_prefix("sbatch: ").unwrap_or(&line).to_owned())
     }
 
-    /// Makes the folder of the output, writes the batch script to `path` and submits it.
+    /// Creates the folder of the output, writes the batch script to `path` and submits it.
     ///
     /// # Errors
     ///
-    /// If SLURM does not take the job, or a file cannot be written. A job whose output cannot be
-    /// written would end without a word.
+    /// If SLURM refuses the job, or a file cannot be written. The output's folder is checked
+    /// because a job that cannot write its output ends without a message.
     pub fn submit(&self, script: &BatchScript, path: &Path) -> Result<JobId, SlurmError> {
         let text = script.render()?;
         let output = Path::new(&script.output);
@@ -129,28 +129,29 @@ impl Client {
         self.submit_script(path, &[])
     }
 
-    /// Submits the batch script in `path` with `options` over its own.
+    /// Submits the batch script in `path`; `options` override its own.
     ///
     /// # Errors
     ///
-    /// If SLURM does not take the job.
+    /// If SLURM refuses the job.
     pub fn submit_script(&self, path: &Path, options: &[String]) -> Result<JobId, SlurmError> {
         let mut arguments = vec!["--parsable".to_owned()];
         arguments.extend_from_slice(options);
         arguments.push(path.to_string_lossy().into_owned());
         let answer = run("sbatch", &arguments, self.limit).map_err(|mut error| {
             if let SlurmError::TimedOut { after, .. } = &mut error {
-                *after = "; the job may be in the queue all the same: look with squeue --me before trying again";
+                *after = "; the job may be in the queue all the same: look with squeue --me \
+                          before trying again";
             }
             error
         })?;
-        let answer = taken(answer)?;
-        // With several clusters their name follows.
+        let answer = succeeded(answer)?;
+        // On a federation of clusters, the cluster's name follows.
         let id = answer.stdout.trim().split(';').next().unwrap_or_default();
         id.parse().map_err(|_| unknown(&answer, answer.stdout.trim().to_owned()))
     }
 
-    /// What SLURM knows of a job; `None` if it has forgotten it.
+    /// The job `id`; `None` if SLURM has forgotten it.
     ///
     /// # Errors
     ///
@@ -159,7 +160,7 @@ impl Client {
         Ok(self.jobs(&[id])?.into_values().find(|job| id.task.is_none() || job.id == id))
     }
 
-    /// What SLURM knows of jobs and of the tasks of arrays; what it has forgotten is absent.
+    /// The jobs and array tasks `ids`, without those that SLURM has forgotten.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl Client {
         match self.ask("scontrol", &["-o", "show", "job", &shown]) {
             Ok(answer) => return parse_jobs(&answer.stdout).map_err(|line| unknown(&answer, line)),
             Err(SlurmError::Refused { message, .. }) if message.contains(UNKNOWN_JOB) => {}
-            // Some sites keep scontrol from their users.
+            // Some sites forbid scontrol to users.
             Err(SlurmError::Refused { .. } | SlurmError::Missing { .. }) => {
                 let arguments = ["-h", "-r", "-t", "all", "-j", &shown, "-o", SQUEUE_FORMAT];
                 match self.ask("squeue", &arguments) {
@@ -190,7 +191,7 @@ impl Client {
             }
             Err(error) => return Err(error),
         }
-        // Forgotten after some minutes; accounting remembers longer, where there is any.
+        // Accounting, where a site has it, remembers jobs longer than the controller.
         let arguments = ["-n", "-P", "-X", "-j", &shown, "-o", SACCT_FORMAT];
         match self.ask("sacct", &arguments) {
             Ok(answer) => Ok(parse_sacct(&answer.stdout)),
@@ -199,7 +200,7 @@ impl Client {
         }
     }
 
-    /// Puts a job back into the queue.
+    /// Requeues a job.
     ///
     /// # Errors
     ///
@@ -212,7 +213,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// If SLURM refuses, or cannot be asked. A job that has ended is no error.
+    /// If SLURM refuses, or cannot be asked. A job that has already ended is not an error.
     pub fn cancel(&self, ids: &[JobId]) -> Result<(), SlurmError> {
         if ids.is_empty() {
             return Ok(());
@@ -229,12 +230,12 @@ impl Client {
         }
     }
 
-    /// Runs a command that may be repeated.
+    /// Runs a command that is safe to repeat.
     fn ask(&self, program: &str, arguments: &[&str]) -> Result<Answer, SlurmError> {
         let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         let mut attempt = 1;
         loop {
-            let result = run(program, &arguments, self.limit).and_then(taken);
+            let result = run(program, &arguments, self.limit).and_then(succeeded);
             match result {
                 Err(SlurmError::Unreachable { .. } | SlurmError::TimedOut { .. })
                     if attempt < self.attempts =>
@@ -248,18 +249,18 @@ impl Client {
     }
 }
 
-/// Whether a job is the one asked for, or a task of the array asked for.
+/// Whether `job` is `id` or a task of the array `id`.
 fn concerns(id: JobId, job: &Job) -> bool {
     job.id == id || job.id.job == id.job && id.task.is_none()
 }
 
-/// The answer of a command that succeeded.
-fn taken(answer: Answer) -> Result<Answer, SlurmError> {
+/// The answer, if the command succeeded.
+fn succeeded(answer: Answer) -> Result<Answer, SlurmError> {
     if answer.status.success() {
         return Ok(answer);
     }
     let Answer { command, stderr: message, .. } = answer;
-    if PASSING.iter().any(|passing| message.contains(passing)) {
+    if TRANSIENT.iter().any(|transient| message.contains(transient)) {
         return Err(SlurmError::Unreachable { command, message });
     }
     Err(SlurmError::Refused { command, message })
@@ -278,7 +279,7 @@ fn write(path: &Path, text: &str) -> Result<(), SlurmError> {
     fs::write(path, text).map_err(SlurmError::io("write", path))
 }
 
-/// Makes a folder, and tries whether files can be made in it.
+/// Creates a folder and checks that files can be created in it.
 fn make_writable(folder: &Path) -> Result<(), SlurmError> {
     fs::create_dir_all(folder).map_err(SlurmError::io("make", folder))?;
     let probe = folder.join(format!(".probe-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! What a cluster's partitions offer, as `sinfo` says.
+//! The nodes of a cluster, from `sinfo`.
 
 use crate::time::TimeLimit;
 use crate::values::GpuRequest;
@@ -8,9 +8,9 @@ use crate::values::GpuRequest;
 pub struct NodeKind {
     /// The partition.
     pub partition: String,
-    /// Whether jobs that name no partition come here.
+    /// Whether jobs without a partition run here.
     pub is_default: bool,
-    /// Whether it takes jobs.
+    /// Whether it accepts jobs.
     pub is_up: bool,
     /// The longest time limit; `None` for none.
     pub max_time: Option<TimeLimit>,
@@ -22,14 +22,14 @@ pub struct NodeKind {
     pub gpus: Vec<GpuRequest>,
 }
 
-/// What sinfo is asked to print for [`parse_sinfo`].
+/// The output format of sinfo that [`parse_sinfo`] reads.
 pub(crate) const SINFO_FORMAT: &str = "%P|%a|%l|%c|%m|%G";
 
-/// The answer of `sinfo -h -e -o '%P|%a|%l|%c|%m|%G'`.
+/// Parses the output of `sinfo -h -e -o '%P|%a|%l|%c|%m|%G'`.
 ///
 /// # Errors
 ///
-/// The line that is not understood.
+/// The first line that does not parse.
 pub fn parse_sinfo(answer: &str) -> Result<Vec<NodeKind>, String> {
     let lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.map(|line| parse(line).ok_or_else(|| line.to_owned())).collect()
@@ -38,7 +38,7 @@ pub fn parse_sinfo(answer: &str) -> Result<Vec<NodeKind>, String> {
 fn parse(line: &str) -> Option<NodeKind> {
     let fields: Vec<&str> = line.split('|').collect();
     let [partition, up, time, cpus, memory, gres] = fields.try_into().ok()?;
-    // Where nodes differ all the same, sinfo prints the least, and a plus.
+    // If nodes differ, sinfo prints the smallest number and a plus sign.
     let number = |text: &str| text.trim_end_matches('+').parse::<u64>().ok();
     Some(NodeKind {
         partition: partition.trim_end_matches('*').to_owned(),

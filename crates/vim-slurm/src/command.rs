@@ -11,20 +11,20 @@ use wait_timeout::ChildExt;
 
 use crate::error::SlurmError;
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// What was run, for messages.
+    /// The command line, for messages.
     pub(crate) command: String,
     /// How it ended.
     pub(crate) status: ExitStatus,
-    /// Its output.
+    /// Its standard output.
     pub(crate) stdout: String,
-    /// Its complaints, in a line.
+    /// Its standard error, on one line.
     pub(crate) stderr: String,
 }
 
-/// Runs `program` for at most `limit`; while the controller is away, SLURM's commands hang.
+/// Runs `program` for at most `limit`: SLURM's commands hang while the controller is unreachable.
 pub(crate) fn run(
     program: &str,
     arguments: &[String],
@@ -52,7 +52,7 @@ pub(crate) fn run(
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let status = child.wait_timeout(limit)?;
     if status.is_none() {
-        // It may have ended in between, and then there is nothing to kill.
+        // An error means that it ended in between.
         let _ = child.kill();
         child.wait()?;
     }
@@ -63,7 +63,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Strin
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What was read before an error is all that there is to show.
+            // After an error, what was read before it is kept.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -77,17 +77,16 @@ fn not_started(program: &str, error: io::Error) -> SlurmError {
     SlurmError::io("run", program)(error)
 }
 
-/// The environment without what a job's surroundings would ask of another job.
-///
-/// Inside a job, `SLURM_MEM_PER_NODE` and its like are options to sbatch, and contradict the script's.
+/// The environment without the variables of an enclosing job, such as `SLURM_MEM_PER_NODE`: sbatch
+/// takes them as options, which contradict those of the script.
 fn clean(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> impl Iterator<Item = (OsString, OsString)> {
     let keeps = |name: &str| {
-        let ours = ["SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_"];
-        name == "SLURM_CONF" || !ours.iter().any(|prefix| name.starts_with(prefix))
+        let prefixes = ["SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SINFO_", "SACCT_"];
+        name == "SLURM_CONF" || !prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
-    // Lists of tasks are cut short without it.
+    // Without this variable, lists of tasks are truncated.
     let whole_lists = [("SLURM_BITSTR_LEN".into(), "0".into())];
     variables.filter(move |(name, _)| name.to_str().is_none_or(keeps)).chain(whole_lists)
 }
@@ -97,7 +96,7 @@ fn shown(program: &str, arguments: &[String]) -> String {
     shlex::try_join(words).unwrap_or_else(|_| program.to_owned())
 }
 
-/// A message in a line, without the name of the program that every line of SLURM's begins with.
+/// A message on one line, without the `program: error: ` that SLURM puts before each line.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines = lines.map(|line| line.split_once(": error: ").map_or(line, |(_, rest)| rest));

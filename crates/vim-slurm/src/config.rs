@@ -8,13 +8,13 @@ use vim_config::is_variable_name;
 
 use crate::error::SlurmError;
 use crate::time::TimeLimit;
-use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, Warning};
+use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, WarningSignal};
 
-/// What a run does with its job when a signal has ended it, and its state is saved.
+/// What a run does with its job after a signal, once its state is saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnInterrupt {
-    /// Put the job back into the queue (`scontrol requeue`); where that is not allowed, submit it again.
+    /// Requeue the job (`scontrol requeue`); where that is not allowed, submit it again.
     #[default]
     Requeue,
     /// Submit the job again, to start when this one has ended.
@@ -25,11 +25,13 @@ pub enum OnInterrupt {
     None,
 }
 
-/// The `[slurm]` section: what `vim-train slurm submit` asks for, and what a run does when its job is taken away.
+/// The `[slurm]` section: what `vim-train slurm submit` asks for, and what a run does when its job
+/// is taken away.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SlurmConfig {
-    /// The cluster: a file, or the name of one in `configs/sites/` or `~/.config/vim-train/sites/`. Left out: `$VIM_TRAIN_SITE`, else none.
+    /// The cluster: a file, or the name of one in `configs/sites/` or `~/.config/vim-train/sites/`.
+    /// Left out: `$VIM_TRAIN_SITE`, else none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub site: Option<String>,
@@ -42,17 +44,21 @@ pub struct SlurmConfig {
     /// The quality of service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
-    /// Time limit of one life of the job: `"12:00:00"`, `"1-00:00:00"`, `"30"` (minutes). Left out: the partition's default.
+    /// Time limit of one attempt of the job: `"12:00:00"`, `"1-00:00:00"`, `"30"` (minutes). Left
+    /// out: the partition's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<TimeLimit>,
     /// Nodes; more than one is not supported yet.
     pub nodes: u32,
-    /// GPUs: `"h100:4"`, or `4` of the site's kind. Left out: one, or none where `devices.backend = "cpu"`.
+    /// GPUs: `"h100:4"`, or `4` of the site's kind. Left out: one, or none where
+    /// `devices.backend = "cpu"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus_per_node: Option<GpuRequest>,
-    /// Cores: a number, or `"auto"`, the site's per GPU times the GPUs; without a site the cluster's default.
+    /// Cores: a number, or `"auto"`, the site's per GPU times the GPUs; without a site the
+    /// cluster's default.
     pub cpus_per_task: Cpus,
-    /// Memory of the node, as `"64G"`; `"0"` is all. At most one of the three; left out: the site's, else the cluster's default.
+    /// Memory of the node, as `"64G"`; `"0"` is all. At most one of the three; left out: the
+    /// site's, else the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem: Option<Memory>,
     /// Memory for each core.
@@ -62,14 +68,16 @@ pub struct SlurmConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_per_gpu: Option<Memory>,
     /// Which signal comes how many seconds before the time limit. SLURM may be a minute early.
-    pub signal: Warning,
-    /// What a run does with its job once a signal has made it save: `requeue` it, `resubmit` it, `wait` for SLURM to requeue it, or `none`.
+    pub signal: WarningSignal,
+    /// What a run does with its job once a signal has made it save: `requeue` it, `resubmit` it,
+    /// `wait` for SLURM to requeue it, or `none`.
     pub on_interrupt: OnInterrupt,
     /// Restarts after which an interrupted run is left as it is.
     pub max_restarts: u32,
-    /// Lives in a row without a new step after which an interrupted run is left as it is.
+    /// Attempts in a row without a new step after which an interrupted run is left as it is.
     pub stop_without_progress: u32,
-    /// The job's output. `{run.dir}` is the run's folder; `%x`, `%j`, `%A` and `%a` are SLURM's name, job, array and task.
+    /// The job's output. `{run.dir}` is the run's folder; `%x`, `%j`, `%A` and `%a` are SLURM's
+    /// name, job, array and task.
     #[schemars(extend("format" = "path"))]
     pub output: String,
     /// Modules to load, besides the site's.
@@ -98,7 +106,7 @@ impl Default for SlurmConfig {
             mem: None,
             mem_per_cpu: None,
             mem_per_gpu: None,
-            signal: Warning::default(),
+            signal: WarningSignal::default(),
             on_interrupt: OnInterrupt::default(),
             max_restarts: 50,
             stop_without_progress: 2,
@@ -112,11 +120,11 @@ impl Default for SlurmConfig {
 }
 
 impl SlurmConfig {
-    /// Checks what can be checked without a cluster.
+    /// Checks the values as far as that is possible without a cluster.
     ///
     /// # Errors
     ///
-    /// The first value that cannot be used.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), SlurmError> {
         let range = |holds: bool, key, value: String, expected: &str| {
             if holds {
@@ -125,8 +133,8 @@ impl SlurmConfig {
             Err(SlurmError::Range { key, value, expected: expected.to_owned() })
         };
         range(self.nodes == 1, "nodes", self.nodes.to_string(), "1; more is not supported yet")?;
-        let lives = self.stop_without_progress;
-        range(lives >= 1, "stop_without_progress", lives.to_string(), "1 or more")?;
+        let attempts = self.stop_without_progress;
+        range(attempts >= 1, "stop_without_progress", attempts.to_string(), "1 or more")?;
         if let Some(time) = self.time {
             let lead = u64::from(self.signal.seconds);
             let expected = format!("more than the {lead} s of slurm.signal");
@@ -171,7 +179,7 @@ impl SlurmConfig {
         Ok(())
     }
 
-    /// The keys of memory that are set.
+    /// The memory keys that are set.
     pub(crate) fn memories(&self) -> impl Iterator<Item = (MemoryPer, Memory)> {
         let all = [
             (MemoryPer::Node, self.mem),

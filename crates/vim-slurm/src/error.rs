@@ -1,63 +1,63 @@
-//! What can go wrong between a configuration and a job.
+//! Errors between a configuration and a job.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no job, or nothing known about it. Each text is one line: what, where, what to do.
+/// Why a job cannot be submitted or queried. Each text is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum SlurmError {
-    /// A value of `[slurm]` that cannot be used.
+    /// A value of `[slurm]` is out of range.
     #[error("slurm.{key}: {value} is out of range: expected {expected}")]
     Range {
         /// The key.
         key: &'static str,
-        /// What was written.
+        /// The value.
         value: String,
-        /// What would do.
+        /// The accepted values.
         expected: String,
     },
 
-    /// Two values that do not go together.
+    /// Two values exclude each other.
     #[error("slurm.{key} does not go with {other}: {reason}")]
     Conflict {
         /// The key.
         key: &'static str,
-        /// The other.
+        /// The other value.
         other: String,
-        /// Why not, and what would do.
+        /// The reason and the remedy.
         reason: String,
     },
 
-    /// A request that this cluster cannot meet.
+    /// The cluster cannot meet the request.
     #[error("slurm.{key}: {problem}")]
     Unmet {
-        /// The key that asks for it.
+        /// The key of the request.
         key: &'static str,
-        /// What the cluster has instead, and what to do.
+        /// What the cluster has instead, and the remedy.
         problem: String,
     },
 
-    /// No such site.
+    /// The site is unknown.
     #[error("unknown site `{name}`{hint}: name a file, or put {name}.toml into {places}")]
     UnknownSite {
-        /// What was asked for.
+        /// The name.
         name: String,
-        /// The nearest, and all that are known.
+        /// The nearest name and all known ones.
         hint: String,
         /// Where sites are looked for.
         places: String,
     },
 
-    /// A site's file that cannot be used.
+    /// The site's file is invalid.
     #[error("site {}: {problem}", path.display())]
     Site {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
 
-    /// A site without SLURM.
+    /// The site has no SLURM.
     #[error(
         "site `{site}` has no SLURM (its file says scheduler = \"none\"): run `vim-train train` there directly"
     )]
@@ -66,16 +66,19 @@ pub enum SlurmError {
         site: String,
     },
 
-    /// A site that bills somebody.
-    #[error("site `{site}` takes jobs with an account only: set slurm.account{}", example.as_ref().map_or_else(String::new, |example| format!(", such as \"{example}\"")))]
+    /// The site requires an account.
+    #[error(
+        "site `{site}` takes jobs with an account only: set slurm.account{}",
+        example.as_ref().map_or_else(String::new, |example| format!(", such as \"{example}\""))
+    )]
     Account {
         /// The site.
         site: String,
-        /// What accounts look like there.
+        /// An example of an account.
         example: Option<String>,
     },
 
-    /// SLURM's commands are not there.
+    /// SLURM's command is missing.
     #[error(
         "`{command}` is not to be found: run this where SLURM is, on a login node, or load its module"
     )]
@@ -84,50 +87,50 @@ pub enum SlurmError {
         command: String,
     },
 
-    /// A command that did not come back.
+    /// The command did not end in time.
     #[error("`{command}` gave no answer in {seconds} s{after}")]
     TimedOut {
         /// The command.
         command: String,
-        /// How long it was waited for.
+        /// The time limit.
         seconds: u64,
-        /// What to do.
+        /// Advice.
         after: &'static str,
     },
 
-    /// The controller is away.
+    /// The controller is unreachable.
     #[error(
         "`{command}` cannot reach SLURM's controller ({message}): try again later, `scontrol ping` tells when"
     )]
     Unreachable {
         /// The command.
         command: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
 
-    /// SLURM said no.
+    /// SLURM refused the command.
     #[error("`{command}` was refused: {message}")]
     Refused {
         /// The command.
         command: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
 
-    /// An answer that is not understood.
+    /// The answer does not parse.
     #[error("`{command}` answered something unknown: {answer}")]
     Answer {
         /// The command.
         command: String,
-        /// What it said.
+        /// The answer.
         answer: String,
     },
 
-    /// A file or folder of the job.
+    /// A file or folder of the job is inaccessible.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The operation.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -136,19 +139,19 @@ pub enum SlurmError {
     },
 }
 
-/// Whose fault an error is.
+/// What is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The configuration's or the site file's: another one would do.
+    /// The configuration or the site's file.
     Config,
-    /// The file system's.
+    /// The file system.
     Io,
-    /// SLURM's, or that of its absence.
+    /// SLURM, or its absence.
     Slurm,
 }
 
 impl SlurmError {
-    /// Whose fault it is.
+    /// What is at fault.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -168,7 +171,7 @@ impl SlurmError {
         }
     }
 
-    /// The key of `[slurm]` that is at fault, where one is, to say where it was written.
+    /// The key of `[slurm]` at fault, to locate it in the configuration.
     #[must_use]
     pub fn key(&self) -> Option<&'static str> {
         match self {
@@ -187,7 +190,7 @@ impl SlurmError {
         }
     }
 
-    /// Whether another configuration would do.
+    /// Whether the configuration is at fault.
     #[must_use]
     pub fn is_config(&self) -> bool {
         self.kind() == ErrorKind::Config

@@ -1,4 +1,4 @@
-//! A run's lives: `events.jsonl` in its folder.
+//! The attempts of a run: `events.jsonl` in its folder.
 
 use std::io;
 use std::path::Path;
@@ -6,26 +6,26 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::job::JobId;
-use crate::jobs::{append_line, read_lines};
+use crate::submissions::{append_line, read_lines};
 
 /// The file's name in a run's folder.
 pub const EVENTS: &str = "events.jsonl";
 
-/// What has happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventKind {
-    /// A run has begun.
+    /// A run has started.
     Start,
-    /// A run goes on.
+    /// A run has resumed.
     Resume,
-    /// A signal has come, and the state is saved.
+    /// A signal was received and the state is saved.
     Signal,
     /// The job was put back into the queue.
     Requeue,
     /// The job was submitted again.
     Resubmit,
-    /// The process waits to be killed, and its job to be requeued.
+    /// The process waits to be killed and its job to be requeued.
     Wait,
     /// The process ends.
     End,
@@ -34,9 +34,9 @@ pub enum EventKind {
 /// A line of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, as RFC 3339.
+    /// The time, as RFC 3339.
     pub time: String,
-    /// What.
+    /// The kind.
     pub event: EventKind,
     /// Optimizer steps done and saved.
     pub step: u64,
@@ -47,18 +47,18 @@ pub struct Event {
     /// Its job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
-    /// Lives of the job before this one, those of the jobs that it was resubmitted from included.
+    /// Earlier attempts of the job, including those of jobs that it was resubmitted from.
     pub restarts: u32,
-    /// Of [`EventKind::Signal`]: which.
+    /// Of [`EventKind::Signal`]: the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// Of [`EventKind::Signal`]: why.
+    /// Of [`EventKind::Signal`]: its cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// Of [`EventKind::Resubmit`]: the job that goes on.
+    /// Of [`EventKind::Resubmit`]: the new job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_job: Option<JobId>,
-    /// In words.
+    /// A sentence for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Of [`EventKind::End`]: the exit code.
@@ -85,36 +85,36 @@ impl Event {
         read_lines(&folder.join(EVENTS))
     }
 
-    fn begins_life(&self) -> bool {
+    fn begins_attempt(&self) -> bool {
         matches!(self.event, EventKind::Start | EventKind::Resume)
     }
 }
 
-/// Lives before that of `job`, which SLURM has restarted `restart_count` times.
+/// The attempts before this one of `job`, which SLURM has restarted `restart_count` times.
 ///
-/// A job that was submitted from within another one goes on counting.
+/// The count continues across resubmissions.
 #[must_use]
 pub fn restarts(events: &[Event], job: JobId, restart_count: u32) -> u32 {
     let from = events.iter().rev().find(|event| event.next_job == Some(job));
     from.map_or(0, |event| event.restarts + 1) + restart_count
 }
 
-/// Lives in a row, the newest included, that began at `step`.
+/// The number of consecutive attempts, up to the newest, that began at `step`.
 ///
-/// A job that somebody has submitted begins a new row.
+/// A submission by a user starts a new count.
 #[must_use]
-pub fn lives_at(events: &[Event], step: u64) -> u32 {
-    let mut lives = 0;
-    for life in events.iter().rev().filter(|event| event.begins_life()) {
-        if life.step != step {
+pub fn attempts_at(events: &[Event], step: u64) -> u32 {
+    let mut attempts = 0;
+    for attempt in events.iter().rev().filter(|event| event.begins_attempt()) {
+        if attempt.step != step {
             break;
         }
-        lives += 1;
-        if life.restarts == 0 {
+        attempts += 1;
+        if attempt.restarts == 0 {
             break;
         }
     }
-    lives
+    attempts
 }
 
 #[cfg(test)]
@@ -139,19 +139,19 @@ mod tests {
     }
 
     #[test]
-    fn lives_without_a_step_are_counted_from_the_last_submission() {
+    fn attempts_without_a_step_are_counted_from_the_last_submission() {
         use EventKind::{End, Resume, Signal, Start};
         let mut events = Vec::new();
-        assert_eq!(lives_at(&events, 0), 0);
+        assert_eq!(attempts_at(&events, 0), 0);
         events.push(event(Start, "1", 0, 0));
-        assert_eq!((lives_at(&events, 0), lives_at(&events, 40)), (1, 0));
+        assert_eq!((attempts_at(&events, 0), attempts_at(&events, 40)), (1, 0));
         events.extend([event(Signal, "1", 0, 40), event(End, "1", 0, 40)]);
         events.push(event(Resume, "1", 1, 40));
-        assert_eq!(lives_at(&events, 40), 1);
+        assert_eq!(attempts_at(&events, 40), 1);
         events.push(event(Resume, "1", 2, 40));
-        assert_eq!(lives_at(&events, 40), 2);
+        assert_eq!(attempts_at(&events, 40), 2);
         events.push(event(Resume, "2", 0, 40));
-        assert_eq!(lives_at(&events, 40), 1, "submitted by hand: tried again");
+        assert_eq!(attempts_at(&events, 40), 1, "submitted by hand: tried again");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Where scontrol knows nothing (more): what squeue and sacct say of a job.
+//! Jobs from squeue and sacct, for when scontrol is forbidden or has forgotten them.
 
 use crate::job::{Job, JobId, JobState};
 
-/// What squeue is asked to print for [`parse_squeue`].
+/// The output format of squeue that [`parse_squeue`] reads.
 pub(crate) const SQUEUE_FORMAT: &str = "%F|%K|%A|%T|%r|%j";
 
-/// What sacct is asked to print for [`parse_sacct`].
+/// The output format of sacct that [`parse_sacct`] reads.
 pub(crate) const SACCT_FORMAT: &str = "JobID,State,ExitCode,Start,End,NodeList,JobName";
 
-/// The answer of `squeue -h -r -o '%F|%K|%A|%T|%r|%j'`; lines that are not understood are left out.
+/// Parses the output of `squeue -h -r -o '%F|%K|%A|%T|%r|%j'`; skips lines that do not parse.
 pub(crate) fn parse_squeue(answer: &str) -> Vec<Job> {
     let jobs = answer.lines().filter_map(|line| {
         let mut fields = line.trim().splitn(6, '|');
@@ -23,7 +23,7 @@ pub(crate) fn parse_squeue(answer: &str) -> Vec<Job> {
     jobs.collect()
 }
 
-/// The answer of `sacct -n -P -X`; tasks that wait together are left out, for squeue knows them.
+/// Parses the output of `sacct -n -P -X`; skips groups of pending tasks, which squeue knows.
 pub(crate) fn parse_sacct(answer: &str) -> Vec<Job> {
     let jobs = answer.lines().filter_map(|line| {
         let mut fields = line.trim().splitn(7, '|');

@@ -1,23 +1,23 @@
 //! Whether a cluster can meet a request.
 //!
-//! sbatch refuses most of what cannot be met, and takes the rest: a time limit above the
-//! partition's waits for ever.
+//! sbatch refuses most impossible requests, but not all: a job with a time limit above the
+//! partition's waits forever.
 
 use vim_config::hint;
 
 use crate::cluster::NodeKind;
 use crate::error::SlurmError;
-use crate::request::Request;
+use crate::request::JobRequest;
 use crate::values::MemoryPer;
 
-/// Whether one of the `kinds` of nodes can meet `request`; returns what its owner should know.
+/// Checks that one of the `kinds` of nodes can meet `request`; returns warnings for the user.
 ///
 /// # Errors
 ///
 /// What no kind of node can meet.
-pub fn fit(request: &Request, kinds: &[NodeKind]) -> Result<Vec<String>, SlurmError> {
+pub fn fit(request: &JobRequest, kinds: &[NodeKind]) -> Result<Vec<String>, SlurmError> {
     let candidates: Vec<&NodeKind> = match &request.partition {
-        // A list of partitions is one of them.
+        // The job runs in one of the listed partitions.
         Some(names) => {
             for name in names.split(',') {
                 check_partition(name, kinds)?;
@@ -25,10 +25,10 @@ pub fn fit(request: &Request, kinds: &[NodeKind]) -> Result<Vec<String>, SlurmEr
             let named = |kind: &&NodeKind| names.split(',').any(|name| name == kind.partition);
             kinds.iter().filter(named).collect()
         }
-        // Some sites choose the partition themselves: any of them may be meant.
+        // The site may choose any partition.
         None => kinds.iter().collect(),
     };
-    // What is found wrong last is what was nearest to fitting.
+    // The error of the kind that passed the most checks.
     let mut closest: Option<(usize, SlurmError)> = None;
     for kind in &candidates {
         let Some((depth, error)) = objection(request, kind) else {
@@ -54,8 +54,8 @@ fn check_partition(name: &str, kinds: &[NodeKind]) -> Result<(), SlurmError> {
     Err(SlurmError::Unmet { key: "partition", problem })
 }
 
-/// Why nodes of this kind do not do, and how far they do.
-fn objection(request: &Request, kind: &NodeKind) -> Option<(usize, SlurmError)> {
+/// Why nodes of this kind do not fit, and how many checks they passed.
+fn objection(request: &JobRequest, kind: &NodeKind) -> Option<(usize, SlurmError)> {
     let partition = &kind.partition;
     let unmet = |depth, key, problem: String| Some((depth, SlurmError::Unmet { key, problem }));
     if let Some(gpus) = &request.gpus {

@@ -1,4 +1,4 @@
-//! Jobs, as `scontrol show job` describes them.
+//! Jobs, from `scontrol show job`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::array::expand;
-use crate::text::{Written, as_text};
+use crate::text_form::{TextForm, as_text};
 
 /// A job, or a task of an array: `12` or `12_3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
-    /// The job; of a task, the array.
+    /// The number of the job or array.
     pub job: u64,
-    /// The task.
+    /// The task number in an array.
     pub task: Option<u32>,
 }
 
@@ -23,7 +23,7 @@ impl JobId {
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let number = |name| env::var(name).ok()?.parse::<u64>().ok();
-        // An array's element has a number of its own besides, which belongs to the whole array for the last one.
+        // SLURM_JOB_ID of an array task is a number of its own, or the array's for the last task.
         let task = number("SLURM_ARRAY_TASK_ID").and_then(|task| u32::try_from(task).ok());
         match (number("SLURM_ARRAY_JOB_ID"), task) {
             (Some(job), Some(task)) => Some(Self { job, task: Some(task) }),
@@ -32,7 +32,7 @@ impl JobId {
     }
 }
 
-impl Written for JobId {
+impl TextForm for JobId {
     const EXPECTED: &'static str = "a job's number such as 12, or 12_3 for a task of an array";
 }
 
@@ -58,42 +58,42 @@ impl fmt::Display for JobId {
 
 as_text!(JobId, { "type": "string" });
 
-/// What a job is at.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// In the queue.
     Pending,
-    /// At work, or about to be.
+    /// Running, or about to.
     Running,
-    /// Stopped for another job.
+    /// Suspended for another job.
     Suspended,
-    /// Ending: its processes have been told to.
+    /// Ending: its processes have been signalled.
     Completing,
     /// Ended with exit code 0.
     Completed,
-    /// Ended by scancel.
+    /// Cancelled by scancel.
     Cancelled,
-    /// Ended with another exit code.
+    /// Ended with a nonzero exit code.
     Failed,
-    /// Ended by its time limit.
+    /// Reached its time limit.
     Timeout,
-    /// Its node is gone.
+    /// Its node failed.
     NodeFail,
-    /// Ended for another job.
+    /// Preempted by another job.
     Preempted,
-    /// Ended for want of memory.
+    /// Out of memory.
     OutOfMemory,
     /// Its node did not start.
     BootFail,
-    /// Its deadline has passed.
+    /// Its deadline passed.
     Deadline,
-    /// On its way back into the queue.
+    /// About to be requeued.
     Requeued,
-    /// Something that this program has not heard of.
+    /// A state unknown to this crate.
     Other,
 }
 
-/// SLURM's word for each state, the first where there are several.
+/// SLURM's names of the states; the first of several is the one that is printed.
 const STATES: [(&str, JobState); 19] = [
     ("PENDING", JobState::Pending),
     ("RUNNING", JobState::Running),
@@ -117,19 +117,19 @@ const STATES: [(&str, JobState); 19] = [
 ];
 
 impl JobState {
-    /// The state that SLURM calls `word`; sacct adds who cancelled a job.
+    /// The state that SLURM calls `word`; sacct appends who cancelled a job.
     pub(crate) fn of_slurm(word: &str) -> Self {
         let word = word.split([' ', '+']).next().unwrap_or_default();
         STATES.iter().find(|(name, _)| *name == word).map_or(Self::Other, |(_, state)| *state)
     }
 
-    /// SLURM's word for it.
+    /// SLURM's name of the state.
     #[must_use]
     pub fn name(self) -> &'static str {
         STATES.iter().find(|(_, state)| *state == self).map_or("UNKNOWN", |(name, _)| name)
     }
 
-    /// Whether the job runs, or will.
+    /// Whether the job runs or is going to run.
     #[must_use]
     pub fn is_active(self) -> bool {
         match self {
@@ -168,26 +168,26 @@ impl FromStr for ExitStatus {
     }
 }
 
-/// A job, as far as SLURM says.
+/// A job, as far as SLURM knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Which.
+    /// Its id.
     pub id: JobId,
-    /// The number of its own that a task of an array has.
+    /// Its own job number, which a task of an array has besides its id.
     pub raw_id: u64,
     /// Its name.
     pub name: Option<String>,
-    /// What it is at.
+    /// Its state.
     pub state: JobState,
     /// Why it waits, or ended.
     pub reason: Option<String>,
     /// How it ended.
     pub exit_code: Option<ExitStatus>,
-    /// How often it was put back into the queue.
+    /// How often it was requeued.
     pub restarts: u32,
-    /// Whether it is being taken away for another job.
+    /// Whether it is being preempted.
     pub preempted: bool,
-    /// Whether it may be put back into the queue.
+    /// Whether it may be requeued.
     pub can_requeue: bool,
     /// Whether it has a batch script.
     pub is_batch: bool,
@@ -195,9 +195,9 @@ pub struct Job {
     pub script: Option<PathBuf>,
     /// Where its output goes.
     pub output: Option<PathBuf>,
-    /// When it started, or is expected to.
+    /// When it started or is expected to start.
     pub start: Option<String>,
-    /// When it ended, or must.
+    /// When it ended or has to end.
     pub end: Option<String>,
     /// Its nodes.
     pub nodes: Option<String>,
@@ -206,7 +206,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of which hardly anything is known.
+    /// A job of which only id and state are known.
     pub(crate) fn new(id: JobId, state: JobState) -> Self {
         Self {
             id,
@@ -229,11 +229,11 @@ impl Job {
     }
 }
 
-/// The jobs in an answer of `scontrol -o show job`; tasks that wait together are told apart.
+/// Parses the output of `scontrol -o show job`; a group of pending tasks becomes one job each.
 ///
 /// # Errors
 ///
-/// The line that is not understood.
+/// The first line that does not parse.
 pub fn parse_jobs(answer: &str) -> Result<Vec<Job>, String> {
     let lines = answer.lines().map(str::trim).filter(|line| line.starts_with("JobId="));
     let jobs = lines.map(|line| parse(line).ok_or_else(|| line.chars().take(120).collect()));
@@ -273,7 +273,8 @@ fn parse(line: &str) -> Option<Vec<Job>> {
     Some(tasks.map(of_task).collect())
 }
 
-/// The fields of a line `Key=value Key=value`; values may hold blanks, and equals signs after lower-case words.
+/// The fields of a line `Key=value Key=value`. Values may contain spaces, and `word=` in lower
+/// case.
 fn fields(line: &str) -> BTreeMap<String, String> {
     let mut fields: BTreeMap<String, String> = BTreeMap::new();
     let mut last: Option<String> = None;
@@ -284,7 +285,7 @@ fn fields(line: &str) -> BTreeMap<String, String> {
         });
         match (field, &last) {
             (Some((key, value)), _) => {
-                // The first counts: a later one stands in some value.
+                // The first counts: a later one is part of some value.
                 fields.entry(key.to_owned()).or_insert_with(|| value.to_owned());
                 last = Some(key.to_owned());
             }

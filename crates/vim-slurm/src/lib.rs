@@ -1,13 +1,6 @@
-//! SLURM for training runs.
-//!
-//! A `[slurm]` section over a site's defaults makes a [`Request`]; with a command line it is a
-//! [`BatchScript`], which a [`Client`] submits. Inside the job, [`cause`] tells from one look at
-//! SLURM's record why a signal came, and [`decide`] what to do about it.
-//!
-//! Nothing here knows what is trained.
+#![doc = include_str!("../README.md")]
 
 mod array;
-mod cause;
 mod client;
 mod cluster;
 mod command;
@@ -16,28 +9,27 @@ mod error;
 mod events;
 mod fallback;
 mod fit;
+mod interruption;
 mod job;
-pub mod jobs;
-mod react;
 mod request;
 mod script;
 mod site;
-mod text;
+pub mod submissions;
+mod text_form;
 mod time;
 mod values;
 
-pub use array::{Array, expand, split};
-pub use cause::{Action, Cause, Decision, Lives, cause, decide};
+pub use array::{JobArray, expand, split};
 pub use client::Client;
 pub use cluster::{NodeKind, parse_sinfo};
 pub use config::{OnInterrupt, SlurmConfig};
 pub use error::{ErrorKind, SlurmError};
-pub use events::{EVENTS, Event, EventKind, lives_at, restarts};
+pub use events::{EVENTS, Event, EventKind, attempts_at, restarts};
 pub use fit::fit;
+pub use interruption::{Action, Cause, Decision, JobAttempts, JobOutcome, cause, decide};
 pub use job::{ExitStatus, Job, JobId, JobState, parse_jobs};
-pub use react::Outcome;
-pub use request::Request;
-pub use script::{BatchScript, Word};
-pub use site::{Scheduler, Site, SiteLimits, SitePlaces};
+pub use request::JobRequest;
+pub use script::{BatchScript, CommandWord};
+pub use site::{Scheduler, Site, SiteLimits, SiteSearch};
 pub use time::TimeLimit;
-pub use values::{Cpus, GpuRequest, Memory, MemoryPer, Warning};
+pub use values::{Cpus, GpuRequest, Memory, MemoryPer, WarningSignal};

@@ -1,4 +1,4 @@
-//! What sbatch is asked for: the configuration over the site's defaults.
+//! The request to sbatch: the configuration over the site's defaults.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::config::{OnInterrupt, SlurmConfig};
 use crate::error::SlurmError;
 use crate::site::{Scheduler, Site};
 use crate::time::TimeLimit;
-use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, Warning};
+use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, WarningSignal};
 
-/// A job's resources and surroundings, complete.
+/// A job's resources and environment, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct JobRequest {
     /// The account.
     pub account: Option<String>,
     /// The partition.
@@ -28,30 +28,30 @@ pub struct Request {
     /// Memory.
     pub memory: Option<(MemoryPer, Memory)>,
     /// The signal before the time limit.
-    pub signal: Warning,
-    /// Whether SLURM may put the job back into the queue.
+    pub signal: WarningSignal,
+    /// Whether SLURM may requeue the job.
     pub requeue: bool,
     /// Modules to load.
     pub modules: Vec<String>,
     /// Environment variables.
     pub env: BTreeMap<String, String>,
-    /// The node's own disk, where SLURM names none.
+    /// The node's local disk, where SLURM does not name one.
     pub tmpdir: Option<String>,
-    /// Further options.
+    /// Further options of sbatch.
     pub extra: Vec<String>,
-    /// What the job waits for.
+    /// The job's dependency.
     pub dependency: Option<String>,
-    /// What its owner should know before it waits in a queue.
+    /// Warnings for the user before the job waits in a queue.
     pub warnings: Vec<String>,
 }
 
 impl SlurmConfig {
-    /// What sbatch is asked for at `site`; `wants_gpu` says whether the run computes on one.
+    /// The request at `site`; `wants_gpu`: whether the run computes on a GPU.
     ///
     /// # Errors
     ///
-    /// If a value cannot be used, or is not what the site allows.
-    pub fn request(&self, site: Option<&Site>, wants_gpu: bool) -> Result<Request, SlurmError> {
+    /// If a value is invalid or the site does not allow it.
+    pub fn request(&self, site: Option<&Site>, wants_gpu: bool) -> Result<JobRequest, SlurmError> {
         self.check()?;
         let nowhere = Site::default();
         let at = site.unwrap_or(&nowhere);
@@ -73,7 +73,11 @@ impl SlurmConfig {
             (Cpus::Count(cpus), _) => Some(cpus),
             (Cpus::Auto, Some(each)) if count > 0 => Some(each * count),
             (Cpus::Auto, _) => {
-                warnings.push("slurm.cpus_per_task is \"auto\", and no site says how many cores go with a GPU: the job gets the cluster's default, often one core".to_owned());
+                warnings.push(
+                    "slurm.cpus_per_task is \"auto\", and no site says how many cores go with a GPU: \
+                     the job gets the cluster's default, often one core"
+                        .to_owned(),
+                );
                 None
             }
         };
@@ -96,7 +100,8 @@ impl SlurmConfig {
         {
             let known = site.partitions.keys().map(String::as_str);
             warnings.push(format!(
-                "site `{}` says nothing of the partition `{partition}`{}: its limits are the cluster's to say",
+                "site `{}` says nothing of the partition `{partition}`{}: its limits are the \
+                 cluster's to say",
                 site.name,
                 hint(partition, known)
             ));
@@ -109,7 +114,7 @@ impl SlurmConfig {
                 "slurm.time is not set: the job gets the partition's default time limit".to_owned(),
             );
         }
-        let request = Request {
+        let request = JobRequest {
             account: self.account.clone(),
             partition,
             qos: self.qos.clone().or_else(|| at.qos.clone()),
@@ -120,7 +125,7 @@ impl SlurmConfig {
             signal: self.signal,
             requeue: match self.on_interrupt {
                 OnInterrupt::Requeue | OnInterrupt::Wait => true,
-                // SLURM's own requeue besides would make two jobs of one.
+                // A requeue by SLURM besides the resubmission would make two jobs of one.
                 OnInterrupt::Resubmit | OnInterrupt::None => false,
             },
             modules: at.modules.iter().chain(&self.modules).cloned().collect(),
@@ -143,7 +148,7 @@ impl SlurmConfig {
     }
 }
 
-impl Request {
+impl JobRequest {
     fn check_site(
         &self,
         site: &str,

@@ -3,20 +3,20 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use crate::array::Array;
+use crate::array::JobArray;
 use crate::error::SlurmError;
-use crate::request::Request;
+use crate::request::JobRequest;
 
-/// A word of a command line.
+/// A word of the job's command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// As it stands, whatever is in it.
+pub enum CommandWord {
+    /// Literal text.
     Text(String),
-    /// What this task of an array is to do: its number and the array's offset.
+    /// The index of an array task's work: its task number plus the array's offset.
     ArrayIndex,
 }
 
-impl<T: Into<String>> From<T> for Word {
+impl<T: Into<String>> From<T> for CommandWord {
     fn from(text: T) -> Self {
         Self::Text(text.into())
     }
@@ -24,24 +24,24 @@ impl<T: Into<String>> From<T> for Word {
 
 /// A job, or an array of jobs.
 ///
-/// Its last line replaces the shell by srun: only then do signals reach the trainer whether they are
-/// sent to the batch script or to the job's step, and only then is the trainer's exit code the job's.
+/// Its last line replaces the shell by srun. Signals to the batch script and to the job's step then
+/// both reach the trainer, and the trainer's exit code is the job's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchScript {
     /// What the job asks for.
-    pub request: Request,
+    pub request: JobRequest,
     /// The job's name.
     pub name: String,
-    /// Where its output goes; `%x`, `%j`, `%A` and `%a` are SLURM's.
+    /// The output file; `%x`, `%j`, `%A` and `%a` are SLURM's patterns.
     pub output: String,
-    /// The folder it works in.
+    /// The working folder.
     pub chdir: PathBuf,
     /// The tasks, if this is an array.
-    pub array: Option<Array>,
-    /// What it waits for besides what the request says, each as `afterok:12`.
+    pub array: Option<JobArray>,
+    /// Dependencies besides that of the request, each as `afterok:12`.
     pub dependencies: Vec<String>,
-    /// What it runs.
-    pub command: Vec<Word>,
+    /// The command line.
+    pub command: Vec<CommandWord>,
 }
 
 impl BatchScript {
@@ -49,7 +49,7 @@ impl BatchScript {
     ///
     /// # Errors
     ///
-    /// If a value cannot stand in a script.
+    /// If a value contains a line break or a zero byte.
     pub fn render(&self) -> Result<String, SlurmError> {
         let request = &self.request;
         let mut text = String::from("#!/bin/bash\n");
@@ -80,7 +80,7 @@ impl BatchScript {
         }
         let mut srun = String::from("exec srun --kill-on-bad-exit=1");
         if request.cpus.is_some() {
-            // From 22.05 to 23.11 srun does not take it from sbatch.
+            // SLURM 22.05 to 23.11: srun does not inherit --cpus-per-task from sbatch.
             text.push_str("export SRUN_CPUS_PER_TASK=\"$SLURM_CPUS_PER_TASK\"\n");
             srun.push_str(" --cpus-per-task=\"$SLURM_CPUS_PER_TASK\"");
         }
@@ -92,7 +92,7 @@ impl BatchScript {
         Ok(text)
     }
 
-    /// The name as SLURM gets it.
+    /// The job's name as passed to SLURM.
     #[must_use]
     pub fn job_name(&self) -> String {
         job_name(&self.name)
@@ -118,7 +118,7 @@ impl BatchScript {
         add("--signal", Some(request.signal.to_string()));
         options.push((if request.requeue { "--requeue" } else { "--no-requeue" }, None));
         let mut add = |option, value: String| options.push((option, Some(value)));
-        // One log for all lives.
+        // One log for all attempts.
         add("--open-mode", "append".into());
         add("--chdir", self.chdir.display().to_string());
         add("--output", self.output.clone());
@@ -135,13 +135,15 @@ impl BatchScript {
         options
     }
 
-    fn word(&self, word: &Word) -> Result<String, SlurmError> {
+    fn word(&self, word: &CommandWord) -> Result<String, SlurmError> {
         match word {
-            Word::Text(text) => quote(text),
-            Word::ArrayIndex => Ok(match self.array.as_ref().map_or(0, |array| array.offset) {
-                0 => "\"$SLURM_ARRAY_TASK_ID\"".into(),
-                offset => format!("\"$((SLURM_ARRAY_TASK_ID + {offset}))\""),
-            }),
+            CommandWord::Text(text) => quote(text),
+            CommandWord::ArrayIndex => {
+                Ok(match self.array.as_ref().map_or(0, |array| array.offset) {
+                    0 => "\"$SLURM_ARRAY_TASK_ID\"".into(),
+                    offset => format!("\"$((SLURM_ARRAY_TASK_ID + {offset}))\""),
+                })
+            }
         }
     }
 }
@@ -156,7 +158,7 @@ fn quote(text: &str) -> Result<String, SlurmError> {
     if text.contains(['\n', '\r']) {
         return Err(wrong());
     }
-    // More than shlex leaves as it is, so that sbatch's patterns and lists stay readable.
+    // More characters than shlex leaves unquoted, so that patterns and lists stay readable.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./%,:@+=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         return Ok(text.to_owned());
@@ -164,7 +166,7 @@ fn quote(text: &str) -> Result<String, SlurmError> {
     shlex::try_quote(text).map(Into::into).map_err(|_| wrong())
 }
 
-/// A job's name: what `squeue`'s columns and a log's name can hold.
+/// A job's name without characters that break the columns of `squeue` or the name of a log.
 fn job_name(name: &str) -> String {
     let fits = |c: char| c.is_alphanumeric() || "-_.,+@".contains(c);
     let name: String = name.chars().map(|c| if fits(c) { c } else { '-' }).collect();
@@ -199,12 +201,12 @@ mod tests {
             name: "disc-cifar".into(),
             output: "/scratch/u/disc-cifar/slurm/%x-%A_%a.out".into(),
             chdir: "/home/u/vim".into(),
-            array: Some(Array { indices: vec![0, 1, 2, 5], offset: 1001, throttle: Some(8) }),
+            array: Some(JobArray { indices: vec![0, 1, 2, 5], offset: 1001, throttle: Some(8) }),
             dependencies: vec!["afterany:9".into()],
             command: ["/opt/vim-train", "sweep", "task", "/scratch/u/disc-cifar", "--index"]
                 .into_iter()
-                .map(Word::from)
-                .chain([Word::ArrayIndex])
+                .map(CommandWord::from)
+                .chain([CommandWord::ArrayIndex])
                 .collect(),
         };
         assert_eq!(
@@ -264,10 +266,10 @@ exec srun --kill-on-bad-exit=1 /opt/vim-train train 'a b.toml'
 
     #[test]
     fn a_task_without_offset_is_its_number() {
-        let array = Array { indices: vec![0, 1], offset: 0, throttle: None };
+        let array = JobArray { indices: vec![0, 1], offset: 0, throttle: None };
         let script = BatchScript {
             array: Some(array),
-            command: vec!["x".into(), Word::ArrayIndex],
+            command: vec!["x".into(), CommandWord::ArrayIndex],
             ..script("")
         };
         let text = script.render().unwrap();

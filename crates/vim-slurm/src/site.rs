@@ -1,4 +1,4 @@
-//! Sites: what differs from cluster to cluster, in a file each.
+//! Sites: the differences between clusters, one file per cluster.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -12,21 +12,21 @@ use crate::error::SlurmError;
 use crate::time::TimeLimit;
 use crate::values::Memory;
 
-/// The variable that names the site where `slurm.site` does not.
+/// The environment variable that names the site if `slurm.site` does not.
 const SITE_VARIABLE: &str = "VIM_TRAIN_SITE";
 
-/// What runs jobs at a site.
+/// The scheduler of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scheduler {
     /// SLURM.
     #[default]
     Slurm,
-    /// Nothing: a workstation, where programs are started as they are.
+    /// None: a workstation, where programs are started directly.
     None,
 }
 
-/// What a site's partition allows, besides what SLURM itself says of it.
+/// Limits of a partition that SLURM itself does not report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SiteLimits {
@@ -34,7 +34,7 @@ pub struct SiteLimits {
     pub max_time: Option<TimeLimit>,
     /// The kind of its GPUs.
     pub gpu_type: Option<String>,
-    /// The most GPUs of a job.
+    /// The most GPUs per job.
     pub max_gpus: Option<u32>,
     /// Cores for each GPU.
     pub cpus_per_gpu: Option<u32>,
@@ -46,15 +46,15 @@ pub struct SiteLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Site {
-    /// Its name: the file's, without `.toml`.
+    /// Its name: that of the file without `.toml`.
     #[serde(skip)]
     pub name: String,
     /// The file it was read from.
     #[serde(skip)]
     pub path: Option<PathBuf>,
-    /// What and where it is, in a line.
+    /// What and where it is, on one line.
     pub description: Option<String>,
-    /// What runs jobs there.
+    /// Its scheduler.
     pub scheduler: Scheduler,
     /// The partition, unless the configuration names one.
     pub partition: Option<String>,
@@ -62,7 +62,7 @@ pub struct Site {
     pub qos: Option<String>,
     /// Whether a job needs an account.
     pub account_required: bool,
-    /// What an account looks like there.
+    /// An example of an account.
     pub account_example: Option<String>,
     /// The kind of its GPUs, as `--gpus-per-node` takes it.
     pub gpu_type: Option<String>,
@@ -78,29 +78,30 @@ pub struct Site {
     pub modules: Vec<String>,
     /// Environment variables of jobs.
     pub env: BTreeMap<String, String>,
-    /// The node's own disk, where SLURM does not set `SLURM_TMPDIR`; may name variables, as `/scratch/$SLURM_JOB_ID`.
+    /// The node's local disk if SLURM does not set `SLURM_TMPDIR`; may contain variables, as in
+    /// `/scratch/$SLURM_JOB_ID`.
     pub tmpdir: Option<String>,
     /// The longest time limit.
     pub max_time: Option<TimeLimit>,
     /// Further options for sbatch.
     pub extra: Vec<String>,
-    /// What its users should know, a line each.
+    /// Notes for its users, one line each.
     pub notes: Vec<String>,
     /// Limits of partitions, by name.
     pub partitions: BTreeMap<String, SiteLimits>,
 }
 
-/// Where sites are looked for by name.
+/// Where sites are searched by name.
 #[derive(Clone, Debug, Default)]
-pub struct SitePlaces {
-    /// Folders of site files; the first that has one counts.
+pub struct SiteSearch {
+    /// Folders of site files; the first match counts.
     pub folders: Vec<PathBuf>,
-    /// The site of this account, `$VIM_TRAIN_SITE`.
+    /// The default site, `$VIM_TRAIN_SITE`.
     pub variable: Option<String>,
 }
 
-impl SitePlaces {
-    /// `configs/sites` below the working folder, then `vim-train/sites` in the user's configuration.
+impl SiteSearch {
+    /// `configs/sites` in the working folder, then `vim-train/sites` in the user's configuration folder.
     #[must_use]
     pub fn from_env() -> Self {
         let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
@@ -113,7 +114,7 @@ impl SitePlaces {
         }
     }
 
-    /// The names that are known.
+    /// All known names.
     fn names(&self) -> Vec<String> {
         let entries = self.folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
         let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -132,27 +133,27 @@ impl Site {
     /// # Errors
     ///
     /// As [`Site::find`].
-    pub fn choose(name: Option<&str>, places: &SitePlaces) -> Result<Option<Self>, SlurmError> {
-        let name = name.or(places.variable.as_deref());
-        name.map(|name| Self::find(name, places)).transpose()
+    pub fn choose(name: Option<&str>, search: &SiteSearch) -> Result<Option<Self>, SlurmError> {
+        let name = name.or(search.variable.as_deref());
+        name.map(|name| Self::find(name, search)).transpose()
     }
 
-    /// The site in the file `name`, or of that name.
+    /// The site in the file `name`, or the site of that name.
     ///
     /// # Errors
     ///
-    /// If there is none, or its file cannot be used.
-    pub fn find(name: &str, places: &SitePlaces) -> Result<Self, SlurmError> {
+    /// If there is none, or its file is invalid.
+    pub fn find(name: &str, search: &SiteSearch) -> Result<Self, SlurmError> {
         if name.contains('/') || Path::new(name).extension().is_some_and(|end| end == "toml") {
             return Self::read(Path::new(name));
         }
-        let files = places.folders.iter().map(|folder| folder.join(format!("{name}.toml")));
+        let files = search.folders.iter().map(|folder| folder.join(format!("{name}.toml")));
         if let Some(file) = files.into_iter().find(|file| file.is_file()) {
             return Self::read(&file);
         }
-        let known = places.names();
+        let known = search.names();
         let folders: Vec<String> =
-            places.folders.iter().map(|folder| folder.display().to_string()).collect();
+            search.folders.iter().map(|folder| folder.display().to_string()).collect();
         Err(SlurmError::UnknownSite {
             name: name.to_owned(),
             hint: hint(name, known.iter().map(String::as_str)),
@@ -164,7 +165,7 @@ impl Site {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, or something in it cannot be used.
+    /// If the file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, SlurmError> {
         let text = fs::read_to_string(path).map_err(SlurmError::io("read", path))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -173,7 +174,7 @@ impl Site {
         Ok(Self { path: Some(path.to_owned()), ..site })
     }
 
-    /// The site `name` as `text` describes it.
+    /// Parses the file of the site `name`.
     fn parse(text: &str, name: &str) -> Result<Self, String> {
         let site: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(0, |span| {
@@ -194,7 +195,7 @@ impl Site {
         Ok(Self { name: name.to_owned(), ..site })
     }
 
-    /// What it says of a partition.
+    /// Its limits of a partition.
     #[must_use]
     pub fn limits(&self, partition: Option<&str>) -> Option<&SiteLimits> {
         self.partitions.get(partition?)
@@ -212,17 +213,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("north.toml");
         fs::write(&path, ROUGH).unwrap();
-        let places =
-            SitePlaces { folders: vec![folder.path().to_owned()], variable: Some("north".into()) };
-        let by_name = Site::find("north", &places).unwrap();
+        let search =
+            SiteSearch { folders: vec![folder.path().to_owned()], variable: Some("north".into()) };
+        let by_name = Site::find("north", &search).unwrap();
         assert_eq!((by_name.name.as_str(), by_name.cpus_per_gpu), ("north", Some(12)));
         assert!(by_name.limits(Some("short")).is_some() && by_name.limits(Some("long")).is_none());
-        assert_eq!(Site::find(path.to_str().unwrap(), &places).unwrap(), by_name);
-        let of_variable = Site::choose(None, &places).unwrap();
+        assert_eq!(Site::find(path.to_str().unwrap(), &search).unwrap(), by_name);
+        let of_variable = Site::choose(None, &search).unwrap();
         assert_eq!(of_variable, Some(by_name));
-        assert_eq!(Site::choose(None, &SitePlaces::default()).unwrap(), None);
+        assert_eq!(Site::choose(None, &SiteSearch::default()).unwrap(), None);
 
-        let message = Site::find("nroth", &places).unwrap_err().to_string();
+        let message = Site::find("nroth", &search).unwrap_err().to_string();
         assert!(message.contains("did you mean `north`? (known: north)"), "{message}");
     }
 

@@ -1,27 +1,27 @@
-//! Lengths of time as SLURM writes them.
+//! Time limits in SLURM's notation.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::text::{Written, as_text};
+use crate::text_form::{TextForm, as_text};
 
 /// A time limit, in seconds: `"30"` (minutes), `"30:00"`, `"12:00:00"`, `"1-12"` or `"1-00:00:00"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeLimit {
-    /// Its length.
+    /// The limit in seconds.
     pub seconds: u64,
 }
 
 impl TimeLimit {
-    /// What `sinfo` and `scontrol` print as a limit; `None` for a limit that there is not.
+    /// Parses a limit as `sinfo` and `scontrol` print it; `None` if there is none.
     #[must_use]
     pub fn of_slurm(text: &str) -> Option<Self> {
-        // "infinite", "UNLIMITED", "n/a" and "Partition_Limit" are no numbers.
+        // "infinite", "UNLIMITED", "n/a" and "Partition_Limit" do not parse.
         text.parse().ok()
     }
 }
 
-impl Written for TimeLimit {
+impl TextForm for TimeLimit {
     const EXPECTED: &'static str =
         "a time such as \"12:00:00\" (hours), \"1-00:00:00\" (days) or \"30\" (minutes)";
 }
@@ -41,7 +41,7 @@ impl FromStr for TimeLimit {
             None => (None, text),
         };
         let parts: Vec<u64> = clock.split(':').map(number).collect::<Result<_, _>>()?;
-        // With days, the first number is hours; without, SLURM counts from the seconds.
+        // The first number is hours after a day; otherwise it depends on how many there are.
         let (hours, minutes, seconds) = match (days, parts.as_slice()) {
             (None, [minutes]) => (0, *minutes, 0),
             (None, [minutes, seconds]) => (0, *minutes, *seconds),

@@ -1,11 +1,11 @@
-//! What a job can ask for, as values of a configuration.
+//! Resources that a job can request, as values of a configuration.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::text::{Written, as_text};
+use crate::text_form::{TextForm, as_text};
 
-/// GPUs of a node: `"h100:4"`, or `4` of whatever kind.
+/// GPUs of a node: `"h100:4"`, or `4` of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuRequest {
     /// The kind, as the cluster calls it.
@@ -14,7 +14,7 @@ pub struct GpuRequest {
     pub count: u32,
 }
 
-impl Written for GpuRequest {
+impl TextForm for GpuRequest {
     const EXPECTED: &'static str = "GPUs such as \"h100:4\" or 4";
 }
 
@@ -35,7 +35,7 @@ impl FromStr for GpuRequest {
     }
 }
 
-/// Characters of the names that clusters give to kinds of GPU.
+/// Characters in the names of GPU kinds.
 fn is_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-_.".contains(character)
 }
@@ -51,17 +51,17 @@ impl fmt::Display for GpuRequest {
 
 as_text!(GpuRequest, { "oneOf": [{ "type": "string" }, { "type": "integer", "minimum": 0 }] });
 
-/// Cores of the trainer.
+/// CPU cores of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cpus {
-    /// What the site has for each GPU, times the GPUs.
+    /// The site's cores per GPU, times the GPUs.
     #[default]
     Auto,
-    /// So many.
+    /// This many.
     Count(u32),
 }
 
-impl Written for Cpus {
+impl TextForm for Cpus {
     const EXPECTED: &'static str = "\"auto\" or a number of cores, 1 or more";
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Cpus {
 
 as_text!(Cpus, { "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1 }] });
 
-/// An amount of memory: `"64G"`, `"500M"`; a bare number is MiB, and `"0"` all that a node has.
+/// An amount of memory: `"64G"`, `"500M"`; a bare number is in MiB, and `"0"` is all of the node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     number: u64,
@@ -96,7 +96,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The amount in MiB, rounded up; 0 stands for all of a node's.
+    /// The amount in MiB, rounded up; 0 is all of the node's.
     #[must_use]
     pub fn mib(self) -> u64 {
         match self.unit {
@@ -108,7 +108,7 @@ impl Memory {
     }
 }
 
-impl Written for Memory {
+impl TextForm for Memory {
     const EXPECTED: &'static str = "an amount of memory such as \"64G\" or \"500M\"";
 }
 
@@ -140,7 +140,7 @@ impl fmt::Display for Memory {
 
 as_text!(Memory, { "oneOf": [{ "type": "string" }, { "type": "integer", "minimum": 0 }] });
 
-/// What an amount of memory is counted for. A site takes one of these, not all.
+/// The unit that an amount of memory is for. A site accepts only one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryPer {
     /// `--mem`.
@@ -175,26 +175,26 @@ impl MemoryPer {
 
 /// A signal ahead of the time limit: `"USR2@240"`, 240 seconds before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warning {
+pub struct WarningSignal {
     signal: &'static str,
-    /// How long before the limit. SLURM may be a minute early.
+    /// Seconds before the limit; SLURM may be a minute early.
     pub seconds: u32,
 }
 
-/// Signals that the trainer saves at.
+/// Signals at which the trainer saves its state.
 const SIGNALS: [&str; 3] = ["USR2", "USR1", "TERM"];
 
-impl Default for Warning {
+impl Default for WarningSignal {
     fn default() -> Self {
         Self { signal: "USR2", seconds: 240 }
     }
 }
 
-impl Written for Warning {
+impl TextForm for WarningSignal {
     const EXPECTED: &'static str = "a signal and seconds such as \"USR2@240\" (USR2, USR1 or TERM)";
 }
 
-impl FromStr for Warning {
+impl FromStr for WarningSignal {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -202,19 +202,19 @@ impl FromStr for Warning {
         let (name, seconds) = text.split_once('@').ok_or_else(wrong)?;
         let name = name.strip_prefix("SIG").unwrap_or(name);
         let signal = SIGNALS.into_iter().find(|known| *known == name).ok_or_else(wrong)?;
-        // 65535 is the most that SLURM takes.
+        // SLURM accepts at most 65535.
         let seconds = seconds.parse::<u16>().ok().filter(|seconds| *seconds > 0);
         Ok(Self { signal, seconds: seconds.ok_or_else(wrong)?.into() })
     }
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for WarningSignal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}@{}", self.signal, self.seconds)
     }
 }
 
-as_text!(Warning, { "type": "string" });
+as_text!(WarningSignal, { "type": "string" });
 
 #[cfg(test)]
 mod tests {
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    fn refused<T: Written + FromStr<Err = String>>(texts: &[&str]) {
+    fn refused<T: TextForm + FromStr<Err = String>>(texts: &[&str]) {
         for text in texts {
             let error = text.parse::<T>().err().unwrap_or_else(|| panic!("{text} was taken"));
             assert_eq!(error, format!("`{text}` is not {}", T::EXPECTED));
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn warnings() {
-        kept::<Warning>(&[("USR2@240", "USR2@240"), ("SIGTERM@60", "TERM@60")]);
-        refused::<Warning>(&["USR2", "KILL@60", "USR2@0", "USR2@70000", "B:USR2@60", "@60"]);
+        kept::<WarningSignal>(&[("USR2@240", "USR2@240"), ("SIGTERM@60", "TERM@60")]);
+        refused::<WarningSignal>(&["USR2", "KILL@60", "USR2@0", "USR2@70000", "B:USR2@60", "@60"]);
     }
 }

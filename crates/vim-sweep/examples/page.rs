@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::{env, fs};
 
 use vim_sweep::report::{Page, Provenance, html};
-use vim_sweep::{Assignments, Machine, Outcome, ReportConfig, SEED, Score, State, summarize};
+use vim_sweep::{Assignments, Machine, ReportConfig, RunOutcome, RunState, SEED, Score, summarize};
 
 const METHODS: [&str; 6] = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
 
@@ -23,13 +23,13 @@ fn main() {
     }
     let last = outcomes.len() - 1;
     let failed = &mut outcomes[last - last / 20];
-    failed.state = State::Failed(76);
+    failed.state = RunState::Failed(76);
     failed.error = Some("training diverged at step 1210: the loss is NaN".into());
     failed.scores.truncate(8);
     failed.losses.truncate(60);
     failed.step = Some(1210);
     let stopped = &mut outcomes[last - last / 6 - 1];
-    stopped.state = State::Interrupted;
+    stopped.state = RunState::Interrupted;
     stopped.step = Some(3000);
     let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
     let summary =
@@ -56,7 +56,7 @@ fn main() {
 }
 
 /// A run whose numbers come from a formula and a little hash of where it stands.
-fn outcome(index: usize, method: &str, number: usize, seed: i64) -> Outcome {
+fn outcome(index: usize, method: &str, number: usize, seed: i64) -> RunOutcome {
     let noise = |at: u64| {
         // SplitMix64's mixer: as good as random, and the same everywhere.
         let mut mixed = (index as u64 * 1_000_003 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -91,7 +91,7 @@ fn outcome(index: usize, method: &str, number: usize, seed: i64) -> Outcome {
         1.1 + 3.5 * (-(step as f64) / 1100.0).exp() + 0.12 * noise(step * 3)
             - 0.1 * number as f64 * (step as f64 / 6000.0)
     };
-    Outcome {
+    RunOutcome {
         index,
         id: format!(
             "{:010x}",
@@ -99,7 +99,7 @@ fn outcome(index: usize, method: &str, number: usize, seed: i64) -> Outcome {
         ),
         name: format!("{method}-s{seed}"),
         assignments,
-        state: State::Finished,
+        state: RunState::Finished,
         step: Some(6000),
         total_steps: Some(6000),
         error: None,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Assignments, SEED};
-use crate::outcome::{Machine, Outcome, Score, State};
+use crate::outcome::{Machine, RunOutcome, RunState, Score};
 
 /// A finished run whose last validation accuracy is `top1`; the one before was half of it.
-pub(crate) fn outcome(method: &str, seed: i64, top1: f64) -> Outcome {
+pub(crate) fn outcome(method: &str, seed: i64, top1: f64) -> RunOutcome {
     let assignments = Assignments::from([
         ("model.discretization".to_owned(), method.into()),
         (SEED.to_owned(), seed.into()),
@@ -18,13 +18,13 @@ pub(crate) fn outcome(method: &str, seed: i64, top1: f64) -> Outcome {
         averaged: None,
         values: BTreeMap::from([("top1".to_owned(), top1), ("loss".to_owned(), 1.0 - top1)]),
     };
-    Outcome {
+    RunOutcome {
         index: 0,
         id: format!("{method}{seed}"),
         name: format!("{method}-s{seed}"),
         values: assignments.clone(),
         assignments,
-        state: State::Finished,
+        state: RunState::Finished,
         step: Some(20),
         total_steps: Some(20),
         error: None,
@@ -37,9 +37,9 @@ pub(crate) fn outcome(method: &str, seed: i64, top1: f64) -> Outcome {
 }
 
 /// Every method with an accuracy for each seed.
-pub(crate) fn study(methods: &[(&str, &[f64])]) -> Vec<Outcome> {
+pub(crate) fn study(methods: &[(&str, &[f64])]) -> Vec<RunOutcome> {
     let runs = methods.iter().flat_map(|(method, values)| {
         values.iter().enumerate().map(|(seed, &top1)| outcome(method, seed as i64, top1))
     });
-    runs.enumerate().map(|(index, run)| Outcome { index, ..run }).collect()
+    runs.enumerate().map(|(index, run)| RunOutcome { index, ..run }).collect()
 }

@@ -1,7 +1,7 @@
 //! Sweeps: many runs from one configuration, and what came of them.
 //!
-//! [`SweepConfig`] is the `[sweep]` section; [`cells`] are the combinations that it asks for, and a [`Plan`]
-//! gives each of them an index, an id and a name. What the runs measured comes in as [`Outcome`]s, and goes out as a
+//! [`SweepConfig`] is the `[sweep]` section; [`cells`] are the combinations that it asks for, and a [`SweepPlan`]
+//! gives each of them an index, an id and a name. What the runs measured comes in as [`RunOutcome`]s, and goes out as a
 //! [`Summary`] with means over seeds and paired tests, as tables, and as a page of HTML.
 //!
 //! Nothing here reads a run, starts one or knows a model: callers bring values.
@@ -29,7 +29,7 @@ pub use grid::{cells, described};
 pub use id::run_id;
 pub use matching::check_matching;
 pub use metric::{Metric, metrics};
-pub use outcome::{Machine, Outcome, Score, State};
-pub use plan::{Addition, Candidate, Entry, Plan};
+pub use outcome::{Machine, RunOutcome, RunState, Score};
+pub use plan::{Addition, Candidate, PlannedRun, SweepPlan};
 pub use summary::{Comparison, Group, SeedValue, Summary, summarize};
 pub use table::{csv, head, markdown, rows};

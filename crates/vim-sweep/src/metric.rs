@@ -6,7 +6,7 @@ use vim_config::nearest;
 
 use crate::config::Pick;
 use crate::error::SweepError;
-use crate::outcome::{Outcome, Score};
+use crate::outcome::{RunOutcome, Score};
 
 /// A metric's name taken apart: `val/top1`, `val/ema/top1`, `train/loss`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Metric {
 
     /// How the number of each run was chosen, for whoever reads the table.
     #[must_use]
-    pub fn choice(&self, pick: Pick, outcomes: &[Outcome]) -> String {
+    pub fn choice(&self, pick: Pick, outcomes: &[RunOutcome]) -> String {
         if self.split == "test" {
             let tested = outcomes
                 .iter()
@@ -104,7 +104,7 @@ impl Metric {
         }
     }
 
-    fn scores<'a>(&'a self, run: &'a Outcome) -> impl DoubleEndedIterator<Item = &'a Score> {
+    fn scores<'a>(&'a self, run: &'a RunOutcome) -> impl DoubleEndedIterator<Item = &'a Score> {
         let is_asked = |score: &&Score| {
             // A test is the run's result, whichever weights it chose.
             score.split == self.split && (self.split == "test" || score.averaged == self.averaged)
@@ -114,7 +114,7 @@ impl Metric {
 
     /// The metric over the steps of `run`.
     #[must_use]
-    pub fn curve(&self, run: &Outcome) -> Vec<(f64, f64)> {
+    pub fn curve(&self, run: &RunOutcome) -> Vec<(f64, f64)> {
         if self.split == "train" {
             return run.losses.clone();
         }
@@ -124,7 +124,7 @@ impl Metric {
 
     /// The number of `run` that counts.
     #[must_use]
-    pub fn value(&self, run: &Outcome, pick: Pick) -> Option<f64> {
+    pub fn value(&self, run: &RunOutcome, pick: Pick) -> Option<f64> {
         let mut values = self.curve(run).into_iter().map(|point| point.1);
         match (pick, self.split.as_str()) {
             (Pick::Last, _) | (Pick::Best, "test") => values.next_back(),
@@ -163,7 +163,7 @@ pub(crate) fn no_metric(name: &str, known: &[String]) -> SweepError {
 
 /// The names of all metrics that `outcomes` have.
 #[must_use]
-pub fn metrics(outcomes: &[Outcome]) -> Vec<String> {
+pub fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
     let mut names = BTreeSet::new();
     for run in outcomes {
         if !run.losses.is_empty() {

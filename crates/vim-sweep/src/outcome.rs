@@ -10,7 +10,7 @@ use crate::config::Assignments;
 /// How a run of a sweep stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", content = "code", rename_all = "lowercase")]
-pub enum State {
+pub enum RunState {
     /// The last epoch is done.
     Finished,
     /// A process is at work on it.
@@ -25,7 +25,7 @@ pub enum State {
     Missing,
 }
 
-impl State {
+impl RunState {
     /// Its name, without the code of a failure.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -40,7 +40,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for RunState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())?;
         if let Self::Failed(code) = self { write!(formatter, " ({code})") } else { Ok(()) }
@@ -83,7 +83,7 @@ pub struct Machine {
 
 /// A run of a sweep, and all that is known of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Its place in the plan.
     pub index: usize,
     /// Its id.
@@ -93,7 +93,7 @@ pub struct Outcome {
     /// Its values of the grid's keys.
     pub assignments: Assignments,
     /// How it stands.
-    pub state: State,
+    pub state: RunState,
     /// Steps done.
     pub step: Option<u64>,
     /// Of how many.

@@ -24,7 +24,7 @@ pub struct Candidate {
 /// A line of `plan.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct PlannedRun {
     /// The index of its task in an array.
     pub index: usize,
     /// [`run_id`] of its configuration.
@@ -39,31 +39,31 @@ pub struct Entry {
 
 /// `plan.jsonl`: all runs of a sweep, in the order of their indices.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct SweepPlan {
     /// The runs; an entry's index is its place.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<PlannedRun>,
 }
 
 /// What planning again has added to a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Addition {
     /// The plan with what was added, at its end.
-    pub plan: Plan,
+    pub plan: SweepPlan,
     /// How many runs were added.
     pub added: usize,
 }
 
-impl Plan {
+impl SweepPlan {
     /// The plan of `runs`.
     ///
     /// # Errors
     ///
     /// If two of them are the same run, or would be in the same folder.
     pub fn new(runs: &[Candidate], free: impl Fn(&str) -> bool) -> Result<Self, SweepError> {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<PlannedRun> = Vec::new();
         for run in runs {
             let id = run_id(&run.values, &free);
-            let both = |other: &Entry| {
+            let both = |other: &PlannedRun| {
                 let first = format!("{{ {} }}", described(&other.assignments));
                 (first, format!("{{ {} }}", described(&run.assignments)))
             };
@@ -83,7 +83,7 @@ impl Plan {
                 let (name, suggestion) = (run.name.clone(), keys.join("-"));
                 return Err(SweepError::SameFolder { first, second, name, suggestion });
             }
-            entries.push(Entry {
+            entries.push(PlannedRun {
                 index: entries.len(),
                 config: format!("configs/{id}.toml"),
                 id,
@@ -101,9 +101,9 @@ impl Plan {
     /// [`SweepError::Damaged`].
     pub fn parse(path: &Path, text: &str) -> Result<Self, SweepError> {
         let damaged = |problem| SweepError::Damaged { path: path.to_owned(), problem };
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<PlannedRun> = Vec::new();
         for (number, line) in text.lines().enumerate() {
-            let entry: Entry = serde_json::from_str(line)
+            let entry: PlannedRun = serde_json::from_str(line)
                 .map_err(|error| damaged(format!("line {}: {error}", number + 1)))?;
             if entry.index != entries.len() {
                 let (line, index) = (number + 1, entry.index);
@@ -138,7 +138,7 @@ impl Plan {
         folder: &Path,
         runs: &[Candidate],
         free: impl Fn(&str) -> bool,
-        recorded: impl Fn(&Entry) -> Option<Assignments>,
+        recorded: impl Fn(&PlannedRun) -> Option<Assignments>,
     ) -> Result<Addition, SweepError> {
         let asked = Self::new(runs, &free)?;
         let mut differences = Vec::new();
@@ -166,7 +166,7 @@ impl Plan {
         let known: BTreeSet<&str> = self.entries.iter().map(|entry| entry.id.as_str()).collect();
         let mut plan = self.clone();
         for new in asked.entries.iter().filter(|new| !known.contains(new.id.as_str())) {
-            plan.entries.push(Entry { index: plan.entries.len(), ..new.clone() });
+            plan.entries.push(PlannedRun { index: plan.entries.len(), ..new.clone() });
         }
         let added = plan.entries.len() - self.entries.len();
         Ok(Addition { plan, added })
@@ -207,8 +207,8 @@ mod tests {
     }
 
     fn extended(old: &[Candidate], new: &[Candidate]) -> Result<Addition, SweepError> {
-        let plan = Plan::new(old, free).unwrap();
-        let recorded = |entry: &Entry| {
+        let plan = SweepPlan::new(old, free).unwrap();
+        let recorded = |entry: &PlannedRun| {
             let run = old.iter().find(|run| run.name == entry.name);
             run.map(|run| run.values.clone())
         };
@@ -217,11 +217,11 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_as_it_was_written() {
-        let plan = Plan::new(&[run("zoh", 0, 3), run("rk4", 1, 3)], free).unwrap();
+        let plan = SweepPlan::new(&[run("zoh", 0, 3), run("rk4", 1, 3)], free).unwrap();
         let text = plan.to_jsonl();
-        assert_eq!(Plan::parse(Path::new("p"), &text).unwrap(), plan);
+        assert_eq!(SweepPlan::parse(Path::new("p"), &text).unwrap(), plan);
         for broken in ["", "{", &text[..30], text.lines().nth(1).unwrap()] {
-            let error = Plan::parse(Path::new("p"), broken).unwrap_err().to_string();
+            let error = SweepPlan::parse(Path::new("p"), broken).unwrap_err().to_string();
             assert!(error.starts_with("p cannot be understood: "), "{error}");
         }
     }
@@ -232,11 +232,11 @@ mod tests {
         other.name = "other".into();
         other.assignments.insert("data.workers".into(), 3.into());
         other.values.insert("data.workers".into(), 3.into());
-        let error = Plan::new(&[run("zoh", 0, 3), other], free).unwrap_err().to_string();
+        let error = SweepPlan::new(&[run("zoh", 0, 3), other], free).unwrap_err().to_string();
         assert!(error.contains("are the same run") && error.contains("(data.workers)"), "{error}");
         let mut other = run("foh", 0, 3);
         other.name = "zoh-s0".into();
-        let error = Plan::new(&[run("zoh", 0, 3), other], free).unwrap_err().to_string();
+        let error = SweepPlan::new(&[run("zoh", 0, 3), other], free).unwrap_err().to_string();
         assert!(error.contains("run.name = \"{model.discretization}-{run.seed}\""), "{error}");
     }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::config::{Assignments, Pick, ReportConfig, SEED};
 use crate::error::SweepError;
 use crate::metric::{Metric, metrics, no_metric};
-use crate::outcome::{Outcome, State};
+use crate::outcome::{RunOutcome, RunState};
 use crate::statistics::{Paired, Sample, holm, paired, sample};
 
 /// What a sweep came to.
@@ -48,7 +48,7 @@ pub struct SeedValue {
     /// The run.
     pub name: String,
     /// How it stands.
-    pub state: State,
+    pub state: RunState,
     /// Its number, if it is finished: that of any other run would not be like for like.
     pub value: Option<f64>,
 }
@@ -73,12 +73,12 @@ impl SeedValue {
         }
         let name = self.seed.as_ref().map_or_else(|| self.name.clone(), |seed| format!("s{seed}"));
         Some(match self.state {
-            State::Finished => format!("{name} has no such number"),
-            state @ (State::Running
-            | State::Queued
-            | State::Interrupted
-            | State::Failed(_)
-            | State::Missing) => format!("{name} {state}"),
+            RunState::Finished => format!("{name} has no such number"),
+            state @ (RunState::Running
+            | RunState::Queued
+            | RunState::Interrupted
+            | RunState::Failed(_)
+            | RunState::Missing) => format!("{name} {state}"),
         })
     }
 }
@@ -88,10 +88,10 @@ impl SeedValue {
 /// # Errors
 ///
 /// If no finished run has the metric, or there is none of that name.
-pub fn summarize(outcomes: &[Outcome], report: &ReportConfig) -> Result<Summary, SweepError> {
+pub fn summarize(outcomes: &[RunOutcome], report: &ReportConfig) -> Result<Summary, SweepError> {
     let metric = Metric::parse(&report.metric)?;
-    let is_finished = |run: &&Outcome| run.state == State::Finished;
-    let finished: Vec<Outcome> = outcomes.iter().filter(is_finished).cloned().collect();
+    let is_finished = |run: &&RunOutcome| run.state == RunState::Finished;
+    let finished: Vec<RunOutcome> = outcomes.iter().filter(is_finished).cloned().collect();
     let known = metrics(&finished);
     if !finished.is_empty() && !known.contains(&report.metric) {
         return Err(no_metric(&report.metric, &known));
@@ -100,7 +100,7 @@ pub fn summarize(outcomes: &[Outcome], report: &ReportConfig) -> Result<Summary,
     for run in outcomes {
         let mut assignments = run.assignments.clone();
         let seed = assignments.remove(SEED).map(|seed| seed.to_string());
-        let counts = run.state == State::Finished;
+        let counts = run.state == RunState::Finished;
         let value = metric.value(run, report.pick).filter(|value| counts && value.is_finite());
         let value = SeedValue { seed, name: run.name.clone(), state: run.state, value };
         match groups.iter_mut().find(|group| group.assignments == assignments) {
@@ -187,9 +187,9 @@ mod tests {
             ("foh", &[0.73, 0.74, 0.75]),
             ("rk4", &[0.60, 0.61, 0.62]),
         ]);
-        runs[4].state = State::Failed(76);
-        runs[7].state = State::Missing;
-        runs[8].state = State::Running;
+        runs[4].state = RunState::Failed(76);
+        runs[7].state = RunState::Missing;
+        runs[8].state = RunState::Running;
         let summary = summarize(&runs, &report(Pick::Last)).unwrap();
         let [zoh, foh, rk4] = &summary.groups[..] else { panic!("three methods") };
         assert!(zoh.is_baseline && zoh.comparison.is_none());

@@ -215,9 +215,9 @@ pub fn csv(summary: &Summary) -> String {
 mod tests {
     use super::*;
     use crate::fixture::study;
-    use crate::{Assignments, Outcome, ReportConfig, State, summarize};
+    use crate::{Assignments, ReportConfig, RunOutcome, RunState, summarize};
 
-    fn summary(change: impl FnOnce(&mut Vec<Outcome>)) -> Summary {
+    fn summary(change: impl FnOnce(&mut Vec<RunOutcome>)) -> Summary {
         let mut runs = study(&[
             ("zoh", &[0.70, 0.72, 0.71]),
             ("foh", &[0.73, 0.74, 0.75]),
@@ -249,10 +249,10 @@ val/top1: last evaluation, nothing selected.
     fn what_is_missing_has_a_column_and_what_cannot_be_tested_has_words() {
         let summary = summary(|runs| {
             for run in &mut runs[7..] {
-                run.state = State::Missing;
+                run.state = RunState::Missing;
             }
             for run in &mut runs[3..6] {
-                run.state = State::Failed(76);
+                run.state = RunState::Failed(76);
             }
         });
         let rows = rows(&summary);

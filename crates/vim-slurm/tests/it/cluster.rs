@@ -6,9 +6,9 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use vim_slurm::{Array, BatchScript, Client, Job, JobId, JobState, SlurmConfig, Word};
+use vim_slurm::{BatchScript, Client, CommandWord, Job, JobArray, JobId, JobState, SlurmConfig};
 
-fn script(folder: &Path, config: &str, command: Vec<Word>) -> BatchScript {
+fn script(folder: &Path, config: &str, command: Vec<CommandWord>) -> BatchScript {
     let config: SlurmConfig = toml::from_str(config).unwrap();
     BatchScript {
         request: config.request(None, false).unwrap(),
@@ -45,7 +45,7 @@ fn awkward_names_arrive() {
     let config =
         "mem = \"100M\"\ncpus_per_task = 2\ntime = \"10\"\nenv = { NOTE = \"a $b 'c' \\\"d\\\"\" }";
     let show = "printf '%s|%s|%s|%s' \"$1\" \"$NOTE\" \"$PWD\" \"$SRUN_CPUS_PER_TASK\"";
-    let command = ["sh", "-c", show, "-", "two words"].into_iter().map(Word::from).collect();
+    let command = ["sh", "-c", show, "-", "two words"].into_iter().map(CommandWord::from).collect();
     let script = script(&folder, config, command);
     client.check_request(&script.request).unwrap();
     assert!(client.test_only(&script).unwrap().contains("to start at"));
@@ -63,10 +63,14 @@ fn awkward_names_arrive() {
 fn tasks_know_what_to_do_and_how_they_ended() {
     let client = Client::new();
     let folder = tempfile::tempdir().unwrap();
-    let fail_at_odd = ["sh", "-c", "exit $(($1 % 2))", "-"].into_iter().map(Word::from);
+    let fail_at_odd = ["sh", "-c", "exit $(($1 % 2))", "-"].into_iter().map(CommandWord::from);
     let script = BatchScript {
-        array: Some(Array { indices: vec![0, 1, 2], offset: 7, throttle: Some(2) }),
-        ..script(folder.path(), "mem = \"100M\"", fail_at_odd.chain([Word::ArrayIndex]).collect())
+        array: Some(JobArray { indices: vec![0, 1, 2], offset: 7, throttle: Some(2) }),
+        ..script(
+            folder.path(),
+            "mem = \"100M\"",
+            fail_at_odd.chain([CommandWord::ArrayIndex]).collect(),
+        )
     };
     let id = client.submit(&script, &folder.path().join("job.sh")).unwrap();
     let waiting = client.jobs(&[id]).unwrap();
@@ -82,7 +86,7 @@ fn tasks_know_what_to_do_and_how_they_ended() {
 fn cancelled_and_unknown_jobs() {
     let client = Client::new();
     let folder = tempfile::tempdir().unwrap();
-    let sleeps = ["sleep", "60"].into_iter().map(Word::from).collect();
+    let sleeps = ["sleep", "60"].into_iter().map(CommandWord::from).collect();
     let script = script(folder.path(), "mem = \"100M\"", sleeps);
     let id = client.submit(&script, &folder.path().join("job.sh")).unwrap();
     client.cancel(&[id]).unwrap();
@@ -122,25 +126,25 @@ fn until(client: &Client, id: JobId, state: JobState) -> Job {
 #[test]
 #[ignore = "needs SLURM"]
 fn requeued_or_else_resubmitted() {
-    use vim_slurm::{Action, Decision, Outcome};
+    use vim_slurm::{Action, Decision, JobOutcome};
     let client = Client::new();
     let folder = tempfile::tempdir().unwrap();
     let requeue = Decision { action: Action::Requeue, why: String::new() };
-    let sleeps = || ["sleep", "60"].into_iter().map(Word::from).collect();
+    let sleeps = || ["sleep", "60"].into_iter().map(CommandWord::from).collect();
     for (on_interrupt, array) in [("requeue", false), ("none", false), ("none", true)] {
         let config = format!("mem = \"100M\"\non_interrupt = \"{on_interrupt}\"");
-        let array = array.then(|| Array { indices: vec![3, 4], offset: 0, throttle: None });
+        let array = array.then(|| JobArray { indices: vec![3, 4], offset: 0, throttle: None });
         let task = array.as_ref().map(|array| array.indices[0]);
         let script = BatchScript { array, ..script(folder.path(), &config, sleeps()) };
         let submitted = client.submit(&script, &folder.path().join("job.sh")).unwrap();
         let id = JobId { task, ..submitted };
         let job = until(&client, id, JobState::Running);
         match client.carry_out(&requeue, &job).unwrap() {
-            Outcome::Requeued => {
+            JobOutcome::Requeued => {
                 assert_eq!(on_interrupt, "requeue");
                 assert_eq!(until(&client, id, JobState::Pending).restarts, 1);
             }
-            Outcome::Resubmitted(next) => {
+            JobOutcome::Resubmitted(next) => {
                 // Its script says --no-requeue.
                 assert_eq!((on_interrupt, next.task), ("none", task));
                 // Why it waits is said once the scheduler has looked at it.
@@ -153,7 +157,7 @@ fn requeued_or_else_resubmitted() {
                 }
                 client.cancel(&[next]).unwrap();
             }
-            outcome @ (Outcome::Wait | Outcome::Left) => panic!("{outcome:?}"),
+            outcome @ (JobOutcome::Wait | JobOutcome::Left) => panic!("{outcome:?}"),
         }
         client.cancel(&[submitted]).unwrap();
     }

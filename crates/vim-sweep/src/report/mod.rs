@@ -10,7 +10,7 @@ mod warnings;
 use vim_chart::{SeriesStyle, escape};
 
 use crate::metric::Metric;
-use crate::outcome::{Outcome, State};
+use crate::outcome::{RunOutcome, RunState};
 use crate::statistics::sample;
 use crate::summary::Summary;
 use crate::table::{baseline, legend};
@@ -25,7 +25,7 @@ pub struct Page<'a> {
     /// What it came to.
     pub summary: &'a Summary,
     /// Its runs.
-    pub outcomes: &'a [Outcome],
+    pub outcomes: &'a [RunOutcome],
     /// The key whose values have colours of their own.
     pub coloured: &'a str,
     /// These values, in the order of the colours.
@@ -138,7 +138,8 @@ impl View<'_> {
 
     fn tiles(&self) -> String {
         let (all, groups) = (self.page.outcomes.len(), &self.summary().groups);
-        let finished = self.page.outcomes.iter().filter(|run| run.state == State::Finished).count();
+        let finished =
+            self.page.outcomes.iter().filter(|run| run.state == RunState::Finished).count();
         let seeds = groups.iter().map(|group| group.planned).max().unwrap_or(0);
         let seconds: f64 = self.page.outcomes.iter().map(|run| run.seconds).sum();
         let plural = |count: usize, word: &str| {
@@ -226,12 +227,12 @@ impl View<'_> {
     }
 
     /// A curve for every group.
-    fn means(&self, curve: &dyn Fn(&Outcome) -> Vec<(f64, f64)>) -> Vec<curves::Curve> {
+    fn means(&self, curve: &dyn Fn(&RunOutcome) -> Vec<(f64, f64)>) -> Vec<curves::Curve> {
         let groups = self.summary().groups.iter().zip(&self.styles);
         let mean = groups.map(|(group, style)| {
             let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
-            let (finished, others): (Vec<&Outcome>, Vec<&Outcome>) =
-                runs.partition(|run| run.state == State::Finished);
+            let (finished, others): (Vec<&RunOutcome>, Vec<&RunOutcome>) =
+                runs.partition(|run| run.state == RunState::Finished);
             let runs = if finished.is_empty() { others } else { finished };
             let points = curves::mean(&runs.into_iter().map(curve).collect::<Vec<_>>());
             curves::Curve { style: *style, points }
@@ -244,7 +245,7 @@ impl View<'_> {
         let points: Vec<scatter::Point> = groups
             .filter_map(|(group, style)| {
                 let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
-                let finished = runs.filter(|run| run.state == State::Finished);
+                let finished = runs.filter(|run| run.state == RunState::Finished);
                 let speeds: Vec<f64> = finished.filter_map(|run| run.images_per_second).collect();
                 let (speed, result) = (sample(&speeds)?, group.sample?);
                 Some(scatter::Point { label: &group.label, style: *style, speed, result })
@@ -300,7 +301,7 @@ mod tests {
     use crate::fixture::study;
     use crate::{Assignments, ReportConfig, summarize};
 
-    fn page(outcomes: &[Outcome], metric: &str) -> String {
+    fn page(outcomes: &[RunOutcome], metric: &str) -> String {
         let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
         let report = ReportConfig { metric: metric.into(), baseline, ..ReportConfig::default() };
         let summary = summarize(outcomes, &report).unwrap();
@@ -338,7 +339,7 @@ mod tests {
     fn nothing_finished_is_a_page_too() {
         let mut runs = study(&[("zoh", &[0.7]), ("rk4", &[0.6])]);
         for run in &mut runs {
-            run.state = State::Missing;
+            run.state = RunState::Missing;
             run.scores.clear();
             run.losses.clear();
         }
@@ -350,7 +351,7 @@ mod tests {
     #[test]
     fn failures_are_named() {
         let mut runs = study(&[("zoh", &[0.7, 0.71]), ("rk4", &[0.6, 0.61])]);
-        runs[3].state = State::Failed(76);
+        runs[3].state = RunState::Failed(76);
         runs[3].error = Some("training diverged at step 7".into());
         let page = page(&runs, "val/loss");
         assert!(page.contains("rk4-s1 failed (76): training diverged at step 7"));

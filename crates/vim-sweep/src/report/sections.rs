@@ -8,7 +8,7 @@ use super::styles::is_of;
 use crate::config::Pick;
 use crate::matching::is_under;
 use crate::metric::Metric;
-use crate::outcome::{Machine, Outcome};
+use crate::outcome::{Machine, RunOutcome};
 use crate::summary::{Group, Summary};
 use crate::table::{head, rows};
 
@@ -36,7 +36,7 @@ fn table(head: &str, body: &str) -> String {
 }
 
 /// Which machines computed what.
-pub(super) fn machines(outcomes: &[Outcome]) -> String {
+pub(super) fn machines(outcomes: &[RunOutcome]) -> String {
     let mut machines: BTreeMap<Machine, usize> = BTreeMap::new();
     for run in outcomes.iter().filter(|run| run.machine != Machine::default()) {
         // Each has a job of its own.
@@ -66,7 +66,7 @@ pub(super) fn machines(outcomes: &[Outcome]) -> String {
 
 /// What differs between the configurations, what must not, and all the rest.
 pub(super) fn configuration(
-    outcomes: &[Outcome],
+    outcomes: &[RunOutcome],
     must_match: &[String],
     free: impl Fn(&str) -> bool,
 ) -> String {
@@ -113,7 +113,7 @@ pub(super) fn configuration(
 
 /// Every run.
 pub(super) fn runs(
-    outcomes: &[Outcome],
+    outcomes: &[RunOutcome],
     groups: &[Group],
     styles: &[SeriesStyle],
     metric: &Metric,
@@ -124,7 +124,7 @@ pub(super) fn runs(
         "<th>run</th><th class=\"text\">state</th><th>steps</th><th>{title}{unit}, last</th><th>best</th><th>img/s</th><th>time</th><th class=\"text\">machine</th><th class=\"text\">job</th><th>id</th>",
         title = escape(&metric.title())
     );
-    let row = |run: &Outcome| {
+    let row = |run: &RunOutcome| {
         let group = groups.iter().position(|group| is_of(run, &group.assignments));
         let swatch =
             group.and_then(|group| styles.get(group)).map_or(String::new(), |style| style.swatch());

@@ -3,14 +3,14 @@
 use vim_chart::SeriesStyle;
 
 use crate::config::Assignments;
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use crate::summary::Group;
 
 /// The styles of `groups`. Where `key` distinguishes the groups, its value's index in `order` chooses
 /// the style, so that a method has the same colour in every report.
 pub(super) fn styles(
     groups: &[Group],
-    outcomes: &[Outcome],
+    outcomes: &[RunOutcome],
     key: &str,
     order: &[String],
 ) -> Vec<SeriesStyle> {
@@ -28,6 +28,6 @@ pub(super) fn styles(
 }
 
 /// Whether `run` is one of the group with `assignments`.
-pub(super) fn is_of(run: &Outcome, assignments: &Assignments) -> bool {
+pub(super) fn is_of(run: &RunOutcome, assignments: &Assignments) -> bool {
     assignments.iter().all(|(key, value)| run.assignments.get(key) == Some(value))
 }

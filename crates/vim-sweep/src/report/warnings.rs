@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::config::Assignments;
 use crate::matching::check_matching;
-use crate::outcome::{Machine, Outcome, State};
+use crate::outcome::{Machine, RunOutcome, RunState};
 
 /// What whoever reads the numbers must know: runs that do not count, and runs that were not computed alike.
 #[must_use]
 pub fn warnings(
-    outcomes: &[Outcome],
+    outcomes: &[RunOutcome],
     must_match: &[String],
     free: impl Fn(&str) -> bool,
 ) -> Vec<String> {
@@ -17,9 +17,9 @@ pub fn warnings(
     for run in outcomes {
         let why = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
         match run.state {
-            State::Finished => {}
-            State::Failed(_) => warnings.push(format!("{} {}{why}", run.name, run.state)),
-            State::Running | State::Queued | State::Interrupted | State::Missing => {
+            RunState::Finished => {}
+            RunState::Failed(_) => warnings.push(format!("{} {}{why}", run.name, run.state)),
+            RunState::Running | RunState::Queued | RunState::Interrupted | RunState::Missing => {
                 warnings.push(format!("{} is {}", run.name, run.state));
             }
         }
@@ -36,7 +36,7 @@ pub fn warnings(
             warnings.push(error.to_string());
         }
     }
-    let started: Vec<&Outcome> =
+    let started: Vec<&RunOutcome> =
         outcomes.iter().filter(|run| run.machine != Machine::default()).collect();
     for (column, what) in ["device", "cores", "threads", "version", "commit"].iter().enumerate() {
         let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -69,13 +69,13 @@ mod tests {
     fn what_differs_is_said() {
         let mut runs = study(&[("zoh", &[0.7, 0.7]), ("rk4", &[0.6])]);
         let rules = ["train.batch_size".to_owned()];
-        let warnings_of = |runs: &[Outcome]| warnings(runs, &rules, |_| false);
+        let warnings_of = |runs: &[RunOutcome]| warnings(runs, &rules, |_| false);
         assert!(warnings_of(&runs).is_empty());
         for (run, batch) in runs.iter_mut().zip([128, 128, 64]) {
             run.values.insert("train.batch_size".into(), i64::into(batch));
             run.machine.threads = Some(if batch == 64 { "1" } else { "2" }.into());
         }
-        runs[1].state = State::Interrupted;
+        runs[1].state = RunState::Interrupted;
         let found = warnings_of(&runs);
         assert_eq!(found.len(), 3, "{found:?}");
         assert_eq!(found[0], "zoh-s1 is interrupted");

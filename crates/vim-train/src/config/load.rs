@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
-use vim_config::{EXTENDS, Layer, LayerError, LayerProblem, Place, caret, expand, layers, merge};
+use vim_config::{
+    EXTENDS, Layer, LayerError, LayerProblem, Location, caret, expand, layers, merge,
+};
 use vim_kernels::ScanChoice;
 
 use super::document::{decode, print_with_origins};
@@ -147,7 +149,7 @@ impl Loaded {
         for layer in layers {
             // Each by itself, so that a mistake is known to be this one's.
             decode(&layer.text).map_err(|(error, span)| match span {
-                Some(span) => error.placed(Place::new(&layer.path, &layer.text, &span)),
+                Some(span) => error.placed(Location::new(&layer.path, &layer.text, &span)),
                 None => error.at(Origin::File { path: layer.path.clone(), position: None }),
             })?;
             merge(&mut table, &layer.table);
@@ -224,7 +226,7 @@ fn assign(document: &mut DocumentMut, path: &[Key], value: Value) -> Result<(), 
 
 impl ConfigError {
     /// The same problem, at a place in a file.
-    pub(super) fn placed(self, place: Place) -> Self {
+    pub(super) fn placed(self, place: Location) -> Self {
         let caret = Some(place.caret);
         let origin = Origin::File { path: place.path, position: Some(place.position) };
         Self { origin, caret, ..self }

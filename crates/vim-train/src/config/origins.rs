@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use toml_edit::{Document, Item, Key, TableLike, Value};
-use vim_config::{Layer, Place};
+use vim_config::{Layer, Location};
 use vim_kernels::KERNEL_VARIABLE;
 
 use super::load::dotted_values;
@@ -47,7 +47,7 @@ impl fmt::Display for KeyOrigin {
 #[derive(Clone, Debug)]
 pub(super) enum Written {
     /// A file.
-    File(Place),
+    File(Location),
     /// The environment.
     Environment,
     /// An assignment, as written.
@@ -82,7 +82,7 @@ impl Origins {
             if let Some(section) = item.as_table_like() {
                 self.add_table(section, &path, layer);
             } else if let Some(span) = Item::span(item) {
-                self.add(&path, Written::File(Place::new(&layer.path, &layer.text, &span)));
+                self.add(&path, Written::File(Location::new(&layer.path, &layer.text, &span)));
             }
         }
     }

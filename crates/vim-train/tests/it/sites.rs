@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vim_slurm::{GpuRequest, Scheduler, Site, SitePlaces, SlurmConfig};
+use vim_slurm::{GpuRequest, Scheduler, Site, SiteSearch, SlurmConfig};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/sites")
 }
 
 fn site(name: &str) -> Site {
-    let places = SitePlaces { folders: vec![folder()], ..SitePlaces::default() };
+    let places = SiteSearch { folders: vec![folder()], ..SiteSearch::default() };
     Site::find(name, &places).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use vim_kernels::Discretization;
-use vim_migrate::{Migrated, Model, NotCarried, Request, migrate};
+use vim_migrate::{Migration, Model, NotCarried, Script, migrate};
 use vim_model::{ModelName, REGISTERED};
 
 use crate::config::{Config, Origin, nearest};
@@ -58,9 +58,9 @@ pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     let text = String::from_utf8_lossy(&bytes);
     let name = args.script.file_name().unwrap_or(args.script.as_os_str()).to_string_lossy();
     let (arguments, line) = (args.arguments.as_slice(), args.line);
-    let migrated = migrate(Request { name: &name, text: &text, arguments, line, model: &model })
+    let migrated = migrate(Script { name: &name, text: &text, arguments, line, model: &model })
         .map_err(|source| Error::Script { path: args.script.clone(), source })?;
-    let Migrated { toml, not_carried, notes } = &migrated;
+    let Migration { toml, not_carried, notes } = &migrated;
     Config::from_toml(toml).map_err(|error| {
         error.at(Origin::File { path: args.script.clone(), position: line.map(|line| (line, 1)) })
     })?;

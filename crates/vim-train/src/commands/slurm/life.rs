@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
-use vim_slurm::jobs::{self, Submission};
+use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{
-    Client, Event, EventKind, Job, JobId, Lives, Outcome, SlurmConfig, cause, decide, lives_at,
-    restarts,
+    Client, Event, EventKind, Job, JobAttempts, JobId, JobOutcome, SlurmConfig, attempts_at, cause,
+    decide, restarts,
 };
 
 use crate::commands::slurm::names::DEPTH;
@@ -32,7 +32,7 @@ pub(crate) struct Life<'a> {
     job: Option<JobId>,
     /// How often SLURM has put the job back into the queue.
     restart_count: u32,
-    /// Lives before this one.
+    /// Attempts before this one.
     restarts: u32,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Life<'a> {
     /// `slurm.stop_without_progress` allows for no more.
     pub(crate) fn begin(&self, step: u64, is_resumed: bool) -> Result<(), Error> {
         if self.restarts > 0 {
-            let lives = lives_at(&self.events(), step);
+            let lives = attempts_at(&self.events(), step);
             if lives >= self.config.stop_without_progress {
                 return Err(Error::NoProgress { lives, step });
             }
@@ -97,9 +97,9 @@ impl<'a> Life<'a> {
             Err(error) => return self.unknown(event, &error.to_string()),
         };
         let cause = cause(&job, self.restart_count);
-        let lives = Lives {
+        let lives = JobAttempts {
             restarts: self.restarts,
-            without_progress: lives_at(&self.events(), step),
+            without_progress: attempts_at(&self.events(), step),
             resumes: self.resumes,
         };
         let decision = decide(cause, self.config, &lives);
@@ -114,28 +114,30 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn settle(&self, outcome: Outcome, job: &Job, why: &str, step: u64) {
+    fn settle(&self, outcome: JobOutcome, job: &Job, why: &str, step: u64) {
         let detail = Some(why.to_owned());
         match outcome {
-            Outcome::Requeued => {
+            JobOutcome::Requeued => {
                 self.log.line(format!("requeued ({why}), will resume at step {step}"));
                 self.record(Event { detail, ..self.event(EventKind::Requeue, step) });
             }
-            Outcome::Resubmitted(next) => {
+            JobOutcome::Resubmitted(next) => {
                 self.log
                     .line(format!("resubmitted as job {next} ({why}), will resume at step {step}"));
                 let next_job = Some(next);
                 self.record(Event { detail, next_job, ..self.event(EventKind::Resubmit, step) });
                 self.remember(next, job);
             }
-            Outcome::Wait => {
+            JobOutcome::Wait => {
                 self.log.line(format!(
                     "waiting to be requeued by SLURM ({why}), will resume at step {step}"
                 ));
                 self.record(Event { detail, ..self.event(EventKind::Wait, step) });
                 sleep(LONGEST_WAIT);
             }
-            Outcome::Left => self.log.line(format!("not requeued ({why}); saved at step {step}")),
+            JobOutcome::Left => {
+                self.log.line(format!("not requeued ({why}); saved at step {step}"))
+            }
         }
     }
 
@@ -152,14 +154,14 @@ impl<'a> Life<'a> {
     /// The folder that knew this job knows the one that goes on: the run's own, or its sweep's if it is an array's task.
     fn remember(&self, next: JobId, job: &Job) {
         let known = self.folder.ancestors().take(DEPTH).find_map(|folder| {
-            let submissions = jobs::read(folder).unwrap_or_default();
+            let submissions = submissions::read(folder).unwrap_or_default();
             let of_job = |known: &Submission| known.job.job == job.id.job;
             Some((folder, submissions.into_iter().rev().find(of_job)?))
         });
         let Some((folder, known)) = known else { return };
         let submission = gone_on(known, job.id, next, rfc3339(SystemTime::now()));
-        if let Err(error) = jobs::append(folder, &submission) {
-            self.warn(&jobs::path(folder), &error);
+        if let Err(error) = submissions::append(folder, &submission) {
+            self.warn(&submissions::path(folder), &error);
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
-use vim_slurm::jobs::{self, Submission};
+use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, JobId, SlurmError};
 
 use super::life::gone_on;
@@ -98,8 +98,8 @@ fn submit_again(
     let id = client.submit_script(&submission.script, &Vec::from_iter(array))?;
     let next = JobId { task: job.task, ..id };
     let submission = gone_on(submission.clone(), job, next, rfc3339(SystemTime::now()));
-    jobs::append(&submitted.folder, &submission)
-        .map_err(Error::io("write", jobs::path(&submitted.folder)))?;
+    submissions::append(&submitted.folder, &submission)
+        .map_err(Error::io("write", submissions::path(&submitted.folder)))?;
     Ok(next)
 }
 

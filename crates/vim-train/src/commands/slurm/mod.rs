@@ -12,7 +12,7 @@ mod submit;
 use clap::Subcommand;
 use vim_slurm::{ErrorKind, Site, SlurmError};
 
-pub use vim_slurm::jobs;
+pub use vim_slurm::submissions;
 
 pub(crate) use life::Life;
 pub use plan::{output_pattern, site_and_request};

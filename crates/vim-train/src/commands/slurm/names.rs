@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use vim_slurm::jobs::{self, Submission};
+use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, Job, JobId, expand};
 
 use crate::commands::sweep::offset_of;
@@ -56,7 +56,8 @@ impl Submitted {
     }
 
     fn read(folder: &Path, name: String) -> Result<Option<Self>, Error> {
-        let submissions = jobs::read(folder).map_err(Error::io("read", jobs::path(folder)))?;
+        let submissions =
+            submissions::read(folder).map_err(Error::io("read", submissions::path(folder)))?;
         let submitted = Self { name, folder: folder.to_owned(), submissions };
         Ok((!submitted.submissions.is_empty()).then_some(submitted))
     }
@@ -84,7 +85,7 @@ pub(super) fn known(client: &Client, id: JobId) -> Result<Option<Job>, Error> {
 /// All that `root` holds, by name.
 pub(super) fn all(root: &Path) -> Result<Vec<Submitted>, Error> {
     fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-        if jobs::path(folder).is_file() {
+        if submissions::path(folder).is_file() {
             found.push(folder.to_owned());
         }
         if depth == 0 {

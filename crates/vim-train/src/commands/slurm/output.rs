@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use vim_slurm::JobId;
-use vim_slurm::jobs::FOLDER;
+use vim_slurm::submissions::FOLDER;
 
 use super::names::Submitted;
 use crate::error::Error;
@@ -73,7 +73,7 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
-    use vim_slurm::jobs::Submission;
+    use vim_slurm::submissions::Submission;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::env;
 use std::path::{Path, PathBuf, absolute};
 
-use vim_slurm::jobs::FOLDER;
-use vim_slurm::{BatchScript, Request, Site, SitePlaces, SlurmConfig, SlurmError, Word};
+use vim_slurm::submissions::FOLDER;
+use vim_slurm::{BatchScript, CommandWord, JobRequest, Site, SiteSearch, SlurmConfig, SlurmError};
 
 use crate::config::{Backend, Config};
 use crate::error::Error;
@@ -46,7 +46,7 @@ impl Plan {
             chdir: here,
             array: None,
             dependencies: after.map(dependency).into_iter().collect(),
-            command: words.map(|word: &Path| Word::from(word.to_string_lossy())).collect(),
+            command: words.map(|word: &Path| CommandWord::from(word.to_string_lossy())).collect(),
         };
         Ok(Self { config, folder, site, script })
     }
@@ -67,8 +67,8 @@ pub(super) fn frozen(folder: &Path) -> PathBuf {
 /// # Errors
 ///
 /// If there is no such site, or it does not allow for the job.
-pub fn site_and_request(config: &Config) -> Result<(Option<Site>, Request), Error> {
-    let site = Site::choose(config.slurm.site.as_deref(), &SitePlaces::from_env())?;
+pub fn site_and_request(config: &Config) -> Result<(Option<Site>, JobRequest), Error> {
+    let site = Site::choose(config.slurm.site.as_deref(), &SiteSearch::from_env())?;
     let wants_gpu = match config.devices.backend {
         Backend::Cpu => false,
         Backend::Auto | Backend::Cuda | Backend::Wgpu | Backend::Tch => true,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde_json::json;
-use vim_slurm::jobs::{self, Submission};
+use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, JobId, JobState};
 
 use super::placed;
@@ -113,10 +113,10 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
         array: None,
         submitted: rfc3339(SystemTime::now()),
         script: path,
-        output: Some(jobs::output_of(&script.output, &script.job_name(), job)),
+        output: Some(submissions::output_of(&script.output, &script.job_name(), job)),
     };
-    jobs::append(&plan.folder, &submission)
-        .map_err(Error::io("write", jobs::path(&plan.folder)))?;
+    submissions::append(&plan.folder, &submission)
+        .map_err(Error::io("write", submissions::path(&plan.folder)))?;
     eprintln!("submitted {} as job {job}", plan.folder.display());
     if args.json {
         print_json(&json!({ "folder": plan.folder, "submission": submission }))?;
@@ -154,8 +154,8 @@ fn check_request(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<Vec<St
 
 /// No job of this run is in the queue or at work, but one that is to be gone on from `after` its end.
 fn check_not_queued(plan: &Plan, client: &Client, after: Option<&str>) -> Result<(), Error> {
-    let submissions =
-        jobs::read(&plan.folder).map_err(Error::io("read", jobs::path(&plan.folder)))?;
+    let submissions = submissions::read(&plan.folder)
+        .map_err(Error::io("read", submissions::path(&plan.folder)))?;
     let Some(last) = submissions.last() else { return Ok(()) };
     let is_digit = |c: char| c.is_ascii_digit();
     let mut numbers = after.into_iter().flat_map(|after| after.split(|c| !is_digit(c)));

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use vim_sweep::{Assignments, Entry, Plan, SweepConfig, SweepError};
+use vim_sweep::{Assignments, PlannedRun, SweepConfig, SweepError, SweepPlan};
 
 use super::WhichArgs;
 use super::cells::Base;
@@ -40,7 +40,7 @@ pub(super) struct Sweep {
     /// Its folder.
     pub(super) folder: PathBuf,
     /// Its runs.
-    pub(super) plan: Plan,
+    pub(super) plan: SweepPlan,
     /// What it was planned from.
     pub(super) origins: Origins,
 }
@@ -88,13 +88,13 @@ impl Sweep {
     }
 
     /// The configuration that a run was frozen with, by keys.
-    pub(super) fn frozen(folder: &Path, entry: &Entry) -> Option<Assignments> {
+    pub(super) fn frozen(folder: &Path, entry: &PlannedRun) -> Option<Assignments> {
         let text = fs::read_to_string(folder.join(&entry.config)).ok()?;
         Some(dotted(text.parse().ok()?))
     }
 
     /// The run's folder.
-    pub(super) fn run(&self, entry: &Entry) -> PathBuf {
+    pub(super) fn run(&self, entry: &PlannedRun) -> PathBuf {
         self.folder.join(&entry.name)
     }
 }
@@ -110,10 +110,10 @@ fn folder_of(which: &WhichArgs) -> Result<PathBuf, Error> {
 }
 
 /// The plan in `folder`, if there is one.
-pub(super) fn read_plan(folder: &Path) -> Result<Option<Plan>, Error> {
+pub(super) fn read_plan(folder: &Path) -> Result<Option<SweepPlan>, Error> {
     let path = folder.join(PLAN);
     match fs::read_to_string(&path) {
-        Ok(text) => Ok(Some(Plan::parse(&path, &text)?)),
+        Ok(text) => Ok(Some(SweepPlan::parse(&path, &text)?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read", path)(error)),
     }
@@ -122,7 +122,7 @@ pub(super) fn read_plan(folder: &Path) -> Result<Option<Plan>, Error> {
 /// Writes the files of a sweep; the plan comes last, so that what it names is there.
 pub(super) fn write(
     folder: &Path,
-    plan: &Plan,
+    plan: &SweepPlan,
     origins: &Origins,
     configs: &[(String, String)],
 ) -> Result<(), Error> {

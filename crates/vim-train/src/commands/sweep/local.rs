@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use vim_data::CpuAllocation;
-use vim_sweep::{Entry, OnFailure, State};
+use vim_sweep::{PlannedRun, OnFailure, RunState};
 
 use super::WhichArgs;
 use super::error::StudyError;
@@ -61,7 +61,7 @@ pub struct RunArgs {
 /// `vim-train sweep run`.
 pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
     let sweep = Sweep::find_or_plan(&args.which)?;
-    let all: Vec<&Entry> = sweep.plan.entries.iter().collect();
+    let all: Vec<&PlannedRun> = sweep.plan.entries.iter().collect();
     train(&sweep, &all, &args.local)
 }
 
@@ -70,7 +70,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
 /// # Errors
 ///
 /// If a run fails, or a signal asks for an end.
-pub(super) fn train(sweep: &Sweep, entries: &[&Entry], args: &LocalArgs) -> Result<(), Error> {
+pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) -> Result<(), Error> {
     let stop = StopRequest::install()
         .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
     let jobs = args.jobs.unwrap_or(args.gpus.len().max(1));
@@ -117,14 +117,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_secs(1);
 
 struct Waiting<'a> {
-    entry: &'a Entry,
+    entry: &'a PlannedRun,
     /// Since when its folder is known to be held.
     held: Option<Instant>,
     not_before: Instant,
 }
 
 struct AtWork<'a> {
-    entry: &'a Entry,
+    entry: &'a PlannedRun,
     held: Option<Instant>,
     child: Child,
     log: PathBuf,
@@ -134,16 +134,16 @@ struct AtWork<'a> {
 
 impl<'a> Runner<'a> {
     /// Puts what is to be trained in order, and says what is not.
-    fn queue(&mut self, entries: &[&'a Entry]) {
+    fn queue(&mut self, entries: &[&'a PlannedRun]) {
         let mut finished = 0;
         for entry in entries {
             match state(&self.sweep.run(entry)) {
-                State::Finished => finished += 1,
-                State::Running
-                | State::Queued
-                | State::Interrupted
-                | State::Failed(_)
-                | State::Missing => {
+                RunState::Finished => finished += 1,
+                RunState::Running
+                | RunState::Queued
+                | RunState::Interrupted
+                | RunState::Failed(_)
+                | RunState::Missing => {
                     let not_before = Instant::now();
                     self.waiting.push_back(Waiting { entry, held: None, not_before });
                 }
@@ -206,17 +206,20 @@ impl<'a> Runner<'a> {
                 continue;
             }
             match state(&self.sweep.run(next.entry)) {
-                State::Finished => {}
-                State::Running if next.held.is_some_and(|held| now - held > PATIENCE) => {
+                RunState::Finished => {}
+                RunState::Running if next.held.is_some_and(|held| now - held > PATIENCE) => {
                     let name = &next.entry.name;
                     self.watch.line(&format!("{name}: another process is at work on it"));
                 }
-                State::Running => {
+                RunState::Running => {
                     next.held = next.held.or(Some(now));
                     next.not_before = now + LOOK;
                     self.waiting.push_back(next);
                 }
-                State::Queued | State::Interrupted | State::Failed(_) | State::Missing => {
+                RunState::Queued
+                | RunState::Interrupted
+                | RunState::Failed(_)
+                | RunState::Missing => {
                     return Some(next);
                 }
             }
@@ -246,7 +249,7 @@ impl<'a> Runner<'a> {
     }
 
     /// A run's log: what earlier lives of it said stays.
-    fn open_log(&self, entry: &Entry) -> Result<(PathBuf, File), Error> {
+    fn open_log(&self, entry: &PlannedRun) -> Result<(PathBuf, File), Error> {
         let folder = self.sweep.folder.join("logs");
         fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
         let name = entry.name.replace('/', "-");
@@ -255,7 +258,7 @@ impl<'a> Runner<'a> {
         Ok((path.clone(), file.map_err(Error::io("open", path))?))
     }
 
-    fn label(&self, entry: &Entry) -> String {
+    fn label(&self, entry: &PlannedRun) -> String {
         format!("[{}/{}] {}", entry.index + 1, self.sweep.plan.entries.len(), entry.name)
     }
 
@@ -304,12 +307,13 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn finish(self, stop: &StopRequest, entries: &[&Entry]) -> Result<(), Error> {
+    fn finish(self, stop: &StopRequest, entries: &[&PlannedRun]) -> Result<(), Error> {
         for failure in &self.failures {
             eprintln!("{failure}");
         }
         let folder = self.sweep.folder.clone();
-        let is_finished = |entry: &&&Entry| state(&self.sweep.run(entry)) == State::Finished;
+        let is_finished =
+            |entry: &&&PlannedRun| state(&self.sweep.run(entry)) == RunState::Finished;
         let finished = entries.iter().filter(is_finished).count();
         if let Some(stop) = stop.get() {
             return Err(StudyError::Stopped { stop, left: entries.len() - finished }.into());

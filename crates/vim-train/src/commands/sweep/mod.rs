@@ -36,7 +36,7 @@ pub(crate) use folder::PLAN;
 pub(crate) use queue::offset_of;
 
 /// Folders of a sweep that hold no runs.
-pub(crate) const FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::jobs::FOLDER];
+pub(crate) const FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::submissions::FOLDER];
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\

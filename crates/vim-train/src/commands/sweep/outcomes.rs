@@ -2,38 +2,38 @@
 
 use std::path::Path;
 
-use vim_sweep::{Entry, Machine, Outcome, Score, State};
+use vim_sweep::{Machine, PlannedRun, RunOutcome, RunState, Score};
 
 use super::folder::Sweep;
 use crate::commands::runs::{Run, Scores, Status, holds_run};
 
 /// How the run in `folder` stands, by what is in it.
-pub(super) fn state(folder: &Path) -> State {
+pub(super) fn state(folder: &Path) -> RunState {
     // Most of a sweep is often not there yet.
-    if holds_run(folder) { state_of(&Run::read(folder, String::new())) } else { State::Missing }
+    if holds_run(folder) { state_of(&Run::read(folder, String::new())) } else { RunState::Missing }
 }
 
-fn state_of(run: &Run) -> State {
+fn state_of(run: &Run) -> RunState {
     match run.row.status {
-        Status::Finished => State::Finished,
-        Status::Running => State::Running,
-        Status::Paused | Status::Interrupted | Status::Stale => State::Interrupted,
+        Status::Finished => RunState::Finished,
+        Status::Running => RunState::Running,
+        Status::Paused | Status::Interrupted | Status::Stale => RunState::Interrupted,
         Status::Diverged | Status::Failed => {
-            State::Failed(run.exit.as_ref().map_or(1, |exit| exit.exit_code))
+            RunState::Failed(run.exit.as_ref().map_or(1, |exit| exit.exit_code))
         }
         // A record of the end that cannot be understood: training decides by the checkpoints.
-        Status::Unknown if holds_run(&run.row.path) => State::Interrupted,
-        Status::Unknown => State::Missing,
+        Status::Unknown if holds_run(&run.row.path) => RunState::Interrupted,
+        Status::Unknown => RunState::Missing,
     }
 }
 
 /// All runs of `sweep` in the plan's order.
-pub(super) fn outcomes(sweep: &Sweep) -> Vec<Outcome> {
+pub(super) fn outcomes(sweep: &Sweep) -> Vec<RunOutcome> {
     sweep.plan.entries.iter().map(|entry| outcome(sweep, entry)).collect()
 }
 
 /// One run of `sweep`.
-pub(super) fn outcome(sweep: &Sweep, entry: &Entry) -> Outcome {
+pub(super) fn outcome(sweep: &Sweep, entry: &PlannedRun) -> RunOutcome {
     let run = Run::read(&sweep.run(entry), entry.name.clone());
     let history = &run.history;
     let evaluations = history.val.iter().map(|scores| score("val", scores));
@@ -43,7 +43,7 @@ pub(super) fn outcome(sweep: &Sweep, entry: &Entry) -> Outcome {
     } else {
         run.config.clone()
     };
-    Outcome {
+    RunOutcome {
         index: entry.index,
         id: entry.id.clone(),
         name: entry.name.clone(),

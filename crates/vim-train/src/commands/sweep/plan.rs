@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
-use vim_sweep::{Assignments, Plan, SEED, State};
+use vim_sweep::{Assignments, RunState, SEED, SweepPlan};
 
 use super::cells::Cells;
 use super::error::StudyError;
@@ -53,7 +53,7 @@ pub struct PlanArgs {
 pub(super) struct Planned {
     /// Its folder.
     pub(super) folder: PathBuf,
-    plan: Plan,
+    plan: SweepPlan,
     /// Runs that were not planned before.
     added: usize,
     origins: Origins,
@@ -75,12 +75,12 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
         }
         planned.write()?;
     }
-    let states: Vec<State> = planned
+    let states: Vec<RunState> = planned
         .plan
         .entries
         .iter()
         .map(|entry| match args.fresh {
-            true => State::Missing,
+            true => RunState::Missing,
             false => state(&planned.folder.join(&entry.name)),
         })
         .collect();
@@ -112,7 +112,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
         ]
     });
     print(&columns(&["index", "id", "run", "differs in", "state"], rows.collect(), 5))?;
-    let finished = states.iter().filter(|state| **state == State::Finished).count();
+    let finished = states.iter().filter(|state| **state == RunState::Finished).count();
     let (all, folder) = (states.len(), planned.folder.display());
     let added = if args.dry_run { "nothing written".to_owned() } else { planned.added_in_words() };
     eprintln!("{all} runs in {folder}, {finished} finished; {added}");
@@ -140,7 +140,7 @@ pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned,
     let folder = &base.folder;
     let known = if fresh { None } else { read_plan(folder)? };
     let planned = match known {
-        None => Plan::new(&runs, is_free).map(|plan| (plan, runs.len())),
+        None => SweepPlan::new(&runs, is_free).map(|plan| (plan, runs.len())),
         Some(known) => {
             let recorded = |entry: &_| Sweep::frozen(folder, entry);
             let addition = known.extended(folder, &runs, is_free, recorded);
@@ -190,7 +190,7 @@ fn set_aside(folder: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let plan = read_plan(folder)?.unwrap_or_default();
-    let at_work = |name: &str| state(&folder.join(name)) == State::Running;
+    let at_work = |name: &str| state(&folder.join(name)) == RunState::Running;
     if let Some(entry) = plan.entries.iter().find(|entry| at_work(&entry.name)) {
         let (folder, name) = (folder.to_owned(), entry.name.clone());
         return Err(StudyError::AtWork { folder, name }.into());

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use vim_slurm::jobs::{self, Submission};
+use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, Job, JobId, JobState};
-use vim_sweep::{Outcome, State};
+use vim_sweep::{RunOutcome, RunState};
 
 use super::folder::Sweep;
 use super::outcomes::outcomes;
@@ -27,7 +27,7 @@ pub(crate) fn offset_of(script: &Path) -> Option<u32> {
 /// All runs of `sweep`: as their folders say, and where these say nothing final as SLURM does.
 ///
 /// Without an answer from SLURM it is the folders alone, and a warning.
-pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<Outcome> {
+pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<RunOutcome> {
     let mut outcomes = outcomes(sweep);
     let known = jobs_of(sweep).unwrap_or_else(|error| {
         eprintln!("warning: {error}; states are those of the runs' folders alone");
@@ -43,8 +43,8 @@ pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<Outcome> {
 
 /// The newest job of every run that SLURM still knows one of.
 fn jobs_of(sweep: &Sweep) -> Result<BTreeMap<usize, Job>, String> {
-    let submissions = jobs::read(&sweep.folder)
-        .map_err(|error| format!("{}: {error}", jobs::path(&sweep.folder).display()))?;
+    let submissions = submissions::read(&sweep.folder)
+        .map_err(|error| format!("{}: {error}", submissions::path(&sweep.folder).display()))?;
     if submissions.is_empty() {
         return Ok(BTreeMap::new());
     }
@@ -68,7 +68,7 @@ fn by_index(submissions: &[Submission], found: BTreeMap<JobId, Job>) -> BTreeMap
 }
 
 /// What `job` says of a run over what its folder does.
-fn merge(run: &mut Outcome, job: &Job) {
+fn merge(run: &mut RunOutcome, job: &Job) {
     let waits = match job.state {
         JobState::Pending | JobState::Suspended | JobState::Requeued => true,
         JobState::Running | JobState::Completing => false,
@@ -84,9 +84,9 @@ fn merge(run: &mut Outcome, job: &Job) {
         | JobState::Deadline
         | JobState::Other => {
             let failed = job.state != JobState::Completed && job.state != JobState::Cancelled;
-            if run.state == State::Missing && failed {
+            if run.state == RunState::Missing && failed {
                 let code = job.exit_code.map_or(1, |status| status.code.max(1));
-                run.state = State::Failed(code);
+                run.state = RunState::Failed(code);
                 let reason = job.reason.as_deref().unwrap_or("no reason given");
                 run.error = Some(format!("SLURM job {} {}: {reason}", job.id, job.state.name()));
             }
@@ -94,9 +94,9 @@ fn merge(run: &mut Outcome, job: &Job) {
         }
     };
     match run.state {
-        State::Finished | State::Running => {}
-        State::Queued | State::Interrupted | State::Failed(_) | State::Missing => {
-            run.state = if waits { State::Queued } else { State::Running };
+        RunState::Finished | RunState::Running => {}
+        RunState::Queued | RunState::Interrupted | RunState::Failed(_) | RunState::Missing => {
+            run.state = if waits { RunState::Queued } else { RunState::Running };
             run.machine.job = Some(job.id.to_string());
         }
     }

@@ -1,7 +1,7 @@
 //! `vim-train sweep retry`.
 
 use clap::Args;
-use vim_sweep::{Entry, Outcome, State};
+use vim_sweep::{PlannedRun, RunOutcome, RunState};
 
 use super::WhichArgs;
 use super::error::StudyError;
@@ -65,7 +65,8 @@ pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     if args.submit {
         return submit::submit(&sweep, &chosen, false, false);
     }
-    let entries: Vec<&Entry> = chosen.iter().map(|run| &sweep.plan.entries[run.index]).collect();
+    let entries: Vec<&PlannedRun> =
+        chosen.iter().map(|run| &sweep.plan.entries[run.index]).collect();
     local::train(&sweep, &entries, &args.local)
 }
 
@@ -85,18 +86,18 @@ impl Selection {
     }
 
     /// Whether the run with this id and name is selected as it stands.
-    fn has(&self, id: &str, name: &str, state: State) -> bool {
+    fn has(&self, id: &str, name: &str, state: RunState) -> bool {
         let is_named = self.ids.iter().any(|asked| asked == id || asked == name);
         match state {
             // What is at work or in the queue is not to be there twice.
-            State::Finished | State::Running | State::Queued => false,
-            State::Failed(_) => is_named || self.failed,
-            State::Missing | State::Interrupted => is_named || self.missing,
+            RunState::Finished | RunState::Running | RunState::Queued => false,
+            RunState::Failed(_) => is_named || self.failed,
+            RunState::Missing | RunState::Interrupted => is_named || self.missing,
         }
     }
 }
 
-fn chosen(sweep: &Sweep, args: &RetryArgs) -> Result<Vec<Outcome>, StudyError> {
+fn chosen(sweep: &Sweep, args: &RetryArgs) -> Result<Vec<RunOutcome>, StudyError> {
     let outcomes = outcomes_with_jobs(sweep);
     for id in &args.id {
         if !outcomes.iter().any(|run| run.id == *id || run.name == *id) {
@@ -105,7 +106,7 @@ fn chosen(sweep: &Sweep, args: &RetryArgs) -> Result<Vec<Outcome>, StudyError> {
         }
     }
     let selection = Selection::of(args);
-    let is_selected = |run: &Outcome| selection.has(&run.id, &run.name, run.state);
+    let is_selected = |run: &RunOutcome| selection.has(&run.id, &run.name, run.state);
     Ok(outcomes.into_iter().filter(is_selected).collect())
 }
 
@@ -126,12 +127,12 @@ mod tests {
         let words = ["retry", "study"].into_iter().chain(options.split_whitespace());
         let selection = Selection::of(&Line::try_parse_from(words).unwrap().args);
         let runs = [
-            ("F", State::Finished),
-            ("r", State::Running),
-            ("q", State::Queued),
-            ("i", State::Interrupted),
-            ("f", State::Failed(65)),
-            ("m", State::Missing),
+            ("F", RunState::Finished),
+            ("r", RunState::Running),
+            ("q", RunState::Queued),
+            ("i", RunState::Interrupted),
+            ("f", RunState::Failed(65)),
+            ("m", RunState::Missing),
         ];
         let of = |(name, state)| selection.has("0123456789", name, state).then_some(name);
         runs.into_iter().filter_map(of).collect()

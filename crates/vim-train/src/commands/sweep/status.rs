@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use vim_sweep::{Metric, Outcome, Pick, State};
+use vim_sweep::{Metric, Pick, RunOutcome, RunState};
 
 use super::WhichArgs;
 use super::folder::Sweep;
@@ -36,8 +36,8 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
     let metric = Metric::parse(&sweep.origins.sweep.report.metric)?;
-    let last = |run: &Outcome| metric.value(run, Pick::Last);
-    let best = |run: &Outcome| metric.value(run, Pick::Best);
+    let last = |run: &RunOutcome| metric.value(run, Pick::Last);
+    let best = |run: &RunOutcome| metric.value(run, Pick::Best);
     if args.json {
         let rows = outcomes.iter().map(|run| {
             json!({
@@ -81,7 +81,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     let [last, best] = ["last", "best"].map(|which| format!("{}, {which}{unit}", metric.title()));
     let head = ["index", "id", "run", "state", "steps", &last, &best, "job"];
     print(&columns(&head, rows.collect(), 4))?;
-    for run in outcomes.iter().filter(|run| run.state != State::Finished) {
+    for run in outcomes.iter().filter(|run| run.state != RunState::Finished) {
         if let Some(error) = &run.error {
             eprintln!("{}: {error}", run.name);
         }
@@ -90,17 +90,19 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn exit_code(state: State) -> Option<u8> {
+fn exit_code(state: RunState) -> Option<u8> {
     match state {
-        State::Failed(code) => Some(code),
-        State::Finished | State::Running | State::Queued | State::Interrupted | State::Missing => {
-            None
-        }
+        RunState::Failed(code) => Some(code),
+        RunState::Finished
+        | RunState::Running
+        | RunState::Queued
+        | RunState::Interrupted
+        | RunState::Missing => None,
     }
 }
 
 /// How many are in each state, in a line.
-pub(super) fn counts(outcomes: &[Outcome]) -> String {
+pub(super) fn counts(outcomes: &[RunOutcome]) -> String {
     let words = ["finished", "running", "queued", "interrupted", "failed", "missing"];
     let count = |wanted: &str| outcomes.iter().filter(|run| run.state.name() == wanted).count();
     let counted = words.into_iter().map(|wanted| (count(wanted), wanted));

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
-use vim_slurm::jobs::{self, FOLDER, Submission};
-use vim_slurm::{BatchScript, Client, Request, SlurmConfig, Word, split};
-use vim_sweep::{Outcome, State};
+use vim_slurm::submissions::{self, FOLDER, Submission};
+use vim_slurm::{BatchScript, Client, CommandWord, JobRequest, SlurmConfig, split};
+use vim_sweep::{RunOutcome, RunState};
 
 use super::WhichArgs;
 use super::folder::Sweep;
@@ -51,9 +51,9 @@ pub struct SubmitArgs {
 /// `vim-train sweep submit`.
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     let sweep = Sweep::find_or_plan(&args.which)?;
-    let chosen: Vec<Outcome> = outcomes_with_jobs(&sweep)
+    let chosen: Vec<RunOutcome> = outcomes_with_jobs(&sweep)
         .into_iter()
-        .filter(|run| matches!(run.state, State::Missing | State::Interrupted))
+        .filter(|run| matches!(run.state, RunState::Missing | RunState::Interrupted))
         .collect();
     submit(&sweep, &chosen, args.dry_run, args.json)
 }
@@ -65,7 +65,7 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
 /// If the cluster does not take them.
 pub(super) fn submit(
     sweep: &Sweep,
-    chosen: &[Outcome],
+    chosen: &[RunOutcome],
     dry_run: bool,
     json: bool,
 ) -> Result<(), Error> {
@@ -125,7 +125,8 @@ pub(super) fn submit(
             output: Some(script.output.into()),
         };
         // At once: what is in the queue is known even if the next one is not taken.
-        jobs::append(&folder, &submission).map_err(Error::io("write", jobs::path(&folder)))?;
+        submissions::append(&folder, &submission)
+            .map_err(Error::io("write", submissions::path(&folder)))?;
         let tasks = submission.array.as_deref().unwrap_or_default();
         eprintln!("submitted {} as job {job}, tasks {tasks}", folder.display());
         submitted.push(submission);
@@ -147,14 +148,15 @@ fn say<'a>(warnings: impl IntoIterator<Item = &'a String>) {
 fn scripts(
     sweep: &Sweep,
     folder: &Path,
-    chosen: &[Outcome],
-    request: &Request,
+    chosen: &[RunOutcome],
+    request: &JobRequest,
     largest: u32,
 ) -> Result<Vec<(BatchScript, PathBuf)>, Error> {
     let program = env::current_exe().map_err(Error::io("find", "this program"))?;
     let here = env::current_dir().map_err(Error::io("find", "."))?;
     let inside = folder.join(FOLDER);
-    let known = jobs::read(folder).map_err(Error::io("read", jobs::path(folder)))?.len();
+    let known =
+        submissions::read(folder).map_err(Error::io("read", submissions::path(folder)))?.len();
     let section = &sweep.origins.sweep;
     let throttle = section.max_parallel.map(|most| u32::try_from(most.get()).unwrap_or(u32::MAX));
     let indices: Vec<u32> =
@@ -162,15 +164,15 @@ fn scripts(
     // A percent sign in a folder's name is none of SLURM's patterns.
     let literal = inside.display().to_string().replace('%', "%%");
     let arrays = split(&indices, largest, throttle).into_iter().enumerate();
-    let script = |(number, array): (usize, vim_slurm::Array)| {
+    let script = |(number, array): (usize, vim_slurm::JobArray)| {
         let path = inside.join(script_name(array.offset, known + number + 1));
-        let text = |path: &Path| Word::from(path.to_string_lossy());
+        let text = |path: &Path| CommandWord::from(path.to_string_lossy());
         let command = vec![
             text(&program),
-            Word::from("sweep"),
-            Word::from("task"),
-            Word::from("--index"),
-            Word::ArrayIndex,
+            CommandWord::from("sweep"),
+            CommandWord::from("task"),
+            CommandWord::from("--index"),
+            CommandWord::ArrayIndex,
             text(folder),
         ];
         let script = BatchScript {

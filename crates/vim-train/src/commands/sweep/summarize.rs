@@ -8,7 +8,7 @@ use strum::VariantArray;
 use vim_kernels::Discretization;
 use vim_sweep::report::{Page, Provenance};
 use vim_sweep::{
-    Assignments, Outcome, Pick, ReportConfig, SEED, Summary, csv, head, markdown, report, rows,
+    Assignments, Pick, ReportConfig, RunOutcome, SEED, Summary, csv, head, markdown, report, rows,
     summarize,
 };
 
@@ -104,7 +104,7 @@ pub(super) fn run(args: &SummarizeArgs) -> Result<(), Error> {
 /// What to report: the section's, and the command line over it.
 fn asked(
     sweep: &Sweep,
-    outcomes: &[Outcome],
+    outcomes: &[RunOutcome],
     args: &SummarizeArgs,
 ) -> Result<ReportConfig, StudyError> {
     let mut asked = sweep.origins.sweep.report.clone();
@@ -126,7 +126,7 @@ fn asked(
 }
 
 /// A key of the grid and one of its values, as `--baseline` names them.
-fn baseline(text: &str, outcomes: &[Outcome]) -> Result<(String, toml::Value), StudyError> {
+fn baseline(text: &str, outcomes: &[RunOutcome]) -> Result<(String, toml::Value), StudyError> {
     let is_it = |value: &toml::Value, word: &str| {
         value.as_str().map_or_else(|| value.to_string() == word, |name| name == word)
     };
@@ -150,7 +150,7 @@ fn baseline(text: &str, outcomes: &[Outcome]) -> Result<(String, toml::Value), S
     }
 }
 
-fn page(sweep: &Sweep, outcomes: &[Outcome], summary: &Summary) -> String {
+fn page(sweep: &Sweep, outcomes: &[RunOutcome], summary: &Summary) -> String {
     let methods = Discretization::VARIANTS.iter().map(ToString::to_string);
     let origins = &sweep.origins;
     let commit = option_env!("VIM_TRAIN_COMMIT").unwrap_or("not known");

@@ -1,6 +1,6 @@
-//! What has been submitted for a folder: `slurm/jobs.jsonl`, a line a submission.
+//! The submissions of a run or sweep: `slurm/jobs.jsonl` in its folder, one line each.
 //!
-//! SLURM forgets a job minutes after its end. The folder does not.
+//! The file outlasts SLURM's own record, which is gone minutes after a job's end.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::JobId;
 
-/// The folder for SLURM's part of a run or sweep, in that one's own folder.
+/// The subfolder of a run or sweep for batch scripts and logs.
 pub const FOLDER: &str = "slurm";
 
-/// The file's name there.
+/// The file in [`FOLDER`].
 const FILE: &str = "jobs.jsonl";
 
 /// A submission.
@@ -21,14 +21,14 @@ const FILE: &str = "jobs.jsonl";
 pub struct Submission {
     /// The job, or the array.
     pub job: JobId,
-    /// The tasks of an array, as sbatch was told.
+    /// The tasks of an array, as passed to sbatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<String>,
-    /// When, as RFC 3339.
+    /// The time of submission, as RFC 3339.
     pub submitted: String,
     /// The batch script.
     pub script: PathBuf,
-    /// Where the job's output goes; `%A` and `%a` are left for an array's tasks.
+    /// The job's output; of an array, `%A` and `%a` are not filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ pub fn path(folder: &Path) -> PathBuf {
     folder.join(FOLDER).join(FILE)
 }
 
-/// Remembers a submission for the run or sweep in `folder`.
+/// Records a submission for the run or sweep in `folder`.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub fn read(folder: &Path) -> io::Result<Vec<Submission>> {
     read_lines(&path(folder))
 }
 
-/// A job's output file: SLURM's patterns filled in as far as a whole job has them.
+/// A job's output file: `%x`, `%j` and `%%` filled in, those of array tasks left as they are.
 #[must_use]
 pub fn output_of(pattern: &str, name: &str, job: JobId) -> PathBuf {
     let mut path = String::new();
@@ -82,21 +82,21 @@ pub fn output_of(pattern: &str, name: &str, job: JobId) -> PathBuf {
     path.into()
 }
 
-/// Adds a record to a file of JSON lines, at once and as a whole.
+/// Appends a record to a file of JSON lines in one write.
 pub(crate) fn append_line(path: &Path, record: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(record)?;
     line.push(b'\n');
     OpenOptions::new().create(true).append(true).open(path)?.write_all(&line)
 }
 
-/// The records of a file of JSON lines; those that are not understood are left out.
+/// The records of a file of JSON lines, without those that do not parse.
 pub(crate) fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path) -> io::Result<Vec<T>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    // A machine that stopped may have left half a line.
+    // A crash may have left half a line.
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 

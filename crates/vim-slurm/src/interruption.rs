@@ -1,37 +1,39 @@
-//! Why a signal came, and what to do about it.
+//! Why a job was signalled, what to do about it, and doing it.
 //!
 //! | what happened | state | reason | preempted | restarts |
 //! |---|---|---|---|---|
 //! | the warning before the time limit | RUNNING | | no | as at the start |
-//! | preemption, the grace running | RUNNING | | yes | as at the start |
-//! | preemption or requeue has taken effect | COMPLETING | | no | one more |
-//! | the time limit | COMPLETING | TimeLimit | no | as at the start |
+//! | preemption, in the grace period | RUNNING | | yes | as at the start |
+//! | preemption or requeue in effect | COMPLETING | | no | one more |
+//! | time limit reached | COMPLETING | TimeLimit | no | as at the start |
 //! | scancel | COMPLETING | | no | as at the start |
 //!
 //! Recorded from SLURM 22.05.8 (tests/it/fixtures).
 
+use crate::client::Client;
 use crate::config::{OnInterrupt, SlurmConfig};
-use crate::job::{Job, JobState};
+use crate::error::SlurmError;
+use crate::job::{Job, JobId, JobState};
 
 /// Why a job was signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The time limit is near, or somebody has sent a signal.
+    /// The time limit is near, or a user sent the signal.
     Warning,
-    /// Another job takes the node.
+    /// Another job needs the node.
     Preemption,
-    /// SLURM has put the job back into the queue.
+    /// SLURM requeued the job.
     Requeued,
-    /// The time limit is over.
+    /// The time limit was reached.
     TimeLimit,
-    /// Somebody has cancelled the job.
+    /// A user cancelled the job.
     Cancelled,
-    /// This is no batch job: there is nothing to start again.
+    /// An interactive job, which has no script to start again.
     NotBatch,
 }
 
 impl Cause {
-    /// A word for it in records.
+    /// Its name in `events.jsonl`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +46,7 @@ impl Cause {
         }
     }
 
-    /// A word or two for it in a sentence about the job.
+    /// Its description in a sentence about the job.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -58,7 +60,7 @@ impl Cause {
     }
 }
 
-/// Why the job was signalled that SLURM describes by `job` and that began with `restart_count` restarts.
+/// Why `job` was signalled; `restart_count` is the number of restarts at the start of this attempt.
 #[must_use]
 pub fn cause(job: &Job, restart_count: u32) -> Cause {
     if !job.is_batch {
@@ -74,7 +76,7 @@ pub fn cause(job: &Job, restart_count: u32) -> Cause {
         JobState::Preempted => Cause::Preemption,
         JobState::Requeued => Cause::Requeued,
         _ if job.reason.as_deref() == Some("TimeLimit") => Cause::TimeLimit,
-        // A state that is not known is left alone like one that somebody has asked for.
+        // An unknown state is left alone, as is a cancelled job.
         JobState::Completing
         | JobState::Completed
         | JobState::Cancelled
@@ -87,27 +89,27 @@ pub fn cause(job: &Job, restart_count: u32) -> Cause {
     }
 }
 
-/// What has become of the run so far.
+/// The attempts of a run so far. An attempt is one execution of a job's script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lives {
-    /// Lives before this one.
+pub struct JobAttempts {
+    /// Attempts before this one.
     pub restarts: u32,
-    /// Lives without a new step, this one included, since the last that made one.
+    /// Consecutive attempts without a new step, up to and including this one.
     pub without_progress: u32,
-    /// Whether the next life would go on where this one ends.
+    /// Whether the next attempt would resume where this one ends.
     pub resumes: bool,
 }
 
 /// What an interrupted run does with its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Puts it back into the queue.
+    /// Requeue it.
     Requeue,
-    /// Submits it again.
+    /// Submit it again.
     Resubmit,
-    /// Waits for SLURM to put it back into the queue.
+    /// Wait for SLURM to requeue it.
     Wait,
-    /// Leaves it as it is.
+    /// Leave it as it is.
     Leave,
 }
 
@@ -116,13 +118,13 @@ pub enum Action {
 pub struct Decision {
     /// What to do.
     pub action: Action,
-    /// Why, in words.
+    /// Why.
     pub why: String,
 }
 
-/// What a run that was interrupted for `cause`, and whose state is saved, does with its job.
+/// What an interrupted run does with its job once its state is saved.
 #[must_use]
-pub fn decide(cause: Cause, config: &SlurmConfig, lives: &Lives) -> Decision {
+pub fn decide(cause: Cause, config: &SlurmConfig, attempts: &JobAttempts) -> Decision {
     let leave = |why: String| Decision { action: Action::Leave, why };
     match cause {
         Cause::NotBatch => return leave("an interactive job has no script to start again".into()),
@@ -134,17 +136,18 @@ pub fn decide(cause: Cause, config: &SlurmConfig, lives: &Lives) -> Decision {
     if config.on_interrupt == OnInterrupt::None {
         return leave(format!("{words}; slurm.on_interrupt = \"none\""));
     }
-    if !lives.resumes {
-        return leave(format!("{words}; without --resume auto another life could not go on"));
+    if !attempts.resumes {
+        return leave(format!("{words}; without --resume auto another attempt could not go on"));
     }
-    if lives.without_progress >= config.stop_without_progress {
-        let lives = lives.without_progress;
+    if attempts.without_progress >= config.stop_without_progress {
+        let count = attempts.without_progress;
         return leave(format!(
-            "{words}; no new step in {lives} lives (slurm.stop_without_progress): a life is too short for one, or hangs"
+            "{words}; no new step in {count} attempts (slurm.stop_without_progress): an attempt \
+             is too short for one, or hangs"
         ));
     }
-    if lives.restarts >= config.max_restarts {
-        let restarts = lives.restarts;
+    if attempts.restarts >= config.max_restarts {
+        let restarts = attempts.restarts;
         return leave(format!("{words}; restarted {restarts} times (slurm.max_restarts)"));
     }
     let action = match (config.on_interrupt, cause) {
@@ -160,11 +163,68 @@ pub fn decide(cause: Cause, config: &SlurmConfig, lives: &Lives) -> Decision {
     Decision { action, why: words.to_owned() }
 }
 
+/// What became of an interrupted job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobOutcome {
+    /// It is in the queue again, and starts once this attempt is over.
+    Requeued,
+    /// Another job continues the run when this one has ended.
+    Resubmitted(JobId),
+    /// SLURM requeues it after killing this process.
+    Wait,
+    /// It ends.
+    Left,
+}
+
+impl Client {
+    /// Carries out a `decision` about `job`, to which this process belongs.
+    ///
+    /// If SLURM refuses to requeue the job, the job is submitted again.
+    ///
+    /// # Errors
+    ///
+    /// If SLURM refuses that too, or does not answer.
+    pub fn carry_out(&self, decision: &Decision, job: &Job) -> Result<JobOutcome, SlurmError> {
+        match decision.action {
+            Action::Leave => Ok(JobOutcome::Left),
+            Action::Wait => Ok(JobOutcome::Wait),
+            Action::Resubmit => self.resubmit(job).map(JobOutcome::Resubmitted),
+            Action::Requeue => match self.requeue(job.id) {
+                Ok(()) => Ok(JobOutcome::Requeued),
+                // Only after a refusal: a request without an answer may have succeeded.
+                Err(SlurmError::Refused { command, message }) => match self.resubmit(job) {
+                    Ok(next) => Ok(JobOutcome::Resubmitted(next)),
+                    Err(_) => Err(SlurmError::Refused { command, message }),
+                },
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Submits the script of `job` again, to start when `job` has ended; of an array, its task
+    /// only.
+    ///
+    /// # Errors
+    ///
+    /// If SLURM refuses, or the job has no script in a file.
+    pub fn resubmit(&self, job: &Job) -> Result<JobId, SlurmError> {
+        let missing = || SlurmError::Refused {
+            command: "sbatch".into(),
+            message: format!("job {} has no batch script in a file to submit again", job.id),
+        };
+        let script = job.script.as_ref().filter(|script| script.is_file()).ok_or_else(missing)?;
+        let mut options = vec![format!("--dependency=afterany:{}", job.id)];
+        options.extend(job.id.task.map(|task| format!("--array={task}")));
+        let id = self.submit_script(script, &options)?;
+        Ok(JobId { task: job.id.task, ..id })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FINE: Lives = Lives { restarts: 3, without_progress: 0, resumes: true };
+    const FINE: JobAttempts = JobAttempts { restarts: 3, without_progress: 0, resumes: true };
 
     fn config(on_interrupt: OnInterrupt) -> SlurmConfig {
         SlurmConfig { on_interrupt, ..SlurmConfig::default() }
@@ -195,18 +255,18 @@ mod tests {
     }
 
     #[test]
-    fn some_lives_are_the_last() {
+    fn some_attempts_are_the_last() {
         let requeue = config(OnInterrupt::Requeue);
-        for (lives, said) in [
-            (Lives { without_progress: 2, ..FINE }, "no new step in 2 lives"),
-            (Lives { restarts: 50, ..FINE }, "restarted 50 times"),
-            (Lives { resumes: false, ..FINE }, "without --resume auto"),
+        for (attempts, said) in [
+            (JobAttempts { without_progress: 2, ..FINE }, "no new step in 2 attempts"),
+            (JobAttempts { restarts: 50, ..FINE }, "restarted 50 times"),
+            (JobAttempts { resumes: false, ..FINE }, "without --resume auto"),
         ] {
-            let decision = decide(Cause::Warning, &requeue, &lives);
+            let decision = decide(Cause::Warning, &requeue, &attempts);
             assert_eq!(decision.action, Action::Leave);
             assert!(decision.why.contains(said), "{}", decision.why);
         }
-        let lives = Lives { without_progress: 1, restarts: 49, ..FINE };
-        assert_eq!(decide(Cause::Warning, &requeue, &lives).action, Action::Requeue);
+        let attempts = JobAttempts { without_progress: 1, restarts: 49, ..FINE };
+        assert_eq!(decide(Cause::Warning, &requeue, &attempts).action, Action::Requeue);
     }
 }

@@ -1,4 +1,4 @@
-//! Configuration values that are written as a text or a number.
+//! Configuration values that are written as a string or a number.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-/// A value with a form as text.
-pub(crate) trait Written: FromStr<Err: fmt::Display> {
-    /// What it looks like, for an error's "expected …".
+/// A value with a text form.
+pub(crate) trait TextForm: FromStr<Err: fmt::Display> {
+    /// Description of the form, for an error's "expected …".
     const EXPECTED: &'static str;
 }
 
-/// Reads a value that may be written as a text, as a whole number, or as what TOML takes for a time of day.
-pub(crate) fn deserialize<'de, T: Written, D: Deserializer<'de>>(
+/// Reads a value written as a string, as an integer, or as what TOML takes for a time of day.
+pub(crate) fn deserialize<'de, T: TextForm, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     deserializer.deserialize_any(TextVisitor(PhantomData))
@@ -21,7 +21,7 @@ pub(crate) fn deserialize<'de, T: Written, D: Deserializer<'de>>(
 
 struct TextVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Written> Visitor<'de> for TextVisitor<T> {
+impl<'de, T: TextForm> Visitor<'de> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,7 +40,7 @@ impl<'de, T: Written> Visitor<'de> for TextVisitor<T> {
         self.visit_str(&number.to_string())
     }
 
-    /// `12:00:00` without quotes is a time of day in TOML, which its reader shows as a map of one text.
+    /// `12:00:00` without quotes is a TOML time of day, which serde presents as a map of one string.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
         match map.next_entry::<String, String>()? {
             Some((_, text)) => self.visit_str(&text),
@@ -49,7 +49,7 @@ impl<'de, T: Written> Visitor<'de> for TextVisitor<T> {
     }
 }
 
-/// Implements serde's and schemars' traits for a [`Written`] type by its text.
+/// Implements serde's and schemars' traits for a [`TextForm`] type via its text form.
 macro_rules! as_text {
     ($type:ident, $schema:tt) => {
         impl serde::Serialize for $type {
@@ -60,7 +60,7 @@ macro_rules! as_text {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::text::deserialize(deserializer)
+                crate::text_form::deserialize(deserializer)
             }
         }
 

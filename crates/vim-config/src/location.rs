@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The file.
     pub path: PathBuf,
     /// Line and column, from 1.
@@ -14,7 +14,7 @@ pub struct Place {
     pub caret: String,
 }
 
-impl Place {
+impl Location {
     /// The place of `span` in `text`, which is what `path` holds.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, text: &str, span: &Range<usize>) -> Self {
