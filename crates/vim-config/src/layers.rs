@@ -1,4 +1,4 @@
-//! `extends`: files whose keys stand below a file's own.
+//! `extends`: files whose keys a file overrides.
 
 use std::env;
 use std::fs;
@@ -11,29 +11,29 @@ use toml_edit::{Document, Item};
 use crate::location::Location;
 use crate::variables::{ExpandError, expand};
 
-/// The key that names the files below.
+/// The key that names the extended files.
 pub const EXTENDS: &str = "extends";
 
-/// A file that a configuration is made of.
+/// One file of a configuration.
 #[derive(Clone, Debug)]
 pub struct Layer {
-    /// Where it is, as found from the first one.
+    /// Its path, starting from that of the first file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its text.
     pub text: String,
-    /// The same, decoded, without [`EXTENDS`].
+    /// The parsed text without [`EXTENDS`].
     pub table: toml::Table,
 }
 
-/// Files that cannot be layered.
+/// Why files cannot be layered.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub struct LayerError {
     /// The file at fault.
     pub path: PathBuf,
-    /// Where in it, if it is one that was read.
-    pub place: Option<Location>,
-    /// What is wrong.
+    /// The location in it, if it was read.
+    pub location: Option<Location>,
+    /// The reason.
     pub problem: LayerProblem,
 }
 
@@ -43,7 +43,7 @@ pub enum LayerProblem {
     /// The first file cannot be read.
     #[error("cannot be read: {0}")]
     Read(#[source] io::Error),
-    /// A file that another one extends cannot be read.
+    /// An extended file cannot be read.
     #[error("{} cannot be read: {source}", path.display())]
     Base {
         /// The file.
@@ -51,19 +51,19 @@ pub enum LayerProblem {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// A text that is not TOML.
+    /// The text is not TOML.
     #[error("not valid TOML: {message}")]
     Syntax {
         /// What the parser expected.
         message: String,
     },
-    /// Something else than names of files.
+    /// `extends` is not a file name or a list of file names.
     #[error("expected the name of a file, or a list of names, relative to this file")]
     Names,
-    /// A variable in a name that cannot be filled in.
+    /// A variable in a name cannot be replaced.
     #[error("{0}")]
     Variable(Box<ExpandError>),
-    /// A file that stands below itself.
+    /// A file extends itself, directly or through others.
     #[error("a cycle: {}", chain(files))]
     Cycle {
         /// From the file to itself.
@@ -75,18 +75,19 @@ fn chain(files: &[PathBuf]) -> String {
     files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" → ")
 }
 
-/// The file `path` and all that it extends: what stands below comes first, `path` itself last.
+/// The file `path` and all files that it extends, in the order in which later ones override earlier
+/// ones: `path` itself is last.
 ///
-/// Names are relative to the file that they stand in, and may hold variables of the environment ([`expand`]). Of several the later stands over the earlier. A file
-/// that is reached twice is there twice, unless it is below itself.
+/// Names are relative to the file that contains them and may contain environment variables
+/// ([`expand`]). A file that is reached twice occurs twice, unless it extends itself.
 ///
 /// # Errors
 ///
-/// If a file cannot be read, is not TOML, or is below itself.
+/// If a file cannot be read, is not TOML, or extends itself.
 pub fn layers(path: &Path) -> Result<Vec<Layer>, LayerError> {
     let text = fs::read_to_string(path).map_err(|error| LayerError {
         path: path.to_owned(),
-        place: None,
+        location: None,
         problem: LayerProblem::Read(error),
     })?;
     let mut found = Vec::new();
@@ -94,7 +95,8 @@ pub fn layers(path: &Path) -> Result<Vec<Layer>, LayerError> {
     Ok(found)
 }
 
-/// Adds the file `path`, which holds `text` and is below those `above`, after all that it extends.
+/// Appends the file `path` with content `text`, after the files that it extends. `above`: the chain
+/// of files that leads here.
 fn add(
     path: &Path,
     text: String,
@@ -105,7 +107,7 @@ fn add(
     for (name, span) in names(path, &text)? {
         let wrong = |problem| LayerError {
             path: path.to_owned(),
-            place: Some(Location::new(path, &text, &span)),
+            location: Some(Location::new(path, &text, &span)),
             problem,
         };
         let name = expand(&name, |variable| env::var(variable).ok())
@@ -129,7 +131,7 @@ fn add(
     Ok(())
 }
 
-/// Whether two paths are of one file, whatever leads there.
+/// Whether two paths lead to the same file.
 fn is_same(a: &Path, b: &Path) -> bool {
     match (a.canonicalize(), b.canonicalize()) {
         (Ok(a), Ok(b)) => a == b,
@@ -137,14 +139,14 @@ fn is_same(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// The names in a text's [`EXTENDS`], and where they stand.
+/// The names in a text's [`EXTENDS`] with their spans.
 fn names(path: &Path, text: &str) -> Result<Vec<(String, Range<usize>)>, LayerError> {
     let document =
         Document::parse(text).map_err(|error| syntax(path, text, error.message(), error.span()))?;
     let Some(item) = document.get(EXTENDS) else { return Ok(Vec::new()) };
     let wrong = |span: Option<Range<usize>>| LayerError {
         path: path.to_owned(),
-        place: span.map(|span| Location::new(path, text, &span)),
+        location: span.map(|span| Location::new(path, text, &span)),
         problem: LayerProblem::Names,
     };
     if let Some(name) = item.as_str() {
@@ -163,12 +165,12 @@ fn names(path: &Path, text: &str) -> Result<Vec<(String, Range<usize>)>, LayerEr
 fn syntax(path: &Path, text: &str, message: &str, span: Option<Range<usize>>) -> LayerError {
     LayerError {
         path: path.to_owned(),
-        place: span.map(|span| Location::new(path, text, &span)),
+        location: span.map(|span| Location::new(path, text, &span)),
         problem: LayerProblem::Syntax { message: message.trim().replace('\n', ", ") },
     }
 }
 
-/// Puts `over` on `table`: sections are merged key by key, everything else is replaced.
+/// Merges `over` into `table`: sections key by key, all other values are replaced.
 pub fn merge(table: &mut toml::Table, over: &toml::Table) {
     for (key, value) in over {
         match (table.get_mut(key), value) {
@@ -263,9 +265,9 @@ mod tests {
         let root = format!("{}/", files.path().display());
         let text = error.to_string().replace(&root, "");
         assert_eq!(text, "a cycle: b.toml → c.toml → ./b.toml");
-        let place = error.place.unwrap();
-        assert!(place.path.ends_with("c.toml"));
-        assert_eq!(place.position, (1, 11));
+        let location = error.location.unwrap();
+        assert!(location.path.ends_with("c.toml"));
+        assert_eq!(location.position, (1, 11));
         let error = failure(&files, "self.toml");
         assert_eq!(error.to_string().replace(&root, ""), "a cycle: self.toml → self.toml");
     }
@@ -275,14 +277,14 @@ mod tests {
         let files = folder(&[("a.toml", "\nextends = [\"no/such.toml\"]")]);
         let error = failure(&files, "a.toml");
         assert!(error.to_string().contains("no/such.toml cannot be read: No such file"), "{error}");
-        let place = error.place.unwrap();
-        assert_eq!(place.position, (2, 12));
+        let location = error.location.unwrap();
+        assert_eq!(location.position, (2, 12));
         assert_eq!(
-            place.caret,
+            location.caret,
             "  |\n2 | extends = [\"no/such.toml\"]\n  |            ^^^^^^^^^^^^^^"
         );
         let error = failure(&files, "b.toml");
-        assert!(error.place.is_none() && matches!(error.problem, LayerProblem::Read(_)));
+        assert!(error.location.is_none() && matches!(error.problem, LayerProblem::Read(_)));
     }
 
     #[test]
@@ -291,7 +293,7 @@ mod tests {
             let files = folder(&[("x.toml", text), ("a", "")]);
             let error = failure(&files, "x.toml");
             assert!(matches!(error.problem, LayerProblem::Names), "{text}: {error}");
-            assert!(error.place.is_some(), "{text}");
+            assert!(error.location.is_some(), "{text}");
         }
     }
 
@@ -301,6 +303,6 @@ mod tests {
         let error = failure(&files, "a.toml");
         assert!(error.path.ends_with("b.toml"));
         assert!(error.to_string().starts_with("not valid TOML: "), "{error}");
-        assert_eq!(error.place.unwrap().position.0, 2);
+        assert_eq!(error.location.unwrap().position.0, 2);
     }
 }

@@ -1,7 +1,4 @@
-//! Where a configuration's text comes from, before anything is known about its keys.
-//!
-//! A file may [extend](layers) others, and its paths may hold [variables](expand). The keys and their
-//! values are the caller's.
+#![doc = include_str!("../README.md")]
 
 mod layers;
 mod location;

@@ -1,21 +1,21 @@
-//! Places in a text, for people.
+//! Locations in a text, for error messages.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// A place in a file.
+/// A location in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The file.
     pub path: PathBuf,
     /// Line and column, from 1.
     pub position: (usize, usize),
-    /// The line with the place marked, for a terminal.
+    /// The line with carets under the location.
     pub caret: String,
 }
 
 impl Location {
-    /// The place of `span` in `text`, which is what `path` holds.
+    /// The location of `span` in `text`, the content of `path`.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, text: &str, span: &Range<usize>) -> Self {
         Self { path: path.into(), position: position(text, span.start), caret: caret(text, span) }
@@ -31,7 +31,7 @@ pub fn position(text: &str, offset: usize) -> (usize, usize) {
     (line, String::from_utf8_lossy(&before[line_start..]).chars().count() + 1)
 }
 
-/// The line of `text` that `span` starts in, and below it carets under the span.
+/// The line of `text` in which `span` starts, with carets below the span.
 #[must_use]
 pub fn caret(text: &str, span: &Range<usize>) -> String {
     let (line, column) = position(text, span.start);

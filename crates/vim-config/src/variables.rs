@@ -1,17 +1,18 @@
 //! `${VAR}` and `${VAR:-default}` in a text.
 
-/// A text whose variables cannot be filled in.
+/// Why the variables of a text cannot be replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandError {
-    /// A variable that is not set, and has no default.
+    /// A variable is not set and has no default.
     #[error(
-        "the environment variable `{name}` is not set: export it, or write a default, as in ${{{name}:-/some/folder}}"
+        "the environment variable `{name}` is not set: export it, or write a default, as in \
+         ${{{name}:-/some/folder}}"
     )]
     Unset {
         /// Its name.
         name: String,
     },
-    /// Braces with something else inside, or one that is not closed.
+    /// Braces do not contain a variable, or are not closed.
     #[error("`{text}` is no variable: write ${{NAME}} or ${{NAME:-default}}")]
     Malformed {
         /// What was written.
@@ -19,13 +20,14 @@ pub enum ExpandError {
     },
 }
 
-/// Puts the variables that `lookup` knows into `text`. An empty one counts as not set.
+/// Replaces the variables in `text` by their values from `lookup`. An empty value counts as not
+/// set.
 ///
-/// Only braces make a variable: a `$` without them is plain text.
+/// A `$` without braces is plain text.
 ///
 /// # Errors
 ///
-/// The first variable that has neither a value nor a default, or is not well written.
+/// The first variable that is malformed, or has neither a value nor a default.
 pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
     let mut expanded = String::new();
     let mut rest = text;

@@ -1,96 +1,103 @@
-//! Scripts that cannot be turned into a configuration.
+//! Errors of the migration.
 
-/// Why a script has no configuration, and in which line.
+/// Why a script cannot be migrated, and in which line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{trouble}")]
+#[error("{problem}")]
 pub struct MigrateError {
-    /// The line, from 1, if it is one.
+    /// The line, from 1, if one is at fault.
     pub line: Option<usize>,
-    /// What is wrong.
-    pub trouble: Trouble,
+    /// The reason.
+    pub problem: MigrateProblem,
 }
 
 /// What is wrong with a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
-    /// Two versions of it are in the file.
+pub enum MigrateProblem {
+    /// The file contains an unfinished merge.
     #[error(
-        "`{marker}` marks a merge that was never finished, and no shell can run this file: keep one of its two sides, remove the markers, and run this again"
+        "`{marker}` marks a merge that was never finished, and no shell can run this file: keep \
+         one of its two sides, remove the markers, and run this again"
     )]
     Conflict {
         /// The marker.
         marker: String,
     },
-    /// Options that the shell takes for a command of their own.
+    /// Options are cut off and form a command of their own.
     #[error(
-        "{} and the options {lost} (line {next}) are lost: the shell takes them for a command of their own, after training. Mend the line if they are wanted, or remove them for what really ran; then run this again",
-        if *space { "a space follows the backslash at the end of this line," } else { "this line ends without a backslash," }
+        "{} and the options {lost} (line {next}) are lost: the shell takes them for a command of \
+         their own, after training. Mend the line if they are wanted, or remove them for what \
+         really ran; then run this again",
+        if *space {
+            "a space follows the backslash at the end of this line,"
+        } else {
+            "this line ends without a backslash,"
+        }
     )]
     LostOptions {
         /// The options.
         lost: String,
         /// Their line.
         next: usize,
-        /// Whether there is a backslash, and a space after it.
+        /// Whether a space follows the backslash.
         space: bool,
     },
-    /// A quote or bracket without its end.
+    /// A quote or bracket is not closed.
     #[error("a {what} is opened here and never closed")]
     Unclosed {
         /// Which.
         what: &'static str,
     },
-    /// No training is started.
+    /// No command starts a training.
     #[error("no command starts main.py: this is no launch script of the original's classification")]
     NoLaunch,
-    /// A program is started that trains something else.
+    /// The script trains another task.
     #[error("`{program}` trains segmentation or detection: vim-train trains classification")]
     OtherTask {
         /// The program.
         program: String,
     },
-    /// Several trainings are started.
+    /// Several commands start a training.
     #[error("main.py is started in the lines {}: name one by --line", list(lines))]
     Several {
         /// Their lines.
         lines: Vec<usize>,
     },
-    /// No training is started in that line.
+    /// No command in the line starts a training.
     #[error("no command in this line starts main.py; the lines {} do", list(lines))]
     NotThere {
-        /// The lines of those that do.
+        /// The lines with such commands.
         lines: Vec<usize>,
     },
-    /// An option whose value the script does not know itself.
+    /// The script does not set the value of an option.
     #[error("{option} is {value}, which the script does not set: {advice}")]
     Unset {
         /// The option.
         option: String,
-        /// What was written.
+        /// The value as written.
         value: String,
-        /// What to do.
+        /// Advice.
         advice: &'static str,
     },
-    /// An option whose value is of another kind.
+    /// The value of an option is invalid.
     #[error("{option} is `{value}`, expected {expected}")]
     Value {
         /// The option.
         option: String,
-        /// What was written.
+        /// The value as written.
         value: String,
-        /// What would do.
+        /// The accepted values.
         expected: &'static str,
     },
-    /// An option that ends without its value.
+    /// An option has no value.
     #[error("{option} has no value")]
     NoValue {
         /// The option.
         option: String,
     },
-    /// A model that vim-train does not know.
+    /// The model is unknown.
     #[error("--model: {why}")]
     Model {
-        /// What is known.
+        /// The reason.
         why: String,
     },
 }
@@ -100,7 +107,7 @@ fn list(lines: &[usize]) -> String {
 }
 
 impl MigrateError {
-    pub(crate) fn at(line: usize, trouble: Trouble) -> Self {
-        Self { line: Some(line), trouble }
+    pub(crate) fn at(line: usize, problem: MigrateProblem) -> Self {
+        Self { line: Some(line), problem }
     }
 }

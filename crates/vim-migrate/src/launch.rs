@@ -1,17 +1,17 @@
-//! The command of a script that starts `main.py`, and what it was given.
+//! The command that starts `main.py`, and its options.
 
 use vim_config::is_variable_name;
 
 use crate::NotCarried;
-use crate::error::{MigrateError, Trouble};
-use crate::options::{Fate, Opt, Takes, find, nearest};
+use crate::error::{MigrateError, MigrateProblem};
+use crate::options::{Mapping, Opt, Takes, find, nearest};
 use crate::scope::{Part, Scope, Value};
-use crate::words::{Command, Piece, Word};
+use crate::shell::{Command, Piece, Word};
 
-/// An option that was given and has a key.
+/// An option on the command line that has a key.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
-    pub(crate) option: &'static Opt,
+pub(crate) struct PassedOption {
+    pub(crate) spec: &'static Opt,
     pub(crate) written: String,
     pub(crate) values: Vec<Value>,
     pub(crate) line: usize,
@@ -20,30 +20,30 @@ pub(crate) struct Given {
 /// A training as a script starts it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Launch {
-    /// The line it begins in.
+    /// Its first line.
     pub(crate) line: usize,
-    /// In the order of the command; of one that is there twice the last counts.
-    pub(crate) given: Vec<Given>,
-    /// Processes that it starts, one for each GPU.
+    /// Its options in order; the last occurrence of an option counts.
+    pub(crate) options: Vec<PassedOption>,
+    /// The number of processes, one per GPU.
     pub(crate) processes: u64,
-    /// Whether they know of each other, which repeated augmentation needs.
+    /// Whether the launcher is distributed, which repeated augmentation requires.
     pub(crate) is_distributed: bool,
     pub(crate) not_carried: Vec<NotCarried>,
     pub(crate) notes: Vec<String>,
 }
 
-/// How a word names the program.
+/// The program that a word names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     /// `main.py`.
     Main,
-    /// Nearly that.
+    /// A misspelt `main.py`.
     Misspelt,
-    /// The trainers of the original's other tasks.
+    /// A trainer of another task of the original.
     Other,
 }
 
-/// What program `word` names, if it is one of the original's.
+/// The program of the original that `word` names.
 pub(crate) fn program(word: &Word) -> Option<Program> {
     let Some(Piece::Text(text)) = word.pieces.last() else { return None };
     let name = text.rsplit('/').next().unwrap_or(text);
@@ -57,7 +57,7 @@ pub(crate) fn program(word: &Word) -> Option<Program> {
     }
 }
 
-/// Whether `command` starts a program of the original's, or would with a right name.
+/// Whether `command` starts a program of the original, possibly misspelt.
 pub(crate) fn is_launch(command: &Command) -> bool {
     let mut words = command.words.iter().skip_while(|word| is_assignment(word) || is_keyword(word));
     let first = words.next().and_then(Word::plain).unwrap_or_default();
@@ -103,7 +103,7 @@ pub(crate) fn read(command: &Command, scope: &Scope) -> Result<Launch, MigrateEr
 }
 
 impl Launch {
-    /// What stands before `main.py`: `torchrun` and its like, their options, variables of the environment.
+    /// Reads the words before `main.py`: the launcher with its options, environment variables.
     fn read_launcher(&mut self, words: &[Value]) -> Result<(), MigrateError> {
         let mut at = 0;
         let mut nodes = 1;
@@ -153,7 +153,7 @@ impl Launch {
         Ok(())
     }
 
-    /// What stands behind `main.py`.
+    /// Reads the words after `main.py`.
     fn read_options(&mut self, words: &[Value]) -> Result<(), MigrateError> {
         let mut at = 0;
         while let Some(word) = words.get(at) {
@@ -164,7 +164,8 @@ impl Launch {
             };
             let is_option = |word: &Value| {
                 let first = word.parts.first();
-                matches!(first, Some(Part::Text(text)) if text.starts_with('-') && text.parse::<f64>().is_err())
+                matches!(first, Some(Part::Text(text))
+                    if text.starts_with('-') && text.parse::<f64>().is_err())
             };
             if !is_option(word) {
                 self.drop(written, word.line, "it belongs to no option");
@@ -198,11 +199,16 @@ impl Launch {
             if values.is_empty() && most > 0 {
                 return Err(no_value(&written, word.line));
             }
-            match option.fate {
-                Fate::Not(why) => self.drop(shown(&written, &values), word.line, why),
-                Fate::Carried => {
-                    self.given.retain(|given| given.option.name != option.name);
-                    self.given.push(Given { option, written, values, line: word.line });
+            match option.mapping {
+                Mapping::Dropped(why) => self.drop(shown(&written, &values), word.line, why),
+                Mapping::Key => {
+                    self.options.retain(|passed| passed.spec.name != option.name);
+                    self.options.push(PassedOption {
+                        spec: option,
+                        written,
+                        values,
+                        line: word.line,
+                    });
                 }
             }
         }
@@ -219,7 +225,7 @@ pub(crate) const ENVIRONMENT: &str =
 const PORTS: &str = "one process on one machine: no ports, ranks or rendezvous";
 
 fn no_value(option: &str, line: usize) -> MigrateError {
-    MigrateError::at(line, Trouble::NoValue { option: option.to_owned() })
+    MigrateError::at(line, MigrateProblem::NoValue { option: option.to_owned() })
 }
 
 /// An option with its values, as written.
@@ -236,11 +242,11 @@ fn whole(option: &str, value: &Value, advice: &'static str) -> Result<u64, Migra
         let value_shown = value.shown();
         return Err(MigrateError::at(
             value.line,
-            Trouble::Unset { option, value: value_shown, advice },
+            MigrateProblem::Unset { option, value: value_shown, advice },
         ));
     };
     text.parse().ok().filter(|&number| number >= 1).ok_or_else(|| {
         let expected = "a whole number, 1 or more";
-        MigrateError::at(value.line, Trouble::Value { option, value: text, expected })
+        MigrateError::at(value.line, MigrateProblem::Value { option, value: text, expected })
     })
 }

@@ -1,38 +1,38 @@
 #![doc = include_str!("../README.md")]
 
-mod broken;
+mod builder;
+mod checks;
 mod error;
 mod launch;
-mod maker;
 mod options;
 mod paths;
 mod scope;
 mod script;
 mod settings;
-mod words;
+mod shell;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use error::{MigrateError, Trouble};
+pub use error::{MigrateError, MigrateProblem};
 
-/// A script, and what there is to know about it.
+/// A script and the context of its migration.
 #[derive(Clone, Copy)]
 pub struct Script<'a> {
-    /// What to call it.
+    /// Its name.
     pub name: &'a str,
-    /// What it holds.
+    /// Its text.
     pub text: &'a str,
-    /// What it is called with: its `$1`, `$2`, …
+    /// Its arguments `$1`, `$2`, …
     pub arguments: &'a [String],
-    /// A line of the command to take, where there are several.
+    /// A line of the launch to migrate, if there are several.
     pub line: Option<usize>,
-    /// The model that a name of the original stands for, or what is known instead.
+    /// Resolves the original's name of a model; the error says which names are known.
     pub model: &'a dyn Fn(&str) -> Result<Model, String>,
 }
 
-/// The model that a name of the original stands for.
+/// A model in the terms of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// The value of `model.preset`.
@@ -41,37 +41,38 @@ pub struct Model {
     pub discretization: String,
 }
 
-/// Something in the script that the configuration does not say.
+/// A part of the script without a counterpart in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotCarried {
-    /// What was written.
+    /// The text of the part.
     pub what: String,
-    /// In which line, from 1.
+    /// Its line, from 1.
     pub line: usize,
-    /// Why not, and what to do.
+    /// The reason, and advice.
     pub why: String,
 }
 
-/// What came of a script.
+/// The result of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migration {
-    /// The configuration, with all below as comments in it.
+    /// The configuration, with everything below as comments.
     pub toml: String,
-    /// What it does not say.
+    /// The parts without a counterpart.
     pub not_carried: Vec<NotCarried>,
-    /// What to know besides.
+    /// Notes on the configuration.
     pub notes: Vec<String>,
 }
 
-/// Turns a launch script of the original's classification into a configuration.
+/// Migrates a launch script of the original's classification to a configuration.
 ///
 /// # Errors
 ///
-/// If the script is broken, starts no such training or several, or does not say itself what it trains.
+/// If the script is malformed, does not start exactly one such training (in `line`), or leaves its
+/// options to the environment.
 pub fn migrate(request: Script<'_>) -> Result<Migration, MigrateError> {
-    broken::check_text(request.text)?;
-    let commands = words::commands(request.text)?;
-    broken::check_commands(request.text, &commands)?;
+    checks::check_text(request.text)?;
+    let commands = shell::commands(request.text)?;
+    checks::check_commands(request.text, &commands)?;
     let launch = script::launch(&commands, request.arguments, request.line)?;
     let settings = settings::Settings::of(launch, request.model)?;
     Ok(write::write(request.name, settings))

@@ -1,6 +1,6 @@
 //! The options of the original's `main.py`.
 
-/// How many words an option takes.
+/// The number of values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
     Nothing,
@@ -8,41 +8,41 @@ pub(crate) enum Takes {
     Many,
 }
 
-/// What becomes of an option.
+/// Whether an option has a key in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It has a key; settings.rs says which.
-    Carried,
-    /// It has none, because of this.
-    Not(&'static str),
+pub(crate) enum Mapping {
+    /// It has one: see settings.rs.
+    Key,
+    /// It has none, for this reason.
+    Dropped(&'static str),
 }
 
-/// An option of `main.py`, by its name with `-` for `_`.
+/// An option of `main.py`; its name has `-` instead of `_`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opt {
     pub(crate) name: &'static str,
     pub(crate) takes: Takes,
-    pub(crate) fate: Fate,
+    pub(crate) mapping: Mapping,
 }
 
 const fn value(name: &'static str) -> Opt {
-    Opt { name, takes: Takes::One, fate: Fate::Carried }
+    Opt { name, takes: Takes::One, mapping: Mapping::Key }
 }
 
 const fn values(name: &'static str) -> Opt {
-    Opt { name, takes: Takes::Many, fate: Fate::Carried }
+    Opt { name, takes: Takes::Many, mapping: Mapping::Key }
 }
 
 const fn switch(name: &'static str) -> Opt {
-    Opt { name, takes: Takes::Nothing, fate: Fate::Carried }
+    Opt { name, takes: Takes::Nothing, mapping: Mapping::Key }
 }
 
 const fn no_value(name: &'static str, why: &'static str) -> Opt {
-    Opt { name, takes: Takes::One, fate: Fate::Not(why) }
+    Opt { name, takes: Takes::One, mapping: Mapping::Dropped(why) }
 }
 
 const fn no_switch(name: &'static str, why: &'static str) -> Opt {
-    Opt { name, takes: Takes::Nothing, fate: Fate::Not(why) }
+    Opt { name, takes: Takes::Nothing, mapping: Mapping::Dropped(why) }
 }
 
 const OTHER_SCHEDULES: &str = "it has no effect on the cosine schedule, which is the only one here";
@@ -52,7 +52,7 @@ const CLOCKED: &str =
     "there is no tracking service: metrics.jsonl and TensorBoard events are in the run's folder";
 const STABILITY: &str = "these penalties of a branch of the fork are not implemented";
 
-/// Every option, in the order of `main.py --help`.
+/// All options, in the order of `main.py --help`.
 pub(crate) const OPTIONS: &[Opt] = &[
     value("batch-size"),
     value("epochs"),
@@ -155,7 +155,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     no_value("wandb-project", CLOCKED),
     no_value("wandb-entity", CLOCKED),
     no_value("wandb-run-name", CLOCKED),
-    Opt { name: "wandb-tags", takes: Takes::Many, fate: Fate::Not(CLOCKED) },
+    Opt { name: "wandb-tags", takes: Takes::Many, mapping: Mapping::Dropped(CLOCKED) },
     no_switch("use-spectral-normalization", STABILITY),
     no_switch("use-eigenvalue-clamping", STABILITY),
     no_switch("use-stability-penalty", STABILITY),
@@ -163,12 +163,13 @@ pub(crate) const OPTIONS: &[Opt] = &[
     no_value("stability-penalty-weight", STABILITY),
 ];
 
-/// What is written on the command line, with `-` for `_` and without the dashes in front.
+/// An option of the command line with `-` instead of `_` and without the leading dashes.
 fn normalized(option: &str) -> String {
     option.trim_start_matches('-').replace('_', "-")
 }
 
-/// The option that `written` means: by its name, or by the beginning of only one, as Python takes it.
+/// The option with the name `written`, or the only one that starts with it, as in Python's
+/// argparse.
 pub(crate) fn find(written: &str) -> Option<&'static Opt> {
     let name = normalized(written);
     let exact = OPTIONS.iter().find(|option| option.name == name);

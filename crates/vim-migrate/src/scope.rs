@@ -1,26 +1,26 @@
-//! The script's variables, and words with these filled in.
+//! The script's variables, and their substitution in words.
 
 use std::collections::BTreeMap;
 
-use crate::words::{Piece, Word};
+use crate::shell::{Piece, Word};
 
 /// A part of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Known text.
     Text(String),
-    /// A variable of the environment, or an argument of the script, that the script does not set.
-    Hole {
-        /// Its name, or the argument's number.
+    /// An environment variable or an argument that the script does not set.
+    Unset {
+        /// The variable's name, or the argument's number.
         name: String,
-        /// What stands for it where it is not set.
+        /// Its default.
         default: Option<String>,
     },
-    /// What only a shell can know, as written.
+    /// An expression that only a shell can evaluate, as written.
     Computed(String),
 }
 
-/// A word with its variables filled in as far as the script knows them.
+/// A word after the substitution of all variables that the script sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Value {
     pub(crate) parts: Vec<Part>,
@@ -28,51 +28,51 @@ pub(crate) struct Value {
 }
 
 impl Value {
-    /// A known text.
+    /// A literal text.
     pub(crate) fn text(text: impl Into<String>, line: usize) -> Self {
         Self { parts: vec![Part::Text(text.into())], line }
     }
 
-    /// The text, if all of it is known; what is not set counts as its default.
+    /// The text, if it is fully known; unset variables take their defaults.
     pub(crate) fn known(&self) -> Option<String> {
         let part = |part: &Part| match part {
             Part::Text(text) => Some(text.clone()),
-            Part::Hole { default, .. } => default.clone(),
+            Part::Unset { default, .. } => default.clone(),
             Part::Computed(_) => None,
         };
         self.parts.iter().map(part).collect()
     }
 
-    /// As the script would write it.
+    /// The value in shell notation.
     pub(crate) fn shown(&self) -> String {
-        self.with_holes(|name, default| match default {
+        self.render(|name, default| match default {
             Some(default) => format!("${{{name}:-{default}}}"),
             None if name.len() == 1 => format!("${name}"),
             None => format!("${{{name}}}"),
         })
     }
 
-    /// The text, with each hole as `hole` has it.
-    pub(crate) fn with_holes(&self, hole: impl Fn(&str, Option<&str>) -> String) -> String {
+    /// The text; `unset` renders unset variables from name and default.
+    pub(crate) fn render(&self, unset: impl Fn(&str, Option<&str>) -> String) -> String {
         let part = |part: &Part| match part {
             Part::Text(text) | Part::Computed(text) => text.clone(),
-            Part::Hole { name, default } => hole(name, default.as_deref()),
+            Part::Unset { name, default } => unset(name, default.as_deref()),
         };
         self.parts.iter().map(part).collect()
     }
 
-    /// The names of its holes.
-    pub(crate) fn holes(&self) -> Vec<&str> {
+    /// The names of its unset variables.
+    pub(crate) fn unset_names(&self) -> Vec<&str> {
         self.parts
             .iter()
             .filter_map(|part| match part {
-                Part::Hole { name, .. } => Some(name.as_str()),
+                Part::Unset { name, .. } => Some(name.as_str()),
                 Part::Text(_) | Part::Computed(_) => None,
             })
             .collect()
     }
 
-    /// Whether a part of it is for a shell to compute.
+    /// Whether only a shell can evaluate a part of it.
     pub(crate) fn is_computed(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Computed(_)))
     }
@@ -84,7 +84,7 @@ impl Value {
         }
     }
 
-    /// Splits at the first `=`, if what is before it is known.
+    /// Splits at the first `=`, if the text before it is literal.
     pub(crate) fn split_at_equals(&self) -> Option<(String, Self)> {
         let (first, rest) = self.parts.split_first()?;
         let Part::Text(text) = first else { return None };
@@ -98,14 +98,14 @@ impl Value {
     }
 }
 
-/// What the script has set so far.
+/// The variables that the script has set so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     variables: BTreeMap<String, Value>,
 }
 
 impl Scope {
-    /// With the script's arguments.
+    /// A scope with the script's arguments.
     pub(crate) fn with_arguments(arguments: &[String]) -> Self {
         let variable =
             |(index, text): (usize, &String)| ((index + 1).to_string(), Value::text(text, 0));
@@ -120,7 +120,7 @@ impl Scope {
         self.variables.get(name)
     }
 
-    /// The words that `word` becomes: a variable outside of quotes may be several, or none.
+    /// The words that `word` expands to: an unquoted variable may become several words, or none.
     pub(crate) fn fill_in(&self, word: &Word) -> Vec<Value> {
         let mut words = Vec::new();
         let mut current: Option<Value> = None;
@@ -145,7 +145,7 @@ impl Scope {
                             }
                         }
                     }
-                    Part::Text(_) | Part::Hole { .. } | Part::Computed(_) => {
+                    Part::Text(_) | Part::Unset { .. } | Part::Computed(_) => {
                         current.get_or_insert_with(empty).push(part);
                     }
                 }
@@ -158,7 +158,7 @@ impl Scope {
         words
     }
 
-    /// A whole word, as an assignment takes it: nothing is split.
+    /// `word` expanded without splitting, as in an assignment.
     pub(crate) fn fill_in_whole(&self, word: &Word) -> Value {
         let mut whole = Value { parts: Vec::new(), line: word.line };
         for piece in &word.pieces {
@@ -169,7 +169,7 @@ impl Scope {
         whole
     }
 
-    /// What a piece stands for, and whether that is kept in one.
+    /// The value of a piece, and whether it is quoted, that is, not split.
     fn piece(&self, piece: &Piece) -> (Value, bool) {
         match piece {
             Piece::Text(text) => (Value::text(text, 0), true),
@@ -177,16 +177,17 @@ impl Scope {
                 (Value { parts: vec![Part::Computed(raw.clone())], line: 0 }, true)
             }
             Piece::Variable { name, default, quoted } => {
-                let given = self.get(name);
-                let set = given.filter(|value| default.is_none() || !is_empty(value));
+                let current = self.get(name);
+                let set = current.filter(|value| default.is_none() || !is_empty(value));
                 let value = set.cloned().unwrap_or_else(|| {
                     let part = match default {
-                        // The environment cannot set an argument, or what the script has set to nothing.
-                        Some(default) if given.is_some() || name.parse::<usize>().is_ok() => {
+                        // The environment can set neither arguments nor variables that the script
+                        // sets.
+                        Some(default) if current.is_some() || name.parse::<usize>().is_ok() => {
                             Part::Text(default.clone())
                         }
                         Some(_) | None => {
-                            Part::Hole { name: name.clone(), default: default.clone() }
+                            Part::Unset { name: name.clone(), default: default.clone() }
                         }
                     };
                     Value { parts: vec![part], line: 0 }
@@ -204,7 +205,7 @@ fn is_empty(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::commands;
+    use crate::shell::commands;
 
     fn filled(text: &str) -> Vec<String> {
         let mut scope = Scope::with_arguments(&["7".to_owned()]);

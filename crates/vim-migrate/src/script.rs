@@ -1,14 +1,14 @@
-//! A script from its first line to its training.
+//! Interpretation of a script up to the launch of the training.
 
 use crate::NotCarried;
-use crate::error::{MigrateError, Trouble};
+use crate::error::{MigrateError, MigrateProblem};
 use crate::launch::{
     self, ENVIRONMENT, Launch, Program, is_assignment, is_keyword, is_launch, program,
 };
 use crate::scope::{Scope, Value};
-use crate::words::{Command, Word};
+use crate::shell::{Command, Word};
 
-/// The one training that the script starts, or the one in `line`.
+/// The only launch of the script, or the one in `line`.
 pub(crate) fn launch(
     commands: &[Command],
     arguments: &[String],
@@ -16,14 +16,14 @@ pub(crate) fn launch(
 ) -> Result<Launch, MigrateError> {
     let mut scope = Scope::with_arguments(arguments);
     let (mut found, mut other): (Vec<(Launch, usize)>, _) = (Vec::new(), None);
-    let (mut around, mut depth) = (Around::default(), 0_usize);
+    let (mut context, mut depth) = (Context::default(), 0_usize);
     for command in commands {
         let first = command.words[0].plain().unwrap_or_default();
         match first {
             "if" | "case" => depth += 1,
             "fi" | "esac" => depth = depth.saturating_sub(1),
-            "for" => around.read_loop(command, &mut scope),
-            "cd" | "pushd" => around.not_carried.push(NotCarried {
+            "for" => context.read_loop(command, &mut scope),
+            "cd" | "pushd" => context.not_carried.push(NotCarried {
                 what: shown(command, &scope),
                 line: command.words[0].line,
                 why: "relative paths are from the folder that vim-train is started in".into(),
@@ -31,7 +31,7 @@ pub(crate) fn launch(
             _ => {}
         }
         if !is_launch(command) {
-            around.read_assignments(command, &mut scope, depth > 0);
+            context.read_assignments(command, &mut scope, depth > 0);
             continue;
         }
         let name = command.words.iter().find(|word| program(word).is_some());
@@ -40,8 +40,8 @@ pub(crate) fn launch(
             continue;
         }
         let mut launch = launch::read(command, &scope)?;
-        launch.not_carried.splice(0..0, around.not_carried.iter().cloned());
-        launch.notes.splice(0..0, around.notes.iter().cloned());
+        launch.not_carried.splice(0..0, context.not_carried.iter().cloned());
+        launch.notes.splice(0..0, context.notes.iter().cloned());
         found.push((launch, command.last_line));
     }
     choose(found, other, line)
@@ -57,30 +57,30 @@ fn choose(
         let holds = |(launch, last): &(Launch, usize)| (launch.line..=*last).contains(&line);
         return match found.iter().position(holds) {
             Some(index) => Ok(found.swap_remove(index).0),
-            None => Err(MigrateError::at(line, Trouble::NotThere { lines })),
+            None => Err(MigrateError::at(line, MigrateProblem::NotThere { lines })),
         };
     }
     match (found.pop(), found.is_empty(), other) {
         (Some((launch, _)), true, _) => Ok(launch),
         (Some(_), false, _) => {
-            Err(MigrateError { line: None, trouble: Trouble::Several { lines } })
+            Err(MigrateError { line: None, problem: MigrateProblem::Several { lines } })
         }
         (None, _, Some((line, program))) => {
-            Err(MigrateError::at(line, Trouble::OtherTask { program }))
+            Err(MigrateError::at(line, MigrateProblem::OtherTask { program }))
         }
-        (None, _, None) => Err(MigrateError { line: None, trouble: Trouble::NoLaunch }),
+        (None, _, None) => Err(MigrateError { line: None, problem: MigrateProblem::NoLaunch }),
     }
 }
 
-/// What stands around the training.
+/// The commands around the launch.
 #[derive(Default)]
-struct Around {
+struct Context {
     not_carried: Vec<NotCarried>,
     notes: Vec<String>,
 }
 
-impl Around {
-    /// `NAME=value`, with or without `export`; in front of other programs they are no concern of ours.
+impl Context {
+    /// Reads `NAME=value`, with or without `export`, unless it is for another program.
     fn read_assignments(&mut self, command: &Command, scope: &mut Scope, is_conditional: bool) {
         let is_export = command.words.iter().any(|word| word.plain() == Some("export"));
         let words: Vec<&Word> = command.words.iter().filter(|word| !is_keyword(word)).collect();
@@ -108,7 +108,7 @@ impl Around {
         }
     }
 
-    /// `for NAME in …`: a training for each, of which the first is taken.
+    /// Reads `for NAME in …`: of its launches, the first is taken.
     fn read_loop(&mut self, command: &Command, scope: &mut Scope) {
         let [_, name, _, words @ ..] = command.words.as_slice() else { return };
         let Some(name) = name.plain() else { return };
@@ -116,7 +116,8 @@ impl Around {
         let Some(first) = values.first() else { return };
         let all: Vec<String> = values.iter().map(Value::shown).collect();
         self.notes.push(format!(
-            "line {}: a loop runs the script for {name} = {}; this is the configuration of the first: a [sweep] runs them all",
+            "line {}: a loop runs the script for {name} = {}; this is the configuration of the \
+             first: a [sweep] runs them all",
             command.words[0].line,
             all.join(", ")
         ));

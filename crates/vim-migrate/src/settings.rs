@@ -1,19 +1,19 @@
-//! The options of `main.py` to keys of a configuration.
+//! The keys for the options of `main.py`.
 
-use crate::error::{MigrateError, Trouble};
-use crate::launch::{Given, Launch};
-use crate::maker::{DEFAULT, Entry, Maker, float, integer, known, number, said};
-use crate::paths::{place, run_name};
+use crate::builder::{ConfigBuilder, DEFAULT, Setting, as_written, float, integer, known, number};
+use crate::error::{MigrateError, MigrateProblem};
+use crate::launch::{Launch, PassedOption};
+use crate::paths::{config_path, run_name};
 use crate::{Model, NotCarried};
 
-/// Loader threads that a GPU's share of a node may still have cores for; more are carried over with a note.
+/// More loader threads than this per GPU are carried over with a note: few nodes have the cores.
 const MOST_WORKERS: u64 = 32;
 
-/// All that a configuration says, in its order.
+/// The keys of a configuration in order, with notes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) line: usize,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<Setting>,
     pub(crate) not_carried: Vec<NotCarried>,
     pub(crate) notes: Vec<String>,
 }
@@ -24,30 +24,30 @@ impl Settings {
         launch: Launch,
         model: &dyn Fn(&str) -> Result<Model, String>,
     ) -> Result<Self, MigrateError> {
-        let mut maker = Maker { launch, entries: Vec::new() };
-        maker.run()?;
-        maker.model(model)?;
-        maker.data()?;
-        maker.augment()?;
-        maker.train()?;
-        maker.optim()?;
-        maker.device()?;
-        let Launch { line, not_carried, notes, .. } = maker.launch;
-        Ok(Self { line, entries: maker.entries, not_carried, notes })
+        let mut builder = ConfigBuilder { launch, entries: Vec::new() };
+        builder.run()?;
+        builder.model(model)?;
+        builder.data()?;
+        builder.augment()?;
+        builder.train()?;
+        builder.optim()?;
+        builder.device()?;
+        let Launch { line, not_carried, notes, .. } = builder.launch;
+        Ok(Self { line, entries: builder.entries, not_carried, notes })
     }
 }
 
-impl Maker {
+impl ConfigBuilder {
     fn run(&mut self) -> Result<(), MigrateError> {
         let seed = self.get("seed");
         if let Some(output) = self.get("output-dir") {
-            let seed_hole = seed.as_ref().and_then(|seed| {
-                let holes = seed.values[0].holes();
+            let seed_variable = seed.as_ref().and_then(|seed| {
+                let holes = seed.values[0].unset_names();
                 holes.first().map(|&hole| hole.to_owned())
             });
-            match run_name(&output.values[0], seed_hole.as_deref()) {
+            match run_name(&output.values[0], seed_variable.as_deref()) {
                 Some((root, name)) => {
-                    let written = said(&output);
+                    let written = as_written(&output);
                     self.text("run.name", &name, &written);
                     if let Some(root) = root {
                         self.text("run.root", &root, &written);
@@ -66,21 +66,21 @@ impl Maker {
             }
             Some(seed) => {
                 let number = integer(&seed, 0)?;
-                self.add("run.seed", number.to_string(), said(&seed));
+                self.add("run.seed", number.to_string(), as_written(&seed));
             }
         }
         Ok(())
     }
 
     fn model(&mut self, model: &dyn Fn(&str) -> Result<Model, String>) -> Result<(), MigrateError> {
-        let Some(given) = self.get("model") else {
+        let Some(passed) = self.get("model") else {
             let why = "main.py's own default is no Vim: name a model in the script".to_owned();
-            return Err(MigrateError::at(self.launch.line, Trouble::Model { why }));
+            return Err(MigrateError::at(self.launch.line, MigrateProblem::Model { why }));
         };
-        let name = known(&given)?;
-        let found =
-            model(&name).map_err(|why| MigrateError::at(given.line, Trouble::Model { why }))?;
-        self.text("model.preset", &found.preset, &said(&given));
+        let name = known(&passed)?;
+        let found = model(&name)
+            .map_err(|why| MigrateError::at(passed.line, MigrateProblem::Model { why }))?;
+        self.text("model.preset", &found.preset, &as_written(&passed));
         self.text("model.discretization", &found.discretization, "as the model's name says");
         self.whole("input-size", "model.image_size", 224)?;
         self.number("drop-path", "model.drop_path", Some(0.1))?;
@@ -89,7 +89,7 @@ impl Maker {
 
     fn data(&mut self) -> Result<(), MigrateError> {
         let (set, comment) = match self.get("data-set") {
-            Some(given) => (known(&given)?, said(&given)),
+            Some(passed) => (known(&passed)?, as_written(&passed)),
             None => ("IMNET".to_owned(), DEFAULT.to_owned()),
         };
         match set.as_str() {
@@ -98,24 +98,24 @@ impl Maker {
             _ => {
                 self.text("data.dataset", "folder", &comment);
                 let why = "there is no such reader: data.dataset = \"folder\" reads images in folders of classes";
-                if let Some(given) = self.get("data-set") {
-                    self.drop(&given, why);
+                if let Some(passed) = self.get("data-set") {
+                    self.drop(&passed, why);
                 }
             }
         }
         match self.get("data-path") {
-            Some(given) => match place(&given.values[0]) {
-                Some(path) => self.text("data.path", &path, &said(&given)),
-                None => self.drop(&given, "only a shell knows that path: set data.path"),
+            Some(passed) => match config_path(&passed.values[0]) {
+                Some(path) => self.text("data.path", &path, &as_written(&passed)),
+                None => self.drop(&passed, "only a shell knows that path: set data.path"),
             },
             None => self.launch.notes.push("the script names no images: set data.path".to_owned()),
         }
         self.text("data.normalize", "imagenet", "on every dataset");
-        if let Some(given) = self.get("num-workers") {
-            match integer(&given, 0)? * self.launch.processes {
-                0 => self.text("data.workers", "auto", &said(&given)),
+        if let Some(passed) = self.get("num-workers") {
+            match integer(&passed, 0)? * self.launch.processes {
+                0 => self.text("data.workers", "auto", &as_written(&passed)),
                 count => {
-                    self.add("data.workers", count.to_string(), self.for_each_gpu(&given));
+                    self.add("data.workers", count.to_string(), self.for_each_gpu(&passed));
                     if count > MOST_WORKERS {
                         self.launch.notes.push(format!(
                             "data.workers = {count} is far more than the cores that a job has for a GPU (some 8 to 24): data.workers = \"auto\" takes those of the allocation, at most 16"
@@ -134,22 +134,22 @@ impl Maker {
         let three = self.get("ThreeAugment");
         let is_three = three.is_some();
         match &three {
-            Some(given) => self.text("augment.preset", "three", &said(given)),
+            Some(passed) => self.text("augment.preset", "three", &as_written(passed)),
             None => self.text("augment.preset", "deit", DEFAULT),
         }
         match (self.get("src"), three) {
-            (Some(given), Some(_)) => self.text("augment.crop", "simple", &said(&given)),
-            (Some(given), None) => self.drop(&given, "it has no effect without --ThreeAugment"),
+            (Some(passed), Some(_)) => self.text("augment.crop", "simple", &as_written(&passed)),
+            (Some(passed), None) => self.drop(&passed, "it has no effect without --ThreeAugment"),
             (None, _) => {}
         }
-        if let Some(given) = self.get("aa") {
-            let value = known(&given)?;
+        if let Some(passed) = self.get("aa") {
+            let value = known(&passed)?;
             if is_three {
-                self.drop(&given, "--ThreeAugment takes its place, there and here");
+                self.drop(&passed, "--ThreeAugment takes its place, there and here");
             } else if value.is_empty() || value.starts_with("rand") {
-                self.text("augment.auto_augment", &value, &said(&given));
+                self.text("augment.auto_augment", &value, &as_written(&passed));
             } else {
-                self.drop(&given, "of timm's policies there is RandAugment alone");
+                self.drop(&passed, "of timm's policies there is RandAugment alone");
             }
         }
         for (option, key) in [
@@ -164,27 +164,27 @@ impl Maker {
         }
         for (option, key) in [("remode", "augment.erase_mode"), ("mixup-mode", "augment.mix_mode")]
         {
-            if let Some(given) = self.get(option) {
-                self.text(key, &known(&given)?, &said(&given));
+            if let Some(passed) = self.get(option) {
+                self.text(key, &known(&passed)?, &as_written(&passed));
             }
         }
-        if let Some(given) = self.get("recount") {
-            self.add("augment.erase_count", integer(&given, 1)?.to_string(), said(&given));
+        if let Some(passed) = self.get("recount") {
+            self.add("augment.erase_count", integer(&passed, 1)?.to_string(), as_written(&passed));
         }
         self.pair("cutmix-minmax", "augment.cutmix_minmax")?;
         match self.get("cutmix") {
-            Some(given) if self.get("cutmix-minmax").is_some() => {
-                self.drop(&given, "--cutmix-minmax takes its place, there and here");
+            Some(passed) if self.get("cutmix-minmax").is_some() => {
+                self.drop(&passed, "--cutmix-minmax takes its place, there and here");
             }
             Some(_) | None => self.number("cutmix", "augment.cutmix", None)?,
         }
         let interpolation = self.get("train-interpolation");
-        if let Some(given) = interpolation.filter(|given| given.values[0].shown() != "bicubic") {
-            self.drop(&given, "training images are resized by the bicubic filter");
+        if let Some(passed) = interpolation.filter(|passed| passed.values[0].shown() != "bicubic") {
+            self.drop(&passed, "training images are resized by the bicubic filter");
         }
         match self.last_of(&["repeated-aug", "no-repeated-aug"]) {
-            Some(given) if given.option.name == "no-repeated-aug" => {
-                self.add("augment.repeats", "1", said(&given));
+            Some(passed) if passed.spec.name == "no-repeated-aug" => {
+                self.add("augment.repeats", "1", as_written(&passed));
             }
             Some(_) | None if !self.launch.is_distributed => {
                 self.add("augment.repeats", "1", "main.py repeats images only under torchrun");
@@ -205,55 +205,55 @@ impl Maker {
             ));
         }
         let amp = self.last_of(&["if-amp", "amp", "no-amp"]);
-        match amp.filter(|given| given.option.name != "no-amp") {
-            Some(given) => {
+        match amp.filter(|passed| passed.spec.name != "no-amp") {
+            Some(passed) => {
                 self.text("train.precision", "f32", "see above");
-                self.drop(&given, "there is no fp16: train.precision = \"bf16\" is what comes near, and is as fast");
+                self.drop(&passed, "there is no fp16: train.precision = \"bf16\" is what comes near, and is as fast");
             }
             None => self.text("train.precision", "f32", "no --if_amp"),
         }
-        if let Some(given) = self.get("bce-loss") {
-            self.text("train.loss", "bce", &said(&given));
+        if let Some(passed) = self.get("bce-loss") {
+            self.text("train.loss", "bce", &as_written(&passed));
             self.add("train.bce_threshold", "0.0", "the original's");
         }
         self.number("smoothing", "train.label_smoothing", Some(0.1))?;
         self.number("clip-grad", "train.clip_grad", None)?;
         let ema = self.last_of(&["model-ema", "no-model-ema"]);
-        if ema.is_none_or(|given| given.option.name == "model-ema") {
+        if ema.is_none_or(|passed| passed.spec.name == "model-ema") {
             self.number("model-ema-decay", "train.ema", Some(0.99996))?;
         }
         let inf = self.last_of(&["if-continue-inf", "no-continue-inf"]);
-        if let Some(given) = inf.filter(|given| given.option.name == "if-continue-inf") {
-            self.text("train.non_finite", "skip", &said(&given));
+        if let Some(passed) = inf.filter(|passed| passed.spec.name == "if-continue-inf") {
+            self.text("train.non_finite", "skip", &as_written(&passed));
         }
-        let Some(given) = self.get("finetune") else { return Ok(()) };
-        match place(&given.values[0]) {
+        let Some(passed) = self.get("finetune") else { return Ok(()) };
+        match config_path(&passed.values[0]) {
             Some(path) if path.is_empty() => {}
             Some(path) => {
-                self.text("train.init", &path, &said(&given));
+                self.text("train.init", &path, &as_written(&passed));
                 self.text("train.init_pos_embed", "parity", "as the original resizes positions");
             }
-            None => self.drop(&given, "only a shell knows that path: set train.init"),
+            None => self.drop(&passed, "only a shell knows that path: set train.init"),
         }
         Ok(())
     }
 
     fn optim(&mut self) -> Result<(), MigrateError> {
-        let optimizer = self.get("opt").filter(|given| given.values[0].shown() != "adamw");
-        if let Some(given) = optimizer {
-            self.drop(&given, "AdamW is the only optimizer");
+        let optimizer = self.get("opt").filter(|passed| passed.values[0].shown() != "adamw");
+        if let Some(passed) = optimizer {
+            self.drop(&passed, "AdamW is the only optimizer");
         }
-        let schedule = self.get("sched").filter(|given| given.values[0].shown() != "cosine");
-        if let Some(given) = schedule {
-            self.drop(&given, "the cosine is the only schedule");
+        let schedule = self.get("sched").filter(|passed| passed.values[0].shown() != "cosine");
+        if let Some(passed) = schedule {
+            self.drop(&passed, "the cosine is the only schedule");
         }
         let (lr, written) = match self.get("lr") {
-            Some(given) => (number(&given, &given.values[0])?, said(&given)),
+            Some(passed) => (number(&passed, &passed.values[0])?, as_written(&passed)),
             None => (5e-4, format!("{DEFAULT}, 5e-4")),
         };
         let (batch, _) = self.batch()?;
         let (lr, comment) = match self.get("unscale-lr") {
-            Some(given) => (lr, format!("{written} {}", said(&given))),
+            Some(passed) => (lr, format!("{written} {}", as_written(&passed))),
             None => (lr * (batch as f64 / 512.0), format!("{written}, times {batch} / 512")),
         };
         self.add("optim.lr", float(lr), comment);
@@ -262,7 +262,7 @@ impl Maker {
         self.number("opt-eps", "optim.eps", Some(1e-8))?;
         self.text("optim.schedule", "reference", "a rate for each epoch, as the original has it");
         let warmup = match self.get("warmup-epochs") {
-            Some(given) => (integer(&given, 0)?, said(&given)),
+            Some(passed) => (integer(&passed, 0)?, as_written(&passed)),
             None => (5, DEFAULT.to_owned()),
         };
         self.text("optim.warmup", &format!("{}ep", warmup.0), &warmup.1);
@@ -270,7 +270,7 @@ impl Maker {
         self.rate("warmup-lr", "optim.warmup_lr", 1e-6, lr)
     }
 
-    /// A rate that may not be above `lr`: the original scales that alone by the batch.
+    /// Adds a rate, at most `lr`: the original scales only `lr` with the batch size.
     fn rate(
         &mut self,
         option: &str,
@@ -279,7 +279,7 @@ impl Maker {
         lr: f64,
     ) -> Result<(), MigrateError> {
         let (rate, comment) = match self.get(option) {
-            Some(given) => (number(&given, &given.values[0])?, said(&given)),
+            Some(passed) => (number(&passed, &passed.values[0])?, as_written(&passed)),
             None => (default, DEFAULT.to_owned()),
         };
         if rate > lr {
@@ -297,18 +297,20 @@ impl Maker {
     }
 
     fn device(&mut self) -> Result<(), MigrateError> {
-        if let Some(given) = self.get("device") {
-            let name = known(&given)?;
+        if let Some(passed) = self.get("device") {
+            let name = known(&passed)?;
             let backend = name.split(':').next().unwrap_or(&name);
-            self.text("devices.backend", backend, &said(&given));
+            self.text("devices.backend", backend, &as_written(&passed));
         }
         Ok(())
     }
 
-    /// Images of an optimizer step on all GPUs, and where that comes from.
+    /// The batch size over all GPUs, and its origin.
     fn batch(&self) -> Result<(u64, String), MigrateError> {
         Ok(match self.get("batch-size") {
-            Some(given) => (integer(&given, 1)? * self.launch.processes, self.for_each_gpu(&given)),
+            Some(passed) => {
+                (integer(&passed, 1)? * self.launch.processes, self.for_each_gpu(&passed))
+            }
             None => {
                 let comment = match self.launch.processes {
                     1 => DEFAULT.to_owned(),
@@ -319,10 +321,10 @@ impl Maker {
         })
     }
 
-    fn for_each_gpu(&self, given: &Given) -> String {
+    fn for_each_gpu(&self, passed: &PassedOption) -> String {
         match self.launch.processes {
-            1 => said(given),
-            count => format!("{} for each of {count} GPUs", said(given)),
+            1 => as_written(passed),
+            count => format!("{} for each of {count} GPUs", as_written(passed)),
         }
     }
 }

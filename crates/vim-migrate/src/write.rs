@@ -1,9 +1,9 @@
-//! A configuration as a file to read.
+//! The configuration as commented TOML.
 
 use crate::settings::Settings;
 use crate::{Migration, NotCarried};
 
-/// Prints `settings`, made of the script `name`.
+/// Prints the `settings` of the script `name`.
 pub(crate) fn write(name: &str, settings: Settings) -> Migration {
     let Settings { line, entries, mut not_carried, notes } = settings;
     not_carried.sort_by_key(|not| not.line);
@@ -37,7 +37,7 @@ fn comment(text: &str) -> String {
     format!("#   {}\n", one_line(text))
 }
 
-/// A comment ends with its line, whatever a script's quotes hold.
+/// Text on one line: a line break would end the comment.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,8 @@
-//! Writes a page of made-up numbers, to look at while the page is worked on, and for a browser to check:
+//! Writes a report of made-up numbers, for work on its layout and for browser tests:
 //!
 //! `cargo run -p vim-sweep --example page -- report.html [SEEDS]`
 
-#![expect(clippy::unwrap_used, reason = "an example ends at what it cannot do")]
+#![expect(clippy::unwrap_used, reason = "an example may panic")]
 
 use std::collections::BTreeMap;
 use std::{env, fs};
@@ -55,10 +55,10 @@ fn main() {
     fs::write(path, page).unwrap();
 }
 
-/// A run whose numbers come from a formula and a little hash of where it stands.
+/// A run with made-up numbers: a formula and noise from a hash of its index.
 fn outcome(index: usize, method: &str, number: usize, seed: i64) -> RunOutcome {
     let noise = |at: u64| {
-        // SplitMix64's mixer: as good as random, and the same everywhere.
+        // SplitMix64's mixer: pseudo-random and reproducible.
         let mut mixed = (index as u64 * 1_000_003 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
 
-/// Keys of a configuration with a value each, by their paths.
+/// Values of a configuration by key path.
 pub type Assignments = BTreeMap<String, toml::Value>;
 
 /// The key whose values are repetitions of the same experiment.
@@ -16,30 +16,36 @@ pub const SEED: &str = "run.seed";
 /// The most runs of a sweep; more is a slip in a list rather than a plan.
 pub const MAX_CELLS: usize = 10_000;
 
-/// What no run of a sweep may differ in, unless `sweep.must_match` says otherwise; `devices` stands for the section.
+/// The default of `sweep.must_match`; `devices` is a section.
 pub const DEFAULT_MUST_MATCH: [&str; 4] =
     ["train.batch_size", "optim.lr", "train.epochs", "devices"];
 
-/// The `[sweep]` section: which runs, and how they are compared.
+/// The `[sweep]` section: the runs, and how they are compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SweepConfig {
     /// Name of the sweep's folder in `run.root`; the folders of its runs are in it.
     pub name: String,
-    /// Keys, each with the list of its values, as in `"model.discretization" = ["zoh", "foh"]`: every combination is a run.
+    /// Keys, each with the list of its values, as in `"model.discretization" = ["zoh", "foh"]`:
+    /// every combination is a run.
     #[serde(deserialize_with = "lists", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<String, Vec<serde_json::Value>>")]
     pub grid: BTreeMap<String, Vec<toml::Value>>,
-    /// Combinations to leave out, as in `[{ "model.discretization" = "rk4", "train.epochs" = 300 }]`; one that names only some of the grid's keys stands for all combinations with them.
+    /// Combinations to leave out, as in
+    /// `[{ "model.discretization" = "rk4", "train.epochs" = 300 }]`; one that names only some of
+    /// the grid's keys stands for all combinations with them.
     #[serde(deserialize_with = "combinations", skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<BTreeMap<String, serde_json::Value>>")]
     pub exclude: Vec<Assignments>,
-    /// Values of `run.seed`, the repetitions that means and deviations are over: short for that key in the grid.
+    /// Values of `run.seed`, the repetitions that means and deviations are over: short for that key
+    /// in the grid.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub seeds: Vec<u64>,
-    /// Keys, or sections, whose effective values must be the same in every run, and are therefore not in the grid.
+    /// Keys, or sections, whose effective values must be the same in every run, and are therefore
+    /// not in the grid.
     pub must_match: Vec<String>,
-    /// Runs at work at a time, as SLURM's array is throttled; left out: as many as there is room for. `sweep run` goes by its `-j`.
+    /// Runs at work at a time, as SLURM's array is throttled; left out: as many as there is room
+    /// for. `sweep run` goes by its `-j`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_parallel: Option<NonZeroUsize>,
     /// What `sweep run` does when a run fails: `continue` with the others, or `stop` starting any.
@@ -67,10 +73,10 @@ impl Default for SweepConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// Go on with the others.
+    /// Continue with the others.
     #[default]
     Continue,
-    /// Start no other.
+    /// Do not start any other.
     Stop,
 }
 
@@ -78,11 +84,14 @@ pub enum OnFailure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReportConfig {
-    /// What is compared: `val/top1`, `val/top5`, `val/loss`, `test/top1`, `test/top5`, `test/loss`, `train/loss`; of averaged weights as `val/ema/top1`.
+    /// What is compared: `val/top1`, `val/top5`, `val/loss`, `test/top1`, `test/top5`, `test/loss`,
+    /// `train/loss`; of averaged weights as `val/ema/top1`.
     pub metric: String,
-    /// Which evaluation of a run counts: its `last`, or its `best`, which the report labels as selected on the split that it was measured on. A test result is always the run's one.
+    /// Which evaluation of a run counts: its `last`, or its `best`, which the report labels as
+    /// selected on the split that it was measured on. A test result is always the run's one.
     pub pick: Pick,
-    /// What the others are compared with, seed by seed, as in `{ "model.discretization" = "zoh" }`; not set: no comparison.
+    /// What the others are compared with, seed by seed, as in `{ "model.discretization" = "zoh" }`;
+    /// not set: no comparison.
     #[serde(deserialize_with = "combination", skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<String, serde_json::Value>")]
     pub baseline: Assignments,
@@ -94,18 +103,19 @@ impl Default for ReportConfig {
     }
 }
 
-/// Which of a run's evaluations counts.
+/// The evaluation of a run that counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pick {
-    /// The last: nothing was chosen.
+    /// The last one, without selection.
     #[default]
     Last,
-    /// The best: chosen on the split that it was measured on, and so too good.
+    /// The best one, which is biased: it is selected on the split that it is measured on.
     Best,
 }
 
-/// Keys with their lists. `model.discretization` without quotes is a table in a table, and means the same.
+/// Deserializes keys with lists. `model.discretization` without quotes is a nested table and means
+/// the same as with quotes.
 fn lists<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<toml::Value>>, D::Error> {
@@ -129,7 +139,7 @@ fn combination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Assignments
     toml::Table::deserialize(deserializer).map(flat)
 }
 
-/// Every value in `table` by its path.
+/// Flattens nested tables to key paths.
 fn flat(table: toml::Table) -> Assignments {
     fn collect(prefix: &str, table: toml::Table, into: &mut Assignments) {
         for (key, value) in table {

@@ -1,30 +1,30 @@
-//! What can be wrong with a sweep.
+//! Errors of sweeps.
 
 use std::path::PathBuf;
 
 use crate::config::{MAX_CELLS, SEED};
 
-/// Why there is no sweep of this. Each text is one line: what, where, what to do.
+/// Why a sweep cannot be planned or reported. Each text is one line: what, where, what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
-    /// The name cannot be a folder's.
+    /// The name is not a valid folder name.
     #[error("sweep.name: `{name}` cannot be the name of a folder inside run.root")]
     Name {
         /// As written.
         name: String,
     },
-    /// Nothing varies.
+    /// No key varies.
     #[error(
         "sweep.grid: there is nothing to sweep: give it a key with its values, as in \"model.discretization\" = [\"zoh\", \"foh\"], or set sweep.seeds"
     )]
     Empty,
-    /// A key without values.
+    /// A key has no values.
     #[error("sweep.grid: {key} has no values: list some, or take the key out")]
     NoValues {
         /// The key.
         key: String,
     },
-    /// A value that stands twice in a list.
+    /// A list contains a value twice.
     #[error("sweep.grid: {key} has the value {value} twice")]
     Twice {
         /// The key.
@@ -32,74 +32,74 @@ pub enum SweepError {
         /// The value.
         value: String,
     },
-    /// The seeds are given in both places.
+    /// Seeds are set in both places.
     #[error("sweep.seeds is short for \"run.seed\" in sweep.grid: set one of the two")]
     Seeds,
-    /// More runs than anybody means.
+    /// There are too many runs.
     #[error(
         "sweep.grid: {runs} runs are more than the {MAX_CELLS} that a sweep may have: split it"
     )]
     TooMany {
-        /// How many, or a text that says so.
+        /// The number of runs, as a product.
         runs: String,
     },
-    /// A combination that names a key that does not vary.
+    /// A combination contains a key that does not vary.
     #[error("{place}: {key} is not in the grid{} (its keys: {known})", hint(nearest.as_deref()))]
     NotInGrid {
         /// `sweep.exclude` or `sweep.report.baseline`.
         place: &'static str,
         /// The key.
         key: String,
-        /// The key of the grid that is probably meant.
+        /// The nearest key of the grid.
         nearest: Option<String>,
         /// The keys of the grid.
         known: String,
     },
-    /// A combination that stands for no run.
+    /// No run has the combination.
     #[error("{place}: no run has {combination}: {why}")]
     MatchesNothing {
         /// `sweep.exclude` or `sweep.report.baseline`.
         place: &'static str,
         /// As written.
         combination: String,
-        /// What the grid has instead.
+        /// The reason.
         why: String,
     },
-    /// Nothing is left.
+    /// `exclude` matches all runs.
     #[error("sweep.exclude leaves no run of {cells}")]
     AllExcluded {
-        /// How many there were.
+        /// The number of runs without `exclude`.
         cells: usize,
     },
-    /// A key that must not vary, and is in the grid.
+    /// A key of the grid must not vary.
     #[error(
         "{key} is in sweep.grid and in sweep.must_match ({rule}): take it out of the grid, or, if it is what is studied, out of must_match"
     )]
     MustMatchInGrid {
         /// The key.
         key: String,
-        /// The entry of `must_match` that it falls under.
+        /// The entry of `must_match` with the key.
         rule: String,
     },
-    /// An entry of `must_match` that is no key.
+    /// An entry of `must_match` is not a key.
     #[error("sweep.must_match: unknown key `{key}`{}", hint(nearest.as_deref()))]
     UnknownMustMatch {
         /// The entry.
         key: String,
-        /// What is probably meant.
+        /// The nearest known name.
         nearest: Option<String>,
     },
-    /// Runs that are not like for like.
+    /// Runs differ in a key under `must_match`.
     #[error(
         "the runs are not like for like: {key} is {values}; a sweep compares runs that have the same, so make it so, or take the key out of sweep.must_match"
     )]
     Unlike {
         /// The key.
         key: String,
-        /// Each value with the runs that have it.
+        /// Each value with its runs.
         values: String,
     },
-    /// Runs that are the same.
+    /// Two runs are the same.
     #[error(
         "{first} and {second} are the same run: they differ in keys that no result depends on only ({differences})"
     )]
@@ -111,7 +111,7 @@ pub enum SweepError {
         /// What differs.
         differences: String,
     },
-    /// Runs in one folder.
+    /// Two runs have the same folder.
     #[error(
         "{first} and {second} would both be in the folder `{name}`: put what differs into run.name, as in run.name = \"{suggestion}\""
     )]
@@ -122,10 +122,10 @@ pub enum SweepError {
         second: String,
         /// The folder's name.
         name: String,
-        /// A template that tells them apart.
+        /// A template that distinguishes them.
         suggestion: String,
     },
-    /// What is planned already is something else.
+    /// The existing plan differs.
     #[error(
         "{} was planned otherwise: {}; restore it, choose another sweep.name, or move the sweep aside by --fresh",
         folder.display(),
@@ -134,10 +134,10 @@ pub enum SweepError {
     Changed {
         /// The sweep's folder.
         folder: PathBuf,
-        /// What differs.
+        /// The differences.
         differences: Vec<String>,
     },
-    /// A plan that cannot be understood.
+    /// The plan does not parse.
     #[error(
         "{} cannot be understood: {problem}; restore it, or plan anew by --fresh",
         path.display()
@@ -145,23 +145,23 @@ pub enum SweepError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         problem: String,
     },
-    /// A metric that no run has.
+    /// No run has the metric.
     #[error("no run has the metric `{metric}`{} (there are: {known})", hint(nearest.as_deref()))]
     NoMetric {
-        /// As asked for.
+        /// Its name.
         metric: String,
-        /// What is probably meant.
+        /// The nearest known name.
         nearest: Option<String>,
-        /// Those there are.
+        /// The existing metrics.
         known: String,
     },
 }
 
 impl SweepError {
-    /// The key of a configuration that is at fault, to say where it was written; none of what is not one's mistake.
+    /// The key of the configuration at fault, to locate it; `None` if none is.
     #[must_use]
     pub fn key(&self) -> Option<String> {
         let key = match self {

@@ -1,4 +1,4 @@
-//! Runs made up for tests.
+//! Made-up runs for tests.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) fn outcome(method: &str, seed: i64, top1: f64) -> RunOutcome {
     }
 }
 
-/// Every method with an accuracy for each seed.
+/// Finished runs: each method with its accuracies by seed.
 pub(crate) fn study(methods: &[(&str, &[f64])]) -> Vec<RunOutcome> {
     let runs = methods.iter().flat_map(|(method, values)| {
         values.iter().enumerate().map(|(seed, &top1)| outcome(method, seed as i64, top1))

@@ -1,4 +1,4 @@
-//! From the section to the runs it asks for.
+//! The combinations of a grid.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,13 @@ use crate::error::SweepError;
 use crate::matching::is_under;
 use crate::metric::Metric;
 
-/// The combinations that `config` asks for: of keys in alphabetical order the last varies fastest, and the seed
-/// faster than all.
+/// The combinations of `config`. Keys are in alphabetical order with the seed last; the last key
+/// varies fastest.
 ///
 /// # Errors
 ///
-/// If the grid is empty or too large, lists a value twice, or `exclude`, `must_match` or the baseline do not fit it.
+/// If the grid is empty, too large or has a duplicate value, or if `exclude`, `must_match` or the
+/// baseline do not match it.
 pub fn cells(config: &SweepConfig) -> Result<Vec<Assignments>, SweepError> {
     check_name(&config.name)?;
     let axes = axes(config)?;
@@ -74,7 +75,7 @@ pub(crate) fn has(cell: &Assignments, combination: &Assignments) -> bool {
     combination.iter().all(|(key, value)| cell.get(key) == Some(value))
 }
 
-/// A combination in words: `model.discretization = "zoh", run.seed = 0`.
+/// A combination as text: `model.discretization = "zoh", run.seed = 0`.
 #[must_use]
 pub fn described(cell: &Assignments) -> String {
     let parts: Vec<String> = cell.iter().map(|(key, value)| format!("{key} = {value}")).collect();
@@ -83,21 +84,21 @@ pub fn described(cell: &Assignments) -> String {
 
 fn check_name(name: &str) -> Result<(), SweepError> {
     let is_plain = |c: char| c.is_alphanumeric() || "-_.+=,@".contains(c);
-    // A letter or digit first: no hidden folder, no `..`, nothing that looks like an option.
+    // A letter or digit first: not a hidden folder, `..` or an option.
     let good = name.starts_with(char::is_alphanumeric) && name.chars().all(is_plain);
     if good { Ok(()) } else { Err(SweepError::Name { name: name.to_owned() }) }
 }
 
 type Axes<'a> = Vec<(&'a str, Vec<toml::Value>)>;
 
-/// The keys that vary with their values, the seed last.
+/// The varying keys with their values, the seed last.
 fn axes(config: &SweepConfig) -> Result<Axes<'_>, SweepError> {
     let mut axes: BTreeMap<&str, Vec<toml::Value>> = BTreeMap::new();
     for (key, values) in &config.grid {
         axes.insert(key, values.clone());
     }
     if !config.seeds.is_empty() {
-        // Seeds beyond TOML's integers are found by the configuration's own check.
+        // The check of the configuration reports seeds beyond the range of TOML integers.
         let seeds = config.seeds.iter().map(|&seed| {
             i64::try_from(seed).map_or_else(|_| toml::Value::String(seed.to_string()), Into::into)
         });
@@ -126,7 +127,7 @@ fn axes(config: &SweepConfig) -> Result<Axes<'_>, SweepError> {
     Ok(axes.into_iter().chain(seeds).collect())
 }
 
-/// Every key of `combination` varies, and takes the value it has there.
+/// Checks that the grid has every key and value of `combination`.
 fn check_combination(
     place: &'static str,
     combination: &Assignments,

@@ -1,17 +1,17 @@
-//! What makes two runs the same one.
+//! Ids of runs, by their configuration.
 
 use crate::config::Assignments;
 
-/// Digits of a run's id: 40 bits, so that ten thousand runs have two alike once in twenty thousand sweeps.
+/// Digits of an id: 40 bits; among 10,000 runs, two ids collide with a probability of 1 in 20,000.
 const DIGITS: usize = 10;
 
-/// The id of the run with the effective configuration `values`: hexadecimal digits of the BLAKE3 of all keys that
-/// are not `free`, that is, that results depend on.
+/// The id of a run: hexadecimal digits of the BLAKE3 hash of its effective configuration `values`,
+/// without the `free` keys, on which no result depends.
 #[must_use]
 pub fn run_id(values: &Assignments, free: impl Fn(&str) -> bool) -> String {
     let mut hasher = blake3::Hasher::new();
     for (key, value) in values.iter().filter(|(key, _)| !free(key)) {
-        // No text of TOML holds a zero byte, so none can look like two keys.
+        // A zero byte separates keys unambiguously: no TOML text contains one.
         hasher.update(format!("{key} = {value}\0").as_bytes());
     }
     hasher.finalize().to_hex()[..DIGITS].to_owned()
@@ -33,7 +33,7 @@ mod tests {
         assert_eq!(id("a", 1).len(), 10);
         assert_eq!(id("a", 1), id("b", 1));
         assert_ne!(id("a", 1), id("a", 2));
-        // It names folders' configurations: it must not change from one version to the next.
+        // Ids name files in existing sweeps: they must not change between versions.
         assert_eq!(id("a", 1), "02c959e948");
     }
 }

@@ -1,10 +1,4 @@
-//! Sweeps: many runs from one configuration, and what came of them.
-//!
-//! [`SweepConfig`] is the `[sweep]` section; [`cells`] are the combinations that it asks for, and a [`SweepPlan`]
-//! gives each of them an index, an id and a name. What the runs measured comes in as [`RunOutcome`]s, and goes out as a
-//! [`Summary`] with means over seeds and paired tests, as tables, and as a page of HTML.
-//!
-//! Nothing here reads a run, starts one or knows a model: callers bring values.
+#![doc = include_str!("../README.md")]
 
 mod config;
 mod error;

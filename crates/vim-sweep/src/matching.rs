@@ -1,4 +1,4 @@
-//! Whether runs are like for like.
+//! Whether runs are comparable: equal in all keys under `must_match`.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use vim_config::nearest;
 use crate::config::Assignments;
 use crate::error::SweepError;
 
-/// Whether `key` is what an entry of `must_match` names, a key or a section.
+/// Whether `key` falls under `rule`, an entry of `must_match`: that key, or a key of that section.
 pub(crate) fn is_under(key: &str, rule: &str) -> bool {
     key.strip_prefix(rule).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Every key under `must_match` that is not `free` has one effective value in all `runs` (name and configuration).
-///
-/// `known` are all keys that there are.
+/// Checks that every key under `must_match`, except `free` ones, has the same effective value in
+/// all
+/// `runs` (name and configuration). `known`: all existing keys.
 ///
 /// # Errors
 ///
-/// The first entry that is no key, or the first key that differs, with every value and who has it.
+/// The first unknown entry, or the first differing key with its values and their runs.
 pub fn check_matching(
     must_match: &[String],
     runs: &[(String, Assignments)],
@@ -53,7 +53,7 @@ pub fn check_matching(
     Ok(())
 }
 
-/// The first few of `names`.
+/// The first few `names`.
 fn some(names: &[&str]) -> String {
     const SHOWN: usize = 3;
     let more = names.len().saturating_sub(SHOWN);

@@ -1,4 +1,4 @@
-//! Which number of a run is compared.
+//! Metrics: which number of a run is compared.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::config::Pick;
 use crate::error::SweepError;
 use crate::outcome::{RunOutcome, Score};
 
-/// A metric's name taken apart: `val/top1`, `val/ema/top1`, `train/loss`.
+/// The parsed name of a metric: `val/top1`, `val/ema/top1`, `train/loss`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metric {
     split: String,
@@ -16,17 +16,17 @@ pub struct Metric {
     number: String,
 }
 
-/// Numbers of an evaluation.
+/// Values of an evaluation.
 const NUMBERS: [&str; 3] = ["top1", "top5", "loss"];
-/// Averaged weights, by what they are called in the name of a metric.
+/// Averaged weights, as named in metrics.
 const AVERAGED: [&str; 1] = ["ema"];
 
 impl Metric {
-    /// Takes `name` apart.
+    /// Parses `name`.
     ///
     /// # Errors
     ///
-    /// [`SweepError::NoMetric`] if no run ever has it.
+    /// [`SweepError::NoMetric`] if the name is not that of a metric.
     pub fn parse(name: &str) -> Result<Self, SweepError> {
         let parts: Vec<&str> = name.split('/').collect();
         let of = |split: &str, averaged: Option<&str>, number: &str| Self {
@@ -56,19 +56,19 @@ impl Metric {
         }
     }
 
-    /// Whether it is of averaged weights, which a run has only where it is told to average.
+    /// Whether it is measured on averaged weights, which only some runs have.
     #[must_use]
     pub fn is_of_average(&self) -> bool {
         self.averaged.is_some()
     }
 
-    /// Whether it is a share of 1, which people read as a percentage.
+    /// Whether it is a fraction of 1, shown as a percentage.
     #[must_use]
     pub fn is_share(&self) -> bool {
         self.number != "loss"
     }
 
-    /// What it is called in a table.
+    /// Its title in a table.
     #[must_use]
     pub fn title(&self) -> String {
         let number = match self.number.as_str() {
@@ -80,7 +80,7 @@ impl Metric {
         format!("{} {number}{averaged}", self.split)
     }
 
-    /// How the number of each run was chosen, for whoever reads the table.
+    /// How the value of each run was chosen, in words.
     #[must_use]
     pub fn choice(&self, pick: Pick, outcomes: &[RunOutcome]) -> String {
         if self.split == "test" {
@@ -92,13 +92,16 @@ impl Metric {
                 ["best"] => "of the checkpoint that was best on val".into(),
                 ["last"] => "of the last weights".into(),
                 [] => "not measured yet".into(),
-                _ => "of the checkpoint that was best on val, or of the last weights where there was none".into(),
+                _ => "of the checkpoint that was best on val, or of the last weights where there \
+                      was none"
+                    .into(),
             };
         }
         match pick {
             Pick::Last => "last evaluation, nothing selected".into(),
             Pick::Best => format!(
-                "best evaluation, selected on {}, the split that it was measured on: too good by the selection",
+                "best evaluation, selected on {}, the split that it was measured on: too good by the \
+                 selection",
                 self.split
             ),
         }
@@ -106,13 +109,13 @@ impl Metric {
 
     fn scores<'a>(&'a self, run: &'a RunOutcome) -> impl DoubleEndedIterator<Item = &'a Score> {
         let is_asked = |score: &&Score| {
-            // A test is the run's result, whichever weights it chose.
+            // A test result counts whichever weights were tested.
             score.split == self.split && (self.split == "test" || score.averaged == self.averaged)
         };
         run.scores.iter().filter(is_asked)
     }
 
-    /// The metric over the steps of `run`.
+    /// The metric of `run` over its steps.
     #[must_use]
     pub fn curve(&self, run: &RunOutcome) -> Vec<(f64, f64)> {
         if self.split == "train" {
@@ -122,7 +125,7 @@ impl Metric {
         self.scores(run).filter_map(point).collect()
     }
 
-    /// The number of `run` that counts.
+    /// The value of `run` that counts.
     #[must_use]
     pub fn value(&self, run: &RunOutcome, pick: Pick) -> Option<f64> {
         let mut values = self.curve(run).into_iter().map(|point| point.1);
@@ -133,17 +136,17 @@ impl Metric {
         }
     }
 
-    /// A value of it for people.
+    /// Formats a value.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         if self.is_share() { format!("{:.2}", 100.0 * value) } else { format!("{value:.4}") }
     }
 
-    /// A difference of two values for people, with its sign.
+    /// Formats a difference of two values, with a sign.
     #[must_use]
     pub fn show_difference(&self, value: f64) -> String {
         let text = self.show(value.abs());
-        // What rounds to nothing has no sign.
+        // No sign if it rounds to zero.
         let is_nothing = text.chars().all(|c| matches!(c, '0' | '.'));
         match value {
             _ if is_nothing => text,
@@ -161,7 +164,7 @@ pub(crate) fn no_metric(name: &str, known: &[String]) -> SweepError {
     }
 }
 
-/// The names of all metrics that `outcomes` have.
+/// The names of all metrics in `outcomes`.
 #[must_use]
 pub fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
     let mut names = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What became of a run, as callers bring it.
+//! Results of a run, provided by the caller.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,21 +7,21 @@ use serde::Serialize;
 
 use crate::config::Assignments;
 
-/// How a run of a sweep stands.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", content = "code", rename_all = "lowercase")]
 pub enum RunState {
     /// The last epoch is done.
     Finished,
-    /// A process is at work on it.
+    /// A process is running it.
     Running,
-    /// A scheduler has it.
+    /// It waits in a scheduler's queue.
     Queued,
-    /// It was stopped or killed, and can go on.
+    /// It was stopped or killed and can be resumed.
     Interrupted,
-    /// It ended with this exit code.
+    /// It failed with this exit code.
     Failed(u8),
-    /// It was never started.
+    /// It has not been started.
     Missing,
 }
 
@@ -50,41 +50,41 @@ impl fmt::Display for RunState {
 /// An evaluation of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Score {
-    /// Optimizer steps that the weights had seen.
+    /// Optimizer steps done.
     pub step: u64,
     /// `val` or `test`.
     pub split: String,
-    /// Of which checkpoint: `last` or `best`.
+    /// The checkpoint: `last` or `best`.
     pub checkpoint: String,
-    /// Which weights, if not the model's own, such as `ema`.
+    /// The averaged weights that were evaluated, such as `ema`; `None` for the model's own.
     pub averaged: Option<String>,
-    /// Its numbers by name: `top1`, `top5` (0 to 1), `loss`.
+    /// Values by name: `top1`, `top5` (0 to 1), `loss`.
     pub values: BTreeMap<String, f64>,
 }
 
-/// What a run was computed with.
+/// The hardware and software of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Machine {
     /// The machine's name.
     pub host: Option<String>,
-    /// What computed.
+    /// The backend and device.
     pub backend: Option<String>,
-    /// Cores that the process could use.
+    /// CPU cores available to the process.
     pub cpus: Option<String>,
-    /// Threads that computed on the CPU.
+    /// Compute threads on the CPU.
     pub threads: Option<String>,
     /// Version of the program.
     pub version: Option<String>,
     /// Commit of the program.
     pub commit: Option<String>,
-    /// The scheduler's job.
+    /// The id of the scheduler's job.
     pub job: Option<String>,
 }
 
-/// A run of a sweep, and all that is known of it.
+/// A run of a sweep with its results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunOutcome {
-    /// Its place in the plan.
+    /// Its index in the plan.
     pub index: usize,
     /// Its id.
     pub id: String,
@@ -92,23 +92,23 @@ pub struct RunOutcome {
     pub name: String,
     /// Its values of the grid's keys.
     pub assignments: Assignments,
-    /// How it stands.
+    /// Its state.
     pub state: RunState,
     /// Steps done.
     pub step: Option<u64>,
-    /// Of how many.
+    /// Steps planned.
     pub total_steps: Option<u64>,
-    /// Its error, in a line.
+    /// Its error, on one line.
     pub error: Option<String>,
-    /// Its evaluations in the order in which they were made.
+    /// Its evaluations in chronological order.
     pub scores: Vec<Score>,
     /// Training loss by step.
     pub losses: Vec<(f64, f64)>,
-    /// Images per second of training, the median.
+    /// Median training speed in images per second.
     pub images_per_second: Option<f64>,
-    /// Time at work, in seconds.
+    /// Running time in seconds.
     pub seconds: f64,
-    /// What it was computed with.
+    /// Its hardware and software.
     pub machine: Machine,
     /// Its effective configuration.
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! The list of a sweep's runs, which outlives the command that made it.
+//! The plan of a sweep: the persistent list of its runs.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,12 +10,12 @@ use crate::error::SweepError;
 use crate::grid::described;
 use crate::id::run_id;
 
-/// A run that a sweep asks for.
+/// A run requested by a configuration, without an index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// Its values of the grid's keys.
     pub assignments: Assignments,
-    /// Its folder in the sweep's.
+    /// Its folder in that of the sweep.
     pub name: String,
     /// Its effective configuration.
     pub values: Assignments,
@@ -25,11 +25,11 @@ pub struct Candidate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedRun {
-    /// The index of its task in an array.
+    /// The index of its task in a job array.
     pub index: usize,
     /// [`run_id`] of its configuration.
     pub id: String,
-    /// Its folder in the sweep's.
+    /// Its folder in that of the sweep.
     pub name: String,
     /// Its values of the grid's keys.
     pub assignments: Assignments,
@@ -37,19 +37,19 @@ pub struct PlannedRun {
     pub config: String,
 }
 
-/// `plan.jsonl`: all runs of a sweep, in the order of their indices.
+/// `plan.jsonl`: all runs of a sweep in the order of their indices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SweepPlan {
-    /// The runs; an entry's index is its place.
+    /// The runs; an entry's index is its position.
     pub entries: Vec<PlannedRun>,
 }
 
-/// What planning again has added to a plan.
+/// The result of planning again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Addition {
-    /// The plan with what was added, at its end.
+    /// The plan with the new runs at its end.
     pub plan: SweepPlan,
-    /// How many runs were added.
+    /// The number of new runs.
     pub added: usize,
 }
 
@@ -58,7 +58,7 @@ impl SweepPlan {
     ///
     /// # Errors
     ///
-    /// If two of them are the same run, or would be in the same folder.
+    /// If two of them are the same run or would have the same folder.
     pub fn new(runs: &[Candidate], free: impl Fn(&str) -> bool) -> Result<Self, SweepError> {
         let mut entries: Vec<PlannedRun> = Vec::new();
         for run in runs {
@@ -94,7 +94,7 @@ impl SweepPlan {
         Ok(Self { entries })
     }
 
-    /// Reads `plan.jsonl`, which `path` names in errors.
+    /// Parses the text of `plan.jsonl`; `path` is for errors.
     ///
     /// # Errors
     ///
@@ -126,13 +126,14 @@ impl SweepPlan {
         self.entries.iter().map(line).collect()
     }
 
-    /// This plan, in `folder`, and after its runs those of `runs` that are not among them.
+    /// This plan, with the new ones of `runs` appended.
     ///
-    /// `recorded` is the configuration that a planned run was frozen with.
+    /// `folder` is the sweep's; `recorded` returns the recorded configuration of a planned run.
     ///
     /// # Errors
     ///
-    /// [`SweepError::Changed`] if a planned run is not among `runs`, or is another one now.
+    /// [`SweepError::Changed`] if a planned run is not in `runs` or has another configuration
+    /// there.
     pub fn extended(
         &self,
         folder: &Path,
@@ -157,7 +158,7 @@ impl SweepPlan {
                 (Some(now), Some(then)) => changes(&then, &now.values, &free),
             });
         }
-        // The same keys have usually changed in all.
+        // Usually the same keys changed in all runs.
         let mut seen = BTreeSet::new();
         differences.retain(|difference| seen.insert(difference.clone()));
         if !differences.is_empty() {

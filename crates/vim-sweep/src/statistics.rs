@@ -1,4 +1,4 @@
-//! Means over seeds, and what a difference of means is worth.
+//! Means over seeds and paired tests.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -6,17 +6,17 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 /// The confidence of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Differences of metrics, which are about 1 or less, that are no further apart than this are equal.
+/// Differences of metrics (of magnitude 1 or less) within this tolerance are equal.
 const ROUNDING: f64 = 1e-12;
 
 /// Values of the same experiment under several seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sample {
-    /// How many.
+    /// Number of values.
     pub n: usize,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// Their sample standard deviation, over n − 1; none of a single value.
+    /// Sample standard deviation (n − 1); `None` for a single value.
     pub sd: Option<f64>,
     /// The smallest.
     pub min: f64,
@@ -24,20 +24,20 @@ pub struct Sample {
     pub max: f64,
 }
 
-/// Differences of pairs: Student's t for their mean.
+/// Student's t-test of the mean of paired differences.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Paired {
-    /// How many pairs.
+    /// Number of pairs.
     pub n: usize,
-    /// The mean difference.
+    /// Mean difference.
     pub mean: f64,
-    /// Half the width of its confidence interval; none of a single pair, or if all differences are equal.
+    /// Half the width of its confidence interval; `None` for a single pair or equal differences.
     pub half_width: Option<f64>,
-    /// The two-sided p of no difference; none of a single pair, or if all differences are equal.
+    /// Two-sided p value; `None` for a single pair or equal differences.
     pub p: Option<f64>,
 }
 
-/// What is said of `values`; nothing of none.
+/// Statistics of `values`; `None` without values.
 #[must_use]
 pub fn sample(values: &[f64]) -> Option<Sample> {
     if values.is_empty() {
@@ -52,7 +52,7 @@ pub fn sample(values: &[f64]) -> Option<Sample> {
     Some(Sample { n, mean, sd, min, max })
 }
 
-/// The paired t-test of `differences`; nothing of none.
+/// The paired t-test of `differences`; `None` without differences.
 ///
 /// # Panics
 ///
@@ -60,7 +60,7 @@ pub fn sample(values: &[f64]) -> Option<Sample> {
 #[must_use]
 pub fn paired(differences: &[f64]) -> Option<Paired> {
     let Sample { n, mean, sd, min, max } = sample(differences)?;
-    // Differences that are all the same are no sample of anything: what is left of their deviation is rounding.
+    // The deviation of equal differences is rounding only and allows no test.
     let are_equal = max - min <= ROUNDING * mean.abs().max(1.0);
     let Some(sd) = sd.filter(|_| !are_equal) else {
         return Some(Paired { n, mean, half_width: None, p: None });
@@ -73,8 +73,7 @@ pub fn paired(differences: &[f64]) -> Option<Paired> {
     Some(Paired { n, mean, half_width, p })
 }
 
-/// `p` values of one family corrected by Holm's method, in their order: each is the chance of one such or any
-/// smaller among all, if nothing differs.
+/// The p values of one family of tests, corrected by Holm's method, in the order of `p`.
 #[must_use]
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
@@ -90,13 +89,15 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    //! Expected numbers are those of SciPy 1.17.1 and statsmodels 0.15.0, printed by:
+    //! Expected numbers: SciPy 1.17.1 and statsmodels 0.15.0, by:
     //!
     //! ```text
     //! python -m venv v && v/bin/pip install scipy==1.17.1 statsmodels==0.15.0 && v/bin/python -c "
-    //! import numpy as np; from scipy import stats; from statsmodels.stats.multitest import multipletests
+    //! import numpy as np; from scipy import stats
+    //! from statsmodels.stats.multitest import multipletests
     //! a = [.7312, .7288, .7345, .7301, .7296]; print(np.mean(a), np.std(a, ddof=1))
-    //! for b in ([.7401, .7322, .7398, .7377, .7350], [.7311, .7290, .7343, .7305, .7292], [.61, .58, .63, .60, .5]):
+    //! for b in ([.7401, .7322, .7398, .7377, .7350], [.7311, .7290, .7343, .7305, .7292],
+    //!           [.61, .58, .63, .60, .5]):
     //!     for n in (2, 5):
     //!         r = stats.ttest_rel(b[:n], a[:n]); print(n, r.pvalue, r.confidence_interval(.95))
     //! print(multipletests([.01, .04, .03, .005, .9], method='holm')[1])"

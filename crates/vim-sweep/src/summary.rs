@@ -1,4 +1,4 @@
-//! Runs of the same experiment under several seeds, put together.
+//! Runs grouped over seeds, and groups compared with the baseline.
 
 use serde::Serialize;
 
@@ -8,48 +8,48 @@ use crate::metric::{Metric, metrics, no_metric};
 use crate::outcome::{RunOutcome, RunState};
 use crate::statistics::{Paired, Sample, holm, paired, sample};
 
-/// What a sweep came to.
+/// The result of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// The metric's name.
     pub metric: String,
-    /// Which evaluation of a run counts.
+    /// The evaluation that counts.
     pub pick: Pick,
-    /// The same in words.
+    /// The choice of the evaluation, in words.
     pub choice: String,
-    /// A line for each combination of the grid's keys but the seed, in the plan's order.
+    /// One group per combination of the grid's keys except the seed, in the order of the plan.
     pub groups: Vec<Group>,
 }
 
-/// The runs that differ in their seed only.
+/// Runs that differ only in their seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
-    /// What it is called.
+    /// Its label.
     pub label: String,
     /// Its values of the grid's keys.
     pub assignments: Assignments,
-    /// Runs that were asked for.
+    /// The number of planned runs.
     pub planned: usize,
-    /// What is said of those that are finished.
+    /// Statistics of the finished runs.
     pub sample: Option<Sample>,
-    /// Every run, by its seed.
+    /// All runs, by seed.
     pub seeds: Vec<SeedValue>,
-    /// Whether the others are compared with it.
+    /// Whether it is the baseline of other groups.
     pub is_baseline: bool,
     /// Its comparison with the baseline.
     pub comparison: Option<Comparison>,
 }
 
-/// The number of one run.
+/// The metric of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SeedValue {
     /// The seed, if the sweep varies it.
     pub seed: Option<String>,
-    /// The run.
+    /// The name of the run.
     pub name: String,
-    /// How it stands.
+    /// Its state.
     pub state: RunState,
-    /// Its number, if it is finished: that of any other run would not be like for like.
+    /// The value, if the run is finished: values of unfinished runs do not compare.
     pub value: Option<f64>,
 }
 
@@ -58,14 +58,14 @@ pub struct SeedValue {
 pub struct Comparison {
     /// The baseline's label.
     pub baseline: String,
-    /// The test of the differences of runs with the same seed; nothing if there is no such pair.
+    /// The test of the differences between runs with the same seed; `None` without such a pair.
     pub paired: Option<Paired>,
-    /// Its p, corrected by Holm's method for all comparisons of the sweep.
+    /// Its p value, corrected by Holm's method for all comparisons of the sweep.
     pub p_holm: Option<f64>,
 }
 
 impl SeedValue {
-    /// Why the run does not count, if it does not.
+    /// Why the run does not count; `None` if it counts.
     #[must_use]
     pub fn absence(&self) -> Option<String> {
         if self.value.is_some() {
@@ -83,11 +83,11 @@ impl SeedValue {
     }
 }
 
-/// Puts the runs of a sweep together as `report` asks.
+/// Summarizes the runs of a sweep as configured by `report`.
 ///
 /// # Errors
 ///
-/// If no finished run has the metric, or there is none of that name.
+/// If the metric is unknown, or no finished run has it.
 pub fn summarize(outcomes: &[RunOutcome], report: &ReportConfig) -> Result<Summary, SweepError> {
     let metric = Metric::parse(&report.metric)?;
     let is_finished = |run: &&RunOutcome| run.state == RunState::Finished;
@@ -126,7 +126,7 @@ pub fn summarize(outcomes: &[RunOutcome], report: &ReportConfig) -> Result<Summa
     Ok(Summary { metric: report.metric.clone(), pick: report.pick, choice, groups })
 }
 
-/// Compares each group with the one that has the baseline's values instead of its own.
+/// Compares each group with the group that has the baseline's values and otherwise its own.
 fn compare(groups: &mut [Group], baseline: &Assignments) {
     if baseline.is_empty() {
         return;
@@ -158,7 +158,8 @@ fn compare(groups: &mut [Group], baseline: &Assignments) {
     }
 }
 
-/// A combination as short as it is clear: names stand for themselves, other values have their key's last part.
+/// A short label of a combination: strings as they are, other values after the last part of their
+/// key.
 fn label(assignments: &Assignments) -> String {
     if assignments.is_empty() {
         return "all runs".to_owned();

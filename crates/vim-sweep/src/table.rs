@@ -1,12 +1,14 @@
-//! A summary as a table: for a terminal, for Markdown, for a program.
+//! A summary as a table: for terminals, Markdown and programs.
+
+use std::collections::BTreeSet;
 
 use crate::metric::Metric;
 use crate::summary::{Comparison, Group, SeedValue, Summary};
 
-/// Stands for what is not known.
+/// Placeholder for an unknown value.
 const NONE: &str = "–";
 
-/// The heads of the columns.
+/// The titles of the columns.
 #[must_use]
 pub fn head(summary: &Summary) -> Vec<String> {
     let metric = Metric::parse(&summary.metric).ok();
@@ -24,7 +26,7 @@ pub fn head(summary: &Summary) -> Vec<String> {
     head
 }
 
-/// What the others are compared with; several baselines go by the plain word.
+/// The label of the baseline; "baseline" if there are several.
 pub(crate) fn baseline(summary: &Summary) -> Option<String> {
     let mut names = summary.groups.iter().filter_map(|group| {
         group.comparison.as_ref().map(|comparison| comparison.baseline.as_str())
@@ -37,7 +39,7 @@ fn absences(summary: &Summary) -> impl Iterator<Item = String> {
     summary.groups.iter().flat_map(|group| group.seeds.iter().filter_map(SeedValue::absence))
 }
 
-/// A row for each group, as wide as [`head`].
+/// One row per group, with the columns of [`head`].
 #[must_use]
 pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
     let Ok(metric) = Metric::parse(&summary.metric) else { return Vec::new() };
@@ -96,12 +98,12 @@ pub(crate) fn comparison(group: &Group, metric: &Metric) -> [String; 4] {
     [metric.show_difference(paired.mean), interval, p(paired.p), p(*p_holm)]
 }
 
-/// A p as papers print it.
+/// A p value in the notation of papers.
 pub(crate) fn probability(p: f64) -> String {
     if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
 }
 
-/// The table as Markdown, with what its columns mean.
+/// The table as Markdown, with a legend.
 #[must_use]
 pub fn markdown(summary: &Summary, title: &str) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
@@ -117,19 +119,23 @@ pub fn markdown(summary: &Summary, title: &str) -> String {
     text
 }
 
-/// What the columns mean, in a sentence or two.
+/// The meaning of the columns.
 #[must_use]
 pub(crate) fn legend(summary: &Summary) -> String {
-    let mut text = "n: finished runs of those planned, a run for each seed; only these count. ±: sample standard deviation over seeds (n − 1).".to_owned();
+    let mut text = "n: finished runs of those planned, a run for each seed; only these count. \
+                    ±: sample standard deviation over seeds (n − 1)."
+        .to_owned();
     if let Some(baseline) = baseline(summary) {
         text.push_str(&format!(
-            " Differences from {baseline} are of runs with the same seed: their mean, its 95 % confidence interval and the two-sided p of the paired t-test, and that p corrected by Holm's method for all comparisons of the table."
+            " Differences from {baseline} are of runs with the same seed: their mean, its 95 % \
+             confidence interval and the two-sided p of the paired t-test, and that p corrected by \
+             Holm's method for all comparisons of the table."
         ));
     }
     text
 }
 
-/// The table with all digits, for programs.
+/// The table as CSV with all digits, for programs.
 ///
 /// # Panics
 ///
@@ -137,11 +143,8 @@ pub(crate) fn legend(summary: &Summary) -> String {
 #[must_use]
 pub fn csv(summary: &Summary) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let keys: Vec<&String> =
-        summary.groups.iter().flat_map(|group| group.assignments.keys()).collect();
-    let mut keys: Vec<&String> = keys;
-    keys.sort();
-    keys.dedup();
+    let keys = summary.groups.iter().flat_map(|group| group.assignments.keys());
+    let keys: BTreeSet<&String> = keys.collect();
     let numbers = [
         "metric",
         "pick",

@@ -1,4 +1,4 @@
-//! The result at a glance: a bar for each group with every seed on it, and beside it the difference from the baseline.
+//! The main figure: a bar per group with its seeds, and its difference from the baseline.
 
 use vim_chart::{Scale, SeriesStyle, error_bar, escape, figure, line, rounded, text};
 
@@ -11,7 +11,7 @@ const WIDTH: f64 = 1104.0;
 const ROW: f64 = 44.0;
 const TOP: f64 = 34.0;
 
-/// The figure of `groups`; `baseline` is what the differences are from.
+/// The figure of `groups`; `baseline` is the label of the baseline.
 pub(super) fn draw(
     groups: &[Group],
     styles: &[SeriesStyle],
@@ -28,7 +28,7 @@ pub(super) fn draw(
         [sample.max, sample.mean + sample.sd.unwrap_or(0.0), sample.min.min(0.0)]
     });
     let (low, high) = rounded(values.map(|value| factor * value).chain([0.0]), 5);
-    // A share does not go beyond all.
+    // A percentage is at most 100.
     let high = if metric.is_share() { high.min(100.0) } else { high };
     let x = Scale::new((low, high), (names, split - 118.0));
     let mut body = text("", (names, 16.0), "start", &format!("{}{unit}", metric.title()));
@@ -55,7 +55,7 @@ pub(super) fn draw(
     figure(WIDTH, bottom + 44.0, &label, &body)
 }
 
-/// A scale's grid and numbers, from the top to `bottom`.
+/// Vertical grid lines with numbers, from the top to `bottom`.
 fn axis(x: &Scale, bottom: f64) -> String {
     let mut body = String::new();
     for (at, label) in x.ticks(5) {
@@ -79,7 +79,7 @@ fn bar(group: &Group, x: &Scale, factor: f64, metric: &Metric, middle: f64, righ
     );
     let values = group.seeds.iter().filter_map(|seed| seed.value.map(|value| (seed, value)));
     for (number, (seed, value)) in values.enumerate() {
-        // Side by side in height, so that equal ones can be counted.
+        // Vertically staggered, so that equal values stay countable.
         let shift = (number as f64 - (sample.n as f64 - 1.0) / 2.0) * (16.0 / sample.n as f64);
         let name = format!("{}: {}", seed.name, metric.show(value));
         body.push_str(&format!(
@@ -154,7 +154,8 @@ fn differences(
     body
 }
 
-/// How long an interval is drawn at most, so that one of two seeds does not flatten all others; an arrow says that it goes on.
+/// The limit of the drawn half width, so that a very wide interval does not flatten the others.
+/// Arrows mark intervals that are cut.
 fn reach(all: &[Paired]) -> f64 {
     let mut halves: Vec<f64> = all.iter().filter_map(|paired| paired.half_width).collect();
     halves.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Curves over steps: the mean of a group's runs, and a band of a standard deviation about it.
+//! Curves over steps: the mean of a group's runs and a band of one standard deviation.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use crate::statistics::sample;
 
 /// The curve of a group.
 pub(super) struct Curve {
-    /// How it styles.
+    /// Its style.
     pub(super) style: SeriesStyle,
-    /// Step, mean, and deviation where there is more than one run.
+    /// Step, mean and standard deviation (0 for a single run).
     pub(super) points: Vec<(f64, f64, f64)>,
 }
 
-/// Points of a curve that are drawn.
+/// The most points of a drawn curve.
 const POINTS: usize = 160;
 
-/// Puts the curves of a group's runs together, at the steps that all of them have.
+/// The mean curve of a group's runs, at the steps that all of them have.
 pub(super) fn mean(runs: &[Vec<(f64, f64)>]) -> Vec<(f64, f64, f64)> {
     let runs: Vec<&Vec<(f64, f64)>> = runs.iter().filter(|run| !run.is_empty()).collect();
     let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
@@ -32,7 +32,7 @@ pub(super) fn mean(runs: &[Vec<(f64, f64)>]) -> Vec<(f64, f64, f64)> {
     thinned(points.collect())
 }
 
-/// At most [`POINTS`] points, each the mean of as many neighbours.
+/// At most [`POINTS`] points, each the mean of neighbouring ones.
 fn thinned(points: Vec<(f64, f64, f64)>) -> Vec<(f64, f64, f64)> {
     if points.len() <= POINTS {
         return points;
@@ -47,7 +47,7 @@ fn thinned(points: Vec<(f64, f64, f64)>) -> Vec<(f64, f64, f64)> {
     points.chunks(points.len().div_ceil(POINTS)).map(mean).collect()
 }
 
-/// The figure of `curves`, from the share `from` of their steps on.
+/// The figure of `curves`, without the first fraction `from` of the steps.
 pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> String {
     const WIDTH: f64 = 540.0;
     const HEIGHT: f64 = 320.0;
@@ -59,7 +59,7 @@ pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> Str
         || curves.iter().flat_map(|curve| &curve.points).filter(move |point| point.0 >= first);
     let values = all().flat_map(|(_, mean, sd)| [factor * (mean - sd), factor * (mean + sd)]);
     let (low, high) = rounded(values, 5);
-    // A band may reach below zero where no value can.
+    // A band may reach below zero even if no value does.
     let low = if all().all(|point| point.1 >= 0.0) { low.max(0.0) } else { low };
     let (x, y) = (Scale::new((first, last), (left, right)), Scale::new((low, high), (bottom, top)));
     let series = curves.iter().map(|Curve { style, points }| {

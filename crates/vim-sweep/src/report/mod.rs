@@ -1,4 +1,4 @@
-//! The page of a sweep: one file of HTML, without scripts, that asks nothing of any network.
+//! The report of a sweep: one HTML file without scripts or network requests.
 
 mod bars;
 mod curves;
@@ -18,51 +18,51 @@ use styles::{is_of, styles};
 
 pub use warnings::warnings;
 
-/// What a page shows.
+/// The content of a report.
 pub struct Page<'a> {
     /// The sweep's name.
     pub name: &'a str,
-    /// What it came to.
+    /// Its summary.
     pub summary: &'a Summary,
     /// Its runs.
     pub outcomes: &'a [RunOutcome],
-    /// The key whose values have colours of their own.
+    /// The key whose values have fixed colours.
     pub coloured: &'a str,
-    /// These values, in the order of the colours.
+    /// Its values, in the order of the colours.
     pub colours: &'a [String],
-    /// Keys that must be the same in all runs.
+    /// Keys that must be equal in all runs.
     pub must_match: &'a [String],
-    /// Whether no result depends on a key.
+    /// Whether a key has no influence on results.
     pub is_free: &'a dyn Fn(&str) -> bool,
-    /// Seconds in words.
+    /// Formats seconds.
     pub duration: &'a dyn Fn(f64) -> String,
-    /// Where it is from.
+    /// Its origin.
     pub provenance: Provenance,
 }
 
-/// Where a page is from.
+/// The origin of a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
     /// The sweep's folder.
     pub folder: String,
-    /// The file that it was planned from.
+    /// The planned configuration file.
     pub source: String,
     /// The command that planned it.
     pub command: String,
-    /// When it was planned.
+    /// The time of planning.
     pub planned: String,
-    /// When the page was made.
+    /// The time of the report.
     pub made: String,
-    /// On which machine.
+    /// The machine of the report.
     pub host: String,
-    /// By which version of the program, and its commit.
+    /// The program's version and commit.
     pub version: String,
 }
 
-/// What keeps the page from asking anything of a network, whatever stands in it.
+/// Forbids all network requests, whatever the page contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// The page.
+/// Renders the report.
 #[must_use]
 pub fn html(page: &Page<'_>) -> String {
     let name = escape(page.name);
@@ -90,7 +90,7 @@ pub fn html(page: &Page<'_>) -> String {
     )
 }
 
-/// Curves as a whole, and their second half, where they are close together.
+/// The whole curves, and their second halves, where they are close together.
 fn both_halves(curves: &[curves::Curve], title: &str, factor: f64) -> String {
     let whole = curves::draw(curves, title, factor, 0.0);
     let half = curves::draw(curves, &format!("{title}, second half"), factor, 0.5);
@@ -107,7 +107,7 @@ fn both_halves(curves: &[curves::Curve], title: &str, factor: f64) -> String {
     )
 }
 
-/// A page, its metric, and how its groups style.
+/// A report with its metric and the styles of its groups.
 struct View<'a> {
     page: &'a Page<'a>,
     metric: Metric,
@@ -184,7 +184,9 @@ impl View<'_> {
     fn warnings(&self) -> String {
         let warnings = warnings(self.page.outcomes, self.page.must_match, self.page.is_free);
         if warnings.is_empty() {
-            return "<p class=\"fine\">All runs are finished, on the same resources and from one build; what must be the same is.</p>".to_owned();
+            return "<p class=\"fine\">All runs are finished, on the same resources and from one \
+                    build; what must be the same is.</p>"
+                .to_owned();
         }
         let items: Vec<String> =
             warnings.iter().map(|warning| format!("<li>{}</li>", escape(warning))).collect();
@@ -205,7 +207,7 @@ impl View<'_> {
     }
 
     fn curves(&self) -> String {
-        // A test is one number: what led there is its course on the validation images.
+        // A test result has no curve: the validation metric stands in for it.
         let course = self.summary().metric.replacen("test/", "val/", 1);
         let metric = Metric::parse(&course).unwrap_or_else(|_| self.metric.clone());
         let legend =

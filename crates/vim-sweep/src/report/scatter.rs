@@ -1,15 +1,15 @@
-//! Speed against result: what a method costs.
+//! Result over training speed.
 
 use vim_chart::{Scale, SeriesStyle, figure, grid_rows, line, rounded, text};
 
 use crate::metric::Metric;
 use crate::statistics::Sample;
 
-/// A group's place.
+/// A group in the figure.
 pub(super) struct Point<'a> {
     /// Its label.
     pub(super) label: &'a str,
-    /// How it styles.
+    /// Its style.
     pub(super) style: SeriesStyle,
     /// Images per second.
     pub(super) speed: Sample,
@@ -17,9 +17,10 @@ pub(super) struct Point<'a> {
     pub(super) result: Sample,
 }
 
-type Box = (f64, f64, f64, f64);
+/// Left, top, right, bottom.
+type Rect = (f64, f64, f64, f64);
 
-fn overlap(a: Box, b: Box) -> bool {
+fn overlap(a: Rect, b: Rect) -> bool {
     a.0 < b.2 && b.0 < a.2 && a.1 < b.3 && b.1 < a.3
 }
 
@@ -51,7 +52,7 @@ pub(super) fn draw(points: &[Point], metric: &Metric) -> String {
         "training speed, images per second",
     ));
     let place = |point: &Point| (x.at(point.speed.mean), y.at(factor * point.result.mean));
-    let mut taken: Vec<Box> = points
+    let mut taken: Vec<Rect> = points
         .iter()
         .map(|point| {
             let (x, y) = place(point);
@@ -83,14 +84,14 @@ pub(super) fn draw(points: &[Point], metric: &Metric) -> String {
     figure(WIDTH, HEIGHT, &format!("{} over training speed", metric.title()), &body)
 }
 
-/// A place for a label of `width` near a point, where none is yet if there is one.
+/// A position for a label of `width` near a point, unoccupied if possible.
 fn free(
     x: f64,
     y: f64,
     width: f64,
-    taken: &[Box],
+    taken: &[Rect],
     (left, right): (f64, f64),
-) -> ((f64, f64), &'static str, Box) {
+) -> ((f64, f64), &'static str, Rect) {
     let beside = |dx: f64, dy: f64, anchor: &'static str| {
         let start = match anchor {
             "start" => x + dx,
@@ -110,8 +111,8 @@ fn free(
         beside(14.0, -24.0, "start"),
         beside(14.0, 34.0, "start"),
     ];
-    let fits = |area: Box| area.0 >= left && area.2 <= right + 14.0;
-    let is_free = |area: Box| fits(area) && taken.iter().all(|other| !overlap(area, *other));
+    let fits = |area: Rect| area.0 >= left && area.2 <= right + 14.0;
+    let is_free = |area: Rect| fits(area) && taken.iter().all(|other| !overlap(area, *other));
     let chosen = candidates.into_iter().find(|(_, _, area)| is_free(*area));
     chosen
         .or_else(|| candidates.into_iter().find(|(_, _, area)| fits(*area)))

@@ -12,10 +12,10 @@ use crate::outcome::{Machine, RunOutcome};
 use crate::summary::{Group, Summary};
 use crate::table::{head, rows};
 
-/// Stands for what is not known.
+/// Placeholder for an unknown value.
 const NONE: &str = "–";
 
-/// The summary, with the group of the best mean in bold.
+/// The summary, with the best group in bold.
 pub(super) fn result(summary: &Summary, styles: &[SeriesStyle], best: Option<&str>) -> String {
     let head: Vec<String> =
         head(summary).iter().map(|name| format!("<th>{}</th>", escape(name))).collect();
@@ -35,11 +35,11 @@ fn table(head: &str, body: &str) -> String {
     format!("<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 }
 
-/// Which machines computed what.
+/// The machines of the runs.
 pub(super) fn machines(outcomes: &[RunOutcome]) -> String {
     let mut machines: BTreeMap<Machine, usize> = BTreeMap::new();
     for run in outcomes.iter().filter(|run| run.machine != Machine::default()) {
-        // Each has a job of its own.
+        // Every run has its own job.
         let machine = Machine { job: None, ..run.machine.clone() };
         *machines.entry(machine).or_default() += 1;
     }
@@ -64,7 +64,7 @@ pub(super) fn machines(outcomes: &[RunOutcome]) -> String {
     format!("<div class=\"wide\">{}</div>", table(head, &body))
 }
 
-/// What differs between the configurations, what must not, and all the rest.
+/// Differing keys, keys under `must_match`, and all other keys of the configurations.
 pub(super) fn configuration(
     outcomes: &[RunOutcome],
     must_match: &[String],
@@ -111,7 +111,7 @@ pub(super) fn configuration(
     )
 }
 
-/// Every run.
+/// All runs.
 pub(super) fn runs(
     outcomes: &[RunOutcome],
     groups: &[Group],

@@ -6,8 +6,8 @@ use crate::config::Assignments;
 use crate::outcome::RunOutcome;
 use crate::summary::Group;
 
-/// The styles of `groups`. Where `key` distinguishes the groups, its value's index in `order` chooses
-/// the style, so that a method has the same colour in every report.
+/// The styles of `groups`. Where `key` distinguishes the groups, its value's index in `order`
+/// chooses the style, so that a method has the same colour in every report.
 pub(super) fn styles(
     groups: &[Group],
     outcomes: &[RunOutcome],

@@ -1,4 +1,4 @@
-//! What keeps a table from meaning what it seems to.
+//! Warnings about the validity of a comparison.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use crate::config::Assignments;
 use crate::matching::check_matching;
 use crate::outcome::{Machine, RunOutcome, RunState};
 
-/// What whoever reads the numbers must know: runs that do not count, and runs that were not computed alike.
+/// Warnings for readers of the numbers: runs that do not count, and runs computed under different
+/// conditions.
 #[must_use]
 pub fn warnings(
     outcomes: &[RunOutcome],
@@ -24,7 +25,7 @@ pub fn warnings(
             }
         }
     }
-    // Keys with one value have been seen when the sweep was planned; recorded configurations may differ all the same.
+    // Planning checks `must_match`, but recorded configurations may differ from the planned ones.
     let recorded: Vec<(String, Assignments)> =
         outcomes.iter().map(|run| (run.name.clone(), run.values.clone())).collect();
     let known: Vec<String> = outcomes.iter().flat_map(|run| run.values.keys().cloned()).collect();

@@ -234,7 +234,7 @@ impl ConfigError {
 
     /// What is wrong with a file, or with the files that it extends.
     fn of_layer(error: LayerError) -> Self {
-        let LayerError { path, place, problem } = error;
+        let LayerError { path, location, problem } = error;
         let (key, problem) = match problem {
             LayerProblem::Read(error) => ("", Problem::Read(error)),
             LayerProblem::Syntax { message } => ("", Problem::Syntax { message }),
@@ -244,8 +244,8 @@ impl ConfigError {
             }
         };
         let error = Self::new(key, problem);
-        match place {
-            Some(place) => error.placed(place),
+        match location {
+            Some(location) => error.placed(location),
             None => error.at(Origin::File { path, position: None }),
         }
     }

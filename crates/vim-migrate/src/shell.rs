@@ -1,8 +1,8 @@
-//! A shell script as commands of words: as much of the language as launch scripts use.
+//! A shell script as commands of words: the subset of the language that launch scripts use.
 
 use vim_config::is_variable_name;
 
-use crate::error::{MigrateError, Trouble};
+use crate::error::{MigrateError, MigrateProblem};
 
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,16 +13,16 @@ pub(crate) enum Piece {
     Variable {
         /// The name, or the number of an argument.
         name: String,
-        /// What stands for it where it is not set.
+        /// Its default.
         default: Option<String>,
-        /// In double quotes: what it holds is not split into words.
+        /// In double quotes: its value is not split into words.
         quoted: bool,
     },
-    /// What only a shell can know: `$(…)`, `$((…))`, `` `…` ``.
+    /// An expression that only a shell can evaluate: `$(…)`, `$((…))`, `` `…` ``.
     Computed(String),
 }
 
-/// A word, before variables are filled in.
+/// A word before the substitution of variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) pieces: Vec<Piece>,
@@ -31,7 +31,7 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// Its text, if it is nothing else.
+    /// Its text, if it is a literal.
     pub(crate) fn plain(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [Piece::Text(text)] => Some(text),
@@ -39,19 +39,19 @@ impl Word {
         }
     }
 
-    /// Whether it begins as an option does.
+    /// Whether it starts like an option.
     pub(crate) fn is_option(&self) -> bool {
         matches!(self.pieces.first(), Some(Piece::Text(text)) if text.starts_with('-'))
     }
 }
 
-/// What stands between two line ends or `;`, with continued lines joined.
+/// The words between two ends of lines or `;`, with continued lines joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) words: Vec<Word>,
     /// The line of its last word.
     pub(crate) last_line: usize,
-    /// Whether it is the first of its line.
+    /// Whether it is the first on its line.
     pub(crate) starts_line: bool,
 }
 
@@ -70,7 +70,7 @@ struct Scanner {
     words: Vec<Word>,
     word: Option<Word>,
     starts_line: bool,
-    /// The next word is a redirection's file.
+    /// The next word is the file of a redirection.
     skip_word: bool,
 }
 
@@ -123,7 +123,7 @@ impl Scanner {
                     self.end_command();
                 }
                 '<' | '>' => {
-                    // `2>` is no word, and the file that follows is none of the command's.
+                    // Neither the `2` of `2>` nor the file after it is a word of the command.
                     let number =
                         |word: &Word| word.plain().is_some_and(|t| t.parse::<u8>().is_ok());
                     self.word = self.word.take().filter(|word| !number(word));
@@ -156,7 +156,7 @@ impl Scanner {
     }
 
     fn unclosed(&self, line: usize, what: &'static str) -> MigrateError {
-        MigrateError::at(line, Trouble::Unclosed { what })
+        MigrateError::at(line, MigrateProblem::Unclosed { what })
     }
 
     fn single_quotes(&mut self) -> Result<(), MigrateError> {
@@ -279,7 +279,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// The word at work, even if it stays empty.
+    /// The current word, created if necessary.
     fn touch(&mut self) -> &mut Word {
         let line = self.line;
         self.word.get_or_insert_with(|| Word { pieces: Vec::new(), line })
