@@ -52,13 +52,9 @@ pub fn path(class: &str, points: &[(f64, f64)]) -> String {
 /// A horizontal error bar from `low` to `high` at height `y`, with caps of twice the height `cap`.
 #[must_use]
 pub fn error_bar(class: &str, (low, high): (f64, f64), y: f64, cap: f64) -> String {
-    format!(
-        r#"<path class="{class}" d="M{low:.1} {y:.1}H{high:.1}M{low:.1} {:.1}v{:.1}M{high:.1} {:.1}v{:.1}"/>"#,
-        y - cap,
-        2.0 * cap,
-        y - cap,
-        2.0 * cap
-    )
+    let cap_at = |x: f64| format!("M{x:.1} {:.1}v{:.1}", y - cap, 2.0 * cap);
+    let caps = cap_at(low) + &cap_at(high);
+    format!(r#"<path class="{class}" d="M{low:.1} {y:.1}H{high:.1}{caps}"/>"#)
 }
 
 /// A horizontal grid line from `ends.0` to `ends.1` at each tick of `y`, labelled on the left.

@@ -229,9 +229,11 @@ mod tests {
             ("c.toml", "[optim]\nbetas = [3]\nlr = 1"),
             ("run.toml", "extends = [\"base/b.toml\", \"c.toml\"]\ndata = { shapes.val = 9 }"),
         ]);
-        let expected: toml::Table = "data = { workers = 2, path = \"a\", shapes = { train = 1, val = 9 } }\noptim = { betas = [3], lr = 1 }"
-            .parse()
-            .unwrap();
+        let expected: toml::Table =
+            "data = { workers = 2, path = \"a\", shapes = { train = 1, val = 9 } }\n\
+             optim = { betas = [3], lr = 1 }"
+                .parse()
+                .unwrap();
         assert_eq!(merged(&files, "run.toml"), expected);
         let order: Vec<_> = layers(&files.path().join("run.toml"))
             .unwrap()

@@ -104,7 +104,8 @@ mod tests {
         }
         assert_eq!(
             filled("${HOST_DIR}").unwrap_err().to_string(),
-            "the environment variable `HOST_DIR` is not set: export it, or write a default, as in ${HOST_DIR:-/some/folder}"
+            "the environment variable `HOST_DIR` is not set: export it, or write a default, as in \
+             ${HOST_DIR:-/some/folder}"
         );
     }
 }

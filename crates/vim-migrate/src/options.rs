@@ -145,7 +145,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
     switch("no-nan2num"),
     no_switch(
         "if-random-cls-token-position",
-        "it has no effect on models with the class token in the middle: see model.class_token = \"random\"",
+        "it has no effect on models with the class token in the middle: see model.class_token = \
+         \"random\"",
     ),
     switch("no-random-cls-token-position"),
     no_switch("if-random-token-rank", "tokens are not shuffled"),

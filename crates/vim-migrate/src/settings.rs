@@ -97,7 +97,8 @@ impl ConfigBuilder {
             "CIFAR" => self.text("data.dataset", "cifar100", &comment),
             _ => {
                 self.text("data.dataset", "folder", &comment);
-                let why = "there is no such reader: data.dataset = \"folder\" reads images in folders of classes";
+                let why = "there is no such reader: data.dataset = \"folder\" reads images in \
+                           folders of classes";
                 if let Some(passed) = self.get("data-set") {
                     self.drop(&passed, why);
                 }
@@ -118,14 +119,18 @@ impl ConfigBuilder {
                     self.add("data.workers", count.to_string(), self.for_each_gpu(&passed));
                     if count > MOST_WORKERS {
                         self.launch.notes.push(format!(
-                            "data.workers = {count} is far more than the cores that a job has for a GPU (some 8 to 24): data.workers = \"auto\" takes those of the allocation, at most 16"
+                            "data.workers = {count} is far more than the cores that a job has for \
+                             a GPU (some 8 to 24): data.workers = \"auto\" takes those of the \
+                             allocation, at most 16"
                         ));
                     }
                 }
             }
         }
         self.launch.notes.push(
-            "the original chooses its best checkpoint by the test images; here the last weights are the result unless data.val_fraction holds images out".to_owned(),
+            "the original chooses its best checkpoint by the test images; here the last weights \
+             are the result unless data.val_fraction holds images out"
+                .to_owned(),
         );
         Ok(())
     }
@@ -200,7 +205,8 @@ impl ConfigBuilder {
         self.add("train.batch_size", batch.to_string(), comment);
         if self.launch.processes > 1 {
             self.launch.notes.push(format!(
-                "the script used {} GPUs; a run uses one, which takes the batch of {batch} whole: --set train.accumulate=N computes it in N parts",
+                "the script used {} GPUs; a run uses one, which takes the batch of {batch} whole: \
+                 --set train.accumulate=N computes it in N parts",
                 self.launch.processes
             ));
         }
@@ -208,7 +214,11 @@ impl ConfigBuilder {
         match amp.filter(|passed| passed.spec.name != "no-amp") {
             Some(passed) => {
                 self.text("train.precision", "f32", "see above");
-                self.drop(&passed, "there is no fp16: train.precision = \"bf16\" is what comes near, and is as fast");
+                self.drop(
+                    &passed,
+                    "there is no fp16: train.precision = \"bf16\" is what comes near, and is as \
+                     fast",
+                );
             }
             None => self.text("train.precision", "f32", "no --if_amp"),
         }
@@ -284,7 +294,8 @@ impl ConfigBuilder {
         };
         if rate > lr {
             let why = format!(
-                "it is above the scaled rate {}, to which the original's would rise: {key} is that rate",
+                "it is above the scaled rate {}, to which the original's would rise: {key} is that \
+                 rate",
                 float(lr)
             );
             let what = format!("--{option} {}", float(rate));

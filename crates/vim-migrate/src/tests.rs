@@ -183,7 +183,12 @@ fn more_workers_than_an_allocation_has_cores_are_noted() {
         let migrated = read(&script, &[], None).unwrap();
         let found: Vec<&String> =
             migrated.notes.iter().filter(|note| note.starts_with("data.workers = ")).collect();
-        let expected = count.map(|count| format!("data.workers = {count} is far more than the cores that a job has for a GPU (some 8 to 24): data.workers = \"auto\" takes those of the allocation, at most 16"));
+        let expected = count.map(|count| {
+            format!(
+                "data.workers = {count} is far more than the cores that a job has for a GPU (some \
+                 8 to 24): data.workers = \"auto\" takes those of the allocation, at most 16"
+            )
+        });
         assert_eq!(found, expected.iter().collect::<Vec<_>>(), "{script}");
         // Carried over as it was, with the note at the top of the file.
         if let (Some(count), Some(note)) = (count, expected) {
@@ -222,7 +227,8 @@ fn what_has_no_key_is_listed_with_its_reason() {
 
 #[test]
 fn the_older_launcher_and_a_misspelt_program() {
-    let text = "python -m torch.distributed.launch --nproc_per_node 8 --use_env ./vim/main.pyy \\\n  --model vim_tiny_patch16_224_bimambav2_rk4 --batch-size 128 --data-path ~/x";
+    let text = "python -m torch.distributed.launch --nproc_per_node 8 --use_env ./vim/main.pyy \
+                \\\n  --model vim_tiny_patch16_224_bimambav2_rk4 --batch-size 128 --data-path ~/x";
     let migrated = read(text, &[], None).unwrap();
     assert_eq!(keys(&migrated)["train.batch_size"], "1024");
     assert_eq!(keys(&migrated)["optim.lr"], "0.001");
@@ -246,7 +252,11 @@ fn a_missing_backslash_loses_options() {
         failure(&text),
         (
             Some(3),
-            "this line ends without a backslash, and the options `--lr 2e-3 --options a=b` (line 4) are lost: the shell takes them for a command of their own, after training. Mend the line if they are wanted, or remove them for what really ran; then run this again".into()
+            "this line ends without a backslash, and the options `--lr 2e-3 --options a=b` (line \
+             4) are lost: the shell takes them for a command of their own, after training. Mend \
+             the line if they are wanted, or remove them for what really ran; then run this \
+             again"
+                .into()
         )
     );
     let (line, text) = failure(&format!("{PLAIN}\\ \n  --lr 2e-3\n"));

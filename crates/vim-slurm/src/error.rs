@@ -59,7 +59,8 @@ pub enum SlurmError {
 
     /// The site has no SLURM.
     #[error(
-        "site `{site}` has no SLURM (its file says scheduler = \"none\"): run `vim-train train` there directly"
+        "site `{site}` has no SLURM (its file says scheduler = \"none\"): run `vim-train train` \
+         there directly"
     )]
     NoScheduler {
         /// The site.
@@ -80,7 +81,8 @@ pub enum SlurmError {
 
     /// SLURM's command is missing.
     #[error(
-        "`{command}` is not to be found: run this where SLURM is, on a login node, or load its module"
+        "`{command}` is not to be found: run this where SLURM is, on a login node, or load its \
+         module"
     )]
     Missing {
         /// The command.
@@ -100,7 +102,8 @@ pub enum SlurmError {
 
     /// The controller is unreachable.
     #[error(
-        "`{command}` cannot reach SLURM's controller ({message}): try again later, `scontrol ping` tells when"
+        "`{command}` cannot reach SLURM's controller ({message}): try again later, `scontrol ping` \
+         tells when"
     )]
     Unreachable {
         /// The command.

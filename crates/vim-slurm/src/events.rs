@@ -172,7 +172,8 @@ mod tests {
         let text = std::fs::read_to_string(folder.path().join(EVENTS)).unwrap();
         assert_eq!(
             text,
-            "{\"time\":\"2026-11-22T08:00:00Z\",\"event\":\"start\",\"step\":0,\"host\":\"n1\",\"pid\":1,\"job\":\"12_3\",\"restarts\":0}\n"
+            "{\"time\":\"2026-11-22T08:00:00Z\",\"event\":\"start\",\"step\":0,\"host\":\"n1\",\
+             \"pid\":1,\"job\":\"12_3\",\"restarts\":0}\n"
         );
     }
 }

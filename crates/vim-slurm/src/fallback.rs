@@ -64,7 +64,9 @@ mod tests {
 
     #[test]
     fn accounts_of_ended_jobs() {
-        let answer = "12_3|FAILED|1:0|2026-11-22T08:00:00|2026-11-22T08:01:00|n1|disc\n12_[4-9]|PENDING|0:0|Unknown|Unknown|None assigned|disc\n13|CANCELLED by 0|0:15|Unknown|2026-11-22T08:01:00||x\n";
+        let answer = "12_3|FAILED|1:0|2026-11-22T08:00:00|2026-11-22T08:01:00|n1|disc\n\
+                      12_[4-9]|PENDING|0:0|Unknown|Unknown|None assigned|disc\n\
+                      13|CANCELLED by 0|0:15|Unknown|2026-11-22T08:01:00||x\n";
         let jobs = parse_sacct(answer);
         assert_eq!(jobs.len(), 2);
         assert_eq!((jobs[0].id.to_string().as_str(), jobs[0].state), ("12_3", JobState::Failed));

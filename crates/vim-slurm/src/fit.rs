@@ -63,7 +63,8 @@ fn objection(request: &JobRequest, kind: &NodeKind) -> Option<(usize, SlurmError
         let there: Vec<String> = kind.gpus.iter().map(ToString::to_string).collect();
         if there.is_empty() {
             let problem = format!(
-                "the nodes of partition `{partition}` have no GPUs: name another partition, or set slurm.gpus_per_node = 0 and devices.backend = \"cpu\""
+                "the nodes of partition `{partition}` have no GPUs: name another partition, or set \
+                 slurm.gpus_per_node = 0 and devices.backend = \"cpu\""
             );
             return unmet(0, "gpus_per_node", problem);
         }
@@ -107,7 +108,8 @@ fn objection(request: &JobRequest, kind: &NodeKind) -> Option<(usize, SlurmError
     match (request.time, kind.max_time) {
         (Some(time), Some(longest)) if time > longest => {
             let problem = format!(
-                "{time} is more than partition `{partition}` allows, and SLURM would let the job wait for ever: at most {longest}"
+                "{time} is more than partition `{partition}` allows, and SLURM would let the job \
+                 wait for ever: at most {longest}"
             );
             unmet(5, "time", problem)
         }
@@ -121,7 +123,9 @@ mod tests {
     use crate::cluster::parse_sinfo;
     use crate::config::SlurmConfig;
 
-    const SINFO: &str = "main*|up|1-00:00:00|16|64000|gpu:h100:4\nlong|down|7-00:00:00|16|64000|gpu:h100:2\ncpu|up|infinite|40|192000|(null)\n";
+    const SINFO: &str = "main*|up|1-00:00:00|16|64000|gpu:h100:4\n\
+                         long|down|7-00:00:00|16|64000|gpu:h100:2\n\
+                         cpu|up|infinite|40|192000|(null)\n";
 
     fn fits(config: &str) -> Result<Vec<String>, String> {
         let config: SlurmConfig = toml::from_str(config).unwrap();
@@ -132,9 +136,11 @@ mod tests {
     #[test]
     fn what_fits() {
         for config in [
-            "partition = \"main\"\ntime = \"1-00:00:00\"\ngpus_per_node = \"h100:4\"\ncpus_per_task = 16\nmem = \"62G\"",
+            "partition = \"main\"\ntime = \"1-00:00:00\"\ngpus_per_node = \"h100:4\"\n\
+             cpus_per_task = 16\nmem = \"62G\"",
             "time = \"5-00:00:00\"\ngpus_per_node = 2",
-            "partition = \"cpu\"\ngpus_per_node = 0\ntime = \"90-00:00:00\"\nmem_per_cpu = \"4G\"\ncpus_per_task = 40",
+            "partition = \"cpu\"\ngpus_per_node = 0\ntime = \"90-00:00:00\"\nmem_per_cpu = \"4G\"\n\
+             cpus_per_task = 40",
             "partition = \"cpu,main\"",
             "partition = \"main\"\nmem = \"0\"",
         ] {
@@ -149,11 +155,13 @@ mod tests {
         for (config, said) in [
             (
                 "partition = \"mian\"",
-                "slurm.partition: unknown partition `mian`, did you mean `main`? (known: main, long, cpu)",
+                "slurm.partition: unknown partition `mian`, did you mean `main`? (known: main, \
+                 long, cpu)",
             ),
             (
                 "partition = \"main\"\ntime = \"2-00:00:00\"",
-                "slurm.time: 2-00:00:00 is more than partition `main` allows, and SLURM would let the job wait for ever: at most 1-00:00:00",
+                "slurm.time: 2-00:00:00 is more than partition `main` allows, and SLURM would let \
+                 the job wait for ever: at most 1-00:00:00",
             ),
             ("time = \"8-00:00:00\"", "at most 1-00:00:00"),
             (

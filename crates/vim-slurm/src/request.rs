@@ -74,8 +74,8 @@ impl SlurmConfig {
             (Cpus::Auto, Some(each)) if count > 0 => Some(each * count),
             (Cpus::Auto, _) => {
                 warnings.push(
-                    "slurm.cpus_per_task is \"auto\", and no site says how many cores go with a GPU: \
-                     the job gets the cluster's default, often one core"
+                    "slurm.cpus_per_task is \"auto\", and no site says how many cores go with a \
+                     GPU: the job gets the cluster's default, often one core"
                         .to_owned(),
                 );
                 None
@@ -184,14 +184,19 @@ mod tests {
     }
 
     fn site() -> Site {
-        let text = "account_required = true\naccount_example = \"def-someone\"\ngpu_type = \"h100\"\ngpus_per_node = 4\ncpus_per_gpu = 12\nmem_per_gpu = \"124G\"\nmodules = [\"a/1\"]\nmax_time = \"7-00:00:00\"\nenv = { X = \"1\", Y = \"1\" }\n[partitions.short]\nmax_time = \"3:00:00\"\nmax_gpus = 1";
+        let text = "account_required = true\naccount_example = \"def-someone\"\n\
+                    gpu_type = \"h100\"\ngpus_per_node = 4\ncpus_per_gpu = 12\n\
+                    mem_per_gpu = \"124G\"\nmodules = [\"a/1\"]\nmax_time = \"7-00:00:00\"\n\
+                    env = { X = \"1\", Y = \"1\" }\n[partitions.short]\nmax_time = \"3:00:00\"\n\
+                    max_gpus = 1";
         Site { name: "north".into(), ..toml::from_str(text).unwrap() }
     }
 
     #[test]
     fn a_site_fills_in() {
         let config = config(
-            "account = \"def-me\"\ntime = \"12:00:00\"\ngpus_per_node = 2\nmodules = [\"b\"]\nenv = { Y = \"2\" }",
+            "account = \"def-me\"\ntime = \"12:00:00\"\ngpus_per_node = 2\nmodules = [\"b\"]\n\
+             env = { Y = \"2\" }",
         );
         let request = config.request(Some(&site()), true).unwrap();
         assert_eq!(request.gpus.as_ref().unwrap().to_string(), "h100:2");
@@ -214,9 +219,8 @@ mod tests {
         };
         assert_eq!(
             with("shrot"),
-            [
-                "site `north` says nothing of the partition `shrot`, did you mean `short`? (known: short): its limits are the cluster's to say"
-            ]
+            ["site `north` says nothing of the partition `shrot`, did you mean `short`? (known: \
+              short): its limits are the cluster's to say"]
         );
         assert!(with("short").is_empty());
     }
@@ -237,7 +241,8 @@ mod tests {
         for (text, said) in [
             (
                 "",
-                "site `north` takes jobs with an account only: set slurm.account, such as \"def-someone\"",
+                "site `north` takes jobs with an account only: set slurm.account, such as \
+                 \"def-someone\"",
             ),
             (
                 "account = \"x\"\ntime = \"8-00:00:00\"",
@@ -249,7 +254,8 @@ mod tests {
             ),
             (
                 "account = \"x\"\npartition = \"short\"\ngpus_per_node = \"h100:2\"",
-                "slurm.gpus_per_node: h100:2 is more than site `north`, partition `short` has: at most 1",
+                "slurm.gpus_per_node: h100:2 is more than site `north`, partition `short` has: at \
+                 most 1",
             ),
             ("account = \"x\"\ngpus_per_node = 0\nmem_per_gpu = \"1G\"", "set slurm.mem instead"),
         ] {

@@ -194,8 +194,18 @@ mod tests {
 
     #[test]
     fn everything_that_may_stand_in_one() {
-        let site: Site = toml::from_str("gpu_type = \"h100\"\ncpus_per_gpu = 12\nmodules = [\"StdEnv/2023\", \"cuda/12.6\"]\ntmpdir = \"/localscratch/$USER.$SLURM_JOB_ID\"\n").unwrap();
-        let config: SlurmConfig = toml::from_str("account = \"def-someone\"\npartition = \"gpu\"\nqos = \"high\"\ntime = \"12:00:00\"\ngpus_per_node = 4\nmem = \"0\"\ndependency = \"afterok:7\"\nextra = [\"--mail-type=END\"]\nenv = { NOTE = \"it's $5\" }").unwrap();
+        let site: Site = toml::from_str(
+            "gpu_type = \"h100\"\ncpus_per_gpu = 12\n\
+             modules = [\"StdEnv/2023\", \"cuda/12.6\"]\n\
+             tmpdir = \"/localscratch/$USER.$SLURM_JOB_ID\"\n",
+        )
+        .unwrap();
+        let config: SlurmConfig = toml::from_str(
+            "account = \"def-someone\"\npartition = \"gpu\"\nqos = \"high\"\ntime = \"12:00:00\"\n\
+             gpus_per_node = 4\nmem = \"0\"\ndependency = \"afterok:7\"\n\
+             extra = [\"--mail-type=END\"]\nenv = { NOTE = \"it's $5\" }",
+        )
+        .unwrap();
         let script = BatchScript {
             request: config.request(Some(&site), true).unwrap(),
             name: "disc-cifar".into(),

@@ -101,7 +101,7 @@ pub struct SiteSearch {
 }
 
 impl SiteSearch {
-    /// `configs/sites` in the working folder, then `vim-train/sites` in the user's configuration folder.
+    /// `configs/sites` in the working folder, then `vim-train/sites` in the user's configuration.
     #[must_use]
     pub fn from_env() -> Self {
         let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
@@ -206,7 +206,8 @@ impl Site {
 mod tests {
     use super::*;
 
-    const ROUGH: &str = "gpu_type = \"h100\"\ncpus_per_gpu = 12\nmem_per_gpu = \"124G\"\nmax_time = \"7-00:00:00\"\n[partitions.short]\nmax_time = \"03:00:00\"\n";
+    const ROUGH: &str = "gpu_type = \"h100\"\ncpus_per_gpu = 12\nmem_per_gpu = \"124G\"\n\
+                         max_time = \"7-00:00:00\"\n[partitions.short]\nmax_time = \"03:00:00\"\n";
 
     #[test]
     fn found_by_name_by_path_and_by_variable() {

@@ -120,7 +120,8 @@ mod tests {
         append(folder.path(), &submission).unwrap();
         assert_eq!(read(folder.path()).unwrap(), [submission.clone(), submission]);
         let text = fs::read_to_string(path(folder.path())).unwrap();
-        let first = "{\"job\":\"12\",\"array\":\"0-5%2\",\"submitted\":\"2026-11-22T08:00:00Z\",\"script\":\"slurm/job.sh\"}";
+        let first = "{\"job\":\"12\",\"array\":\"0-5%2\",\"submitted\":\"2026-11-22T08:00:00Z\",\
+                     \"script\":\"slurm/job.sh\"}";
         assert_eq!(text.lines().next(), Some(first));
     }
 

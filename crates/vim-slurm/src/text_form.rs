@@ -40,7 +40,7 @@ impl<'de, T: TextForm> Visitor<'de> for TextVisitor<T> {
         self.visit_str(&number.to_string())
     }
 
-    /// `12:00:00` without quotes is a TOML time of day, which serde presents as a map of one string.
+    /// `12:00:00` without quotes is a TOML time of day, which serde presents as a map.
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
         match map.next_entry::<String, String>()? {
             Some((_, text)) => self.visit_str(&text),

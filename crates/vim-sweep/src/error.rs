@@ -15,7 +15,8 @@ pub enum SweepError {
     },
     /// No key varies.
     #[error(
-        "sweep.grid: there is nothing to sweep: give it a key with its values, as in \"model.discretization\" = [\"zoh\", \"foh\"], or set sweep.seeds"
+        "sweep.grid: there is nothing to sweep: give it a key with its values, as in \
+         \"model.discretization\" = [\"zoh\", \"foh\"], or set sweep.seeds"
     )]
     Empty,
     /// A key has no values.
@@ -73,7 +74,8 @@ pub enum SweepError {
     },
     /// A key of the grid must not vary.
     #[error(
-        "{key} is in sweep.grid and in sweep.must_match ({rule}): take it out of the grid, or, if it is what is studied, out of must_match"
+        "{key} is in sweep.grid and in sweep.must_match ({rule}): take it out of the grid, or, if \
+         it is what is studied, out of must_match"
     )]
     MustMatchInGrid {
         /// The key.
@@ -91,7 +93,8 @@ pub enum SweepError {
     },
     /// Runs differ in a key under `must_match`.
     #[error(
-        "the runs are not like for like: {key} is {values}; a sweep compares runs that have the same, so make it so, or take the key out of sweep.must_match"
+        "the runs are not like for like: {key} is {values}; a sweep compares runs that have the \
+         same, so make it so, or take the key out of sweep.must_match"
     )]
     Unlike {
         /// The key.
@@ -101,7 +104,8 @@ pub enum SweepError {
     },
     /// Two runs are the same.
     #[error(
-        "{first} and {second} are the same run: they differ in keys that no result depends on only ({differences})"
+        "{first} and {second} are the same run: they differ in keys that no result depends on only \
+         ({differences})"
     )]
     SameRun {
         /// One.
@@ -113,7 +117,8 @@ pub enum SweepError {
     },
     /// Two runs have the same folder.
     #[error(
-        "{first} and {second} would both be in the folder `{name}`: put what differs into run.name, as in run.name = \"{suggestion}\""
+        "{first} and {second} would both be in the folder `{name}`: put what differs into \
+         run.name, as in run.name = \"{suggestion}\""
     )]
     SameFolder {
         /// One.
@@ -127,7 +132,8 @@ pub enum SweepError {
     },
     /// The existing plan differs.
     #[error(
-        "{} was planned otherwise: {}; restore it, choose another sweep.name, or move the sweep aside by --fresh",
+        "{} was planned otherwise: {}; restore it, choose another sweep.name, or move the sweep \
+         aside by --fresh",
         folder.display(),
         differences.join("; ")
     )]

@@ -100,8 +100,8 @@ impl Metric {
         match pick {
             Pick::Last => "last evaluation, nothing selected".into(),
             Pick::Best => format!(
-                "best evaluation, selected on {}, the split that it was measured on: too good by the \
-                 selection",
+                "best evaluation, selected on {}, the split that it was measured on: too good by \
+                 the selection",
                 self.split
             ),
         }
@@ -190,7 +190,8 @@ mod tests {
         for name in ["val/top1", "val/ema/top5", "test/loss", "train/loss"] {
             assert_eq!(Metric::parse(name).unwrap().is_of_average(), name.contains("ema"));
         }
-        let all = "val/top1, val/top5, val/loss, val/ema/top1, val/ema/top5, val/ema/loss, test/top1, test/top5, test/loss, train/loss";
+        let all = "val/top1, val/top5, val/loss, val/ema/top1, val/ema/top5, val/ema/loss, \
+                   test/top1, test/top5, test/loss, train/loss";
         for (name, nearest) in [
             ("val/topp1", ", did you mean `val/top1`?"),
             ("val/eam/top1", ", did you mean `val/ema/top1`?"),

@@ -71,7 +71,8 @@ fn bar(group: &Group, x: &Scale, factor: f64, metric: &Metric, middle: f64, righ
     };
     let (from, to) = (x.at(0.0), x.at(factor * sample.mean));
     let mut body = format!(
-        r#"<rect class="bar" x="{:.1}" y="{:.1}" width="{:.1}" height="22" rx="3"><title>{}</title></rect>"#,
+        "<rect class=\"bar\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"22\" rx=\"3\">\
+         <title>{}</title></rect>",
         from.min(to),
         middle - 11.0,
         (to - from).abs(),

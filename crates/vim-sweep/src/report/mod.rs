@@ -84,7 +84,8 @@ pub fn html(page: &Page<'_>) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <link rel=\"icon\" href=\"data:,\"><title>{name}</title>\n<style>\n{}</style></head>\n<body><main>\n{}\n</main></body></html>\n",
+         <link rel=\"icon\" href=\"data:,\"><title>{name}</title>\n<style>\n{}</style></head>\n\
+         <body><main>\n{}\n</main></body></html>\n",
         include_str!("style.css"),
         parts.join("\n")
     )
@@ -127,7 +128,8 @@ impl View<'_> {
         let Provenance { made, source, .. } = &self.page.provenance;
         let title = self.metric.title();
         format!(
-            "<header><p class=\"kicker\">Sweep of {}</p><h1>{}</h1><p class=\"lead\">{}: {}. Made {}.</p></header>",
+            "<header><p class=\"kicker\">Sweep of {}</p><h1>{}</h1><p class=\"lead\">{}: {}. Made \
+             {}.</p></header>",
             escape(source),
             escape(self.page.name),
             escape(&title),
@@ -199,8 +201,10 @@ impl View<'_> {
         let figure = bars::draw(&summary.groups, &self.styles, &self.metric, baseline.as_deref());
         let best = self.best().map(|(_, group, _)| group.label.clone());
         format!(
-            "<section><h2>Result</h2><p class=\"note\">Bars: mean over seeds from zero; black: ± one sample standard deviation; open circles: every seed.</p>\
-             <div class=\"wide\">{figure}</div><div class=\"wide\">{}</div><p class=\"note\">{}</p></section>",
+            "<section><h2>Result</h2><p class=\"note\">Bars: mean over seeds from zero; black: ± \
+             one sample standard deviation; open circles: every seed.</p>\
+             <div class=\"wide\">{figure}</div><div class=\"wide\">{}</div><p \
+             class=\"note\">{}</p></section>",
             sections::result(summary, &self.styles, best.as_deref()),
             escape(&legend(summary))
         )
@@ -222,7 +226,9 @@ impl View<'_> {
             figures += &both_halves(&self.means(&|run| run.losses.clone()), "training loss", 1.0);
         }
         format!(
-            "<section><h2>Curves</h2><p class=\"note\">Mean over finished runs, or over all where none is finished, and a band of one sample standard deviation; a single run has no band. A curve ends where its shortest run does.</p>\
+            "<section><h2>Curves</h2><p class=\"note\">Mean over finished runs, or over all where \
+             none is finished, and a band of one sample standard deviation; a single run has no \
+             band. A curve ends where its shortest run does.</p>\
              <ul class=\"legend\">{}</ul><div class=\"pair\">{figures}</div></section>",
             legend.collect::<String>()
         )
@@ -255,7 +261,11 @@ impl View<'_> {
             .collect();
         let unit = if self.metric.is_share() { ", %" } else { "" };
         format!(
-            "<section><h2>Cost</h2><div class=\"pair\"><figure><h3>{}{unit} over training speed</h3>{}</figure><div><h3>Computed with</h3>{}<p class=\"note\">Speed is a run's median over its records, without evaluations; lines are ± one sample standard deviation over seeds. Speeds of runs that shared a machine, or ran on different ones, do not compare.</p></div></div></section>",
+            "<section><h2>Cost</h2><div class=\"pair\"><figure><h3>{}{unit} over training \
+             speed</h3>{}</figure><div><h3>Computed with</h3>{}<p class=\"note\">Speed is a run's \
+             median over its records, without evaluations; lines are ± one sample standard \
+             deviation over seeds. Speeds of runs that shared a machine, or ran on different ones, \
+             do not compare.</p></div></div></section>",
             escape(&self.metric.title()),
             scatter::draw(&points, &self.metric),
             sections::machines(self.page.outcomes)

@@ -51,7 +51,8 @@ pub(super) fn machines(outcomes: &[RunOutcome]) -> String {
         let commit: Option<String> =
             machine.commit.as_ref().map(|commit| commit.chars().take(9).collect());
         format!(
-            "<tr><td class=\"text\">{}</td><td class=\"long\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{count}</td></tr>",
+            "<tr><td class=\"text\">{}</td><td class=\"long\">{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td><td>{count}</td></tr>",
             show(&machine.host),
             show(&machine.backend),
             show(&machine.cpus),
@@ -59,7 +60,8 @@ pub(super) fn machines(outcomes: &[RunOutcome]) -> String {
             show(&commit)
         )
     };
-    let head = "<th>machine</th><th class=\"text\">device</th><th>cores</th><th>threads</th><th>commit</th><th>runs</th>";
+    let head = "<th>machine</th><th class=\"text\">device</th><th>cores</th><th>threads</th>\
+                <th>commit</th><th>runs</th>";
     let body: String = machines.iter().map(row).collect();
     format!("<div class=\"wide\">{}</div>", table(head, &body))
 }
@@ -104,9 +106,11 @@ pub(super) fn configuration(
         rows => table("<th>key</th><th>values</th><th class=\"text\">which</th>", rows),
     };
     format!(
-        "<section><h2>Configuration</h2><div class=\"pair\"><div><h3>What differs</h3>{differing}</div>\
+        "<section><h2>Configuration</h2>\
+         <div class=\"pair\"><div><h3>What differs</h3>{differing}</div>\
          <div><h3>Held equal in all runs</h3><dl class=\"facts\">{}</dl></div></div>\
-         <details><summary>Everything that is the same in all runs</summary><dl class=\"facts\">{shared}</dl></details></section>",
+         <details><summary>Everything that is the same in all runs</summary>\
+         <dl class=\"facts\">{shared}</dl></details></section>",
         held.concat()
     )
 }
@@ -121,7 +125,9 @@ pub(super) fn runs(
 ) -> String {
     let unit = if metric.is_share() { ", %" } else { "" };
     let head = format!(
-        "<th>run</th><th class=\"text\">state</th><th>steps</th><th>{title}{unit}, last</th><th>best</th><th>img/s</th><th>time</th><th class=\"text\">machine</th><th class=\"text\">job</th><th>id</th>",
+        "<th>run</th><th class=\"text\">state</th><th>steps</th><th>{title}{unit}, last</th>\
+         <th>best</th><th>img/s</th><th>time</th><th class=\"text\">machine</th>\
+         <th class=\"text\">job</th><th>id</th>",
         title = escape(&metric.title())
     );
     let row = |run: &RunOutcome| {
@@ -135,7 +141,9 @@ pub(super) fn runs(
         let time = if run.seconds > 0.0 { duration(run.seconds) } else { NONE.to_owned() };
         let known = |value: &Option<String>| escape(value.as_deref().unwrap_or(NONE));
         format!(
-            "<tr><td>{swatch}{}</td><td class=\"text\"><span class=\"state {}\">{}</span></td><td>{}/{}</td><td>{}</td><td>{}</td><td>{speed}</td><td>{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td><td><code>{}</code></td></tr>",
+            "<tr><td>{swatch}{}</td><td class=\"text\"><span class=\"state {}\">{}</span></td>\
+             <td>{}/{}</td><td>{}</td><td>{}</td><td>{speed}</td><td>{}</td>\
+             <td class=\"text\">{}</td><td class=\"text\">{}</td><td><code>{}</code></td></tr>",
             escape(&run.name),
             run.state.name(),
             run.state,
