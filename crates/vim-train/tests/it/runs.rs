@@ -243,19 +243,18 @@ fn compare_names_what_differs_and_draws_the_curves() {
     };
     assert_eq!((lines("\"c0\""), lines("\"c1\"")), (3, 2), "{figure}");
 
-    let png = file("curves.png");
-    stdout(&runs(&["compare", "a", "sub/b", "--root", &root, "--plot", &png]));
-    let bytes = fs::read(&png).unwrap();
-    assert_eq!(bytes[..8], *b"\x89PNG\r\n\x1a\n");
-    let side = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-    assert_eq!((side(16), side(20)), (1920, 1520));
-
-    let again = ["compare", "a", "sub/b", "--root", &root, "--plot", &png];
+    let again = ["compare", "a", "sub/b", "--root", &root, "--plot", &svg];
     assert_code(&runs(&again), 73);
     assert_code(&runs(&[&again[..], &["--force"]].concat()), 0);
-    assert_code(&runs(&["compare", "a", "sub/b", "--root", &root, "--plot", "x.pdf"]), 2);
+    for name in ["x.pdf", "x.png"] {
+        let output = runs(&["compare", "a", "sub/b", "--root", &root, "--plot", name]);
+        assert_code(&output, 2);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("the name must end in .svg"), "{said}");
+        assert_eq!(said.contains("convert it"), name == "x.png", "{said}");
+        assert!(!Path::new(name).exists());
+    }
     assert_code(&runs(&["compare", "a", "--root", &root]), 2);
-    assert!(!Path::new("x.pdf").exists());
 
     let json = json(&runs(&["compare", "a", "sub/b", "--root", &root, "--json"]));
     assert_eq!(json["differences"]["model.discretization"], serde_json::json!(["zoh", "foh"]));

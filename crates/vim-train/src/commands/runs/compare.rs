@@ -1,6 +1,7 @@
 //! `vim-train runs compare`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::output::{print, print_json};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train runs compare zoh-s0 foh-s0
-  vim-train runs compare zoh-s0 foh-s0 rk4-s0 --plot curves.svg     or .png
+  vim-train runs compare zoh-s0 foh-s0 rk4-s0 --plot curves.svg
   vim-train runs compare /scratch/a/zoh-s0 /scratch/b/zoh-s0 --json
 
 The figure has the training loss and the top-1 accuracy on the validation images over the steps. Of
@@ -41,7 +42,7 @@ pub struct CompareArgs {
     /// Where names are looked for.
     #[command(flatten)]
     pub root: RootArg,
-    /// Draw their curves together, to a file whose name ends in .svg or .png.
+    /// Draw their curves together, to a file whose name ends in .svg.
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Write over the figure's file if it is there.
@@ -54,18 +55,21 @@ pub struct CompareArgs {
 
 /// `vim-train runs compare`.
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
-    let target = args.plot.as_deref().map(|path| plot::target(path, args.force)).transpose()?;
+    if let Some(path) = &args.plot {
+        plot::check_target(path, args.force)?;
+    }
     let runs: Result<Vec<Run>, Error> =
         args.names.iter().map(|name| find::one(name, &args.root.root)).collect();
     let runs = runs?;
     let names = distinct(&runs);
-    if let Some(target) = target {
+    if let Some(path) = &args.plot {
         let curves = runs.iter().zip(&names).map(|(run, name)| Curves {
             name: name.clone(),
             loss: run.history.loss_curve(),
             top1: run.history.top1_curve(),
         });
-        target.draw(&curves.collect::<Vec<_>>())?;
+        let figure = plot::draw(&curves.collect::<Vec<_>>());
+        fs::write(path, figure).map_err(Error::io("write", path))?;
     }
     let differences = differences(&runs);
     if args.json {
