@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use vim_data::CpuAllocation;
-use vim_sweep::{PlannedRun, OnFailure, RunState};
+use vim_sweep::{OnFailure, PlannedRun, RunState};
 
 use super::WhichArgs;
 use super::error::StudyError;
