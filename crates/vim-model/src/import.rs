@@ -5,7 +5,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use vim_checkpoint::{ReadError, Section, read_checkpoint};
+use vim_torch::{ReadError, Section, read_checkpoint};
 
 use crate::config::{ModelError, Rope, VimConfig};
 use crate::misfit::Misfit;
@@ -85,7 +85,7 @@ pub enum ImportError {
 
 /// Reads a checkpoint file into a model of `config`, which the file does not carry.
 ///
-/// Any file that [`vim_checkpoint::read_checkpoint`] reads. Strict: every parameter must be there, in
+/// Any file that [`vim_torch::read_checkpoint`] reads. Strict: every parameter must be there, in
 /// its shape, and nothing else. Half-precision and f64 tensors become f32.
 ///
 /// # Errors

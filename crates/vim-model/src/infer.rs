@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use vim_checkpoint::{Item, StateDict};
 use vim_kernels::Discretization;
+use vim_torch::{Item, StateDict};
 
 use crate::config::{
     Bimamba, ClassToken, DtRank, LayerScale, ModelConfig, ModelError, NormKind, Pool, Rope,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
-use vim_checkpoint::Array;
+use vim_torch::Array;
 
 use crate::config::{ClassToken, VimConfig};
 
@@ -126,7 +126,7 @@ mod tests {
     fn rectangular_grids_are_pytorch_s() {
         let grid = Positions { grid: [2, 4], d_model: 2, class_token: ClassToken::Middle };
         let values = (0..20).map(|i| (i as f32 * 1.7).sin()).collect();
-        let table = Array { shape: vec![1, 10, 2], values, stored: vim_checkpoint::Element::F32 };
+        let table = Array { shape: vec![1, 10, 2], values, stored: vim_torch::Element::F32 };
         for (mode, expected) in [
             (Resize::Parity, [
                 0.0, 0.991665, 0.058632, -0.712705, 0.124707, 0.282557, -0.023606, 0.325412, -0.279425,

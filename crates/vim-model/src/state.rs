@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData};
-use vim_checkpoint::{Array, Element, Item, StateDict};
+use vim_torch::{Array, Element, Item, StateDict};
 
 use crate::import::{ROPE_TABLES, has_pytorch_key, is_buffer, pytorch_key};
 use crate::misfit::{Misfit, Misshapen};

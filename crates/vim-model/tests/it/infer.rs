@@ -1,12 +1,12 @@
 //! What the shapes of a checkpoint say.
 
 use burn::tensor::Device;
-use vim_checkpoint::{Item, StateDict};
 use vim_kernels::Discretization;
 use vim_model::{
     Bimamba, ClassToken, DtRank, InferError, LayerScale, Names, NormKind, Preset, Rope, SsmConfig,
     StateMatrix, VimConfig, infer,
 };
+use vim_torch::{Item, StateDict};
 
 use crate::support::small;
 

@@ -14,8 +14,8 @@
 //! ```
 
 use burn::tensor::Device;
-use vim_checkpoint::{Item, StateDict};
 use vim_model::{Names, Resize, Tolerance, VimConfig};
+use vim_torch::{Item, StateDict};
 
 use crate::support::{small, values};
 

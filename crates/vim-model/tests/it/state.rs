@@ -4,12 +4,12 @@ use std::io::Cursor;
 
 use burn::store::{ModuleSnapshot, PytorchStore};
 use burn::tensor::Device;
-use vim_checkpoint::{Array, Item, Section, StateDict, read_checkpoint, write_pytorch};
 use vim_kernels::Discretization;
 use vim_model::{
     Bimamba, ClassToken, LayerScale, Misfit, Names, NormKind, Preset, Resize, Rope, SsmConfig,
     StateMatrix, Tolerance, Vim, VimConfig, pytorch_key,
 };
+use vim_torch::{Array, Item, Section, StateDict, read_checkpoint, write_pytorch};
 
 use crate::golden::a_mid;
 use crate::support::{fixture, images, numbers, small, values};

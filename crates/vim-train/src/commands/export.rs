@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
-use vim_checkpoint::{write_pytorch, write_safetensors};
 use vim_model::{Names, Tolerance};
+use vim_torch::{write_pytorch, write_safetensors};
 
 use crate::cli::{Overrides, selection};
 use crate::commands::import::{WhichArgs, sections};

@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
-use vim_checkpoint::{Section, write_safetensors};
 use vim_model::{ModelConfig, ModelName, Names, Resize, SsmConfig, Tolerance};
+use vim_torch::{Section, write_safetensors};
 
 use crate::cli::Overrides;
 use crate::config::Config;

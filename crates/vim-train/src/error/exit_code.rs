@@ -1,9 +1,9 @@
 //! The exit code of every error.
 
-use vim_checkpoint::ReadError;
 use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_kernels::KernelError;
 use vim_sweep::SweepError;
+use vim_torch::ReadError;
 
 use super::Error;
 use crate::commands::slurm;

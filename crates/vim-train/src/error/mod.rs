@@ -8,12 +8,12 @@ mod phrases;
 use std::io;
 use std::path::PathBuf;
 
-use vim_checkpoint::ReadError;
 use vim_data::{DataError, PictureError};
 use vim_kernels::KernelError;
 use vim_migrate::MigrateError;
 use vim_model::Misfit;
 use vim_slurm::{JobId, SlurmError};
+use vim_torch::ReadError;
 
 use crate::config::ConfigError;
 use crate::device::fault::{Beyond, Load};

@@ -6,10 +6,10 @@ use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use vim_checkpoint::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 use vim_model::{
     LoadReport, ModelConfig, ModelError, Preset, SsmConfig, Tolerance, Vim, VimConfig, infer,
 };
+use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
 use crate::config::Config;
 use crate::error::Error;

@@ -1,6 +1,6 @@
 //! Any bytes end in arrays or in an error of one line, in bounded time and memory.
 //!
-//! `cargo +nightly fuzz run read -- -max_total_time=600 -rss_limit_mb=512` in `crates/vim-checkpoint`; the
+//! `cargo +nightly fuzz run read -- -max_total_time=600 -rss_limit_mb=512` in `crates/vim-torch`; the
 //! files in `tests/fixtures` are good seeds: `cp tests/fixtures/* fuzz/corpus/read/`.
 
 #![no_main]
@@ -8,7 +8,7 @@
 use std::io::{Cursor, Write};
 
 use libfuzzer_sys::fuzz_target;
-use vim_checkpoint::{Section, read_checkpoint};
+use vim_torch::{Section, read_checkpoint};
 use zip::write::{SimpleFileOptions, ZipWriter};
 
 fn read(bytes: &[u8]) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use vim_checkpoint::Item;
+use vim_torch::Item;
 use zip::CompressionMethod;
 
 use crate::forge::{archive, fixture, one, read, refusal, state_dict, tensor, text};

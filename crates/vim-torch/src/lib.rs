@@ -11,6 +11,7 @@
 //! It knows nothing of models: keys and shapes are the file's.
 
 mod archive;
+mod checkpoint;
 mod element;
 mod error;
 mod limits;
@@ -21,9 +22,10 @@ mod sections;
 mod state_dict;
 mod write;
 
+pub use checkpoint::{Checkpoint, Format};
 pub use element::Element;
 pub use error::{ReadError, WriteError};
-pub use read::{Checkpoint, Format, read_checkpoint};
+pub use read::read_checkpoint;
 pub use sections::Section;
 pub use state_dict::{Array, Item, StateDict};
 pub use write::{write_pytorch, write_safetensors};

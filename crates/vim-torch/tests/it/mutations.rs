@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use vim_checkpoint::{Section, read_checkpoint, write_pytorch, write_safetensors};
+use vim_torch::{Section, read_checkpoint, write_pytorch, write_safetensors};
 use zip::CompressionMethod;
 
 use crate::forge::{archive, fixture, one, read, state_dict, tensor};
@@ -109,7 +109,7 @@ fn mutated_files_are_read_or_refused() {
     survive(Duration::ZERO, 20_000);
 }
 
-/// `VIM_FUZZ_SECONDS=600 cargo test -p vim-checkpoint --test it -- --ignored for_long --nocapture`
+/// `VIM_FUZZ_SECONDS=600 cargo test -p vim-torch --test it -- --ignored for_long --nocapture`
 #[test]
 #[ignore = "as long as VIM_FUZZ_SECONDS says, 60 by default"]
 fn mutated_files_are_read_or_refused_for_long() {

@@ -3,7 +3,7 @@
 use std::io::{Cursor, Write};
 use std::path::PathBuf;
 
-use vim_checkpoint::{Checkpoint, ReadError, Section, read_checkpoint};
+use vim_torch::{Checkpoint, ReadError, Section, read_checkpoint};
 use zip::CompressionMethod;
 use zip::write::{SimpleFileOptions, ZipWriter};
 

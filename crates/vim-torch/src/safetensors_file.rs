@@ -5,10 +5,10 @@ use std::io::{Read, Seek, SeekFrom};
 
 use safetensors::SafeTensors;
 
+use crate::checkpoint::{Checkpoint, Format};
 use crate::element::Element;
 use crate::error::ReadError;
 use crate::limits::{Budget, MAX_HEADER};
-use crate::read::{Checkpoint, Format};
 use crate::sections::Section;
 use crate::state_dict::{Array, Item, StateDict};
 

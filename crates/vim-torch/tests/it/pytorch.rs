@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use vim_checkpoint::{Element, Format, Item, Section, read_checkpoint};
+use vim_torch::{Element, Format, Item, Section, read_checkpoint};
 use zip::CompressionMethod;
 
 use crate::forge::{archive, fixture, read, refusal};

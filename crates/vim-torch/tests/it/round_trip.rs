@@ -2,8 +2,8 @@
 
 use std::io::Cursor;
 
-use vim_checkpoint::Item;
-use vim_checkpoint::{Array, Element, StateDict, write_pytorch, write_safetensors};
+use vim_torch::Item;
+use vim_torch::{Array, Element, StateDict, write_pytorch, write_safetensors};
 
 use crate::forge::read;
 
