@@ -1,10 +1,56 @@
 //! One layer: add, norm, mixer.
 
 use burn::module::Module;
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
+use vim_kernels::KernelError;
 
-use crate::mixer::Mixer;
-use crate::norm::Norm;
+use crate::config::{ModelError, VimConfig};
+use crate::init::Scope;
+use crate::mixer::{Mixer, MixerConfig};
+use crate::norm::{Norm, NormConfig};
+
+/// What a [`Block`] is built from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockConfig {
+    /// Before the mixer.
+    pub norm: NormConfig,
+    /// The only sub-layer.
+    pub mixer: MixerConfig,
+}
+
+impl BlockConfig {
+    /// Builds the block. Its values are a function of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] as [`NormConfig::init`] and [`MixerConfig::init`].
+    pub fn init(&self, device: &Device, seed: u64) -> Result<Block, ModelError> {
+        self.norm.init(device)?;
+        self.mixer.check(device)?;
+        Ok(self.init_in(&Scope::root(device, seed)))
+    }
+
+    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Block {
+        Block {
+            norm: self.norm.init_in(&scope.child("norm")),
+            mixer: self.mixer.init_in(&scope.child("mixer")),
+        }
+    }
+}
+
+impl VimConfig {
+    /// Every norm of the model.
+    #[must_use]
+    pub fn norm(&self) -> NormConfig {
+        NormConfig { d_model: self.d_model, kind: self.norm, epsilon: self.norm_eps }
+    }
+
+    /// Every block of the model.
+    #[must_use]
+    pub fn block(&self) -> BlockConfig {
+        BlockConfig { norm: self.norm(), mixer: self.mixer() }
+    }
+}
 
 /// Adds what comes in to the residual stream, and mixes the normalized sum.
 #[derive(Module, Debug)]
@@ -24,13 +70,17 @@ impl Block {
     /// # Shapes
     ///
     /// - `hidden`, `residual`, and both results: `[B, L, M]`
-    #[must_use]
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError`] as [`Mixer::forward`] and [`Norm::forward`].
     pub fn forward(
         &self,
         hidden: Tensor<3>,
         residual: Option<Tensor<3>>,
-    ) -> (Tensor<3>, Tensor<3>) {
-        let (normed, residual) = self.norm.forward(hidden, residual, self.mixer.ways[0].choice);
-        (self.mixer.forward(normed), residual)
+    ) -> Result<(Tensor<3>, Tensor<3>), KernelError> {
+        let choice = self.mixer.forward.scan_options.choice;
+        let (normed, residual) = self.norm.forward(hidden, residual, choice)?;
+        Ok((self.mixer.forward(normed)?, residual))
     }
 }

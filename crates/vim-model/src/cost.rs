@@ -2,17 +2,17 @@
 //!
 //! Conventions:
 //!
-//! - A multiply–add (MAC) is one product of a weight, a tap or a coefficient and its addition to a sum: in
-//!   the linear maps, the convolution, the scan's recurrence (`a_bar·h + drive`, `Σ c·h`) and its skip
-//!   connection (`d·u`). Padding and the addition of a bias count as any other.
-//! - A FLOP is one arithmetic operation, a MAC two of them. An exponential, a logarithm, a root and a
-//!   reciprocal are one each; changes of sign, comparisons, choices and moves are free.
-//! - Evaluation, one image, f32. What depends on parameters alone (`A = −exp(a_log)`) is not counted.
-//!   Where only some tokens are read, only they are normalized at the end.
-//! - The scan is the recurrence of the reference: the coefficients of every token, channel and state once
-//!   ([`Discretization::operations`](vim_kernels::Discretization::operations)), the input term, and one recurrence
-//!   for each way that a method scans. A kernel may compute less, by sharing what only the token or only
-//!   the state determines, or more, by recomputing in the backward pass.
+//! - A multiply–add (MAC) is one product of a weight, a tap or a coefficient and its addition to a
+//!   sum: in the linear maps, the convolution, the scan's recurrence (`a_bar·h + drive`, `Σ c·h`)
+//!   and its skip connection (`d·u`). Padding and the addition of a bias count as any other.
+//! - A FLOP is one arithmetic operation, a MAC two of them. An exponential, a logarithm, a root and
+//!   a reciprocal are one each; changes of sign, comparisons, choices and moves are free.
+//! - Evaluation, one image, f32. Functions of parameters alone (`A = −exp(a_log)`) are not counted.
+//!   Only tokens that the head reads are normalized at the end.
+//! - The scan is the recurrence of the reference: the coefficients of every token, channel and
+//!   state once ([`Discretization::operations`](vim_kernels::Discretization::operations)), the
+//!   input term, and one recurrence for each direction of a method. A kernel may compute less, by
+//!   sharing terms of a token or a state, or more, by recomputing in the backward pass.
 
 use serde::Serialize;
 
@@ -72,7 +72,7 @@ impl VimConfig {
     ///
     /// # Errors
     ///
-    /// [`ModelError`] if the model cannot be built, or if its A is full: the solve of that scan is not counted.
+    /// [`ModelError`] if the model cannot be built, or if its A is full: that scan is not counted.
     pub fn cost(&self) -> Result<Cost, ModelError> {
         self.check()?;
         if self.ssm.a == StateMatrix::Full {
@@ -178,7 +178,7 @@ impl VimConfig {
             Rope::Hidden => steps,
             Rope::Both => 2 * steps - 1,
         };
-        // A token beside the patches is left as it is; two products and a sum for every other number.
+        // The class token is not rotated; two products and a sum for every other number.
         let turned = (self.num_patches() * self.d_model * 3) as u64;
         let (name, what) = ("rope", "rotary positions");
         ComponentCost { name, what, flops: sequences as u64 * turned, ..ComponentCost::default() }
@@ -187,8 +187,8 @@ impl VimConfig {
     fn norm_cost(&self) -> ComponentCost {
         let (d_model, len, depth) =
             (self.d_model as u64, self.num_tokens() as u64, self.depth as u64);
-        // Squares and their sum; mean, ε, root, reciprocal; times that, times the weight. And the mean, its
-        // subtraction and a bias.
+        // Squares and their sum; mean, ε, root, reciprocal; two products with that and the weight.
+        // With a bias also the mean, its subtraction and the bias.
         let (norm, parameters) = match self.norm {
             NormKind::Rms => (2 * d_model + 4 + 2 * d_model, d_model),
             NormKind::Layer => (d_model + 1 + d_model + 2 * d_model + 4 + 3 * d_model, 2 * d_model),

@@ -1,12 +1,95 @@
-//! One direction of the mixer: a short convolution, projections that depend on the input, and the scan.
+//! One direction of the mixer: short convolution, projections of the input, and the scan.
 
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use vim_kernels::{
-    ConvOptions, FullScanOptions, InnerWeights, Precision, ScanOptions, causal_conv1d, full_scan,
-    linear, selective_scan,
+    ConvOptions, FullScanOptions, InnerWeights, KernelError, Precision, ScanOptions, causal_conv1d,
+    full_scan, linear, selective_scan,
 };
+
+use crate::config::{DtBInit, DtRank, ModelError, Preset, SsmConfig, StateMatrix, VimConfig};
+use crate::init::{Rule, Scope};
+
+/// What a [`Direction`] is built from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DirectionConfig {
+    /// Channels, `D`.
+    pub d_inner: usize,
+    /// States per channel, `N`.
+    pub d_state: usize,
+    /// Taps of the convolution, `W`.
+    pub d_conv: usize,
+    /// Rank of the step's projection, `R`.
+    pub dt_rank: usize,
+    /// What a channel's matrix A may be.
+    pub a: StateMatrix,
+    /// Where the bias of the step starts.
+    pub dt_b_init: DtBInit,
+    /// How the direction scans; `reverse` is from the last token to the first.
+    pub scan_options: ScanOptions,
+}
+
+impl DirectionConfig {
+    /// Builds the direction. Its values are a function of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] if a size is out of range, if the method cannot scan with a full A, or if
+    /// `device` lacks a kernel that is forced.
+    pub fn init(&self, device: &Device, seed: u64) -> Result<Direction, ModelError> {
+        VimConfig {
+            d_model: self.d_inner,
+            expand: 1,
+            d_state: self.d_state,
+            d_conv: self.d_conv,
+            dt_rank: DtRank::Rank(self.dt_rank),
+            discretization: self.scan_options.method,
+            ssm: SsmConfig { a: self.a, ..SsmConfig::default() },
+            ..VimConfig::preset(Preset::Tiny)
+        }
+        .check()?;
+        self.scan_options.choice.resolve(device)?;
+        Ok(self.init_in(&Scope::root(device, seed)))
+    }
+
+    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Direction {
+        let &Self { d_inner, d_state, d_conv, dt_rank, .. } = self;
+        let (conv1d, taps) = (scope.child("conv1d"), Rule::fan_in(d_conv));
+        let x_shape = [d_inner, dt_rank + 2 * d_state];
+        let dt_bias = match self.dt_b_init {
+            DtBInit::InverseSoftplus => Rule::InverseSoftplus,
+            DtBInit::UpstreamZero => Rule::Constant(0.0),
+        };
+        let (x_proj, dt_proj) = (scope.child("x_proj"), scope.child("dt_proj"));
+        Direction {
+            d: Some(scope.param("d", [d_inner], Rule::Constant(1.0))),
+            conv1d: Some(CausalConv1d {
+                weight: conv1d.param("weight", [d_inner, 1, d_conv], taps),
+                bias: conv1d.param("bias", [d_inner], taps),
+            }),
+            x_proj: Some(x_proj.linear(x_shape, Rule::fan_in(d_inner), None)),
+            dt_proj: Some(dt_proj.linear([dt_rank, d_inner], Rule::fan_in(dt_rank), Some(dt_bias))),
+            ..self.init_a_in(scope)
+        }
+    }
+
+    /// A direction with A alone, which takes everything else from another direction.
+    pub(crate) fn init_a_in(&self, scope: &Scope<'_>) -> Direction {
+        let &Self { d_inner, d_state, .. } = self;
+        let full = [d_inner, d_state, d_state];
+        Direction {
+            a_log: scope.param("a_log", [d_inner, d_state], Rule::LogStates),
+            a_off: (self.a == StateMatrix::Full)
+                .then(|| scope.param("a_off", full, Rule::Constant(0.0))),
+            d: None,
+            conv1d: None,
+            x_proj: None,
+            dt_proj: None,
+            scan_options: self.scan_options,
+        }
+    }
+}
 
 /// The parameters of a depthwise convolution along the tokens.
 #[derive(Module, Debug)]
@@ -17,15 +100,15 @@ pub struct CausalConv1d {
     pub bias: Param<Tensor<1>>,
 }
 
-/// The parameters with which a mixer goes over the tokens in one direction.
+/// The layers with which a mixer goes over the tokens in one direction.
 ///
 /// Everything but A is absent from the backward direction of a mixer whose two share it
 /// ([`Bimamba::V1`](crate::Bimamba::V1)).
 #[derive(Module, Debug)]
 pub struct Direction {
-    /// `A = −exp(a_log)`, `[D, N]`: of a full A, its diagonal.
+    /// `A = −exp(a_log)`, `[D, N]`: the diagonal of A.
     pub a_log: Param<Tensor<2>>,
-    /// Of a full A, what turns the states into each other: its skew-symmetric part, `[D, N, N]`.
+    /// Parameters of the skew-symmetric part of a full A, `[D, N, N]`.
     pub a_off: Option<Param<Tensor<3>>>,
     /// Gain of the skip connection around the scan, `[D]`.
     pub d: Option<Param<Tensor<1>>>,
@@ -35,18 +118,22 @@ pub struct Direction {
     pub x_proj: Option<Linear>,
     /// `R` → `D`: the step. Its bias is added inside the scan, under the softplus.
     pub dt_proj: Option<Linear>,
+    /// How it scans.
+    #[module(skip)]
+    pub scan_options: ScanOptions,
 }
 
-/// What a direction has beside A, unless it takes the other one's.
+/// The parameters beside A, which the two directions of a [`Bimamba::V1`](crate::Bimamba::V1)
+/// share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parts<'a> {
-    pub(crate) d: &'a Param<Tensor<1>>,
-    pub(crate) conv1d: &'a CausalConv1d,
-    pub(crate) x_proj: &'a Linear,
-    pub(crate) dt_proj: &'a Linear,
+pub(crate) struct SharedParams<'a> {
+    d: &'a Param<Tensor<1>>,
+    conv1d: &'a CausalConv1d,
+    x_proj: &'a Linear,
+    dt_proj: &'a Linear,
 }
 
-/// All that a scan takes beside A and the gate.
+/// The inputs of a scan beside A and the gate.
 #[derive(Clone, Debug)]
 pub(crate) struct Drive {
     /// `[B, L, D]`.
@@ -64,30 +151,33 @@ pub(crate) struct Drive {
 }
 
 impl Direction {
-    /// Convolves, projects and scans; `way.reverse` turns all of it round, by index.
+    /// Convolves, projects and scans; where [`ScanOptions::reverse`] is set, from the last token
+    /// on.
     ///
     /// # Shapes
     ///
     /// - `x`, the gate `z`, and the result: `[B, L, D]`
     ///
+    /// # Errors
+    ///
+    /// [`KernelError`] if the device lacks a kernel that is forced, if it does not multiply in
+    /// `precision`, if a shape disagrees, or if the batch is too large for a kernel.
+    ///
     /// # Panics
     ///
-    /// If `way` forces a kernel that the device does not have, or if this is the direction of a mixer
-    /// that takes the other one's projections.
-    #[must_use]
+    /// If this is the direction of a mixer that takes the other one's projections.
     pub fn forward(
         &self,
         x: Tensor<3>,
         z: Tensor<3>,
-        way: ScanOptions,
         precision: Precision,
-    ) -> Tensor<3> {
-        self.scan(self.drive(x, way, precision), z, way)
+    ) -> Result<Tensor<3>, KernelError> {
+        self.scan(self.drive(x, precision)?, z)
     }
 
-    /// The weights of both directions' common operation.
+    /// The weights as the fused operation of both directions takes them.
     pub(crate) fn inner(&self) -> InnerWeights {
-        let Parts { d, conv1d, x_proj, dt_proj } = self.parts();
+        let SharedParams { d, conv1d, x_proj, dt_proj } = self.shared_params();
         InnerWeights {
             conv_weight: conv1d.weight.val(),
             conv_bias: conv1d.bias.val(),
@@ -99,10 +189,9 @@ impl Direction {
         }
     }
 
-    /// Its own convolution, projections and gain.
-    pub(crate) fn parts(&self) -> Parts<'_> {
-        const OWN: &str = "invariant: a direction that is asked for its parts has its own";
-        Parts {
+    fn shared_params(&self) -> SharedParams<'_> {
+        const OWN: &str = "invariant: a mixer asks its forward direction, which has all parameters";
+        SharedParams {
             d: self.d.as_ref().expect(OWN),
             conv1d: self.conv1d.as_ref().expect(OWN),
             x_proj: self.x_proj.as_ref().expect(OWN),
@@ -110,47 +199,47 @@ impl Direction {
         }
     }
 
-    /// The convolution and the projections: what `x`, `[B, L, D]`, drives the states with.
-    pub(crate) fn drive(&self, x: Tensor<3>, way: ScanOptions, precision: Precision) -> Drive {
-        let Parts { d, conv1d, x_proj, dt_proj } = self.parts();
-        let conv = ConvOptions { silu: true, reverse: way.reverse, choice: way.choice };
-        let u = causal_conv1d(x, conv1d.weight.val(), Some(conv1d.bias.val()), conv)
-            .expect("invariant: init checked the shapes and the choice of kernel");
+    /// The convolution and the projections of `x`, `[B, L, D]`.
+    pub(crate) fn drive(&self, x: Tensor<3>, precision: Precision) -> Result<Drive, KernelError> {
+        let SharedParams { d, conv1d, x_proj, dt_proj } = self.shared_params();
+        let ScanOptions { reverse, choice, .. } = self.scan_options;
+        let conv = ConvOptions { silu: true, reverse, choice };
+        let u = causal_conv1d(x, conv1d.weight.val(), Some(conv1d.bias.val()), conv)?;
 
         let [dt_rank, _] = dt_proj.weight.dims();
         let [_, d_state] = self.a_log.dims();
-        let [dt, b, c] = multiply(u.clone(), x_proj.weight.val(), precision) // [B, L, R + 2N]
+        let [dt, b, c] = linear(u.clone(), x_proj.weight.val(), None, precision)? // [B, L, R + 2N]
             .split_with_sizes(vec![dt_rank, d_state, d_state], 2)
             .try_into()
             .expect("invariant: as many parts as sizes");
-        let delta = multiply(dt, dt_proj.weight.val(), precision); // [B, L, D]
-        Drive { u, delta, b, c, d: d.val(), delta_bias: dt_proj.bias.as_ref().map(Param::val) }
+        let delta = linear(dt, dt_proj.weight.val(), None, precision)?; // [B, L, D]
+        let delta_bias = dt_proj.bias.as_ref().map(Param::val);
+        Ok(Drive { u, delta, b, c, d: d.val(), delta_bias })
     }
 
     /// The scan under this direction's A: `[B, L, D]`.
-    pub(crate) fn scan(&self, drive: Drive, z: Tensor<3>, way: ScanOptions) -> Tensor<3> {
+    pub(crate) fn scan(&self, drive: Drive, z: Tensor<3>) -> Result<Tensor<3>, KernelError> {
         let Drive { u, delta, b, c, d, delta_bias } = drive;
         let (d, z) = (Some(d), Some(z));
-        match self.full_a() {
+        let output = match self.full_a() {
             None => {
                 let a = self.a_log.val().exp().neg();
-                selective_scan(u, delta, a, b, c, d, z, delta_bias, way)
+                selective_scan(u, delta, a, b, c, d, z, delta_bias, self.scan_options)
             }
             Some(a) => {
-                let ScanOptions { delta_softplus, reverse, choice, .. } = way;
+                let ScanOptions { delta_softplus, reverse, choice, .. } = self.scan_options;
                 let options = FullScanOptions { delta_softplus, reverse, choice };
                 full_scan(u, delta, a, b, c, d, z, delta_bias, options)
             }
-        }
-        .expect("invariant: init checked the shapes and the choice of kernel")
-        .y
+        };
+        Ok(output?.y)
     }
 
     /// `A = −diag(exp(a_log)) + (a_off − a_offᵀ)/2`, `[D, N, N]`, where it is full.
     ///
-    /// Its symmetric part is the diagonal, negative whatever the parameters are: the model is stable,
-    /// and the bilinear step exists for every delta. Up to a rotation of the states every A with a
-    /// negative definite symmetric part has this form, and up to a change of basis every stable A.
+    /// Its symmetric part is the negative diagonal: the model is stable for any parameters, and the
+    /// bilinear step exists for every delta. Up to a rotation of the states every A with a negative
+    /// definite symmetric part has this form, and up to a change of basis every stable A.
     #[must_use]
     pub fn full_a(&self) -> Option<Tensor<3>> {
         let a_off = self.a_off.as_ref()?.val();
@@ -160,10 +249,4 @@ impl Direction {
         let skew = (a_off.clone() - a_off.swap_dims(1, 2)) * 0.5;
         Some(skew - decay.unsqueeze_dim::<3>(2) * identity)
     }
-}
-
-/// `x · weight`, of sizes that a model's fields have.
-pub(crate) fn multiply(x: Tensor<3>, weight: Tensor<2>, precision: Precision) -> Tensor<3> {
-    linear(x, weight, None, precision)
-        .expect("invariant: the model's sizes agree, and its device multiplies in its precision")
 }

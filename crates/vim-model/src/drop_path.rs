@@ -11,7 +11,7 @@ use crate::rng::{Draw, keyed, unit};
 
 /// The probability of dropping at every place, `depth + 1` of them.
 ///
-/// With `dpr = linspace(0, rate, depth)`: nothing at place 0, where there is no block before; `dpr[i − 1]`
+/// With `dpr = linspace(0, rate, depth)`: 0 at place 0, which has no block before it; `dpr[i − 1]`
 /// at place `i`; and `rate` at the end.
 ///
 /// # Source
@@ -25,10 +25,11 @@ pub(crate) fn rates(depth: usize, rate: f64) -> Vec<f64> {
     rates
 }
 
-/// The factor of every image of `images`, places in the batch, at a place of the model: 0, or what keeps the mean.
+/// The factor of every image at a place of the model: 0, or 1/(1 − rate), which keeps the mean.
+/// `images` are positions in the batch.
 ///
-/// Drawn here rather than on the device: the same seed drops the same images on every device, and a
-/// resumed run needs no state but the seed.
+/// Drawn on the host: a seed drops the same images on every device, and a resumed run needs no
+/// state but the seed.
 fn factors(seed: u64, place: usize, rate: f64, images: Range<usize>) -> Vec<f32> {
     let mut rng = keyed(b"vim-model: drops", seed, place as u64);
     let keep = 1.0 - rate;
@@ -37,15 +38,15 @@ fn factors(seed: u64, place: usize, rate: f64, images: Range<usize>) -> Vec<f32>
     all.skip(images.start).collect()
 }
 
-/// What one pass drops.
+/// The blocks' outputs that one pass drops.
 #[derive(Debug)]
-pub(crate) struct Drops {
+pub(crate) struct DropPathMask {
     rates: Vec<f64>,
     /// `[depth + 1, B]`.
     factors: Tensor<2>,
 }
 
-impl Drops {
+impl DropPathMask {
     /// Draws for `batch` images, those from `draw.first` on.
     pub(crate) fn draw(rates: Vec<f64>, draw: Draw, batch: usize, device: &Device) -> Self {
         let Draw { seed, first } = draw;
@@ -59,7 +60,7 @@ impl Drops {
         Self { rates, factors: Tensor::from_data(data, device) }
     }
 
-    /// `hidden`, `[B, L, M]`, with what is dropped at `place` set to 0 and the rest scaled up.
+    /// `hidden`, `[B, L, M]`, with dropped images set to 0 and the others scaled up.
     pub(crate) fn apply(&self, place: usize, hidden: Tensor<3>) -> Tensor<3> {
         if self.rates[place] == 0.0 {
             return hidden;

@@ -1,13 +1,13 @@
-//! Dropout of single numbers of the tokens, drawn as stochastic depth is: on the host, from a key.
+//! Dropout of single numbers of the tokens, drawn on the host from a key.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use rand_chacha::rand_core::Rng;
 
 use crate::rng::{Draw, keyed};
 
-/// The factor of every number of a batch of tokens, `[B, L, M]`: 0, or what keeps the mean.
+/// The factor of every number of a batch of tokens, `[B, L, M]`: 0, or 1/(1 − rate).
 ///
-/// A pure function of the seed and the image's place in the batch.
+/// A pure function of the seed and the image's position in the batch.
 ///
 /// # Source
 ///

@@ -1,35 +1,61 @@
-//! What a block puts out, for heads of other tasks.
+//! Outputs of blocks, for heads of other tasks.
 
 use burn::tensor::Tensor;
+use vim_kernels::KernelError;
 
 use crate::vim::Vim;
 
+/// Why there are no features.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FeatureError {
+    /// A block that has no output of its own.
+    #[error("block {block} has no features: {why}")]
+    Block {
+        /// Its number.
+        block: usize,
+        /// Why, and which blocks have.
+        why: String,
+    },
+    /// The model cannot run.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
 impl Vim {
-    /// What the blocks numbered `blocks` (from 0) put out for the patches: without class tokens, and in the
-    /// order of the image whatever the order in which the blocks saw them. Evaluation: nothing is drawn.
+    /// The outputs of `blocks` (counted from 0) for the patches: without class tokens, and in the
+    /// order of the image, whatever order the blocks see. In evaluation: nothing is drawn.
     ///
-    /// It is what a block adds to the residual stream, which the original's segmentation backbone takes.
-    /// Nothing is computed behind the last block asked for.
+    /// The output is what a block adds to the residual stream, as in the original's segmentation
+    /// backbone. No block after the last of `blocks` is computed.
     ///
     /// # Shapes
     ///
     /// - `images`: as [`Vim::forward`]
     /// - results, one for each of `blocks`, in their order: `[B, G_h·G_w, M]`, row by row
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// If there is no such block; if blocks come in pairs and a number is that of the first of one, whose
-    /// output is half of a sum; or as [`Vim::forward`].
-    #[must_use]
-    pub fn features(&self, images: Tensor<4>, blocks: &[usize]) -> Vec<Tensor<3>> {
+    /// [`FeatureError::Block`] if there is no such block, or if blocks come in pairs and the block
+    /// is the first of a pair, whose output is half of a sum; [`FeatureError::Kernel`] as
+    /// [`Vim::forward`].
+    pub fn features(
+        &self,
+        images: Tensor<4>,
+        blocks: &[usize],
+    ) -> Result<Vec<Tensor<3>>, FeatureError> {
         let depth = self.layers.len();
         for &block in blocks {
-            assert!(block < depth, "block {block} is not there: the model has {depth}");
-            let whole = !self.config.layer_pairs || block % 2 == 1;
-            assert!(whole, "block {block} is the first of a pair: ask for {}", block + 1);
+            let why = if block >= depth {
+                format!("the model has {depth}, counted from 0")
+            } else if self.config.layer_pairs && block % 2 == 0 {
+                format!("it is the first of a pair, ask for {}", block + 1)
+            } else {
+                continue;
+            };
+            return Err(FeatureError::Block { block, why });
         }
-        let Some(last) = blocks.iter().max() else { return Vec::new() };
-        let tokens = self.tokens(images, None);
+        let Some(last) = blocks.iter().max() else { return Ok(Vec::new()) };
+        let tokens = self.tokens(images, None)?;
         let mut found = vec![None; blocks.len()];
         self.through_blocks(&tokens, last + 1, None, |number, hidden| {
             for (feature, _) in found.iter_mut().zip(blocks).filter(|(_, block)| **block == number)
@@ -38,8 +64,8 @@ impl Vim {
                 let hidden = if tokens.flipped { hidden.flip([1]) } else { hidden };
                 *feature = Some(without(hidden, &tokens.class));
             }
-        });
-        found.into_iter().flatten().collect()
+        })?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// [`Vim::features`] as maps, channels first.
@@ -48,23 +74,24 @@ impl Vim {
     ///
     /// - results: `[B, M, G_h, G_w]`
     ///
-    /// # Panics
+    /// # Errors
     ///
     /// As [`Vim::features`].
-    #[must_use]
-    pub fn feature_maps(&self, images: Tensor<4>, blocks: &[usize]) -> Vec<Tensor<4>> {
+    pub fn feature_maps(
+        &self,
+        images: Tensor<4>,
+        blocks: &[usize],
+    ) -> Result<Vec<Tensor<4>>, FeatureError> {
         let [rows, columns] = self.config.grid();
-        let features = self.features(images, blocks).into_iter();
-        features
-            .map(|feature| {
-                let [batch, _, d_model] = feature.dims();
-                feature.swap_dims(1, 2).reshape([batch, d_model, rows, columns])
-            })
-            .collect()
+        let map = |feature: Tensor<3>| {
+            let [batch, _, d_model] = feature.dims();
+            feature.swap_dims(1, 2).reshape([batch, d_model, rows, columns])
+        };
+        Ok(self.features(images, blocks)?.into_iter().map(map).collect())
     }
 }
 
-/// Tokens, `[B, L, M]`, but for those at `positions`, which ascend.
+/// Tokens, `[B, L, M]`, without those at `positions`, which ascend.
 fn without(tokens: Tensor<3>, positions: &[usize]) -> Tensor<3> {
     let [_, len, _] = tokens.dims();
     let mut parts = Vec::new();

@@ -1,12 +1,33 @@
 //! Vision Mamba as Burn modules.
 //!
-//! By default the model is the original's `bimambav2_final_pool_mean_abs_pos_embed_with_midclstok_div2`: patches,
-//! a class token in their middle, learned positions, blocks of one bidirectional mixer each, a final
-//! norm, and a linear head on the class token. [`ModelConfig`] has the original's other variants. Start
-//! reading at [`Vim`].
+//! By default the model is the original's
+//! `bimambav2_final_pool_mean_abs_pos_embed_with_midclstok_div2`: patches, a class token in their
+//! middle, learned positions, blocks of one bidirectional mixer each, a final norm, and a linear
+//! head on the class token. [`VimConfig`] has the original's other variants. Start reading at
+//! [`Vim`].
 //!
-//! Letters: `B` batch, `L` tokens, `M` `d_model`, `D` `d_inner`, `N` `d_state`, `R` `dt_rank`, `W` taps
-//! of the convolution, `P` patch side, `K` classes, `H W` pixels. Everything is channels-last and f32.
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use vim_model::{Preset, VimConfig};
+//!
+//! let device = Device::flex();
+//! let config = VimConfig {
+//!     image_size: 32.into(),
+//!     patch_size: 8,
+//!     stride: 8,
+//!     depth: 2,
+//!     num_classes: 10,
+//!     ..VimConfig::preset(Preset::Tiny)
+//! };
+//! let model = config.init(&device, 0)?;
+//! let logits = model.forward(Tensor::zeros([1, 3, 32, 32], &device))?;
+//! assert_eq!(logits.dims(), [1, 10]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Letters: `B` batch, `L` tokens, `M` `d_model`, `D` `d_inner`, `N` `d_state`, `R` `dt_rank`, `W`
+//! taps of the convolution, `P` patch side, `K` classes, `H W` pixels. Everything is channels-last
+//! and f32.
 
 mod block;
 mod config;
@@ -15,37 +36,34 @@ mod direction;
 mod drop_path;
 mod dropout;
 mod features;
-mod import;
-mod infer;
+mod forward;
 mod init;
-mod misfit;
 mod mixer;
 mod norm;
 mod parameters;
 mod patch_embed;
-mod pos_embed;
 mod rng;
 mod rope;
-mod state;
 mod tokens;
 mod vim;
+mod weights;
 
-pub use block::Block;
+pub use block::{Block, BlockConfig};
 pub use config::{
     Bimamba, ClassToken, DtBInit, DtRank, GateGradient, ImageSize, LayerScale, ModelConfig,
     ModelError, ModelName, NormKind, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig,
     StateMatrix, VimConfig,
 };
 pub use cost::{ComponentCost, Cost};
-pub use direction::{CausalConv1d, Direction};
-pub use import::{ImportError, import_pytorch, pytorch_key};
-pub use infer::{InferError, Inferred, infer};
-pub use misfit::{Misfit, Misshapen};
-pub use mixer::Mixer;
-pub use norm::Norm;
+pub use direction::{CausalConv1d, Direction, DirectionConfig};
+pub use features::FeatureError;
+pub use mixer::{Mixer, MixerConfig};
+pub use norm::{Norm, NormConfig};
 pub use parameters::{DecayGroups, ParameterInfo, decays, layer_of};
-pub use patch_embed::{PatchEmbed, PatchProjection};
-pub use pos_embed::Resize;
+pub use patch_embed::{PatchEmbed, PatchEmbedConfig, PatchProjection};
 pub use rope::RopeTable;
-pub use state::{LoadReport, Names, Tolerance};
 pub use vim::Vim;
+pub use weights::{
+    ImportError, InferError, Inferred, LoadOptions, LoadReport, NamedArrays, Names, PendingArrays,
+    Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer, load_module, pytorch_key,
+};

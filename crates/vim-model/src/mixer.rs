@@ -3,45 +3,194 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
-use vim_kernels::{Precision, ScanChoice, ScanOptions, mixer_inner, mixes_at_once};
+use vim_kernels::{
+    Discretization, KernelError, Precision, ScanChoice, ScanOptions, linear, mixer_inner,
+    mixes_at_once,
+};
 
-use crate::config::{Bimamba, GateGradient};
-use crate::direction::{Direction, multiply};
+use crate::config::{
+    Bimamba, DtBInit, DtRank, GateGradient, LayerScale, ModelError, Preset, SsmConfig, VimConfig,
+};
+use crate::direction::{Direction, DirectionConfig};
+use crate::init::{Rule, Scope};
+
+/// What a [`Mixer`] is built from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MixerConfig {
+    /// Channels outside the mixer, `M`.
+    pub d_model: usize,
+    /// `D / M`.
+    pub expand: usize,
+    /// States per channel, `N`.
+    pub d_state: usize,
+    /// Taps of the convolution, `W`.
+    pub d_conv: usize,
+    /// Rank of the step's projection, `R`.
+    pub dt_rank: DtRank,
+    /// How the mixer goes over the tokens.
+    pub bimamba: Bimamba,
+    /// Whether the sum of the two directions of a [`Bimamba::V2`] is halved.
+    pub divide_out: bool,
+    /// Gain of every channel at the end.
+    pub layer_scale: LayerScale,
+    /// Mixers on the residual stream: `out_proj` starts smaller by its root.
+    pub depth: usize,
+    /// The method of both directions, unless `ssm` names others.
+    pub discretization: Discretization,
+    /// Numerics of the scan.
+    pub ssm: SsmConfig,
+}
+
+impl MixerConfig {
+    /// The mixer of Vim-Ti at another width, alone on its residual stream.
+    #[must_use]
+    pub fn new(d_model: usize) -> Self {
+        VimConfig { d_model, depth: 1, ..VimConfig::preset(Preset::Tiny) }.mixer()
+    }
+
+    /// Builds the mixer. Its values are a function of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] if a value is out of range, if two do not go together, or if `device` lacks a
+    /// kernel that is forced.
+    pub fn init(&self, device: &Device, seed: u64) -> Result<Mixer, ModelError> {
+        self.check(device)?;
+        Ok(self.init_in(&Scope::root(device, seed)))
+    }
+
+    pub(crate) fn check(&self, device: &Device) -> Result<(), ModelError> {
+        self.in_model().check()?;
+        self.ssm.scan.resolve(device)?;
+        Ok(())
+    }
+
+    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Mixer {
+        let model = self.in_model();
+        let (d_model, d_inner) = (self.d_model, model.d_inner());
+        let in_proj = scope.child("in_proj");
+        let out_proj = scope.child("out_proj");
+        let [forward, backward] = self.directions(&model);
+        let at = scope.child("backward");
+        Mixer {
+            in_proj: in_proj.linear([d_model, 2 * d_inner], Rule::fan_in(d_model), None),
+            forward: forward.init_in(&scope.child("forward")),
+            backward: match self.bimamba {
+                Bimamba::None => None,
+                Bimamba::V1 => Some(backward.init_a_in(&at)),
+                Bimamba::V2 => Some(backward.init_in(&at)),
+            },
+            // There is one residual branch per block, so the stream's variance does not grow with
+            // depth.
+            out_proj: out_proj.linear([d_inner, d_model], Rule::fan_in(d_inner * self.depth), None),
+            gamma: match self.layer_scale {
+                LayerScale::None => None,
+                LayerScale::Starts(value) => {
+                    Some(scope.param("gamma", [d_model], Rule::Constant(value as f32)))
+                }
+            },
+            bimamba: self.bimamba,
+            gate_gradient: self.ssm.v1_gate_gradient.unwrap_or_default(),
+            divide_out: self.divide_out,
+            precision: Precision::default(),
+            recompute: false,
+        }
+    }
+
+    /// The forward and the backward direction.
+    fn directions(&self, model: &VimConfig) -> [DirectionConfig; 2] {
+        let [forward, backward] = model.methods();
+        [(forward, false), (backward, true)].map(|(method, reverse)| DirectionConfig {
+            d_inner: model.d_inner(),
+            d_state: self.d_state,
+            d_conv: self.d_conv,
+            dt_rank: model.dt_rank(),
+            a: self.ssm.a,
+            dt_b_init: if reverse { self.ssm.dt_b_init } else { DtBInit::InverseSoftplus },
+            scan_options: ScanOptions {
+                method,
+                series: self.ssm.series,
+                delta_softplus: true,
+                reverse,
+                choice: self.ssm.scan,
+            },
+        })
+    }
+
+    /// A model of such mixers, which has the rules for their sizes.
+    fn in_model(&self) -> VimConfig {
+        let &Self { d_model, expand, d_state, d_conv, dt_rank, bimamba, divide_out, .. } = self;
+        let &Self { layer_scale, depth, discretization, ssm, .. } = self;
+        VimConfig {
+            d_model,
+            expand,
+            d_state,
+            d_conv,
+            dt_rank,
+            bimamba,
+            divide_out,
+            layer_scale,
+            depth,
+            discretization,
+            ssm,
+            ..VimConfig::preset(Preset::Tiny)
+        }
+    }
+}
+
+impl VimConfig {
+    /// The mixer of every block.
+    #[must_use]
+    pub fn mixer(&self) -> MixerConfig {
+        let &Self { d_model, expand, d_state, d_conv, dt_rank, bimamba, divide_out, .. } = self;
+        let &Self { layer_scale, depth, discretization, ssm, .. } = self;
+        MixerConfig {
+            d_model,
+            expand,
+            d_state,
+            d_conv,
+            dt_rank,
+            bimamba,
+            divide_out,
+            layer_scale,
+            depth,
+            discretization,
+            ssm,
+        }
+    }
+}
 
 /// Mixes tokens along their order.
 ///
-/// `out_proj(forward(x, z) + backward(x, z))` with `x, z = in_proj(input)`, halved where `divide_out` says so,
-/// times `gamma` where there is one.
+/// `out_proj(forward(x, z) + backward(x, z))` with `x, z = in_proj(input)`, halved if `divide_out`
+/// is set, times `gamma` if there is one.
 #[derive(Module, Debug)]
 pub struct Mixer {
     /// `M` → `2D` without bias: the scanned half `x`, then the gate `z`.
     pub in_proj: Linear,
     /// From the first token to the last.
     pub forward: Direction,
-    /// From the last token to the first; absent where only the other is gone.
+    /// From the last token to the first; absent in a [`Bimamba::None`].
     pub backward: Option<Direction>,
     /// `D` → `M` without bias.
     pub out_proj: Linear,
     /// Layer scale: gain of every channel, `[M]`.
     pub gamma: Option<Param<Tensor<1>>>,
-    /// How the forward and the backward direction scan.
-    #[module(skip)]
-    pub(crate) ways: [ScanOptions; 2],
     /// What the two directions share.
     #[module(skip)]
-    pub(crate) bimamba: Bimamba,
-    /// What the gate of two directions that share a drive gets back.
+    pub bimamba: Bimamba,
+    /// The gradient that the gate of a [`Bimamba::V1`] gets.
     #[module(skip)]
-    pub(crate) gate_gradient: GateGradient,
-    /// Whether their sum is halved.
+    pub gate_gradient: GateGradient,
+    /// Whether the sum of the directions is halved.
     #[module(skip)]
-    pub(crate) divide_out: bool,
-    /// In what numbers it multiplies.
+    pub divide_out: bool,
+    /// Precision of the products.
     #[module(skip)]
-    pub(crate) precision: Precision,
-    /// Whether scans compute their states again on the way back.
+    pub precision: Precision,
+    /// Whether the backward pass computes the states of the scans again instead of keeping them.
     #[module(skip)]
-    pub(crate) recompute: bool,
+    pub recompute: bool,
 }
 
 impl Mixer {
@@ -51,40 +200,43 @@ impl Mixer {
     ///
     /// - `input`, and the result: `[B, L, M]`
     ///
+    /// # Errors
+    ///
+    /// [`KernelError`] as [`Direction::forward`].
+    ///
     /// # Source
     ///
     /// Zhu et al. 2024, algorithm 1; the original's `bimamba_type`, `if_divide_out` and
-    /// `init_layer_scale`. Its v1 convolves once, from the first token on, and scans what comes of it both ways.
-    #[must_use]
-    pub fn forward(&self, input: Tensor<3>) -> Tensor<3> {
+    /// `init_layer_scale`. Its v1 convolves once, from the first token on, and scans the result
+    /// both ways.
+    pub fn forward(&self, input: Tensor<3>) -> Result<Tensor<3>, KernelError> {
         let sum = if let Some(backward) = &self.backward
-            && self.both_at_once(&input.device())
+            && self.is_fused(&input.device())
         {
-            let xz = multiply(input, self.in_proj.weight.val(), self.precision); // [B, L, 2D]
-            let (ahead, back) = (self.forward.inner(), backward.inner());
-            mixer_inner(xz, ahead, back, self.ways[0], self.precision, self.recompute)
-                .expect("invariant: init checked the shapes and the choice of kernel")
+            let xz = linear(input, self.in_proj.weight.val(), None, self.precision)?; // [B, L, 2D]
+            let (options, weights) = (self.forward.scan_options, self.forward.inner());
+            mixer_inner(xz, weights, backward.inner(), options, self.precision, self.recompute)?
         } else {
-            self.one_after_the_other(input)
+            self.unfused(input)?
         };
         let weight = self.out_proj.weight.val();
-        // A power of two: exact, and cheapest on the weight.
+        // A power of two is exact, and the weight is the smallest factor.
         let weight = if self.divide_out { weight * 0.5 } else { weight };
-        let out = multiply(sum, weight, self.precision);
-        match &self.gamma {
+        let out = linear(sum, weight, None, self.precision)?;
+        Ok(match &self.gamma {
             Some(gamma) => {
                 let gamma = gamma.val().cast(out.dtype());
                 out * gamma.unsqueeze()
             }
             None => out,
-        }
+        })
     }
 
-    /// The sum of the directions, each by operations of its own: `[B, L, D]`.
-    fn one_after_the_other(&self, input: Tensor<3>) -> Tensor<3> {
+    /// The sum of the directions, each by operations of its own, `[B, L, D]`.
+    fn unfused(&self, input: Tensor<3>) -> Result<Tensor<3>, KernelError> {
         let precision = self.precision;
-        // Two products with halves of the weight rather than halves of one product: a half of the
-        // product is strided, and the gradient of taking it writes all of it again.
+        // Two products with halves of the weight, not halves of one product: those are strided, and
+        // the gradient of a slice writes the whole product again.
         let [x_weight, z_weight] = self
             .in_proj
             .weight
@@ -92,34 +244,35 @@ impl Mixer {
             .chunk(2, 1)
             .try_into()
             .expect("invariant: in_proj has 2D columns");
-        let part = |weight| multiply(input.clone(), weight, precision);
-        let (x, z) = (part(x_weight), part(z_weight)); // [B, L, D]
+        let part = |weight| linear(input.clone(), weight, None, precision);
+        let (x, z) = (part(x_weight)?, part(z_weight)?); // [B, L, D]
 
-        let [first, last] = self.ways;
         match (&self.backward, self.bimamba) {
             (Some(backward), Bimamba::V2) => {
-                self.forward.forward(x.clone(), z.clone(), first, precision)
-                    + backward.forward(x, z, last, precision)
+                let forward = self.forward.forward(x.clone(), z.clone(), precision)?;
+                Ok(forward + backward.forward(x, z, precision)?)
             }
             (Some(backward), Bimamba::V1 | Bimamba::None) => {
-                let drive = self.forward.drive(x, first, precision);
-                let back = if self.gate_gradient == GateGradient::Upstream {
+                let drive = self.forward.drive(x, precision)?;
+                let gate = if self.gate_gradient == GateGradient::Upstream {
                     z.clone().detach()
                 } else {
                     z.clone()
                 };
-                self.forward.scan(drive.clone(), z, first) + backward.scan(drive, back, last)
+                Ok(self.forward.scan(drive.clone(), z)? + backward.scan(drive, gate)?)
             }
-            (None, _) => self.forward.forward(x, z, first, precision),
+            (None, _) => self.forward.forward(x, z, precision),
         }
     }
 
-    /// Whether one launch takes both directions: where the kernels can, and the two differ in nothing but
-    /// their weights.
-    pub(crate) fn both_at_once(&self, device: &Device) -> bool {
-        let [first, last] = self.ways;
-        let alike = ScanOptions { reverse: first.reverse, ..last } == first;
-        alike
+    /// Whether one operation computes both directions on `device`: where its kernels can, and the
+    /// directions differ in nothing but their weights.
+    pub(crate) fn is_fused(&self, device: &Device) -> bool {
+        let first = self.forward.scan_options;
+        let alike = |direction: &Direction| {
+            ScanOptions { reverse: first.reverse, ..direction.scan_options } == first
+        };
+        self.backward.as_ref().is_some_and(alike)
             && self.bimamba == Bimamba::V2
             && self.forward.a_off.is_none()
             && first.choice != ScanChoice::Reference
@@ -130,10 +283,8 @@ impl Mixer {
 #[cfg(all(test, feature = "cuda"))]
 mod tests {
     use burn::tensor::TensorData;
-    use vim_kernels::Discretization;
 
     use super::*;
-    use crate::{Preset, VimConfig};
 
     fn wave(shape: [usize; 3], step: f32, device: &Device) -> Tensor<3> {
         let count = shape.iter().product::<usize>();
@@ -145,10 +296,11 @@ mod tests {
         tensor.into_data().try_to_vec().expect("f32")
     }
 
-    // Two directions with weights of their own, an odd number of images, tokens and channels. One operation with an
-    // adjoint of its own against many, differentiated by Burn: what differs is the order of the products' sums.
+    // Two directions with weights of their own, an odd number of images, tokens and channels: one
+    // operation with its own adjoint against many that Burn differentiates. Products are summed in
+    // another order.
     #[test]
-    fn both_at_once_are_one_after_the_other() {
+    fn fused_directions_are_the_unfused_ones() {
         let config = VimConfig {
             image_size: 12.into(),
             patch_size: 4,
@@ -164,18 +316,20 @@ mod tests {
         assert!(mixes_at_once(&device), "this test is for a GPU with CUDA");
         for method in [Discretization::Zoh, Discretization::Poly] {
             let mut model = config.init(&device, 7).expect("a valid model");
-            for way in &mut model.layers[0].mixer.ways {
-                *way = ScanOptions { method, delta_softplus: true, ..*way };
+            let Mixer { forward, backward, .. } = &mut model.layers[0].mixer;
+            for direction in [forward, backward.as_mut().expect("two directions")] {
+                direction.scan_options.method = method;
             }
             let mixer = &model.layers[0].mixer;
             let grad = wave([3, 10, 17], 0.13, &device);
-            let run = |at_once: bool| {
+            let run = |fused: bool| {
                 let input = wave([3, 10, 17], 0.37, &device).require_grad();
-                let y = if at_once {
-                    mixer.forward(input.clone())
+                let y = if fused {
+                    mixer.forward(input.clone()).expect("a kernel")
                 } else {
-                    let sum = mixer.one_after_the_other(input.clone());
-                    multiply(sum, mixer.out_proj.weight.val(), mixer.precision)
+                    let sum = mixer.unfused(input.clone()).expect("a kernel");
+                    let weight = mixer.out_proj.weight.val();
+                    linear(sum, weight, None, mixer.precision).expect("sizes that agree")
                         * if mixer.divide_out { 0.5 } else { 1.0 }
                 };
                 let grads = (y.clone() * grad.clone()).sum().backward();

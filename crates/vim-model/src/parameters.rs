@@ -6,13 +6,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::vim::Vim;
+use crate::weights::names::ModulePath;
 
 /// One parameter of a model.
 #[derive(Clone, Debug)]
 pub struct ParameterInfo {
     /// Its path in the module, as a visitor sees it: `layers.0.mixer.forward.a_log`.
     pub path: String,
-    /// What gradients and optimizer state are keyed by.
+    /// The key of its gradient and optimizer state.
     pub id: ParamId,
     /// Its shape, with a [`Linear`](burn::nn::Linear) weight as `[inputs, outputs]`.
     pub shape: Vec<usize>,
@@ -37,20 +38,20 @@ pub enum DecayGroups {
     Intended,
 }
 
-/// What is exempt by its name, whatever its shape.
+/// Names that are exempt in any shape.
 const EXEMPT: [&str; 6] =
     ["bias", "pos_embed", "cls_token", "cls_token_head", "cls_token_tail", "a_off"];
 
 /// Whether weight decay acts on the parameter at `path`, a tensor with `rank` dimensions.
 ///
-/// Exempt are biases, everything with one dimension (norms, `d`, `gamma`), positions, the class tokens, and
-/// `a_off`, whose size is a frequency and no gain; under [`DecayGroups::Intended`] `a_log` as well.
+/// Exempt are biases, everything with one dimension (norms, `d`, `gamma`), positions, class tokens,
+/// and `a_off`, which is a frequency and no gain; under [`DecayGroups::Intended`] `a_log` as well.
 ///
 /// # Source
 ///
-/// timm 0.4.12's `add_weight_decay` with the original's `no_weight_decay()`. The original marks `a_log` and `d` as
-/// exempt too (`_no_weight_decay`), but nothing reads the mark: `d` escapes by its one dimension, `a_log`
-/// has two and decays.
+/// timm 0.4.12's `add_weight_decay` with the original's `no_weight_decay()`. The original also
+/// marks `a_log` and `d` as exempt (`_no_weight_decay`), but nothing reads the mark: `d` is exempt
+/// by its one dimension, `a_log` has two and decays.
 #[must_use]
 pub fn decays(path: &str, rank: usize, groups: DecayGroups) -> bool {
     let name = path.rsplit('.').next().unwrap_or(path);
@@ -61,8 +62,8 @@ pub fn decays(path: &str, rank: usize, groups: DecayGroups) -> bool {
     rank > 1 && !EXEMPT.contains(&name) && !marked
 }
 
-/// How far from the input the parameter at `path` acts in a model of `depth` blocks: 0 for what makes
-/// the tokens, i + 1 for block i, and `depth + 1` for the last norm and the head.
+/// The layer of the parameter at `path` in a model of `depth` blocks: 0 for the parameters that
+/// make the tokens, i + 1 for block i, and `depth + 1` for the last norm and the head.
 ///
 /// # Source
 ///
@@ -90,21 +91,21 @@ impl Vim {
 
 #[derive(Default)]
 struct Lister {
-    path: Vec<String>,
+    path: ModulePath,
     parameters: Vec<ParameterInfo>,
 }
 
 impl ModuleVisitor for Lister {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_string());
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
+        self.path.exit();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let path = self.path.join(".");
+        let path = self.path.join();
         let shape = param.lazy_shape().to_vec();
         self.parameters.push(ParameterInfo { path, id: param.id, shape });
     }

@@ -8,12 +8,12 @@ use std::f64::consts::TAU;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Where the numbers of a training pass come from.
+/// The key of a training pass's random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
-    /// Of the pass.
+    /// Seed of the pass.
     pub(crate) seed: u64,
-    /// Place in the batch of the first image given: a batch may come in parts.
+    /// Position in the batch of the first image: a batch may come in parts.
     pub(crate) first: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Rotary positions: pairs of channels turned by an angle that grows with a patch's row or column.
+//! Rotary positions: pairs of channels rotated by an angle that grows with a patch's row or column.
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 
@@ -10,7 +10,7 @@ const THETA: f32 = 10_000.0;
 /// The cosines and sines of a model's rotary positions, as the original's `rope.freqs_cos` and
 /// `rope.freqs_sin` hold them: `[G², M]`, row by row of the patches.
 ///
-/// They are no parameters: a checkpoint of the original carries them, and they follow from the sizes.
+/// They follow from the sizes and are no parameters, but the original's checkpoints carry them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeTable {
     /// Patches, and `d_model`.
@@ -24,13 +24,14 @@ pub struct RopeTable {
 impl VimConfig {
     /// The rotary positions; `None` where [`VimConfig::rope`] is [`Rope::None`].
     ///
-    /// Channels `2k` and `2k + 1` turn together. The first half of the channels turns with the patch's
-    /// row, the second with its column, by `t·θ^(−4k/M)` with θ = 10⁴, `k` from 0 in each half, and
-    /// `t = position / G · rope_grid`.
+    /// Channels `2k` and `2k + 1` rotate together. The first half of the channels rotates with the
+    /// patch's row, the second with its column, by `t·θ^(−4k/M)` with θ = 10⁴, `k` from 0 in each
+    /// half, and `t = position / G · rope_grid`.
     ///
     /// # Source
     ///
-    /// Su et al. 2021, on two axes as in EVA-02; the original's `VisionRotaryEmbeddingFast`, in its f32.
+    /// Su et al. 2021, on two axes as in EVA-02; the original's `VisionRotaryEmbeddingFast`, in its
+    /// f32.
     #[must_use]
     pub fn rope_table(&self) -> Option<RopeTable> {
         if self.rope == Rope::None {
@@ -60,7 +61,7 @@ impl VimConfig {
     }
 }
 
-/// What turns a sequence.
+/// The rotation of a sequence.
 #[derive(Debug)]
 pub(crate) struct Rotation {
     /// `[1, L, M]`.
@@ -70,11 +71,10 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    /// The rotation of a model's tokens, if it has one; of tokens that were reversed, if `flipped`.
+    /// The rotation of a model's tokens, if it has one; of reversed tokens if `flipped`.
     ///
-    /// Of an odd number of tokens the first one is left as it is and the others are turned as the
-    /// patches in their order, wherever the class token stands: so does the original, which takes it
-    /// to be the first.
+    /// Of an odd number of tokens the first is left alone and the others are rotated as the patches
+    /// in their order, wherever the class token is: the original assumes that it comes first.
     pub(crate) fn new(config: &VimConfig, flipped: bool, device: &Device) -> Option<Self> {
         let RopeTable { shape: [_, d_model], cos, sin } = config.rope_table()?;
         let len = config.num_tokens();
@@ -89,14 +89,14 @@ impl Rotation {
         Some(Self { cos: upload(cos), sin: upload(sin) })
     }
 
-    /// `x`, `[B, L, M]`, turned.
+    /// `x`, `[B, L, M]`, rotated.
     pub(crate) fn apply(&self, x: Tensor<3>) -> Tensor<3> {
         let [batch, len, d_model] = x.dims();
         let dtype = x.dtype();
         let x = x.cast(FloatDType::F32);
         let partner = x.clone().reshape([batch, len, d_model / 2, 2]).flip([3]);
-        let turned =
+        let rotated =
             x * self.cos.clone() + partner.reshape([batch, len, d_model]) * self.sin.clone();
-        turned.cast(dtype)
+        rotated.cast(dtype)
     }
 }

@@ -1,14 +1,15 @@
 //! Images to the sequence that the blocks see: patches, class tokens, positions, and its order.
 
 use burn::tensor::Tensor;
+use vim_kernels::KernelError;
 
 use crate::config::ClassToken;
 use crate::dropout;
 use crate::rng::{Draw, keyed, unit};
 use crate::vim::Vim;
 
-/// What is added to a draw before the original compares it with `flip_ratio`: at a ratio of 1 all but
-/// one draw in 10⁵ flip.
+/// Added to a draw before the original compares it with `flip_ratio`: at a ratio of 1 all but one
+/// draw in 10⁵ flip.
 const FLIP_MARGIN: f64 = 1e-5;
 
 /// A batch of sequences.
@@ -16,23 +17,30 @@ const FLIP_MARGIN: f64 = 1e-5;
 pub(crate) struct Tokens {
     /// `[B, L, M]`, in the order in which the blocks see them.
     pub(crate) embedded: Tensor<3>,
-    /// Where the class tokens stood before the order was reversed.
+    /// Positions of the class tokens before the order was reversed.
     pub(crate) class: Vec<usize>,
-    /// Whether it was.
+    /// Whether the order was reversed.
     pub(crate) flipped: bool,
 }
 
 impl Vim {
     /// Embeds `images`, `[B, 3, H, W]`; `draw` draws what training draws.
-    pub(crate) fn tokens(&self, images: Tensor<4>, draw: Option<Draw>) -> Tokens {
+    pub(crate) fn tokens(
+        &self,
+        images: Tensor<4>,
+        draw: Option<Draw>,
+    ) -> Result<Tokens, KernelError> {
         let [batch, channels, height, width] = images.dims();
         let size = self.config.image_size;
-        assert_eq!(
-            [channels, height, width],
-            [3, size.height, size.width],
-            "images are [B, 3, H, W] with H and W those of image_size"
-        );
-        let patches = self.patch_embed.forward(images);
+        if [channels, height, width] != [3, size.height, size.width] {
+            return Err(KernelError::Shape {
+                operation: "Vim",
+                tensor: "images",
+                got: images.dims().to_vec(),
+                expected: format!("[B, 3, {}, {}]: image_size", size.height, size.width),
+            });
+        }
+        let patches = self.patch_embed.forward(images)?;
         let [_, _, d_model] = patches.dims();
         let class = self.class_positions(draw);
         let mut tokens = self.with_class_tokens(patches, &class);
@@ -48,10 +56,10 @@ impl Vim {
         }
         let flipped = self.flips(draw);
         let embedded = if flipped { tokens.flip([1]) } else { tokens };
-        Tokens { embedded, class, flipped }
+        Ok(Tokens { embedded, class, flipped })
     }
 
-    /// Where the class tokens stand in this pass.
+    /// Positions of the class tokens in this pass.
     fn class_positions(&self, draw: Option<Draw>) -> Vec<usize> {
         match (self.config.class_token, draw) {
             (ClassToken::Random, Some(Draw { seed, .. })) => {
@@ -63,8 +71,8 @@ impl Vim {
         }
     }
 
-    /// Whether this pass sees the tokens reversed: in training by a draw, in evaluation where training
-    /// (almost) always does, so that evaluation draws nothing.
+    /// Whether this pass sees the tokens reversed. In training it is drawn; in evaluation, which
+    /// draws nothing, it is so if training (almost) always does.
     fn flips(&self, draw: Option<Draw>) -> bool {
         let ratio = self.config.flip_ratio;
         match draw {

@@ -11,11 +11,11 @@ use crate::limits::{Budget, MAX_PICKLE};
 /// An open archive.
 pub(crate) struct Archive<R> {
     zip: ZipArchive<R>,
-    /// The folder that everything is in, with its slash.
+    /// The folder of all entries, with its slash.
     folder: String,
 }
 
-/// How long a file may be.
+/// The size that a file must have.
 enum Size {
     AtMost(u64),
     Exactly(u64),
@@ -91,7 +91,7 @@ impl<R: Read + Seek> Archive<R> {
             Size::AtMost(_) | Size::Exactly(_) => {}
         }
         budget.take(size, name)?;
-        // Memory grows with what is there, not with what is said to be.
+        // Memory grows with the bytes read, not with the size that the header claims.
         let mut bytes = Vec::new();
         let read = file.take(size + 1).read_to_end(&mut bytes).map_err(in_archive)?;
         if read as u64 != size {
@@ -109,7 +109,7 @@ fn damaged(error: ZipError) -> ReadError {
     }
 }
 
-/// Errors of the operating system are its own; others say that the content is wrong.
+/// Keeps errors of the operating system; others mean that the content is wrong.
 fn in_archive(error: io::Error) -> ReadError {
     if error.raw_os_error().is_some() {
         ReadError::Io(error)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::state_dict::StateDict;
 
-/// What a file is.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A zip archive of `torch.save`.
@@ -16,13 +16,13 @@ pub enum Format {
 /// What was read from a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
-    /// What the file is.
+    /// The file's format.
     pub format: Format,
-    /// The entry that was read, such as `model_ema`; none where the file is a state dict itself.
+    /// The entry that was read, such as `model_ema`; none if the file is a state dict itself.
     pub entry: Option<String>,
     /// Entries that were not read, such as `optimizer`.
     pub ignored: Vec<String>,
-    /// Whether all keys began with `module.`, as data-parallel training saves them; it is taken off.
+    /// Whether all keys began with `module.`, as data-parallel training saves them.
     pub had_module_prefix: bool,
     /// The arrays, without that prefix.
     pub state: StateDict,

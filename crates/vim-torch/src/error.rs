@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// A file that no arrays can be taken from.
+/// A file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The operating system fails to read.
@@ -27,10 +27,10 @@ pub enum ReadError {
     /// The file ends early, or the archive is not what it says.
     #[error("is cut short or damaged: {}; copy or download it again", on_one_line(what))]
     Damaged {
-        /// How it shows.
+        /// The symptom.
         what: String,
     },
-    /// More than a file of its size can honestly hold.
+    /// More than a file of this size may make the reader allocate.
     #[error(
         "is refused: {} would take {bytes} bytes, and a file of this size may make {limit}",
         on_one_line(what)
@@ -38,7 +38,7 @@ pub enum ReadError {
     TooLarge {
         /// What is large.
         what: String,
-        /// How large it says it is.
+        /// The size that it claims.
         bytes: u64,
         /// The limit.
         limit: u64,
@@ -80,7 +80,7 @@ impl ReadError {
     }
 }
 
-/// What may name things of a file, whose names may be anything.
+/// Escapes control characters: the text may contain names from a file.
 fn on_one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {

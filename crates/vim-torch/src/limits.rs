@@ -1,4 +1,4 @@
-//! How much a file may make us do.
+//! Limits on the work and memory that a file may cause.
 
 use crate::error::ReadError;
 
@@ -12,8 +12,8 @@ pub(crate) const MAX_HEADER: u64 = 100_000_000;
 /// The most dimensions of a tensor.
 pub(crate) const MAX_RANK: usize = 16;
 
-/// Bytes of arrays that may still be made, so that a small file cannot fill the memory: by compression,
-/// by strides of zero, by many tensors on one storage, or by entries of an archive that overlap.
+/// Bytes of arrays that may still be allocated. A small file could otherwise fill the memory by
+/// compression, strides of zero, many tensors on one storage, or overlapping entries of an archive.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u64,
@@ -21,13 +21,14 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Of a file of `length` bytes. Reading f16 makes three times its size, its storages and f32 from them.
+    /// The budget of a file of `length` bytes. Reading f16 takes three times its size: the
+    /// storages, and f32 of them.
     pub(crate) fn of_file(length: u64) -> Self {
         let total = length.saturating_mul(8).saturating_add(16 << 20);
         Self { left: total, total }
     }
 
-    /// All that there was.
+    /// The budget before anything was taken.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }

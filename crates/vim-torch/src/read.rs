@@ -1,4 +1,4 @@
-//! Reading: what kind of file it is, and the arrays in it.
+//! Reading: the format of a file, and the arrays in it.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -14,12 +14,12 @@ use crate::state_dict::{Array, Item, StateDict};
 
 /// Reads the parameters of `section`.
 ///
-/// Only what is asked for is read: the optimizer's numbers of a PyTorch checkpoint are passed over.
+/// Only that section is read: the optimizer's numbers of a PyTorch checkpoint are skipped.
 ///
 /// # Errors
 ///
-/// [`ReadError`] says in a line what is wrong with the file. A tensor that is of no use (integers, say)
-/// is no error; it is in the state dict as an [`Item::Unreadable`].
+/// [`ReadError`] says in one line what is wrong with the file. A tensor of integers is no error: it
+/// is an [`Item::Unreadable`] in the state dict.
 pub fn read_checkpoint(
     mut reader: impl Read + Seek,
     section: Section,
@@ -40,7 +40,7 @@ pub fn read_checkpoint(
     Ok(checkpoint)
 }
 
-/// What a file that begins with `start` is, if not one of ours.
+/// What a file that begins with `start` may be, if it is neither format.
 fn unknown(start: &[u8]) -> ReadError {
     /// The number that a file of the old format begins with, pickled.
     const LEGACY: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
@@ -75,7 +75,7 @@ fn pytorch(
     let Found { entry, others, tensors } = find(&nodes, root, section)?;
     drop(nodes);
     let mut state = StateDict::default();
-    let mut last: Option<(pickle::Id, Vec<u8>)> = None; // of tensors that share a storage
+    let mut last: Option<(pickle::Id, Vec<u8>)> = None; // tensors may share a storage
     for (key, view) in tensors {
         let item = match view {
             Err(what) => Item::Unreadable(what),

@@ -12,7 +12,7 @@ use crate::limits::{Budget, MAX_HEADER};
 use crate::sections::Section;
 use crate::state_dict::{Array, Item, StateDict};
 
-/// Whether a file that begins with `start` is meant to be one: a length, then JSON.
+/// Whether a file that begins with `start` looks like one: a length, then JSON.
 pub(crate) fn looks_like(start: &[u8]) -> bool {
     matches!(start, [_, _, _, _, _, 0, 0, 0, b'{', ..])
 }
@@ -35,7 +35,7 @@ pub(crate) fn read(
         )));
     }
     let mut budget = Budget::of_file(length);
-    // The header is checked against the file's length by the library, on a whole file; so it is read whole.
+    // The library checks the header against the length of the whole file, so all of it is read.
     reader.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Which part of a pickled checkpoint holds the parameters.
+//! The part of a pickled checkpoint that holds the parameters.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub enum Section {
 }
 
 impl Section {
-    /// Names of the entry, the original's and timm's.
+    /// Names of the entry in the original's files and in timm's.
     fn names(self) -> [&'static str; 2] {
         match self {
             Self::Model => ["model", "state_dict"],
@@ -32,7 +32,7 @@ impl Section {
     }
 }
 
-/// What a dictionary without entries is called.
+/// Name of a dictionary without entries in errors.
 const EMPTY: &str = "an empty dictionary";
 /// The longest key of a parameter, in bytes.
 const MAX_KEY: usize = 1024;
@@ -41,13 +41,13 @@ const MAX_KEY: usize = 1024;
 pub(crate) struct Found {
     /// The entry's name; none where the file is a state dict itself.
     pub(crate) entry: Option<String>,
-    /// What else the file holds.
+    /// The file's other entries.
     pub(crate) others: Vec<String>,
     /// In the pickle's order.
     pub(crate) tensors: Tensors,
 }
 
-/// By key, in order: tensors, or what else is there.
+/// Tensors by key, in order; the error describes a value that is no tensor.
 type Tensors = Vec<(String, Result<View, String>)>;
 
 /// A tensor in a pickle: a view of a storage.
@@ -103,7 +103,7 @@ fn names<'a>(nodes: &'a Nodes, pairs: &'a [(Id, Id)]) -> impl Iterator<Item = St
     pairs.iter().map(|&(key, _)| nodes.text(key).map_or_else(|| nodes.describe(key), short))
 }
 
-/// The tensors of a state dict, its other entries with what they are.
+/// The tensors of a state dict; other entries are described.
 fn tensors(nodes: &Nodes, pairs: &[(Id, Id)]) -> Result<Tensors, ReadError> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     let mut values: Vec<(&str, Id)> = Vec::new();
@@ -123,7 +123,7 @@ fn tensors(nodes: &Nodes, pairs: &[(Id, Id)]) -> Result<Tensors, ReadError> {
     Ok(values.into_iter().map(|(name, value)| (name.to_owned(), view(nodes, value))).collect())
 }
 
-/// The tensor that `value` is; else what it is.
+/// `value` as a tensor, or a description of it.
 fn view(nodes: &Nodes, value: Id) -> Result<View, String> {
     let Node::Tensor(arguments) = *nodes.get(value) else { return Err(nodes.describe(value)) };
     let Some(&[storage, offset, shape, strides, ..]) = nodes.sequence(arguments) else {

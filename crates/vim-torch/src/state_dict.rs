@@ -1,6 +1,6 @@
 //! Named arrays.
 
-use std::collections::BTreeMap;
+use indexmap::IndexMap;
 
 use crate::element::Element;
 
@@ -9,47 +9,58 @@ use crate::element::Element;
 pub struct Array {
     /// Its shape.
     pub shape: Vec<usize>,
-    /// Its numbers, row by row, whatever their type in the file.
+    /// Its numbers as f32, row by row.
     pub values: Vec<f32>,
     /// Their type in the file.
     pub stored: Element,
 }
 
-/// What stands under a key.
+/// A tensor to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrayView<'a> {
+    /// Its shape.
+    pub shape: &'a [usize],
+    /// Its numbers as little-endian f32, row by row.
+    pub bytes: &'a [u8],
+}
+
+// The values of an `Array` are written as they are in memory.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+impl<'a> From<&'a Array> for ArrayView<'a> {
+    fn from(array: &'a Array) -> Self {
+        Self { shape: &array.shape, bytes: bytemuck::cast_slice(&array.values) }
+    }
+}
+
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// A tensor of floats.
     Array(Array),
-    /// Something else, in words: `int64 numbers`, `a list`.
+    /// A description of something else: `int64 numbers`, `a list`.
     Unreadable(String),
 }
 
 /// Arrays by key, in the file's order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StateDict {
-    entries: Vec<(String, Item)>,
-    places: BTreeMap<String, usize>,
+    entries: IndexMap<String, Item>,
 }
 
 impl StateDict {
-    /// Sets `key`; as in Python, one that is there keeps its place and changes its value.
+    /// Sets `key`. A key that is present keeps its position and changes its value, as in Python.
     pub fn insert(&mut self, key: String, item: Item) {
-        match self.places.get(&key) {
-            Some(&place) => self.entries[place].1 = item,
-            None => {
-                self.places.insert(key.clone(), self.entries.len());
-                self.entries.push((key, item));
-            }
-        }
+        self.entries.insert(key, item);
     }
 
-    /// What stands under `key`.
+    /// The item under `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Item> {
-        self.places.get(key).map(|&place| &self.entries[place].1)
+        self.entries.get(key)
     }
 
-    /// The array under `key`, if it is one.
+    /// The array under `key`, if the item is one.
     #[must_use]
     pub fn array(&self, key: &str) -> Option<&Array> {
         match self.get(key)? {
@@ -78,24 +89,20 @@ impl StateDict {
     /// Numbers in all arrays.
     #[must_use]
     pub fn num_elements(&self) -> usize {
-        self.iter()
-            .map(|(_, item)| match item {
-                Item::Array(array) => array.values.len(),
-                Item::Unreadable(_) => 0,
-            })
-            .sum()
+        let size = |item: &Item| match item {
+            Item::Array(array) => array.values.len(),
+            Item::Unreadable(_) => 0,
+        };
+        self.entries.values().map(size).sum()
     }
 
-    /// Every key without `prefix`, if all have it; whether it was so.
+    /// Takes `prefix` off every key if all keys have it; returns whether they have.
     pub(crate) fn strip_prefix(&mut self, prefix: &str) -> bool {
-        if self.is_empty() || !self.entries.iter().all(|(key, _)| key.starts_with(prefix)) {
-            return false;
+        let all = !self.is_empty() && self.entries.keys().all(|key| key.starts_with(prefix));
+        if all {
+            let entries = std::mem::take(&mut self.entries).into_iter();
+            self.entries = entries.map(|(key, item)| (key[prefix.len()..].into(), item)).collect();
         }
-        let entries = std::mem::take(&mut self.entries);
-        self.places.clear();
-        for (key, item) in entries {
-            self.insert(key[prefix.len()..].to_owned(), item);
-        }
-        true
+        all
     }
 }

@@ -9,7 +9,7 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 use zip::{CompressionMethod, DateTime};
 
 use crate::error::WriteError;
-use crate::state_dict::Array;
+use crate::state_dict::ArrayView;
 
 /// Where PyTorch puts the start of every storage, in bytes.
 const ALIGNMENT: u16 = 64;
@@ -20,18 +20,18 @@ const FOLDER: &str = "archive";
 
 /// Writes `{"model": arrays}` as `torch.save` does, in f32.
 ///
-/// `torch.load(…, weights_only=True)` reads it: the pickle holds dictionaries, texts, numbers and the
-/// constructor of tensors. Entries are stored, not compressed, and storages aligned, so that PyTorch
-/// can map them.
+/// `torch.load(…, weights_only=True)` reads it: the pickle holds dictionaries, texts, numbers and
+/// the constructor of tensors. Entries are stored without compression and storages are aligned, so
+/// that PyTorch can map them.
 ///
 /// # Errors
 ///
 /// If `writer` fails.
 pub fn write_pytorch<'a>(
     writer: impl Write + Seek,
-    arrays: impl IntoIterator<Item = (&'a str, &'a Array)>,
+    arrays: impl IntoIterator<Item = (&'a str, ArrayView<'a>)>,
 ) -> Result<(), WriteError> {
-    let arrays: Vec<(&str, &Array)> = arrays.into_iter().collect();
+    let arrays: Vec<(&str, ArrayView<'_>)> = arrays.into_iter().collect();
     let mut zip = ZipWriter::new(writer);
     let pickle = pickle(&arrays);
     start(&mut zip, "data.pkl", pickle.len())?;
@@ -39,11 +39,8 @@ pub fn write_pytorch<'a>(
     start(&mut zip, "byteorder", 6)?;
     zip.write_all(b"little")?;
     for (number, (_, array)) in arrays.iter().enumerate() {
-        const AT_ONCE: usize = 1 << 16;
-        start(&mut zip, &format!("data/{number}"), array.values.len() * 4)?;
-        for chunk in array.values.chunks(AT_ONCE) {
-            zip.write_all(&to_bytes(chunk))?;
-        }
+        start(&mut zip, &format!("data/{number}"), array.bytes.len())?;
+        zip.write_all(array.bytes)?;
     }
     start(&mut zip, "version", 2)?;
     zip.write_all(b"3\n")?;
@@ -66,7 +63,7 @@ fn start<W: Write + Seek>(
 }
 
 /// The arrays as a pickle of protocol 2, every tensor on a storage of its own.
-fn pickle(arrays: &[(&str, &Array)]) -> Vec<u8> {
+fn pickle(arrays: &[(&str, ArrayView<'_>)]) -> Vec<u8> {
     let mut out = b"\x80\x02}".to_vec(); // protocol 2; the outer dictionary
     text(&mut out, "model");
     out.extend(b"ccollections\nOrderedDict\n)R("); // OrderedDict(), and a mark under its entries
@@ -78,9 +75,9 @@ fn pickle(arrays: &[(&str, &Array)]) -> Vec<u8> {
         out.extend(b"ctorch\nFloatStorage\n");
         text(&mut out, &number.to_string());
         text(&mut out, "cpu");
-        integer(&mut out, array.values.len());
+        integer(&mut out, array.bytes.len() / 4);
         out.extend(b"tQK\x00(");
-        for &length in &array.shape {
+        for &length in array.shape {
             integer(&mut out, length);
         }
         out.extend(b"t(");
@@ -113,42 +110,34 @@ fn integer(out: &mut Vec<u8>, number: usize) {
     }
 }
 
-fn to_bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-struct Stored<'a>(&'a Array);
-
-impl View for Stored<'_> {
+impl View for ArrayView<'_> {
     fn dtype(&self) -> Dtype {
         Dtype::F32
     }
     fn shape(&self) -> &[usize] {
-        &self.0.shape
+        self.shape
     }
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(to_bytes(&self.0.values))
+        Cow::Borrowed(self.bytes)
     }
     fn data_len(&self) -> usize {
-        self.0.values.len() * 4
+        self.bytes.len()
     }
 }
 
-/// Writes the arrays as safetensors in f32, with one text beside them, `about`: a key and its value.
-///
-/// One, because the format's library writes several in any order.
+/// Writes the arrays as safetensors in f32, with at most one text beside them, `metadata`: a key
+/// and its value. The format's library writes several texts in no fixed order.
 ///
 /// # Errors
 ///
 /// If `writer` fails, or a shape is not that of its numbers.
 pub fn write_safetensors<'a>(
     mut writer: impl Write,
-    arrays: impl IntoIterator<Item = (&'a str, &'a Array)>,
-    about: (&str, &str),
+    arrays: impl IntoIterator<Item = (&'a str, ArrayView<'a>)>,
+    metadata: Option<(&str, &str)>,
 ) -> Result<(), WriteError> {
-    let about = HashMap::from([(about.0.to_owned(), about.1.to_owned())]);
-    let views = arrays.into_iter().map(|(key, array)| (key, Stored(array)));
-    writer.write_all(&serialize(views, Some(about))?)?;
+    let metadata = metadata.map(|(key, text)| HashMap::from([(key.to_owned(), text.to_owned())]));
+    writer.write_all(&serialize(arrays, metadata)?)?;
     writer.flush()?;
     Ok(())
 }

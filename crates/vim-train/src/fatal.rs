@@ -1,15 +1,17 @@
-//! Panics that nobody would notice end the process.
+//! Panics that would go unnoticed end the process.
 //!
-//! CubeCL runs what it launches on threads of its own; there it catches a panic, writes a warning to a logger that
-//! programs seldom install, and takes the next task. Arrays that were never computed would then be trained on. So:
+//! CubeCL launches kernels on its own threads. There it catches a panic, logs a warning, which
+//! programs seldom listen to, and takes the next task: training would go on with arrays that were
+//! never computed. Therefore:
 //!
 //! | thread | a panic there |
 //! |---|---|
-//! | main, the loader's, the saver's | unwinds, and becomes an error of ours |
-//! | CubeCL's | may be caught for a reason, as while kernels are tried out; where the warning follows, the process ends |
+//! | main, the loader's, the saver's | unwinds and becomes an error |
+//! | CubeCL's | may be caught on purpose, as in autotuning; ends the process if the warning follows |
 //! | any other | the process ends |
 //!
-//! The end is one line on stderr and in the run's log, `exit.json`, and the exit code of the error that it is.
+//! The process ends with one line on stderr and in the run's log, `exit.json`, and the exit code of
+//! the error.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -29,17 +31,17 @@ use crate::run::log::Log;
 use crate::run::run_dir::{ExitRecord, write_exit_in};
 use crate::run::saver;
 
-/// What begins the names of CubeCL's threads.
+/// Prefix of the names of CubeCL's threads.
 const DEVICE_THREADS: &str = "DS";
-/// What CubeCL calls a panic that it has caught, and where it says so.
+/// The logging target and the text with which CubeCL reports a panic that it has caught.
 const SWALLOWED: (&str, &str) = ("cubecl_common", "panicked on device runner thread");
 
-/// The run at work in this process.
+/// The run of this process.
 static RUN: Mutex<Option<Run>> = Mutex::new(None);
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Where this thread's last panic was.
+    /// Location of this thread's last panic.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -50,7 +52,7 @@ struct Run {
     step: Arc<AtomicU64>,
 }
 
-/// Registers a run, until dropped: its folder is told how the process ends.
+/// Registers a run until dropped: the end of the process is recorded in its folder.
 #[derive(Debug)]
 pub struct Watch {
     step: Arc<AtomicU64>,
@@ -65,7 +67,7 @@ impl Watch {
         Self { step }
     }
 
-    /// Remembers that `step` steps are done.
+    /// Records that `step` steps are done.
     pub fn at(&self, step: u64) {
         self.step.store(step, Ordering::Relaxed);
     }
@@ -113,7 +115,7 @@ pub fn install() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a panic on the thread of that name becomes an error where it is waited for.
+/// Whether a panic on the thread of that name becomes an error in the thread that waits for it.
 fn is_handled(name: &str) -> bool {
     name == "main" || name == saver::THREAD || name.starts_with(vim_data::THREAD_PREFIX)
 }
@@ -125,12 +127,12 @@ pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// Where this thread's last panic was, once.
+/// Takes the location of this thread's last panic.
 pub(crate) fn take_place() -> Option<String> {
     PLACE.take()
 }
 
-/// Hears of panics that CubeCL has caught.
+/// Receives warnings of panics that CubeCL has caught.
 struct Listener;
 
 impl ::log::Log for Listener {
@@ -149,7 +151,7 @@ impl ::log::Log for Listener {
     fn flush(&self) {}
 }
 
-/// Says why, in the run's folder too, and ends the process without another instruction of its threads.
+/// Reports the error, in the run's folder too, and ends the process at once.
 fn end(thread: &str, place: Option<String>, text: &str) -> ! {
     if IS_ENDING.swap(true, Ordering::SeqCst) {
         loop {
@@ -162,13 +164,13 @@ fn end(thread: &str, place: Option<String>, text: &str) -> ! {
     if let Some(run) = &run {
         error = error.with_load(run.load);
     }
-    // Nobody is left to hear of what cannot be written.
+    // Failures to write cannot be reported any more.
     let _ = writeln!(std::io::stderr(), "error: {error}");
     if let Some(Run { folder, log, step, .. }) = run {
         log.file_line(format!("error: {error}"));
         let exit = ExitRecord { step: step.load(Ordering::Relaxed), ..ExitRecord::failed(&error) };
         let _ = write_exit_in(&folder, &exit);
     }
-    // Not `std::process::exit`: what that runs may wait for the very thread that is gone.
+    // Not `std::process::exit`, whose handlers may wait for the thread that panicked.
     signal_hook::low_level::exit(i32::from(error.exit_code()))
 }

@@ -16,7 +16,7 @@ fn run(discretization: Discretization, scan: ScanChoice) -> (Vec<f32>, Vec<f32>,
     let config = VimConfig { discretization, ssm, d_state: 7, ..small() };
     let model = config.init(&device, 4).unwrap();
     let x = Tensor::<4>::from_data(images(3, 16), &device).require_grad();
-    let logits = model.forward_train(x.clone(), 8);
+    let logits = model.forward_train(x.clone(), 8).unwrap();
     let grads = cross_entropy(logits.clone(), &[0, 3, 4]).backward();
     (numbers(logits), numbers(x.grad(&grads).unwrap()), gradients(&model, &grads))
 }
@@ -73,7 +73,7 @@ fn the_series_reaches_the_scan() {
         let config = VimConfig { discretization: Discretization::Foh, ssm, d_state: 16, ..small() };
         let device = Device::flex();
         let model = config.init(&device, 4).unwrap();
-        numbers(model.forward(Tensor::from_data(images(2, 16), &device)))
+        numbers(model.forward(Tensor::from_data(images(2, 16), &device)).unwrap())
     };
     assert!(error(&logits(Series::Taylor), &logits(Series::Exact)) > 1e-2);
 }
@@ -84,7 +84,7 @@ fn images_may_be_on_a_plain_device() {
     let plain = Device::flex();
     let model = small().init(&plain.clone().autodiff(), 4).unwrap();
     let x = || Tensor::<4>::from_data(images(2, 16), &plain);
-    let training = model.forward_train(x(), 1);
+    let training = model.forward_train(x(), 1).unwrap();
     assert_eq!(gradients(&model, &cross_entropy(training, &[1, 2]).backward()).len(), 41);
-    assert_eq!(numbers(model.valid().forward(x())), numbers(model.forward(x())));
+    assert_eq!(numbers(model.valid().forward(x()).unwrap()), numbers(model.forward(x()).unwrap()));
 }

@@ -48,7 +48,8 @@ fn every_method_costs_what_it_does() {
     }
 }
 
-/// Linear maps and convolutions of Vim-Ti at 224 px: 52.65 million multiply-adds a block, 1.26 billion in all.
+/// Linear maps and convolutions of Vim-Ti at 224 px: 52.65 million multiply-adds a block, 1.26
+/// billion in all.
 #[test]
 fn the_published_figure_for_vim_ti() {
     let cost = VimConfig::preset(Preset::Tiny).cost().unwrap();

@@ -6,8 +6,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use vim_kernels::ScanChoice;
 use vim_model::{
-    Bimamba, ClassToken, ImportError, LayerScale, Misfit, Misshapen, ModelError, NormKind, Rope,
-    VimConfig, import_pytorch, pytorch_key,
+    Bimamba, ClassToken, ImportError, LayerScale, ModelError, NormKind, Rope, ShapeMismatch,
+    StateDictMismatch, VimConfig, import_pytorch, pytorch_key,
 };
 
 use crate::golden::a_mid;
@@ -17,16 +17,16 @@ fn import(config: &VimConfig) -> ImportError {
     import_pytorch(config, &fixture("a_mid.pth"), &Device::flex()).unwrap_err()
 }
 
-fn misfit(error: ImportError) -> Misfit {
-    let ImportError::Mismatch { misfit, .. } = error else { panic!("{error}") };
-    *misfit
+fn mismatch(error: ImportError) -> StateDictMismatch {
+    let ImportError::Mismatch { mismatch, .. } = error else { panic!("{error}") };
+    *mismatch
 }
 
 #[test]
 fn a_layer_too_many_is_missing_from_the_file() {
     let error = import(&VimConfig { depth: 5, ..a_mid(ScanChoice::Auto) });
     assert!(error.to_string().contains("missing: layers.4."), "{error}");
-    let Misfit { missing, unmatched, misshapen, unreadable } = misfit(error);
+    let StateDictMismatch { missing, unexpected, wrong_shape, unreadable } = mismatch(error);
     assert_eq!(missing.len(), 17, "{missing:?}");
     for (key, shape) in [
         ("layers.4.mixer.A_b_log", &[128, 16][..]),
@@ -35,16 +35,16 @@ fn a_layer_too_many_is_missing_from_the_file() {
     ] {
         assert!(missing.contains(&(key.to_owned(), shape.to_vec())), "{key} in {missing:?}");
     }
-    assert_eq!((unmatched.len(), misshapen.len(), unreadable.len()), (0, 0, 0));
+    assert_eq!((unexpected.len(), wrong_shape.len(), unreadable.len()), (0, 0, 0));
 }
 
 #[test]
 fn a_layer_too_few_leaves_names_unmatched() {
     let error = import(&VimConfig { depth: 3, ..a_mid(ScanChoice::Auto) });
-    let Misfit { missing, unmatched, misshapen, .. } = misfit(error);
-    assert_eq!((missing.len(), unmatched.len(), misshapen.len()), (0, 17, 0));
-    assert!(unmatched.iter().all(|name| name.starts_with("layers.3.")), "{unmatched:?}");
-    assert!(unmatched.iter().any(|name| name == "layers.3.mixer.D_b"), "{unmatched:?}");
+    let StateDictMismatch { missing, unexpected, wrong_shape, .. } = mismatch(error);
+    assert_eq!((missing.len(), unexpected.len(), wrong_shape.len()), (0, 17, 0));
+    assert!(unexpected.iter().all(|name| name.starts_with("layers.3.")), "{unexpected:?}");
+    assert!(unexpected.iter().any(|name| name == "layers.3.mixer.D_b"), "{unexpected:?}");
 }
 
 #[test]
@@ -52,10 +52,10 @@ fn other_sizes_are_misshapen_in_pytorch_s_shapes() {
     let error = import(&VimConfig { num_classes: 7, ..a_mid(ScanChoice::Auto) });
     let text = error.to_string();
     assert!(text.ends_with("of another shape: head.weight (expected [7, 64], got [10, 64]), head.bias (expected [7], got [10])"), "{text}");
-    let Misfit { missing, unmatched, misshapen, .. } = misfit(error);
-    assert_eq!((missing.len(), unmatched.len()), (0, 0));
+    let StateDictMismatch { missing, unexpected, wrong_shape, .. } = mismatch(error);
+    assert_eq!((missing.len(), unexpected.len()), (0, 0));
     let key = "head.weight".to_string();
-    assert_eq!(misshapen[0], Misshapen { key, expected: vec![7, 64], got: vec![10, 64] });
+    assert_eq!(wrong_shape[0], ShapeMismatch { key, expected: vec![7, 64], got: vec![10, 64] });
 }
 
 #[test]

@@ -8,11 +8,11 @@ use vim_model::{
 };
 use vim_torch::{Item, StateDict};
 
-use crate::support::small;
+use crate::support::{arrays, small};
 
 fn state(config: &VimConfig, names: Names) -> StateDict {
     let mut state = StateDict::default();
-    for (key, array) in config.init(&Device::flex(), 0).unwrap().state(names).unwrap() {
+    for (key, array) in arrays(&config.init(&Device::flex(), 0).unwrap(), names) {
         state.insert(key, Item::Array(array));
     }
     state
@@ -57,8 +57,8 @@ fn what_is_no_vim_is_told_by_its_first_tensor_that_is_not() {
     let mut state = StateDict::default();
     assert_eq!(infer(&state), Err(InferError::Missing("patch_embed.proj.weight".into())));
     let config = small();
-    for (key, mut array) in config.init(&Device::flex(), 0).unwrap().state(Names::Pytorch).unwrap()
-    {
+    let model = config.init(&Device::flex(), 0).unwrap();
+    for (key, mut array) in arrays(&model, Names::Pytorch) {
         if key == "pos_embed" {
             array.shape = vec![1, 16, 17];
         }

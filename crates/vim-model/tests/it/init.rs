@@ -23,8 +23,8 @@ fn moments(numbers: &[f32]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
-/// Mean 0 and standard deviation `std` within five standard errors, that of a deviation being at most
-/// std/√(2n) for what is drawn here; and nothing beyond `limit`.
+/// Mean 0 and standard deviation `std` within five standard errors, that of a deviation being at
+/// most std/√(2n) for what is drawn here; and nothing beyond `limit`.
 fn spread(model: &Named, path: &str, std: f64, limit: f64) {
     let numbers = &model[path].1;
     let (mean, got) = moments(numbers);

@@ -1,7 +1,8 @@
-//! The whole network again, in plain f64 loops over plain vectors, for every variant: written from the
-//! formulas, without a tensor, and counting every operation that it does.
+//! The whole network again, in plain f64 loops over plain vectors, for every variant: written from
+//! the formulas, without a tensor, and counting every operation that it does.
 //!
-//! It reads parameters by their paths. Where it is given the same ones it must come to the same logits.
+//! It reads parameters by their paths. Where it is given the same ones it must come to the same
+//! logits.
 
 use vim_kernels::{Real, discretize};
 use vim_model::{Bimamba, ClassToken, LayerScale, NormKind, Pool, Rope, VimConfig};
@@ -48,7 +49,8 @@ impl Naive<'_> {
         &self.parameters.get(name).unwrap_or_else(|| panic!("no {name}")).1
     }
 
-    /// Logits of an image, `[3, H, W]`, in evaluation; `order` may reverse the tokens before the blocks.
+    /// Logits of an image, `[3, H, W]`, in evaluation; `order` may reverse the tokens before the
+    /// blocks.
     pub(crate) fn logits(&self, image: &[f32], flipped: bool) -> (Vec<f64>, Counts) {
         counts_of(|| self.evaluate(image, flipped))
     }

@@ -83,7 +83,8 @@ fn all_paths_shapes_and_decays() {
         with.map(|p| (p.path.clone(), p.shape.clone(), p.decays(groups))).collect()
     };
     assert_eq!(listed(DecayGroups::Reference), expected);
-    // What the original marks and does not read: of its marked parameters only these have two dimensions.
+    // What the original marks and does not read: of its marked parameters only these have two
+    // dimensions.
     for (path, _, decays) in &mut expected {
         *decays &= !path.ends_with(".a_log");
     }

@@ -1,6 +1,7 @@
 //! Positions at another grid, against `torch.nn.functional.interpolate`.
 //!
-//! The numbers are PyTorch 2.15's, of a 3 × 3 grid with two channels and the class token in its middle:
+//! The numbers are PyTorch 2.15's, of a 3 × 3 grid with two channels and the class token in its
+//! middle:
 //!
 //! ```python
 //! x = torch.sin(torch.arange(20.) * 1.7).reshape(10, 2)
@@ -14,10 +15,10 @@
 //! ```
 
 use burn::tensor::Device;
-use vim_model::{Names, Resize, Tolerance, VimConfig};
+use vim_model::{LoadOptions, Names, Resize, VimConfig};
 use vim_torch::{Item, StateDict};
 
-use crate::support::{small, values};
+use crate::support::{arrays, small, values};
 
 fn model(grid: usize) -> VimConfig {
     VimConfig { image_size: (4 * grid).into(), d_model: 2, depth: 1, d_state: 2, ..small() }
@@ -26,16 +27,15 @@ fn model(grid: usize) -> VimConfig {
 /// The table of a 3 × 3 grid, resized to `grid` × `grid`.
 fn resized(grid: usize, mode: Resize) -> Vec<f32> {
     let mut state = StateDict::default();
-    for (key, mut array) in
-        model(3).init(&Device::flex(), 0).unwrap().state(Names::Pytorch).unwrap()
-    {
+    let given = model(3).init(&Device::flex(), 0).unwrap();
+    for (key, mut array) in arrays(&given, Names::Pytorch) {
         if key == "pos_embed" {
             array.values = (0..20).map(|i| (i as f32 * 1.7).sin()).collect();
         }
         state.insert(key, Item::Array(array));
     }
-    let tolerance = Tolerance { resize: Some(mode), ..Tolerance::default() };
-    let (model, _) = model(grid).init(&Device::flex(), 0).unwrap().load(&state, tolerance).unwrap();
+    let options = LoadOptions { resize: Some(mode), ..LoadOptions::default() };
+    let (model, _) = model(grid).init(&Device::flex(), 0).unwrap().load(&state, options).unwrap();
     values(&model)["pos_embed"].1.clone()
 }
 

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
-use vim_kernels::Discretization;
+use vim_kernels::{Discretization, KernelError, Precision};
 use vim_model::{
     Bimamba, ClassToken, DtRank, GateGradient, ModelConfig, ModelError, ModelName, Pool, Preset,
     REGISTERED, Rope, SsmConfig, StateMatrix, VimConfig,
@@ -14,7 +14,8 @@ fn runs(config: &VimConfig, batch: usize) {
     let device = Device::flex();
     let model = config.init(&device, 0).unwrap();
     assert_eq!(model.pos_embed.as_ref().unwrap().dims(), [1, config.num_tokens(), config.d_model]);
-    let logits = model.forward(Tensor::from_data(images(batch, config.image_size), &device));
+    let logits =
+        model.forward(Tensor::from_data(images(batch, config.image_size), &device)).unwrap();
     assert_eq!(logits.dims(), [batch, config.num_classes]);
     assert!(numbers(logits).iter().all(|x| x.is_finite()));
 }
@@ -50,10 +51,25 @@ fn awkward_sizes_run() {
 }
 
 #[test]
-#[should_panic(expected = "image_size")]
 fn images_of_another_size_are_refused() {
     let device = Device::flex();
-    let _ = small().init(&device, 0).unwrap().forward(Tensor::from_data(images(1, 20), &device));
+    let model = small().init(&device, 0).unwrap();
+    let forward = |size| model.forward(Tensor::from_data(images(1, size), &device));
+    let error = forward(20).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Vim: `images` has shape [1, 3, 20, 20], expected [B, 3, 16, 16]: image_size"
+    );
+    let error = model.patch_embed.forward(Tensor::from_data(images(1, 3), &device)).unwrap_err();
+    assert!(error.to_string().contains("H and W at least 4"), "{error}");
+}
+
+#[test]
+fn a_precision_that_the_device_lacks_is_refused() {
+    let model = small().init(&Device::flex(), 0).unwrap();
+    let model = model.with_precision(Precision::Tf32).unwrap();
+    let error = model.with_precision(Precision::Bf16).unwrap_err();
+    assert!(matches!(error, KernelError::NoPrecision { .. }), "{error}");
 }
 
 #[test]
@@ -61,8 +77,8 @@ fn an_image_does_not_see_its_batch() {
     let device = Device::flex();
     let model = small().init(&device, 0).unwrap();
     let all = Tensor::<4>::from_data(images(3, 16), &device);
-    let together = numbers(model.forward(all.clone()).narrow(0, 1, 1));
-    let alone = numbers(model.forward(all.narrow(0, 1, 1)));
+    let together = numbers(model.forward(all.clone()).unwrap().narrow(0, 1, 1));
+    let alone = numbers(model.forward(all.narrow(0, 1, 1)).unwrap());
     assert!(crate::support::error(&together, &alone) < 1e-6);
 }
 

@@ -6,13 +6,13 @@ use burn::store::{ModuleSnapshot, PytorchStore};
 use burn::tensor::Device;
 use vim_kernels::Discretization;
 use vim_model::{
-    Bimamba, ClassToken, LayerScale, Misfit, Names, NormKind, Preset, Resize, Rope, SsmConfig,
-    StateMatrix, Tolerance, Vim, VimConfig, pytorch_key,
+    Bimamba, ClassToken, LayerScale, LoadOptions, Names, NormKind, Preset, Resize, Rope, SsmConfig,
+    StateDictMismatch, StateMatrix, Vim, VimConfig, pytorch_key,
 };
-use vim_torch::{Array, Item, Section, StateDict, read_checkpoint, write_pytorch};
+use vim_torch::{Array, Item, Section, StateDict, read_checkpoint};
 
 use crate::golden::a_mid;
-use crate::support::{fixture, images, numbers, small, values};
+use crate::support::{arrays, fixture, images, numbers, small, values};
 use burn::tensor::Tensor;
 use vim_kernels::ScanChoice;
 
@@ -28,16 +28,20 @@ fn dict(arrays: Vec<(String, Array)>) -> StateDict {
     state
 }
 
-fn load(config: &VimConfig, state: &StateDict, tolerance: Tolerance) -> Result<Vim, Box<Misfit>> {
-    build(config, 9).load(state, tolerance).map(|(model, _)| model)
+fn load(
+    config: &VimConfig,
+    state: &StateDict,
+    options: LoadOptions,
+) -> Result<Vim, Box<StateDictMismatch>> {
+    build(config, 9).load(state, options).map(|(model, _)| model)
 }
 
 #[test]
 fn a_model_goes_through_either_naming_unchanged() {
     let model = build(&small(), 1);
     for names in [Names::Ours, Names::Pytorch] {
-        let state = dict(model.state(names).unwrap());
-        let back = load(&small(), &state, Tolerance::default()).unwrap();
+        let state = dict(arrays(&model, names));
+        let back = load(&small(), &state, LoadOptions::default()).unwrap();
         assert_eq!(values(&back), values(&model), "{names:?}");
         assert_ne!(values(&build(&small(), 9)), values(&model));
     }
@@ -92,7 +96,7 @@ fn exported_keys_and_shapes_are_those_that_the_original_registers() {
         (Preset::Tiny, registered(192, 384, 44, 12)),
         (Preset::Small, registered(384, 768, 56, 24)),
     ] {
-        let state = build(&VimConfig::preset(preset), 0).state(Names::Pytorch).unwrap();
+        let state = arrays(&build(&VimConfig::preset(preset), 0), Names::Pytorch);
         let mut keys: Vec<(String, Vec<usize>)> =
             state.into_iter().map(|(key, array)| (key, array.shape)).collect();
         keys.sort();
@@ -104,11 +108,9 @@ fn exported_keys_and_shapes_are_those_that_the_original_registers() {
 #[test]
 fn an_independent_reader_finds_the_same_numbers() {
     let model = build(&small(), 2);
-    let state = model.state(Names::Pytorch).unwrap();
-    let mut bytes = Cursor::new(Vec::new());
-    write_pytorch(&mut bytes, state.iter().map(|(key, array)| (key.as_str(), array))).unwrap();
+    let bytes = model.state(Names::Pytorch).unwrap().to_pytorch().unwrap();
     let path = std::env::temp_dir().join(format!("vim-model-export-{}.pth", std::process::id()));
-    std::fs::write(&path, bytes.into_inner()).unwrap();
+    std::fs::write(&path, bytes).unwrap();
 
     let mut store =
         PytorchStore::from_file(&path).with_top_level_key("model").map_indices_contiguous(false);
@@ -127,8 +129,8 @@ fn an_independent_reader_finds_the_same_numbers() {
 fn the_original_s_file_comes_back_bit_by_bit() {
     let read = |bytes: &[u8]| read_checkpoint(Cursor::new(bytes), Section::Model).unwrap().state;
     let original = read(&std::fs::read(fixture("a_mid.pth")).unwrap());
-    let model = load(&a_mid(ScanChoice::Auto), &original, Tolerance::default()).unwrap();
-    let exported = model.state(Names::Pytorch).unwrap();
+    let model = load(&a_mid(ScanChoice::Auto), &original, LoadOptions::default()).unwrap();
+    let exported = arrays(&model, Names::Pytorch);
     assert_eq!(exported.len(), original.len());
     for (key, array) in &exported {
         let bits = |array: &Array| array.values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -148,12 +150,13 @@ fn every_variant_goes_through_the_original_s_names() {
         VimConfig { rope: Rope::Both, layer_scale: LayerScale::Starts(0.5), ..small() },
     ] {
         let model = build(&config, 1);
-        let state = dict(model.state(Names::Pytorch).unwrap());
+        let state = dict(arrays(&model, Names::Pytorch));
         assert_eq!(state.get("rope.freqs_sin").is_some(), config.rope != Rope::None);
-        let back = load(&config, &state, Tolerance::default()).unwrap();
+        let back = load(&config, &state, LoadOptions::default()).unwrap();
         assert_eq!(values(&back), values(&model), "{config:?}");
-        let logits =
-            |model: &Vim| numbers(model.forward(Tensor::from_data(images(2, 16), &Device::flex())));
+        let logits = |model: &Vim| {
+            numbers(model.forward(Tensor::from_data(images(2, 16), &Device::flex())).unwrap())
+        };
         assert_eq!(logits(&back), logits(&model), "{config:?}");
     }
 }
@@ -167,23 +170,23 @@ fn what_the_original_lacks_is_not_exported() {
     };
     let model = build(&config, 1);
     assert_eq!(model.state(Names::Pytorch).unwrap_err(), "layers.0.mixer.forward.a_off");
-    let back = load(&config, &dict(model.state(Names::Ours).unwrap()), Tolerance::default());
+    let back = load(&config, &dict(arrays(&model, Names::Ours)), LoadOptions::default());
     assert_eq!(values(&back.unwrap()), values(&model));
 }
 
 #[test]
 fn a_head_of_other_classes_is_replaced_only_where_allowed() {
-    let state = dict(build(&small(), 1).state(Names::Pytorch).unwrap());
+    let state = dict(arrays(&build(&small(), 1), Names::Pytorch));
     let other = VimConfig { num_classes: 3, ..small() };
-    let misfit = load(&other, &state, Tolerance::default()).unwrap_err();
+    let mismatch = load(&other, &state, LoadOptions::default()).unwrap_err();
     assert_eq!(
-        misfit.lines(),
+        mismatch.lines(),
         [
             "of another shape: head.weight (expected [3, 16], got [5, 16])",
             "of another shape: head.bias (expected [3], got [5])",
         ]
     );
-    let allowed = Tolerance { head: true, ..Tolerance::default() };
+    let allowed = LoadOptions { head: true, ..LoadOptions::default() };
     let (model, report) = build(&other, 9).load(&state, allowed).unwrap();
     assert_eq!(report.head, Some((5, 3)));
     let (got, fresh) = (values(&model), values(&build(&other, 9)));
@@ -196,14 +199,14 @@ fn a_head_of_other_classes_is_replaced_only_where_allowed() {
 
 #[test]
 fn missing_parameters_keep_their_values_only_where_allowed() {
-    let mut arrays = build(&small(), 1).state(Names::Pytorch).unwrap();
+    let mut arrays = arrays(&build(&small(), 1), Names::Pytorch);
     arrays.retain(|(key, _)| key != "layers.1.mixer.D_b");
     arrays.push(("rope.freqs_cos".into(), arrays[0].1.clone()));
     let state = dict(arrays);
-    let misfit = load(&small(), &state, Tolerance::default()).unwrap_err();
+    let mismatch = load(&small(), &state, LoadOptions::default()).unwrap_err();
     let lines = ["missing: layers.1.mixer.D_b [32]", "not in the model: rope.freqs_cos"];
-    assert_eq!(misfit.lines(), lines);
-    let allowed = Tolerance { missing: true, ..Tolerance::default() };
+    assert_eq!(mismatch.lines(), lines);
+    let allowed = LoadOptions { missing: true, ..LoadOptions::default() };
     let turned = VimConfig { rope: Rope::Hidden, ..small() };
     let (_, report) = build(&turned, 9).load(&state, allowed).unwrap();
     assert_eq!(report.missing, ["layers.1.mixer.D_b"]);
@@ -212,17 +215,17 @@ fn missing_parameters_keep_their_values_only_where_allowed() {
 
 #[test]
 fn positions_follow_a_larger_image_only_where_allowed() {
-    let state = dict(build(&small(), 1).state(Names::Pytorch).unwrap());
+    let state = dict(arrays(&build(&small(), 1), Names::Pytorch));
     let larger = VimConfig { image_size: 24.into(), ..small() };
-    let misfit = load(&larger, &state, Tolerance::default()).unwrap_err();
+    let mismatch = load(&larger, &state, LoadOptions::default()).unwrap_err();
     assert_eq!(
-        misfit.lines(),
+        mismatch.lines(),
         ["of another shape: pos_embed (expected [1, 37, 16], got [1, 17, 16])"]
     );
-    let allowed = Tolerance { resize: Some(Resize::MiddleAware), ..Tolerance::default() };
+    let allowed = LoadOptions { resize: Some(Resize::MiddleAware), ..LoadOptions::default() };
     let (model, report) = build(&larger, 9).load(&state, allowed).unwrap();
     assert_eq!(report.resized, Some(([4, 4], [6, 6])));
     let device = Device::flex();
-    let logits = numbers(model.forward(Tensor::from_data(images(2, 24), &device)));
+    let logits = numbers(model.forward(Tensor::from_data(images(2, 24), &device)).unwrap());
     assert!(logits.iter().all(|x| x.is_finite()));
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor, TensorData, activation::log_softmax};
-use vim_model::{ImageSize, Preset, SsmConfig, Vim, VimConfig};
+use vim_model::{ImageSize, Names, Preset, SsmConfig, Vim, VimConfig};
+use vim_torch::{Array, Element};
 
 /// Numbers by parameter path, each with its shape, a linear layer's weight as PyTorch stores it.
 pub(crate) type Named = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -95,6 +96,15 @@ impl ModuleVisitor for Collect<'_> {
         let shape = tensor.dims().to_vec();
         self.found.insert(path, (shape, tensor.into_data().try_to_vec().unwrap()));
     }
+}
+
+/// The model's parameters as arrays of a file.
+pub(crate) fn arrays(model: &Vim, names: Names) -> Vec<(String, Array)> {
+    let array = |(key, data): (&str, &TensorData)| {
+        let (shape, values) = (data.shape().to_vec(), data.iter().collect());
+        (key.to_owned(), Array { shape, values, stored: Element::F32 })
+    };
+    model.state(names).unwrap().iter().map(array).collect()
 }
 
 pub(crate) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {

@@ -13,8 +13,8 @@ fn logits(config: VimConfig, seed: Option<u64>) -> Vec<f32> {
     let model = shaken(&config, &device);
     let x = Tensor::from_data(images(1, 8), &device);
     numbers(match seed {
-        Some(seed) => model.forward_train(x, seed),
-        None => model.forward(x),
+        Some(seed) => model.forward_train(x, seed).unwrap(),
+        None => model.forward(x).unwrap(),
     })
 }
 

@@ -1,4 +1,5 @@
-//! Every variant of the original against the network in plain loops, and the properties that define it.
+//! Every variant of the original against the network in plain loops, and the properties that define
+//! it.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -138,7 +139,7 @@ fn every_variant_agrees_with_plain_loops() {
             let parameters = values(&model);
             let data = images(2, config.image_size);
             let pixels = data.try_to_vec::<f32>().unwrap();
-            let logits = numbers(model.forward(Tensor::from_data(data, &device)));
+            let logits = numbers(model.forward(Tensor::from_data(data, &device)).unwrap());
             let naive = Naive { config: &config, parameters: &parameters };
             let images = pixels.chunks(pixels.len() / 2);
             for (image, logits) in images.zip(logits.chunks(config.num_classes)) {
@@ -163,7 +164,7 @@ fn every_method_agrees_with_plain_loops() {
             let parameters = values(&model);
             let data = images(1, 16);
             let image = data.try_to_vec::<f32>().unwrap();
-            let logits = numbers(model.forward(Tensor::from_data(data, &device)));
+            let logits = numbers(model.forward(Tensor::from_data(data, &device)).unwrap());
             let naive = Naive { config: &config, parameters: &parameters };
             let expected: Vec<f32> =
                 naive.logits(&image, false).0.iter().map(|&x| x as f32).collect();
@@ -179,10 +180,10 @@ fn variants_differ() {
     let device = Device::flex();
     let logits = |config: &VimConfig| {
         let data = images(1, config.image_size);
-        numbers(shaken(config, &device).forward(Tensor::from_data(data, &device)))
+        numbers(shaken(config, &device).forward(Tensor::from_data(data, &device)).unwrap())
     };
-    // In evaluation a random place is the head; and reversing all tokens of a model whose class token
-    // is in the middle exchanges the roles of the two ways only.
+    // In evaluation a random place is the head; and reversing all tokens of a model whose class
+    // token is in the middle exchanges the roles of the two ways only.
     let same = [("head", "random")];
     let all: Vec<_> =
         variants().into_iter().map(|(name, config)| (name, logits(&config))).collect();
@@ -204,7 +205,7 @@ fn every_parameter_of_every_variant_is_trained() {
             let model = shaken(&VimConfig { ssm, ..config.clone() }, &device);
             assert_eq!(model.num_params(), config.num_parameters(), "{name}");
             let x = Tensor::from_data(images(3, config.image_size), &device);
-            let loss = cross_entropy(model.forward_train(x, 8), &[0, 3, 4]);
+            let loss = cross_entropy(model.forward_train(x, 8).unwrap(), &[0, 3, 4]);
             gradients(&model, &loss.backward())
         };
         let (kernel, reference) = (run(ScanChoice::Kernel), run(ScanChoice::Reference));
@@ -212,8 +213,8 @@ fn every_parameter_of_every_variant_is_trained() {
         for (path, (_, expected)) in &reference {
             let got = &kernel[path].1;
             if expected.iter().all(|&g| g == 0.0) {
-                // The first token that a direction meets has no past for A to weigh. Where it is the
-                // one that the head reads, the last block's A of that direction does nothing.
+                // The first token that a direction meets has no past for A to weigh. Where it is
+                // the one that the head reads, the last block's A of that direction does nothing.
                 assert!(path.starts_with(&last) && path.ends_with("a_log"), "{name}: {path}");
                 assert!(got.iter().all(|&g| g == 0.0), "{name}: {path}");
                 continue;
@@ -234,7 +235,7 @@ fn the_upstream_gate_gradient_misses_a_part() {
         let config = VimConfig { bimamba: Bimamba::V1, divide_out: false, ..base };
         let model = shaken(&config, &device);
         let x = Tensor::from_data(images(3, config.image_size), &device);
-        let logits = model.forward(x);
+        let logits = model.forward(x).unwrap();
         let grads = cross_entropy(logits.clone(), &[0, 3, 4]).backward();
         (numbers(logits), gradients(&model, &grads))
     };
@@ -242,7 +243,8 @@ fn the_upstream_gate_gradient_misses_a_part() {
     let (same_logits, upstream) = run(Some(GateGradient::Upstream));
     assert_eq!(logits, same_logits);
     assert_eq!(exact, run(Some(GateGradient::Exact)).1);
-    // One block, and a head that reads one token: the gate of that token is all that there is to lose.
+    // One block, and a head that reads one token: the gate of that token is all that there is to
+    // lose.
     let before =
         ["cls_token", "pos_embed", "layers.0.norm.weight", "layers.0.mixer.in_proj.weight"];
     for (path, (_, exact)) in &exact {
@@ -259,7 +261,7 @@ fn logits_of_all_tokens_have_those_of_the_model_among_them() {
         let config = VimConfig { class_token, pool, ..base.clone() };
         let model = shaken(&config, &device);
         let x = || Tensor::from_data(images(2, config.image_size), &device);
-        (model.token_logits(x()), model.forward(x()))
+        (model.token_logits(x()).unwrap(), model.forward(x()).unwrap())
     };
     let one = |all: &Tensor<3>, token| numbers(all.clone().narrow(1, token, 1));
     let (all, logits) = run(ClassToken::Middle, Pool::Mean);

@@ -1,7 +1,7 @@
 //! Any bytes end in arrays or in an error of one line, in bounded time and memory.
 //!
-//! `cargo +nightly fuzz run read -- -max_total_time=600 -rss_limit_mb=512` in `crates/vim-torch`; the
-//! files in `tests/fixtures` are good seeds: `cp tests/fixtures/* fuzz/corpus/read/`.
+//! `cargo +nightly fuzz run read -- -max_total_time=600 -rss_limit_mb=512` in `crates/vim-torch`;
+//! the files in `tests/fixtures` are good seeds: `cp tests/fixtures/* fuzz/corpus/read/`.
 
 #![no_main]
 

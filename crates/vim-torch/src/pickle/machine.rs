@@ -35,7 +35,7 @@ impl Machine {
         let operation = operands.u8().map_err(|_| "it ends without a stop")?;
         match operation {
             b'.' => return self.pop().map(Some),
-            // Frames and versions say nothing that the operations do not.
+            // Frames and versions add nothing to the operations.
             0x80 => drop(operands.u8()?),
             0x95 => drop(operands.u64()?),
 

@@ -1,18 +1,19 @@
-//! What a pickle makes.
+//! The values that a pickle makes.
 
 use crate::limits::MAX_NODES;
 
 /// A node's place in the arena.
 pub(crate) type Id = u32;
 
-/// A value. Those with parts name them, so that every node costs what its part of the pickle does.
+/// A value. Containers hold the ids of their parts, so that a node costs no more than its part of
+/// the pickle.
 #[derive(Debug)]
 pub(crate) enum Node {
     None,
     Bool,
     /// An integer of 64 bits.
     Int(i64),
-    /// A float, bytes or a long integer, of no use here.
+    /// A float, bytes or a long integer: not needed.
     Opaque(&'static str),
     Text(String),
     /// A tuple, list or set.
@@ -24,7 +25,7 @@ pub(crate) enum Node {
         module: Id,
         name: Id,
     },
-    /// An instance of a class that means nothing here.
+    /// An instance of an unknown class.
     Object {
         class: Id,
     },
@@ -49,7 +50,7 @@ impl Nodes {
         Ok((self.nodes.len() - 1) as Id) // MAX_NODES is far below 2^32
     }
 
-    /// Counts `parts` that no bytes of the pickle were spent on.
+    /// Counts `parts` that were copied, for which the pickle has no bytes.
     pub(super) fn charge(&mut self, parts: usize) -> Result<(), String> {
         self.copied = self.copied.saturating_add(parts);
         if self.nodes.len().saturating_add(self.copied) >= MAX_NODES {
@@ -60,7 +61,7 @@ impl Nodes {
 
     /// # Panics
     ///
-    /// Never for an [`Id`] of this arena, and there are no others.
+    /// Never for an [`Id`] of this arena, the only ones there are.
     pub(crate) fn get(&self, id: Id) -> &Node {
         &self.nodes[id as usize]
     }
@@ -93,7 +94,7 @@ impl Nodes {
         Some((self.text(module)?, self.text(name)?))
     }
 
-    /// What a node is, in words, for a message.
+    /// A description of a node for an error message.
     pub(crate) fn describe(&self, id: Id) -> String {
         match *self.get(id) {
             Node::None => "nothing (None)".into(),

@@ -2,7 +2,7 @@
 
 use std::str;
 
-/// What is left of a pickle.
+/// The rest of a pickle.
 pub(super) struct Operands<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -19,15 +19,16 @@ fn seeds() -> Vec<Vec<u8>> {
     let files = [("data.pkl", &pickle[..]), ("data/0", &[0; 16])];
     seeds.push(archive(&files, CompressionMethod::Deflated));
     let state = read(&fixture("module.pth")).unwrap().state;
-    let arrays = || state.iter().map(|(key, _)| (key, state.array(key).unwrap()));
+    let arrays = || state.iter().map(|(key, _)| (key, state.array(key).unwrap().into()));
     let (mut pth, mut safetensors) = (Cursor::new(Vec::new()), Vec::new());
     write_pytorch(&mut pth, arrays()).unwrap();
-    write_safetensors(&mut safetensors, arrays(), ("a", "b")).unwrap();
+    write_safetensors(&mut safetensors, arrays(), Some(("a", "b"))).unwrap();
     seeds.extend([pth.into_inner(), safetensors]);
     seeds
 }
 
-/// Changes some bytes: flips, interesting numbers, pieces removed, doubled or taken from another seed.
+/// Changes some bytes: flips, interesting numbers, pieces removed, doubled or taken from another
+/// seed.
 fn mutate(bytes: &mut Vec<u8>, other: &[u8], rng: &mut ChaCha8Rng) {
     let mut below = |limit: usize| rng.next_u64() as usize % limit.max(1);
     for _ in 0..1 + below(6) {

@@ -2,8 +2,7 @@
 
 use std::io::Cursor;
 
-use vim_torch::Item;
-use vim_torch::{Array, Element, StateDict, write_pytorch, write_safetensors};
+use vim_torch::{Array, Element, Item, StateDict, write_pytorch, write_safetensors};
 
 use crate::forge::read;
 
@@ -24,14 +23,15 @@ fn arrays() -> Vec<(String, Array)> {
 
 fn pth(arrays: &[(String, Array)]) -> Vec<u8> {
     let mut out = Cursor::new(Vec::new());
-    write_pytorch(&mut out, arrays.iter().map(|(key, array)| (key.as_str(), array))).unwrap();
+    write_pytorch(&mut out, arrays.iter().map(|(key, array)| (key.as_str(), array.into())))
+        .unwrap();
     out.into_inner()
 }
 
 fn safetensors(arrays: &[(String, Array)]) -> Vec<u8> {
     let mut out = Vec::new();
-    let views = arrays.iter().map(|(key, array)| (key.as_str(), array));
-    write_safetensors(&mut out, views, ("a", "b")).unwrap();
+    let views = arrays.iter().map(|(key, array)| (key.as_str(), array.into()));
+    write_safetensors(&mut out, views, Some(("a", "b"))).unwrap();
     out
 }
 

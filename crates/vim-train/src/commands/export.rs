@@ -1,13 +1,11 @@
 //! `vim-train export`: our weights as PyTorch's.
 
-use std::io::Cursor;
 use std::path::PathBuf;
 
 use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
-use vim_model::{Names, Tolerance};
-use vim_torch::{write_pytorch, write_safetensors};
+use vim_model::{LoadOptions, Names};
 
 use crate::cli::{Overrides, selection};
 use crate::commands::import::{WhichArgs, sections};
@@ -75,21 +73,15 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
     let source = Source::open(&args.weights, args.which.section(), &args.checkpoint)?;
     let given = sections(args.config.as_deref(), &args.overrides)?;
     let (config, origin) = source.model(given.as_ref(), None)?;
-    let (model, _) = source.load(config.init(&Device::flex(), 0)?, Tolerance::default())?;
+    let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;
     let state = model
         .state(Names::Pytorch)
         .map_err(|path| Error::NoCounterpart { checkpoint: source.name.clone(), path })?;
-    let arrays = || state.iter().map(|(key, array)| (key.as_str(), array));
-    let bytes = if as_archive {
-        let mut archive = Cursor::new(Vec::new());
-        write_pytorch(&mut archive, arrays()).map(|()| archive.into_inner())
-    } else {
-        let mut bytes = Vec::new();
-        write_safetensors(&mut bytes, arrays(), ("format", "pt")).map(|()| bytes)
-    };
+    let state = state.with_metadata("format", "pt".to_owned());
+    let bytes = if as_archive { state.to_pytorch() } else { state.to_safetensors() };
     let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
     replace(&Disk, &args.output, &bytes).map_err(Error::io("write", &args.output))?;
-    let parameters: usize = state.iter().map(|(_, array)| array.values.len()).sum();
+    let (tensors, parameters) = (state.iter().count(), state.num_elements());
     if args.json {
         #[derive(Serialize)]
         struct Record {
@@ -103,7 +95,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
         return print_json(&Record {
             weights: source.name,
             step: source.step,
-            tensors: state.len(),
+            tensors,
             parameters,
             output: args.output.display().to_string(),
             blake3: blake3::hash(&bytes).to_hex().to_string(),
@@ -114,7 +106,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
     print(&format!(
         "wrote    {} ({} tensors, {parameters} parameters in f32{})",
         args.output.display(),
-        state.len(),
+        tensors,
         if as_archive { ", entry `model`" } else { "" }
     ))
 }

@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
-use vim_model::{ModelConfig, ModelName, Names, Resize, SsmConfig, Tolerance};
-use vim_torch::{Section, write_safetensors};
+use vim_model::{LoadOptions, ModelConfig, ModelName, NamedArrays, Resize, SsmConfig};
+use vim_torch::Section;
 
 use crate::cli::Overrides;
 use crate::config::Config;
@@ -116,8 +116,8 @@ impl TakeArgs {
 
     /// What may be amiss.
     #[must_use]
-    pub fn tolerance(&self) -> Tolerance {
-        Tolerance {
+    pub fn options(&self) -> LoadOptions {
+        LoadOptions {
             head: self.allow.contains(&Allowed::Head),
             missing: self.allow_missing,
             resize: self.pos_embed,
@@ -178,21 +178,19 @@ pub fn run(args: &ImportArgs) -> Result<(), Error> {
         let model = ModelConfig { preset, ..ModelConfig::default() };
         given = Some(Recorded { model, ssm: SsmConfig::default() });
     }
-    let tolerance = args.take.tolerance();
+    let options = args.take.options();
     let source = Source::open(&args.file, args.take.section(), &Selection::Best)?;
     let classes = args.classes.map(|classes| classes as usize);
     let (config, origin) = source.model(given.as_ref(), classes)?;
-    let (model, report) = source.load(config.init(&Device::flex(), 0)?, tolerance)?;
+    let (model, report) = source.load(config.init(&Device::flex(), 0)?, options)?;
     let recorded = Recorded::of(&config);
     if let Some(output) = &args.output {
-        let state = model.state(Names::Ours).map_err(Error::Internal)?;
-        let mut bytes = Vec::new();
-        let arrays = state.iter().map(|(key, array)| (key.as_str(), array));
-        write_safetensors(&mut bytes, arrays, (ABOUT, &recorded.to_toml()))
-            .map_err(|error| Error::Internal(error.to_string()))?;
+        let bytes =
+            NamedArrays::of(&model).with_metadata(ABOUT, recorded.to_toml()).to_safetensors();
+        let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
         replace(&Disk, output, &bytes).map_err(Error::io("write", output))?;
     }
-    let notes = notes(&report, tolerance);
+    let notes = notes(&report, options);
     if args.json {
         return print_json(&Record {
             file: source.name.clone(),

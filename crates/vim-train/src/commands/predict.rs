@@ -101,9 +101,9 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
     let DevicesConfig { threads, .. } = devices;
     threads::start(threads)?;
     let chosen = device::choose(&devices)?;
-    let tolerance = args.take.tolerance();
-    let (model, report) = source.load(config.init(&chosen.device, 0)?, tolerance)?;
-    for note in notes(&report, tolerance) {
+    let options = args.take.options();
+    let (model, report) = source.load(config.init(&chosen.device, 0)?, options)?;
+    for note in notes(&report, options) {
         eprintln!("note: {note}");
     }
     let mut results = Vec::new();
@@ -146,7 +146,7 @@ fn probabilities(
     let ImageSize { height, width } = model.config().image_size;
     let batch = Batch::plain(pixels, vec![0], [height, width]);
     let (images, _) = to_tensors(&batch, by, device)?;
-    let logits: Vec<f32> = model.forward(images).into_data().iter().collect();
+    let logits: Vec<f32> = model.forward(images)?.into_data().iter().collect();
     Ok(softmax(&logits))
 }
 

@@ -1,6 +1,6 @@
-//! What the failures of a GPU look like: the texts of CubeCL, CUDA and wgpu, told apart.
+//! Failures of a GPU, recognised in the texts of CubeCL, CUDA and wgpu.
 //!
-//! They reach us as panics: the framework queues work, and what went wrong shows when a number is read.
+//! They arrive as panics: the framework queues work, and a failure shows when a number is read.
 
 use std::fmt;
 
@@ -19,32 +19,9 @@ pub enum Fault {
         /// What the driver calls it.
         reason: String,
     },
-    /// Nothing is wrong with it: a kernel was asked for more than it can count.
-    Beyond(Beyond),
 }
 
-/// More than a kernel can count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beyond {
-    /// Which, and how much.
-    pub what: String,
-    /// How many parts of it would do, at least.
-    pub parts: usize,
-    /// What was asked of the device, if that is known.
-    pub load: Option<Load>,
-}
-
-impl fmt::Display for Beyond {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match self.load {
-            None => "use a smaller batch".into(),
-            Some(load) => load.in_parts(self.parts).unwrap_or_else(|| "use smaller images".into()),
-        };
-        write!(formatter, "{}: {way}", self.what)
-    }
-}
-
-/// How CubeCL and the drivers say that memory has run out; where bytes are named, they follow.
+/// Texts of CubeCL and the drivers for memory that has run out; the number of bytes may follow.
 const OUT_OF_MEMORY: [&str; 7] = [
     "out of device memory allocating ",
     "can't allocate buffer of size: ",
@@ -55,7 +32,8 @@ const OUT_OF_MEMORY: [&str; 7] = [
     "cuda_error_out_of_memory",
 ];
 
-/// How they say that a device is of no more use. An `Xid` is what NVIDIA's kernel module calls it in the system's log.
+/// Their texts for a device that is lost. `Xid` is the code of NVIDIA's kernel module in the
+/// system's log.
 const LOST: [&str; 18] = [
     "cuda_error_illegal_address",
     "cuda_error_illegal_instruction",
@@ -78,19 +56,16 @@ const LOST: [&str; 18] = [
 ];
 
 impl Fault {
-    /// The fault that the text of a panic or an error tells of, if it does.
+    /// The fault that the text of a panic or an error reports, if any.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
-        if let Some(beyond) = beyond(text) {
-            return Some(Self::Beyond(beyond));
-        }
         let lower = text.to_ascii_lowercase();
         if let Some((at, pattern)) = first(&lower, &OUT_OF_MEMORY) {
             let digits = lower[at + pattern.len()..].bytes().take_while(u8::is_ascii_digit).count();
             let number = &lower[at + pattern.len()..][..digits];
             return Some(Self::OutOfMemory { bytes: number.parse().ok() });
         }
-        // A mutex is poisoned by any panic, and that is not the device's doing.
+        // Any panic poisons a mutex; that is no fault of the device.
         let (at, pattern) = first(&lower, &LOST)
             .filter(|(_, pattern)| *pattern != "poisoned" || lower.contains("device"))?;
         let reason = match pattern {
@@ -102,21 +77,6 @@ impl Fault {
     }
 }
 
-/// What a `KernelError::TooLarge` says that a panic has printed for debugging, as the model's do.
-fn beyond(text: &str) -> Option<Beyond> {
-    let (_, fields) = text.split_once("TooLarge { operation: ")?;
-    let field = |name: &str| {
-        let (_, value) = fields.split_once(name)?;
-        Some(value.split([',', ' ', '}']).next()?.trim_matches('"'))
-    };
-    let (operation, got, limit) = (field("")?, field("got: ")?, field("limit: ")?);
-    let (_, what) = fields.split_once("what: \"")?;
-    let (what, _) = what.split_once('"')?;
-    let what = format!("{operation}: {what} of {got} is beyond the kernel's limit of {limit}");
-    let (got, limit): (usize, usize) = (got.parse().ok()?, limit.parse().ok()?);
-    Some(Beyond { what, parts: got.div_ceil(limit.max(1)), load: None })
-}
-
 /// The first of `patterns` that is in `text` as words of their own, in the order of the patterns.
 fn first<'a>(text: &str, patterns: &[&'a str]) -> Option<(usize, &'a str)> {
     let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
@@ -126,19 +86,19 @@ fn first<'a>(text: &str, patterns: &[&'a str]) -> Option<(usize, &'a str)> {
     patterns.iter().find_map(found)
 }
 
-/// What follows the last `Caused by:`.
+/// The text after the last `Caused by:`.
 fn cause(text: &str) -> Option<String> {
     let (_, cause) = text.rsplit_once("Caused by:")?;
     Some(one_line(cause)).filter(|cause| !cause.is_empty())
 }
 
-/// The longest line that there is any use in.
+/// Longest line that is reported, in characters.
 const LINE: usize = 400;
 
-/// A text of several lines as one, without the backtrace that it may end in.
+/// A text of several lines as one line, without a backtrace at its end.
 #[must_use]
 pub fn one_line(text: &str) -> String {
-    // Within an error that is printed for debugging, line ends are spelled out.
+    // Debug output of an error escapes line ends.
     let text = text.replace("\\n", "\n");
     let is_trace = |line: &str| {
         let line = line.trim_start().to_ascii_lowercase();
@@ -152,7 +112,7 @@ pub fn one_line(text: &str) -> String {
     }
 }
 
-/// What a run asks of a device's memory, of which there may be too much.
+/// The sizes that determine how much of a device's memory a run needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// `train.batch_size`.
@@ -182,19 +142,25 @@ impl Load {
         (1..=self.batch_size / 2).rev().find(fits)
     }
 
-    /// The fewest parts that divide the batch into parts of half their size now or less.
+    /// The fewest parts that halve their present size or more.
     #[must_use]
     pub fn more_parts(self) -> Option<usize> {
         self.parts_of(2)
     }
 
-    /// The fewest parts that divide the batch, of which a part now makes `times` or more.
+    /// The smallest divisor of the batch size that is at least `times` the present number of parts.
     fn parts_of(self, times: usize) -> Option<usize> {
         let least = self.parts.saturating_mul(times);
         (least..=self.batch_size).find(|&parts| self.batch_size.is_multiple_of(parts))
     }
 
-    /// How to compute the batch in parts, of which a part now makes `times` or more, if that can be.
+    /// What to do if a part is too large for a kernel by the factor `got / limit`.
+    pub(crate) fn advice(self, got: usize, limit: usize) -> String {
+        let more = self.in_parts(got.div_ceil(limit.max(1)));
+        more.unwrap_or_else(|| "use smaller images".to_owned())
+    }
+
+    /// How to compute the batch with `times` as many parts or more, if it can be divided so.
     fn in_parts(self, times: usize) -> Option<String> {
         let more = self.parts_of(times)?;
         let images = self.batch_size / more;
@@ -202,7 +168,7 @@ impl Load {
     }
 }
 
-/// What to do about it.
+/// What to do if memory runs out.
 impl fmt::Display for Load {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { batch_size, parts, .. } = self;
@@ -269,30 +235,6 @@ mod tests {
         ] {
             let lost = Fault::Lost { reason: reason.to_owned() };
             assert_eq!(Fault::of(text), Some(lost), "{text}");
-        }
-    }
-
-    #[test]
-    fn more_than_a_kernel_counts() {
-        let error = vim_kernels::KernelError::TooLarge {
-            operation: "linear",
-            what: "a buffer, in numbers",
-            got: 4_957_667_328,
-            limit: 4_294_967_295,
-        };
-        let beyond = Fault::of(&format!("invariant: the model's sizes agree: {error:?}"));
-        let what =
-            "linear: a buffer, in numbers of 4957667328 is beyond the kernel's limit of 4294967295";
-        let Some(Fault::Beyond(beyond)) = beyond else { panic!("{beyond:?}") };
-        assert_eq!(beyond.to_string(), error.to_string());
-        let load = Load { batch_size: 96, parts: 1, recompute: true, in_pairs: false };
-        let with = |load, parts| Beyond { load: Some(load), parts, ..beyond.clone() }.to_string();
-        for (parts, way) in [
-            (beyond.parts, "set train.accumulate=2 (the same gradient, 48 images at a time)"),
-            (5, "set train.accumulate=6 (the same gradient, 16 images at a time)"),
-            (97, "use smaller images"),
-        ] {
-            assert_eq!(with(load, parts), format!("{what}: {way}"));
         }
     }
 

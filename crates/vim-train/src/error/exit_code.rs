@@ -46,7 +46,7 @@ impl Error {
             | Self::BadImages { .. }
             | Self::Weights { .. }
             | Self::Unreadable { .. }
-            | Self::Misfit { .. }
+            | Self::StateDictMismatch { .. }
             | Self::Unrecognised { .. }
             | Self::NoCounterpart { .. }
             | Self::Picture(PictureError::Decode { .. })
@@ -68,7 +68,7 @@ impl Error {
             Self::Sweep(SweepError::Damaged { .. } | SweepError::NoMetric { .. }) => 65,
             Self::Sweep(_) => 78,
             Self::Study(error) => error.exit_code(),
-            Self::Beyond(_)
+            Self::TooLarge { .. }
             | Self::Config(_)
             | Self::NothingToResume { .. }
             | Self::ConfigChanged { .. } => 78,

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use vim_data::{DataError, PictureError};
 use vim_kernels::KernelError;
 use vim_migrate::MigrateError;
-use vim_model::Misfit;
+use vim_model::StateDictMismatch;
 use vim_slurm::{JobId, SlurmError};
 use vim_torch::ReadError;
 
 use crate::config::ConfigError;
-use crate::device::fault::{Beyond, Load};
+use crate::device::fault::Load;
 use crate::run::checkpoint::CheckpointError;
 use crate::run::lock::{Holder, LOCK};
 use crate::run::signals::Stop;
@@ -97,13 +97,13 @@ pub enum Error {
     /// Weights do not fit the model.
     #[error(
         "{checkpoint} does not fit the model in {} (listed above): give the model it is of, or allow for it (docs/checkpoints.md)",
-        count(misfit.lines().len(), "place")
+        count(mismatch.lines().len(), "place")
     )]
-    Misfit {
+    StateDictMismatch {
         /// Whose.
         checkpoint: String,
         /// Every disagreement.
-        misfit: Box<Misfit>,
+        mismatch: Box<StateDictMismatch>,
     },
 
     /// Nothing says what model weights are of.
@@ -303,9 +303,23 @@ pub enum Error {
         nearest: Option<String>,
     },
 
-    /// A batch is beyond what kernels can count.
-    #[error("{0}")]
-    Beyond(Beyond),
+    /// A batch is beyond what a kernel can count.
+    #[error(
+        "{operation}: {what} of {got} is beyond the kernel's limit of {limit}: {}",
+        load.advice(*got, *limit)
+    )]
+    TooLarge {
+        /// The operation called.
+        operation: &'static str,
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        got: usize,
+        /// How large it may be.
+        limit: usize,
+        /// What the run asks of the device.
+        load: Load,
+    },
 
     /// There is no one job or output that is meant.
     #[error("{name}: {problem}")]
@@ -393,6 +407,10 @@ impl Error {
     /// What there is to say before the error's own line, a line each.
     #[must_use]
     pub fn details(&self) -> Vec<String> {
-        if let Self::Misfit { misfit, .. } = self { misfit.lines() } else { Vec::new() }
+        if let Self::StateDictMismatch { mismatch, .. } = self {
+            mismatch.lines()
+        } else {
+            Vec::new()
+        }
     }
 }

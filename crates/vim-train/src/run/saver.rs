@@ -7,10 +7,12 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use vim_model::NamedArrays;
+use vim_torch::WriteError;
+
 use crate::error::Error;
 use crate::run::checkpoint::{Checkpoints, State};
 use crate::run::metrics::JsonlWriter;
-use crate::weights::Arrays;
 
 /// Name of the thread; its panics come back as errors.
 pub(crate) const THREAD: &str = "checkpoint";
@@ -19,7 +21,7 @@ pub(crate) const THREAD: &str = "checkpoint";
 #[derive(Debug)]
 pub struct Snapshot {
     /// Its files, by name.
-    pub files: Vec<(&'static str, Arrays)>,
+    pub files: Vec<(&'static str, NamedArrays)>,
     /// Where training stood.
     pub state: State,
     /// Whether it is the best so far.
@@ -32,9 +34,9 @@ impl Snapshot {
     /// Writes the checkpoint once everything in `metrics` that it remembers is on the disk.
     fn write(&self, checkpoints: &Checkpoints, metrics: &JsonlWriter) -> Result<(), Error> {
         metrics.sync()?;
-        let files =
-            self.files.iter().map(|(name, arrays)| arrays.to_bytes().map(|bytes| (*name, bytes)));
-        let files = files.collect::<Result<Vec<_>, Error>>()?;
+        let files = self.files.iter().map(|(name, arrays)| Ok((*name, arrays.to_safetensors()?)));
+        let files = files.collect::<Result<Vec<_>, WriteError>>();
+        let files = files.map_err(|error| Error::Internal(error.to_string()))?;
         let files: Vec<(&str, &[u8])> =
             files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
         if self.is_archived {

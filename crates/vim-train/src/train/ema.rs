@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(numbers(&ema.model(&model)), numbers(&other));
         let images = Tensor::<4>::ones([1, 3, 8, 8], &Device::flex());
         let logits = |model: &Vim| -> Vec<f32> {
-            model.forward(images.clone()).into_data().iter().collect()
+            model.forward(images.clone()).unwrap().into_data().iter().collect()
         };
         assert_eq!(logits(&ema.model(&model)), logits(&other.valid()));
     }

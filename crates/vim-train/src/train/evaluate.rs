@@ -65,7 +65,7 @@ pub(crate) fn evaluate_each(
             return Ok(None);
         }
         let (pixels, labels, count, unread) = batch?;
-        let logits = model.forward(pixels);
+        let logits = model.forward(pixels)?;
         // While the device is at work, as in training.
         next = upload();
         let logits: Vec<f32> = logits.into_data().iter().collect();

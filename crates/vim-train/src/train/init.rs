@@ -5,7 +5,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use vim_model::{Tolerance, Vim, VimConfig};
+use vim_model::{LoadOptions, Vim, VimConfig};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -43,10 +43,10 @@ impl Initial {
     ) -> Result<Option<Self>, Error> {
         let Some(path) = &config.train.init else { return Ok(None) };
         let resize = Some(config.train.init_pos_embed);
-        let tolerance = Tolerance { head: true, missing: false, resize };
+        let options = LoadOptions { head: true, missing: false, resize };
         let source = Source::open(path, None, &Selection::Best)?;
-        let (model, report) = source.load(model.init(device, config.run.seed)?, tolerance)?;
-        let notes = notes(&report, tolerance);
+        let (model, report) = source.load(model.init(device, config.run.seed)?, options)?;
+        let notes = notes(&report, options);
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
         lines.extend(notes.iter().map(|note| format!("init: {note}")));
         let ours = model.config().method_label();

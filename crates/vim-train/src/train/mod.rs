@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use burn::module::Module;
 use burn::tensor::Device;
 use vim_data::{Loader, LoaderConfig, Split, Splits};
-use vim_model::Vim;
+use vim_model::{NamedArrays, Vim};
 
 use crate::cli::TrainArgs;
 use crate::comm::SingleDevice;
@@ -93,7 +93,7 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, plan, &run, &log, stop, &watch)?;
         life.begin(trainer.state.step, run.is_resumed())?;
-        let result = trainer.train(args.steps);
+        let result = trainer.train(args.steps).map_err(|error| error.with_load(load));
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
         log.line(trainer.summary(name, &result));
@@ -370,11 +370,12 @@ impl<'a> Trainer<'a> {
         self.state.batch = self.state.step % steps_per_epoch;
         self.state.metrics_len = self.metrics.len();
         let mut files = vec![
-            (weights::MODEL, weights::model_arrays(self.model())),
+            (weights::MODEL, NamedArrays::of(self.model())),
             (weights::OPTIMIZER, weights::optimizer_arrays(&self.optimizer)),
         ];
-        let ema = self.ema.as_ref().map(|ema| weights::model_arrays(&ema.model(self.model())));
-        files.extend(ema.map(|ema| (weights::EMA, ema)));
+        if let Some(ema) = &self.ema {
+            files.push((weights::EMA, NamedArrays::of(&ema.model(self.model()))));
+        }
         let snapshot = Snapshot { files, state: self.state.clone(), is_best, is_archived };
         self.saver.start(snapshot, self.metrics.handle()?)?;
         self.save_stall += start.elapsed();

@@ -2,6 +2,7 @@
 
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
+use vim_kernels::KernelError;
 use vim_model::Vim;
 
 use crate::train::batches::Targets;
@@ -16,7 +17,10 @@ use crate::train::loss::Loss;
 /// # Shapes
 ///
 /// - `images`: `[B, 3, H, W]`
-#[must_use]
+///
+/// # Errors
+///
+/// [`KernelError`] as [`Vim::forward_train`].
 pub fn forward_backward(
     model: &Vim,
     images: Tensor<4>,
@@ -24,7 +28,7 @@ pub fn forward_backward(
     loss: &Loss,
     seed: u64,
     parts: usize,
-) -> (Tensor<1>, GradientsParams) {
+) -> Result<(Tensor<1>, GradientsParams), KernelError> {
     let [batch, ..] = images.dims();
     let largest = batch.div_ceil(parts);
     let mut sum: Option<Tensor<1>> = None;
@@ -40,7 +44,7 @@ pub fn forward_backward(
         } else {
             (all.narrow(0, first, len), targets.part(first, len))
         };
-        let logits = model.forward_train_part(images, seed, first);
+        let logits = model.forward_train_part(images, seed, first)?;
         let mut part = loss.of(logits, targets);
         if len < batch {
             part = part * (len as f64 / batch as f64);
@@ -52,7 +56,7 @@ pub fn forward_backward(
         });
         gradients.accumulate(model, GradientsParams::from_grads(part.backward(), model));
     }
-    (sum.expect("invariant: a batch has images"), gradients.grads())
+    Ok((sum.expect("invariant: a batch has images"), gradients.grads()))
 }
 
 #[cfg(test)]
@@ -95,7 +99,7 @@ mod tests {
             let loss = Loss::new(&TrainConfig { loss: kind, ..TrainConfig::default() }, 5).unwrap();
             let run = |parts, seed| -> (f64, Vec<Vec<f32>>) {
                 let (value, gradients) =
-                    forward_backward(&model, images.clone(), &targets, &loss, seed, parts);
+                    forward_backward(&model, images.clone(), &targets, &loss, seed, parts).unwrap();
                 let gradients = flat::gradients(&model, gradients);
                 let gradients = gradients.into_iter().map(|g| g.into_data().iter().collect());
                 (f64::from(value.into_scalar::<f32>()), gradients.collect())

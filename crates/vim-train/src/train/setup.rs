@@ -113,7 +113,8 @@ impl<'a> Trainer<'a> {
         for error in &latest.passed_over {
             log.line(format!("warning: {error}; passed over, and kept under another name"));
         }
-        model = model.with_precision(config.train.precision).with_recompute(config.train.recompute);
+        model =
+            model.with_precision(config.train.precision)?.with_recompute(config.train.recompute);
         if let Some(mut checkpoint) = latest.checkpoint {
             let source = checkpoint.path.display().to_string();
             model = weights::model_from_bytes(model, &checkpoint.take(weights::MODEL)?, &source)?;

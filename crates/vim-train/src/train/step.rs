@@ -116,7 +116,14 @@ impl Trainer<'_> {
         let model = self.model.take().expect("invariant: taken only within a step");
         let seed = drop_seed(self.config.run.seed, self.state.step, self.comm.rank());
         let parts = self.config.train.accumulate;
-        let (loss, gradients) = forward_backward(&model, images, targets, &self.loss, seed, parts);
+        let result = forward_backward(&model, images, targets, &self.loss, seed, parts);
+        let (loss, gradients) = match result {
+            Ok(done) => done,
+            Err(error) => {
+                self.model = Some(model);
+                return Err(error.into());
+            }
+        };
         let gradients = Gradients::new(&model, self.comm.mean_gradients(gradients));
         let parameters = self.num_parameters;
         if gradients.len() != parameters {

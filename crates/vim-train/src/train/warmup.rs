@@ -132,7 +132,7 @@ fn stages(config: &Config, plan: Plan) -> Result<Vec<Stage>, Error> {
     let built = shape.init(&device, config.run.seed)?;
     let mut ema = Ema::new(&config.train, &built);
     let with = &config.train;
-    let model = built.with_precision(with.precision).with_recompute(with.recompute);
+    let model = built.with_precision(with.precision)?.with_recompute(with.recompute);
     // As in training, nothing else holds the weights while they are updated.
     let mut held = Some(model);
     let mut optimizer = AdamW::new(&config.optim);
@@ -143,7 +143,7 @@ fn stages(config: &Config, plan: Plan) -> Result<Vec<Stage>, Error> {
         let model = held.take().expect("invariant: taken only within a step");
         let (images, targets) = to_tensors(&batch, statistics, &device)?;
         let (value, gradients) =
-            forward_backward(&model, images, &targets, &loss, 0, with.accumulate);
+            forward_backward(&model, images, &targets, &loss, 0, with.accumulate)?;
         let gradients = Gradients::new(&model, gradients);
         let lr = config.optim.lr;
         let clip = with.clip_grad;
@@ -160,7 +160,7 @@ fn stages(config: &Config, plan: Plan) -> Result<Vec<Stage>, Error> {
     let model = held.expect("invariant: taken only within a step").valid();
     let evaluation = twice("evaluation batch", &plain, || {
         let (images, _) = to_tensors(&batch, statistics, &plain)?;
-        let _: Vec<f32> = model.forward(images).into_data().iter().collect();
+        let _: Vec<f32> = model.forward(images)?.into_data().iter().collect();
         Ok(())
     })?;
     Ok(vec![train, evaluation])

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use vim_model::{
-    LoadReport, ModelConfig, ModelError, Preset, SsmConfig, Tolerance, Vim, VimConfig, infer,
+    LoadOptions, LoadReport, ModelConfig, ModelError, Preset, SsmConfig, Vim, VimConfig, infer,
 };
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
@@ -17,7 +17,7 @@ use crate::run::checkpoint::{Checkpoint, Selection, Weights, select};
 use crate::run::run_dir::{checkpoints_in, recorded_config};
 use crate::weights;
 
-/// The key under which a file of ours says what model it is of.
+/// The key of the model's description in the metadata of a file of ours.
 pub const ABOUT: &str = "vim_train";
 
 /// The model that weights were recorded with: two sections of a configuration.
@@ -71,17 +71,17 @@ impl fmt::Display for Origin {
 /// Weights, and what is known about them.
 #[derive(Debug)]
 pub struct Source {
-    /// What errors call it.
+    /// Its name in errors.
     pub name: String,
-    /// The arrays, and what was around them.
+    /// The arrays and their file.
     pub arrays: Arrays,
     /// The model it was recorded with, where it was.
     pub recorded: Option<Recorded>,
-    /// The configuration of the run, of a checkpoint of ours in its place.
+    /// The configuration of the run, for a checkpoint in a run's folder.
     pub run: Option<Config>,
     /// Whether these are the weights or their moving average.
     pub weights: Weights,
-    /// The step of training, of a checkpoint of ours.
+    /// The step of training, for a checkpoint of ours.
     pub step: Option<u64>,
     /// BLAKE3 of the file, in hexadecimal.
     pub blake3: String,
@@ -91,7 +91,7 @@ impl Source {
     /// Reads the weights at `path`: a file, the folder of a checkpoint, or the folder of a run, of
     /// which `selection` takes one.
     ///
-    /// `section` says whether the weights or their moving average are meant; left out, it is what was the best of a
+    /// `section` selects the weights or their moving average. Left out, it is the better one of a
     /// run's best checkpoint, and the weights of everything else.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Source {
         let mut hasher = blake3::Hasher::new();
         let hashed = File::open(path).and_then(|file| hasher.update_reader(file).map(|_| ()));
         hashed.map_err(|error| unread(ReadError::Io(error)))?;
-        // A record that this version does not understand is no reason not to read the arrays.
+        // The arrays are readable even if this version does not understand the description.
         let recorded = arrays.about.get(ABOUT).and_then(|text| toml::from_str(text).ok());
         let blake3 = hasher.finalize().to_hex().to_string();
         let weights = kind(section);
@@ -184,9 +184,9 @@ impl Source {
         self.arrays.state.array("head.bias").map(|bias| bias.values.len())
     }
 
-    /// What the weights are: the model given, else the recorded one, else what the shapes say.
+    /// The model: the one given, else the recorded one, else the one inferred from the shapes.
     ///
-    /// `num_classes` is the head's size where the weights' own is not wanted.
+    /// `num_classes` replaces the size of the weights' own head.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl Source {
         Ok((config, origin))
     }
 
-    /// What had to be assumed where the model was inferred.
+    /// The assumptions about a model that was inferred.
     #[must_use]
     pub fn assumed(&self, origin: Origin) -> Option<String> {
         let inferred = infer(&self.arrays.state).ok().filter(|_| origin == Origin::Inferred);
@@ -233,14 +233,15 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// [`Error::Misfit`] with every disagreement that `tolerance` does not allow for.
-    pub fn load(&self, model: Vim, tolerance: Tolerance) -> Result<(Vim, LoadReport), Error> {
-        model
-            .load(&self.arrays.state, tolerance)
-            .map_err(|misfit| Error::Misfit { checkpoint: self.name.clone(), misfit })
+    /// [`Error::StateDictMismatch`] with every disagreement that `options` does not allow for.
+    pub fn load(&self, model: Vim, options: LoadOptions) -> Result<(Vim, LoadReport), Error> {
+        model.load(&self.arrays.state, options).map_err(|mismatch| Error::StateDictMismatch {
+            checkpoint: self.name.clone(),
+            mismatch,
+        })
     }
 
-    /// What was read, in a line.
+    /// A description of the weights in one line.
     #[must_use]
     pub fn summary(&self) -> String {
         let Arrays { format, entry, had_module_prefix, state, .. } = &self.arrays;
@@ -278,12 +279,12 @@ fn kind(section: Section) -> Weights {
     }
 }
 
-/// What was allowed for and made use of, a line each.
+/// One line for each difference that was allowed and found.
 #[must_use]
-pub fn notes(report: &LoadReport, tolerance: Tolerance) -> Vec<String> {
+pub fn notes(report: &LoadReport, options: LoadOptions) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(([rows, columns], [new_rows, new_columns])) = report.resized {
-        let mode = match tolerance.resize.unwrap_or_default() {
+        let mode = match options.resize.unwrap_or_default() {
             vim_model::Resize::MiddleAware => "middle_aware",
             vim_model::Resize::Parity => "parity",
         };

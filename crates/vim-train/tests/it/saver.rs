@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use vim_model::NamedArrays;
 use vim_train::run::checkpoint::Checkpoints;
 use vim_train::run::metrics::JsonlWriter;
 use vim_train::run::saver::{Saver, Snapshot};
 use vim_train::run::storage::{Disk, Storage};
-use vim_train::weights::Arrays;
 
 use crate::checkpoint::state;
 use crate::faults::Faulty;
@@ -58,7 +58,7 @@ fn saver(storage: Box<dyn Storage>) -> (TempDir, Saver) {
 }
 
 fn start(folder: &TempDir, saver: &mut Saver, step: u64, is_best: bool) -> Result<(), String> {
-    let files = vec![("model", Arrays::default())];
+    let files = vec![("model", NamedArrays::default())];
     let snapshot = Snapshot { files, state: state(step), is_best, is_archived: false };
     let metrics = JsonlWriter::appending(&folder.path().join("metrics.jsonl")).unwrap();
     saver.start(snapshot, metrics).map_err(|error| error.to_string())

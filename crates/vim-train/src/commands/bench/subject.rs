@@ -50,7 +50,7 @@ impl<'a> Subject<'a> {
     fn build(&self, device: &Device) -> Result<Vim, Error> {
         let model = self.model.init(device, self.config.run.seed)?;
         let train = &self.config.train;
-        Ok(model.with_precision(train.precision).with_recompute(train.recompute))
+        Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
     }
 
     /// Times steps of `batch` images.
@@ -76,13 +76,13 @@ impl<'a> Subject<'a> {
         let model = self.build(self.device)?;
         let images = self.images(batch, self.device);
         let times = measure(self.device, plan, batch, || {
-            let logits = model.forward(images.clone());
+            let logits = model.forward(images.clone())?;
             meter.sample();
             drop(logits);
             Ok(())
         })?;
         // A device that could not says so at the latest when asked for a result.
-        check_finite("the logits", model.forward(images).abs().sum())?;
+        check_finite("the logits", model.forward(images)?.abs().sum())?;
         Ok(times)
     }
 
@@ -142,7 +142,7 @@ impl Training<'_> {
             .ok_or_else(|| Error::Internal("a step after one that failed".into()))?;
         let parts = self.config.train.accumulate.min(images.dims()[0]);
         let (loss, gradients) =
-            forward_backward(&model, images, targets, &self.loss, self.steps, parts);
+            forward_backward(&model, images, targets, &self.loss, self.steps, parts)?;
         let gradients = Gradients::new(&model, gradients);
         meter.sample();
         // The least learning rate of the schedule: how fast it learns does not matter, that it stays finite does.

@@ -55,11 +55,10 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         check_same_model_and_data(&run, &config)?;
     }
     let weights = Source::of_run(&run, args.take.section(), &args.checkpoint)?;
-    let tolerance = args.take.tolerance();
-    config.train.precision.check(&chosen.device)?;
-    let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision);
-    let (model, report) = weights.load(model, tolerance)?;
-    for note in notes(&report, tolerance) {
+    let options = args.take.options();
+    let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision)?;
+    let (model, report) = weights.load(model, options)?;
+    for note in notes(&report, options) {
         eprintln!("note: {note}");
     }
     let stop = StopRequest::install().map_err(|e| Error::Internal(e.to_string()))?;

@@ -162,7 +162,7 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     if args.grads {
         images = images.require_grad();
     }
-    let got = model.forward(images.clone());
+    let got = model.forward(images.clone())?;
     let targets = Tensor::<1, Int>::from_data(TensorData::new(labels, [batch]), &device);
     let got_loss = cross_entropy(got.clone(), targets, 0.0);
     let mut comparisons = vec![
@@ -298,8 +298,8 @@ fn import_error(error: ImportError, path: &Path) -> Error {
     match error {
         ImportError::Model(error) => error.into(),
         ImportError::Read { source, .. } => Error::Unreadable { path: name, source },
-        ImportError::Mismatch { misfit, .. } => {
-            Error::Weights { checkpoint: name, problems: misfit.to_string() }
+        ImportError::Mismatch { mismatch, .. } => {
+            Error::Weights { checkpoint: name, problems: mismatch.to_string() }
         }
     }
 }

@@ -137,7 +137,7 @@ impl Step {
         let model = self.model.take().expect("invariant: taken only within a step");
         let targets = Targets::new(self.labels.clone(), None);
         // The loss is there before its gradient: the loop's own function has no seam between the two.
-        let logits = model.forward_train_part(self.images.clone(), self.seed, 0);
+        let logits = model.forward_train_part(self.images.clone(), self.seed, 0)?;
         let loss = self.loss.of(logits, targets);
         after(0)?;
         let loss_value = loss.clone().inner();
@@ -171,7 +171,7 @@ fn measure(
     let mut step = Step {
         ema: Ema::new(&config.train, &built),
         model: Some(
-            built.with_precision(config.train.precision).with_recompute(config.train.recompute),
+            built.with_precision(config.train.precision)?.with_recompute(config.train.recompute),
         ),
         optimizer: AdamW::new(&config.optim),
         images: Tensor::from_inner(images),

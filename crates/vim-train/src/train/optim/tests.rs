@@ -42,9 +42,17 @@ pub(crate) fn small_on(device: &Device, seed: u64) -> Vim {
     config.init(&device.clone().autodiff(), seed).unwrap()
 }
 
+fn model_to_bytes(model: &Vim) -> Vec<u8> {
+    vim_model::NamedArrays::of(model).to_safetensors().unwrap()
+}
+
+fn optimizer_to_bytes(optimizer: &AdamW) -> Vec<u8> {
+    crate::weights::optimizer_arrays(optimizer).to_safetensors().unwrap()
+}
+
 /// Every parameter with its path, flat.
 fn values(model: &Vim) -> BTreeMap<String, Vec<f64>> {
-    let bytes = crate::weights::model_to_bytes(model).unwrap();
+    let bytes = model_to_bytes(model);
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let floats = |data: &[u8]| -> Vec<f64> {
         let f32s = data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
@@ -167,10 +175,10 @@ fn state_survives_the_bytes_exactly() {
     let mut optimizer = AdamW::new(&config);
     let first = gradients(&model, 1.0);
     model = optimizer.step(model, first, Clip::By(1.0), 0.01);
-    let bytes = crate::weights::optimizer_to_bytes(&optimizer).unwrap();
+    let bytes = optimizer_to_bytes(&optimizer);
     let device = Device::flex().autodiff();
     let mut back = crate::weights::optimizer_from_bytes(&config, &bytes, &device, "x").unwrap();
-    let weights = crate::weights::model_to_bytes(&model).unwrap();
+    let weights = model_to_bytes(&model);
     let twin = crate::weights::model_from_bytes(small(), &weights, "x").unwrap();
     let (ours, theirs) = (gradients(&model, -1.0), gradients(&twin, -1.0));
     model = optimizer.step(model, ours, Clip::By(1.0), 0.02);
@@ -187,17 +195,14 @@ fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
 
     use crate::config::TrainConfig;
     use crate::train::ema::Ema;
-    use crate::weights::{
-        model_from_bytes, model_to_bytes, optimizer_from_bytes, optimizer_to_bytes,
-    };
+    use crate::weights::{model_from_bytes, optimizer_from_bytes};
 
     let device = Device::wgpu(DeviceKind::DefaultDevice);
     let config = OptimConfig { weight_decay: 0.3, ..OptimConfig::default() };
     let train = TrainConfig { ema: Some(0.75), ..TrainConfig::default() };
     let new = || AdamW::new(&config).with_layer_decay(Some(0.5), 1);
     let mut each = small();
-    let mut packed =
-        model_from_bytes(small_on(&device, 0), &model_to_bytes(&each).unwrap(), "x").unwrap();
+    let mut packed = model_from_bytes(small_on(&device, 0), &model_to_bytes(&each), "x").unwrap();
     let (mut of_each, mut of_packed) = (new(), new());
     let mut averages = [&each, &packed].map(|model| Ema::new(&train, model).unwrap());
     for step in 1..=4 {
@@ -216,9 +221,9 @@ fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
         averages[1].update_at_once(weights, of_packed.steps, square_norm);
         if step == 2 {
             // It goes on from a file.
-            let bytes = optimizer_to_bytes(&of_packed).unwrap();
+            let bytes = optimizer_to_bytes(&of_packed);
             let back = optimizer_from_bytes(&config, &bytes, &device, "x").unwrap();
-            assert_eq!(optimizer_to_bytes(&back).unwrap(), bytes);
+            assert_eq!(optimizer_to_bytes(&back), bytes);
             of_packed = back.with_layer_decay(Some(0.5), 1);
         }
     }

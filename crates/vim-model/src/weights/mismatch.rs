@@ -1,10 +1,10 @@
-//! How a checkpoint and a model disagree.
+//! Differences between a checkpoint and a model.
 
 use std::fmt;
 
 /// A tensor of a checkpoint whose shape is not the model's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misshapen {
+pub struct ShapeMismatch {
     /// Its name in the checkpoint.
     pub key: String,
     /// The shape that the model has, as the checkpoint would store it.
@@ -13,27 +13,27 @@ pub struct Misshapen {
     pub got: Vec<usize>,
 }
 
-/// Every disagreement. All names and shapes are the checkpoint's.
+/// Every difference. All names and shapes are the checkpoint's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Misfit {
-    /// What the model has and the file does not, with the model's shape.
+pub struct StateDictMismatch {
+    /// Parameters that the file lacks, with the model's shape.
     pub missing: Vec<(String, Vec<usize>)>,
-    /// What the file has and the model does not.
-    pub unmatched: Vec<String>,
-    /// What both have, in different shapes.
-    pub misshapen: Vec<Misshapen>,
-    /// What cannot be read as floats, with the reason.
+    /// Keys that are not the model's.
+    pub unexpected: Vec<String>,
+    /// Parameters of another shape.
+    pub wrong_shape: Vec<ShapeMismatch>,
+    /// Keys that cannot be read as floats, with the reason.
     pub unreadable: Vec<String>,
 }
 
-impl Misfit {
-    /// Whether they agree.
+impl StateDictMismatch {
+    /// Whether there is no difference.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Every disagreement in a line of its own.
+    /// One line for every difference.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.groups()
@@ -44,22 +44,22 @@ impl Misfit {
 
     fn groups(&self) -> [(&'static str, Vec<String>); 4] {
         let missing = self.missing.iter();
-        let misshapen = self.misshapen.iter().map(|Misshapen { key, expected, got }| {
+        let wrong_shape = self.wrong_shape.iter().map(|ShapeMismatch { key, expected, got }| {
             format!("{key} (expected {expected:?}, got {got:?})")
         });
         [
             ("missing", missing.map(|(key, shape)| format!("{key} {shape:?}")).collect()),
-            ("not in the model", self.unmatched.clone()),
-            ("of another shape", misshapen.collect()),
+            ("not in the model", self.unexpected.clone()),
+            ("of another shape", wrong_shape.collect()),
             ("unreadable", self.unreadable.clone()),
         ]
     }
 }
 
-impl std::error::Error for Misfit {}
+impl std::error::Error for StateDictMismatch {}
 
 /// In one line, each group cut after a few names.
-impl fmt::Display for Misfit {
+impl fmt::Display for StateDictMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;
         let mut parts = Vec::new();

@@ -1,26 +1,26 @@
-//! What a checkpoint's shapes say about the model that it is of.
+//! The model that a checkpoint's shapes belong to.
 
 use std::collections::BTreeMap;
 
 use vim_kernels::Discretization;
 use vim_torch::{Item, StateDict};
 
+use super::names::{ROPE_TABLES, pytorch_key};
 use crate::config::{
     Bimamba, ClassToken, DtRank, LayerScale, ModelConfig, ModelError, NormKind, Pool, Rope,
     SsmConfig, StateMatrix, VimConfig,
 };
-use crate::import::{ROPE_TABLES, pytorch_key};
 
 /// A model description found in a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inferred {
     /// The sizes, every key set.
     pub model: ModelConfig,
-    /// The numerics: defaults, but for what leaves a parameter behind.
+    /// The numerics: defaults, except for a full A, which has a parameter.
     pub ssm: SsmConfig,
     /// Size of the head.
     pub num_classes: usize,
-    /// What the shapes do not say, in words.
+    /// The assumptions about values that the shapes do not determine.
     pub assumed: String,
 }
 
@@ -53,7 +53,7 @@ pub enum InferError {
     },
 }
 
-/// The largest number of blocks that is believed.
+/// The largest number of blocks that is accepted.
 const MAX_DEPTH: usize = 10_000;
 
 /// The side of the original's images.
@@ -61,10 +61,10 @@ const USUAL_SIZE: usize = 224;
 
 /// Finds the model that `state` is of, under our names or the original's.
 ///
-/// The shapes leave open which image size and stride a grid of positions comes from: the patch's own
-/// size is taken for the stride, unless another one makes it a model for 224 px, the original's size.
-/// They also leave open where a class token stands, what is pooled without one, and what rotary
-/// positions turn; [`Inferred::assumed`] says what was taken.
+/// The shapes do not determine the image size and stride of a grid of positions: the stride is
+/// taken to be the patch size, unless another one makes it a model for 224 px, the original's size.
+/// Neither do they determine where a class token stands, what is pooled without one, and what
+/// rotary positions rotate; [`Inferred::assumed`] lists the assumptions.
 ///
 /// # Errors
 ///
@@ -138,7 +138,7 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
         dt_rank: Some(if automatic { DtRank::Auto } else { DtRank::Rank(dt_rank) }),
         bimamba: Some(bimamba),
         divide_out: (bimamba == Bimamba::V2).then_some(true),
-        // Where it starts: loading replaces it.
+        // The initial value, which loading replaces.
         layer_scale: Some(if has_gain { LayerScale::Starts(1.0) } else { LayerScale::None }),
         norm: Some(if layer_norm { NormKind::Layer } else { NormKind::Rms }),
         class_token: Some(class_token),

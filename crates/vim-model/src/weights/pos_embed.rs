@@ -1,4 +1,4 @@
-//! Positions of another grid.
+//! Resizing learned positions to another grid.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,21 +7,21 @@ use vim_torch::Array;
 
 use crate::config::{ClassToken, VimConfig};
 
-/// How a table of positions is taken to another grid, in either case by a bicubic surface.
+/// How a table of positions is resized, bicubically in either case.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Resize {
-    /// The class tokens' rows keep to the class tokens, the patches' rows to their places.
+    /// Rows of class tokens stay theirs, rows of patches keep their places in the image.
     #[default]
     MiddleAware,
-    /// As the original: the first rows are taken for the class tokens' wherever these stand, so a class
-    /// token in the middle shifts half of the patches by one. Published fine-tunes were made this way.
+    /// As the original: the first rows are taken for those of class tokens wherever these are, so a
+    /// class token in the middle shifts half of the patches by one. Published fine-tunes did this.
     Parity,
 }
 
-/// Where the rows of a model's table of positions belong.
+/// The layout of a model's table of positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Positions {
     /// Rows and columns of patches.
@@ -35,8 +35,8 @@ impl Positions {
         Self { grid: config.grid(), d_model: config.d_model, class_token: config.class_token }
     }
 
-    /// The table `[1, L, M]` of a square grid, as values `[1, L', M]` of this grid, and the square grid.
-    /// `None` if it is not one.
+    /// The table `[1, L, M]` of a square grid as values `[1, L', M]` of this grid, with the square
+    /// grid. `None` if the table is not of a square grid.
     pub(crate) fn resize(&self, table: &Array, resize: Resize) -> Option<(Vec<f32>, [usize; 2])> {
         let &[1, length, d_model] = &table.shape[..] else { return None };
         let num_classes = self.class_token.positions(0).len();
@@ -74,8 +74,8 @@ impl Positions {
 ///
 /// # Source
 ///
-/// `torch.nn.functional.interpolate(…, mode="bicubic", align_corners=False)`: the cubic convolution of
-/// Keys 1981 with a = −0.75, edges repeated, no antialiasing. One axis after the other, in f64.
+/// `torch.nn.functional.interpolate(…, mode="bicubic", align_corners=False)`: the cubic convolution
+/// of Keys 1981 with a = −0.75, edges repeated, no antialiasing. One axis after the other, in f64.
 pub(crate) fn bicubic(
     image: &[f32],
     from: [usize; 2],
@@ -99,7 +99,7 @@ pub(crate) fn bicubic(
     result
 }
 
-/// For every place of an axis of `to` pixels, the four pixels of `from` that it is made of and their weights.
+/// For every pixel of an axis of `to` pixels, its four source pixels of `from` and their weights.
 fn taps(from: usize, to: usize) -> Vec<([usize; 4], [f64; 4])> {
     const A: f64 = -0.75;
     let near = |x: f64| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0; // |x| ≤ 1

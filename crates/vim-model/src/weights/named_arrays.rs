@@ -1,0 +1,153 @@
+//! A model's parameters as named arrays.
+
+use std::io::Cursor;
+use std::mem;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Tensor, TensorData, Transaction};
+use vim_torch::{ArrayView, WriteError, write_pytorch, write_safetensors};
+
+use super::names::{ModulePath, Names, ROPE_TABLES, has_pytorch_key, pytorch_key, transposed};
+use crate::rope::RopeTable;
+use crate::vim::Vim;
+
+/// Tensors by name, in f32 in the host's memory: a snapshot, which later training does not change.
+#[derive(Clone, Debug, Default)]
+pub struct NamedArrays {
+    arrays: Vec<(String, TensorData)>,
+    metadata: Option<(&'static str, String)>,
+}
+
+impl NamedArrays {
+    /// Every parameter of `module` by its path, in the order of the modules.
+    #[must_use]
+    pub fn of<M: Module>(module: &M) -> Self {
+        let mut collect = Collect::default();
+        module.visit(&mut collect);
+        collect.pending.read()
+    }
+
+    /// The same arrays with one text beside them in a safetensors file: a key and its value.
+    #[must_use]
+    pub fn with_metadata(self, key: &'static str, text: String) -> Self {
+        Self { metadata: Some((key, text)), ..self }
+    }
+
+    /// Names, each with its array.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &TensorData)> {
+        self.arrays.iter().map(|(name, data)| (name.as_str(), data))
+    }
+
+    /// Numbers in all arrays.
+    #[must_use]
+    pub fn num_elements(&self) -> usize {
+        self.iter().map(|(_, data)| data.num_elements()).sum()
+    }
+
+    /// The bytes of a safetensors file.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Safetensors`].
+    pub fn to_safetensors(&self) -> Result<Vec<u8>, WriteError> {
+        let mut bytes = Vec::new();
+        let metadata = self.metadata.as_ref().map(|(key, text)| (*key, text.as_str()));
+        write_safetensors(&mut bytes, self.views(), metadata)?;
+        Ok(bytes)
+    }
+
+    /// The bytes of a PyTorch archive, without the metadata; see [`write_pytorch`].
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::Zip`].
+    pub fn to_pytorch(&self) -> Result<Vec<u8>, WriteError> {
+        let mut bytes = Cursor::new(Vec::new());
+        write_pytorch(&mut bytes, self.views())?;
+        Ok(bytes.into_inner())
+    }
+
+    fn views(&self) -> impl Iterator<Item = (&str, ArrayView<'_>)> {
+        self.iter()
+            .map(|(name, data)| (name, ArrayView { shape: data.shape(), bytes: data.as_bytes() }))
+    }
+}
+
+/// Tensors to be read from their device in one transaction instead of one by one.
+#[derive(Default)]
+pub struct PendingArrays {
+    names: Vec<String>,
+    transaction: Transaction,
+}
+
+impl PendingArrays {
+    /// Adds a tensor without gradients under `name`.
+    pub fn add<const D: usize>(&mut self, name: String, tensor: Tensor<D>) {
+        self.names.push(name);
+        self.transaction = mem::take(&mut self.transaction).register(tensor);
+    }
+
+    /// Waits for the device.
+    #[must_use]
+    pub fn read(self) -> NamedArrays {
+        let data = self.transaction.execute().into_iter().map(TensorData::convert::<f32>);
+        NamedArrays { arrays: self.names.into_iter().zip(data).collect(), metadata: None }
+    }
+}
+
+impl Vim {
+    /// Every parameter under the names of `names`, in the order of the modules. The original's
+    /// names include its tables of rotary positions.
+    ///
+    /// # Errors
+    ///
+    /// The path of the first parameter that the original has no counterpart of.
+    pub fn state(&self, names: Names) -> Result<NamedArrays, String> {
+        if names == Names::Ours {
+            return Ok(NamedArrays::of(self));
+        }
+        let mut collect = Collect::default();
+        self.visit(&mut collect);
+        let Collect { pending, transposed: is_transposed, .. } = collect;
+        if let Some(path) = pending.names.iter().find(|path| !has_pytorch_key(path)) {
+            return Err(path.clone());
+        }
+        let mut state = pending.read();
+        for ((path, data), is_transposed) in state.arrays.iter_mut().zip(is_transposed) {
+            *path = pytorch_key(path);
+            if is_transposed && let [rows, columns] = data.shape()[..] {
+                let values: Vec<f32> = data.iter().collect();
+                *data = TensorData::new(transposed(&values, columns), [columns, rows]);
+            }
+        }
+        if let Some(RopeTable { shape, cos, sin }) = self.config().rope_table() {
+            for (key, values) in ROPE_TABLES.into_iter().zip([cos, sin]) {
+                state.arrays.push((key.to_owned(), TensorData::new(values, shape)));
+            }
+        }
+        Ok(state)
+    }
+}
+
+#[derive(Default)]
+struct Collect {
+    path: ModulePath,
+    /// Whether PyTorch stores the transpose of each.
+    transposed: Vec<bool>,
+    pending: PendingArrays,
+}
+
+impl ModuleVisitor for Collect {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.enter(name, container_type);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.transposed.push(self.path.is_transposed(D, Names::Pytorch));
+        self.pending.add(self.path.join(), param.val().inner());
+    }
+}
