@@ -57,7 +57,6 @@ const BACKGROUND: u8 = 64;
 ///
 /// # Panics
 /// If they are not of one size, or `columns` is 0.
-#[must_use]
 pub fn contact_sheet(images: &[Pixels], columns: usize) -> Pixels {
     let (height, width) = images.first().map_or((0, 0), |image| (image.height, image.width));
     let rows = images.len().div_ceil(columns);

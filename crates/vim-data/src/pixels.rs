@@ -13,7 +13,6 @@ pub struct Pixels {
 
 impl Pixels {
     /// A black image.
-    #[must_use]
     pub fn black(height: usize, width: usize) -> Self {
         Self { height, width, data: vec![0; 3 * height * width] }
     }
@@ -25,7 +24,6 @@ impl Pixels {
     }
 
     /// The whole image as a region.
-    #[must_use]
     pub fn region(&self) -> Region {
         Region { top: 0, left: 0, height: self.height, width: self.width }
     }
@@ -46,7 +44,6 @@ pub struct Region {
 
 impl Region {
     /// The smallest rectangle around both.
-    #[must_use]
     pub fn union(self, other: Self) -> Self {
         let (top, left) = (self.top.min(other.top), self.left.min(other.left));
         let bottom = (self.top + self.height).max(other.top + other.height);
@@ -55,7 +52,6 @@ impl Region {
     }
 
     /// Whether the region is not empty and lies inside an image of `size`, `[height, width]`.
-    #[must_use]
     pub fn is_inside(&self, size: [usize; 2]) -> bool {
         let inside = |start: usize, length: usize, side: usize| {
             length > 0 && start.checked_add(length).is_some_and(|end| end <= side)

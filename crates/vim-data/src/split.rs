@@ -18,7 +18,6 @@ pub struct Split {
 
 impl Split {
     /// All images of a dataset.
-    #[must_use]
     pub fn whole(dataset: Arc<dyn Dataset>) -> Self {
         Self { dataset, indices: None }
     }
@@ -27,7 +26,6 @@ impl Split {
     ///
     /// # Panics
     /// If an index is past the end of the dataset.
-    #[must_use]
     pub fn subset(dataset: Arc<dyn Dataset>, indices: Vec<usize>) -> Self {
         assert!(indices.iter().all(|&i| i < dataset.len()), "an index is past the dataset's end");
         Self { dataset, indices: Some(indices.into()) }
@@ -37,25 +35,21 @@ impl Split {
     ///
     /// # Panics
     /// As [`Split::subset`].
-    #[must_use]
     pub fn only(&self, indices: Vec<usize>) -> Self {
         Self::subset(Arc::clone(&self.dataset), indices)
     }
 
     /// The dataset that this is a view of.
-    #[must_use]
     pub fn dataset(&self) -> &dyn Dataset {
         &*self.dataset
     }
 
     /// Number of images.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.indices.as_ref().map_or_else(|| self.dataset.len(), |indices| indices.len())
     }
 
     /// Whether there are no images.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -64,7 +58,6 @@ impl Split {
     ///
     /// # Panics
     /// If `position` is past the end of a subset.
-    #[must_use]
     pub fn index(&self, position: usize) -> usize {
         self.indices.as_ref().map_or(position, |indices| indices[position])
     }
@@ -73,7 +66,6 @@ impl Split {
     ///
     /// # Panics
     /// If `position` is past the end.
-    #[must_use]
     pub fn label(&self, position: usize) -> u32 {
         self.dataset.label(self.index(position))
     }
@@ -93,25 +85,21 @@ impl Split {
     }
 
     /// How [`Split::image`] returns an image.
-    #[must_use]
     pub fn encoding(&self) -> Encoding {
         self.dataset.encoding()
     }
 
     /// Name of each class, by label.
-    #[must_use]
     pub fn class_names(&self) -> &[String] {
         self.dataset.class_names()
     }
 
     /// Number of classes.
-    #[must_use]
     pub fn num_classes(&self) -> usize {
         self.dataset.num_classes()
     }
 
     /// The statistics that `normalize` chooses.
-    #[must_use]
     pub fn statistics(&self, normalize: Normalize) -> Statistics {
         normalize.statistics(self.dataset.statistics())
     }

@@ -59,7 +59,6 @@ pub enum Normalize {
 
 impl Normalize {
     /// The statistics to normalise by, given the dataset's own.
-    #[must_use]
     pub fn statistics(self, own: Statistics) -> Statistics {
         match self {
             Self::Imagenet => Statistics::IMAGENET,

@@ -36,19 +36,16 @@ impl DatasetKind {
     }
 
     /// Names of the classes, by label; none if the files tell them.
-    #[must_use]
     pub fn class_names(self) -> &'static [&'static str] {
         self.source().class_names
     }
 
     /// Whether it is read from files, so that `data.path` must be set.
-    #[must_use]
     pub fn has_files(self) -> bool {
         !matches!(self.source().files, Files::None)
     }
 
     /// Whether it is a folder or archives of image files, which [`open_images`] opens.
-    #[must_use]
     pub fn has_image_files(self) -> bool {
         matches!(self.source().files, Files::Images)
     }
@@ -56,7 +53,6 @@ impl DatasetKind {
 
 impl DataConfig {
     /// What pixels are normalised by, without opening the dataset.
-    #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.normalize.statistics(self.dataset.source().statistics)
     }

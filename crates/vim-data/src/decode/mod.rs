@@ -62,7 +62,6 @@ pub enum ImageKind {
 
 impl ImageKind {
     /// The format that the first bytes of `file` say.
-    #[must_use]
     pub fn of(file: &[u8]) -> Option<Self> {
         match file {
             [0xff, 0xd8, 0xff, ..] => Some(Self::Jpeg),

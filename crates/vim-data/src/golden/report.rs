@@ -73,7 +73,6 @@ pub(super) const EQUAL: Measured = Measured { max_difference: 0.0, tolerance: 0.
 
 impl GoldenEntry {
     /// Whether it failed.
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         matches!(
             self.outcome,
@@ -94,7 +93,6 @@ impl GoldenReport {
     }
 
     /// Counts per kind, in the order of the manifest.
-    #[must_use]
     pub fn counts(&self) -> Vec<GoldenCount> {
         let mut counts: Vec<GoldenCount> = Vec::new();
         for entry in &self.entries {

@@ -20,14 +20,12 @@ const MOST_WORKERS: usize = 16;
 impl CpuAllocation {
     /// The allocation of this process: affinity and control groups, and `SLURM_CPUS_PER_TASK` where
     /// it is less, as under a SLURM that binds no cores.
-    #[must_use]
     pub fn of_this_process() -> Self {
         let system = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self::with(system, |name| env::var(name).ok())
     }
 
     /// The allocation on a machine of `system` cores; `variable` looks up environment variables.
-    #[must_use]
     pub fn with(system: usize, variable: impl Fn(&str) -> Option<String>) -> Self {
         let number =
             |name| variable(name)?.trim().parse().ok().filter(|&number: &usize| number > 0);
@@ -37,7 +35,6 @@ impl CpuAllocation {
     }
 
     /// Loader threads of a run on one GPU: its share of the cores, at most 16.
-    #[must_use]
     pub fn workers(self) -> usize {
         (self.cores / self.gpus).clamp(1, MOST_WORKERS)
     }

@@ -35,7 +35,6 @@ pub struct Batch {
 
 impl Batch {
     /// A batch of unchanged images, all of which count.
-    #[must_use]
     pub fn plain(images: Vec<u8>, labels: Vec<u32>, [height, width]: [usize; 2]) -> Self {
         let count = labels.len();
         Self {
@@ -52,13 +51,11 @@ impl Batch {
     }
 
     /// Images of the batch, fillers included: `B`.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.labels.len()
     }
 
     /// Whether there are no images; a loader never yields such a batch.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
@@ -79,7 +76,6 @@ impl BatchBuffer {
     }
 
     /// The same memory, not a copy of it.
-    #[must_use]
     pub fn shared(&self) -> Bytes {
         Bytes::from_owner(self.clone())
     }

@@ -78,7 +78,6 @@ pub enum Purpose {
 
 impl LoaderConfig {
     /// For training on one device, with one reader for each worker and four batches ahead.
-    #[must_use]
     pub fn training(
         batch_size: usize,
         size: [usize; 2],
@@ -86,38 +85,21 @@ impl LoaderConfig {
         seed: u64,
         recipe: Recipe,
     ) -> Self {
-        Self {
-            batch_size,
-            size,
-            workers,
-            readers: workers,
-            prefetch: 4,
-            seed,
-            replica: Replica::SINGLE,
-            purpose: Purpose::Training(recipe),
-            on_bad: OnBad::Replace,
-        }
+        let (purpose, on_bad) = (Purpose::Training(recipe), OnBad::Replace);
+        let (readers, replica) = (workers, Replica::SINGLE);
+        Self { batch_size, size, workers, readers, prefetch: 4, seed, replica, purpose, on_bad }
     }
 
     /// For evaluation on one device.
-    #[must_use]
     pub fn evaluation(
         batch_size: usize,
         size: [usize; 2],
         workers: usize,
         crop_ratio: f64,
     ) -> Self {
-        Self {
-            batch_size,
-            size,
-            workers,
-            readers: workers,
-            prefetch: 4,
-            seed: 0,
-            replica: Replica::SINGLE,
-            purpose: Purpose::Evaluation { crop_ratio },
-            on_bad: OnBad::Fail,
-        }
+        let (purpose, on_bad) = (Purpose::Evaluation { crop_ratio }, OnBad::Fail);
+        let (readers, replica) = (workers, Replica::SINGLE);
+        Self { batch_size, size, workers, readers, prefetch: 4, seed: 0, replica, purpose, on_bad }
     }
 
     /// Checks what does not depend on the images.
@@ -166,27 +148,23 @@ impl Loader {
     }
 
     /// The split that is loaded.
-    #[must_use]
     pub fn split(&self) -> &Split {
         &self.split
     }
 
     /// Batches in an epoch, ≥ 1.
-    #[must_use]
     pub fn batches_per_epoch(&self) -> usize {
         self.per_epoch
     }
 
     /// Bytes of all batches in the loader: those that wait, one in the making and one being handed
     /// over.
-    #[must_use]
     pub fn memory(&self) -> usize {
         let [height, width] = self.config.size;
         self.max_in_flight() * self.config.batch_size * 3 * height * width
     }
 
     /// The most batches that are in the making or waiting at a time.
-    #[must_use]
     pub fn max_in_flight(&self) -> usize {
         self.config.prefetch + 1
     }
@@ -196,7 +174,6 @@ impl Loader {
     /// batches_per_epoch`.
     ///
     /// Images of earlier batches are not read.
-    #[must_use]
     pub fn batches(&self, batches: Range<u64>) -> Batches {
         let plans = EpochPlans::new(self.split.clone(), Arc::clone(&self.config), self.per_epoch);
         let pipeline = Pipeline::start(batches, plans, self.max_in_flight());
@@ -204,7 +181,6 @@ impl Loader {
     }
 
     /// The batches of `epoch`, from `first_batch` on.
-    #[must_use]
     pub fn epoch(&self, epoch: u64, first_batch: usize) -> Batches {
         let per_epoch = self.per_epoch as u64;
         let start = epoch * per_epoch;
@@ -223,13 +199,11 @@ pub struct Batches {
 
 impl Batches {
     /// What was done and how long it took, so far.
-    #[must_use]
     pub fn stats(&self) -> LoaderStats {
         self.pipeline.stats()
     }
 
     /// Whether the next batch is ready, or there is none: `next` does not wait.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.pipeline.is_ready()
     }

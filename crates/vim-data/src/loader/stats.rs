@@ -48,13 +48,11 @@ pub struct LoaderStats {
 
 impl LoaderStats {
     /// Time of all threads together in a stage.
-    #[must_use]
     pub fn busy(&self, stage: LoaderStage) -> Duration {
         self.busy[stage as usize]
     }
 
     /// Share of the time that the consumer waited, 0 to 1.
-    #[must_use]
     pub fn waited_share(&self) -> f64 {
         self.waited.as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }

@@ -116,10 +116,11 @@ impl<'a> Worker<'a> {
                 Some(file) if attempt == 0 => self.images(file, key, group, into),
                 Some(_) | None => self.read_and_make(index, key, group, into),
             };
+            let label = self.split.dataset().label(index);
+            let drawn = group.repeats.iter().map(|_| (label, index));
             let error = match images {
                 Ok(plans) => {
-                    let label = self.split.dataset().label(index);
-                    result.images.extend(group.repeats.iter().map(|_| (label, index)));
+                    result.images.extend(drawn);
                     for (offset, plan) in plans.into_iter().enumerate() {
                         let boxes = plan.erase.into_iter();
                         result.erased.extend(boxes.map(|erased| (slot + offset, erased)));
@@ -128,29 +129,23 @@ impl<'a> Worker<'a> {
                 }
                 Err(error) => error,
             };
-            let name = self.split.dataset().name(index);
-            match self.config.on_bad {
-                OnBad::Fail => return Err(DataError::BadImage { name, reason: error.to_string() }),
-                OnBad::CountAsWrong => {
-                    result.bad.push(self.bad(task, index, name, &error));
-                    let label = self.split.dataset().label(index);
-                    result.images.extend(group.repeats.iter().map(|_| (label, index)));
-                    result.unread.extend(slot..slot + group.repeats.len());
-                    into.fill(0);
-                    return Ok(());
-                }
-                OnBad::Replace => result.bad.push(self.bad(task, index, name, &error)),
+            let (name, reason) = (self.split.dataset().name(index), error.to_string());
+            if self.config.on_bad == OnBad::Fail {
+                return Err(DataError::BadImage { name, reason });
+            }
+            let Task { epoch, batch, .. } = *task;
+            result.bad.push(BadSample { epoch, batch, index, name, reason });
+            if self.config.on_bad == OnBad::CountAsWrong {
+                result.images.extend(drawn);
+                result.unread.extend(slot..slot + group.repeats.len());
+                into.fill(0);
+                return Ok(());
             }
             index = self.replacement(key);
         }
         let last = result.bad.last().map(|bad| format!("{}: {}", bad.name, bad.reason));
         let count = u64::from(REPLACEMENTS) + 1;
         Err(DataError::TooManyBad { count, draws: count, last: last.unwrap_or_default() })
-    }
-
-    fn bad(&self, task: &Task, index: usize, name: String, error: &Unusable) -> BadSample {
-        let reason = error.to_string();
-        BadSample { epoch: task.epoch, batch: task.batch, index, name, reason }
     }
 
     /// The index of the image that replaces that of `key`.

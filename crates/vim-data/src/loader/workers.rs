@@ -22,7 +22,6 @@ impl Workers {
     /// The number of threads to start on this machine, ≥ 1.
     ///
     /// `auto` respects CPU affinity, control-group quotas and SLURM's allocation.
-    #[must_use]
     pub fn count(self) -> usize {
         match self {
             Self::Auto => CpuAllocation::of_this_process().workers(),

@@ -14,7 +14,6 @@ pub struct EnvPaths {
 
 impl EnvPaths {
     /// Reads the environment variables; empty ones count as absent.
-    #[must_use]
     pub fn from_env() -> Self {
         let folder = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));

@@ -58,7 +58,6 @@ impl Images {
     }
 
     /// The file or folder that it was found at.
-    #[must_use]
     pub fn root(&self) -> &Path {
         self.cached.part.root()
     }
@@ -78,7 +77,6 @@ impl Images {
     }
 
     /// Where an image is.
-    #[must_use]
     pub fn location(&self, index: usize) -> Location {
         let entry = self.entry(index);
         let container = &self.cached.index.containers[entry.container as usize];
@@ -90,19 +88,16 @@ impl Images {
     }
 
     /// Name of the file alone, as the source has it.
-    #[must_use]
     pub fn file_name(&self, index: usize) -> &str {
         base_name(self.cached.index.name(index))
     }
 
     /// Length of the file in bytes, if the index has it; the listing of a folder has none.
-    #[must_use]
     pub fn bytes(&self, index: usize) -> Option<u64> {
         self.entry(index).extent.map(|extent| u64::from(extent.length))
     }
 
     /// What [`verify`](crate::verify) or packing has recorded of an image.
-    #[must_use]
     pub fn facts(&self, index: usize) -> Option<&Facts> {
         self.entry(index).facts.as_ref()
     }

@@ -34,7 +34,6 @@ impl EvalTransform {
     ///
     /// # Panics
     /// If `crop` is out of range.
-    #[must_use]
     pub fn new(crop: f64) -> Self {
         assert!(crop > 0.0 && crop <= 1.0, "a crop of {crop} is not a share");
         Self { crop, resizer: Resizer::new() }

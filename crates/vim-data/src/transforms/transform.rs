@@ -21,7 +21,6 @@ pub struct Transform {
 
 impl Transform {
     /// `eval_crop_ratio` is for plans whose crop is that of evaluation.
-    #[must_use]
     pub fn new(eval_crop_ratio: f64) -> Self {
         Self {
             resizer: Resizer::new(),

@@ -57,12 +57,12 @@ fn held_out_images_follow_from_the_seed() {
 }
 
 #[test]
-fn what_is_foreseen_of_a_dataset_is_what_is_opened_but_for_its_pixels() {
+fn a_dry_run_opens_the_same_splits_without_pixels() {
     for config in [shapes(230, 40, 30), with_fraction(shapes(230, 0, 30), 0.1)] {
-        let foreseen = vim_data::dry_run(&config, 3).unwrap().unwrap();
+        let preview = vim_data::dry_run(&config, 3).unwrap().unwrap();
         let opened = vim_data::open(&config, 3).unwrap();
-        assert_eq!(indices(&foreseen.train), indices(&opened.train));
-        assert_eq!(foreseen.val.map(|val| indices(&val)), opened.val.map(|val| indices(&val)));
+        assert_eq!(indices(&preview.train), indices(&opened.train));
+        assert_eq!(preview.val.map(|val| indices(&val)), opened.val.map(|val| indices(&val)));
     }
     for (dataset, classes) in [(DatasetKind::Cifar10, 10), (DatasetKind::Cifar100, 100)] {
         // Nothing is there, and nothing is looked for.

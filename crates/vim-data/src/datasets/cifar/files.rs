@@ -16,6 +16,9 @@ use super::layout::{Layout, Version};
 /// Larger than any CIFAR file. A larger `train` is another file, and is not read into memory.
 const MEMBER_LIMIT: u64 = 1 << 30;
 
+/// The files of one version, by name without `.bin`.
+type Members = (Version, BTreeMap<&'static str, Vec<u8>>);
+
 /// The files of one version, read but not decoded.
 pub(super) struct Files {
     pub(super) version: Version,
@@ -42,7 +45,7 @@ impl Files {
 
 /// Reads the dataset's files from an archive, its unpacked folder, or a folder holding either.
 pub(super) fn read(layout: &Layout, path: &Path) -> Result<Files, DataError> {
-    if !fs::metadata(path).map_err(io_error(path))?.is_dir() {
+    if !fs::metadata(path).map_err(DataError::io(path))?.is_dir() {
         return from_archive(layout, path);
     }
     if let Some(files) = find(layout, path)? {
@@ -73,7 +76,7 @@ fn from_folder(layout: &Layout, folder: &Path) -> Result<Option<Files>, DataErro
         for stem in layout.stems() {
             let path = folder.join(version.file_name(stem));
             if path.is_file() {
-                contents.insert(stem, fs::read(&path).map_err(io_error(&path))?);
+                contents.insert(stem, fs::read(&path).map_err(DataError::io(&path))?);
             }
         }
         if !contents.is_empty() {
@@ -87,8 +90,8 @@ fn from_folder(layout: &Layout, folder: &Path) -> Result<Option<Files>, DataErro
 /// Reads an archive in place, compressed or not.
 fn from_archive(layout: &Layout, path: &Path) -> Result<Files, DataError> {
     let mut start = Vec::new();
-    let mut file = File::open(path).map_err(io_error(path))?;
-    file.by_ref().take(512).read_to_end(&mut start).map_err(io_error(path))?;
+    let mut file = File::open(path).map_err(DataError::io(path))?;
+    file.by_ref().take(512).read_to_end(&mut start).map_err(DataError::io(path))?;
     let is_gzip = start.starts_with(&[0x1f, 0x8b]);
     let is_tar = start.get(257..262) == Some(b"ustar".as_slice());
     let whole = BufReader::new(io::Cursor::new(start).chain(file));
@@ -99,23 +102,17 @@ fn from_archive(layout: &Layout, path: &Path) -> Result<Files, DataError> {
     };
     let members = members.map_err(|source| DataError::Archive { path: path.to_owned(), source })?;
     match members {
-        Members::Of(version, contents) => {
+        (Some((version, contents)), _) => {
             Ok(Files { version, path: path.to_owned(), is_archive: true, contents })
         }
-        Members::OfTheOther => Err(wrong_dataset(layout, path)),
-        Members::None => Err(not_found(layout, path)),
+        (None, true) => Err(wrong_dataset(layout, path)),
+        (None, false) => Err(not_found(layout, path)),
     }
 }
 
-/// The content of an archive.
-enum Members {
-    Of(Version, BTreeMap<&'static str, Vec<u8>>),
-    OfTheOther,
-    None,
-}
-
-/// Collects the members that belong to the dataset, by file name.
-fn members(layout: &Layout, reader: impl Read) -> io::Result<Members> {
+/// Collects the members that belong to the dataset, by file name; and whether the archive has
+/// members of the other dataset.
+fn members(layout: &Layout, reader: impl Read) -> io::Result<(Option<Members>, bool)> {
     let mut archive = tar::Archive::new(reader);
     let mut found = None;
     let mut of_the_other = false;
@@ -135,11 +132,7 @@ fn members(layout: &Layout, reader: impl Read) -> io::Result<Members> {
     }
     // gzip's checksum comes last, past the end of the tar.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
-    Ok(match found {
-        Some((version, contents)) => Members::Of(version, contents),
-        None if of_the_other => Members::OfTheOther,
-        None => Members::None,
-    })
+    Ok((found, of_the_other))
 }
 
 /// One member, whole; `tar` itself does not report a member that ends early.
@@ -154,11 +147,6 @@ fn content(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
         true => Ok(content),
         false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> DataError {
-    let path = path.to_owned();
-    |source| DataError::Io { path, source }
 }
 
 fn wrong_dataset(layout: &Layout, path: &Path) -> DataError {

@@ -53,8 +53,7 @@ pub static PUBLISHED_ARCHIVES: [PublishedArchive; 4] = [
 /// # Errors
 /// If the file is missing or cannot be inspected.
 pub fn known_archive(path: &Path) -> Result<Option<&'static PublishedArchive>, DataError> {
-    let metadata =
-        fs::metadata(path).map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+    let metadata = fs::metadata(path).map_err(DataError::io(path))?;
     let is_same = |archive: &&PublishedArchive| {
         path.file_name().is_some_and(|name| name == archive.name) && metadata.len() == archive.bytes
     };

@@ -53,7 +53,6 @@ pub struct OrderKey {
 
 impl Recipe {
     /// The key of an epoch's order.
-    #[must_use]
     pub fn order_key(&self, seed: u64, epoch: u64, world: usize) -> OrderKey {
         OrderKey { kind: self.order, repeats: self.repeats, seed, epoch, world }
     }
@@ -82,20 +81,17 @@ impl Order {
 
     /// Draws of the epoch on each device, before batches are cut; a last, partial batch is left
     /// out.
-    #[must_use]
     pub fn draws_per_rank(&self) -> usize {
         self.per_rank
     }
 
     /// Batches of the epoch, of `batch` draws on each device.
-    #[must_use]
     pub fn steps(&self, batch: usize) -> usize {
         self.per_rank / batch
     }
 
     /// The position in the epoch of slot `slot` of the batch of `batch` images that device `rank`
     /// trains on in step `step`.
-    #[must_use]
     pub fn position(&self, step: usize, batch: usize, rank: usize, slot: usize) -> usize {
         (step * batch + slot) * self.world + rank
     }
@@ -104,7 +100,6 @@ impl Order {
     ///
     /// # Panics
     /// If there is no image.
-    #[must_use]
     pub fn draw(&self, position: usize) -> Draw {
         // Past the end the order starts again, as the original's samplers pad (see `reference`).
         let image = position / self.repeats % self.images.len();

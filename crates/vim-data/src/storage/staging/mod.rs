@@ -134,7 +134,6 @@ impl Staging {
     }
 
     /// How far it has come.
-    #[must_use]
     pub fn status(&self) -> StagingStatus {
         let outcome = self.shared.outcome();
         let archives = &self.shared.archives;

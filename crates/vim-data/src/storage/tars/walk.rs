@@ -33,8 +33,7 @@ pub(super) fn walk(
     file: &File,
     each: &mut dyn FnMut(Member) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
-    let io = |source| DataError::Io { path: path.to_owned(), source };
-    let length = file.metadata().map_err(io)?.len();
+    let length = file.metadata().map_err(DataError::io(path))?.len();
     refuse_compressed(file, 0, &Location { path: path.to_owned(), member: None })?;
     let level = Level { path, file, start: 0, length, inside: None };
     level.walk(&mut |member| {

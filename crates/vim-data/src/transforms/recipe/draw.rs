@@ -18,7 +18,6 @@ impl Recipe {
     ///
     /// # Panics
     /// If one of them is 0.
-    #[must_use]
     pub fn draw(&self, key: SampleKey, source: [usize; 2], target: [usize; 2]) -> SamplePlan {
         assert!(source.iter().chain(&target).all(|&side| side > 0), "an image without pixels");
         SamplePlan {

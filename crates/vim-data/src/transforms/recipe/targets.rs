@@ -10,7 +10,6 @@
 ///
 /// # Panics
 /// If there are not as many lambdas as labels, or a label is not below `classes`.
-#[must_use]
 pub fn mixed_targets(
     labels: &[u32],
     classes: usize,
@@ -39,7 +38,6 @@ pub fn mixed_targets(
 ///
 /// # Source
 /// `SoftTargetCrossEntropy` of timm 0.4.12.
-#[must_use]
 pub fn soft_target_loss(logits: &[Vec<f64>], targets: &[Vec<f64>]) -> f64 {
     let losses = logits.iter().zip(targets).map(|(logits, targets)| {
         let log_p = log_softmax(logits);
@@ -56,7 +54,6 @@ pub fn soft_target_loss(logits: &[Vec<f64>], targets: &[Vec<f64>]) -> f64 {
 ///
 /// # Source
 /// `LabelSmoothingCrossEntropy` of timm 0.4.12.
-#[must_use]
 pub fn label_smoothing_loss(logits: &[Vec<f64>], labels: &[u32], smoothing: f64) -> f64 {
     let losses = logits.iter().zip(labels).map(|(logits, &label)| {
         let log_p = log_softmax(logits);

@@ -33,7 +33,6 @@ pub struct Resizer {
 
 impl Resizer {
     /// Without buffers yet.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
