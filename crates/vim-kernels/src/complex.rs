@@ -182,8 +182,8 @@ impl<T: Trig> Real for Complex<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discretization::phi::{phi, phi_derivative};
     use crate::discretization::{Discretization, Series, discretize, linearize};
-    use crate::phi::{phi, phi_derivative};
     use burn::tensor::{Device, TensorData};
     use strum::VariantArray;
 

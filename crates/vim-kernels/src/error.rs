@@ -1,7 +1,5 @@
 //! What can be wrong with a call.
 
-use burn::tensor::{DType, Device};
-
 use crate::precision::Precision;
 
 /// A call that cannot be served.
@@ -75,26 +73,4 @@ pub enum KernelError {
         /// Its type.
         got: String,
     },
-}
-
-/// Activations are f32, or bf16 where the device has it, all alike; weights are f32.
-pub(crate) fn check_dtypes(
-    operation: &'static str,
-    device: &Device,
-    activations: &[(&'static str, DType)],
-    weights: &[(&'static str, Option<DType>)],
-) -> Result<(), KernelError> {
-    let first = activations.first().map(|&(_, dtype)| dtype);
-    let wanted = match first {
-        Some(DType::BF16) if device.supports_dtype(DType::BF16) => DType::BF16,
-        Some(_) | None => DType::F32,
-    };
-    let activations = activations.iter().map(|&(tensor, dtype)| (tensor, Some(dtype), wanted));
-    let weights = weights.iter().map(|&(tensor, dtype)| (tensor, dtype, DType::F32));
-    for (tensor, dtype, wanted) in activations.chain(weights) {
-        if let Some(dtype) = dtype.filter(|&dtype| dtype != wanted) {
-            return Err(KernelError::Dtype { operation, tensor, got: dtype.name().to_string() });
-        }
-    }
-    Ok(())
 }

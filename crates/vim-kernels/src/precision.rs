@@ -1,12 +1,9 @@
 //! In what numbers matrices are multiplied.
 
-use burn::tensor::{DType, Device};
+use burn::tensor::DType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};
-
-use crate::choice::runs_cubes;
-use crate::error::KernelError;
 
 /// In what numbers matrices are multiplied, and what goes from operation to operation.
 ///
@@ -47,31 +44,4 @@ impl Precision {
             Self::Bf16 => DType::BF16,
         }
     }
-
-    /// That `device` multiplies so. f32 is multiplied everywhere; where there are no tensor cores, TF32 is f32.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError::NoPrecision`] if it does not.
-    pub fn check(self, device: &Device) -> Result<(), KernelError> {
-        match self {
-            Self::F32 | Self::Tf32 => Ok(()),
-            Self::Bf16 if runs_cubes(device) && multiplies_bf16(device) => Ok(()),
-            Self::Bf16 => Err(KernelError::NoPrecision {
-                device: crate::choice::name(device),
-                precision: self,
-            }),
-        }
-    }
-}
-
-/// Whether the device has bf16, and tensor cores that multiply it.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn multiplies_bf16(device: &Device) -> bool {
-    device.supports_dtype(DType::BF16) && crate::cube::product::has_cores(device)
-}
-
-#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn multiplies_bf16(_: &Device) -> bool {
-    false
 }

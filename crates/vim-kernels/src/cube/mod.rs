@@ -3,18 +3,8 @@
 //! All of them write contiguous storage. CUDA pads the rows of tensors that Burn makes itself ("pitched"), so every
 //! input passes through [`dense`] first, but for those that a kernel reads by their strides.
 
-pub(crate) mod complex_scan;
-pub(crate) mod conv;
-pub(crate) mod conv_both;
-mod full_scan;
 pub(crate) mod halves;
-pub(crate) mod images;
-pub(crate) mod many;
-mod math;
-pub(crate) mod norm;
-pub(crate) mod product;
-pub(crate) mod scan;
-pub(crate) mod small;
+pub(crate) mod math;
 pub(crate) mod sum;
 pub(crate) mod traced;
 

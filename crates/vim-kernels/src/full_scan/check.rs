@@ -3,9 +3,9 @@
 use burn::tensor::{DType, Device};
 
 use super::MAX_FULL_STATES;
-use crate::choice::{Implementation, ScanChoice, runs_cubes};
+use crate::dispatch::{Implementation, ScanChoice, runs_cubes};
 use crate::error::KernelError;
-use crate::given::Given;
+use crate::scan::shapes::Given;
 
 /// Which implementation `choice` means on `device`.
 pub(super) fn implementation(

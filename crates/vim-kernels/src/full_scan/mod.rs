@@ -9,16 +9,20 @@
 
 mod autodiff;
 mod check;
-mod flex;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
+mod native;
+pub(crate) mod oracle;
 mod reference;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
-use crate::choice::{Implementation, ScanChoice, record};
+use crate::check::shape_of;
+use crate::dispatch::{Implementation, ScanChoice, record};
 use crate::error::KernelError;
-use crate::given::{Given, shape_of};
-use crate::selective_scan::{Projection, ScanOutput};
+use crate::scan::shapes::Given;
+use crate::scan::{Projection, ScanOutput};
 
 use autodiff::FullScanBackend;
 pub(crate) use autodiff::{FullArguments, FullKernels, FullPrimitives};

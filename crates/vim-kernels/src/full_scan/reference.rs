@@ -4,8 +4,8 @@ use burn::tensor::activation::{log_sigmoid, silu};
 use burn::tensor::{Int, Tensor};
 
 use super::FullSpec;
-use crate::selective_scan::ScanOutput;
-use crate::selective_scan::reference::{at, per_channel, row};
+use crate::scan::ScanOutput;
+use crate::scan::reference::{at, per_channel, row};
 
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(super) fn scan(

@@ -2,18 +2,19 @@
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
-mod dispatch;
-mod flex;
+mod native;
+mod noise;
+pub(crate) mod oracle;
+mod spec;
 
 use burn::backend::Dispatch;
 use burn::tensor::{Bytes, DType, Device, Int, Tensor, TensorData};
 
-use crate::choice::has_kernel;
+use crate::check::expect;
+use crate::dispatch::has_kernel;
 use crate::error::KernelError;
-use crate::given::expect;
-use crate::native::images;
-use dispatch::ImageBackend;
-pub(crate) use dispatch::ImageSpec;
+use native::kernel::prepare;
+use spec::{AREA, BOX, COLOUR, ImageBackend, ImageSpec, NOISE, STATISTICS};
 
 const OPERATION: &str = "image_batch";
 
@@ -132,16 +133,6 @@ fn whole_words(bytes: Bytes) -> Bytes {
     Bytes::from_bytes_vec(copy)
 }
 
-/// Numbers of an area.
-pub(crate) const AREA: usize = 4;
-/// Numbers of a box: its area, its kind and its seed.
-pub(crate) const BOX: usize = AREA + 2;
-/// Means and deviations.
-pub(crate) const STATISTICS: usize = 6;
-/// Kinds of a box; 0 is none.
-pub(crate) const COLOUR: i32 = 1;
-pub(crate) const NOISE: i32 = 2;
-
 /// All that is done, as numbers.
 struct Plan {
     /// `[B, boxes, BOX]`, then the areas of the mixing, `[B, AREA]`.
@@ -195,7 +186,7 @@ impl ImageBatch<'_> {
         let Plan { places, values, boxes } = self.plan();
         let spec = ImageSpec { size: self.size, boxes, mixes: !self.mixing.is_empty() };
         let [count, height, width] = self.size;
-        TensorData::new(images::prepare(&words, &places, &values, spec), [count, 3, height, width])
+        TensorData::new(prepare(&words, &places, &values, spec), [count, 3, height, width])
     }
 
     fn plan(&self) -> Plan {

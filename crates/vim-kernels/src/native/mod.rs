@@ -3,31 +3,21 @@
 //! Written once for vectors of eight `f32` and compiled twice: for AVX2 with fused multiply-add,
 //! chosen when the processor has them, and for the target's baseline.
 
-mod block;
-pub(crate) mod conv;
-pub(crate) mod full_scan;
-pub(crate) mod images;
-pub(crate) mod inputs;
 pub(crate) mod lanes;
-mod lu;
-pub(crate) mod norm;
-pub(crate) mod scan;
-mod scan_backward;
-mod scan_forward;
-pub(crate) mod strip;
+pub(crate) mod slices;
 
 /// Work that is compiled once for AVX2 + FMA and once without.
 ///
 /// `run` must be `#[inline(always)]`, down to its arithmetic: only what is inlined into a function
 /// with a target feature is compiled for it.
-trait Kernel {
+pub(crate) trait Kernel {
     type Output;
 
     fn run<const FMA: bool>(self) -> Self::Output;
 }
 
 /// Runs `kernel` with the widest vectors that the processor has.
-fn widest<K: Kernel>(kernel: K) -> K::Output {
+pub(crate) fn widest<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma")]

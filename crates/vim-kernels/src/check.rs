@@ -1,0 +1,95 @@
+//! Checks that several operations share: shapes, types, and sizes that a GPU can count and launch.
+
+use burn::tensor::{DType, Device, Tensor};
+
+use crate::error::KernelError;
+
+/// Rows of cubes that every GPU can launch.
+pub(crate) const MOST_ROWS: usize = 65_535;
+
+/// Elements that an index of 32 bits can tell apart.
+pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
+
+/// The shape of an argument, and its type.
+pub(crate) type Shaped<const R: usize> = ([usize; R], DType);
+
+pub(crate) fn shape_of<const R: usize>(tensor: &Tensor<R>) -> Shaped<R> {
+    (tensor.dims(), tensor.dtype())
+}
+
+/// Rows of a product that a cube takes at the least where there are many, and a strip of a sum over rows.
+const ROWS_OF_A_CUBE: usize = 64;
+
+/// That a GPU's products can count and launch `tokens` rows of which the widest has `width` numbers.
+///
+/// # Errors
+///
+/// [`KernelError::TooLarge`] says what is.
+pub(crate) fn check_rows(
+    operation: &'static str,
+    tokens: usize,
+    width: usize,
+) -> Result<(), KernelError> {
+    within(operation, "a number of tokens", tokens, MOST_ROWS * ROWS_OF_A_CUBE)?;
+    within(operation, "a buffer", tokens * width, MOST_ELEMENTS)
+}
+
+pub(crate) fn within(
+    operation: &'static str,
+    what: &'static str,
+    got: usize,
+    limit: usize,
+) -> Result<(), KernelError> {
+    let error = KernelError::TooLarge { operation, what, got, limit };
+    if got <= limit { Ok(()) } else { Err(error) }
+}
+
+/// An error about `tensor` unless it is `good`.
+pub(crate) fn expect(
+    operation: &'static str,
+    tensor: &'static str,
+    got: &[usize],
+    good: bool,
+    expected: String,
+) -> Result<(), KernelError> {
+    let got = got.to_vec();
+    if good { Ok(()) } else { Err(KernelError::Shape { operation, tensor, got, expected }) }
+}
+
+/// Activations are f32, or bf16 where the device has it, all alike; weights are f32.
+pub(crate) fn check_dtypes(
+    operation: &'static str,
+    device: &Device,
+    activations: &[(&'static str, DType)],
+    weights: &[(&'static str, Option<DType>)],
+) -> Result<(), KernelError> {
+    let first = activations.first().map(|&(_, dtype)| dtype);
+    let wanted = match first {
+        Some(DType::BF16) if device.supports_dtype(DType::BF16) => DType::BF16,
+        Some(_) | None => DType::F32,
+    };
+    let activations = activations.iter().map(|&(tensor, dtype)| (tensor, Some(dtype), wanted));
+    let weights = weights.iter().map(|&(tensor, dtype)| (tensor, dtype, DType::F32));
+    for (tensor, dtype, wanted) in activations.chain(weights) {
+        if let Some(dtype) = dtype.filter(|&dtype| dtype != wanted) {
+            return Err(KernelError::Dtype { operation, tensor, got: dtype.name().to_string() });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_beyond_a_launch_are_named() {
+        let rows = |tokens, width| match check_rows("linear", tokens, width) {
+            Err(KernelError::TooLarge { what, .. }) => what,
+            Ok(()) | Err(_) => "nothing",
+        };
+        assert_eq!(rows(512 * 197, 1536), "nothing");
+        assert_eq!(rows(65_535 * 64 + 1, 16), "a number of tokens");
+        assert_eq!(rows(4_000_000, 1536), "a buffer");
+    }
+}

@@ -1,0 +1,368 @@
+//! The coefficients in two parts: what a token alone determines is computed once for all its states, and
+//! what a state alone determines once for all tokens. A GPU kernel is bound by its instructions
+//! for each (token, state), and this leaves the fewest; [`crate::discretize`] says the same thing
+//! in the plain way and is what this is tested against.
+//!
+//! With `x = delta·a` and `fₖ = deltaᵏ·φₖ(x)`, the exact methods need `Σ wₖ·fₖ`.
+//! Far from 0, `f₀ = eˣ` and `fₖ = (fₖ₋₁ − deltaᵏ⁻¹/(k−1)!)/a`, which unrolls to a polynomial of degree one in
+//! eˣ and k − 1 in x with coefficients of the state. Near 0, `fₖ = deltaᵏ/k! + a·fₖ₊₁` from a polynomial in x
+//! with coefficients of the token. The derivatives are members of the same family: `∂fₖ/∂delta = fₖ₋₁`,
+//! `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without cancellation far
+//! from 0, the second near it.
+
+mod bilinear;
+mod phi_k;
+mod polynomial;
+mod slopes;
+mod sums;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod via_x;
+
+use phi_k::single_again;
+use sums::{polynomial, total, weighted};
+
+use super::phi::{fitted_phi, inverse_factorial};
+use super::term::Term;
+use super::{Decay, Discretization, Form, Series};
+use crate::real::Real;
+
+/// |x| below which a polynomial is `b_bar`. The closed form of φ₂ loses 5 bits here.
+const NEAR: f64 = 0.25;
+
+/// Degree of that polynomial: φ₁ to 4.5e-6 of its value, the others better.
+const DEGREE: usize = 3;
+
+/// |x| below which polynomials are the slopes, whose closed forms lose more.
+const NEAR_SLOPES: f64 = 0.5;
+
+/// Degree of the polynomial that the backward scan's ladder starts from, of the next φ after those used: each
+/// step down multiplies its error by x/k, so that φ₂ under φ₃ is good to 6e-7.
+const TOP_DEGREE: usize = 4;
+
+/// |a| is taken as at least this where something is divided by its cube.
+const SMALLEST_RATE: f64 = 1e-12;
+
+/// Coefficients of `delta^p·x^j`, by j and then p.
+type Table = Vec<[f64; 5]>;
+
+/// A quantity that depends on the token alone, or on the state too, there also with what [`Parts::outer`] says taken out.
+#[derive(Clone)]
+pub(crate) enum Part<T> {
+    Token(T),
+    State(T),
+    OverOuter(T),
+}
+
+impl<T: Real> Part<T> {
+    pub(crate) fn value(&self, outer: &T) -> T {
+        match self {
+            Self::Token(value) | Self::State(value) => value.clone(),
+            Self::OverOuter(value) => value.clone() * outer.clone(),
+        }
+    }
+}
+
+/// `a_bar` and `b_bar` of a token and a state.
+pub(crate) struct PartCoefficients<T> {
+    pub(crate) a_bar: T,
+    pub(crate) b_bar: Part<T>,
+}
+
+/// What a gradient is pulled back with: by a it is `delta·dx`, by delta `a·dx` and the part of `outer′·ψ`, where dx is the gradient of x.
+pub(crate) struct PartThrough<T> {
+    pub(crate) a_bar: T,
+    /// `∂a_bar/∂x` where it is not `a_bar` itself.
+    pub(crate) decay_slope: Option<T>,
+    /// ψ and ψ′ over their [factors](Parts::factors).
+    pub(crate) gain: T,
+    pub(crate) gain_slope: T,
+}
+
+/// A method, prepared to be evaluated by parts.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts {
+    form: Form,
+    series: Series,
+}
+
+/// What a token determines.
+pub(crate) struct OfToken<T> {
+    pub(crate) delta: T,
+    /// `delta·log₂e`: times `a` it is the argument of 2ˣ.
+    scaled: T,
+    /// `−delta/2`: times `a` it is what `1/(1 − x/2)` adds to 1.
+    half: T,
+    near: Vec<Term<T>>,
+    polynomial: Vec<Term<T>>,
+    d_delta: Vec<Term<T>>,
+    d_a: Vec<Term<T>>,
+    powers: [Term<T>; 5],
+}
+
+impl Parts {
+    pub(crate) fn new(method: Discretization, series: Series) -> Self {
+        Self { form: method.form(), series }
+    }
+
+    /// Whether no φ function is evaluated exactly.
+    pub(crate) fn is_light(self) -> bool {
+        self.highest() == 0
+    }
+
+    /// Whether `b_bar` is the token's alone.
+    pub(crate) fn is_plain(self) -> bool {
+        self.is_light() && self.cayley() == [0.0; 5] && self.polynomial().len() <= 1
+    }
+
+    /// Whether the decay over several tokens depends on the sum of their deltas alone: `e^(a·Σdelta)`.
+    pub(crate) fn decays_by_sum(self) -> bool {
+        self.form.decay == Decay::Exponential
+    }
+
+    /// The decay over tokens whose deltas come to `total`, where [`Self::decays_by_sum`].
+    pub(crate) fn decay_over<T: Real>(self, total: T, state: &[T]) -> T {
+        (total.scale(std::f64::consts::LOG2_E) * state[0].clone()).exp2()
+    }
+
+    /// How many numbers [`Self::state`] keeps of a state.
+    pub(crate) fn state_len(self) -> usize {
+        1 + self.highest()
+    }
+
+    /// What the forward scan keeps of a state of rate `a`.
+    pub(crate) fn state<T: Real>(self, a: T) -> Vec<T> {
+        let (weights, highest) = (self.weights(), self.highest());
+        if highest == 0 {
+            return vec![a];
+        }
+        // b = eˣ·far₁ − far₁ − x·Σ_{k≥2} wₖ/aᵏ − x²·½w₃/a³, with x = ln2·v.
+        let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
+        let unit = std::f64::consts::LN_2;
+        let by_power = |[w1, w2, w3]: [f64; 3]| {
+            let zero = || Term::Constant(0.0);
+            let term = |w: f64, powers: usize| {
+                if w == 0.0 {
+                    return zero();
+                }
+                let power = (1..powers).fold(inverse.clone(), |p, _| p * inverse.clone());
+                Term::Of(power).scale(w)
+            };
+            term(w1, 1).plus(term(w2, 2)).plus(term(w3, 3)).like(&inverse)
+        };
+        let [_, w2, w3] = weights;
+        let mut kept = vec![a, by_power(weights)];
+        if highest >= 2 {
+            kept.push(by_power([0.0, -unit * w2, -unit * w3]));
+        }
+        if highest >= 3 {
+            kept.push(by_power([0.0, 0.0, -0.5 * unit * unit * w3]));
+        }
+        kept
+    }
+
+    /// How many numbers [`Self::slope_state`] keeps of a state.
+    pub(crate) fn slope_state_len(self) -> usize {
+        if self.highest() == 0 || self.single().is_some() { 1 } else { 2 }
+    }
+
+    /// What the backward scan keeps of a state of rate `a`.
+    pub(crate) fn slope_state<T: Real>(self, a: T) -> Vec<T> {
+        if self.slope_state_len() == 1 {
+            return vec![a];
+        }
+        let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
+        vec![a, inverse]
+    }
+
+    /// What the forward scan computes of a token.
+    pub(crate) fn token<T: Real>(self, delta: T) -> OfToken<T> {
+        let weights = self.weights();
+        let mut near = vec![[0.0; 5]; if self.highest() > 0 { DEGREE + 1 } else { 0 }];
+        for k in 1..=self.highest() {
+            for (j, c) in fitted_phi::<{ DEGREE + 1 }>(k, NEAR).into_iter().enumerate() {
+                near[j][k] += weights[k - 1] * c;
+            }
+        }
+        self.of_token(delta, &near, false)
+    }
+
+    /// What the backward scan computes of a token.
+    pub(crate) fn slope_token<T: Real>(self, delta: T) -> OfToken<T> {
+        let top = self.highest() + 1;
+        let mut near = Table::new();
+        if self.highest() > 0 && self.single().is_none() {
+            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_SLOPES) {
+                let mut row = [0.0; 5];
+                row[top] = c;
+                near.push(row);
+            }
+        }
+        self.of_token(delta, &near, true)
+    }
+
+    fn of_token<T: Real>(self, delta: T, near: &Table, slopes: bool) -> OfToken<T> {
+        let d2 = delta.clone() * delta.clone();
+        let d3 = d2.clone() * delta.clone();
+        let d4 = d2.clone() * d2.clone();
+        let powers = [
+            Term::Constant(1.0),
+            Term::Of(delta.clone()),
+            Term::Of(d2),
+            Term::Of(d3),
+            Term::Of(d4),
+        ];
+        let polynomial = if self.is_scaled() { Table::new() } else { self.polynomial() };
+        let (mut d_delta, mut d_a) = (Table::new(), Table::new());
+        if slopes {
+            for (j, row) in polynomial.iter().enumerate() {
+                let (mut by_delta, mut by_a) = ([0.0; 5], [0.0; 5]);
+                for p in 1..4 {
+                    by_delta[p - 1] = (p + j) as f64 * row[p];
+                    by_a[p + 1] = j as f64 * row[p];
+                }
+                d_delta.push(by_delta);
+                if j > 0 {
+                    d_a.push(by_a);
+                }
+            }
+        }
+        let collapse = |table: &Table| {
+            let unit = std::f64::consts::LN_2;
+            table
+                .iter()
+                .enumerate()
+                .map(|(j, row)| {
+                    let scale = unit.powi(j as i32);
+                    powers.iter().zip(row).fold(Term::Constant(0.0), |sum, (power, &c)| {
+                        if c == 0.0 { sum } else { sum.plus(power.clone().scale(c * scale)) }
+                    })
+                })
+                .collect()
+        };
+        OfToken {
+            scaled: delta.clone().scale(std::f64::consts::LOG2_E),
+            half: delta.clone().scale(-0.5),
+            near: collapse(near),
+            polynomial: collapse(&polynomial),
+            d_delta: collapse(&d_delta),
+            d_a: collapse(&d_a),
+            delta,
+            powers: powers.clone(),
+        }
+    }
+
+    /// `a_bar` and `b_bar` from a [token](Self::token) and a [state](Self::state).
+    pub(crate) fn forward<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartCoefficients<T> {
+        let v = token.scaled.clone() * state[0].clone();
+        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let far = match state {
+            [_, k1] => Some(exp * k1.clone() - k1.clone()),
+            [_, k1, k2] => Some(exp * k1.clone() + (v.clone() * k2.clone() - k1.clone())),
+            [_, k1, k2, k3] => {
+                let inner = v.clone() * k3.clone() + k2.clone();
+                Some(exp * k1.clone() + (v.clone() * inner - k1.clone()))
+            }
+            _ => None,
+        };
+        self.finish_forward(token, v, a_bar, inverse, far)
+    }
+
+    /// [`forward`](Self::forward) from a [slope state](Self::slope_state): fewer numbers to keep, more to do.
+    pub(crate) fn forward_again<T: Real>(
+        self,
+        token: &OfToken<T>,
+        state: &[T],
+    ) -> PartCoefficients<T> {
+        if let Some((k, _)) = self.single() {
+            return single_again(k, token, &state[0]);
+        }
+        let v = token.scaled.clone() * state[0].clone();
+        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let far = match state {
+            [_, rate_inverse] => {
+                let f = self.far(token, exp, rate_inverse);
+                Some(self.combined(&v, |k| (1.0, f[k].clone())))
+            }
+            _ => None,
+        };
+        self.finish_forward(token, v, a_bar, inverse, far)
+    }
+
+    fn finish_forward<T: Real>(
+        self,
+        token: &OfToken<T>,
+        v: T,
+        a_bar: T,
+        inverse: Option<T>,
+        far: Option<T>,
+    ) -> PartCoefficients<T> {
+        if self.is_scaled() {
+            return PartCoefficients { a_bar, b_bar: Part::OverOuter(self.gain(&v)) };
+        }
+        if let Some(inverse) = inverse.clone().filter(|_| self.is_tustin()) {
+            return PartCoefficients { a_bar, b_bar: Part::OverOuter(inverse) };
+        }
+        let exact = far.map(|far| {
+            let near = polynomial(&token.near, &v).like(&v);
+            v.clone().choose_near(NEAR * std::f64::consts::LOG2_E, near, far)
+        });
+        let plain = polynomial(&token.polynomial, &v);
+        let cayley = inverse.map(|r| weighted(&self.cayley(), &token.powers).times(&r));
+        PartCoefficients {
+            a_bar,
+            b_bar: total(exact, plain, cayley, token.polynomial.len() <= 1, &v),
+        }
+    }
+
+    /// `a_bar`, eˣ and `1/(1 − x/2)`, the last where it is used.
+    fn decay<T: Real>(self, token: &OfToken<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
+        match self.form.decay {
+            Decay::Exponential => {
+                let exp = v.clone().exp2();
+                (exp.clone(), exp, self.inverse(token, state))
+            }
+            Decay::Cayley => {
+                let r = self.inverse(token, state).unwrap_or_else(|| v.constant(1.0));
+                let a_bar = r.clone().scale(2.0).offset(-1.0);
+                // Nothing is emitted for an eˣ that no gain uses.
+                let exp = if self.highest() > 0 { v.clone().exp2() } else { v.clone() };
+                (a_bar, exp, Some(r))
+            }
+        }
+    }
+
+    fn inverse<T: Real>(self, token: &OfToken<T>, state: &[T]) -> Option<T> {
+        let used = self.form.decay == Decay::Cayley || self.cayley() != [0.0; 5];
+        used.then(|| (token.half.clone() * state[0].clone()).offset(1.0).recip())
+    }
+
+    /// `f₀ … f_K` far from 0.
+    fn far<T: Real>(self, token: &OfToken<T>, exp: T, inverse: &T) -> Vec<T> {
+        let mut far = vec![exp.clone()];
+        if self.highest() > 0 {
+            // One multiply-add, where (eˣ − 1)/a would be two operations.
+            far.push(exp * inverse.clone() - inverse.clone());
+        }
+        for k in 2..=self.highest() {
+            let step = token.powers[k - 1].clone().scale(-inverse_factorial(k - 1));
+            let next = Term::Of(far[k - 1].clone()).plus(step).times(inverse);
+            far.push(next.like(inverse));
+        }
+        far
+    }
+
+    /// `Σ wₖ·factor·value` over what `of` gives for every k in use.
+    fn combined<T: Real>(self, like: &T, of: impl Fn(usize) -> (f64, T)) -> T {
+        let weights = self.weights();
+        (1..=self.highest())
+            .filter(|&k| weights[k - 1] != 0.0)
+            .map(|k| {
+                let (factor, value) = of(k);
+                Term::Of(value).scale(factor * weights[k - 1])
+            })
+            .fold(Term::Constant(0.0), Term::plus)
+            .like(like)
+    }
+}

@@ -1,0 +1,321 @@
+//! Products of matrices: which kernel runs, in what tiles.
+//!
+//! Not Burn's: without tuning at run time, which takes a minute for every new size, it takes one strategy for all, and of a
+//! long sum with a small result, a weight's gradient, it makes one row of cubes.
+
+#![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
+
+mod copies;
+mod fallback;
+mod pipelined;
+mod plan;
+mod round;
+mod sums;
+mod table;
+#[cfg(all(test, feature = "wgpu"))]
+mod tests;
+mod tile;
+mod weight_stationary;
+
+use burn::backend::cubecl::dtype_to_storage_type;
+use burn::backend::{DispatchDevice, TensorMetadata};
+use burn::tensor::{DType, Device, Shape};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::features::MmaConfig;
+use cubecl::prelude::*;
+
+use crate::cube::{dense, elem, empty};
+use crate::precision::Precision;
+use plan::{ExtentsLaunch, Form, ProductPlan};
+use round::rounded;
+
+pub(crate) use round::gathered;
+pub(crate) use sums::column_sums;
+
+/// A matrix in a buffer, whose elements follow each other in rows or in columns; or several of its size.
+#[derive(Clone, Debug)]
+pub(crate) struct Matrix {
+    buffer: CubeTensor,
+    /// Rows and columns.
+    size: [usize; 2],
+    /// From a row, or column, to the next.
+    pitch: usize,
+    by_columns: bool,
+    /// How many there are, and from one's first element to the next one's.
+    count: usize,
+    apart: usize,
+}
+
+impl Matrix {
+    /// The first `size` of a buffer of dense rows.
+    pub(crate) fn dense(buffer: &CubeTensor, size: [usize; 2]) -> Self {
+        Self::within(buffer, size, 0, size[1])
+    }
+
+    /// A weight as it lies in memory, its rows at any distance; copied only where a row's elements do not follow each other.
+    pub(crate) fn weight(tensor: &CubeTensor) -> Self {
+        let [rows, columns] = tensor.shape().dims();
+        match tensor.meta.strides()[..] {
+            [pitch, 1] if pitch >= columns => Self::within(tensor, [rows, columns], 0, pitch),
+            _ => Self::dense(&dense(tensor.clone()), [rows, columns]),
+        }
+    }
+
+    /// A weight of this precision, as it is multiplied.
+    pub(crate) fn rounded_weight(tensor: &CubeTensor, precision: Precision) -> CubeTensor {
+        match precision {
+            Precision::F32 | Precision::Tf32 => tensor.clone(),
+            Precision::Bf16 => rounded(&Self::weight(tensor)).buffer,
+        }
+    }
+
+    /// Rows of `pitch`, of which these are the columns from `first` on.
+    pub(crate) fn within(
+        buffer: &CubeTensor,
+        size: [usize; 2],
+        first: usize,
+        pitch: usize,
+    ) -> Self {
+        let mut buffer = buffer.clone();
+        buffer.handle = buffer.handle.offset_start((first * buffer.dtype.size()) as u64);
+        Self { buffer, size, pitch, by_columns: false, count: 1, apart: 0 }
+    }
+
+    /// This one and another that begins `apart` elements behind it.
+    pub(crate) fn pair(self, apart: usize) -> Self {
+        Self { count: 2, apart, ..self }
+    }
+
+    /// Each of them.
+    fn each(&self) -> impl Iterator<Item = Self> + '_ {
+        (0..self.count).map(|i| {
+            let mut buffer = self.buffer.clone();
+            buffer.handle =
+                buffer.handle.offset_start((i * self.apart * buffer.dtype.size()) as u64);
+            Self { buffer, count: 1, apart: 0, ..self.clone() }
+        })
+    }
+
+    /// The transposed matrix.
+    pub(crate) fn turned(&self) -> Self {
+        let [rows, columns] = self.size;
+        Self { size: [columns, rows], by_columns: !self.by_columns, ..self.clone() }
+    }
+
+    /// Elements that a load may take at once, at most `most`: what its rows, the distances between them and between matrices, and its beginning are multiples of.
+    fn lanes(&self, most: usize) -> usize {
+        let along = self.size[if self.by_columns { 0 } else { 1 }];
+        let begin =
+            self.buffer.handle.offset_start.unwrap_or(0) as usize / self.buffer.dtype.size();
+        let multiples = [along, self.pitch, begin, self.apart];
+        [8, 4, 2]
+            .into_iter()
+            .find(|&n| n <= most && multiples.iter().all(|x| x.is_multiple_of(n)))
+            .unwrap_or(1)
+    }
+
+    /// Elements of a load, or of a store, of at most 16 bytes.
+    fn load_lanes(&self) -> usize {
+        self.lanes(if self.buffer.dtype == DType::F32 { 4 } else { 8 })
+    }
+}
+
+/// What becomes of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Into {
+    /// It takes the place of what is there.
+    Place,
+    /// It is added to what is there.
+    Sum,
+}
+
+/// `out = lhs · rhs + bias`, or added to what is in `out`; of several, each of its own, in one launch where they are of bf16.
+///
+/// In bf16 each matrix may be of f32 or bf16; otherwise all are f32.
+pub(crate) fn multiply(
+    lhs: &Matrix,
+    rhs: &Matrix,
+    bias: Option<&CubeTensor>,
+    out: &Matrix,
+    into: Into,
+    precision: Precision,
+) {
+    if precision != Precision::Bf16 {
+        for ((lhs, rhs), out) in lhs.each().zip(rhs.each()).zip(out.each()) {
+            fallback::multiply(&lhs, &rhs, bias, &out, into, precision);
+        }
+        return;
+    }
+    let ([m, k], [_, n]) = (lhs.size, rhs.size);
+    let form = Form {
+        lhs_by_columns: lhs.by_columns,
+        rhs_by_columns: rhs.by_columns,
+        cores: true,
+        has_bias: bias.is_some(),
+        adds: into == Into::Sum,
+    };
+    let properties = out.buffer.client.properties();
+    let hardware = &properties.hardware;
+    let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
+    let shared_memory = hardware.max_shared_memory_size;
+    let cut = match table::panel(form, [m, n, k], lhs.count, processors, shared_memory) {
+        Some((plan, workers)) => Cut { plan, workers: Some(workers), part: k, parts: 1 },
+        None => Cut {
+            plan: table::forward(form, m, n, shared_memory),
+            workers: None,
+            part: k,
+            parts: 1,
+        },
+    };
+    launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], cut);
+}
+
+/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`. Of several they lie one behind the
+/// other, `[count·K, N]`.
+///
+/// The sum over T is taken in parts, whose number depends on the sizes alone, and the parts are added in their order.
+pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -> CubeTensor {
+    let ([t, k], [_, n]) = (x.size, grad.size);
+    let count = x.count;
+    let out = empty(&x.buffer, [count * k, n], DType::F32);
+    let whole = Matrix { count, apart: k * n, ..Matrix::dense(&out, [k, n]) };
+    if precision != Precision::Bf16 {
+        for ((x, grad), own) in x.each().zip(grad.each()).zip(whole.each()) {
+            fallback::weight_gradient(&x, &grad, &own.buffer, precision);
+        }
+        return out;
+    }
+    let form = Form {
+        lhs_by_columns: true,
+        rhs_by_columns: grad.by_columns,
+        cores: true,
+        has_bias: false,
+        adds: false,
+    };
+    let shared_memory = x.buffer.client.properties().hardware.max_shared_memory_size;
+    let (plan, parts) = table::gradient(form, [k, n, t], count, shared_memory);
+    let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
+    let parts = t.div_ceil(part);
+    let cut = Cut { plan, workers: None, part, parts };
+    let (x, grad) = (rounded(&x.turned()), rounded(grad));
+    if parts == 1 {
+        launch(&x, &grad, None, &whole, [k, n, t], cut);
+        return out;
+    }
+    let partial = empty(&x.buffer, [count * parts, k * n], DType::F32);
+    let into = Matrix { count, apart: parts * k * n, ..Matrix::dense(&partial, [k, n]) };
+    launch(&x, &grad, None, &into, [k, n, t], cut);
+    parts::add_parts(&partial, [count, parts, k * n], &out);
+    out
+}
+
+/// How a product is cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    plan: ProductPlan,
+    /// Cubes that share the rows, where the right matrix stays in shared memory.
+    workers: Option<usize>,
+    /// Terms of a part of every sum.
+    part: usize,
+    /// Parts, each with a result of its own, one behind the other.
+    parts: usize,
+}
+
+/// Both matrices are of the type that is multiplied.
+fn launch(
+    lhs: &Matrix,
+    rhs: &Matrix,
+    bias: Option<&CubeTensor>,
+    out: &Matrix,
+    [m, n, k]: [usize; 3],
+    cut: Cut,
+) {
+    let plan = cut.plan;
+    let count = out.count;
+    debug_assert_eq!(
+        [lhs.count, rhs.count],
+        [count; 2],
+        "a left and a right matrix for each product"
+    );
+    let client = out.buffer.client.clone();
+    let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
+    let out_lanes = out.load_lanes();
+    // The copies into shared memory take 32-bit addresses: what is checked of a product's size allows no others.
+    // A buffer that the kernel does not read stands for an absent bias.
+    let none = || out.buffer.clone();
+    let address = [lhs, rhs, out]
+        .iter()
+        .map(|matrix| matrix.buffer.required_address_type())
+        .max()
+        .unwrap_or_default();
+    let rows = cut.workers.unwrap_or(m.div_ceil(plan.tile[0]));
+    let columns = n.div_ceil(plan.tile[1]);
+    let extents = ExtentsLaunch::new(
+        m as u32,
+        n as u32,
+        k as u32,
+        cut.part as u32,
+        cut.parts as u32,
+        (lhs.pitch / lhs_lanes) as u32,
+        (rhs.pitch / rhs_lanes) as u32,
+        (out.pitch / out_lanes) as u32,
+        (m * n / out_lanes) as u32,
+        (lhs.apart / lhs_lanes) as u32,
+        (rhs.apart / rhs_lanes) as u32,
+        (out.apart / out_lanes) as u32,
+    );
+    let run = if cut.workers.is_some() {
+        panel::panel::launch_unchecked
+    } else {
+        ring::ring::launch_unchecked
+    };
+    // SAFETY: `Matrix` is made within its buffer; the kernels check every row and column against the sizes, and a load
+    // of several elements begins where the sizes, the pitch, the beginning and the distance between matrices are multiples
+    // of them.
+    unsafe {
+        run(
+            &client,
+            CubeCount::Static(columns as u32, rows as u32, (count * cut.parts) as u32),
+            CubeDim::new_1d(plan.threads() as u32),
+            address,
+            lhs_lanes,
+            rhs_lanes,
+            out_lanes,
+            lhs.buffer.clone().into_buffer_arg(),
+            rhs.buffer.clone().into_buffer_arg(),
+            bias.cloned().unwrap_or_else(none).into_buffer_arg(),
+            out.buffer.clone().into_buffer_arg(),
+            extents,
+            plan,
+            elem(&lhs.buffer),
+            elem(&out.buffer),
+        );
+    }
+}
+
+/// A dense tensor of `shape` beside `like`, in the activations' type.
+pub(crate) fn activations(
+    like: &CubeTensor,
+    shape: impl std::convert::Into<Shape>,
+    precision: Precision,
+) -> CubeTensor {
+    empty(like, shape, precision.activations())
+}
+
+/// Whether the device's tensor cores multiply bf16 in the shape that the kernel is written for.
+pub(crate) fn has_cores(device: &Device) -> bool {
+    let DispatchDevice::Cube(device) = device.clone().inner().as_dispatch().clone() else {
+        return false;
+    };
+    let client = device.client();
+    let bf16 = dtype_to_storage_type(DType::BF16);
+    let f32 = dtype_to_storage_type(DType::F32);
+    client.properties().features.matmul.mma.contains(&MmaConfig {
+        a_type: bf16,
+        b_type: bf16,
+        cd_type: f32,
+        m: 16,
+        n: 8,
+        k: 16,
+    })
+}

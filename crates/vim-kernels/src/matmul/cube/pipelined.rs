@@ -1,0 +1,165 @@
+//! A product of which shared memory holds a few terms at a time: for long sums.
+//!
+//! Both matrices pass through a ring of stages: while one is multiplied, the next ones are copied.
+
+use cubecl::prelude::*;
+
+use super::copies::{arrived, begun, bring};
+use super::plan::{Extents, ProductPlan};
+use super::tile::{accumulate, fetch_addends, write};
+
+/// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to what is in `out`.
+///
+/// Cubes are `(column of tiles, row of tiles, part of the sum)`, the last of one product after the other.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
+pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
+    lhs: &[Vector<S, NL>],
+    rhs: &[Vector<S, NR>],
+    bias: &[f32],
+    out: &mut [Vector<O, NO>],
+    sizes: Extents,
+    #[comptime] plan: ProductPlan,
+    #[define(S)] _stage_type: ElemType,
+    #[define(O)] _out_type: ElemType,
+) {
+    let lhs_lanes = NL::value().comptime();
+    let rhs_lanes = NR::value().comptime();
+    let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
+    let rhs_len = comptime!(plan.rhs().len() / rhs_lanes);
+    let copies = comptime!(plan.copies(lhs_lanes) && plan.copies(rhs_lanes));
+    let count = comptime!(plan.fragments() * 2);
+    let depth = comptime!(plan.depth);
+    let ahead = comptime!(plan.stages - 1);
+    let first_row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
+    let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
+    let (which, part) = (CUBE_POS_Z / sizes.parts, CUBE_POS_Z % sizes.parts);
+    let begin = (part * sizes.part) as usize;
+    let lhs_first = (which * sizes.lhs_next) as usize;
+    let rhs_first = (which * sizes.rhs_next) as usize;
+    let end = min(begin + sizes.part as usize, sizes.k as usize);
+
+    let mut staged_lhs =
+        Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
+    let mut staged_rhs =
+        Shared::<[Vector<S, NR>]>::new_aligned_slice(comptime!(plan.stages * rhs_len), 16usize);
+    let mut staged_out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
+        comptime!(plan.threads() / 32 * plan.out().len() / 2),
+        16usize,
+    );
+    let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
+    #[unroll]
+    for i in 0..count {
+        sums[i] = Vector::new(0.0f32);
+    }
+    let steps = (end - begin + comptime!(depth - 1)) / depth;
+    #[unroll]
+    for step in 0..ahead {
+        bring_both::<S, NL, NR>(
+            &mut staged_lhs,
+            &mut staged_rhs,
+            lhs,
+            rhs,
+            lhs_first,
+            rhs_first,
+            step,
+            first_row,
+            first_column,
+            begin + comptime!(step * depth),
+            end,
+            &sizes,
+            copies,
+            plan,
+        );
+    }
+    for step in 0..steps {
+        arrived(comptime!(ahead - 1), copies);
+        // All has been read of the stage before this one, too, which is filled again.
+        sync_cube();
+        let next = step + ahead;
+        bring_both::<S, NL, NR>(
+            &mut staged_lhs,
+            &mut staged_rhs,
+            lhs,
+            rhs,
+            lhs_first,
+            rhs_first,
+            next % comptime!(plan.stages),
+            first_row,
+            first_column,
+            begin + next * depth,
+            end,
+            &sizes,
+            copies,
+            plan,
+        );
+        let stage = step % comptime!(plan.stages);
+        let (from_lhs, from_rhs) = (stage * lhs_len, stage * rhs_len);
+        accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, from_lhs, from_rhs, plan);
+    }
+    let base = (which * sizes.out_next + part * sizes.out_part) as usize;
+    let addends = fetch_addends::<O, NO>(out, base, first_row, first_column, &sizes, plan);
+    write::<O, NO>(
+        &sums,
+        &addends,
+        &mut staged_out,
+        bias,
+        out,
+        base,
+        first_row,
+        first_column,
+        &sizes,
+        plan,
+    );
+}
+
+/// Brings the terms from `k` on of both matrices into a stage, with zeros beyond `end`, as one group.
+#[cube]
+#[expect(clippy::too_many_arguments, reason = "two matrices and their places")]
+fn bring_both<S: Float, NL: Size, NR: Size>(
+    staged_lhs: &mut Shared<[Vector<S, NL>]>,
+    staged_rhs: &mut Shared<[Vector<S, NR>]>,
+    lhs: &[Vector<S, NL>],
+    rhs: &[Vector<S, NR>],
+    lhs_first: usize,
+    rhs_first: usize,
+    stage: usize,
+    row: usize,
+    column: usize,
+    k: usize,
+    end: usize,
+    sizes: &Extents,
+    #[comptime] copies: bool,
+    #[comptime] plan: ProductPlan,
+) {
+    let (of_lhs, of_rhs) = (comptime!(plan.lhs()), comptime!(plan.rhs()));
+    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
+    let lhs_share = comptime!(of_lhs.share(lhs_lanes, plan.threads()));
+    let rhs_share = comptime!(of_rhs.share(rhs_lanes, plan.threads()));
+    let lhs_base = stage * comptime!(of_lhs.len() / lhs_lanes);
+    let rhs_base = stage * comptime!(of_rhs.len() / rhs_lanes);
+    let (m, n) = (sizes.m as usize, sizes.n as usize);
+    let pitch = sizes.lhs_pitch as usize;
+    if comptime!(plan.form.lhs_by_columns) {
+        bring::<S, NL>(
+            staged_lhs, lhs_base, lhs, lhs_first, pitch, k, end, row, m, of_lhs, lhs_share, copies,
+        );
+    } else {
+        bring::<S, NL>(
+            staged_lhs, lhs_base, lhs, lhs_first, pitch, row, m, k, end, of_lhs, lhs_share, copies,
+        );
+    }
+    let pitch = sizes.rhs_pitch as usize;
+    if comptime!(plan.form.rhs_by_columns) {
+        bring::<S, NR>(
+            staged_rhs, rhs_base, rhs, rhs_first, pitch, column, n, k, end, of_rhs, rhs_share,
+            copies,
+        );
+    } else {
+        bring::<S, NR>(
+            staged_rhs, rhs_base, rhs, rhs_first, pitch, k, end, column, n, of_rhs, rhs_share,
+            copies,
+        );
+    }
+    begun(copies);
+}

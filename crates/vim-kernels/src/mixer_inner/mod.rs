@@ -1,0 +1,166 @@
+//! All of a bidirectional mixer between its outer projections, as one operation.
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod autodiff;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
+mod weights;
+
+use burn::tensor::{Device, Tensor};
+
+use crate::check::expect;
+use crate::discretization::{Discretization, Series};
+use crate::dispatch::{Implementation, name, record};
+use crate::error::KernelError;
+use crate::precision::Precision;
+use crate::scan::{ScanOptions, ScanSpec};
+
+const OPERATION: &str = "mixer_inner";
+
+/// Whether [`mixer_inner`] runs on `device`: on CUDA. It passes parts of buffers that begin anywhere, which WebGPU does not bind.
+#[must_use]
+pub fn mixes_at_once(device: &Device) -> bool {
+    crate::dispatch::runs_cuda(device)
+}
+
+/// What a direction of the mixer computes with, f32.
+#[derive(Clone, Debug)]
+pub struct InnerWeights {
+    /// Taps of the convolution, `[D, 1, W]`.
+    pub conv_weight: Tensor<3>,
+    /// `[D]`.
+    pub conv_bias: Tensor<1>,
+    /// `[D, R + 2N]`: the low-rank step, B and C of a token.
+    pub x_proj: Tensor<2>,
+    /// `[R, D]`.
+    pub dt_proj: Tensor<2>,
+    /// `[D]`, added to the step under the softplus.
+    pub delta_bias: Tensor<1>,
+    /// `A = −exp(a_log)`, `[D, N]`.
+    pub a_log: Tensor<2>,
+    /// Gain of the skip connection, `[D]`.
+    pub d: Tensor<1>,
+}
+
+/// A checked call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InnerSpec {
+    pub(crate) method: Discretization,
+    pub(crate) series: Series,
+    pub(crate) delta_softplus: bool,
+    pub(crate) reverse: bool,
+    pub(crate) dt_rank: usize,
+    pub(crate) precision: Precision,
+    /// Whether the states are computed again on the way back rather than kept.
+    pub(crate) recompute: bool,
+}
+
+impl InnerSpec {
+    pub(crate) fn scan(self) -> ScanSpec {
+        ScanSpec {
+            method: self.method,
+            series: self.series,
+            delta_softplus: self.delta_softplus,
+            reverse: self.reverse,
+            paired: true,
+            has_d: true,
+            has_z: true,
+            has_delta_bias: true,
+            b_constant: false,
+            c_constant: false,
+            narrow: true,
+        }
+    }
+}
+
+/// The convolutions, projections and scans of both directions over `xz`, and the sum of what they give.
+///
+/// `selective_scan_both` of what `causal_conv1d_both` (with silu) and the projections make of the first half of `xz`, gated by the second. One node
+/// of the graph, which keeps `xz`, what the convolutions project to, the weights as the kernels take them and the states that chunks begin with, in the type of
+/// `xz`. On the way back it convolves and multiplies the steps out again. Nothing is copied to be put side by side.
+///
+/// With `recompute` the states, most of what it keeps, are computed again there, too.
+///
+/// # Shapes
+///
+/// - `xz`: `[B, L, 2D]`, of the activations' type of `precision`
+/// - result: `[B, L, D]`, of the same
+///
+/// # Errors
+///
+/// [`KernelError::Shape`] names the argument whose shape disagrees with `xz` and A; [`KernelError::NoPrecision`] if the device does not
+/// multiply in `precision`; [`KernelError::NoKernel`] where it does not run; [`KernelError::TooLarge`].
+///
+/// # Source
+///
+/// Zhu et al. 2024, algorithm 1; `mamba_inner_fn_no_out_proj` of the original, once for each direction.
+pub fn mixer_inner(
+    xz: Tensor<3>,
+    ahead: InnerWeights,
+    back: InnerWeights,
+    options: ScanOptions,
+    precision: Precision,
+    recompute: bool,
+) -> Result<Tensor<3>, KernelError> {
+    let device = xz.device();
+    precision.check(&device)?;
+    if !mixes_at_once(&device) || options.choice.resolve(&device)? == Implementation::Reference {
+        return Err(KernelError::NoKernel { device: name(&device) });
+    }
+    let [batch, len, width] = xz.dims();
+    let (d_inner, dt_rank) = (width / 2, ahead.dt_proj.dims()[0]);
+    let spec = InnerSpec {
+        method: options.method,
+        series: options.series,
+        delta_softplus: options.delta_softplus,
+        reverse: options.reverse,
+        dt_rank,
+        precision,
+        recompute,
+    };
+    let [_, d_state] = ahead.a_log.dims();
+    for weights in [&ahead, &back] {
+        weights.check(d_inner, d_state, dt_rank)?;
+    }
+    expect(
+        OPERATION,
+        "xz",
+        &xz.dims(),
+        width == 2 * d_inner && xz.dtype() == precision.activations(),
+        format!("[B, L, 2D] in {}", precision.activations().name()),
+    )?;
+    weights::check_size(batch, len, d_inner, d_state, spec)?;
+    for operation in ["causal_conv1d", "selective_scan", OPERATION] {
+        record(operation, Implementation::Kernel);
+    }
+    Ok(on_cubes(xz, [ahead, back], spec))
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn on_cubes(xz: Tensor<3>, [a, b]: [InnerWeights; 2], spec: InnerSpec) -> Tensor<3> {
+    use autodiff::InnerBackend;
+    use burn::backend::Dispatch;
+    Tensor::from_dispatch(Dispatch::mixer_inner(
+        xz.into_dispatch(),
+        a.conv_weight.into_dispatch(),
+        a.conv_bias.into_dispatch(),
+        a.x_proj.into_dispatch(),
+        a.dt_proj.into_dispatch(),
+        a.delta_bias.into_dispatch(),
+        a.a_log.into_dispatch(),
+        a.d.into_dispatch(),
+        b.conv_weight.into_dispatch(),
+        b.conv_bias.into_dispatch(),
+        b.x_proj.into_dispatch(),
+        b.dt_proj.into_dispatch(),
+        b.delta_bias.into_dispatch(),
+        b.a_log.into_dispatch(),
+        b.d.into_dispatch(),
+        spec,
+    ))
+}
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+fn on_cubes(_: Tensor<3>, _: [InnerWeights; 2], _: InnerSpec) -> Tensor<3> {
+    unreachable!("invariant: a device without kernels was refused")
+}

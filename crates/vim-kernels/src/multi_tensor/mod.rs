@@ -1,0 +1,189 @@
+//! What an optimizer does to all tensors of a model, in a few launches on a GPU.
+//!
+//! A model has hundreds of parameters, most of them small: an operation, or ten, for each of them takes longer to launch
+//! than to run. Here a launch takes as many tensors as a device binds.
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
+
+use burn::tensor::{Device, Tensor};
+
+use crate::dispatch::runs_cubes;
+
+/// Numbers of a block, at whose multiples a [`Packing`] lets tensors begin.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) const BLOCK: usize = 512;
+
+/// What is done to a parameter in an optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWRate {
+    /// The step's length, the first mean's correction in it: `lr / (1 − beta₁ᵗ)`.
+    pub rate: f64,
+    /// What the parameter is multiplied by first: `1 − lr·weight_decay`.
+    pub keep: f64,
+}
+
+/// What all parameters of a step share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWRule {
+    /// Decay rates of the two means.
+    pub betas: [f64; 2],
+    /// Added to the denominator.
+    pub eps: f64,
+    /// Norm of all gradients together beyond which they are scaled down to it.
+    pub limit: Option<f64>,
+    /// What the root of the second mean is multiplied by: `1 / sqrt(1 − beta₂ᵗ)`.
+    pub root_scale: f64,
+}
+
+/// Whether `device` takes all tensors of a model in a few launches. Where it does not, nothing else here must be called.
+#[must_use]
+pub fn takes_many(device: &Device) -> bool {
+    runs_cubes(device)
+}
+
+/// How the tensors of a model lie behind each other in one, each from a whole block on. What lies between them means nothing.
+///
+/// What an optimizer keeps lies so: a launch binds it once, however many tensors it is of.
+#[derive(Clone, Debug)]
+pub struct Packing(on_cubes::Layout);
+
+impl Packing {
+    /// Tensors of these sizes, where these are.
+    ///
+    /// # Panics
+    ///
+    /// If there are none, or they are not where [`takes_many`].
+    #[must_use]
+    pub fn of(tensors: &[Tensor<1>]) -> Self {
+        Self(on_cubes::Layout::of(tensors))
+    }
+
+    /// The tensors in one.
+    ///
+    /// # Panics
+    ///
+    /// If they are not of the sizes of this packing.
+    #[must_use]
+    pub fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
+        self.0.pack(tensors)
+    }
+
+    /// The tensors in `packed`, of which they are parts: nothing is copied.
+    #[must_use]
+    pub fn parts(&self, packed: &Tensor<1>) -> Vec<Tensor<1>> {
+        self.0.parts(packed)
+    }
+
+    /// [`sum_of_squares`] of tensors of these sizes.
+    ///
+    /// # Panics
+    ///
+    /// If they are not.
+    #[must_use]
+    pub fn sum_of_squares(&self, tensors: &[Tensor<1>]) -> Tensor<1> {
+        self.0.sum_of_squares(tensors)
+    }
+
+    /// The parameters and both moments after an AdamW step, packed: `[value, first, second]`.
+    ///
+    /// > `first ← β₁·first + (1 − β₁)·g`, `second ← β₂·second + (1 − β₂)·g²` with `g = min(1, limit/(norm + 1e-6))·gradient`,
+    /// > `value ← keep·value − rate·first / (root_scale·sqrt(second) + eps)`
+    ///
+    /// `values`, `gradients` and `rates` have a member for each parameter; `moments` are both packed. `square_norm`, `[1]`, is the square
+    /// of the norm, which need not be known on the host: the step is queued behind what computes it. Where it is not finite
+    /// nothing changes.
+    ///
+    /// # Panics
+    ///
+    /// If there are not as many of each, or they are not of these sizes.
+    ///
+    /// # Source
+    ///
+    /// Loshchilov and Hutter 2019, algorithm 2; `torch.optim.AdamW`.
+    #[must_use]
+    pub fn adamw(
+        &self,
+        values: Vec<Tensor<1>>,
+        gradients: Vec<Tensor<1>>,
+        moments: [Tensor<1>; 2],
+        rates: &[AdamWRate],
+        square_norm: Tensor<1>,
+        rule: AdamWRule,
+    ) -> [Tensor<1>; 3] {
+        self.0.adamw(values, gradients, moments, rates, square_norm, rule)
+    }
+}
+
+/// The sum of the squares of all numbers of all tensors, `[1]`, the order of the sum a function of the sizes alone.
+///
+/// # Panics
+///
+/// As [`Packing::of`].
+#[must_use]
+pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Tensor<1> {
+    Packing::of(tensors).sum_of_squares(tensors)
+}
+
+/// `decay·average + (1 − decay)·value`, both packed; the average itself where `square_norm`, `[1]`, is not finite: an
+/// optimizer step that [`Packing::adamw`] did not take counts for nothing.
+///
+/// # Panics
+///
+/// If they are not of one length, or not where [`takes_many`].
+#[must_use]
+pub fn moving_average(
+    average: Tensor<1>,
+    value: Tensor<1>,
+    square_norm: Tensor<1>,
+    decay: f64,
+) -> Tensor<1> {
+    on_cubes::moving_average(average, value, square_norm, decay)
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use cube as on_cubes;
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+mod on_cubes {
+    use super::{AdamWRate, AdamWRule, Tensor};
+
+    const NONE: &str = "no device of this build takes many tensors at once";
+
+    #[derive(Clone, Debug)]
+    pub(super) struct Layout;
+
+    impl Layout {
+        pub(super) fn of(_: &[Tensor<1>]) -> Self {
+            unreachable!("{NONE}")
+        }
+
+        pub(super) fn pack(&self, _: Vec<Tensor<1>>) -> Tensor<1> {
+            unreachable!("{NONE}")
+        }
+
+        pub(super) fn parts(&self, _: &Tensor<1>) -> Vec<Tensor<1>> {
+            unreachable!("{NONE}")
+        }
+
+        pub(super) fn sum_of_squares(&self, _: &[Tensor<1>]) -> Tensor<1> {
+            unreachable!("{NONE}")
+        }
+
+        pub(super) fn adamw(
+            &self,
+            _: Vec<Tensor<1>>,
+            _: Vec<Tensor<1>>,
+            _: [Tensor<1>; 2],
+            _: &[AdamWRate],
+            _: Tensor<1>,
+            _: AdamWRule,
+        ) -> [Tensor<1>; 3] {
+            unreachable!("{NONE}")
+        }
+    }
+
+    pub(super) fn moving_average(_: Tensor<1>, _: Tensor<1>, _: Tensor<1>, _: f64) -> Tensor<1> {
+        unreachable!("{NONE}")
+    }
+}

@@ -1,0 +1,159 @@
+//! Two scans in opposite directions at once, for a bidirectional mixer.
+
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Device, Tensor};
+
+use super::autodiff::ScanBackend;
+use super::shapes::Given;
+use super::{ScanOptions, ScanSpec, selective_scan};
+use crate::check::{Shaped, expect, shape_of};
+use crate::dispatch::{Implementation, record, runs_cubes};
+use crate::error::KernelError;
+
+/// Whether the kernel of `device` takes both directions in one launch: where it runs on a GPU. Elsewhere
+/// [`selective_scan_both`] makes two calls, and copies what it cuts in half.
+#[must_use]
+pub fn scans_both_at_once(device: &Device) -> bool {
+    runs_cubes(device)
+}
+
+/// The sum of two scans over the same tokens, the second in the other direction and with inputs
+/// and weights of its own.
+///
+/// `selective_scan(u[0], …, options) + selective_scan(u[1], …, options with reverse turned)`, each with the same gate:
+/// in one launch a pass where [`scans_both_at_once`], else in two.
+///
+/// # Shapes
+///
+/// - `u`, `delta`: `[2, B, L, D]`
+/// - `a`: `[2, D, N]`
+/// - `b`, `c`: `[2, B, L, N]`
+/// - `d`, `delta_bias`: `[2, D]`
+/// - `z`, and the result: `[B, L, D]`
+///
+/// # Errors
+///
+/// As [`selective_scan`]; shapes are named as it sees them, with both directions' batch elements and channels in one.
+///
+/// # Source
+///
+/// Zhu et al. 2024, algorithm 1.
+#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+pub fn selective_scan_both(
+    u: Tensor<4>,
+    delta: Tensor<4>,
+    a: Tensor<3>,
+    b: Tensor<4>,
+    c: Tensor<4>,
+    d: Option<Tensor<2>>,
+    z: Option<Tensor<3>>,
+    delta_bias: Option<Tensor<2>>,
+    options: ScanOptions,
+) -> Result<Tensor<3>, KernelError> {
+    check_both(&u, &delta, &a, &b, &c, d.as_ref(), delta_bias.as_ref())?;
+    let device = u.device();
+    let implementation = options.choice.resolve(&device)?;
+    let spec = ScanSpec {
+        method: options.method,
+        series: options.series,
+        delta_softplus: options.delta_softplus,
+        reverse: options.reverse,
+        paired: true,
+        has_d: d.is_some(),
+        has_z: z.is_some(),
+        has_delta_bias: delta_bias.is_some(),
+        b_constant: false,
+        c_constant: false,
+        narrow: false,
+    };
+    let given = Given {
+        operation: "selective_scan",
+        u: one_of(&u),
+        delta: one_of(&delta),
+        a: one_of(&a),
+        b: grouped(one_of(&b)),
+        c: grouped(one_of(&c)),
+        d: d.as_ref().map(one_of),
+        z: z.as_ref().map(shape_of),
+        delta_bias: delta_bias.as_ref().map(one_of),
+        b_constant: false,
+        c_constant: false,
+    };
+    given.check(&device)?;
+    if implementation == Implementation::Reference || !scans_both_at_once(&device) {
+        let one = |way: usize| {
+            selective_scan(
+                part(&u, way),
+                part(&delta, way),
+                part::<3, 2>(&a, way),
+                part::<4, 3>(&b, way),
+                part::<4, 3>(&c, way),
+                d.as_ref().map(|d| part(d, way)),
+                z.clone(),
+                delta_bias.as_ref().map(|bias| part(bias, way)),
+                ScanOptions { reverse: options.reverse ^ (way == 1), ..options },
+            )
+        };
+        return Ok(one(0)?.y + one(1)?.y);
+    }
+    given.check_scan_size(spec, 2)?;
+    record("selective_scan", implementation);
+    let dtype = u.dtype();
+    let absent = || Tensor::<1>::zeros([1], (&device, DType::F32));
+    // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
+    let d = d.map_or_else(absent, |d| d.flatten::<1>(0, 1));
+    let delta_bias = delta_bias.map_or_else(absent, |bias| bias.flatten::<1>(0, 1));
+    let z = z.unwrap_or_else(|| Tensor::<3>::zeros([1, 1, 1], (&device, dtype)));
+    let rows = |t: Tensor<4>| t.flatten::<3>(0, 1); // [2·B, L, …]
+    let out = Dispatch::selective_scan(
+        rows(u).into_dispatch(),
+        rows(delta).into_dispatch(),
+        a.flatten::<2>(0, 1).into_dispatch(),
+        rows(b).unsqueeze_dim::<4>(2).into_dispatch(),
+        rows(c).unsqueeze_dim::<4>(2).into_dispatch(),
+        d.into_dispatch(),
+        z.into_dispatch(),
+        delta_bias.into_dispatch(),
+        spec,
+    );
+    Ok(Tensor::from_dispatch(out.y))
+}
+
+/// That every input of its own has one part for each direction.
+fn check_both(
+    u: &Tensor<4>,
+    delta: &Tensor<4>,
+    a: &Tensor<3>,
+    b: &Tensor<4>,
+    c: &Tensor<4>,
+    d: Option<&Tensor<2>>,
+    delta_bias: Option<&Tensor<2>>,
+) -> Result<(), KernelError> {
+    let two = |name, dims: &[usize]| {
+        let expected = "[2, …]: one part for each direction".to_string();
+        expect("selective_scan", name, dims, dims[0] == 2, expected)
+    };
+    two("u", &u.dims())?;
+    two("delta", &delta.dims())?;
+    two("a", &a.dims())?;
+    two("b", &b.dims())?;
+    two("c", &c.dims())?;
+    d.map_or(Ok(()), |d| two("d", &d.dims()))?;
+    delta_bias.map_or(Ok(()), |bias| two("delta_bias", &bias.dims()))
+}
+
+/// The shape of one direction's part.
+fn one_of<const R: usize, const S: usize>(both: &Tensor<R>) -> Shaped<S> {
+    let dims = both.dims();
+    (std::array::from_fn(|i| dims[i + 1]), both.dtype())
+}
+
+/// B or C with one group.
+fn grouped(([batch, len, d_state], dtype): Shaped<3>) -> Shaped<4> {
+    ([batch, len, 1, d_state], dtype)
+}
+
+/// One of two along the first axis.
+fn part<const R: usize, const S: usize>(both: &Tensor<R>, way: usize) -> Tensor<S> {
+    both.clone().narrow(0, way, 1).squeeze_dim(0)
+}

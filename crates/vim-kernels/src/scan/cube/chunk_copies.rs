@@ -1,0 +1,80 @@
+//! The tokens of a chunk, brought into shared memory while the chunk before it is computed.
+//!
+//! Through registers a compiler that is short of them loads late, and what a chunk begins with is waited for: `ptxas` moves a
+//! load of what is only read down to its use. A copy has no register. Sixteen bytes at a time, eight channels of a token in
+//! bf16, it also takes an eighth of the loads and of their addresses.
+
+use cubecl::prelude::barrier::copy_async_checked;
+use cubecl::prelude::*;
+
+use super::coords::{Place, Rows, Sizes, token_at};
+use super::plan::{CHUNK, PLANE, ScanPlan};
+
+/// Elements of two chunks of a tensor's channels, `[2, CHUNK, units]`: one at hand, one on its way. A plane brings and reads its own
+/// channels alone. One element where nothing is copied.
+pub(crate) fn chunks_len(used: bool, plan: ScanPlan) -> usize {
+    if used && plan.copied > 0 { 2 * CHUNK * plan.units } else { 1 }
+}
+
+/// Begins to bring the chunk from step `first` on of batch element `element` of a tensor; past the segment, its last token again, and
+/// zeros beyond the last channel of the group.
+#[cube]
+pub(crate) fn bring_chunk<F: Float>(
+    to: &mut Shared<[F]>,
+    from: &[F],
+    element: usize,
+    rows: &Rows,
+    first: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    let width = comptime!(plan.copied);
+    let per_row = comptime!(PLANE / width);
+    let lane = UNIT_POS_X as usize % PLANE;
+    let per_group = sizes.d_inner as usize / sizes.groups as usize;
+    let buffer = (first / CHUNK) % 2;
+    #[unroll]
+    for k in 0..comptime!(CHUNK * per_row / PLANE) {
+        let i = lane + comptime!(k * PLANE);
+        let (j, part) = (i / per_row, (i % per_row) * width);
+        let token = token_at(min(first + j, at.end - 1), at, sizes, plan);
+        let within = at.within - lane + part;
+        let source = element * rows.batch as usize
+            + at.group * per_group
+            + within
+            + token * rows.token as usize;
+        let place = (buffer * CHUNK + j) * plan.units + UNIT_POS_X as usize - lane + part;
+        let count = select(within < per_group, width, 0usize);
+        copy_async_checked(
+            &from[source..source + count],
+            &mut to[place..place + width],
+            comptime!(width as u32),
+        );
+    }
+}
+
+/// Ends the group of copies of a chunk.
+#[cube]
+pub(crate) fn chunk_begun() {
+    gpu_asm!("cp.async.commit_group;");
+}
+
+/// Waits for the chunk on its way; what the plane had of the one before it may be overwritten then.
+#[cube]
+pub(crate) fn chunk_arrived() {
+    gpu_asm!("cp.async.wait_group 0;");
+    sync_plane();
+}
+
+/// The unit's channel of the `j`-th token of the chunk that begins at `first`.
+#[cube]
+pub(crate) fn of_chunk<F: Float>(
+    from: &Shared<[F]>,
+    first: usize,
+    #[comptime] j: usize,
+    #[comptime] plan: ScanPlan,
+) -> F {
+    let buffer = (first / CHUNK) % 2;
+    from[buffer * comptime!(CHUNK * plan.units) + UNIT_POS_X as usize + comptime!(j * plan.units)]
+}

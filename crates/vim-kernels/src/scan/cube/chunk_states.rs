@@ -1,0 +1,100 @@
+//! The states that chunks begin with, which the forward scan keeps for the backward: four of a unit side by side where it
+//! holds as many, so that it moves them at once.
+
+use cubecl::prelude::*;
+
+use super::coords::{Place, Sizes, is_state};
+use super::plan::{CHUNK, ScanPlan};
+
+/// Where the `group`-th vector of the unit's states at the start of the chunk of `step` stands in
+/// `[ways, chunks, B, N/V, D]`, V being [`ScanPlan::abreast`].
+#[cube]
+fn start_index(
+    step: usize,
+    group: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) -> usize {
+    let width = comptime!(plan.abreast());
+    let chunks = (sizes.len as usize + comptime!(CHUNK - 1)) / CHUNK;
+    let slot = sizes.way as usize * chunks + step / CHUNK;
+    let row = (slot * sizes.batch as usize + at.batch) * (sizes.d_state as usize / width);
+    let first = sizes.first_state as usize / width;
+    (row + first + group) * sizes.d_inner as usize + at.channel
+}
+
+/// The `group`-th `width` of a unit's states.
+#[cube]
+pub(super) fn abreast_of<W: Size>(
+    h: &Array<f32>,
+    #[comptime] group: usize,
+    #[comptime] width: usize,
+) -> Vector<f32, W> {
+    let mut states = Vector::<f32, W>::empty();
+    #[unroll]
+    for i in 0..width {
+        states.insert(i, h[comptime!(group * width + i)]);
+    }
+    states
+}
+
+/// Keeps the states at the start of the chunk of `step`.
+#[cube]
+pub(super) fn keep_start<S: Float, V: Size>(
+    starts: &mut [Vector<S, V>],
+    h: &Array<f32>,
+    step: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    let width = comptime!(plan.abreast());
+    #[unroll]
+    for group in 0..comptime!(plan.states / width) {
+        if is_state(group * width, sizes, plan) {
+            let states = abreast_of::<V>(h, group, width);
+            starts[start_index(step, group, at, sizes, plan)] = Vector::cast_from(states);
+        }
+    }
+}
+
+/// Reads them, as they are in memory: nothing waits for them before their use.
+#[cube]
+pub(super) fn read_start<S: Float, V: Size>(
+    to: &mut Array<Vector<S, V>>,
+    starts: &[Vector<S, V>],
+    step: usize,
+    order: usize,
+    at: &Place,
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+) {
+    let width = comptime!(plan.abreast());
+    #[unroll]
+    for group in 0..comptime!(plan.states / width) {
+        to[group] = if is_state(group * width, sizes, plan) {
+            starts[start_index(step, group ^ (order / width), at, sizes, plan)]
+        } else {
+            Vector::new(S::new(0.0))
+        };
+    }
+}
+
+/// The states that were read; 0 for one that is not.
+#[cube]
+pub(super) fn take_start<S: Float, V: Size>(
+    h: &mut Array<f32>,
+    from: &Array<Vector<S, V>>,
+    #[comptime] plan: ScanPlan,
+) {
+    let width = comptime!(plan.abreast());
+    #[unroll]
+    for group in 0..comptime!(plan.states / width) {
+        let states = Vector::<f32, V>::cast_from(from[group]);
+        #[unroll]
+        for i in 0..width {
+            h[comptime!(group * width + i)] = states.extract(i);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! How a scan is cut into cubes, passes and segments.
+
+use burn::backend::TensorMetadata;
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::coords::{RowsLaunch, SizesLaunch};
+use super::plan::{CHUNK, ScanPlan};
+use crate::cube::{has_planes, has_ptx};
+use crate::discretization::factored::Parts;
+use crate::scan::ScanSpec;
+use crate::scan::autodiff::ScanArguments;
+
+/// States that a unit holds in registers at once; more take further passes.
+const MOST_STATES: usize = 16;
+
+/// Channels of a cube where the device has the units and the shared memory for it. Three such cubes fill a
+/// multiprocessor of an H200 as one of 384 would, without waiting for each other at its barriers.
+const WIDE: usize = 128;
+
+/// Channels of a cube of a forward scan that is short of registers. NVIDIA's compiler gives a unit of such a cube no more than
+/// 168; in smaller ones it takes a few more, and then too few cubes run at once. (Backwards it keeps to 168 by itself, but for the
+/// methods of several φ functions, for which registers matter more than a third cube.)
+const WIDEST: usize = 384;
+
+/// Fewest tokens that a segment is worth its passes for.
+const SHORTEST_SEGMENT: usize = 32;
+
+/// Units for each multiprocessor that segments of the sequence may add up to: of a forward scan, and of a backward scan or one
+/// that is short of registers.
+const UNITS_PER_PROCESSOR: [usize; 2] = [512, 384];
+
+/// Multiprocessors where the device does not tell.
+const PROCESSORS: usize = 16;
+
+/// A call's sizes.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    /// Batch elements of all directions.
+    pub(super) batch: usize,
+    pub(super) directions: usize,
+    pub(super) len: usize,
+    pub(super) d_inner: usize,
+    pub(super) d_state: usize,
+    pub(super) groups: usize,
+}
+
+/// How a call is cut into cubes and passes.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    pub(super) shape: Shape,
+    spec: ScanSpec,
+    units: usize,
+    /// Strips of `units` channels in a group.
+    pub(super) strips: usize,
+    /// States of a pass, and how many such passes a scan takes.
+    states: usize,
+    state_passes: usize,
+    /// Tokens of a segment.
+    segment: usize,
+    split: bool,
+    copied: usize,
+    ptx: bool,
+    planes: bool,
+    backward: bool,
+    /// Strides of u, delta, z, the output's gradient, B and C: from batch element to batch element, and from token to token.
+    rows: [[usize; 2]; 6],
+}
+
+/// A pass over the sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Pass {
+    way: usize,
+    part: usize,
+    first: bool,
+    last: bool,
+}
+
+impl Layout {
+    pub(super) fn new(
+        arguments: &ScanArguments<CubeBackend>,
+        spec: ScanSpec,
+        grad_y: Option<&CubeTensor>,
+    ) -> Self {
+        let backward = grad_y.is_some();
+        let [batch, len, d_inner] = arguments.u.shape().dims();
+        let [_, d_state] = arguments.a.shape().dims();
+        let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.meta.shape()[2] };
+        let groups =
+            groups(&arguments.b, spec.b_constant).max(groups(&arguments.c, spec.c_constant));
+        let directions = if spec.paired { 2 } else { 1 };
+        let shape = Shape { batch, directions, len, d_inner, d_state, groups };
+        let properties = arguments.u.client.properties();
+        let hardware = &properties.hardware;
+        let state_passes = d_state.div_ceil(MOST_STATES);
+        let states = d_state.div_ceil(state_passes);
+        let per_group = d_inner / groups;
+        let planes = has_planes(&arguments.u.client);
+        // The backward pass keeps a chunk's states in shared memory, four bytes each.
+        let fits = |units: usize| {
+            let kept = CHUNK * states * units * size_of::<f32>();
+            let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
+            let rows = 2 * CHUNK * states * size_of::<f32>();
+            let steps = CHUNK * units * size_of::<f32>();
+            kept + sums + rows + steps <= hardware.max_shared_memory_size
+        };
+        let parts = Parts::new(spec.method, spec.series);
+        let heavy = !backward && !parts.is_light();
+        let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
+            .into_iter()
+            .find(|&units| {
+                units <= hardware.max_units_per_cube as usize && (!backward || fits(units))
+            })
+            .unwrap_or(32);
+        let units = per_group.next_multiple_of(32).min(most);
+        let strips = per_group.div_ceil(units);
+        let processors =
+            hardware.num_streaming_multiprocessors.map_or(PROCESSORS, |count| count as usize);
+        // In the backward scan's shared memory is no room for them.
+        let copies = planes && !backward && properties.features.copy_async;
+        let room = UNITS_PER_PROCESSOR[usize::from(backward || heavy)] * processors;
+        let segment = segment(len, room / (strips * groups * batch * units));
+        Self {
+            shape,
+            spec,
+            units,
+            strips,
+            states,
+            state_passes,
+            segment,
+            split: arguments.u.dtype != DType::F32,
+            copied: if copies { copied(arguments, per_group) } else { 0 },
+            ptx: has_ptx(&arguments.u),
+            planes,
+            backward,
+            rows: [
+                &arguments.u,
+                &arguments.delta,
+                &arguments.z,
+                grad_y.unwrap_or(&arguments.u),
+                &arguments.b,
+                &arguments.c,
+            ]
+            .map(|t| [t.meta.strides()[0], t.meta.strides()[1]]),
+        }
+    }
+
+    pub(super) fn segments(&self) -> usize {
+        self.shape.len.div_ceil(self.segment)
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.shape.len.div_ceil(CHUNK)
+    }
+
+    pub(super) fn passes(&self) -> Vec<Pass> {
+        let count = self.spec.ways() * self.state_passes;
+        (0..count)
+            .map(|i| Pass {
+                way: i / self.state_passes,
+                part: i % self.state_passes,
+                first: i == 0,
+                last: i + 1 == count,
+            })
+            .collect()
+    }
+
+    pub(super) fn plan(&self, pass: Pass, save: bool) -> ScanPlan {
+        let spec = self.spec;
+        ScanPlan {
+            method: spec.method,
+            series: spec.series,
+            softplus: spec.delta_softplus,
+            reverse: spec.reverse ^ (pass.way == 1),
+            paired: spec.paired,
+            has_d: spec.has_d,
+            has_z: spec.has_z,
+            has_bias: spec.has_delta_bias,
+            b_constant: spec.b_constant,
+            c_constant: spec.c_constant,
+            states: self.states,
+            ragged: self.states * self.state_passes != self.shape.d_state,
+            units: self.units,
+            tile: if self.backward { CHUNK } else { 4 * CHUNK },
+            first: pass.first,
+            last: pass.last,
+            halved: spec.ways() == 2,
+            segmented: self.segments() > 1,
+            save,
+            leaves_state: pass.way == 0,
+            split: self.split,
+            copied: self.copied,
+            ptx: self.ptx,
+            planes: self.planes,
+        }
+    }
+
+    pub(super) fn sizes(&self, pass: Pass) -> SizesLaunch {
+        let Shape { batch, directions, len, d_inner, d_state, groups } = self.shape;
+        SizesLaunch::new(
+            batch as u32,
+            (batch / directions) as u32,
+            len as u32,
+            d_inner as u32,
+            d_state as u32,
+            groups as u32,
+            (pass.part * self.states) as u32,
+            self.segment as u32,
+            pass.way as u32,
+            rows(&self.rows[0]),
+            rows(&self.rows[1]),
+            rows(&self.rows[2]),
+            rows(&self.rows[3]),
+            rows(&self.rows[4]),
+            rows(&self.rows[5]),
+        )
+    }
+
+    pub(super) fn cubes(&self) -> CubeCount {
+        CubeCount::Static(
+            (self.shape.groups * self.strips) as u32,
+            self.shape.batch as u32,
+            self.segments() as u32,
+        )
+    }
+
+    pub(super) fn units(&self) -> CubeDim {
+        CubeDim::new_1d(self.units as u32)
+    }
+}
+
+/// Channels of sixteen bytes, if u, delta and z have them beside each other at multiples of sixteen bytes everywhere; else 0.
+fn copied(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize {
+    let width = 16 / arguments.u.dtype.size();
+    let fits = |t: &CubeTensor| {
+        let begin = t.handle.offset_start.unwrap_or(0) as usize;
+        let [batch, token, _] = t.meta.strides()[..] else { return false };
+        begin.is_multiple_of(16) && batch.is_multiple_of(width) && token.is_multiple_of(width)
+    };
+    // An absent z is one element, which nothing reads.
+    let z = &arguments.z;
+    let absent = z.meta.shape().num_elements() == 1;
+    let all = fits(&arguments.u) && fits(&arguments.delta) && (absent || fits(z));
+    if per_group.is_multiple_of(width) && all { width } else { 0 }
+}
+
+/// Tokens of a segment where there is room for `segments` of them: at least one, and none shorter than
+/// [`SHORTEST_SEGMENT`] unless the sequence is.
+fn segment(len: usize, segments: usize) -> usize {
+    let segments = segments.min(len / SHORTEST_SEGMENT).max(1);
+    len.div_ceil(segments).next_multiple_of(CHUNK)
+}
+
+fn rows([batch, token]: &[usize; 2]) -> RowsLaunch {
+    RowsLaunch::new(*batch as u32, *token as u32)
+}

@@ -1,0 +1,290 @@
+//! Segments of a long sequence: what each ends with from nothing, and from that what each begins with.
+
+use cubecl::prelude::*;
+
+use super::backward_step::retreat_silently;
+use super::chunk_copies::{bring_chunk, chunk_arrived, chunk_begun, chunks_len, of_chunk};
+use super::coords::{
+    Sizes, fetch_rows, is_state, load_rates, moved, place, projections, put_rows, state_index,
+};
+use super::forward::read_chunk;
+use super::forward_step::{advance_silently, decay_over, rates_len, sigmoid, step_size};
+use super::plan::{CHUNK, ScanPlan};
+
+/// Runs every segment from a zero state: `carry` becomes the states that it ends with, `product` what a
+/// state at its beginning is multiplied by on the way. `[segments, B, N, D]` both.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+pub(crate) fn segment_ends<F: Float, FB: Float>(
+    u: &[F],
+    delta: &[F],
+    a: &[f32],
+    b: &[FB],
+    delta_bias: &[f32],
+    carry: &mut [f32],
+    product: &mut [f32],
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F)] _f: ElemType,
+    #[define(FB)] _fb: ElemType,
+) {
+    let at = place(sizes, plan);
+    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
+    load_rates(&mut rates, a, &at, sizes, plan);
+    let mut shared = projections::<FB, FB>(b, b, 0usize, &at, sizes, plan);
+    let bias = if comptime!(plan.has_bias) { delta_bias[at.weights] } else { 0.0f32.runtime() };
+    let mut h = Array::<f32>::new(plan.states);
+    let mut whole = Array::<f32>::new(plan.states);
+    #[unroll]
+    for n in 0..plan.states {
+        h[n] = 0.0f32;
+        whole[n] = 1.0f32;
+    }
+    let mut next_b = Array::<FB>::new(comptime!(moved(plan.tile, plan)));
+    if comptime!(!plan.b_constant) {
+        fetch_rows::<FB>(&mut next_b, b, &sizes.b, at.begin, plan.tile, &at, sizes, plan);
+    }
+    // Tokens are read a chunk ahead of their use.
+    let copied = comptime!(plan.copied > 0);
+    let mut ahead_u = Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(true, plan)), 16usize);
+    let mut ahead_delta =
+        Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(true, plan)), 16usize);
+    let mut next_u = Array::<F>::new(CHUNK);
+    let mut next_delta = Array::<F>::new(CHUNK);
+    if comptime!(copied) {
+        bring_chunk::<F>(&mut ahead_u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
+        let rows = &sizes.delta;
+        bring_chunk::<F>(&mut ahead_delta, delta, at.batch, rows, at.begin, &at, sizes, plan);
+        chunk_begun();
+    } else {
+        read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
+        read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, at.begin, &at, sizes, plan);
+    }
+    let mut total = 0.0f32;
+    let mut first = at.begin;
+    while first < at.end {
+        sync_cube();
+        if comptime!(!plan.b_constant) {
+            put_rows::<FB>(&mut shared.b, &next_b, plan.tile, plan);
+            fetch_rows::<FB>(
+                &mut next_b,
+                b,
+                &sizes.b,
+                first + plan.tile,
+                plan.tile,
+                &at,
+                sizes,
+                plan,
+            );
+        }
+        sync_cube();
+        let mut chunk = 0usize;
+        while chunk < plan.tile && first + chunk < at.end {
+            let begin = first + chunk;
+            let mut now_u = Array::<F>::new(CHUNK);
+            let mut now_delta = Array::<F>::new(CHUNK);
+            let after = begin + CHUNK;
+            let rows = &sizes.delta;
+            if comptime!(copied) {
+                chunk_arrived();
+                #[unroll]
+                for j in 0..CHUNK {
+                    now_u[j] = of_chunk::<F>(&ahead_u, begin, j, plan);
+                    now_delta[j] = of_chunk::<F>(&ahead_delta, begin, j, plan);
+                }
+                bring_chunk::<F>(&mut ahead_u, u, at.batch, &sizes.u, after, &at, sizes, plan);
+                bring_chunk::<F>(&mut ahead_delta, delta, at.batch, rows, after, &at, sizes, plan);
+                chunk_begun();
+            } else {
+                #[unroll]
+                for j in 0..CHUNK {
+                    now_u[j] = next_u[j];
+                    now_delta[j] = next_delta[j];
+                }
+                read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, after, &at, sizes, plan);
+                read_chunk::<F>(&mut next_delta, delta, at.batch, rows, after, &at, sizes, plan);
+            }
+            #[unroll]
+            for j in 0..CHUNK {
+                let there = begin + j < at.end;
+                let size =
+                    select(there, step_size(f32::cast_from(now_delta[j]), bias, plan), 0.0f32);
+                let row = (chunk + j) * plan.states;
+                let u = f32::cast_from(now_u[j]);
+                advance_silently(&mut h, &mut whole, &rates, &shared, row, size, u, plan);
+                total += size;
+            }
+            chunk += CHUNK;
+        }
+        first += plan.tile;
+    }
+    decay_over(&mut whole, &rates, total, plan);
+    if at.active {
+        #[unroll]
+        for n in 0..plan.states {
+            if is_state(n, sizes, plan) {
+                let index = state_index(at.segment, n, &at, sizes);
+                carry[index] = h[n];
+                product[index] = whole[n];
+            }
+        }
+    }
+}
+
+/// Turns what segments end with into what they begin with: `begins[k] ← s`, `s ← product[k]·s + ends[k]`.
+/// A unit for each of the `width` (batch, state, channel); from the last segment on if `backwards`.
+#[cube(launch_unchecked)]
+pub(crate) fn carry_over(
+    ends: &[f32],
+    product: &[f32],
+    begins: &mut [f32],
+    segments: u32,
+    width: u32,
+    #[comptime] backwards: bool,
+) {
+    let i = ABSOLUTE_POS;
+    let width = width as usize;
+    if i < width {
+        let segments = segments as usize;
+        let mut state = 0.0f32;
+        let mut first = 0usize;
+        while first < segments {
+            // Read together, so that the segments' latencies overlap.
+            let mut end = Array::<f32>::new(CARRIED);
+            let mut factor = Array::<f32>::new(CARRIED);
+            #[unroll]
+            for j in 0..CARRIED {
+                let index = slot_at(min(first + j, segments - 1), segments, backwards) * width + i;
+                end[j] = ends[index];
+                factor[j] = product[index];
+            }
+            #[unroll]
+            for j in 0..CARRIED {
+                if first + j < segments {
+                    begins[slot_at(first + j, segments, backwards) * width + i] = state;
+                    state = factor[j] * state + end[j];
+                }
+            }
+            first += CARRIED;
+        }
+    }
+}
+
+/// Segments that [`carry_over`] reads at once.
+const CARRIED: usize = 16;
+
+#[cube]
+fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
+    if comptime!(backwards) { segments - 1 - k } else { k }
+}
+
+/// Runs every segment backwards from nothing: `carry` becomes what flows out of its first token, `product` what is
+/// multiplied on the way. `[segments, B, N, D]` both.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+pub(crate) fn segment_outflows<F: Float, FC: Float>(
+    delta: &[F],
+    a: &[f32],
+    c: &[FC],
+    z: &[F],
+    delta_bias: &[f32],
+    grad_y: &[F],
+    carry: &mut [f32],
+    product: &mut [f32],
+    sizes: &Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F)] _f: ElemType,
+    #[define(FC)] _fc: ElemType,
+) {
+    let at = place(sizes, plan);
+    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
+    load_rates(&mut rates, a, &at, sizes, plan);
+    let mut shared = projections::<FC, FC>(c, c, 0usize, &at, sizes, plan);
+    let bias = if comptime!(plan.has_bias) { delta_bias[at.weights] } else { 0.0f32.runtime() };
+    let mut flow = Array::<f32>::new(plan.states);
+    let mut whole = Array::<f32>::new(plan.states);
+    #[unroll]
+    for n in 0..plan.states {
+        flow[n] = 0.0f32;
+        whole[n] = 1.0f32;
+    }
+    let chunks = (at.end - at.begin + comptime!(CHUNK - 1)) / CHUNK;
+    let mut next_c = Array::<FC>::new(comptime!(moved(CHUNK, plan)));
+    if comptime!(!plan.c_constant) {
+        let last = at.begin + (chunks - 1) * CHUNK;
+        fetch_rows::<FC>(&mut next_c, c, &sizes.c, last, CHUNK, &at, sizes, plan);
+    }
+    let last = at.begin + (chunks - 1) * CHUNK;
+    let mut next_delta = Array::<F>::new(CHUNK);
+    let mut next_dy = Array::<F>::new(CHUNK);
+    let mut next_z = Array::<F>::new(CHUNK);
+    read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, last, &at, sizes, plan);
+    read_chunk::<F>(&mut next_dy, grad_y, at.element, &sizes.grad_y, last, &at, sizes, plan);
+    if comptime!(plan.has_z) {
+        read_chunk::<F>(&mut next_z, z, at.element, &sizes.z, last, &at, sizes, plan);
+    }
+    let mut total = 0.0f32;
+    for back in 0..chunks {
+        let begin = at.begin + (chunks - 1 - back) * CHUNK;
+        let begin_before = max(begin, at.begin + CHUNK) - CHUNK;
+        sync_cube();
+        if comptime!(!plan.c_constant) {
+            put_rows::<FC>(&mut shared.c, &next_c, CHUNK, plan);
+            fetch_rows::<FC>(&mut next_c, c, &sizes.c, begin_before, CHUNK, &at, sizes, plan);
+        }
+        sync_cube();
+        let mut now_delta = Array::<F>::new(CHUNK);
+        let mut now_dy = Array::<F>::new(CHUNK);
+        let mut now_z = Array::<F>::new(CHUNK);
+        #[unroll]
+        for j in 0..CHUNK {
+            now_delta[j] = next_delta[j];
+            now_dy[j] = next_dy[j];
+            if comptime!(plan.has_z) {
+                now_z[j] = next_z[j];
+            }
+        }
+        let before = begin_before;
+        read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, before, &at, sizes, plan);
+        read_chunk::<F>(&mut next_dy, grad_y, at.element, &sizes.grad_y, before, &at, sizes, plan);
+        if comptime!(plan.has_z) {
+            read_chunk::<F>(&mut next_z, z, at.element, &sizes.z, before, &at, sizes, plan);
+        }
+        #[unroll]
+        for past in 0..CHUNK {
+            let j = comptime!(CHUNK - 1 - past);
+            let there = begin + j < at.end;
+            let size = select(there, step_size(f32::cast_from(now_delta[j]), bias, plan), 0.0f32);
+            let mut into = select(there, f32::cast_from(now_dy[j]), 0.0f32);
+            if comptime!(plan.has_z) {
+                let z = f32::cast_from(now_z[j]);
+                into *= z * sigmoid(z, plan.ptx);
+            }
+            if comptime!(plan.halved) {
+                into *= 0.5f32;
+            }
+            total += size;
+            retreat_silently(
+                &mut flow,
+                &mut whole,
+                &rates,
+                &shared,
+                j * plan.states,
+                size,
+                into,
+                plan,
+            );
+        }
+    }
+    decay_over(&mut whole, &rates, total, plan);
+    if at.active {
+        #[unroll]
+        for n in 0..plan.states {
+            if is_state(n, sizes, plan) {
+                let index = state_index(at.segment, n, &at, sizes);
+                carry[index] = flow[n];
+                product[index] = whole[n];
+            }
+        }
+    }
+}

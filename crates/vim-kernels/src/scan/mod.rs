@@ -1,0 +1,218 @@
+//! The selective scan on tensors: arguments, shape checks, and which implementation runs.
+
+mod arguments;
+mod autodiff;
+mod bidirectional;
+mod complex;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
+mod native;
+pub(crate) mod oracle;
+mod polynomial_range;
+pub(crate) mod reference;
+pub(crate) mod shapes;
+
+use burn::backend::Dispatch;
+use burn::tensor::{DType, FloatDType, Tensor};
+
+use crate::check::shape_of;
+use crate::discretization::{Discretization, Series};
+use crate::dispatch::{Implementation, ScanChoice, record, runs_cubes};
+use crate::error::KernelError;
+use shapes::Given;
+
+pub use arguments::{Projection, Rate};
+use autodiff::ScanBackend;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use autodiff::{ScanArguments, ScanKernels};
+pub use bidirectional::{scans_both_at_once, selective_scan_both};
+use complex::Parts;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use cube::scan_gradients;
+pub use polynomial_range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
+
+/// How a scan runs; see [`selective_scan`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// The discretization.
+    pub method: Discretization,
+    /// How its φ functions are evaluated.
+    pub series: Series,
+    /// Whether delta (after its bias) goes through softplus.
+    pub delta_softplus: bool,
+    /// Scans from the last token to the first, by index: nothing is flipped.
+    pub reverse: bool,
+    /// Which implementation runs.
+    pub choice: ScanChoice,
+}
+
+/// What a scan returns.
+#[derive(Clone, Debug)]
+pub struct ScanOutput {
+    /// `[B, L, D]`.
+    pub y: Tensor<3>,
+    /// The state after the last token scanned, `[B, D, N]`, without gradient; of the first of the
+    /// two scans where the method runs two. Its real part where A is complex.
+    pub last_state: Tensor<3>,
+    /// The imaginary part of the last state, where A is complex.
+    pub last_state_im: Option<Tensor<3>>,
+}
+
+/// A checked call in the form that the implementations take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScanSpec {
+    pub(crate) method: Discretization,
+    pub(crate) series: Series,
+    pub(crate) delta_softplus: bool,
+    pub(crate) reverse: bool,
+    /// Whether two directions run at once; see [`selective_scan_both`].
+    pub(crate) paired: bool,
+    pub(crate) has_d: bool,
+    pub(crate) has_z: bool,
+    pub(crate) has_delta_bias: bool,
+    pub(crate) b_constant: bool,
+    pub(crate) c_constant: bool,
+    /// Whether a GPU keeps the states that chunks begin with, for the way back, in the type of u rather than in f32.
+    pub(crate) narrow: bool,
+}
+
+impl ScanSpec {
+    /// Scans over the sequence: one, or one each way.
+    pub(crate) fn ways(&self) -> usize {
+        if self.method.form().two_way { 2 } else { 1 }
+    }
+
+    /// The weight of each scan's output in their mean.
+    pub(crate) fn way_weight(&self) -> f32 {
+        1.0 / self.ways() as f32
+    }
+
+    /// The token that comes `step`-th in scan number `way`.
+    pub(crate) fn token(&self, len: usize, step: usize, way: usize) -> usize {
+        if self.reverse ^ (way == 1) { len - 1 - step } else { step }
+    }
+}
+
+/// Runs the selective scan from a zero state.
+///
+/// `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = (c[t]·h[t] + d·u[t])·silu(z[t])`, with `a_bar`
+/// and `b_bar` of `options.method` at `delta[t]` and `a`. A method that is two-way scans once in
+/// each direction with the same coefficients and averages. Differentiable in all eight inputs,
+/// with the exact adjoint of what is computed.
+///
+/// A may be complex, given as `(re, im)`; B and C then are too, the state is, and
+/// `y[t] = (2·Re(c[t]·h[t]) + d·u[t])·silu(z[t])`: each state stands for a conjugate pair. The gradients of a
+/// complex input's parts are those of the two tensors.
+///
+/// # Shapes
+///
+/// - `u`, `delta`, `z`, and the returned `y`: `[B, L, D]`
+/// - `a`: `[D, N]`, negative for a stable system, see [`Rate`]
+/// - `b`, `c`: `[B, L, N]`, `[B, L, G, N]` or `[D, N]`, see [`Projection`]
+/// - `d`, `delta_bias`: `[D]`
+///
+/// `u`, `delta`, `z` and B and C that vary are f32, or all of them bf16 where the device has it, and
+/// `y` is as they are; the others are f32, and so are the state and every sum.
+///
+/// # Errors
+///
+/// [`KernelError::Shape`] names the argument whose shape disagrees with `u` and `a`;
+/// [`KernelError::Dtype`] one of another type;
+/// [`KernelError::Complex`] one that is real where A is complex, or the reverse;
+/// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have; with complex A,
+/// Flex has none, and [`ScanChoice::Auto`] runs the reference there.
+///
+/// # Source
+///
+/// Gu and Dao 2023, eq. 2 and algorithm 2; argument for argument `selective_scan_fn` of the
+/// original, channels last.
+#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+pub fn selective_scan(
+    u: Tensor<3>,
+    delta: Tensor<3>,
+    a: impl Into<Rate>,
+    b: impl Into<Projection>,
+    c: impl Into<Projection>,
+    d: Option<Tensor<1>>,
+    z: Option<Tensor<3>>,
+    delta_bias: Option<Tensor<1>>,
+    options: ScanOptions,
+) -> Result<ScanOutput, KernelError> {
+    let (a, a_im) = a.into().into_parts();
+    let (b, b_im, b_constant) = b.into().into_parts();
+    let (c, c_im, c_constant) = c.into().into_parts();
+    let spec = ScanSpec {
+        method: options.method,
+        series: options.series,
+        delta_softplus: options.delta_softplus,
+        reverse: options.reverse,
+        paired: false,
+        has_d: d.is_some(),
+        has_z: z.is_some(),
+        has_delta_bias: delta_bias.is_some(),
+        b_constant,
+        c_constant,
+        narrow: false,
+    };
+    let given = Given {
+        operation: "selective_scan",
+        u: shape_of(&u),
+        delta: shape_of(&delta),
+        a: shape_of(&a),
+        b: shape_of(&b),
+        c: shape_of(&c),
+        d: d.as_ref().map(shape_of),
+        z: z.as_ref().map(shape_of),
+        delta_bias: delta_bias.as_ref().map(shape_of),
+        b_constant,
+        c_constant,
+    };
+    given.check(&u.device())?;
+    let imaginary = complex::imaginary_parts((&a, a_im), (&b, b_im), (&c, c_im))?;
+    let device = u.device();
+    let implementation = match &imaginary {
+        None => options.choice.resolve(&device)?,
+        Some(_) => complex::resolve(options.choice, &device)?,
+    };
+    if implementation == Implementation::Kernel && runs_cubes(&device) {
+        given.check_scan_size(spec, 1)?;
+    }
+    record("selective_scan", implementation);
+    // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
+    let dtype = u.dtype();
+    let d = d.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
+    let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, dtype)));
+    let delta_bias = delta_bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
+    if let Some(imaginary) = imaginary {
+        let parts = Parts { a, b, c, imaginary };
+        return Ok(complex::scan(u, delta, parts, d, z, delta_bias, spec, implementation));
+    }
+    Ok(match implementation {
+        Implementation::Reference => {
+            // The state and every sum are f32, whatever the activations are.
+            let wide = |t: Tensor<3>| t.cast(FloatDType::F32);
+            let [u, delta, z] = [u, delta, z].map(wide);
+            let [b, c] = [b, c].map(|t| t.cast(FloatDType::F32));
+            let out = reference::scan(u, delta, a, b, c, d, z, delta_bias, spec);
+            ScanOutput { y: out.y.cast(dtype), ..out }
+        }
+        Implementation::Kernel => {
+            let out = Dispatch::selective_scan(
+                u.into_dispatch(),
+                delta.into_dispatch(),
+                a.into_dispatch(),
+                b.into_dispatch(),
+                c.into_dispatch(),
+                d.into_dispatch(),
+                z.into_dispatch(),
+                delta_bias.into_dispatch(),
+                spec,
+            );
+            ScanOutput {
+                y: Tensor::from_dispatch(out.y),
+                last_state: Tensor::from_dispatch(out.last_state),
+                last_state_im: None,
+            }
+        }
+    })
+}

@@ -1,0 +1,191 @@
+//! What the arguments of a scan must be, whatever its A is.
+
+use burn::tensor::Device;
+
+use super::ScanSpec;
+use crate::check::{MOST_ELEMENTS, MOST_ROWS, Shaped, check_dtypes, expect, within};
+use crate::error::KernelError;
+
+/// The arguments of a scan, as far as they are checked.
+pub(crate) struct Given<const A: usize> {
+    /// What is called.
+    pub(crate) operation: &'static str,
+    pub(crate) u: Shaped<3>,
+    pub(crate) delta: Shaped<3>,
+    pub(crate) a: Shaped<A>,
+    pub(crate) b: Shaped<4>,
+    pub(crate) c: Shaped<4>,
+    pub(crate) d: Option<Shaped<1>>,
+    pub(crate) z: Option<Shaped<3>>,
+    pub(crate) delta_bias: Option<Shaped<1>>,
+    pub(crate) b_constant: bool,
+    pub(crate) c_constant: bool,
+}
+
+impl<const A: usize> Given<A> {
+    /// Holds every shape against `u` and `a`. `a_is_good` says whether that of `a` is, and what it should be, for D channels.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Shape`] names the argument.
+    pub(crate) fn check_shapes(
+        &self,
+        a_is_good: impl FnOnce(usize) -> (bool, String),
+    ) -> Result<(), KernelError> {
+        let [batch, len, d_inner] = self.u.0;
+        let d_state = self.a.0[1];
+        let like_u = |tensor, dims: [usize; 3]| {
+            let expected = format!("[B, L, D] = [{batch}, {len}, {d_inner}] as `u`");
+            self.expect(tensor, &dims, dims == [batch, len, d_inner], expected)
+        };
+        let of_channels = |tensor, dims: [usize; 1]| {
+            self.expect(tensor, &dims, dims == [d_inner], format!("[D] = [{d_inner}]"))
+        };
+        let nonempty = batch > 0 && len > 0 && d_inner > 0;
+        self.expect("u", &self.u.0, nonempty, "[B, L, D], none of them 0".to_string())?;
+        like_u("delta", self.delta.0)?;
+        let (good, expected) = a_is_good(d_inner);
+        self.expect("a", &self.a.0, good, expected)?;
+        for (name, given, constant) in
+            [("b", &self.b, self.b_constant), ("c", &self.c, self.c_constant)]
+        {
+            let dims @ [lead_batch, lead_len, groups, states] = given.0;
+            if constant {
+                let expected = format!("[D, N] = [{d_inner}, {d_state}]");
+                self.expect(name, &dims[2..], [groups, states] == [d_inner, d_state], expected)?;
+            } else {
+                let good = [lead_batch, lead_len, states] == [batch, len, d_state]
+                    && groups > 0
+                    && d_inner % groups == 0;
+                let expected = format!(
+                    "[B, L, G, N] = [{batch}, {len}, G, {d_state}] with G dividing {d_inner}"
+                );
+                self.expect(name, &dims, good, expected)?;
+            }
+        }
+        if !self.b_constant && !self.c_constant {
+            let (groups, dims) = (self.b.0[2], self.c.0);
+            self.expect("c", &dims, dims[2] == groups, format!("the {groups} groups of `b`"))?;
+        }
+        self.d.map_or(Ok(()), |(d, _)| of_channels("d", d))?;
+        self.z.map_or(Ok(()), |(z, _)| like_u("z", z))?;
+        self.delta_bias.map_or(Ok(()), |(bias, _)| of_channels("delta_bias", bias))
+    }
+
+    /// That a GPU's kernel can count the elements of its buffers in 32 bits, and launch a row of cubes for each
+    /// batch element: of `directions` that run at once, or `ways` that do not.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TooLarge`] says what is.
+    pub(crate) fn check_size(&self, directions: usize, ways: usize) -> Result<(), KernelError> {
+        let ([batch, len, d_inner], d_state) = (self.u.0, self.a.0[1]);
+        let batch = batch * directions;
+        let groups = [(&self.b, self.b_constant), (&self.c, self.c_constant)]
+            .map(|(given, constant)| if constant { 1 } else { given.0[2] });
+        let groups = groups[0].max(groups[1]);
+        // Cubes have at least 32 channels.
+        let strips = (d_inner / groups).div_ceil(32);
+        let starts = ways * len.div_ceil(8) * batch * d_state * d_inner;
+        let sums = ways * strips * batch * len * groups * d_state;
+        let largest = (batch * len * d_inner).max(starts).max(sums);
+        within(self.operation, "a batch", batch, MOST_ROWS)?;
+        within(self.operation, "a buffer", largest, MOST_ELEMENTS)
+    }
+
+    fn expect(
+        &self,
+        tensor: &'static str,
+        got: &[usize],
+        good: bool,
+        expected: String,
+    ) -> Result<(), KernelError> {
+        expect(self.operation, tensor, got, good, expected)
+    }
+}
+
+impl Given<2> {
+    /// Holds every argument against `u` and `a`.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Shape`] or [`KernelError::Dtype`], which name the argument.
+    pub(crate) fn check(&self, device: &Device) -> Result<(), KernelError> {
+        self.check_types(device)?;
+        let [channels, d_state] = self.a.0;
+        self.check_shapes(|d_inner| {
+            let expected = format!("[D, N] with D = {d_inner} and N ≥ 1");
+            (channels == d_inner && d_state > 0, expected)
+        })
+    }
+
+    /// That a GPU's kernels can run a scan of `spec` over `directions` at once.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TooLarge`] says what is.
+    pub(crate) fn check_scan_size(
+        &self,
+        spec: ScanSpec,
+        directions: usize,
+    ) -> Result<(), KernelError> {
+        self.check_size(directions, spec.ways())
+    }
+
+    fn check_types(&self, device: &Device) -> Result<(), KernelError> {
+        let mut activations = vec![("u", self.u.1), ("delta", self.delta.1)];
+        let mut weights = vec![
+            ("a", Some(self.a.1)),
+            ("d", self.d.map(|(_, dtype)| dtype)),
+            ("delta_bias", self.delta_bias.map(|(_, dtype)| dtype)),
+        ];
+        for (name, (_, dtype), constant) in
+            [("b", self.b, self.b_constant), ("c", self.c, self.c_constant)]
+        {
+            if constant {
+                weights.push((name, Some(dtype)));
+            } else {
+                activations.push((name, dtype));
+            }
+        }
+        activations.extend(self.z.map(|(_, dtype)| ("z", dtype)));
+        check_dtypes(self.operation, device, &activations, &weights)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::DType;
+
+    use super::*;
+
+    // Nothing of these sizes is allocated.
+    #[test]
+    fn what_a_kernel_cannot_count_is_named() {
+        let sized = |batch: usize, len: usize| {
+            let f32 = DType::F32;
+            let given = Given {
+                operation: "a scan",
+                u: ([batch, len, 384], f32),
+                delta: ([batch, len, 384], f32),
+                a: ([384, 16], f32),
+                b: ([batch, len, 1, 16], f32),
+                c: ([batch, len, 1, 16], f32),
+                d: None,
+                z: None,
+                delta_bias: None,
+                b_constant: false,
+                c_constant: false,
+            };
+            [given.check_size(1, 1), given.check_size(2, 1)].map(|result| match result {
+                Err(KernelError::TooLarge { what, .. }) => what,
+                Ok(()) | Err(_) => "nothing",
+            })
+        };
+        assert_eq!(sized(128, 197), ["nothing", "nothing"]);
+        assert_eq!(sized(40_000, 1), ["nothing", "a batch"]);
+        // The starts of the chunks, 25 · 20 000 · 16 · 384, are under 2³², and twice that is over it.
+        assert_eq!(sized(20_000, 197), ["nothing", "a buffer"]);
+        assert_eq!(sized(60_000, 257), ["a buffer", "a batch"]);
+    }
+}
