@@ -28,7 +28,7 @@ pub(super) fn scan(
     let [_, d_state] = a.dims();
     // A transfer from the device each time, until there is something to say.
     if !spec.method.bounded(spec.series)
-        && range::largest_polynomial_argument() <= range::POLYNOMIAL_LIMIT
+        && polynomial_range::largest_polynomial_argument() <= polynomial_range::POLYNOMIAL_LIMIT
     {
         let largest = |delta: f32, a: f32| polynomial_range::note(delta * a);
         largest(

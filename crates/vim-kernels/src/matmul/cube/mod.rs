@@ -205,7 +205,7 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
     let partial = empty(&x.buffer, [count * parts, k * n], DType::F32);
     let into = Matrix { count, apart: parts * k * n, ..Matrix::dense(&partial, [k, n]) };
     launch(&x, &grad, None, &into, [k, n, t], cut);
-    parts::add_parts(&partial, [count, parts, k * n], &out);
+    sums::add_parts(&partial, [count, parts, k * n], &out);
     out
 }
 
@@ -265,9 +265,9 @@ fn launch(
         (out.apart / out_lanes) as u32,
     );
     let run = if cut.workers.is_some() {
-        panel::panel::launch_unchecked
+        weight_stationary::panel::launch_unchecked
     } else {
-        ring::ring::launch_unchecked
+        pipelined::ring::launch_unchecked
     };
     // SAFETY: `Matrix` is made within its buffer; the kernels check every row and column against the sizes, and a load
     // of several elements begins where the sizes, the pitch, the beginning and the distance between matrices are multiples

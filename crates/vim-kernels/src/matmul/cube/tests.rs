@@ -194,7 +194,7 @@ fn parts_are_added_for_each_sum() {
     for (sums, count, width) in [(1, 9, 5), (2, 3, 12), (2, 20, 33)] {
         let stored = numbers(sums * count * width, 5);
         let out = on_device(&vec![0.0; sums * width], device);
-        parts::add_parts(&on_device(&stored, device), [sums, count, width], &out);
+        sums::add_parts(&on_device(&stored, device), [sums, count, width], &out);
         for (i, got) in values(out).into_iter().enumerate() {
             let (sum, column) = (i / width, i % width);
             let part = |part: usize| f64::from(stored[(sum * count + part) * width + column]);

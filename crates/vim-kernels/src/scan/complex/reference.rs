@@ -88,7 +88,7 @@ pub(super) fn note_argument(
     spec: ScanSpec,
 ) {
     if spec.method.bounded(spec.series)
-        || range::largest_polynomial_argument() > range::POLYNOMIAL_LIMIT
+        || polynomial_range::largest_polynomial_argument() > polynomial_range::POLYNOMIAL_LIMIT
     {
         return;
     }
