@@ -31,7 +31,7 @@ pub const KERNEL_VARIABLE: &str = "VIM_USE_CUDA_KERNEL";
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum ScanChoice {
+pub enum KernelChoice {
     /// The kernel where the device has one, else the reference; the log says which.
     #[default]
     Auto,
@@ -51,7 +51,7 @@ pub enum Implementation {
     Reference,
 }
 
-impl ScanChoice {
+impl KernelChoice {
     /// What runs on `device`.
     ///
     /// # Errors

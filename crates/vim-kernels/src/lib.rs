@@ -28,25 +28,29 @@ mod precision;
 mod real;
 mod scan;
 
-pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_both};
+pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_bidirectional};
 pub use norm::add_rms_norm;
 
 pub use complex::{Complex, Trig};
 pub use discretization::{
     Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, discretize, linearize,
 };
-pub use dispatch::{Implementation, KERNEL_VARIABLE, ScanChoice, has_kernel, implementations_run};
+pub use dispatch::{
+    Implementation, KERNEL_VARIABLE, KernelChoice, has_kernel, implementations_run,
+};
 pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use image_batch::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
 pub use matmul::linear;
-pub use mixer_inner::{InnerWeights, mixer_inner, mixes_at_once};
-pub use multi_tensor::{AdamWRate, AdamWRule, Packing, moving_average, sum_of_squares, takes_many};
+pub use mixer_inner::{DirectionWeights, has_fused_mixer, mixer_inner};
+pub use multi_tensor::{
+    AdamWHyper, FlatParams, ParamStep, moving_average, sum_of_squares, supports_multi_tensor,
+};
 pub use precision::Precision;
 pub use real::Real;
 pub use scan::{
-    POLYNOMIAL_LIMIT, Projection, Rate, ScanOptions, ScanOutput, largest_polynomial_argument,
-    scans_both_at_once, selective_scan, selective_scan_both,
+    POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
+    largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
 };
 
 /// The operations in f64, as plain loops over plain vectors: the implementations are tested against them.

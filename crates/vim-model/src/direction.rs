@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use vim_kernels::{
-    ConvOptions, FullScanOptions, InnerWeights, Precision, ScanOptions, causal_conv1d, full_scan,
+    ConvOptions, FullScanOptions, DirectionWeights, Precision, ScanOptions, causal_conv1d, full_scan,
     linear, selective_scan,
 };
 
@@ -86,9 +86,9 @@ impl Direction {
     }
 
     /// The weights of both directions' common operation.
-    pub(crate) fn inner(&self) -> InnerWeights {
+    pub(crate) fn inner(&self) -> DirectionWeights {
         let Parts { d, conv1d, x_proj, dt_proj } = self.parts();
-        InnerWeights {
+        DirectionWeights {
             conv_weight: conv1d.weight.val(),
             conv_bias: conv1d.bias.val(),
             x_proj: x_proj.weight.val(),

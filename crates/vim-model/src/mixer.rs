@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
-use vim_kernels::{Precision, ScanChoice, ScanOptions, mixer_inner, mixes_at_once};
+use vim_kernels::{Precision, KernelChoice, ScanOptions, mixer_inner, has_fused_mixer};
 
 use crate::config::{Bimamba, GateGradient};
 use crate::direction::{Direction, multiply};
@@ -122,8 +122,8 @@ impl Mixer {
         alike
             && self.bimamba == Bimamba::V2
             && self.forward.a_off.is_none()
-            && first.choice != ScanChoice::Reference
-            && mixes_at_once(device)
+            && first.choice != KernelChoice::Reference
+            && has_fused_mixer(device)
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
             ..VimConfig::preset(Preset::Tiny)
         };
         let device = Device::default().autodiff();
-        assert!(mixes_at_once(&device), "this test is for a GPU with CUDA");
+        assert!(has_fused_mixer(&device), "this test is for a GPU with CUDA");
         for method in [Discretization::Zoh, Discretization::Poly] {
             let mut model = config.init(&device, 7).expect("a valid model");
             for way in &mut model.layers[0].mixer.ways {

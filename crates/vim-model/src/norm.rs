@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use vim_kernels::{ScanChoice, add_rms_norm};
+use vim_kernels::{KernelChoice, add_rms_norm};
 
 /// Normalizes every token of the residual stream.
 ///
@@ -38,7 +38,7 @@ impl Norm {
         &self,
         x: Tensor<3>,
         residual: Option<Tensor<3>>,
-        choice: ScanChoice,
+        choice: KernelChoice,
     ) -> (Tensor<3>, Tensor<3>) {
         let weight = self.weight.val();
         let Some(bias) = &self.bias else {

@@ -30,7 +30,7 @@ pub(super) trait ConvKernels: Backend {
         spec: ConvSpec,
     ) -> [FloatTensor<Self>; 3];
 
-    /// See [`super::causal_conv1d_both`]: `[2·B, L, D]`, from weight and bias of each direction.
+    /// See [`super::causal_conv1d_bidirectional`]: `[2·B, L, D]`, from weight and bias of each direction.
     fn forward_both(
         x: FloatTensor<Self>,
         ahead: [FloatTensor<Self>; 2],
@@ -75,8 +75,8 @@ pub(super) trait ConvBackend: Backend {
         spec: ConvSpec,
     ) -> FloatTensor<Self>;
 
-    /// See [`super::causal_conv1d_both`].
-    fn causal_conv1d_both(
+    /// See [`super::causal_conv1d_bidirectional`].
+    fn causal_conv1d_bidirectional(
         x: FloatTensor<Self>,
         weight_ahead: FloatTensor<Self>,
         bias_ahead: FloatTensor<Self>,
@@ -96,7 +96,7 @@ impl ConvBackend for Flex {
         Self::forward(x, weight, bias, spec)
     }
 
-    fn causal_conv1d_both(
+    fn causal_conv1d_bidirectional(
         x: FloatTensor<Self>,
         weight_ahead: FloatTensor<Self>,
         bias_ahead: FloatTensor<Self>,
@@ -119,7 +119,7 @@ impl ConvBackend for burn_cubecl::CubeBackend {
         Self::forward(x, weight, bias, spec)
     }
 
-    fn causal_conv1d_both(
+    fn causal_conv1d_bidirectional(
         x: FloatTensor<Self>,
         weight_ahead: FloatTensor<Self>,
         bias_ahead: FloatTensor<Self>,
@@ -195,7 +195,7 @@ impl<B: ConvKernels + ConvBackend, C: CheckpointStrategy> ConvBackend for Autodi
         }
     }
 
-    fn causal_conv1d_both(
+    fn causal_conv1d_bidirectional(
         x: FloatTensor<Self>,
         weight_ahead: FloatTensor<Self>,
         bias_ahead: FloatTensor<Self>,

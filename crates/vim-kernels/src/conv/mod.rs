@@ -11,7 +11,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Tensor};
 
 use crate::check::check_dtypes;
-use crate::dispatch::{Implementation, ScanChoice, record};
+use crate::dispatch::{Implementation, KernelChoice, record};
 use crate::error::KernelError;
 use autodiff::ConvBackend;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -25,7 +25,7 @@ pub struct ConvOptions {
     /// Lets a token see those after it rather than those before: nothing is flipped.
     pub reverse: bool,
     /// Which implementation runs.
-    pub choice: ScanChoice,
+    pub choice: KernelChoice,
 }
 
 /// A checked call in the form that the implementations take it.
@@ -94,12 +94,12 @@ pub fn causal_conv1d(
 /// Two convolutions of the same `x`, the second in the other direction and with weights of its own.
 ///
 /// `[causal_conv1d(x, weights[0], …), causal_conv1d(x, weights[1], … with reverse turned)]`, `[2, B, L, D]`, written in
-/// place: what both directions' projections and [`selective_scan_both`](crate::selective_scan_both) read.
+/// place: what both directions' projections and [`selective_scan_bidirectional`](crate::selective_scan_bidirectional) read.
 ///
 /// # Errors
 ///
 /// As [`causal_conv1d`].
-pub fn causal_conv1d_both(
+pub fn causal_conv1d_bidirectional(
     x: Tensor<3>,
     weights: [Tensor<3>; 2],
     biases: [Tensor<1>; 2],
@@ -118,15 +118,17 @@ pub fn causal_conv1d_both(
             let back = reference::conv(x.clone(), weight_back, bias_back, spec.turned());
             Tensor::stack(vec![reference::conv(x, weight, bias, spec), back], 0)
         }
-        Implementation::Kernel => Tensor::<3>::from_dispatch(Dispatch::causal_conv1d_both(
-            x.into_dispatch(),
-            weight.into_dispatch(),
-            bias.into_dispatch(),
-            weight_back.into_dispatch(),
-            bias_back.into_dispatch(),
-            spec,
-        ))
-        .reshape([2, batch, len, d_inner]),
+        Implementation::Kernel => {
+            Tensor::<3>::from_dispatch(Dispatch::causal_conv1d_bidirectional(
+                x.into_dispatch(),
+                weight.into_dispatch(),
+                bias.into_dispatch(),
+                weight_back.into_dispatch(),
+                bias_back.into_dispatch(),
+                spec,
+            ))
+            .reshape([2, batch, len, d_inner])
+        }
     })
 }
 

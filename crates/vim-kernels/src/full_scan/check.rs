@@ -3,16 +3,16 @@
 use burn::tensor::{DType, Device};
 
 use super::MAX_FULL_STATES;
-use crate::dispatch::{Implementation, ScanChoice, runs_cubes};
+use crate::dispatch::{Implementation, KernelChoice, runs_cubes};
 use crate::error::KernelError;
 use crate::scan::shapes::Given;
 
 /// Which implementation `choice` means on `device`.
 pub(super) fn implementation(
-    choice: ScanChoice,
+    choice: KernelChoice,
     device: &Device,
 ) -> Result<Implementation, KernelError> {
-    if runs_cubes(device) && choice != ScanChoice::Reference {
+    if runs_cubes(device) && choice != KernelChoice::Reference {
         return Ok(Implementation::Kernel);
     }
     choice.resolve(device)

@@ -19,10 +19,10 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 use crate::check::shape_of;
-use crate::dispatch::{Implementation, ScanChoice, record};
+use crate::dispatch::{Implementation, KernelChoice, record};
 use crate::error::KernelError;
 use crate::scan::shapes::Given;
-use crate::scan::{Projection, ScanOutput};
+use crate::scan::{ScanBC, ScanOutput};
 
 use autodiff::FullScanBackend;
 pub(crate) use autodiff::{FullArguments, FullKernels, FullPrimitives};
@@ -41,7 +41,7 @@ pub struct FullScanOptions {
     /// Scans from the last token to the first, by index: nothing is flipped.
     pub reverse: bool,
     /// Which implementation runs.
-    pub choice: ScanChoice,
+    pub choice: KernelChoice,
 }
 
 /// A checked call in the form that the implementations take it.
@@ -75,7 +75,7 @@ impl FullSpec {
 ///
 /// - `u`, `delta`, `z`, and the returned `y`: `[B, L, D]`
 /// - `a`: `[D, N, N]`, N at most [`MAX_FULL_STATES`]; row n holds what feeds state n
-/// - `b`, `c`: `[B, L, N]`, `[B, L, G, N]` or `[D, N]`, see [`Projection`]
+/// - `b`, `c`: `[B, L, N]`, `[B, L, G, N]` or `[D, N]`, see [`ScanBC`]
 /// - `d`, `delta_bias`: `[D]`
 ///
 /// # Stability
@@ -101,8 +101,8 @@ pub fn full_scan(
     u: Tensor<3>,
     delta: Tensor<3>,
     a: Tensor<3>,
-    b: impl Into<Projection>,
-    c: impl Into<Projection>,
+    b: impl Into<ScanBC>,
+    c: impl Into<ScanBC>,
     d: Option<Tensor<1>>,
     z: Option<Tensor<3>>,
     delta_bias: Option<Tensor<1>>,

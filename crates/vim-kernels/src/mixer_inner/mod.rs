@@ -19,13 +19,13 @@ const OPERATION: &str = "mixer_inner";
 
 /// Whether [`mixer_inner`] runs on `device`: on CUDA. It passes parts of buffers that begin anywhere, which WebGPU does not bind.
 #[must_use]
-pub fn mixes_at_once(device: &Device) -> bool {
+pub fn has_fused_mixer(device: &Device) -> bool {
     crate::dispatch::runs_cuda(device)
 }
 
 /// What a direction of the mixer computes with, f32.
 #[derive(Clone, Debug)]
-pub struct InnerWeights {
+pub struct DirectionWeights {
     /// Taps of the convolution, `[D, 1, W]`.
     pub conv_weight: Tensor<3>,
     /// `[D]`.
@@ -75,7 +75,7 @@ impl InnerSpec {
 
 /// The convolutions, projections and scans of both directions over `xz`, and the sum of what they give.
 ///
-/// `selective_scan_both` of what `causal_conv1d_both` (with silu) and the projections make of the first half of `xz`, gated by the second. One node
+/// `selective_scan_bidirectional` of what `causal_conv1d_bidirectional` (with silu) and the projections make of the first half of `xz`, gated by the second. One node
 /// of the graph, which keeps `xz`, what the convolutions project to, the weights as the kernels take them and the states that chunks begin with, in the type of
 /// `xz`. On the way back it convolves and multiplies the steps out again. Nothing is copied to be put side by side.
 ///
@@ -96,15 +96,15 @@ impl InnerSpec {
 /// Zhu et al. 2024, algorithm 1; `mamba_inner_fn_no_out_proj` of the original, once for each direction.
 pub fn mixer_inner(
     xz: Tensor<3>,
-    ahead: InnerWeights,
-    back: InnerWeights,
+    ahead: DirectionWeights,
+    back: DirectionWeights,
     options: ScanOptions,
     precision: Precision,
     recompute: bool,
 ) -> Result<Tensor<3>, KernelError> {
     let device = xz.device();
     precision.check(&device)?;
-    if !mixes_at_once(&device) || options.choice.resolve(&device)? == Implementation::Reference {
+    if !has_fused_mixer(&device) || options.choice.resolve(&device)? == Implementation::Reference {
         return Err(KernelError::NoKernel { device: name(&device) });
     }
     let [batch, len, width] = xz.dims();
@@ -137,7 +137,7 @@ pub fn mixer_inner(
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn on_cubes(xz: Tensor<3>, [a, b]: [InnerWeights; 2], spec: InnerSpec) -> Tensor<3> {
+fn on_cubes(xz: Tensor<3>, [a, b]: [DirectionWeights; 2], spec: InnerSpec) -> Tensor<3> {
     use autodiff::InnerBackend;
     use burn::backend::Dispatch;
     Tensor::from_dispatch(Dispatch::mixer_inner(
@@ -161,6 +161,6 @@ fn on_cubes(xz: Tensor<3>, [a, b]: [InnerWeights; 2], spec: InnerSpec) -> Tensor
 }
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn on_cubes(_: Tensor<3>, _: [InnerWeights; 2], _: InnerSpec) -> Tensor<3> {
+fn on_cubes(_: Tensor<3>, _: [DirectionWeights; 2], _: InnerSpec) -> Tensor<3> {
     unreachable!("invariant: a device without kernels was refused")
 }

@@ -2,12 +2,12 @@
 
 use burn::tensor::DType;
 
-use super::{InnerSpec, InnerWeights, OPERATION};
+use super::{DirectionWeights, InnerSpec, OPERATION};
 use crate::check::{check_rows, expect};
 use crate::error::KernelError;
 use crate::scan::shapes::Given;
 
-impl InnerWeights {
+impl DirectionWeights {
     /// Holds every shape against the mixer's sizes.
     pub(super) fn check(
         &self,

@@ -10,13 +10,13 @@ use burn::tensor::{Device, Tensor};
 
 use crate::dispatch::runs_cubes;
 
-/// Numbers of a block, at whose multiples a [`Packing`] lets tensors begin.
+/// Numbers of a block, at whose multiples a [`FlatParams`] lets tensors begin.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) const BLOCK: usize = 512;
 
 /// What is done to a parameter in an optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamWRate {
+pub struct ParamStep {
     /// The step's length, the first mean's correction in it: `lr / (1 − beta₁ᵗ)`.
     pub rate: f64,
     /// What the parameter is multiplied by first: `1 − lr·weight_decay`.
@@ -25,7 +25,7 @@ pub struct AdamWRate {
 
 /// What all parameters of a step share.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamWRule {
+pub struct AdamWHyper {
     /// Decay rates of the two means.
     pub betas: [f64; 2],
     /// Added to the denominator.
@@ -38,7 +38,7 @@ pub struct AdamWRule {
 
 /// Whether `device` takes all tensors of a model in a few launches. Where it does not, nothing else here must be called.
 #[must_use]
-pub fn takes_many(device: &Device) -> bool {
+pub fn supports_multi_tensor(device: &Device) -> bool {
     runs_cubes(device)
 }
 
@@ -46,14 +46,14 @@ pub fn takes_many(device: &Device) -> bool {
 ///
 /// What an optimizer keeps lies so: a launch binds it once, however many tensors it is of.
 #[derive(Clone, Debug)]
-pub struct Packing(on_cubes::Layout);
+pub struct FlatParams(on_cubes::Layout);
 
-impl Packing {
+impl FlatParams {
     /// Tensors of these sizes, where these are.
     ///
     /// # Panics
     ///
-    /// If there are none, or they are not where [`takes_many`].
+    /// If there are none, or they are not where [`supports_multi_tensor`].
     #[must_use]
     pub fn of(tensors: &[Tensor<1>]) -> Self {
         Self(on_cubes::Layout::of(tensors))
@@ -107,9 +107,9 @@ impl Packing {
         values: Vec<Tensor<1>>,
         gradients: Vec<Tensor<1>>,
         moments: [Tensor<1>; 2],
-        rates: &[AdamWRate],
+        rates: &[ParamStep],
         square_norm: Tensor<1>,
-        rule: AdamWRule,
+        rule: AdamWHyper,
     ) -> [Tensor<1>; 3] {
         self.0.adamw(values, gradients, moments, rates, square_norm, rule)
     }
@@ -119,18 +119,18 @@ impl Packing {
 ///
 /// # Panics
 ///
-/// As [`Packing::of`].
+/// As [`FlatParams::of`].
 #[must_use]
 pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Tensor<1> {
-    Packing::of(tensors).sum_of_squares(tensors)
+    FlatParams::of(tensors).sum_of_squares(tensors)
 }
 
 /// `decay·average + (1 − decay)·value`, both packed; the average itself where `square_norm`, `[1]`, is not finite: an
-/// optimizer step that [`Packing::adamw`] did not take counts for nothing.
+/// optimizer step that [`FlatParams::adamw`] did not take counts for nothing.
 ///
 /// # Panics
 ///
-/// If they are not of one length, or not where [`takes_many`].
+/// If they are not of one length, or not where [`supports_multi_tensor`].
 #[must_use]
 pub fn moving_average(
     average: Tensor<1>,
@@ -146,7 +146,7 @@ use cube as on_cubes;
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
 mod on_cubes {
-    use super::{AdamWRate, AdamWRule, Tensor};
+    use super::{AdamWHyper, ParamStep, Tensor};
 
     const NONE: &str = "no device of this build takes many tensors at once";
 
@@ -175,9 +175,9 @@ mod on_cubes {
             _: Vec<Tensor<1>>,
             _: Vec<Tensor<1>>,
             _: [Tensor<1>; 2],
-            _: &[AdamWRate],
+            _: &[ParamStep],
             _: Tensor<1>,
-            _: AdamWRule,
+            _: AdamWHyper,
         ) -> [Tensor<1>; 3] {
             unreachable!("{NONE}")
         }

@@ -11,7 +11,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Tensor};
 
 use crate::check::check_dtypes;
-use crate::dispatch::{Implementation, ScanChoice, record};
+use crate::dispatch::{Implementation, KernelChoice, record};
 use crate::error::KernelError;
 use autodiff::{NormBackend, NormPrimitives};
 
@@ -50,7 +50,7 @@ pub fn add_rms_norm<const R: usize>(
     residual: Option<Tensor<R>>,
     weight: Tensor<1>,
     epsilon: f64,
-    choice: ScanChoice,
+    choice: KernelChoice,
 ) -> Result<(Tensor<R>, Tensor<R>), KernelError> {
     check(&x, residual.as_ref(), &weight)?;
     let device = x.device();

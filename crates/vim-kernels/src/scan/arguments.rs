@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 /// A of a scan, `[D, N]`; its real part is negative for a stable system.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a handful of them live, for the length of a call")]
-pub enum Rate {
+pub enum ScanA {
     /// Real.
     Real(Tensor<2>),
     /// Complex, as two tensors; B and C then are complex too.
@@ -17,18 +17,18 @@ pub enum Rate {
     },
 }
 
-impl From<Tensor<2>> for Rate {
+impl From<Tensor<2>> for ScanA {
     fn from(tensor: Tensor<2>) -> Self {
         Self::Real(tensor)
     }
 }
-impl From<(Tensor<2>, Tensor<2>)> for Rate {
+impl From<(Tensor<2>, Tensor<2>)> for ScanA {
     fn from((re, im): (Tensor<2>, Tensor<2>)) -> Self {
         Self::Complex { re, im }
     }
 }
 
-impl Rate {
+impl ScanA {
     /// The real part, and the imaginary part of a complex one.
     pub(super) fn into_parts(self) -> (Tensor<2>, Option<Tensor<2>>) {
         match self {
@@ -40,7 +40,7 @@ impl Rate {
 
 /// B or C of a scan; complex where A is.
 #[derive(Clone, Debug)]
-pub enum Projection {
+pub enum ScanBC {
     /// One per token, `[B, L, N]`.
     Variable(Tensor<3>),
     /// One per token and group of channels, `[B, L, G, N]`; channel `i` is in group `i·G/D`.
@@ -70,38 +70,38 @@ pub enum Projection {
     },
 }
 
-impl From<Tensor<3>> for Projection {
+impl From<Tensor<3>> for ScanBC {
     fn from(tensor: Tensor<3>) -> Self {
         Self::Variable(tensor)
     }
 }
-impl From<Tensor<4>> for Projection {
+impl From<Tensor<4>> for ScanBC {
     fn from(tensor: Tensor<4>) -> Self {
         Self::Grouped(tensor)
     }
 }
-impl From<Tensor<2>> for Projection {
+impl From<Tensor<2>> for ScanBC {
     fn from(tensor: Tensor<2>) -> Self {
         Self::Constant(tensor)
     }
 }
-impl From<(Tensor<3>, Tensor<3>)> for Projection {
+impl From<(Tensor<3>, Tensor<3>)> for ScanBC {
     fn from((re, im): (Tensor<3>, Tensor<3>)) -> Self {
         Self::VariableComplex { re, im }
     }
 }
-impl From<(Tensor<4>, Tensor<4>)> for Projection {
+impl From<(Tensor<4>, Tensor<4>)> for ScanBC {
     fn from((re, im): (Tensor<4>, Tensor<4>)) -> Self {
         Self::GroupedComplex { re, im }
     }
 }
-impl From<(Tensor<2>, Tensor<2>)> for Projection {
+impl From<(Tensor<2>, Tensor<2>)> for ScanBC {
     fn from((re, im): (Tensor<2>, Tensor<2>)) -> Self {
         Self::ConstantComplex { re, im }
     }
 }
 
-impl Projection {
+impl ScanBC {
     /// `[B, L, G, N]`, or `[1, 1, D, N]` where constant, which the last says; the imaginary part of a complex one.
     pub(crate) fn into_parts(self) -> (Tensor<4>, Option<Tensor<4>>, bool) {
         match self {

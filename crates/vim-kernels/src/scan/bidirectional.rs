@@ -11,9 +11,9 @@ use crate::dispatch::{Implementation, record, runs_cubes};
 use crate::error::KernelError;
 
 /// Whether the kernel of `device` takes both directions in one launch: where it runs on a GPU. Elsewhere
-/// [`selective_scan_both`] makes two calls, and copies what it cuts in half.
+/// [`selective_scan_bidirectional`] makes two calls, and copies what it cuts in half.
 #[must_use]
-pub fn scans_both_at_once(device: &Device) -> bool {
+pub fn has_bidirectional_scan(device: &Device) -> bool {
     runs_cubes(device)
 }
 
@@ -21,7 +21,7 @@ pub fn scans_both_at_once(device: &Device) -> bool {
 /// and weights of its own.
 ///
 /// `selective_scan(u[0], …, options) + selective_scan(u[1], …, options with reverse turned)`, each with the same gate:
-/// in one launch a pass where [`scans_both_at_once`], else in two.
+/// in one launch a pass where [`has_bidirectional_scan`], else in two.
 ///
 /// # Shapes
 ///
@@ -39,7 +39,7 @@ pub fn scans_both_at_once(device: &Device) -> bool {
 ///
 /// Zhu et al. 2024, algorithm 1.
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
-pub fn selective_scan_both(
+pub fn selective_scan_bidirectional(
     u: Tensor<4>,
     delta: Tensor<4>,
     a: Tensor<3>,
@@ -80,7 +80,7 @@ pub fn selective_scan_both(
         c_constant: false,
     };
     given.check(&device)?;
-    if implementation == Implementation::Reference || !scans_both_at_once(&device) {
+    if implementation == Implementation::Reference || !has_bidirectional_scan(&device) {
         let one = |way: usize| {
             selective_scan(
                 part(&u, way),

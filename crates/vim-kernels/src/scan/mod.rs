@@ -17,15 +17,15 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::check::shape_of;
 use crate::discretization::{Discretization, Series};
-use crate::dispatch::{Implementation, ScanChoice, record, runs_cubes};
+use crate::dispatch::{Implementation, KernelChoice, record, runs_cubes};
 use crate::error::KernelError;
 use shapes::Given;
 
-pub use arguments::{Projection, Rate};
+pub use arguments::{ScanA, ScanBC};
 use autodiff::ScanBackend;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use autodiff::{ScanArguments, ScanKernels};
-pub use bidirectional::{scans_both_at_once, selective_scan_both};
+pub use bidirectional::{has_bidirectional_scan, selective_scan_bidirectional};
 use complex::Parts;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use cube::scan_gradients;
@@ -43,7 +43,7 @@ pub struct ScanOptions {
     /// Scans from the last token to the first, by index: nothing is flipped.
     pub reverse: bool,
     /// Which implementation runs.
-    pub choice: ScanChoice,
+    pub choice: KernelChoice,
 }
 
 /// What a scan returns.
@@ -65,7 +65,7 @@ pub(crate) struct ScanSpec {
     pub(crate) series: Series,
     pub(crate) delta_softplus: bool,
     pub(crate) reverse: bool,
-    /// Whether two directions run at once; see [`selective_scan_both`].
+    /// Whether two directions run at once; see [`selective_scan_bidirectional`].
     pub(crate) paired: bool,
     pub(crate) has_d: bool,
     pub(crate) has_z: bool,
@@ -107,8 +107,8 @@ impl ScanSpec {
 /// # Shapes
 ///
 /// - `u`, `delta`, `z`, and the returned `y`: `[B, L, D]`
-/// - `a`: `[D, N]`, negative for a stable system, see [`Rate`]
-/// - `b`, `c`: `[B, L, N]`, `[B, L, G, N]` or `[D, N]`, see [`Projection`]
+/// - `a`: `[D, N]`, negative for a stable system, see [`ScanA`]
+/// - `b`, `c`: `[B, L, N]`, `[B, L, G, N]` or `[D, N]`, see [`ScanBC`]
 /// - `d`, `delta_bias`: `[D]`
 ///
 /// `u`, `delta`, `z` and B and C that vary are f32, or all of them bf16 where the device has it, and
@@ -120,7 +120,7 @@ impl ScanSpec {
 /// [`KernelError::Dtype`] one of another type;
 /// [`KernelError::Complex`] one that is real where A is complex, or the reverse;
 /// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have; with complex A,
-/// Flex has none, and [`ScanChoice::Auto`] runs the reference there.
+/// Flex has none, and [`KernelChoice::Auto`] runs the reference there.
 ///
 /// # Source
 ///
@@ -130,9 +130,9 @@ impl ScanSpec {
 pub fn selective_scan(
     u: Tensor<3>,
     delta: Tensor<3>,
-    a: impl Into<Rate>,
-    b: impl Into<Projection>,
-    c: impl Into<Projection>,
+    a: impl Into<ScanA>,
+    b: impl Into<ScanBC>,
+    c: impl Into<ScanBC>,
     d: Option<Tensor<1>>,
     z: Option<Tensor<3>>,
     delta_bias: Option<Tensor<1>>,

@@ -3,8 +3,8 @@
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleScan};
 use vim_kernels::{
-    ConvOptions, Discretization, KernelError, ScanChoice, ScanOptions, causal_conv1d_both,
-    selective_scan_both,
+    ConvOptions, Discretization, KernelChoice, KernelError, ScanOptions,
+    causal_conv1d_bidirectional, selective_scan_bidirectional,
 };
 
 use crate::devices::devices;
@@ -22,7 +22,7 @@ fn pair(sizes: Sizes, method: Discretization, reverse: bool) -> [OracleScan; 2] 
     [OracleScan { z: back.z.clone(), ..ahead }, back]
 }
 
-fn check(sizes: Sizes, method: Discretization, reverse: bool, choice: ScanChoice, on: &Device) {
+fn check(sizes: Sizes, method: Discretization, reverse: bool, choice: KernelChoice, on: &Device) {
     let [batch, len, d_inner, d_state] = sizes;
     let device = on.clone().autodiff();
     let two = pair(sizes, method, reverse);
@@ -40,7 +40,7 @@ fn check(sizes: Sizes, method: Discretization, reverse: bool, choice: ScanChoice
     let options =
         ScanOptions { method, series: two[0].series, delta_softplus: true, reverse, choice };
     let (some_d, some_z, some_bias) = (Some(d.clone()), Some(z.clone()), Some(bias.clone()));
-    let y = selective_scan_both(
+    let y = selective_scan_bidirectional(
         u.clone(),
         delta.clone(),
         a.clone(),
@@ -91,14 +91,14 @@ fn check(sizes: Sizes, method: Discretization, reverse: bool, choice: ScanChoice
 fn two_scans_at_once_match_the_oracle() {
     for device in devices() {
         for method in [Discretization::Zoh, Discretization::HighOrder] {
-            check([3, 37, 10, 16], method, false, ScanChoice::Kernel, &device);
+            check([3, 37, 10, 16], method, false, KernelChoice::Kernel, &device);
         }
         // One token; several passes; segments; the first direction being the reverse one.
-        check([2, 1, 5, 4], Discretization::Zoh, true, ScanChoice::Kernel, &device);
-        check([2, 21, 5, 17], Discretization::Poly, true, ScanChoice::Kernel, &device);
-        check([1, 197, 130, 4], Discretization::Bilinear, false, ScanChoice::Kernel, &device);
-        check([1, 1025, 3, 2], Discretization::Zoh, false, ScanChoice::Kernel, &device);
-        check([2, 9, 5, 4], Discretization::Foh, true, ScanChoice::Reference, &device);
+        check([2, 1, 5, 4], Discretization::Zoh, true, KernelChoice::Kernel, &device);
+        check([2, 21, 5, 17], Discretization::Poly, true, KernelChoice::Kernel, &device);
+        check([1, 197, 130, 4], Discretization::Bilinear, false, KernelChoice::Kernel, &device);
+        check([1, 1025, 3, 2], Discretization::Zoh, false, KernelChoice::Kernel, &device);
+        check([2, 9, 5, 4], Discretization::Foh, true, KernelChoice::Reference, &device);
     }
 }
 
@@ -106,10 +106,10 @@ fn two_scans_at_once_match_the_oracle() {
 fn two_convolutions_at_once_match_the_oracle() {
     for on in devices() {
         for (choice, [batch, len, d_inner], width) in [
-            (ScanChoice::Kernel, [3, 37, 10], 4),
-            (ScanChoice::Kernel, [1, 1, 1], 2),
-            (ScanChoice::Kernel, [2, 197, 132], 4),
-            (ScanChoice::Reference, [2, 5, 6], 3),
+            (KernelChoice::Kernel, [3, 37, 10], 4),
+            (KernelChoice::Kernel, [1, 1, 1], 2),
+            (KernelChoice::Kernel, [2, 197, 132], 4),
+            (KernelChoice::Reference, [2, 5, 6], 3),
         ] {
             let device = on.clone().autodiff();
             let mut x = Numbers::new(29);
@@ -133,8 +133,13 @@ fn two_convolutions_at_once_match_the_oracle() {
                 .each_ref()
                 .map(|conv| tensor(conv.bias.as_ref().unwrap(), [d_inner], &device).require_grad());
             let options = ConvOptions { silu: true, reverse: false, choice };
-            let y = causal_conv1d_both(input.clone(), weights.clone(), biases.clone(), options)
-                .unwrap();
+            let y = causal_conv1d_bidirectional(
+                input.clone(),
+                weights.clone(),
+                biases.clone(),
+                options,
+            )
+            .unwrap();
             let grad_y = Numbers::new(23).vec(2 * numbers.len(), -1.0, 1.0);
             let weighting = tensor(&grad_y, [2, batch, len, d_inner], &device);
             let grads = (y.clone() * weighting).sum().backward();
@@ -166,7 +171,7 @@ fn two_convolutions_at_once_match_the_oracle() {
 fn a_wrong_part_is_named() {
     let device = Device::flex();
     let call = |directions: usize, d: [usize; 2], z: [usize; 3]| {
-        selective_scan_both(
+        selective_scan_bidirectional(
             Tensor::zeros([2, 1, 3, 4], &device),
             Tensor::zeros([2, 1, 3, 4], &device),
             Tensor::zeros([directions, 4, 5], &device),
@@ -189,7 +194,16 @@ fn a_wrong_part_is_named() {
     let u = || Tensor::<4>::zeros([2, 1, 3, 4], &device).cast(FloatDType::F64);
     let rest = || Tensor::<4>::zeros([2, 1, 3, 5], &device);
     let a = Tensor::zeros([2, 4, 5], &device);
-    let result =
-        selective_scan_both(u(), u(), a, rest(), rest(), None, None, None, ScanOptions::default());
+    let result = selective_scan_bidirectional(
+        u(),
+        u(),
+        a,
+        rest(),
+        rest(),
+        None,
+        None,
+        None,
+        ScanOptions::default(),
+    );
     assert!(matches!(result, Err(KernelError::Dtype { tensor: "u", .. })));
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleConvGrads};
-use vim_kernels::{ConvOptions, KernelError, ScanChoice, causal_conv1d};
+use vim_kernels::{ConvOptions, KernelChoice, KernelError, causal_conv1d};
 
 use crate::devices::{bf16_devices, devices};
 use crate::support::{Numbers, error, tensor, to_bf16, values};
@@ -24,7 +24,7 @@ fn run(
     conv: &OracleConv,
     grad_y: &[f64],
     dtype: FloatDType,
-    choice: ScanChoice,
+    choice: KernelChoice,
     on: &Device,
 ) -> Outcome {
     let OracleConv { batch, len, d_inner, width, silu, reverse, .. } = *conv;
@@ -51,7 +51,7 @@ fn run(
     }
 }
 
-fn check(conv: &OracleConv, dtype: FloatDType, choice: ScanChoice, device: &Device) {
+fn check(conv: &OracleConv, dtype: FloatDType, choice: KernelChoice, device: &Device) {
     // In bf16 the gradient of y arrives in bf16, so the numbers are such from the start.
     let grad_y = Numbers::new(23).vec(conv.x.len(), -1.0, 1.0);
     let (conv, grad_y) = if dtype == FloatDType::BF16 {
@@ -121,8 +121,8 @@ fn kernel_and_reference_match_the_oracle() {
             for width in 2..=4 {
                 for form in FORMS {
                     let conv = conv(sizes, width, form);
-                    check(&conv, FloatDType::F32, ScanChoice::Kernel, &device);
-                    check(&conv, FloatDType::F32, ScanChoice::Reference, &device);
+                    check(&conv, FloatDType::F32, KernelChoice::Kernel, &device);
+                    check(&conv, FloatDType::F32, KernelChoice::Reference, &device);
                 }
             }
         }
@@ -135,8 +135,8 @@ fn bf16_matches_the_oracle() {
         for sizes in SIZES {
             for form in FORMS {
                 let conv = conv(sizes, 4, form);
-                check(&conv, FloatDType::BF16, ScanChoice::Kernel, &device);
-                check(&conv, FloatDType::BF16, ScanChoice::Reference, &device);
+                check(&conv, FloatDType::BF16, KernelChoice::Kernel, &device);
+                check(&conv, FloatDType::BF16, KernelChoice::Reference, &device);
             }
         }
     }
@@ -147,7 +147,7 @@ fn the_same_bits_twice() {
     for device in devices() {
         let conv = conv([3, 197, 24], 4, (true, false, true));
         let grad_y = Numbers::new(23).vec(conv.x.len(), -1.0, 1.0);
-        let again = || run(&conv, &grad_y, FloatDType::F32, ScanChoice::Kernel, &device);
+        let again = || run(&conv, &grad_y, FloatDType::F32, KernelChoice::Kernel, &device);
         let (one, two) = (again(), again());
         assert_eq!(one.y, two.y, "{device:?}");
         assert_eq!(one.grads, two.grads, "{device:?}");

@@ -1,7 +1,9 @@
 //! An optimizer's operations over many tensors at once, on a GPU or one in software, against loops in f64.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use vim_kernels::{AdamWRate, AdamWRule, Packing, moving_average, sum_of_squares, takes_many};
+use vim_kernels::{
+    AdamWHyper, FlatParams, ParamStep, moving_average, sum_of_squares, supports_multi_tensor,
+};
 
 /// More tensors than a launch binds where there are 31 bindings; the sizes are one, a block and its neighbours, and several.
 const SIZES: [usize; 17] =
@@ -23,7 +25,7 @@ fn values(tensor: Tensor<1>) -> Vec<f64> {
 
 fn device() -> Device {
     let device = Device::default();
-    assert!(takes_many(&device), "this test is for a GPU, or for one in software");
+    assert!(supports_multi_tensor(&device), "this test is for a GPU, or for one in software");
     device
 }
 
@@ -56,7 +58,7 @@ fn adamw_updates_every_tensor_by_the_formula() {
     // A norm of 4 and a limit of half of it.
     let norm = || tensor(&[16.0], &device);
     let (limit, root_scale) = (Some(2.0), 1.0 / 0.0975f64.sqrt());
-    let rule = AdamWRule { betas: [0.9, 0.95], eps: 1e-8, limit, root_scale };
+    let rule = AdamWHyper { betas: [0.9, 0.95], eps: 1e-8, limit, root_scale };
     let given = |i: usize, n: usize| {
         let square: Vec<f64> = numbers(n, i + 60).iter().map(|x| x * x + 0.1).collect();
         [numbers(n, i), numbers(n, i + 20), numbers(n, i + 40), square]
@@ -65,12 +67,12 @@ fn adamw_updates_every_tensor_by_the_formula() {
         let of = |(i, &n): (usize, &usize)| tensor(&given(i, n)[which], &device);
         SIZES.iter().enumerate().map(of).collect()
     };
-    let packing = Packing::of(&all(0));
-    let rates = (0..SIZES.len()).map(|i| AdamWRate {
+    let packing = FlatParams::of(&all(0));
+    let rates = (0..SIZES.len()).map(|i| ParamStep {
         rate: 0.01 * (i + 1) as f64,
         keep: if i % 2 == 0 { 1.0 } else { 0.995 },
     });
-    let rates = [rates.collect(), vec![AdamWRate { rate: 0.003, keep: 1.0 }; SIZES.len()]];
+    let rates = [rates.collect(), vec![ParamStep { rate: 0.003, keep: 1.0 }; SIZES.len()]];
     let (mut now, mut moments) = (all(0), [all(2), all(3)].map(|all| packing.pack(all)));
     for round in 0..2 {
         // The results of one step are parts of common buffers: a second step starts from those.
@@ -81,7 +83,7 @@ fn adamw_updates_every_tensor_by_the_formula() {
             let [mut v, g, mut m, mut s] = given(i, n);
             for k in 0..n {
                 for rates in &rates[..=round] {
-                    let AdamWRate { rate, keep } = rates[i];
+                    let ParamStep { rate, keep } = rates[i];
                     let gradient = 0.5 * g[k];
                     m[k] = 0.9 * m[k] + 0.1 * gradient;
                     s[k] = 0.95 * s[k] + 0.05 * gradient * gradient;
@@ -101,7 +103,7 @@ fn what_is_packed_comes_back() {
     let device = device();
     let all: Vec<Vec<f64>> = SIZES.iter().enumerate().map(|(i, &n)| numbers(n, i)).collect();
     let tensors: Vec<Tensor<1>> = all.iter().map(|values| tensor(values, &device)).collect();
-    let packing = Packing::of(&tensors);
+    let packing = FlatParams::of(&tensors);
     for (got, want) in packing.parts(&packing.pack(tensors)).into_iter().zip(&all) {
         close(&values(got), want, "a part");
     }
@@ -114,7 +116,7 @@ fn moving_averages_are_those_of_each_pair() {
         let of = |(i, &n): (usize, &usize)| tensor(&numbers(n, i + seed), &device);
         SIZES.iter().enumerate().map(of).collect()
     };
-    let packing = Packing::of(&all(0));
+    let packing = FlatParams::of(&all(0));
     let [averages, weights] = [0, 9].map(|seed| packing.pack(all(seed)));
     let got = moving_average(averages, weights, tensor(&[1.0], &device), 0.75);
     for (i, got) in packing.parts(&got).into_iter().enumerate() {
@@ -127,15 +129,15 @@ fn moving_averages_are_those_of_each_pair() {
 #[test]
 fn a_norm_that_is_not_finite_changes_nothing() {
     let device = device();
-    let rule = AdamWRule { betas: [0.9, 0.95], eps: 1e-8, limit: None, root_scale: 1.0 };
+    let rule = AdamWHyper { betas: [0.9, 0.95], eps: 1e-8, limit: None, root_scale: 1.0 };
     let [value, first, second, average] =
         [1, 2, 3, 4].map(|seed| tensor(&numbers(300, seed), &device));
     let before = [&value, &first, &second, &average].map(|t| values(t.clone()));
-    let packing = Packing::of(std::slice::from_ref(&value));
+    let packing = FlatParams::of(std::slice::from_ref(&value));
     let pack = |tensor: &Tensor<1>| packing.pack(vec![tensor.clone()]);
     for norm in [f64::NAN, f64::INFINITY] {
         let gradient = tensor(&[f64::NAN; 300], &device);
-        let (moments, rates) = ([&first, &second].map(pack), [AdamWRate { rate: 0.1, keep: 0.9 }]);
+        let (moments, rates) = ([&first, &second].map(pack), [ParamStep { rate: 0.1, keep: 0.9 }]);
         let norm = || tensor(&[norm], &device);
         let got = packing.adamw(vec![value.clone()], vec![gradient], moments, &rates, norm(), rule);
         let kept = moving_average(pack(&average), got[0].clone(), norm(), 0.75);

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use vim_kernels::oracle::{OracleNorm, OracleNormGrads};
-use vim_kernels::{KernelError, ScanChoice, add_rms_norm};
+use vim_kernels::{KernelChoice, KernelError, add_rms_norm};
 
 use crate::devices::{bf16_devices, devices};
 use crate::support::{Numbers, error, tensor, to_bf16, values};
@@ -58,7 +58,7 @@ fn run(
     [by_normed, by_sum]: &[Vec<f64>; 2],
     reads: Reads,
     dtype: FloatDType,
-    choice: ScanChoice,
+    choice: KernelChoice,
     on: &Device,
 ) -> Outcome {
     let device = on.clone().autodiff();
@@ -85,7 +85,7 @@ fn run(
     let grad_weight = match weight.grad(&grads) {
         Some(grad) => values(grad),
         None => {
-            assert_eq!((reads, choice), (Reads::Sum, ScanChoice::Reference));
+            assert_eq!((reads, choice), (Reads::Sum, KernelChoice::Reference));
             vec![0.0; norm.d_model]
         }
     };
@@ -100,7 +100,7 @@ fn run(
     }
 }
 
-fn check(norm: &OracleNorm, reads: Reads, dtype: FloatDType, choice: ScanChoice, on: &Device) {
+fn check(norm: &OracleNorm, reads: Reads, dtype: FloatDType, choice: KernelChoice, on: &Device) {
     let bf16 = dtype == FloatDType::BF16;
     let mut by = weights(norm, reads);
     let mut norm = norm.clone();
@@ -145,7 +145,7 @@ fn kernel_and_reference_match_the_oracle() {
         for (count, d_model) in SIZES {
             for has_residual in [true, false] {
                 for reads in [Reads::Both, Reads::Normed, Reads::Sum] {
-                    for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+                    for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
                         let norm = rows(count, d_model, has_residual);
                         check(&norm, reads, FloatDType::F32, choice, &device);
                     }
@@ -161,7 +161,7 @@ fn bf16_matches_the_oracle() {
         for (count, d_model) in SIZES {
             for has_residual in [true, false] {
                 for reads in [Reads::Both, Reads::Normed, Reads::Sum] {
-                    for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+                    for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
                         let norm = rows(count, d_model, has_residual);
                         check(&norm, reads, FloatDType::BF16, choice, &device);
                     }
@@ -175,7 +175,7 @@ fn bf16_matches_the_oracle() {
 #[test]
 fn many_rows_match_the_oracle() {
     for device in devices() {
-        check(&rows(9001, 24, true), Reads::Both, FloatDType::F32, ScanChoice::Kernel, &device);
+        check(&rows(9001, 24, true), Reads::Both, FloatDType::F32, KernelChoice::Kernel, &device);
     }
 }
 
@@ -184,7 +184,7 @@ fn the_same_bits_twice() {
     for device in devices() {
         let norm = rows(997, 48, true);
         let by = weights(&norm, Reads::Both);
-        let run = || run(&norm, &by, Reads::Both, FloatDType::F32, ScanChoice::Kernel, &device);
+        let run = || run(&norm, &by, Reads::Both, FloatDType::F32, KernelChoice::Kernel, &device);
         let (one, two) = (run(), run());
         assert_eq!((one.normed, one.sum), (two.normed, two.sum), "{device:?}");
         assert_eq!(one.grads, two.grads, "{device:?}");
@@ -210,8 +210,8 @@ fn a_stream_of_two_layers_has_the_references_gradients() {
                 let grads = (b * by.clone() + sum.square() * by).sum().backward();
                 (values(x.grad(&grads).unwrap()), values(weight.grad(&grads).unwrap()))
             };
-            let (x, weight) = run(ScanChoice::Kernel);
-            let (want_x, want_weight) = run(ScanChoice::Reference);
+            let (x, weight) = run(KernelChoice::Kernel);
+            let (want_x, want_weight) = run(KernelChoice::Reference);
             assert!(error(&x, &want_x) <= F32, "{on:?} x");
             assert!(error(&weight, &want_weight) <= F32, "{on:?} weight");
         }
@@ -224,7 +224,7 @@ fn wrong_arguments_are_named() {
     let zeros = |shape: [usize; 2]| Tensor::<2>::zeros(shape, &device);
     let call = |x: Tensor<2>, residual: Tensor<2>, weight: usize| {
         let weight = Tensor::zeros([weight], &device);
-        add_rms_norm(x, Some(residual), weight, EPSILON, ScanChoice::Auto)
+        add_rms_norm(x, Some(residual), weight, EPSILON, KernelChoice::Auto)
     };
     assert!(call(zeros([2, 3]), zeros([2, 3]), 3).is_ok());
     let weight = call(zeros([2, 3]), zeros([2, 3]), 2).unwrap_err();

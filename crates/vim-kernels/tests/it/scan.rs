@@ -3,7 +3,7 @@
 use burn::tensor::{Device, FloatDType, Tensor};
 use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
-use vim_kernels::{Discretization, KernelError, ScanChoice, ScanOptions, Series, selective_scan};
+use vim_kernels::{Discretization, KernelChoice, KernelError, ScanOptions, Series, selective_scan};
 
 use crate::support::{Form, Sizes, error_over, grad_of, named, run, run_on, scan};
 
@@ -23,12 +23,17 @@ const BF16: f64 = 8e-3;
 /// The same for sums over tokens, whose terms were each rounded so, and have both signs.
 const BF16_SUMS: f64 = 2e-2;
 
-fn check(scan: &OracleScan, choice: ScanChoice) {
+fn check(scan: &OracleScan, choice: KernelChoice) {
     check_on(&Device::flex(), FloatDType::F32, scan, choice);
 }
 
 /// Holds `scan` on `device` against the oracle.
-pub(crate) fn check_on(device: &Device, dtype: FloatDType, scan: &OracleScan, choice: ScanChoice) {
+pub(crate) fn check_on(
+    device: &Device,
+    dtype: FloatDType,
+    scan: &OracleScan,
+    choice: KernelChoice,
+) {
     let grad_y = grad_of(scan);
     let got = run_on(device, dtype, scan, choice, &grad_y);
     let (y, last_state) = scan.forward();
@@ -63,7 +68,7 @@ pub(crate) fn check_on(device: &Device, dtype: FloatDType, scan: &OracleScan, ch
 }
 
 /// Every method × series × form × direction at `sizes`.
-fn check_all(sizes: Sizes, forms: &[Form], reach: f64, choice: ScanChoice) {
+fn check_all(sizes: Sizes, forms: &[Form], reach: f64, choice: KernelChoice) {
     for &method in Discretization::VARIANTS {
         for &series in Series::VARIANTS {
             for &form in forms {
@@ -80,12 +85,12 @@ const FORMS: [Form; 4] = [Form::Variable, Form::Grouped(2), Form::Constant, Form
 
 #[test]
 fn kernel_matches_the_oracle_in_every_form() {
-    check_all([2, 37, 10, 16], &FORMS, 4.0, ScanChoice::Kernel);
+    check_all([2, 37, 10, 16], &FORMS, 4.0, KernelChoice::Kernel);
 }
 
 #[test]
 fn reference_matches_the_oracle_in_every_form() {
-    check_all([2, 37, 10, 16], &FORMS, 4.0, ScanChoice::Reference);
+    check_all([2, 37, 10, 16], &FORMS, 4.0, KernelChoice::Reference);
 }
 
 #[test]
@@ -93,7 +98,7 @@ fn kernel_matches_the_oracle_at_awkward_sizes() {
     for len in [1, 2, 5, 37, 197] {
         for d_state in [1, 8, 16, 17] {
             for d_inner in [1, 5, 64] {
-                check_all([1, len, d_inner, d_state], &[Form::Variable], 4.0, ScanChoice::Kernel);
+                check_all([1, len, d_inner, d_state], &[Form::Variable], 4.0, KernelChoice::Kernel);
             }
         }
     }
@@ -104,7 +109,7 @@ fn reference_matches_the_oracle_at_awkward_sizes() {
     for [len, d_inner, d_state] in
         [[1, 1, 1], [1, 64, 17], [2, 5, 8], [5, 1, 16], [5, 64, 1], [37, 5, 17], [197, 5, 16]]
     {
-        check_all([1, len, d_inner, d_state], &[Form::Variable], 4.0, ScanChoice::Reference);
+        check_all([1, len, d_inner, d_state], &[Form::Variable], 4.0, KernelChoice::Reference);
     }
 }
 
@@ -112,20 +117,20 @@ fn reference_matches_the_oracle_at_awkward_sizes() {
 fn kernel_matches_the_oracle_over_long_sequences() {
     for d_state in [1, 8, 16, 17] {
         for d_inner in [1, 5, 64] {
-            check_all([1, 1025, d_inner, d_state], &[Form::Variable], 4.0, ScanChoice::Kernel);
+            check_all([1, 1025, d_inner, d_state], &[Form::Variable], 4.0, KernelChoice::Kernel);
         }
     }
 }
 
 #[test]
 fn reference_matches_the_oracle_over_long_sequences() {
-    check_all([1, 1025, 2, 2], &[Form::Variable], 4.0, ScanChoice::Reference);
+    check_all([1, 1025, 2, 2], &[Form::Variable], 4.0, KernelChoice::Reference);
 }
 
 #[test]
 fn both_match_the_oracle_where_delta_a_is_huge() {
     // delta reaches 1.3, so delta·a reaches −1000 and beyond: every decay underflows.
-    for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+    for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
         check_all([2, 37, 6, 3], &FORMS[..1], 1000.0, choice);
         check_all([1, 5, 6, 3], &FORMS[..1], 20_000.0, choice);
     }
@@ -133,7 +138,7 @@ fn both_match_the_oracle_where_delta_a_is_huge() {
 
 #[test]
 fn inputs_may_be_absent() {
-    for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+    for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
         for absent in 0..4 {
             let mut scan = scan([2, 5, 6, 4], Form::Variable, 3.0, 11);
             match absent {
@@ -158,7 +163,7 @@ fn inputs_may_be_absent() {
 fn the_same_bits_twice() {
     let scan = scan([5, 197, 150, 16], Form::Variable, 4.0, 13);
     let grad_y = grad_of(&scan);
-    let [one, two] = [(); 2].map(|()| run(&scan, ScanChoice::Kernel, &grad_y));
+    let [one, two] = [(); 2].map(|()| run(&scan, KernelChoice::Kernel, &grad_y));
     assert!(one.y == two.y && one.last_state == two.last_state && one.grads == two.grads);
 }
 
@@ -175,7 +180,7 @@ fn nan_is_not_swallowed() {
         }
         let grad_y = grad_of(&scan);
         for &method in Discretization::VARIANTS {
-            let out = run(&OracleScan { method, ..scan.clone() }, ScanChoice::Kernel, &grad_y);
+            let out = run(&OracleScan { method, ..scan.clone() }, KernelChoice::Kernel, &grad_y);
             assert!(out.y[4].is_nan(), "{method}: {input} to y");
             assert!(input == "z" || out.y[7].is_nan(), "{method}: {input} to later y");
             assert!(out.y[5].is_finite(), "{method}: nothing reaches another channel");
@@ -190,7 +195,7 @@ fn nan_is_not_swallowed() {
     let scan = clean();
     let mut grad_y = grad_of(&scan);
     grad_y[10] = f64::NAN;
-    let out = run(&scan, ScanChoice::Kernel, &grad_y);
+    let out = run(&scan, KernelChoice::Kernel, &grad_y);
     assert!(out.grads.u[4].is_nan() && out.grads.a[2].is_nan() && out.grads.u[5].is_finite());
 }
 
@@ -235,7 +240,7 @@ fn another_type_than_f32_is_an_error() {
     let b = Tensor::<3>::zeros([2, 3, 5], &device);
     let delta = u.clone().cast(FloatDType::F64);
     let a = Tensor::zeros([4, 5], &device);
-    for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+    for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
         let options = ScanOptions { choice, ..ScanOptions::default() };
         let (u, delta, a, b) = (u.clone(), delta.clone(), a.clone(), b.clone());
         let result = selective_scan(u, delta, a, b.clone(), b, None, None, None, options);

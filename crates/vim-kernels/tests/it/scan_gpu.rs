@@ -6,7 +6,7 @@
 use burn::tensor::{Device, FloatDType};
 use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
-use vim_kernels::{Discretization, ScanChoice, Series};
+use vim_kernels::{Discretization, KernelChoice, Series};
 
 use crate::devices::{bf16_devices, devices};
 use crate::scan::check_on;
@@ -18,7 +18,7 @@ fn gpus() -> Vec<Device> {
 
 fn check(scan: &OracleScan) {
     for device in gpus() {
-        check_on(&device, FloatDType::F32, scan, ScanChoice::Kernel);
+        check_on(&device, FloatDType::F32, scan, KernelChoice::Kernel);
     }
 }
 
@@ -114,7 +114,7 @@ fn the_same_bits_fifty_times() {
     let scan = scan([3, 197, 150, 16], Form::Variable, 4.0, 13);
     let grad_y = grad_of(&scan);
     for device in gpus() {
-        let run = || run_on(&device, FloatDType::F32, &scan, ScanChoice::Kernel, &grad_y);
+        let run = || run_on(&device, FloatDType::F32, &scan, KernelChoice::Kernel, &grad_y);
         let one = run();
         for _ in 1..50 {
             let again = run();
@@ -137,7 +137,7 @@ fn nan_is_not_swallowed() {
                     _ => scan.z.as_mut().unwrap()[4] = f64::NAN,
                 }
                 let grad_y = grad_of(&scan);
-                let out = run_on(&device, FloatDType::F32, &scan, ScanChoice::Kernel, &grad_y);
+                let out = run_on(&device, FloatDType::F32, &scan, KernelChoice::Kernel, &grad_y);
                 assert!(out.y[4].is_nan(), "{method}: {input} to y");
                 assert!(input == "z" || out.y[7].is_nan(), "{method}: {input} to later y");
                 assert!(out.y[5].is_finite(), "{method}: nothing reaches another channel");
@@ -160,7 +160,7 @@ fn bf16_where_the_device_has_it() {
                     scan.b = to_bf16(&scan.b);
                     scan.c = to_bf16(&scan.c);
                 }
-                check_on(&device, FloatDType::BF16, &scan, ScanChoice::Kernel);
+                check_on(&device, FloatDType::BF16, &scan, KernelChoice::Kernel);
             }
         }
     }

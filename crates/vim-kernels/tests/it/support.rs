@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use vim_kernels::oracle::{OracleScan, OracleScanGrads};
-use vim_kernels::{Projection, ScanChoice, ScanOptions, selective_scan};
+use vim_kernels::{KernelChoice, ScanBC, ScanOptions, selective_scan};
 
 /// Reproducible uniform numbers in [0, 1) (SplitMix64).
 pub(crate) struct Numbers(u64);
@@ -107,7 +107,7 @@ pub(crate) struct Outcome {
 }
 
 /// Runs `scan` forward and backward on Flex.
-pub(crate) fn run(scan: &OracleScan, choice: ScanChoice, grad_y: &[f64]) -> Outcome {
+pub(crate) fn run(scan: &OracleScan, choice: KernelChoice, grad_y: &[f64]) -> Outcome {
     run_on(&Device::flex(), FloatDType::F32, scan, choice, grad_y)
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn run_on(
     device: &Device,
     dtype: FloatDType,
     scan: &OracleScan,
-    choice: ScanChoice,
+    choice: KernelChoice,
     grad_y: &[f64],
 ) -> Outcome {
     let device = device.clone().autodiff();
@@ -127,7 +127,7 @@ pub(crate) fn run_on(
     let a = tensor(&scan.a, [d_inner, d_state], &device).require_grad();
     // A leaf in the shape that the gradient is wanted in, whichever form the projection takes.
     let leaf = |values: &[f64]| tensor(values, [values.len()], &device).require_grad();
-    let form = |leaf: &Tensor<1>, constant: bool| -> Projection {
+    let form = |leaf: &Tensor<1>, constant: bool| -> ScanBC {
         if constant {
             leaf.clone().reshape([d_inner, d_state]).into()
         } else if groups > 1 {

@@ -14,7 +14,7 @@ use vim_model::{
 use crate::golden::a_mid;
 use crate::support::{fixture, images, numbers, small, values};
 use burn::tensor::Tensor;
-use vim_kernels::ScanChoice;
+use vim_kernels::KernelChoice;
 
 fn build(config: &VimConfig, seed: u64) -> Vim {
     config.init(&Device::flex(), seed).unwrap()
@@ -127,7 +127,7 @@ fn an_independent_reader_finds_the_same_numbers() {
 fn the_original_s_file_comes_back_bit_by_bit() {
     let read = |bytes: &[u8]| read_checkpoint(Cursor::new(bytes), Section::Model).unwrap().state;
     let original = read(&std::fs::read(fixture("a_mid.pth")).unwrap());
-    let model = load(&a_mid(ScanChoice::Auto), &original, Tolerance::default()).unwrap();
+    let model = load(&a_mid(KernelChoice::Auto), &original, Tolerance::default()).unwrap();
     let exported = model.state(Names::Pytorch).unwrap();
     assert_eq!(exported.len(), original.len());
     for (key, array) in &exported {

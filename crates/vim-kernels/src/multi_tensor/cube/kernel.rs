@@ -106,7 +106,7 @@ fn is_finite(number: f32) -> bool {
     u32::reinterpret(number) & 0x7F80_0000u32 != 0x7F80_0000u32
 }
 
-/// See [`crate::Packing::adamw`]; the group's tensors are those from `tensors_before` on, its blocks those from `blocks_before` on.
+/// See [`crate::FlatParams::adamw`]; the group's tensors are those from `tensors_before` on, its blocks those from `blocks_before` on.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "an optimizer step has these arrays")]
 pub(crate) fn adamw_kernel(

@@ -13,7 +13,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::zspace::metadata::Metadata;
 
-use super::{AdamWRate, AdamWRule, BLOCK};
+use super::{AdamWHyper, BLOCK, ParamStep};
 use crate::cube::{cubes, dense, empty};
 use kernel::{RuleLaunch, UNITS, adamw_kernel, average_kernel, squares_kernel, sum_kernel};
 
@@ -42,7 +42,7 @@ fn upload<E: CubeElement>(like: &CubeTensor, values: &[E], dtype: DType) -> Cube
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
 }
 
-/// See [`Packing`](super::Packing).
+/// See [`FlatParams`](super::FlatParams).
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// Numbers of each tensor.
@@ -176,9 +176,9 @@ impl Layout {
         values: Vec<Tensor<1>>,
         gradients: Vec<Tensor<1>>,
         moments: [Tensor<1>; 2],
-        rates: &[AdamWRate],
+        rates: &[ParamStep],
         square_norm: Tensor<1>,
-        rule: AdamWRule,
+        rule: AdamWHyper,
     ) -> [Tensor<1>; 3] {
         self.check(&values);
         self.check(&gradients);
@@ -192,7 +192,7 @@ impl Layout {
         let rates = upload(&first, &rates, DType::F32);
         let out = || empty(&first, [self.len()], DType::F32);
         let outs = [out(), out(), out()];
-        let AdamWRule { betas: [beta1, beta2], eps, limit, root_scale } = rule;
+        let AdamWHyper { betas: [beta1, beta2], eps, limit, root_scale } = rule;
         let (mut values, mut gradients) = (values.into_iter(), gradients.into_iter());
         for group in &self.groups {
             let count = group.tensors.len();

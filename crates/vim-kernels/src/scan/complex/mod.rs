@@ -12,7 +12,7 @@ mod reference;
 use burn::tensor::{Device, FloatDType, Tensor};
 
 use super::{ScanOutput, ScanSpec};
-use crate::dispatch::{Implementation, ScanChoice, name};
+use crate::dispatch::{Implementation, KernelChoice, name};
 use crate::error::KernelError;
 
 const OPERATION: &str = "selective_scan";
@@ -72,7 +72,10 @@ fn beside<const R: usize>(
 }
 
 /// What runs on `device` where A is complex.
-pub(super) fn resolve(choice: ScanChoice, device: &Device) -> Result<Implementation, KernelError> {
+pub(super) fn resolve(
+    choice: KernelChoice,
+    device: &Device,
+) -> Result<Implementation, KernelError> {
     choice.resolve_where(has_kernel(device), || format!("complex A on {}", name(device)))
 }
 

@@ -6,7 +6,7 @@
 
 use strum::VariantArray;
 
-use super::block::{Block, Projection, untranspose};
+use super::block::{Block, TokenProjection, untranspose};
 use super::inputs::{CHUNK, ScanInputs};
 use super::strip::Strip;
 use crate::discretization::{Discretization, PerMethod, Series, linearize_at, per_method};
@@ -232,8 +232,10 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let series = const { Series::VARIANTS[SERIES] };
         let (delta, u) = (block.delta[token], block.u[token]);
         let dy = sums.y[token] * Lanes::splat(spec.way_weight());
-        let b = Projection::new(inputs, inputs.b, &block.b, spec.b_constant, batch, token, strip);
-        let c = Projection::new(inputs, inputs.c, &block.c, spec.c_constant, batch, token, strip);
+        let b =
+            TokenProjection::new(inputs, inputs.b, &block.b, spec.b_constant, batch, token, strip);
+        let c =
+            TokenProjection::new(inputs, inputs.c, &block.c, spec.c_constant, batch, token, strip);
         let b_row = if spec.b_constant { 0 } else { token * d_state };
         let c_row = if spec.c_constant { 0 } else { token * d_state };
         // Slices of one length, so that no index needs a check.

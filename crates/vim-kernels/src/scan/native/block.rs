@@ -108,10 +108,24 @@ impl<const FMA: bool> Block<FMA> {
         let method = const { Discretization::VARIANTS[METHOD] };
         let series = const { Series::VARIANTS[SERIES] };
         let (delta, u) = (self.delta[token], self.u[token]);
-        let b =
-            Projection::new(inputs, inputs.b, &self.b, inputs.spec.b_constant, batch, token, strip);
-        let c =
-            Projection::new(inputs, inputs.c, &self.c, inputs.spec.c_constant, batch, token, strip);
+        let b = TokenProjection::new(
+            inputs,
+            inputs.b,
+            &self.b,
+            inputs.spec.b_constant,
+            batch,
+            token,
+            strip,
+        );
+        let c = TokenProjection::new(
+            inputs,
+            inputs.c,
+            &self.c,
+            inputs.spec.c_constant,
+            batch,
+            token,
+            strip,
+        );
         let d_state = inputs.sizes.d_state;
         let (h, a) = (&mut h[..d_state], &self.a[..d_state]);
         let mut y = Lanes::ZERO;
@@ -165,12 +179,12 @@ pub(super) fn untranspose<const FMA: bool>(from: &[Lanes<FMA>], to: &mut [f32]) 
 
 /// B or C at one token: a row shared by the channels of a group, or a value for each channel.
 #[derive(Clone, Copy)]
-pub(super) enum Projection<'a, const FMA: bool> {
+pub(super) enum TokenProjection<'a, const FMA: bool> {
     Row(&'a [f32]),
     PerChannel(&'a [Lanes<FMA>]),
 }
 
-impl<'a, const FMA: bool> Projection<'a, FMA> {
+impl<'a, const FMA: bool> TokenProjection<'a, FMA> {
     #[inline(always)]
     pub(super) fn new(
         inputs: ScanInputs<'a>,
