@@ -5,20 +5,20 @@ use burn::tensor::{DType, Device, Tensor};
 use crate::error::KernelError;
 
 /// Rows of cubes that every GPU can launch.
-pub(crate) const MOST_ROWS: usize = 65_535;
+pub(crate) const MAX_ROWS: usize = 65_535;
 
 /// Elements that an index of 32 bits can tell apart.
-pub(crate) const MOST_ELEMENTS: usize = u32::MAX as usize;
+pub(crate) const MAX_ELEMENTS: usize = u32::MAX as usize;
 
 /// The shape of an argument, and its type.
-pub(crate) type Shaped<const R: usize> = ([usize; R], DType);
+pub(crate) type ShapeAndType<const R: usize> = ([usize; R], DType);
 
-pub(crate) fn shape_of<const R: usize>(tensor: &Tensor<R>) -> Shaped<R> {
+pub(crate) fn shape_of<const R: usize>(tensor: &Tensor<R>) -> ShapeAndType<R> {
     (tensor.dims(), tensor.dtype())
 }
 
 /// Rows of a product that a cube takes at the least where there are many, and a strip of a sum over rows.
-const ROWS_OF_A_CUBE: usize = 64;
+const MIN_ROWS_PER_CUBE: usize = 64;
 
 /// That a GPU's products can count and launch `tokens` rows of which the widest has `width` numbers.
 ///
@@ -30,11 +30,11 @@ pub(crate) fn check_rows(
     tokens: usize,
     width: usize,
 ) -> Result<(), KernelError> {
-    within(operation, "a number of tokens", tokens, MOST_ROWS * ROWS_OF_A_CUBE)?;
-    within(operation, "a buffer", tokens * width, MOST_ELEMENTS)
+    check_limit(operation, "a number of tokens", tokens, MAX_ROWS * MIN_ROWS_PER_CUBE)?;
+    check_limit(operation, "a buffer", tokens * width, MAX_ELEMENTS)
 }
 
-pub(crate) fn within(
+pub(crate) fn check_limit(
     operation: &'static str,
     what: &'static str,
     got: usize,

@@ -58,18 +58,18 @@ impl KernelChoice {
     ///
     /// [`KernelError::NoKernel`] if a kernel is forced where there is none: never a silent fallback.
     pub fn resolve(self, device: &Device) -> Result<Implementation, KernelError> {
-        self.resolve_where(has_kernel(device), || name(device))
+        self.resolve_with(has_kernel(device), || device_name(device))
     }
 
-    /// What runs, given whether there is a kernel; `place` names what it would be for.
-    pub(crate) fn resolve_where(
+    /// What runs, given whether there is a kernel; `described` names what it would be for.
+    pub(crate) fn resolve_with(
         self,
         has_kernel: bool,
-        place: impl FnOnce() -> String,
+        described: impl FnOnce() -> String,
     ) -> Result<Implementation, KernelError> {
         match (self, has_kernel) {
             (Self::Auto | Self::Kernel, true) => Ok(Implementation::Kernel),
-            (Self::Kernel, false) => Err(KernelError::NoKernel { device: place() }),
+            (Self::Kernel, false) => Err(KernelError::NoKernel { device: described() }),
             (Self::Auto, false) | (Self::Reference, _) => Ok(Implementation::Reference),
         }
     }
@@ -96,13 +96,13 @@ impl KernelChoice {
 }
 
 /// What an error calls `device`.
-pub(crate) fn name(device: &Device) -> String {
+pub(crate) fn device_name(device: &Device) -> String {
     let inner = device.clone().inner();
     if matches!(inner.as_dispatch(), DispatchDevice::Flex(_)) {
         "the CPU".into()
     } else if runs_cuda(device) {
         "a GPU through CUDA".into()
-    } else if runs_cubes(device) {
+    } else if runs_cubecl(device) {
         "a GPU through wgpu".into()
     } else {
         format!("{inner:?}")
@@ -112,11 +112,11 @@ pub(crate) fn name(device: &Device) -> String {
 /// Whether this build has fused kernels for `device`.
 #[must_use]
 pub fn has_kernel(device: &Device) -> bool {
-    matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_)) || runs_cubes(device)
+    matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_)) || runs_cubecl(device)
 }
 
 /// Whether the kernels for `device` are those in CubeCL.
-pub(crate) fn runs_cubes(device: &Device) -> bool {
+pub(crate) fn runs_cubecl(device: &Device) -> bool {
     match device.clone().inner().as_dispatch() {
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
         DispatchDevice::Cube(_) => true,
@@ -136,7 +136,7 @@ pub(crate) fn runs_cuda(device: &Device) -> bool {
 static RAN: Mutex<BTreeSet<(&'static str, Implementation)>> = Mutex::new(BTreeSet::new());
 
 /// Notes that `implementation` of `operation` ran.
-pub(crate) fn record(operation: &'static str, implementation: Implementation) {
+pub(crate) fn record_run(operation: &'static str, implementation: Implementation) {
     if let Ok(mut ran) = RAN.lock() {
         ran.insert((operation, implementation));
     }

@@ -40,7 +40,7 @@ pub(super) trait ConvKernels: Backend {
         let one = |[weight, bias]: [FloatTensor<Self>; 2], spec| {
             Self::forward(x.clone(), weight, bias, spec)
         };
-        Self::float_cat(vec![one(ahead, spec), one(back, spec.turned())], 0)
+        Self::float_cat(vec![one(ahead, spec), one(back, spec.reversed())], 0)
     }
 
     /// The gradients of x, and of weight and bias of each direction.
@@ -58,7 +58,7 @@ pub(super) trait ConvKernels: Backend {
             Self::backward(grad_y, x.clone(), weight, bias, spec)
         };
         let [x_ahead, weight_ahead, bias_ahead] = one(ahead, spec, 0);
-        let [x_back, weight_back, bias_back] = one(back, spec.turned(), batch);
+        let [x_back, weight_back, bias_back] = one(back, spec.reversed(), batch);
         let grad_x = Self::float_add(x_ahead, x_back);
         [grad_x, weight_ahead, bias_ahead, weight_back, bias_back]
     }

@@ -11,11 +11,11 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Tensor};
 
 use crate::check::check_dtypes;
-use crate::dispatch::{Implementation, KernelChoice, record};
+use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
 use autodiff::ConvBackend;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use cube::bidirectional::{Taps, convolve_both, retreat_both};
+pub(crate) use cube::bidirectional::{Taps, conv_bidirectional, conv_bidirectional_backward};
 
 /// How a convolution runs; see [`causal_conv1d`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) struct ConvSpec {
 
 impl ConvSpec {
     /// The same in the other direction.
-    pub(crate) fn turned(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         Self { reverse: !self.reverse, ..self }
     }
 }
@@ -76,7 +76,7 @@ pub fn causal_conv1d(
     check(&x, &weight, bias.as_ref())?;
     let device = x.device();
     let implementation = options.choice.resolve(&device)?;
-    record("causal_conv1d", implementation);
+    record_run("causal_conv1d", implementation);
     let spec = ConvSpec { silu: options.silu, reverse: options.reverse, has_bias: bias.is_some() };
     // A backend extension has no optional tensors: an absent bias is one zero.
     let bias = bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
@@ -93,7 +93,7 @@ pub fn causal_conv1d(
 
 /// Two convolutions of the same `x`, the second in the other direction and with weights of its own.
 ///
-/// `[causal_conv1d(x, weights[0], …), causal_conv1d(x, weights[1], … with reverse turned)]`, `[2, B, L, D]`, written in
+/// `[causal_conv1d(x, weights[0], …), causal_conv1d(x, weights[1], … with `reverse` flipped)]`, `[2, B, L, D]`, written in
 /// place: what both directions' projections and [`selective_scan_bidirectional`](crate::selective_scan_bidirectional) read.
 ///
 /// # Errors
@@ -109,13 +109,13 @@ pub fn causal_conv1d_bidirectional(
         check(&x, weight, Some(bias))?;
     }
     let implementation = options.choice.resolve(&x.device())?;
-    record("causal_conv1d", implementation);
+    record_run("causal_conv1d", implementation);
     let spec = ConvSpec { silu: options.silu, reverse: options.reverse, has_bias: true };
     let [batch, len, d_inner] = x.dims();
     let ([weight, weight_back], [bias, bias_back]) = (weights, biases);
     Ok(match implementation {
         Implementation::Reference => {
-            let back = reference::conv(x.clone(), weight_back, bias_back, spec.turned());
+            let back = reference::conv(x.clone(), weight_back, bias_back, spec.reversed());
             Tensor::stack(vec![reference::conv(x, weight, bias, spec), back], 0)
         }
         Implementation::Kernel => {

@@ -10,7 +10,7 @@ use burn::backend::{
     Autodiff, AutodiffBackend, Backend, ExtensionType, Flex, backend_extension, tensor::FloatTensor,
 };
 
-use super::FullSpec;
+use super::FullScanSpec;
 
 /// What a scan gives: `y [B, L, D]` and the last state `[B, D, N]`.
 #[derive(ExtensionType)]
@@ -37,7 +37,7 @@ pub(crate) trait FullKernels: Backend {
     /// The scan; with `save`, also what [`backward`](Self::backward) needs beside the arguments.
     fn forward(
         arguments: FullArguments<Self>,
-        spec: FullSpec,
+        spec: FullScanSpec,
         save: bool,
     ) -> (FullPrimitives<Self>, Option<FloatTensor<Self>>);
 
@@ -46,7 +46,7 @@ pub(crate) trait FullKernels: Backend {
         grad_y: FloatTensor<Self>,
         arguments: FullArguments<Self>,
         saved: FloatTensor<Self>,
-        spec: FullSpec,
+        spec: FullScanSpec,
     ) -> [FloatTensor<Self>; 8];
 }
 
@@ -63,7 +63,7 @@ pub(crate) trait FullScanBackend: Backend {
         d: FloatTensor<Self>,
         z: FloatTensor<Self>,
         delta_bias: FloatTensor<Self>,
-        spec: FullSpec,
+        spec: FullScanSpec,
     ) -> FullPrimitives<Self>;
 }
 
@@ -80,7 +80,7 @@ macro_rules! without_gradient {
                 d: FloatTensor<Self>,
                 z: FloatTensor<Self>,
                 delta_bias: FloatTensor<Self>,
-                spec: FullSpec,
+                spec: FullScanSpec,
             ) -> FullPrimitives<Self> {
                 let arguments = FullArguments { u, delta, a, b, c, d, z, delta_bias };
                 Self::forward(arguments, spec, false).0
@@ -96,7 +96,7 @@ without_gradient!(burn_cubecl::CubeBackend);
 struct FullScanBackward;
 
 impl<B: FullKernels> Backward<B, 8> for FullScanBackward {
-    type State = (FullArguments<B>, FloatTensor<B>, FullSpec);
+    type State = (FullArguments<B>, FloatTensor<B>, FullScanSpec);
 
     fn backward(
         self,
@@ -125,7 +125,7 @@ impl<B: FullKernels + FullScanBackend, C: CheckpointStrategy> FullScanBackend fo
         d: FloatTensor<Self>,
         z: FloatTensor<Self>,
         delta_bias: FloatTensor<Self>,
-        spec: FullSpec,
+        spec: FullScanSpec,
     ) -> FullPrimitives<Self> {
         let nodes = [&u, &delta, &a, &b, &c, &d, &z, &delta_bias].map(|t| t.node());
         let prep = FullScanBackward.prepare::<C>(nodes).compute_bound().stateful();

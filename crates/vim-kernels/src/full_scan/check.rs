@@ -3,22 +3,22 @@
 use burn::tensor::{DType, Device};
 
 use super::MAX_FULL_STATES;
-use crate::dispatch::{Implementation, KernelChoice, runs_cubes};
+use crate::dispatch::{Implementation, KernelChoice, runs_cubecl};
 use crate::error::KernelError;
-use crate::scan::shapes::Given;
+use crate::scan::shapes::ScanShapes;
 
 /// Which implementation `choice` means on `device`.
 pub(super) fn implementation(
     choice: KernelChoice,
     device: &Device,
 ) -> Result<Implementation, KernelError> {
-    if runs_cubes(device) && choice != KernelChoice::Reference {
+    if runs_cubecl(device) && choice != KernelChoice::Reference {
         return Ok(Implementation::Kernel);
     }
     choice.resolve(device)
 }
 
-impl Given<3> {
+impl ScanShapes<3> {
     /// Checks every shape and type, and the size where a GPU's kernel runs.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Given<3> {
         implementation: Implementation,
         device: &Device,
     ) -> Result<(), KernelError> {
-        let on_gpu = implementation == Implementation::Kernel && runs_cubes(device);
+        let on_gpu = implementation == Implementation::Kernel && runs_cubecl(device);
         self.check_types(on_gpu && device.supports_dtype(DType::BF16))?;
         let [channels, d_state, columns] = self.a.0;
         self.check_shapes(|d_inner| {

@@ -19,9 +19,9 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 use crate::check::shape_of;
-use crate::dispatch::{Implementation, KernelChoice, record};
+use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
-use crate::scan::shapes::Given;
+use crate::scan::shapes::ScanShapes;
 use crate::scan::{ScanBC, ScanOutput};
 
 use autodiff::FullScanBackend;
@@ -46,7 +46,7 @@ pub struct FullScanOptions {
 
 /// A checked call in the form that the implementations take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FullSpec {
+pub(crate) struct FullScanSpec {
     pub(crate) delta_softplus: bool,
     pub(crate) reverse: bool,
     pub(crate) has_d: bool,
@@ -56,7 +56,7 @@ pub(crate) struct FullSpec {
     pub(crate) c_constant: bool,
 }
 
-impl FullSpec {
+impl FullScanSpec {
     /// The token that comes `step`-th.
     pub(crate) fn token(&self, len: usize, step: usize) -> usize {
         if self.reverse { len - 1 - step } else { step }
@@ -115,7 +115,7 @@ pub fn full_scan(
             return Err(KernelError::Complex { operation: "full_scan", tensor, got: "complex" });
         }
     }
-    let spec = FullSpec {
+    let spec = FullScanSpec {
         delta_softplus: options.delta_softplus,
         reverse: options.reverse,
         has_d: d.is_some(),
@@ -126,7 +126,7 @@ pub fn full_scan(
     };
     let device = u.device();
     let implementation = check::implementation(options.choice, &device)?;
-    let given = Given {
+    let shapes = ScanShapes {
         operation: "full_scan",
         u: shape_of(&u),
         delta: shape_of(&delta),
@@ -139,8 +139,8 @@ pub fn full_scan(
         b_constant,
         c_constant,
     };
-    given.check(implementation, &device)?;
-    record("full_scan", implementation);
+    shapes.check(implementation, &device)?;
+    record_run("full_scan", implementation);
     // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
     let like_u = u.dtype();
     let d = d.unwrap_or_else(|| Tensor::zeros([1], &device));

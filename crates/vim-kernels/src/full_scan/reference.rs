@@ -3,7 +3,7 @@
 use burn::tensor::activation::{log_sigmoid, silu};
 use burn::tensor::{Int, Tensor};
 
-use super::FullSpec;
+use super::FullScanSpec;
 use crate::scan::ScanOutput;
 use crate::scan::reference::{at, per_channel, row};
 
@@ -17,7 +17,7 @@ pub(super) fn scan(
     d: Tensor<1>,
     z: Tensor<3>,
     delta_bias: Tensor<1>,
-    spec: FullSpec,
+    spec: FullScanSpec,
 ) -> ScanOutput {
     let [batch, len, d_inner] = u.dims();
     let [_, d_state, _] = a.dims();

@@ -8,7 +8,7 @@ use burn::backend::{Autodiff, Backend, TensorMetadata, backend_extension, tensor
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 
-use super::cube::{Into, Matrix, activations, column_sums, multiply, weight_gradient};
+use super::cube::{Matrix, Output, activations, column_sums, multiply, weight_gradient};
 use crate::cube::{dense, empty};
 use crate::precision::Precision;
 
@@ -91,7 +91,7 @@ impl LinearKernels for CubeBackend {
             &Matrix::weight(&weight),
             spec.has_bias.then_some(&bias),
             &Matrix::dense(&out, [batch * len, columns]),
-            Into::Place,
+            Output::Overwrite,
             spec.precision,
         );
         out
@@ -109,10 +109,10 @@ impl LinearKernels for CubeBackend {
         let grad_x = empty(&grad, [batch, len, width], dtype);
         multiply(
             &Matrix::dense(&grad, [batch * len, columns]),
-            &Matrix::weight(&weight).turned(),
+            &Matrix::weight(&weight).transposed(),
             None,
             &Matrix::dense(&grad_x, [batch * len, width]),
-            Into::Place,
+            Output::Overwrite,
             spec.precision,
         );
         grad_x

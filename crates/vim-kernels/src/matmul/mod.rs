@@ -9,7 +9,7 @@ mod precision;
 use burn::tensor::Tensor;
 
 use crate::check::{check_rows, expect};
-use crate::dispatch::runs_cubes;
+use crate::dispatch::runs_cubecl;
 use crate::error::KernelError;
 use crate::precision::Precision;
 
@@ -51,15 +51,15 @@ pub fn linear(
         expect(OPERATION, "bias", &dims, dims == [columns], format!("[N] = [{columns}]"))?;
     }
     precision.check(&x.device())?;
-    if !runs_cubes(&x.device()) {
+    if !runs_cubecl(&x.device()) {
         return Ok(burn::tensor::module::linear(x, weight, bias));
     }
     check_rows(OPERATION, batch * len, width.max(columns))?;
-    Ok(on_cubes(x, weight, bias, precision))
+    Ok(on_cubecl(x, weight, bias, precision))
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn on_cubes(
+fn on_cubecl(
     x: Tensor<3>,
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
@@ -80,6 +80,6 @@ fn on_cubes(
 }
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn on_cubes(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, _: Precision) -> Tensor<3> {
+fn on_cubecl(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, _: Precision) -> Tensor<3> {
     burn::tensor::module::linear(x, weight, bias)
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use crate::dispatch::{name, runs_cubes};
+use crate::dispatch::{device_name, runs_cubecl};
 use crate::error::KernelError;
 use crate::precision::Precision;
 
@@ -15,8 +15,10 @@ impl Precision {
     pub fn check(self, device: &Device) -> Result<(), KernelError> {
         match self {
             Self::F32 | Self::Tf32 => Ok(()),
-            Self::Bf16 if runs_cubes(device) && multiplies_bf16(device) => Ok(()),
-            Self::Bf16 => Err(KernelError::NoPrecision { device: name(device), precision: self }),
+            Self::Bf16 if runs_cubecl(device) && multiplies_bf16(device) => Ok(()),
+            Self::Bf16 => {
+                Err(KernelError::NoPrecision { device: device_name(device), precision: self })
+            }
         }
     }
 }
@@ -24,7 +26,7 @@ impl Precision {
 /// Whether the device has bf16, and tensor cores that multiply it.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 fn multiplies_bf16(device: &Device) -> bool {
-    device.supports_dtype(burn::tensor::DType::BF16) && super::cube::has_cores(device)
+    device.supports_dtype(burn::tensor::DType::BF16) && super::cube::has_tensor_cores(device)
 }
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]

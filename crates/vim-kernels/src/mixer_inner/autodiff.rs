@@ -9,7 +9,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Backend, backend_extension, tensor::FloatTensor};
 use burn_cubecl::CubeBackend;
 
-use super::InnerSpec;
+use super::MixerSpec;
 
 /// `xz`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d of each direction.
 pub(super) type Inputs<B> = [FloatTensor<B>; INPUTS];
@@ -22,34 +22,34 @@ pub(super) const WEIGHTS: usize = 7;
 /// What is kept for the way back: what the convolutions project to, the weights as the kernels take them, and the states that
 /// chunks begin with.
 #[derive(Clone, Debug)]
-pub(super) struct Kept<B: Backend> {
+pub(super) struct Saved<B: Backend> {
     pub(super) projected: FloatTensor<B>,
     pub(super) weights: [FloatTensor<B>; 4],
     /// Absent where they are computed again.
-    pub(super) starts: Option<FloatTensor<B>>,
+    pub(super) chunk_states: Option<FloatTensor<B>>,
 }
 
 /// Backends with kernels for all parts.
-pub(super) trait InnerKernels: Backend {
+pub(super) trait MixerKernels: Backend {
     /// See [`super::mixer_inner`]; with `save`, what [`backward`](Self::backward) needs.
     fn forward(
         inputs: &Inputs<Self>,
-        spec: InnerSpec,
+        spec: MixerSpec,
         save: bool,
-    ) -> (FloatTensor<Self>, Option<Kept<Self>>);
+    ) -> (FloatTensor<Self>, Option<Saved<Self>>);
 
     /// The gradients of the inputs.
     fn backward(
         grad: FloatTensor<Self>,
         inputs: Inputs<Self>,
-        kept: Kept<Self>,
-        spec: InnerSpec,
+        saved: Saved<Self>,
+        spec: MixerSpec,
     ) -> Inputs<Self>;
 }
 
 /// The operation as dispatched.
 #[backend_extension(Cube, Autodiff)]
-pub(super) trait InnerBackend: Backend {
+pub(super) trait MixerBackend: Backend {
     /// See [`super::mixer_inner`].
     fn mixer_inner(
         xz: FloatTensor<Self>,
@@ -67,11 +67,11 @@ pub(super) trait InnerBackend: Backend {
         delta_bias_back: FloatTensor<Self>,
         a_log_back: FloatTensor<Self>,
         d_back: FloatTensor<Self>,
-        spec: InnerSpec,
+        spec: MixerSpec,
     ) -> FloatTensor<Self>;
 }
 
-impl InnerBackend for CubeBackend {
+impl MixerBackend for CubeBackend {
     fn mixer_inner(
         xz: FloatTensor<Self>,
         conv_weight_ahead: FloatTensor<Self>,
@@ -88,7 +88,7 @@ impl InnerBackend for CubeBackend {
         delta_bias_back: FloatTensor<Self>,
         a_log_back: FloatTensor<Self>,
         d_back: FloatTensor<Self>,
-        spec: InnerSpec,
+        spec: MixerSpec,
     ) -> FloatTensor<Self> {
         let inputs = [
             xz,
@@ -112,10 +112,10 @@ impl InnerBackend for CubeBackend {
 }
 
 #[derive(Debug)]
-struct InnerBackward;
+struct MixerBackward;
 
-impl<B: InnerKernels> Backward<B, INPUTS> for InnerBackward {
-    type State = (Inputs<B>, Kept<B>, InnerSpec);
+impl<B: MixerKernels> Backward<B, INPUTS> for MixerBackward {
+    type State = (Inputs<B>, Saved<B>, MixerSpec);
 
     fn backward(
         self,
@@ -124,8 +124,8 @@ impl<B: InnerKernels> Backward<B, INPUTS> for InnerBackward {
         _checkpointer: &mut Checkpointer,
     ) {
         let grad = grads.consume::<B>(&ops.node);
-        let (inputs, kept, spec) = ops.state;
-        let inputs = B::backward(grad, inputs, kept, spec);
+        let (inputs, saved, spec) = ops.state;
+        let inputs = B::backward(grad, inputs, saved, spec);
         for (parent, grad) in ops.parents.into_iter().zip(inputs) {
             if let Some(node) = parent {
                 grads.register::<B>(node.id, grad);
@@ -134,7 +134,7 @@ impl<B: InnerKernels> Backward<B, INPUTS> for InnerBackward {
     }
 }
 
-impl<B: InnerKernels + InnerBackend, C: CheckpointStrategy> InnerBackend for Autodiff<B, C> {
+impl<B: MixerKernels + MixerBackend, C: CheckpointStrategy> MixerBackend for Autodiff<B, C> {
     fn mixer_inner(
         xz: FloatTensor<Self>,
         conv_weight_ahead: FloatTensor<Self>,
@@ -151,7 +151,7 @@ impl<B: InnerKernels + InnerBackend, C: CheckpointStrategy> InnerBackend for Aut
         delta_bias_back: FloatTensor<Self>,
         a_log_back: FloatTensor<Self>,
         d_back: FloatTensor<Self>,
-        spec: InnerSpec,
+        spec: MixerSpec,
     ) -> FloatTensor<Self> {
         let inputs = [
             xz,
@@ -171,14 +171,14 @@ impl<B: InnerKernels + InnerBackend, C: CheckpointStrategy> InnerBackend for Aut
             d_back,
         ];
         let nodes = inputs.each_ref().map(|t| t.node());
-        let prep = InnerBackward.prepare::<C>(nodes).compute_bound().stateful();
+        let prep = MixerBackward.prepare::<C>(nodes).compute_bound().stateful();
         let inputs = inputs.map(|t| t.into_primitive());
         match prep {
             OpsKind::Tracked(prep) => {
-                let (y, kept) = B::forward(&inputs, spec, true);
-                let kept =
-                    kept.expect("invariant: a forward pass that saves returns what it saved");
-                prep.finish((inputs, kept, spec), y)
+                let (y, saved) = B::forward(&inputs, spec, true);
+                let saved =
+                    saved.expect("invariant: a forward pass that saves returns what it saved");
+                prep.finish((inputs, saved, spec), y)
             }
             OpsKind::UnTracked(prep) => prep.finish(B::forward(&inputs, spec, false).0),
         }

@@ -10,7 +10,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::check::expect;
 use crate::discretization::{Discretization, Series};
-use crate::dispatch::{Implementation, name, record};
+use crate::dispatch::{Implementation, device_name, record_run};
 use crate::error::KernelError;
 use crate::precision::Precision;
 use crate::scan::{ScanOptions, ScanSpec};
@@ -44,7 +44,7 @@ pub struct DirectionWeights {
 
 /// A checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InnerSpec {
+pub(crate) struct MixerSpec {
     pub(crate) method: Discretization,
     pub(crate) series: Series,
     pub(crate) delta_softplus: bool,
@@ -55,20 +55,20 @@ pub(crate) struct InnerSpec {
     pub(crate) recompute: bool,
 }
 
-impl InnerSpec {
+impl MixerSpec {
     pub(crate) fn scan(self) -> ScanSpec {
         ScanSpec {
             method: self.method,
             series: self.series,
             delta_softplus: self.delta_softplus,
             reverse: self.reverse,
-            paired: true,
+            bidirectional: true,
             has_d: true,
             has_z: true,
             has_delta_bias: true,
             b_constant: false,
             c_constant: false,
-            narrow: true,
+            compact_states: true,
         }
     }
 }
@@ -96,8 +96,8 @@ impl InnerSpec {
 /// Zhu et al. 2024, algorithm 1; `mamba_inner_fn_no_out_proj` of the original, once for each direction.
 pub fn mixer_inner(
     xz: Tensor<3>,
-    ahead: DirectionWeights,
-    back: DirectionWeights,
+    fwd: DirectionWeights,
+    rev: DirectionWeights,
     options: ScanOptions,
     precision: Precision,
     recompute: bool,
@@ -105,11 +105,11 @@ pub fn mixer_inner(
     let device = xz.device();
     precision.check(&device)?;
     if !has_fused_mixer(&device) || options.choice.resolve(&device)? == Implementation::Reference {
-        return Err(KernelError::NoKernel { device: name(&device) });
+        return Err(KernelError::NoKernel { device: device_name(&device) });
     }
     let [batch, len, width] = xz.dims();
-    let (d_inner, dt_rank) = (width / 2, ahead.dt_proj.dims()[0]);
-    let spec = InnerSpec {
+    let (d_inner, dt_rank) = (width / 2, fwd.dt_proj.dims()[0]);
+    let spec = MixerSpec {
         method: options.method,
         series: options.series,
         delta_softplus: options.delta_softplus,
@@ -118,8 +118,8 @@ pub fn mixer_inner(
         precision,
         recompute,
     };
-    let [_, d_state] = ahead.a_log.dims();
-    for weights in [&ahead, &back] {
+    let [_, d_state] = fwd.a_log.dims();
+    for weights in [&fwd, &rev] {
         weights.check(d_inner, d_state, dt_rank)?;
     }
     expect(
@@ -131,14 +131,14 @@ pub fn mixer_inner(
     )?;
     weights::check_size(batch, len, d_inner, d_state, spec)?;
     for operation in ["causal_conv1d", "selective_scan", OPERATION] {
-        record(operation, Implementation::Kernel);
+        record_run(operation, Implementation::Kernel);
     }
-    Ok(on_cubes(xz, [ahead, back], spec))
+    Ok(on_cubecl(xz, [fwd, rev], spec))
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn on_cubes(xz: Tensor<3>, [a, b]: [DirectionWeights; 2], spec: InnerSpec) -> Tensor<3> {
-    use autodiff::InnerBackend;
+fn on_cubecl(xz: Tensor<3>, [a, b]: [DirectionWeights; 2], spec: MixerSpec) -> Tensor<3> {
+    use autodiff::MixerBackend;
     use burn::backend::Dispatch;
     Tensor::from_dispatch(Dispatch::mixer_inner(
         xz.into_dispatch(),
@@ -161,6 +161,6 @@ fn on_cubes(xz: Tensor<3>, [a, b]: [DirectionWeights; 2], spec: InnerSpec) -> Te
 }
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn on_cubes(_: Tensor<3>, _: [DirectionWeights; 2], _: InnerSpec) -> Tensor<3> {
+fn on_cubecl(_: Tensor<3>, _: [DirectionWeights; 2], _: MixerSpec) -> Tensor<3> {
     unreachable!("invariant: a device without kernels was refused")
 }

@@ -2,10 +2,10 @@
 
 use burn::tensor::DType;
 
-use super::{DirectionWeights, InnerSpec, OPERATION};
+use super::{DirectionWeights, MixerSpec, OPERATION};
 use crate::check::{check_rows, expect};
 use crate::error::KernelError;
-use crate::scan::shapes::Given;
+use crate::scan::shapes::ScanShapes;
 
 impl DirectionWeights {
     /// Holds every shape against the mixer's sizes.
@@ -41,12 +41,12 @@ pub(super) fn check_size(
     len: usize,
     d_inner: usize,
     d_state: usize,
-    spec: InnerSpec,
+    spec: MixerSpec,
 ) -> Result<(), KernelError> {
     let f32 = DType::F32;
     let tokens = ([batch, len, d_inner], f32);
     let projected = ([batch, len, 1, d_state], f32);
-    let given = Given {
+    let shapes = ScanShapes {
         operation: OPERATION,
         u: tokens,
         delta: tokens,
@@ -59,6 +59,6 @@ pub(super) fn check_size(
         b_constant: false,
         c_constant: false,
     };
-    given.check_scan_size(spec.scan(), 2)?;
+    shapes.check_scan_size(spec.scan(), 2)?;
     check_rows(OPERATION, batch * len, 2 * d_inner)
 }

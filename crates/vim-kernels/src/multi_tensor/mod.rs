@@ -8,7 +8,7 @@ mod cube;
 
 use burn::tensor::{Device, Tensor};
 
-use crate::dispatch::runs_cubes;
+use crate::dispatch::runs_cubecl;
 
 /// Numbers of a block, at whose multiples a [`FlatParams`] lets tensors begin.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -39,14 +39,14 @@ pub struct AdamWHyper {
 /// Whether `device` takes all tensors of a model in a few launches. Where it does not, nothing else here must be called.
 #[must_use]
 pub fn supports_multi_tensor(device: &Device) -> bool {
-    runs_cubes(device)
+    runs_cubecl(device)
 }
 
 /// How the tensors of a model lie behind each other in one, each from a whole block on. What lies between them means nothing.
 ///
 /// What an optimizer keeps lies so: a launch binds it once, however many tensors it is of.
 #[derive(Clone, Debug)]
-pub struct FlatParams(on_cubes::Layout);
+pub struct FlatParams(on_cubecl::Layout);
 
 impl FlatParams {
     /// Tensors of these sizes, where these are.
@@ -56,7 +56,7 @@ impl FlatParams {
     /// If there are none, or they are not where [`supports_multi_tensor`].
     #[must_use]
     pub fn of(tensors: &[Tensor<1>]) -> Self {
-        Self(on_cubes::Layout::of(tensors))
+        Self(on_cubecl::Layout::of(tensors))
     }
 
     /// The tensors in one.
@@ -138,14 +138,14 @@ pub fn moving_average(
     square_norm: Tensor<1>,
     decay: f64,
 ) -> Tensor<1> {
-    on_cubes::moving_average(average, value, square_norm, decay)
+    on_cubecl::moving_average(average, value, square_norm, decay)
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-use cube as on_cubes;
+use cube as on_cubecl;
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-mod on_cubes {
+mod on_cubecl {
     use super::{AdamWHyper, ParamStep, Tensor};
 
     const NONE: &str = "no device of this build takes many tensors at once";

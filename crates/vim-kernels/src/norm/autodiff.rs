@@ -99,7 +99,7 @@ struct Arrived<B: Backend> {
 }
 
 /// Shared by the three nodes of a call.
-type Shelf<B> = Arc<Mutex<Arrived<B>>>;
+type PendingGrads<B> = Arc<Mutex<Arrived<B>>>;
 
 /// The node of the operation.
 #[derive(Debug)]
@@ -107,17 +107,17 @@ struct NormBackward;
 
 /// What the operation's node keeps.
 #[derive(Clone, Debug)]
-struct Kept<B: Backend> {
+struct Saved<B: Backend> {
     sum: FloatTensor<B>,
     weight: FloatTensor<B>,
     spec: NormSpec,
     /// Of x.
     dtype: DType,
-    shelf: Shelf<B>,
+    pending: PendingGrads<B>,
 }
 
 impl<B: NormKernels> Backward<B, 3> for NormBackward {
-    type State = Kept<B>;
+    type State = Saved<B>;
 
     fn backward(
         self,
@@ -125,10 +125,10 @@ impl<B: NormKernels> Backward<B, 3> for NormBackward {
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
-        let Kept { sum, weight, spec, dtype, shelf } = ops.state;
+        let Saved { sum, weight, spec, dtype, pending } = ops.state;
         let (normed, through) = {
-            let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
-            (shelf.normed.take(), shelf.sum.take())
+            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+            (pending.normed.take(), pending.sum.take())
         };
         let NormGrads { x, sum, weight } = match (normed, through) {
             (Some(normed), through) => B::backward(normed, through, sum, weight, spec, dtype),
@@ -160,7 +160,7 @@ enum ResultBackward {
 }
 
 impl<B: Backend> Backward<B, 1> for ResultBackward {
-    type State = Shelf<B>;
+    type State = PendingGrads<B>;
 
     fn backward(
         self,
@@ -169,10 +169,10 @@ impl<B: Backend> Backward<B, 1> for ResultBackward {
         _checkpointer: &mut Checkpointer,
     ) {
         let grad = grads.consume::<B>(&ops.node);
-        let mut shelf = ops.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = ops.state.lock().unwrap_or_else(PoisonError::into_inner);
         match self {
-            Self::Normed => shelf.normed = Some(grad),
-            Self::Sum => shelf.sum = Some(grad),
+            Self::Normed => pending.normed = Some(grad),
+            Self::Sum => pending.sum = Some(grad),
         }
     }
 }
@@ -195,10 +195,10 @@ impl<B: NormKernels + NormBackend, C: CheckpointStrategy> NormBackend for Autodi
                 return NormPrimitives { normed: Self::from_inner(normed), sum: prep.finish(sum) };
             }
         };
-        let shelf = Arc::new(Mutex::new(Arrived { normed: None, sum: None }));
-        let kept = Kept { sum: sum.clone(), weight, spec, dtype, shelf: shelf.clone() };
+        let pending = Arc::new(Mutex::new(Arrived { normed: None, sum: None }));
+        let saved = Saved { sum: sum.clone(), weight, spec, dtype, pending: pending.clone() };
         // Nobody sees this output: it stands for the operation below its results.
-        let operation = prep.finish(kept, sum.clone());
+        let operation = prep.finish(saved, sum.clone());
         let result =
             |backward: ResultBackward, of: FloatTensor<B>| match Backward::<B, 1>::prepare::<C>(
                 backward,
@@ -207,7 +207,7 @@ impl<B: NormKernels + NormBackend, C: CheckpointStrategy> NormBackend for Autodi
             .compute_bound()
             .stateful()
             {
-                OpsKind::Tracked(prep) => prep.finish(shelf.clone(), of),
+                OpsKind::Tracked(prep) => prep.finish(pending.clone(), of),
                 OpsKind::UnTracked(prep) => prep.finish(of),
             };
         NormPrimitives {

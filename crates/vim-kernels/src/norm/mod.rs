@@ -11,7 +11,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Tensor};
 
 use crate::check::check_dtypes;
-use crate::dispatch::{Implementation, KernelChoice, record};
+use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
 use autodiff::{NormBackend, NormPrimitives};
 
@@ -55,7 +55,7 @@ pub fn add_rms_norm<const R: usize>(
     check(&x, residual.as_ref(), &weight)?;
     let device = x.device();
     let implementation = choice.resolve(&device)?;
-    record("add_rms_norm", implementation);
+    record_run("add_rms_norm", implementation);
     if implementation == Implementation::Reference {
         return Ok(reference::add_rms_norm(x, residual, weight, epsilon));
     }

@@ -4,17 +4,17 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::autodiff::ScanBackend;
-use super::shapes::Given;
+use super::shapes::ScanShapes;
 use super::{ScanOptions, ScanSpec, selective_scan};
-use crate::check::{Shaped, expect, shape_of};
-use crate::dispatch::{Implementation, record, runs_cubes};
+use crate::check::{ShapeAndType, expect, shape_of};
+use crate::dispatch::{Implementation, record_run, runs_cubecl};
 use crate::error::KernelError;
 
 /// Whether the kernel of `device` takes both directions in one launch: where it runs on a GPU. Elsewhere
 /// [`selective_scan_bidirectional`] makes two calls, and copies what it cuts in half.
 #[must_use]
 pub fn has_bidirectional_scan(device: &Device) -> bool {
-    runs_cubes(device)
+    runs_cubecl(device)
 }
 
 /// The sum of two scans over the same tokens, the second in the other direction and with inputs
@@ -58,15 +58,15 @@ pub fn selective_scan_bidirectional(
         series: options.series,
         delta_softplus: options.delta_softplus,
         reverse: options.reverse,
-        paired: true,
+        bidirectional: true,
         has_d: d.is_some(),
         has_z: z.is_some(),
         has_delta_bias: delta_bias.is_some(),
         b_constant: false,
         c_constant: false,
-        narrow: false,
+        compact_states: false,
     };
-    let given = Given {
+    let shapes = ScanShapes {
         operation: "selective_scan",
         u: one_of(&u),
         delta: one_of(&delta),
@@ -79,25 +79,25 @@ pub fn selective_scan_bidirectional(
         b_constant: false,
         c_constant: false,
     };
-    given.check(&device)?;
+    shapes.check(&device)?;
     if implementation == Implementation::Reference || !has_bidirectional_scan(&device) {
-        let one = |way: usize| {
+        let one = |direction: usize| {
             selective_scan(
-                part(&u, way),
-                part(&delta, way),
-                part::<3, 2>(&a, way),
-                part::<4, 3>(&b, way),
-                part::<4, 3>(&c, way),
-                d.as_ref().map(|d| part(d, way)),
+                part(&u, direction),
+                part(&delta, direction),
+                part::<3, 2>(&a, direction),
+                part::<4, 3>(&b, direction),
+                part::<4, 3>(&c, direction),
+                d.as_ref().map(|d| part(d, direction)),
                 z.clone(),
-                delta_bias.as_ref().map(|bias| part(bias, way)),
-                ScanOptions { reverse: options.reverse ^ (way == 1), ..options },
+                delta_bias.as_ref().map(|bias| part(bias, direction)),
+                ScanOptions { reverse: options.reverse ^ (direction == 1), ..options },
             )
         };
         return Ok(one(0)?.y + one(1)?.y);
     }
-    given.check_scan_size(spec, 2)?;
-    record("selective_scan", implementation);
+    shapes.check_scan_size(spec, 2)?;
+    record_run("selective_scan", implementation);
     let dtype = u.dtype();
     let absent = || Tensor::<1>::zeros([1], (&device, DType::F32));
     // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
@@ -143,17 +143,17 @@ fn check_both(
 }
 
 /// The shape of one direction's part.
-fn one_of<const R: usize, const S: usize>(both: &Tensor<R>) -> Shaped<S> {
+fn one_of<const R: usize, const S: usize>(both: &Tensor<R>) -> ShapeAndType<S> {
     let dims = both.dims();
     (std::array::from_fn(|i| dims[i + 1]), both.dtype())
 }
 
 /// B or C with one group.
-fn grouped(([batch, len, d_state], dtype): Shaped<3>) -> Shaped<4> {
+fn grouped(([batch, len, d_state], dtype): ShapeAndType<3>) -> ShapeAndType<4> {
     ([batch, len, 1, d_state], dtype)
 }
 
 /// One of two along the first axis.
-fn part<const R: usize, const S: usize>(both: &Tensor<R>, way: usize) -> Tensor<S> {
-    both.clone().narrow(0, way, 1).squeeze_dim(0)
+fn part<const R: usize, const S: usize>(both: &Tensor<R>, direction: usize) -> Tensor<S> {
+    both.clone().narrow(0, direction, 1).squeeze_dim(0)
 }

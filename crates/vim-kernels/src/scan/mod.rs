@@ -17,16 +17,16 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::check::shape_of;
 use crate::discretization::{Discretization, Series};
-use crate::dispatch::{Implementation, KernelChoice, record, runs_cubes};
+use crate::dispatch::{Implementation, KernelChoice, record_run, runs_cubecl};
 use crate::error::KernelError;
-use shapes::Given;
+use shapes::ScanShapes;
 
 pub use arguments::{ScanA, ScanBC};
 use autodiff::ScanBackend;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use autodiff::{ScanArguments, ScanKernels};
 pub use bidirectional::{has_bidirectional_scan, selective_scan_bidirectional};
-use complex::Parts;
+use complex::ComplexInputs;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use cube::scan_gradients;
 pub use polynomial_range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
@@ -66,30 +66,30 @@ pub(crate) struct ScanSpec {
     pub(crate) delta_softplus: bool,
     pub(crate) reverse: bool,
     /// Whether two directions run at once; see [`selective_scan_bidirectional`].
-    pub(crate) paired: bool,
+    pub(crate) bidirectional: bool,
     pub(crate) has_d: bool,
     pub(crate) has_z: bool,
     pub(crate) has_delta_bias: bool,
     pub(crate) b_constant: bool,
     pub(crate) c_constant: bool,
     /// Whether a GPU keeps the states that chunks begin with, for the way back, in the type of u rather than in f32.
-    pub(crate) narrow: bool,
+    pub(crate) compact_states: bool,
 }
 
 impl ScanSpec {
     /// Scans over the sequence: one, or one each way.
-    pub(crate) fn ways(&self) -> usize {
+    pub(crate) fn sweeps(&self) -> usize {
         if self.method.form().two_way { 2 } else { 1 }
     }
 
     /// The weight of each scan's output in their mean.
-    pub(crate) fn way_weight(&self) -> f32 {
-        1.0 / self.ways() as f32
+    pub(crate) fn sweep_weight(&self) -> f32 {
+        1.0 / self.sweeps() as f32
     }
 
-    /// The token that comes `step`-th in scan number `way`.
-    pub(crate) fn token(&self, len: usize, step: usize, way: usize) -> usize {
-        if self.reverse ^ (way == 1) { len - 1 - step } else { step }
+    /// The token that comes `step`-th in scan number `sweep`.
+    pub(crate) fn token(&self, len: usize, step: usize, sweep: usize) -> usize {
+        if self.reverse ^ (sweep == 1) { len - 1 - step } else { step }
     }
 }
 
@@ -146,15 +146,15 @@ pub fn selective_scan(
         series: options.series,
         delta_softplus: options.delta_softplus,
         reverse: options.reverse,
-        paired: false,
+        bidirectional: false,
         has_d: d.is_some(),
         has_z: z.is_some(),
         has_delta_bias: delta_bias.is_some(),
         b_constant,
         c_constant,
-        narrow: false,
+        compact_states: false,
     };
-    let given = Given {
+    let shapes = ScanShapes {
         operation: "selective_scan",
         u: shape_of(&u),
         delta: shape_of(&delta),
@@ -167,24 +167,24 @@ pub fn selective_scan(
         b_constant,
         c_constant,
     };
-    given.check(&u.device())?;
+    shapes.check(&u.device())?;
     let imaginary = complex::imaginary_parts((&a, a_im), (&b, b_im), (&c, c_im))?;
     let device = u.device();
     let implementation = match &imaginary {
         None => options.choice.resolve(&device)?,
         Some(_) => complex::resolve(options.choice, &device)?,
     };
-    if implementation == Implementation::Kernel && runs_cubes(&device) {
-        given.check_scan_size(spec, 1)?;
+    if implementation == Implementation::Kernel && runs_cubecl(&device) {
+        shapes.check_scan_size(spec, 1)?;
     }
-    record("selective_scan", implementation);
+    record_run("selective_scan", implementation);
     // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
     let dtype = u.dtype();
     let d = d.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, dtype)));
     let delta_bias = delta_bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     if let Some(imaginary) = imaginary {
-        let parts = Parts { a, b, c, imaginary };
+        let parts = ComplexInputs { a, b, c, imaginary };
         return Ok(complex::scan(u, delta, parts, d, z, delta_bias, spec, implementation));
     }
     Ok(match implementation {

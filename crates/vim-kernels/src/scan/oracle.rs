@@ -80,7 +80,7 @@ impl<T: Number> OracleScan<T> {
                         .into_iter()
                         .next()
                         .into_iter()
-                        .flat_map(|way| way.into_iter().last().unwrap_or_default()),
+                        .flat_map(|sweep| sweep.into_iter().last().unwrap_or_default()),
                 );
             }
         }
@@ -118,8 +118,8 @@ impl<T: Number> OracleScan<T> {
                     }
                     grad_scan[token] = grad / states.len() as f64;
                 }
-                for (way, states) in states.iter().enumerate() {
-                    self.pull_channel(batch, channel, way, states, &grad_scan, &mut grads);
+                for (sweep, states) in states.iter().enumerate() {
+                    self.pull_channel(batch, channel, sweep, states, &grad_scan, &mut grads);
                 }
             }
         }
@@ -128,14 +128,14 @@ impl<T: Number> OracleScan<T> {
 
     /// One channel's `Σ c·h` by token (`2·Re` of it where complex), averaged over the ways, and for each way the states `[N]` after every step.
     fn channel(&self, batch: usize, channel: usize) -> (Vec<f64>, Vec<Vec<Vec<T>>>) {
-        let ways = if self.method.form().two_way { 2 } else { 1 };
+        let sweeps = if self.method.form().two_way { 2 } else { 1 };
         let mut y = vec![0.0; self.len];
         let mut all = Vec::new();
-        for way in 0..ways {
+        for sweep in 0..sweeps {
             let mut h = vec![T::real(0.0); self.d_state];
             let mut states = Vec::new();
             for step in 0..self.len {
-                let token = self.token(step, way);
+                let token = self.token(step, sweep);
                 let at = self.at(batch, token, channel);
                 let (delta, _) = self.delta(at, channel);
                 for n in 0..self.d_state {
@@ -144,7 +144,7 @@ impl<T: Number> OracleScan<T> {
                     let b = self.b[self.projection(self.b_constant, batch, token, channel, n)];
                     let c = self.c[self.projection(self.c_constant, batch, token, channel, n)];
                     h[n] = step.a_bar * h[n] + (step.b_bar * b).scale(self.u[at]);
-                    y[token] += T::OUTPUT * (c * h[n]).re() / ways as f64;
+                    y[token] += T::OUTPUT * (c * h[n]).re() / sweeps as f64;
                 }
                 states.push(h.clone());
             }
@@ -158,14 +158,14 @@ impl<T: Number> OracleScan<T> {
         &self,
         batch: usize,
         channel: usize,
-        way: usize,
+        sweep: usize,
         states: &[Vec<T>],
         grad_scan: &[f64],
         grads: &mut OracleScanGrads<T>,
     ) {
         let mut grad_h = vec![T::real(0.0); self.d_state];
         for step in (0..self.len).rev() {
-            let token = self.token(step, way);
+            let token = self.token(step, sweep);
             let at = self.at(batch, token, channel);
             let (delta, slope) = self.delta(at, channel);
             for n in 0..self.d_state {
@@ -227,7 +227,7 @@ impl<T: Number> OracleScan<T> {
         ((batch * self.len + token) * self.groups + group) * self.d_state + n
     }
 
-    pub(super) fn token(&self, step: usize, way: usize) -> usize {
-        if self.reverse != (way == 1) { self.len - 1 - step } else { step }
+    pub(super) fn token(&self, step: usize, sweep: usize) -> usize {
+        if self.reverse != (sweep == 1) { self.len - 1 - step } else { step }
     }
 }

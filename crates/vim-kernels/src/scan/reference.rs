@@ -54,9 +54,9 @@ pub(super) fn scan(
         .collect();
     let mut y = vec![None; len];
     let mut last_state = None;
-    for way in 0..spec.ways() {
+    for sweep in 0..spec.sweeps() {
         let mut h = Tensor::<3>::zeros([batch, d_inner, d_state], &u.device());
-        for t in (0..len).map(|step| spec.token(len, step, way)) {
+        for t in (0..len).map(|step| spec.token(len, step, sweep)) {
             let (a_bar, drive) = steps[t].clone();
             h = a_bar * h + drive;
             let out = (h.clone() * row(&c, t)).sum_dim(2).reshape([batch, 1, d_inner]);
@@ -67,7 +67,7 @@ pub(super) fn scan(
         }
         last_state.get_or_insert(h);
     }
-    let y = Tensor::cat(y.into_iter().flatten().collect(), 1) / spec.ways() as f64; // [B, L, D]
+    let y = Tensor::cat(y.into_iter().flatten().collect(), 1) / spec.sweeps() as f64; // [B, L, D]
     let last_state = last_state.expect("invariant: a method scans at least one way").detach();
 
     let y = if spec.has_d { y + d.unsqueeze::<3>() * u } else { y };

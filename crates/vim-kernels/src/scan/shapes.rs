@@ -3,34 +3,34 @@
 use burn::tensor::Device;
 
 use super::ScanSpec;
-use crate::check::{MOST_ELEMENTS, MOST_ROWS, Shaped, check_dtypes, expect, within};
+use crate::check::{MAX_ELEMENTS, MAX_ROWS, ShapeAndType, check_dtypes, check_limit, expect};
 use crate::error::KernelError;
 
 /// The arguments of a scan, as far as they are checked.
-pub(crate) struct Given<const A: usize> {
+pub(crate) struct ScanShapes<const A: usize> {
     /// What is called.
     pub(crate) operation: &'static str,
-    pub(crate) u: Shaped<3>,
-    pub(crate) delta: Shaped<3>,
-    pub(crate) a: Shaped<A>,
-    pub(crate) b: Shaped<4>,
-    pub(crate) c: Shaped<4>,
-    pub(crate) d: Option<Shaped<1>>,
-    pub(crate) z: Option<Shaped<3>>,
-    pub(crate) delta_bias: Option<Shaped<1>>,
+    pub(crate) u: ShapeAndType<3>,
+    pub(crate) delta: ShapeAndType<3>,
+    pub(crate) a: ShapeAndType<A>,
+    pub(crate) b: ShapeAndType<4>,
+    pub(crate) c: ShapeAndType<4>,
+    pub(crate) d: Option<ShapeAndType<1>>,
+    pub(crate) z: Option<ShapeAndType<3>>,
+    pub(crate) delta_bias: Option<ShapeAndType<1>>,
     pub(crate) b_constant: bool,
     pub(crate) c_constant: bool,
 }
 
-impl<const A: usize> Given<A> {
-    /// Holds every shape against `u` and `a`. `a_is_good` says whether that of `a` is, and what it should be, for D channels.
+impl<const A: usize> ScanShapes<A> {
+    /// Holds every shape against `u` and `a`. `check_a` says whether that of `a` is, and what it should be, for D channels.
     ///
     /// # Errors
     ///
     /// [`KernelError::Shape`] names the argument.
     pub(crate) fn check_shapes(
         &self,
-        a_is_good: impl FnOnce(usize) -> (bool, String),
+        check_a: impl FnOnce(usize) -> (bool, String),
     ) -> Result<(), KernelError> {
         let [batch, len, d_inner] = self.u.0;
         let d_state = self.a.0[1];
@@ -44,12 +44,12 @@ impl<const A: usize> Given<A> {
         let nonempty = batch > 0 && len > 0 && d_inner > 0;
         self.expect("u", &self.u.0, nonempty, "[B, L, D], none of them 0".to_string())?;
         like_u("delta", self.delta.0)?;
-        let (good, expected) = a_is_good(d_inner);
+        let (good, expected) = check_a(d_inner);
         self.expect("a", &self.a.0, good, expected)?;
-        for (name, given, constant) in
+        for (name, argument, constant) in
             [("b", &self.b, self.b_constant), ("c", &self.c, self.c_constant)]
         {
-            let dims @ [lead_batch, lead_len, groups, states] = given.0;
+            let dims @ [lead_batch, lead_len, groups, states] = argument.0;
             if constant {
                 let expected = format!("[D, N] = [{d_inner}, {d_state}]");
                 self.expect(name, &dims[2..], [groups, states] == [d_inner, d_state], expected)?;
@@ -73,24 +73,24 @@ impl<const A: usize> Given<A> {
     }
 
     /// That a GPU's kernel can count the elements of its buffers in 32 bits, and launch a row of cubes for each
-    /// batch element: of `directions` that run at once, or `ways` that do not.
+    /// batch element: of `directions` that run at once, or `sweeps` that do not.
     ///
     /// # Errors
     ///
     /// [`KernelError::TooLarge`] says what is.
-    pub(crate) fn check_size(&self, directions: usize, ways: usize) -> Result<(), KernelError> {
+    pub(crate) fn check_size(&self, directions: usize, sweeps: usize) -> Result<(), KernelError> {
         let ([batch, len, d_inner], d_state) = (self.u.0, self.a.0[1]);
         let batch = batch * directions;
         let groups = [(&self.b, self.b_constant), (&self.c, self.c_constant)]
-            .map(|(given, constant)| if constant { 1 } else { given.0[2] });
+            .map(|(shapes, constant)| if constant { 1 } else { shapes.0[2] });
         let groups = groups[0].max(groups[1]);
         // Cubes have at least 32 channels.
         let strips = (d_inner / groups).div_ceil(32);
-        let starts = ways * len.div_ceil(8) * batch * d_state * d_inner;
-        let sums = ways * strips * batch * len * groups * d_state;
+        let starts = sweeps * len.div_ceil(8) * batch * d_state * d_inner;
+        let sums = sweeps * strips * batch * len * groups * d_state;
         let largest = (batch * len * d_inner).max(starts).max(sums);
-        within(self.operation, "a batch", batch, MOST_ROWS)?;
-        within(self.operation, "a buffer", largest, MOST_ELEMENTS)
+        check_limit(self.operation, "a batch", batch, MAX_ROWS)?;
+        check_limit(self.operation, "a buffer", largest, MAX_ELEMENTS)
     }
 
     fn expect(
@@ -104,7 +104,7 @@ impl<const A: usize> Given<A> {
     }
 }
 
-impl Given<2> {
+impl ScanShapes<2> {
     /// Holds every argument against `u` and `a`.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Given<2> {
         spec: ScanSpec,
         directions: usize,
     ) -> Result<(), KernelError> {
-        self.check_size(directions, spec.ways())
+        self.check_size(directions, spec.sweeps())
     }
 
     fn check_types(&self, device: &Device) -> Result<(), KernelError> {
@@ -164,7 +164,7 @@ mod tests {
     fn what_a_kernel_cannot_count_is_named() {
         let sized = |batch: usize, len: usize| {
             let f32 = DType::F32;
-            let given = Given {
+            let shapes = ScanShapes {
                 operation: "a scan",
                 u: ([batch, len, 384], f32),
                 delta: ([batch, len, 384], f32),
@@ -177,7 +177,7 @@ mod tests {
                 b_constant: false,
                 c_constant: false,
             };
-            [given.check_size(1, 1), given.check_size(2, 1)].map(|result| match result {
+            [shapes.check_size(1, 1), shapes.check_size(2, 1)].map(|result| match result {
                 Err(KernelError::TooLarge { what, .. }) => what,
                 Ok(()) | Err(_) => "nothing",
             })

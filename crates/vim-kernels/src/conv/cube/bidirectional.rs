@@ -8,35 +8,37 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
 use cubecl::{CubeDim, calculate_cube_count_elemwise};
 
-use super::bidirectional_kernel::{BothConfig, conv_both_backward, conv_both_forward};
+use super::bidirectional_kernel::{
+    BidirectionalConfig, bidirectional_backward, bidirectional_forward,
+};
 use super::kernel::{COLUMNS, STRIPS};
-use super::{BACKWARD_LANES, Cut, FORWARD_CUBE, FORWARD_LANES};
+use super::{BACKWARD_LANES, FORWARD_CUBE, FORWARD_LANES, StripLayout};
 use crate::cube::sum::sum_rows;
 use crate::cube::{cubes, elem, empty, has_ptx, lanes};
 
 /// Weight `[D, 1, W]` and bias `[D]` of a direction, dense.
 pub(crate) type Taps = [CubeTensor; 2];
 
-fn config(weight: &CubeTensor) -> BothConfig {
+fn config(weight: &CubeTensor) -> BidirectionalConfig {
     let [_, _, width] = weight.shape().dims();
-    BothConfig { width, ptx: has_ptx(weight) }
+    BidirectionalConfig { width, ptx: has_ptx(weight) }
 }
 
 /// Writes silu of the convolutions of `x [B, L, D]` into the halves of `y [2·B, L, D]`: by the first direction's taps in the
 /// order of the tokens, or against it if `reverse`, and by the second's the other way.
-pub(crate) fn convolve_both(x: &CubeTensor, taps: [Taps; 2], reverse: bool, y: &CubeTensor) {
+pub(crate) fn conv_bidirectional(x: &CubeTensor, taps: [Taps; 2], reverse: bool, y: &CubeTensor) {
     let [[weight_ahead, bias_ahead], [weight_back, bias_back]] = in_order(taps, reverse);
     let client = x.client.clone();
     let [batch, len, d_inner] = x.shape().dims();
     let lanes = lanes(d_inner, FORWARD_LANES);
-    let cut = Cut::new(x, lanes, 0);
+    let layout = StripLayout::new(x, lanes, 0);
     let dim = CubeDim::new_1d(FORWARD_CUBE);
-    let count = calculate_cube_count_elemwise(&client, cut.total * cut.groups, dim);
+    let count = calculate_cube_count_elemwise(&client, layout.total * layout.groups, dim);
     let halves = in_order([0, batch * len * d_inner / lanes], reverse);
     let config = config(&weight_ahead);
     // SAFETY: x's rows are dense, y is, and holds two of x's size; a thread stays within a strip, and a strip within x.
     unsafe {
-        conv_both_forward::launch_unchecked(
+        bidirectional_forward::launch_unchecked(
             &client,
             count,
             dim,
@@ -50,7 +52,7 @@ pub(crate) fn convolve_both(x: &CubeTensor, taps: [Taps; 2], reverse: bool, y: &
             y.clone().into_buffer_arg(),
             halves[0],
             halves[1],
-            cut.launch(),
+            layout.launch(),
             config,
             elem(x),
         );
@@ -59,7 +61,7 @@ pub(crate) fn convolve_both(x: &CubeTensor, taps: [Taps; 2], reverse: bool, y: &
 
 /// Writes the gradient of `x` into `grad_x`, whose rows lie as far apart, from those of both halves of `grad_y [2·B, L, D]`; returns those of
 /// each direction's taps.
-pub(crate) fn retreat_both(
+pub(crate) fn conv_bidirectional_backward(
     grad_y: &CubeTensor,
     x: &CubeTensor,
     taps: [Taps; 2],
@@ -71,17 +73,17 @@ pub(crate) fn retreat_both(
     let [batch, len, d_inner] = x.shape().dims();
     let config = config(&weight_ahead);
     let lanes = lanes(d_inner, BACKWARD_LANES);
-    let cut = Cut::new(x, lanes, config.width - 1);
-    let rows = cut.total.div_ceil(STRIPS);
+    let layout = StripLayout::new(x, lanes, config.width - 1);
+    let rows = layout.total.div_ceil(STRIPS);
     let each = d_inner * (config.width + 1);
     let partials = empty(x, [rows, 2 * each], DType::F32);
     let sums = empty(x, [2 * each], DType::F32);
     let halves = in_order([0, batch * len * d_inner / lanes], reverse);
     // SAFETY: as above; a cube writes one row of the partial sums.
     unsafe {
-        conv_both_backward::launch_unchecked(
+        bidirectional_backward::launch_unchecked(
             &client,
-            cubes(&client, rows * cut.groups.div_ceil(COLUMNS)),
+            cubes(&client, rows * layout.groups.div_ceil(COLUMNS)),
             CubeDim::new_2d(COLUMNS as u32, STRIPS as u32),
             grad_y.required_address_type(),
             lanes,
@@ -95,7 +97,7 @@ pub(crate) fn retreat_both(
             partials.clone().into_buffer_arg(),
             halves[0],
             halves[1],
-            cut.launch(),
+            layout.launch(),
             2 * each,
             config,
             elem(x),

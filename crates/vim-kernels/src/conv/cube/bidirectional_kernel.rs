@@ -11,7 +11,7 @@ use crate::cube::math::{silu, silu_slope};
 
 /// What the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct BothConfig {
+pub(crate) struct BidirectionalConfig {
     pub(crate) width: usize,
     pub(crate) ptx: bool,
 }
@@ -36,7 +36,7 @@ fn token_of<F: Float, N: Size>(
 /// the tokens, and against it; `weight [D, W]` and `bias [D]` of each.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "two directions' weights")]
-pub(crate) fn conv_both_forward<F: Float, N: Size>(
+pub(crate) fn bidirectional_forward<F: Float, N: Size>(
     x: &[Vector<F, N>],
     weight_ahead: &[f32],
     bias_ahead: &[f32],
@@ -46,7 +46,7 @@ pub(crate) fn conv_both_forward<F: Float, N: Size>(
     to_ahead: usize,
     to_back: usize,
     strips: Strips,
-    #[comptime] config: BothConfig,
+    #[comptime] config: BidirectionalConfig,
     #[define(F)] _dtype: ElemType,
 ) {
     let width = comptime!(config.width);
@@ -108,7 +108,7 @@ pub(crate) fn conv_both_forward<F: Float, N: Size>(
 /// the other, as one row of `partials` for every cube.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "two directions' weights")]
-pub(crate) fn conv_both_backward<F: Float, N: Size>(
+pub(crate) fn bidirectional_backward<F: Float, N: Size>(
     grad_y: &[Vector<F, N>],
     x: &[Vector<F, N>],
     weight_ahead: &[f32],
@@ -121,7 +121,7 @@ pub(crate) fn conv_both_backward<F: Float, N: Size>(
     from_back: usize,
     strips: Strips,
     partial_len: usize,
-    #[comptime] config: BothConfig,
+    #[comptime] config: BidirectionalConfig,
     #[define(F)] _dtype: ElemType,
 ) {
     let width = comptime!(config.width);

@@ -23,7 +23,7 @@ pub(crate) struct ConvConfig {
     pub(crate) reverse: bool,
     pub(crate) has_bias: bool,
     /// Whether the gradient of x is added to what is there.
-    pub(crate) adds: bool,
+    pub(crate) accumulates: bool,
     pub(crate) ptx: bool,
 }
 
@@ -254,7 +254,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
                     }
                     let at =
                         base_x + place(token + j - reach, len, comptime!(config.reverse)) * pitch;
-                    if comptime!(config.adds) {
+                    if comptime!(config.accumulates) {
                         back += Vector::cast_from(grad_x[at]);
                     }
                     grad_x[at] = Vector::cast_from(back);

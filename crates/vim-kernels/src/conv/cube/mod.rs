@@ -33,7 +33,7 @@ const THREADS: usize = 1 << 17;
 const SHORTEST: usize = 8;
 
 /// How `[B, L, D]` is cut into strips.
-pub(super) struct Cut {
+pub(super) struct StripLayout {
     pub(super) groups: usize,
     pitch: usize,
     len: usize,
@@ -42,7 +42,7 @@ pub(super) struct Cut {
     pub(super) total: usize,
 }
 
-impl Cut {
+impl StripLayout {
     /// Strips for threads of `lanes` channels that read `beyond` tokens after their strip; a thread's
     /// tokens fill whole steps.
     pub(super) fn new(x: &CubeTensor, lanes: usize, beyond: usize) -> Self {
@@ -68,10 +68,10 @@ impl Cut {
     }
 }
 
-fn config(x: &CubeTensor, weight: &CubeTensor, spec: ConvSpec, adds: bool) -> ConvConfig {
+fn config(x: &CubeTensor, weight: &CubeTensor, spec: ConvSpec, accumulates: bool) -> ConvConfig {
     let [_, _, width] = weight.shape().dims();
     let ConvSpec { silu, reverse, has_bias } = spec;
-    ConvConfig { width, silu, reverse, has_bias, adds, ptx: has_ptx(x) }
+    ConvConfig { width, silu, reverse, has_bias, accumulates, ptx: has_ptx(x) }
 }
 
 impl ConvKernels for CubeBackend {
@@ -112,7 +112,7 @@ impl ConvKernels for CubeBackend {
         let [batch, len, d_inner] = x.shape().dims();
         let y = empty(&x, [2 * batch, len, d_inner], x.dtype);
         conv_into(&x, ahead, spec, &y, 0);
-        conv_into(&x, back, spec.turned(), &y, x.shape().num_elements());
+        conv_into(&x, back, spec.reversed(), &y, x.shape().num_elements());
         y
     }
 
@@ -128,7 +128,7 @@ impl ConvKernels for CubeBackend {
         let [weight_ahead, bias_ahead] = conv_gradients(&grad_y, 0, &x, ahead, spec, &grad_x);
         let half = x.shape().num_elements();
         let [weight_back, bias_back] =
-            conv_gradients(&grad_y, half, &x, back, spec.turned(), &grad_x);
+            conv_gradients(&grad_y, half, &x, back, spec.reversed(), &grad_x);
         [grad_x, weight_ahead, bias_ahead, weight_back, bias_back]
     }
 }
@@ -140,9 +140,9 @@ fn conv_into(x: &CubeTensor, weights: [CubeTensor; 2], spec: ConvSpec, y: &CubeT
     let config = config(x, &weight, spec, false);
     let [_, _, d_inner] = x.shape().dims();
     let lanes = lanes(d_inner, FORWARD_LANES);
-    let cut = Cut::new(x, lanes, 0);
+    let layout = StripLayout::new(x, lanes, 0);
     let dim = CubeDim::new_1d(FORWARD_CUBE);
-    let count = calculate_cube_count_elemwise(&client, cut.total * cut.groups, dim);
+    let count = calculate_cube_count_elemwise(&client, layout.total * layout.groups, dim);
     let (address, dtype) = (y.required_address_type(), dtype_to_storage_type(x.dtype));
     // SAFETY: all tensors are contiguous, with the shapes that `causal_conv1d` checked, and `y` has room for
     // an `x` from `to` on; a thread stays within a strip, and a strip within the tensor.
@@ -158,7 +158,7 @@ fn conv_into(x: &CubeTensor, weights: [CubeTensor; 2], spec: ConvSpec, y: &CubeT
             bias.into_buffer_arg(),
             y.clone().into_buffer_arg(),
             to / lanes,
-            cut.launch(),
+            layout.launch(),
             config,
             dtype,
         );
@@ -180,8 +180,8 @@ fn conv_gradients(
     let config = config(x, &weight, spec, from > 0);
     let [_, _, d_inner] = x.shape().dims();
     let lanes = lanes(d_inner, BACKWARD_LANES);
-    let cut = Cut::new(x, lanes, config.width - 1);
-    let rows = cut.total.div_ceil(STRIPS);
+    let layout = StripLayout::new(x, lanes, config.width - 1);
+    let rows = layout.total.div_ceil(STRIPS);
     let taps = d_inner * config.width;
     let partial_len = if spec.has_bias { taps + d_inner } else { taps };
 
@@ -197,7 +197,7 @@ fn conv_gradients(
     unsafe {
         conv_backward::launch_unchecked(
             &client,
-            cubes(&client, rows * cut.groups.div_ceil(COLUMNS)),
+            cubes(&client, rows * layout.groups.div_ceil(COLUMNS)),
             CubeDim::new_2d(COLUMNS as u32, STRIPS as u32),
             address,
             lanes,
@@ -208,7 +208,7 @@ fn conv_gradients(
             grad_x.clone().into_buffer_arg(),
             partials.clone().into_buffer_arg(),
             from / lanes,
-            cut.launch(),
+            layout.launch(),
             partial_len,
             config,
             dtype,

@@ -3,21 +3,21 @@
 //! As `∂r/∂x = ½r²`, `∂a_bar/∂x` and `∂b_bar/∂delta` are r², and `∂b_bar/∂a` is ½delta²·r²: all that a gradient goes through is r once,
 //! or twice. By delta nothing is subtracted, so nothing cancels at large |x|.
 
-use super::{OfToken, Parts};
+use super::{FactoredMethod, TokenTerms};
 use crate::discretization::Decay;
 use crate::real::Real;
 
-impl Parts {
+impl FactoredMethod {
     /// Whether this is it.
-    pub(crate) fn is_tustin(self) -> bool {
+    pub(crate) fn is_bilinear(self) -> bool {
         self.form.decay == Decay::Cayley
-            && self.is_light()
+            && self.evaluates_no_phi()
             && self.polynomial().is_empty()
             && self.cayley() == [0.0, 1.0, 0.0, 0.0, 0.0]
     }
 
-    /// r, from a [token](Self::slope_token) and a [state](Self::slope_state).
-    pub(crate) fn backward_tustin<T: Real>(self, token: &OfToken<T>, state: &[T]) -> T {
+    /// r, from a [token](Self::backward_token) and a [state](Self::backward_state).
+    pub(crate) fn backward_bilinear<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> T {
         self.inverse(token, state).expect("invariant: its decay is of the Cayley transform")
     }
 }

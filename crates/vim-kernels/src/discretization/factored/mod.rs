@@ -20,7 +20,7 @@ mod tables;
 mod tests;
 mod via_x;
 
-use phi_k::single_again;
+use phi_k::phi_k_coefficients;
 use sums::{polynomial, total, weighted};
 
 use super::phi::{fitted_phi, inverse_factorial};
@@ -35,7 +35,7 @@ const NEAR: f64 = 0.25;
 const DEGREE: usize = 3;
 
 /// |x| below which polynomials are the slopes, whose closed forms lose more.
-const NEAR_SLOPES: f64 = 0.5;
+const NEAR_FOR_SLOPES: f64 = 0.5;
 
 /// Degree of the polynomial that the backward scan's ladder starts from, of the next φ after those used: each
 /// step down multiplies its error by x/k, so that φ₂ under φ₃ is good to 6e-7.
@@ -47,48 +47,48 @@ const SMALLEST_RATE: f64 = 1e-12;
 /// Coefficients of `delta^p·x^j`, by j and then p.
 type Table = Vec<[f64; 5]>;
 
-/// A quantity that depends on the token alone, or on the state too, there also with what [`Parts::outer`] says taken out.
+/// A quantity that depends on the token alone, or on the state too, there also with what [`FactoredMethod::token_factor`] says taken out.
 #[derive(Clone)]
-pub(crate) enum Part<T> {
-    Token(T),
-    State(T),
-    OverOuter(T),
+pub(crate) enum Coefficient<T> {
+    PerToken(T),
+    PerState(T),
+    Factored(T),
 }
 
-impl<T: Real> Part<T> {
-    pub(crate) fn value(&self, outer: &T) -> T {
+impl<T: Real> Coefficient<T> {
+    pub(crate) fn value(&self, token_factor: &T) -> T {
         match self {
-            Self::Token(value) | Self::State(value) => value.clone(),
-            Self::OverOuter(value) => value.clone() * outer.clone(),
+            Self::PerToken(value) | Self::PerState(value) => value.clone(),
+            Self::Factored(value) => value.clone() * token_factor.clone(),
         }
     }
 }
 
 /// `a_bar` and `b_bar` of a token and a state.
-pub(crate) struct PartCoefficients<T> {
+pub(crate) struct FactoredCoefficients<T> {
     pub(crate) a_bar: T,
-    pub(crate) b_bar: Part<T>,
+    pub(crate) b_bar: Coefficient<T>,
 }
 
-/// What a gradient is pulled back with: by a it is `delta·dx`, by delta `a·dx` and the part of `outer′·ψ`, where dx is the gradient of x.
-pub(crate) struct PartThrough<T> {
+/// What a gradient is pulled back with: by a it is `delta·dx`, by delta `a·dx` and the part of `token_factor′·ψ`, where dx is the gradient of x.
+pub(crate) struct ViaX<T> {
     pub(crate) a_bar: T,
     /// `∂a_bar/∂x` where it is not `a_bar` itself.
     pub(crate) decay_slope: Option<T>,
-    /// ψ and ψ′ over their [factors](Parts::factors).
+    /// ψ and ψ′ over their [factors](FactoredMethod::factors).
     pub(crate) gain: T,
     pub(crate) gain_slope: T,
 }
 
 /// A method, prepared to be evaluated by parts.
 #[derive(Clone, Copy)]
-pub(crate) struct Parts {
+pub(crate) struct FactoredMethod {
     form: Form,
     series: Series,
 }
 
 /// What a token determines.
-pub(crate) struct OfToken<T> {
+pub(crate) struct TokenTerms<T> {
     pub(crate) delta: T,
     /// `delta·log₂e`: times `a` it is the argument of 2ˣ.
     scaled: T,
@@ -101,19 +101,19 @@ pub(crate) struct OfToken<T> {
     powers: [Term<T>; 5],
 }
 
-impl Parts {
+impl FactoredMethod {
     pub(crate) fn new(method: Discretization, series: Series) -> Self {
         Self { form: method.form(), series }
     }
 
     /// Whether no φ function is evaluated exactly.
-    pub(crate) fn is_light(self) -> bool {
+    pub(crate) fn evaluates_no_phi(self) -> bool {
         self.highest() == 0
     }
 
     /// Whether `b_bar` is the token's alone.
-    pub(crate) fn is_plain(self) -> bool {
-        self.is_light() && self.cayley() == [0.0; 5] && self.polynomial().len() <= 1
+    pub(crate) fn b_bar_is_per_token(self) -> bool {
+        self.evaluates_no_phi() && self.cayley() == [0.0; 5] && self.polynomial().len() <= 1
     }
 
     /// Whether the decay over several tokens depends on the sum of their deltas alone: `e^(a·Σdelta)`.
@@ -162,14 +162,14 @@ impl Parts {
         kept
     }
 
-    /// How many numbers [`Self::slope_state`] keeps of a state.
-    pub(crate) fn slope_state_len(self) -> usize {
-        if self.highest() == 0 || self.single().is_some() { 1 } else { 2 }
+    /// How many numbers [`Self::backward_state`] keeps of a state.
+    pub(crate) fn backward_state_len(self) -> usize {
+        if self.highest() == 0 || self.phi_k().is_some() { 1 } else { 2 }
     }
 
     /// What the backward scan keeps of a state of rate `a`.
-    pub(crate) fn slope_state<T: Real>(self, a: T) -> Vec<T> {
-        if self.slope_state_len() == 1 {
+    pub(crate) fn backward_state<T: Real>(self, a: T) -> Vec<T> {
+        if self.backward_state_len() == 1 {
             return vec![a];
         }
         let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
@@ -177,7 +177,7 @@ impl Parts {
     }
 
     /// What the forward scan computes of a token.
-    pub(crate) fn token<T: Real>(self, delta: T) -> OfToken<T> {
+    pub(crate) fn token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let weights = self.weights();
         let mut near = vec![[0.0; 5]; if self.highest() > 0 { DEGREE + 1 } else { 0 }];
         for k in 1..=self.highest() {
@@ -189,11 +189,11 @@ impl Parts {
     }
 
     /// What the backward scan computes of a token.
-    pub(crate) fn slope_token<T: Real>(self, delta: T) -> OfToken<T> {
+    pub(crate) fn backward_token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let top = self.highest() + 1;
         let mut near = Table::new();
-        if self.highest() > 0 && self.single().is_none() {
-            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_SLOPES) {
+        if self.highest() > 0 && self.phi_k().is_none() {
+            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_FOR_SLOPES) {
                 let mut row = [0.0; 5];
                 row[top] = c;
                 near.push(row);
@@ -202,7 +202,7 @@ impl Parts {
         self.of_token(delta, &near, true)
     }
 
-    fn of_token<T: Real>(self, delta: T, near: &Table, slopes: bool) -> OfToken<T> {
+    fn of_token<T: Real>(self, delta: T, near: &Table, slopes: bool) -> TokenTerms<T> {
         let d2 = delta.clone() * delta.clone();
         let d3 = d2.clone() * delta.clone();
         let d4 = d2.clone() * d2.clone();
@@ -213,7 +213,7 @@ impl Parts {
             Term::Of(d3),
             Term::Of(d4),
         ];
-        let polynomial = if self.is_scaled() { Table::new() } else { self.polynomial() };
+        let polynomial = if self.is_polynomial_in_x() { Table::new() } else { self.polynomial() };
         let (mut d_delta, mut d_a) = (Table::new(), Table::new());
         if slopes {
             for (j, row) in polynomial.iter().enumerate() {
@@ -241,7 +241,7 @@ impl Parts {
                 })
                 .collect()
         };
-        OfToken {
+        TokenTerms {
             scaled: delta.clone().scale(std::f64::consts::LOG2_E),
             half: delta.clone().scale(-0.5),
             near: collapse(near),
@@ -254,7 +254,11 @@ impl Parts {
     }
 
     /// `a_bar` and `b_bar` from a [token](Self::token) and a [state](Self::state).
-    pub(crate) fn forward<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartCoefficients<T> {
+    pub(crate) fn forward<T: Real>(
+        self,
+        token: &TokenTerms<T>,
+        state: &[T],
+    ) -> FactoredCoefficients<T> {
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay(token, state, &v);
         let far = match state {
@@ -269,14 +273,14 @@ impl Parts {
         self.finish_forward(token, v, a_bar, inverse, far)
     }
 
-    /// [`forward`](Self::forward) from a [slope state](Self::slope_state): fewer numbers to keep, more to do.
-    pub(crate) fn forward_again<T: Real>(
+    /// [`forward`](Self::forward) from a [slope state](Self::backward_state): fewer numbers to keep, more to do.
+    pub(crate) fn recompute_forward<T: Real>(
         self,
-        token: &OfToken<T>,
+        token: &TokenTerms<T>,
         state: &[T],
-    ) -> PartCoefficients<T> {
-        if let Some((k, _)) = self.single() {
-            return single_again(k, token, &state[0]);
+    ) -> FactoredCoefficients<T> {
+        if let Some((k, _)) = self.phi_k() {
+            return phi_k_coefficients(k, token, &state[0]);
         }
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay(token, state, &v);
@@ -292,17 +296,17 @@ impl Parts {
 
     fn finish_forward<T: Real>(
         self,
-        token: &OfToken<T>,
+        token: &TokenTerms<T>,
         v: T,
         a_bar: T,
         inverse: Option<T>,
         far: Option<T>,
-    ) -> PartCoefficients<T> {
-        if self.is_scaled() {
-            return PartCoefficients { a_bar, b_bar: Part::OverOuter(self.gain(&v)) };
+    ) -> FactoredCoefficients<T> {
+        if self.is_polynomial_in_x() {
+            return FactoredCoefficients { a_bar, b_bar: Coefficient::Factored(self.gain(&v)) };
         }
-        if let Some(inverse) = inverse.clone().filter(|_| self.is_tustin()) {
-            return PartCoefficients { a_bar, b_bar: Part::OverOuter(inverse) };
+        if let Some(inverse) = inverse.clone().filter(|_| self.is_bilinear()) {
+            return FactoredCoefficients { a_bar, b_bar: Coefficient::Factored(inverse) };
         }
         let exact = far.map(|far| {
             let near = polynomial(&token.near, &v).like(&v);
@@ -310,14 +314,14 @@ impl Parts {
         });
         let plain = polynomial(&token.polynomial, &v);
         let cayley = inverse.map(|r| weighted(&self.cayley(), &token.powers).times(&r));
-        PartCoefficients {
+        FactoredCoefficients {
             a_bar,
             b_bar: total(exact, plain, cayley, token.polynomial.len() <= 1, &v),
         }
     }
 
     /// `a_bar`, eˣ and `1/(1 − x/2)`, the last where it is used.
-    fn decay<T: Real>(self, token: &OfToken<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
+    fn decay<T: Real>(self, token: &TokenTerms<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
         match self.form.decay {
             Decay::Exponential => {
                 let exp = v.clone().exp2();
@@ -333,13 +337,13 @@ impl Parts {
         }
     }
 
-    fn inverse<T: Real>(self, token: &OfToken<T>, state: &[T]) -> Option<T> {
+    fn inverse<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> Option<T> {
         let used = self.form.decay == Decay::Cayley || self.cayley() != [0.0; 5];
         used.then(|| (token.half.clone() * state[0].clone()).offset(1.0).recip())
     }
 
     /// `f₀ … f_K` far from 0.
-    fn far<T: Real>(self, token: &OfToken<T>, exp: T, inverse: &T) -> Vec<T> {
+    fn far<T: Real>(self, token: &TokenTerms<T>, exp: T, inverse: &T) -> Vec<T> {
         let mut far = vec![exp.clone()];
         if self.highest() > 0 {
             // One multiply-add, where (eˣ − 1)/a would be two operations.

@@ -8,7 +8,8 @@
 //! form is a NaN, which is not chosen.
 
 use super::{
-    DEGREE, NEAR, NEAR_SLOPES, OfToken, Part, PartCoefficients, PartThrough, Parts, TOP_DEGREE,
+    Coefficient, DEGREE, FactoredCoefficients, FactoredMethod, NEAR, NEAR_FOR_SLOPES, TOP_DEGREE,
+    TokenTerms, ViaX,
 };
 use crate::discretization::phi::{fitted_phi, inverse_factorial};
 use crate::discretization::{Decay, Gain};
@@ -17,9 +18,9 @@ use crate::real::Real;
 /// ln 2.
 const UNIT: f64 = std::f64::consts::LN_2;
 
-impl Parts {
+impl FactoredMethod {
     /// k and w, where the method is one of them.
-    pub(super) fn single(self) -> Option<(usize, f64)> {
+    pub(super) fn phi_k(self) -> Option<(usize, f64)> {
         let weights = self.weights();
         let k = self.highest();
         let alone = k >= 2 && weights.iter().filter(|&&w| w != 0.0).count() == 1;
@@ -29,31 +30,35 @@ impl Parts {
     }
 }
 
-/// `a_bar`, and `b_bar` over [`Parts::outer`], from a token and a state's rate.
-pub(super) fn single_again<T: Real>(k: usize, token: &OfToken<T>, a: &T) -> PartCoefficients<T> {
+/// `a_bar`, and `b_bar` over [`FactoredMethod::token_factor`], from a token and a state's rate.
+pub(super) fn phi_k_coefficients<T: Real>(
+    k: usize,
+    token: &TokenTerms<T>,
+    a: &T,
+) -> FactoredCoefficients<T> {
     let v = token.scaled.clone() * a.clone();
     let exp = v.clone().exp2();
     let near = fitted_chi::<{ DEGREE + 1 }, T>(k, NEAR, &v);
     let [_, far] = far_chi(k, &v.clone().recip(), exp.clone());
     let chi = v.choose_near(NEAR / UNIT, near, far);
-    PartCoefficients { a_bar: exp, b_bar: Part::OverOuter(chi) }
+    FactoredCoefficients { a_bar: exp, b_bar: Coefficient::Factored(chi) }
 }
 
 /// The same with its slope, `(ln 2)ᵏ·φₖ′`.
-pub(super) fn single_slopes<T: Real>(k: usize, token: &OfToken<T>, a: &T) -> PartThrough<T> {
+pub(super) fn phi_k_slopes<T: Real>(k: usize, token: &TokenTerms<T>, a: &T) -> ViaX<T> {
     let v = token.scaled.clone() * a.clone();
     let exp = v.clone().exp2();
     let ratio = -(k as f64) / UNIT;
     // φₖ′ = φₖ − k·φₖ₊₁ near 0, and (φₖ₋₁ − k·φₖ)/x far from it.
-    let above = fitted_chi::<{ TOP_DEGREE + 1 }, T>(k + 1, NEAR_SLOPES, &v);
+    let above = fitted_chi::<{ TOP_DEGREE + 1 }, T>(k + 1, NEAR_FOR_SLOPES, &v);
     let near = above.clone().mul_add(v.clone(), chi_at_zero(k));
     let near_slope = above.scale(ratio) + near.clone();
     let inverse = v.clone().recip();
     let [below, far] = far_chi(k, &inverse, exp.clone());
     // (χₖ₋₁·ln2 − k·χₖ)/v, over ln2.
     let far_slope = (far.clone().scale(ratio) + below) * inverse;
-    let bound = NEAR_SLOPES / UNIT;
-    PartThrough {
+    let bound = NEAR_FOR_SLOPES / UNIT;
+    ViaX {
         a_bar: exp,
         decay_slope: None,
         gain: v.clone().choose_near(bound, near, far),

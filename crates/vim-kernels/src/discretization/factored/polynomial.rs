@@ -5,17 +5,17 @@
 //! stays bounded, as the inverse of bilinear, the first would cancel at large |x|.)
 
 use super::sums::polynomial;
-use super::{OfToken, PartThrough, Parts};
+use super::{FactoredMethod, TokenTerms, ViaX};
 use crate::discretization::Decay;
 use crate::discretization::term::Term;
 use crate::real::Real;
 
-impl Parts {
+impl FactoredMethod {
     /// Whether the method is one of them, and ψ no constant.
-    pub(crate) fn is_scaled(self) -> bool {
+    pub(crate) fn is_polynomial_in_x(self) -> bool {
         let first_power = |row: &[f64; 5]| row.iter().enumerate().all(|(p, &c)| p == 1 || c == 0.0);
-        self.is_light()
-            && !self.is_plain()
+        self.evaluates_no_phi()
+            && !self.b_bar_is_per_token()
             && self.cayley() == [0.0; 5]
             && self.polynomial().iter().all(first_power)
     }
@@ -39,23 +39,28 @@ impl Parts {
     }
 
     /// The coefficients of `delta·ψ·u` in v, which are the token's: a state that u drives takes no product by it.
-    pub(crate) fn drive<T: Real>(self, token: &OfToken<T>, u: &T) -> Vec<Term<T>> {
+    pub(crate) fn drive<T: Real>(self, token: &TokenTerms<T>, u: &T) -> Vec<Term<T>> {
         let step = token.delta.clone() * u.clone();
         self.gain_terms(false).into_iter().map(|term| term.times(&step)).collect()
     }
 
     /// `delta·ψ·u` from [those](Self::drive), for a state.
-    pub(crate) fn driven<T: Real>(self, drive: &[Term<T>], token: &OfToken<T>, state: &[T]) -> T {
+    pub(crate) fn driven<T: Real>(
+        self,
+        drive: &[Term<T>],
+        token: &TokenTerms<T>,
+        state: &[T],
+    ) -> T {
         let v = token.scaled.clone() * state[0].clone();
         polynomial(drive, &v).like(&v)
     }
 
-    /// ψ and the slopes, from a [token](Self::slope_token) and a [state](Self::slope_state).
-    pub(super) fn backward_scaled<T: Real>(
+    /// ψ and the slopes, from a [token](Self::backward_token) and a [state](Self::backward_state).
+    pub(super) fn backward_polynomial<T: Real>(
         self,
-        token: &OfToken<T>,
+        token: &TokenTerms<T>,
         state: &[T],
-    ) -> PartThrough<T> {
+    ) -> ViaX<T> {
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, _, inverse) = self.decay(token, state, &v);
         let decay_slope = self.decay_slope(inverse);
@@ -68,7 +73,7 @@ impl Parts {
             let slope = polynomial(&self.gain_terms(true), &v).like(&v);
             (self.gain(&v), slope)
         };
-        PartThrough { a_bar, decay_slope, gain, gain_slope }
+        ViaX { a_bar, decay_slope, gain, gain_slope }
     }
 
     /// What ψ and ψ′ are multiples of. All that a token sums of them is multiplied by these once.
@@ -80,7 +85,7 @@ impl Parts {
     /// α, β, γ and c of a cubic ψ, `c·((v + α)·(v² + β) + γ)`: with its derivative `c·((v² + β) + 2v·(v + α))` it takes four
     /// operations, where Horner's rule takes five for both.
     fn cubic(self) -> Option<[f64; 4]> {
-        if !self.is_scaled() {
+        if !self.is_polynomial_in_x() {
             return None;
         }
         let unit = std::f64::consts::LN_2;

@@ -1,26 +1,26 @@
 //! The derivatives of the coefficients, by parts.
 
 use super::sums::{polynomial, total, weighted};
-use super::{NEAR_SLOPES, OfToken, Part, Parts};
+use super::{Coefficient, FactoredMethod, NEAR_FOR_SLOPES, TokenTerms};
 use crate::discretization::phi::inverse_factorial;
 use crate::discretization::term::Term;
 use crate::real::Real;
 
 /// With what a gradient is pulled back through them by.
-pub(crate) struct PartLinearized<T> {
+pub(crate) struct FactoredSlopes<T> {
     pub(crate) a_bar: T,
     /// `∂a_bar/∂x` where it is not `a_bar` itself.
     pub(crate) decay_slope: Option<T>,
-    pub(crate) b_bar: Part<T>,
+    pub(crate) b_bar: Coefficient<T>,
     /// `∂b_bar/∂delta`.
-    pub(crate) d_delta: Part<T>,
+    pub(crate) d_delta: Coefficient<T>,
     /// `∂b_bar/∂a`, absent where it is zero.
     pub(crate) d_a: Option<T>,
 }
 
-impl Parts {
-    /// The coefficients and their slopes from a [token](Self::slope_token) and a [state](Self::slope_state).
-    pub(crate) fn backward<T: Real>(self, token: &OfToken<T>, state: &[T]) -> PartLinearized<T> {
+impl FactoredMethod {
+    /// The coefficients and their slopes from a [token](Self::backward_token) and a [state](Self::backward_state).
+    pub(crate) fn backward<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> FactoredSlopes<T> {
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay(token, state, &v);
         let decay_slope = self.decay_slope(inverse.clone());
@@ -57,7 +57,7 @@ impl Parts {
         let no_a = exact_a.is_none() && cayley_a.is_none() && token.d_a.is_empty();
         let d_a =
             total(exact_a, polynomial(&token.d_a, &v), cayley_a, false, &v).value(&token.delta);
-        PartLinearized {
+        FactoredSlopes {
             b_bar: total(exact_b, polynomial(&token.polynomial, &v), cayley_b, of_token, &v),
             d_delta: total(exact_delta, polynomial(&token.d_delta, &v), cayley_delta, of_token, &v),
             d_a: (!no_a).then_some(d_a),
@@ -69,14 +69,14 @@ impl Parts {
     /// `Σ wₖ·fₖ` and its derivatives by delta and by a.
     fn exact_slopes<T: Real>(
         self,
-        token: &OfToken<T>,
+        token: &TokenTerms<T>,
         state: &[T],
         v: &T,
         exp: T,
     ) -> Option<[T; 3]> {
         let highest = self.highest();
         let [a, inverse] = state else { return None };
-        let bound = NEAR_SLOPES * std::f64::consts::LOG2_E;
+        let bound = NEAR_FOR_SLOPES * std::f64::consts::LOG2_E;
         // near[k] for k = 1 … K + 1; far[k] for k = 0 … K.
         let mut near = vec![polynomial(&token.near, v).like(v)];
         for k in (1..=highest).rev() {

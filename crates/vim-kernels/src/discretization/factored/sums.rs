@@ -1,6 +1,6 @@
 //! Sums of coefficients.
 
-use super::Part;
+use super::Coefficient;
 use crate::discretization::term::Term;
 use crate::real::Real;
 
@@ -23,12 +23,12 @@ pub(super) fn total<T: Real>(
     cayley: Option<Term<T>>,
     plain_of_token: bool,
     v: &T,
-) -> Part<T> {
+) -> Coefficient<T> {
     let of_token = exact.is_none() && cayley.is_none() && plain_of_token;
     let mut sum = plain;
     for term in [exact.map(Term::Of), cayley].into_iter().flatten() {
         sum = sum.plus(term);
     }
     let value = sum.like(v);
-    if of_token { Part::Token(value) } else { Part::State(value) }
+    if of_token { Coefficient::PerToken(value) } else { Coefficient::PerState(value) }
 }

@@ -1,10 +1,10 @@
 //! A method's `b_bar` by its kinds of terms.
 
-use super::{Parts, Table};
+use super::{FactoredMethod, Table};
 use crate::discretization::phi::series_coefficient;
 use crate::discretization::{Gain, Series};
 
-impl Parts {
+impl FactoredMethod {
     /// Weights of the φ functions that are evaluated exactly.
     pub(super) fn weights(self) -> [f64; 3] {
         let mut weights = [0.0; 3];

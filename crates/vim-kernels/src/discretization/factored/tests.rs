@@ -18,35 +18,41 @@ fn parts_are_the_plain_formulas() {
                     if !method.bounded(series) && delta * -a > 1.0 {
                         continue;
                     }
-                    let parts = Parts::new(method, series);
+                    let factored = FactoredMethod::new(method, series);
                     let lanes = |x: f64| Lanes::<false>::splat(x as f32);
                     let out = |x: Lanes<false>| f64::from(x.to_array()[0]);
                     let exact = linearize(method, series, delta, a);
                     let (t, a_lanes) = (lanes(delta), lanes(a));
-                    let forward = parts.forward(&parts.token(t), &parts.state(a_lanes));
-                    let (token, state) = (parts.slope_token(t), parts.slope_state(a_lanes));
-                    let again = parts.forward_again(&parts.token(t), &state);
+                    let forward = factored.forward(&factored.token(t), &factored.state(a_lanes));
+                    let (token, state) =
+                        (factored.backward_token(t), factored.backward_state(a_lanes));
+                    let again = factored.recompute_forward(&factored.token(t), &state);
                     // By delta and by a, through x and besides it.
-                    let outer = parts.outer(&token);
-                    let (back_a_bar, slope, b_bar, d_delta, d_a) = if parts.is_through() {
-                        let back = parts.backward_through(&token, &state);
-                        let [gain, slope] = parts.factors();
+                    let token_factor = factored.token_factor(&token);
+                    let (back_a_bar, slope, b_bar, d_delta, d_a) = if factored.goes_via_x() {
+                        let back = factored.backward_via_x(&token, &state);
+                        let [gain, slope] = factored.factors();
                         let gain = back.gain.scale(gain);
-                        let through = outer * back.gain_slope.scale(slope);
-                        let d_delta = through * lanes(a) + gain * parts.outer_slope(&token);
+                        let through = token_factor * back.gain_slope.scale(slope);
+                        let d_delta =
+                            through * lanes(a) + gain * factored.token_factor_slope(&token);
                         let d_a = out(through * t);
-                        (back.a_bar, back.decay_slope, gain * outer, d_delta, d_a)
+                        (back.a_bar, back.decay_slope, gain * token_factor, d_delta, d_a)
                     } else {
-                        let back = parts.backward(&token, &state);
+                        let back = factored.backward(&token, &state);
                         let d_a = back.d_a.map_or(0.0, out);
                         let (b_bar, d_delta) =
-                            (back.b_bar.value(&outer), back.d_delta.value(&outer));
+                            (back.b_bar.value(&token_factor), back.d_delta.value(&token_factor));
                         (back.a_bar, back.decay_slope, b_bar, d_delta, d_a)
                     };
                     for (name, got, want) in [
-                        ("b_bar once more", out(again.b_bar.value(&outer)), exact.value.b_bar),
+                        (
+                            "b_bar once more",
+                            out(again.b_bar.value(&token_factor)),
+                            exact.value.b_bar,
+                        ),
                         ("a_bar", out(forward.a_bar), exact.value.a_bar),
-                        ("b_bar", out(forward.b_bar.value(&outer)), exact.value.b_bar),
+                        ("b_bar", out(forward.b_bar.value(&token_factor)), exact.value.b_bar),
                         ("a_bar again", out(back_a_bar), exact.value.a_bar),
                         ("b_bar again", out(b_bar), exact.value.b_bar),
                         ("d_delta", out(d_delta), exact.d_delta.b_bar),
@@ -76,18 +82,20 @@ fn parts_are_the_plain_formulas() {
 // What the backward scan takes of bilinear, which goes through r instead of the coefficients one by one.
 #[test]
 fn tustin_is_the_plain_formulas() {
-    let parts = Parts::new(Discretization::Bilinear, Series::Exact);
-    assert!(parts.is_tustin());
+    let factored = FactoredMethod::new(Discretization::Bilinear, Series::Exact);
+    assert!(factored.is_bilinear());
     let others = Discretization::VARIANTS.iter().filter(|&&m| m != Discretization::Bilinear);
-    assert!(others.into_iter().all(|&method| !Parts::new(method, Series::Exact).is_tustin()));
+    assert!(
+        others.into_iter().all(|&method| !FactoredMethod::new(method, Series::Exact).is_bilinear())
+    );
     for delta in [1e-4, 0.05, 2.5f64] {
         for i in 0..400 {
             let a = -f64::from((10f64.powf(-4.0 + 7.0 * f64::from(i) / 400.0)) as f32);
             let delta = f64::from(delta as f32);
             let lanes = |x: f64| Lanes::<false>::splat(x as f32);
             let exact = linearize(Discretization::Bilinear, Series::Exact, delta, a);
-            let token = parts.slope_token(lanes(delta));
-            let r = parts.backward_tustin(&token, &parts.slope_state(lanes(a)));
+            let token = factored.backward_token(lanes(delta));
+            let r = factored.backward_bilinear(&token, &factored.backward_state(lanes(a)));
             let r = f64::from(r.to_array()[0]);
             for (name, got, want) in [
                 ("a_bar", 2.0 * r - 1.0, exact.value.a_bar),

@@ -1,41 +1,37 @@
-//! Coefficients that are functions of x = delta·a but for a factor of the token's: `a_bar(x)` and `b_bar = outer(delta)·ψ(x)`.
+//! Coefficients that are functions of x = delta·a but for a factor of the token's: `a_bar(x)` and `b_bar = token_factor(delta)·ψ(x)`.
 
-use super::phi_k::single_slopes;
-use super::{OfToken, PartThrough, Parts};
+use super::phi_k::phi_k_slopes;
+use super::{FactoredMethod, TokenTerms, ViaX};
 use crate::real::Real;
 
-impl Parts {
-    /// The token's factor that [`OverOuter`](super::Part::OverOuter) leaves out: a power of delta and a number.
-    pub(crate) fn outer<T: Real>(self, token: &OfToken<T>) -> T {
-        let (power, factor) = self.outer_power();
+impl FactoredMethod {
+    /// The token's factor that [`Factored`](super::Coefficient::Factored) leaves out: a power of delta and a number.
+    pub(crate) fn token_factor<T: Real>(self, token: &TokenTerms<T>) -> T {
+        let (power, factor) = self.token_factor_power();
         token.powers[power].clone().scale(factor).like(&token.delta)
     }
 
     /// Its derivative by delta.
-    pub(crate) fn outer_slope<T: Real>(self, token: &OfToken<T>) -> T {
-        let (power, factor) = self.outer_power();
+    pub(crate) fn token_factor_slope<T: Real>(self, token: &TokenTerms<T>) -> T {
+        let (power, factor) = self.token_factor_power();
         token.powers[power - 1].clone().scale(factor * power as f64).like(&token.delta)
     }
 
-    fn outer_power(self) -> (usize, f64) {
+    fn token_factor_power(self) -> (usize, f64) {
         let of_phi = |(k, weight)| (k, weight / std::f64::consts::LN_2.powi(k as i32));
-        self.single().map_or((1, 1.0), of_phi)
+        self.phi_k().map_or((1, 1.0), of_phi)
     }
 
-    /// Whether a gradient goes through x once for all of the coefficients, by [`Self::backward_through`].
-    pub(crate) fn is_through(self) -> bool {
-        self.is_scaled() || self.single().is_some()
+    /// Whether a gradient goes through x once for all of the coefficients, by [`Self::backward_via_x`].
+    pub(crate) fn goes_via_x(self) -> bool {
+        self.is_polynomial_in_x() || self.phi_k().is_some()
     }
 
-    /// What that takes, from a [token](Self::slope_token) and a [state](Self::slope_state).
-    pub(crate) fn backward_through<T: Real>(
-        self,
-        token: &OfToken<T>,
-        state: &[T],
-    ) -> PartThrough<T> {
-        match self.single() {
-            Some((k, _)) => single_slopes(k, token, &state[0]),
-            None => self.backward_scaled(token, state),
+    /// What that takes, from a [token](Self::backward_token) and a [state](Self::backward_state).
+    pub(crate) fn backward_via_x<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> ViaX<T> {
+        match self.phi_k() {
+            Some((k, _)) => phi_k_slopes(k, token, &state[0]),
+            None => self.backward_polynomial(token, state),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::coords::{per_unit, place, sigmoid, softplus, sync_team, team_sum, token_of};
+use super::coords::{per_unit, sigmoid, softplus, sync_team, team_sum, token_of, unit_coords};
 use super::solve::{solve, workspace};
 use super::{Plan, UNITS};
 
@@ -25,7 +25,7 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
     d: &[f32],
     z: &[F],
     delta_bias: &[f32],
-    starts: &[f32],
+    chunk_states: &[f32],
     grad_u: &mut [F],
     grad_delta: &mut [F],
     grad_z: &mut [F],
@@ -43,7 +43,7 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
 ) {
     let size = comptime!(plan.n);
     let chunk_len = comptime!(plan.chunk());
-    let place = place(d_inner, groups, blocks, plan);
+    let place = unit_coords(d_inner, groups, blocks, plan);
     let mut work = workspace(plan);
     let mut terms = per_unit(3usize);
     let mut midpoints = per_unit(chunk_len);
@@ -81,7 +81,7 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
         let chunk = chunks - 1 - back;
         let first = chunk * chunk_len;
         let steps = min(chunk_len.runtime(), len - first);
-        let mut h = alive * starts[(place.batch * chunks + chunk) * d_inner * size + state];
+        let mut h = alive * chunk_states[(place.batch * chunks + chunk) * d_inner * size + state];
 
         for i in 0..steps {
             let token = place.batch * len + token_of(first + i, len, plan);

@@ -6,7 +6,7 @@ use super::{Plan, UNITS};
 
 /// A unit's place: which channel and which state.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct UnitCoords {
     /// In the block.
     pub(super) unit: usize,
     /// State, or a spare unit's number from N up.
@@ -24,7 +24,12 @@ pub(super) struct Place {
 
 /// The place of this unit; `blocks` is how many blocks share a group of channels.
 #[cube]
-pub(super) fn place(d_inner: usize, groups: usize, blocks: usize, #[comptime] plan: Plan) -> Place {
+pub(super) fn unit_coords(
+    d_inner: usize,
+    groups: usize,
+    blocks: usize,
+    #[comptime] plan: Plan,
+) -> UnitCoords {
     let unit = UNIT_POS_X as usize;
     let team = comptime!(plan.team);
     let n = unit % team;
@@ -34,7 +39,7 @@ pub(super) fn place(d_inner: usize, groups: usize, blocks: usize, #[comptime] pl
     let per_group = d_inner / groups;
     let inside = block * comptime!(plan.teams()) + unit / team;
     let live = inside < per_group;
-    Place {
+    UnitCoords {
         unit,
         n,
         batch: CUBE_POS_Y as usize,
@@ -68,7 +73,7 @@ pub(super) fn token_of(step: usize, len: usize, #[comptime] plan: Plan) -> usize
 pub(super) fn team_sum(
     values: &Shared<[f32]>,
     offset: usize,
-    place: &Place,
+    place: &UnitCoords,
     #[comptime] plan: Plan,
 ) -> f32 {
     let first = offset + place.unit - place.n;

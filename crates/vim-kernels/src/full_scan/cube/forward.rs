@@ -3,10 +3,10 @@
 use cubecl::prelude::*;
 
 use super::Plan;
-use super::coords::{per_unit, place, sigmoid, softplus, sync_team, team_sum, token_of};
+use super::coords::{per_unit, sigmoid, softplus, sync_team, team_sum, token_of, unit_coords};
 use super::solve::{solve, workspace};
 
-/// Runs a block's channels over all tokens. Shapes as in [`crate::full_scan()`]; `starts` is
+/// Runs a block's channels over all tokens. Shapes as in [`crate::full_scan()`]; `chunk_states` is
 /// `[B, chunks, D, N]`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs and outputs")]
@@ -21,7 +21,7 @@ pub(super) fn forward<F: Float, P: Float, Q: Float>(
     delta_bias: &[f32],
     y: &mut [F],
     last_state: &mut [f32],
-    starts: &mut [f32],
+    chunk_states: &mut [f32],
     len: usize,
     d_inner: usize,
     groups: usize,
@@ -30,7 +30,7 @@ pub(super) fn forward<F: Float, P: Float, Q: Float>(
     #[define(F, P, Q)] _dtypes: [ElemType; 3],
 ) {
     let size = comptime!(plan.n);
-    let place = place(d_inner, groups, blocks, plan);
+    let place = unit_coords(d_inner, groups, blocks, plan);
     let mut work = workspace(plan);
     let mut terms = per_unit(1usize);
     let mut row = Array::<f32>::new(comptime!(size + 1));
@@ -56,7 +56,7 @@ pub(super) fn forward<F: Float, P: Float, Q: Float>(
             let starts_chunk = step % comptime!(plan.chunk()) == 0;
             if starts_chunk && place.state {
                 let chunk = place.batch * chunks + step / comptime!(plan.chunk());
-                starts[chunk * d_inner * size + state] = h;
+                chunk_states[chunk * d_inner * size + state] = h;
             }
         }
         let token = place.batch * len + token_of(step, len, plan);

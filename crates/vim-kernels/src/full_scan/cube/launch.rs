@@ -10,12 +10,12 @@ use cubecl::prelude::{CubeCount, CubeDim};
 
 use super::{Plan, UNITS, backward, forward, sum};
 use crate::cube::{dense, empty, has_planes};
-use crate::full_scan::{CHUNK, FullArguments, FullKernels, FullPrimitives, FullSpec};
+use crate::full_scan::{CHUNK, FullArguments, FullKernels, FullPrimitives, FullScanSpec};
 
 impl FullKernels for CubeBackend {
     fn forward(
         arguments: FullArguments<Self>,
-        spec: FullSpec,
+        spec: FullScanSpec,
         save: bool,
     ) -> (FullPrimitives<Self>, Option<CubeTensor>) {
         let call = Call::new(arguments, spec, save);
@@ -24,8 +24,8 @@ impl FullKernels for CubeBackend {
         let y = empty(&u, [batch, len, d_inner], u.dtype);
         let last_state = empty(&u, [batch, d_inner, d_state], DType::F32);
         let chunks = len.div_ceil(CHUNK);
-        let starts = if save { vec![batch, chunks, d_inner, d_state] } else { vec![1] };
-        let starts = empty(&u, Shape::from(starts), DType::F32);
+        let chunk_states = if save { vec![batch, chunks, d_inner, d_state] } else { vec![1] };
+        let chunk_states = empty(&u, Shape::from(chunk_states), DType::F32);
         let client = u.client.clone();
         #[expect(unsafe_code, reason = "a launch without bounds checks")]
         // SAFETY: the call was checked: every tensor has the shape that the kernel indexes it by.
@@ -44,7 +44,7 @@ impl FullKernels for CubeBackend {
                 delta_bias.into_buffer_arg(),
                 y.clone().into_buffer_arg(),
                 last_state.clone().into_buffer_arg(),
-                starts.clone().into_buffer_arg(),
+                chunk_states.clone().into_buffer_arg(),
                 len,
                 d_inner,
                 groups,
@@ -53,14 +53,14 @@ impl FullKernels for CubeBackend {
                 call.types,
             );
         }
-        (FullPrimitives { y, last_state }, save.then_some(starts))
+        (FullPrimitives { y, last_state }, save.then_some(chunk_states))
     }
 
     fn backward(
         grad_y: CubeTensor,
         arguments: FullArguments<Self>,
         saved: CubeTensor,
-        spec: FullSpec,
+        spec: FullScanSpec,
     ) -> [CubeTensor; 8] {
         let call = Call::new(arguments, spec, true);
         let Sizes { batch, len, d_inner, d_state, groups, blocks } = call.sizes;
@@ -178,7 +178,7 @@ struct Call {
 }
 
 impl Call {
-    fn new(arguments: FullArguments<CubeBackend>, spec: FullSpec, save: bool) -> Self {
+    fn new(arguments: FullArguments<CubeBackend>, spec: FullScanSpec, save: bool) -> Self {
         let FullArguments { u, delta, a, b, c, d, z, delta_bias } = arguments;
         let arguments = FullArguments::<CubeBackend> {
             u: dense(u),

@@ -13,7 +13,7 @@ mod launch;
 mod solve;
 mod sum;
 
-use super::{CHUNK, FullSpec};
+use super::{CHUNK, FullScanSpec};
 
 /// Units of a block. With N = 32 its shared memory is 31.5 KiB in the backward pass; 32 KiB is what
 /// every device has.
@@ -28,13 +28,13 @@ pub(super) struct Plan {
     team: usize,
     /// Whether the units of a plane can wait for each other.
     planes: bool,
-    spec: FullSpec,
+    spec: FullScanSpec,
     /// Whether the forward pass keeps the states at the starts of chunks.
     save: bool,
 }
 
 impl Plan {
-    fn new(n: usize, planes: bool, spec: FullSpec, save: bool) -> Self {
+    fn new(n: usize, planes: bool, spec: FullScanSpec, save: bool) -> Self {
         Self { n, team: n.next_power_of_two(), planes, spec, save }
     }
 

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::coords::{Place, sync_team};
+use super::coords::{UnitCoords, sync_team};
 use super::{Plan, UNITS};
 
 /// Columns between which the rows are cut shorter.
@@ -53,7 +53,7 @@ fn key(value: f32, n: usize, free: bool) -> u32 {
 pub(super) fn solve(
     row: &mut Array<f32>,
     work: &mut Workspace,
-    place: &Place,
+    place: &UnitCoords,
     #[comptime] plan: Plan,
 ) -> f32 {
     let size = comptime!(plan.n);

@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use super::lu::{Factors, dot};
-use crate::full_scan::{CHUNK, FullSpec};
+use crate::full_scan::{CHUNK, FullScanSpec};
 
 /// The arguments as contiguous slices; shapes as in [`crate::full_scan()`].
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ pub(crate) struct FullInputs<'a> {
     pub(crate) d_inner: usize,
     pub(crate) d_state: usize,
     pub(crate) groups: usize,
-    pub(crate) spec: FullSpec,
+    pub(crate) spec: FullScanSpec,
     pub(crate) u: &'a [f32],
     pub(crate) delta: &'a [f32],
     pub(crate) a: &'a [f32],
@@ -32,7 +32,7 @@ pub(crate) struct FullInputs<'a> {
 pub(crate) struct FullForward {
     pub(crate) y: Vec<f32>,
     pub(crate) last_state: Vec<f32>,
-    pub(crate) starts: Vec<f32>,
+    pub(crate) chunk_states: Vec<f32>,
 }
 
 /// Gradients, shaped as the inputs.
@@ -53,7 +53,7 @@ pub(crate) fn forward(inputs: FullInputs<'_>, save: bool) -> FullForward {
     let mut out = FullForward {
         y: vec![0.0; batch * len * d_inner],
         last_state: vec![0.0; batch * d_inner * d_state],
-        starts: Vec::new(),
+        chunk_states: Vec::new(),
     };
     let parts: Vec<_> = out
         .y
@@ -67,18 +67,18 @@ pub(crate) fn forward(inputs: FullInputs<'_>, save: bool) -> FullForward {
                 put_column(y, d_inner, channel, &part.y);
                 last_state[channel * d_state..(channel + 1) * d_state].copy_from_slice(&part.h);
             }
-            done.into_iter().map(|part| part.starts)
+            done.into_iter().map(|part| part.chunk_states)
         })
         .collect();
-    out.starts = parts.concat();
+    out.chunk_states = parts.concat();
     out
 }
 
 /// Pulls `grad_y [B, L, D]` back to every input.
-pub(crate) fn backward(inputs: FullInputs<'_>, grad_y: &[f32], starts: &[f32]) -> FullGrads {
+pub(crate) fn backward(inputs: FullInputs<'_>, grad_y: &[f32], chunk_states: &[f32]) -> FullGrads {
     let FullInputs { batch, len, d_inner, spec, .. } = inputs;
     let size = len * d_inner;
-    let saved = starts.len() / (batch * d_inner);
+    let saved = chunk_states.len() / (batch * d_inner);
     let mut grads = FullGrads {
         u: vec![0.0; batch * size],
         delta: vec![0.0; batch * size],
@@ -95,7 +95,7 @@ pub(crate) fn backward(inputs: FullInputs<'_>, grad_y: &[f32], starts: &[f32]) -
     for batch in 0..batch {
         let run = |channel| {
             let at = (batch * d_inner + channel) * saved;
-            inputs.channel(batch, channel).backward(grad_y, &starts[at..at + saved])
+            inputs.channel(batch, channel).backward(grad_y, &chunk_states[at..at + saved])
         };
         let done: Vec<ChannelGrads> = (0..d_inner).into_par_iter().map(run).collect();
         let tokens = batch * size..(batch + 1) * size;
@@ -173,7 +173,7 @@ struct Channel<'a> {
 struct ChannelForward {
     y: Vec<f32>,
     h: Vec<f32>,
-    starts: Vec<f32>,
+    chunk_states: Vec<f32>,
 }
 
 /// A channel's part of the gradients: `[L]`, but `a [N, N]`, and `b` and `c` `[L, N]` or `[N]`.
@@ -247,20 +247,20 @@ impl<'a> Channel<'a> {
         let FullInputs { len, d_state, .. } = self.inputs;
         let mut factors = Factors::new(d_state);
         let (mut h, mut s) = (vec![0.0; d_state], vec![0.0; d_state]);
-        let (mut y, mut starts) = (vec![0.0; len], Vec::new());
+        let (mut y, mut chunk_states) = (vec![0.0; len], Vec::new());
         for step in 0..len {
             if save && step % CHUNK == 0 {
-                starts.extend_from_slice(&h);
+                chunk_states.extend_from_slice(&h);
             }
             let token = self.token(step);
             self.step(&token, &mut factors, &mut h, &mut s);
             let gate = self.inputs.z.map_or(1.0, |z| z[token.at] * sigmoid(z[token.at]));
             y[token.token] = self.skipped(&token, &h) * gate;
         }
-        ChannelForward { y, h, starts }
+        ChannelForward { y, h, chunk_states }
     }
 
-    fn backward(&self, grad_y: &[f32], starts: &[f32]) -> ChannelGrads {
+    fn backward(&self, grad_y: &[f32], chunk_states: &[f32]) -> ChannelGrads {
         let FullInputs { len, d_state, spec, .. } = self.inputs;
         let rows = |constant: bool| if constant { d_state } else { len * d_state };
         let mut grads = ChannelGrads {
@@ -277,7 +277,7 @@ impl<'a> Channel<'a> {
         let mut states = vec![0.0; CHUNK * d_state];
         let mut midpoints = vec![0.0; CHUNK * d_state];
         let mut g = vec![0.0; d_state];
-        for (chunk, start) in starts.chunks_exact(d_state).enumerate().rev() {
+        for (chunk, start) in chunk_states.chunks_exact(d_state).enumerate().rev() {
             let first = chunk * CHUNK;
             let steps = CHUNK.min(len - first);
             let mut h = start.to_vec();

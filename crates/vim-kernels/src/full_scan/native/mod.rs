@@ -5,7 +5,7 @@ mod lu;
 
 use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 
-use super::{FullArguments, FullKernels, FullPrimitives, FullSpec};
+use super::{FullArguments, FullKernels, FullPrimitives, FullScanSpec};
 use crate::native::slices::{contiguous, slice, tensor};
 use kernel::{FullForward, FullGrads, FullInputs};
 
@@ -14,12 +14,12 @@ type Flexible = FloatTensor<Flex>;
 impl FullKernels for Flex {
     fn forward(
         arguments: FullArguments<Self>,
-        spec: FullSpec,
+        spec: FullScanSpec,
         save: bool,
     ) -> (FullPrimitives<Self>, Option<Flexible>) {
         let dense = Dense::new(&arguments);
         let inputs = dense.inputs(spec);
-        let FullForward { y, last_state, starts } = kernel::forward(inputs, save);
+        let FullForward { y, last_state, chunk_states } = kernel::forward(inputs, save);
         let FullInputs { batch, len, d_inner, d_state, .. } = inputs;
         let out = FullPrimitives {
             y: tensor(y, &[batch, len, d_inner]),
@@ -28,8 +28,8 @@ impl FullKernels for Flex {
         (
             out,
             save.then(|| {
-                let len = starts.len();
-                tensor(starts, &[len])
+                let len = chunk_states.len();
+                tensor(chunk_states, &[len])
             }),
         )
     }
@@ -38,7 +38,7 @@ impl FullKernels for Flex {
         grad_y: Flexible,
         arguments: FullArguments<Self>,
         saved: Flexible,
-        spec: FullSpec,
+        spec: FullScanSpec,
     ) -> [Flexible; 8] {
         let dense = Dense::new(&arguments);
         let (grad_y, saved) = (contiguous(&grad_y), contiguous(&saved));
@@ -90,7 +90,7 @@ impl Dense {
         }
     }
 
-    fn inputs(&self, spec: FullSpec) -> FullInputs<'_> {
+    fn inputs(&self, spec: FullScanSpec) -> FullInputs<'_> {
         let [batch, len, d_inner] = self.u.shape().dims();
         let [_, d_state, _] = self.a.shape().dims();
         let groups = |t: &Flexible, constant: bool| if constant { 1 } else { t.shape()[2] };

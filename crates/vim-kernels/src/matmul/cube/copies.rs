@@ -8,15 +8,15 @@ use super::plan::{Share, Stage};
 /// Brings a window of the matrix that begins at vector `first` into shared memory, from vector `base` on, with zeros beyond
 /// `rows` and `columns`.
 ///
-/// With `copies` the copies are begun, and [`arrived`] waits for them; otherwise they are done.
+/// With `copies` the copies are begun, and [`wait_copies`] waits for them; otherwise they are done.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a window of a matrix has these sides")]
-pub(super) fn bring<S: Float, N: Size>(
+pub(super) fn copy_window<S: Float, N: Size>(
     to: &mut Shared<[Vector<S, N>]>,
     base: usize,
     from: &[Vector<S, N>],
     first: usize,
-    pitch: usize,
+    row_stride: usize,
     row: usize,
     rows: usize,
     column: usize,
@@ -27,7 +27,7 @@ pub(super) fn bring<S: Float, N: Size>(
 ) {
     let lanes = N::value().comptime();
     let per_row = comptime!(stage.columns / lanes);
-    let stage_pitch = comptime!(stage.pitch() / lanes);
+    let stage_row_stride = comptime!(stage.row_stride() / lanes);
     let vectors = comptime!(stage.rows * stage.columns / lanes);
     #[unroll]
     for i in 0..comptime!(share.count) {
@@ -35,11 +35,11 @@ pub(super) fn bring<S: Float, N: Size>(
         if comptime!((i + 1) * share.threads <= vectors) || at < vectors {
             let y = row + at / per_row;
             let x = column + (at % per_row) * lanes;
-            let source = first + y * pitch + x / lanes;
-            let place = base + (at / per_row) * stage_pitch + at % per_row;
-            let there = y < rows && x < columns;
+            let source = first + y * row_stride + x / lanes;
+            let place = base + (at / per_row) * stage_row_stride + at % per_row;
+            let in_bounds = y < rows && x < columns;
             if comptime!(copies) {
-                let count = select(there, 1usize, 0usize);
+                let count = select(in_bounds, 1usize, 0usize);
                 copy_async_checked(
                     &from[source..source + count],
                     &mut to[place..place + 1],
@@ -47,7 +47,7 @@ pub(super) fn bring<S: Float, N: Size>(
                 );
             } else {
                 let mut value = Vector::<S, N>::new(S::new(0.0f32));
-                if there {
+                if in_bounds {
                     value = from[source];
                 }
                 to[place] = value;
@@ -58,7 +58,7 @@ pub(super) fn bring<S: Float, N: Size>(
 
 /// Ends the group of copies begun since the last one.
 #[cube]
-pub(super) fn begun(#[comptime] copies: bool) {
+pub(super) fn commit_copies(#[comptime] copies: bool) {
     if comptime!(copies) {
         gpu_asm!("cp.async.commit_group;");
     }
@@ -66,7 +66,7 @@ pub(super) fn begun(#[comptime] copies: bool) {
 
 /// Waits until of the thread's groups of copies all but the last `ahead` are there.
 #[cube]
-pub(super) fn arrived(#[comptime] ahead: usize, #[comptime] copies: bool) {
+pub(super) fn wait_copies(#[comptime] ahead: usize, #[comptime] copies: bool) {
     if comptime!(copies) {
         gpu_asm!("cp.async.wait_group {ahead};", ahead = const ahead);
     }

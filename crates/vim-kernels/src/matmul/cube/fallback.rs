@@ -13,7 +13,7 @@ use cubek::matmul::strategy::Strategy;
 use cubek::std::InputBinding;
 
 use super::sums::add_parts;
-use super::{Into, Matrix};
+use super::{Matrix, Output};
 use crate::cube::{dense, empty};
 use crate::precision::Precision;
 
@@ -23,11 +23,11 @@ pub(super) fn multiply(
     rhs: &Matrix,
     bias: Option<&CubeTensor>,
     out: &Matrix,
-    into: Into,
+    output: Output,
     precision: Precision,
 ) {
     let [rows, columns] = out.size;
-    if into == Into::Place && bias.is_none() {
+    if output == Output::Overwrite && bias.is_none() {
         return run(view(lhs, 1), view(rhs, 1), view(out, 1), precision);
     }
     let product = empty(&out.buffer, [rows, columns], DType::F32);
@@ -38,7 +38,7 @@ pub(super) fn multiply(
         bias.meta = Box::new(Metadata::new([1, columns], [columns, 1]));
         sum = CubeBackend::float_add(sum, bias);
     }
-    if into == Into::Sum {
+    if output == Output::Accumulate {
         sum = CubeBackend::float_add(sum, dense(matrix(out)));
     }
     super::sums::copy_rows(&Matrix::dense(&dense(sum), [rows, columns]), out);
@@ -50,20 +50,20 @@ pub(super) fn weight_gradient(x: &Matrix, grad: &Matrix, out: &CubeTensor, preci
     // As many parts as divide the tokens.
     let parts = (1..=64).rev().find(|&parts| t.is_multiple_of(parts)).unwrap_or(1);
     let partial = empty(out, [parts, k, n], DType::F32);
-    run(view(&x.turned(), parts), view_rows(grad, parts), partial.clone(), precision);
+    run(view(&x.transposed(), parts), view_rows(grad, parts), partial.clone(), precision);
     add_parts(&partial, [1, parts, k * n], out);
 }
 
 /// The matrix as a tensor of two dimensions.
 fn matrix(of: &Matrix) -> CubeTensor {
-    let strides = if of.by_columns { [1, of.pitch] } else { [of.pitch, 1] };
+    let strides = if of.by_columns { [1, of.row_stride] } else { [of.row_stride, 1] };
     with(&of.buffer, of.size.to_vec(), strides.to_vec())
 }
 
 /// The matrix as one of a batch, its columns cut in `parts`.
 fn view(of: &Matrix, parts: usize) -> CubeTensor {
     let [rows, columns] = of.size;
-    let [row, column] = if of.by_columns { [1, of.pitch] } else { [of.pitch, 1] };
+    let [row, column] = if of.by_columns { [1, of.row_stride] } else { [of.row_stride, 1] };
     let each = columns / parts;
     with(&of.buffer, vec![parts, rows, each], vec![each * column, row, column])
 }
@@ -72,7 +72,7 @@ fn view(of: &Matrix, parts: usize) -> CubeTensor {
 fn view_rows(of: &Matrix, parts: usize) -> CubeTensor {
     let [rows, columns] = of.size;
     let each = rows / parts;
-    with(&of.buffer, vec![parts, each, columns], vec![each * of.pitch, of.pitch, 1])
+    with(&of.buffer, vec![parts, each, columns], vec![each * of.row_stride, of.row_stride, 1])
 }
 
 fn with(buffer: &CubeTensor, shape: Vec<usize>, strides: Vec<usize>) -> CubeTensor {
@@ -92,9 +92,10 @@ fn run(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor, precision: Precision) 
     };
     // Units multiply with all bits of f32; tensor cores take fewer of them.
     let exact = Strategy::MultiLevel(multi_level::Strategy::SimpleUnit(Default::default()));
-    let cores = Strategy::MultiLevel(multi_level::Strategy::SimpleCyclicCmma(Default::default()));
+    let tensor_cores =
+        Strategy::MultiLevel(multi_level::Strategy::SimpleCyclicCmma(Default::default()));
     let done = match precision {
-        Precision::Tf32 => match launch(&cores) {
+        Precision::Tf32 => match launch(&tensor_cores) {
             Err(MatmulSetupError::Unavailable(_)) => launch(&exact),
             done => done,
         },

@@ -26,10 +26,10 @@ use cubecl::prelude::*;
 
 use crate::cube::{dense, elem, empty};
 use crate::precision::Precision;
-use plan::{ExtentsLaunch, Form, ProductPlan};
+use plan::{ExtentsLaunch, MatmulForm, MatmulPlan};
 use round::rounded;
 
-pub(crate) use round::gathered;
+pub(crate) use round::gather_weights;
 pub(crate) use sums::column_sums;
 
 /// A matrix in a buffer, whose elements follow each other in rows or in columns; or several of its size.
@@ -39,11 +39,11 @@ pub(crate) struct Matrix {
     /// Rows and columns.
     size: [usize; 2],
     /// From a row, or column, to the next.
-    pitch: usize,
+    row_stride: usize,
     by_columns: bool,
     /// How many there are, and from one's first element to the next one's.
     count: usize,
-    apart: usize,
+    batch_stride: usize,
 }
 
 impl Matrix {
@@ -56,7 +56,9 @@ impl Matrix {
     pub(crate) fn weight(tensor: &CubeTensor) -> Self {
         let [rows, columns] = tensor.shape().dims();
         match tensor.meta.strides()[..] {
-            [pitch, 1] if pitch >= columns => Self::within(tensor, [rows, columns], 0, pitch),
+            [row_stride, 1] if row_stride >= columns => {
+                Self::within(tensor, [rows, columns], 0, row_stride)
+            }
             _ => Self::dense(&dense(tensor.clone()), [rows, columns]),
         }
     }
@@ -69,21 +71,21 @@ impl Matrix {
         }
     }
 
-    /// Rows of `pitch`, of which these are the columns from `first` on.
+    /// Rows of `row_stride`, of which these are the columns from `first` on.
     pub(crate) fn within(
         buffer: &CubeTensor,
         size: [usize; 2],
         first: usize,
-        pitch: usize,
+        row_stride: usize,
     ) -> Self {
         let mut buffer = buffer.clone();
         buffer.handle = buffer.handle.offset_start((first * buffer.dtype.size()) as u64);
-        Self { buffer, size, pitch, by_columns: false, count: 1, apart: 0 }
+        Self { buffer, size, row_stride, by_columns: false, count: 1, batch_stride: 0 }
     }
 
-    /// This one and another that begins `apart` elements behind it.
-    pub(crate) fn pair(self, apart: usize) -> Self {
-        Self { count: 2, apart, ..self }
+    /// This one and another that begins `batch_stride` elements behind it.
+    pub(crate) fn pair(self, batch_stride: usize) -> Self {
+        Self { count: 2, batch_stride, ..self }
     }
 
     /// Each of them.
@@ -91,13 +93,13 @@ impl Matrix {
         (0..self.count).map(|i| {
             let mut buffer = self.buffer.clone();
             buffer.handle =
-                buffer.handle.offset_start((i * self.apart * buffer.dtype.size()) as u64);
-            Self { buffer, count: 1, apart: 0, ..self.clone() }
+                buffer.handle.offset_start((i * self.batch_stride * buffer.dtype.size()) as u64);
+            Self { buffer, count: 1, batch_stride: 0, ..self.clone() }
         })
     }
 
     /// The transposed matrix.
-    pub(crate) fn turned(&self) -> Self {
+    pub(crate) fn transposed(&self) -> Self {
         let [rows, columns] = self.size;
         Self { size: [columns, rows], by_columns: !self.by_columns, ..self.clone() }
     }
@@ -107,7 +109,7 @@ impl Matrix {
         let along = self.size[if self.by_columns { 0 } else { 1 }];
         let begin =
             self.buffer.handle.offset_start.unwrap_or(0) as usize / self.buffer.dtype.size();
-        let multiples = [along, self.pitch, begin, self.apart];
+        let multiples = [along, self.row_stride, begin, self.batch_stride];
         [8, 4, 2]
             .into_iter()
             .find(|&n| n <= most && multiples.iter().all(|x| x.is_multiple_of(n)))
@@ -122,11 +124,11 @@ impl Matrix {
 
 /// What becomes of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Into {
+pub(crate) enum Output {
     /// It takes the place of what is there.
-    Place,
+    Overwrite,
     /// It is added to what is there.
-    Sum,
+    Accumulate,
 }
 
 /// `out = lhs · rhs + bias`, or added to what is in `out`; of several, each of its own, in one launch where they are of bf16.
@@ -137,37 +139,38 @@ pub(crate) fn multiply(
     rhs: &Matrix,
     bias: Option<&CubeTensor>,
     out: &Matrix,
-    into: Into,
+    output: Output,
     precision: Precision,
 ) {
     if precision != Precision::Bf16 {
         for ((lhs, rhs), out) in lhs.each().zip(rhs.each()).zip(out.each()) {
-            fallback::multiply(&lhs, &rhs, bias, &out, into, precision);
+            fallback::multiply(&lhs, &rhs, bias, &out, output, precision);
         }
         return;
     }
     let ([m, k], [_, n]) = (lhs.size, rhs.size);
-    let form = Form {
+    let form = MatmulForm {
         lhs_by_columns: lhs.by_columns,
         rhs_by_columns: rhs.by_columns,
-        cores: true,
+        tensor_cores: true,
         has_bias: bias.is_some(),
-        adds: into == Into::Sum,
+        accumulates: output == Output::Accumulate,
     };
     let properties = out.buffer.client.properties();
     let hardware = &properties.hardware;
     let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
     let shared_memory = hardware.max_shared_memory_size;
-    let cut = match table::panel(form, [m, n, k], lhs.count, processors, shared_memory) {
-        Some((plan, workers)) => Cut { plan, workers: Some(workers), part: k, parts: 1 },
-        None => Cut {
-            plan: table::forward(form, m, n, shared_memory),
-            workers: None,
-            part: k,
-            parts: 1,
-        },
-    };
-    launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], cut);
+    let tiling =
+        match table::weight_stationary(form, [m, n, k], lhs.count, processors, shared_memory) {
+            Some((plan, workers)) => Tiling { plan, workers: Some(workers), part: k, parts: 1 },
+            None => Tiling {
+                plan: table::forward(form, m, n, shared_memory),
+                workers: None,
+                part: k,
+                parts: 1,
+            },
+        };
+    launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], tiling);
 }
 
 /// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`. Of several they lie one behind the
@@ -178,41 +181,41 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
     let ([t, k], [_, n]) = (x.size, grad.size);
     let count = x.count;
     let out = empty(&x.buffer, [count * k, n], DType::F32);
-    let whole = Matrix { count, apart: k * n, ..Matrix::dense(&out, [k, n]) };
+    let whole = Matrix { count, batch_stride: k * n, ..Matrix::dense(&out, [k, n]) };
     if precision != Precision::Bf16 {
         for ((x, grad), own) in x.each().zip(grad.each()).zip(whole.each()) {
             fallback::weight_gradient(&x, &grad, &own.buffer, precision);
         }
         return out;
     }
-    let form = Form {
+    let form = MatmulForm {
         lhs_by_columns: true,
         rhs_by_columns: grad.by_columns,
-        cores: true,
+        tensor_cores: true,
         has_bias: false,
-        adds: false,
+        accumulates: false,
     };
     let shared_memory = x.buffer.client.properties().hardware.max_shared_memory_size;
     let (plan, parts) = table::gradient(form, [k, n, t], count, shared_memory);
     let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
     let parts = t.div_ceil(part);
-    let cut = Cut { plan, workers: None, part, parts };
-    let (x, grad) = (rounded(&x.turned()), rounded(grad));
+    let tiling = Tiling { plan, workers: None, part, parts };
+    let (x, grad) = (rounded(&x.transposed()), rounded(grad));
     if parts == 1 {
-        launch(&x, &grad, None, &whole, [k, n, t], cut);
+        launch(&x, &grad, None, &whole, [k, n, t], tiling);
         return out;
     }
     let partial = empty(&x.buffer, [count * parts, k * n], DType::F32);
-    let into = Matrix { count, apart: parts * k * n, ..Matrix::dense(&partial, [k, n]) };
-    launch(&x, &grad, None, &into, [k, n, t], cut);
+    let output = Matrix { count, batch_stride: parts * k * n, ..Matrix::dense(&partial, [k, n]) };
+    launch(&x, &grad, None, &output, [k, n, t], tiling);
     sums::add_parts(&partial, [count, parts, k * n], &out);
     out
 }
 
 /// How a product is cut.
 #[derive(Clone, Copy)]
-struct Cut {
-    plan: ProductPlan,
+struct Tiling {
+    plan: MatmulPlan,
     /// Cubes that share the rows, where the right matrix stays in shared memory.
     workers: Option<usize>,
     /// Terms of a part of every sum.
@@ -228,9 +231,9 @@ fn launch(
     bias: Option<&CubeTensor>,
     out: &Matrix,
     [m, n, k]: [usize; 3],
-    cut: Cut,
+    tiling: Tiling,
 ) {
-    let plan = cut.plan;
+    let plan = tiling.plan;
     let count = out.count;
     debug_assert_eq!(
         [lhs.count, rhs.count],
@@ -248,26 +251,26 @@ fn launch(
         .map(|matrix| matrix.buffer.required_address_type())
         .max()
         .unwrap_or_default();
-    let rows = cut.workers.unwrap_or(m.div_ceil(plan.tile[0]));
+    let rows = tiling.workers.unwrap_or(m.div_ceil(plan.tile[0]));
     let columns = n.div_ceil(plan.tile[1]);
     let extents = ExtentsLaunch::new(
         m as u32,
         n as u32,
         k as u32,
-        cut.part as u32,
-        cut.parts as u32,
-        (lhs.pitch / lhs_lanes) as u32,
-        (rhs.pitch / rhs_lanes) as u32,
-        (out.pitch / out_lanes) as u32,
+        tiling.part as u32,
+        tiling.parts as u32,
+        (lhs.row_stride / lhs_lanes) as u32,
+        (rhs.row_stride / rhs_lanes) as u32,
+        (out.row_stride / out_lanes) as u32,
         (m * n / out_lanes) as u32,
-        (lhs.apart / lhs_lanes) as u32,
-        (rhs.apart / rhs_lanes) as u32,
-        (out.apart / out_lanes) as u32,
+        (lhs.batch_stride / lhs_lanes) as u32,
+        (rhs.batch_stride / rhs_lanes) as u32,
+        (out.batch_stride / out_lanes) as u32,
     );
-    let run = if cut.workers.is_some() {
-        weight_stationary::panel::launch_unchecked
+    let run = if tiling.workers.is_some() {
+        weight_stationary::weight_stationary::launch_unchecked
     } else {
-        pipelined::ring::launch_unchecked
+        pipelined::pipelined::launch_unchecked
     };
     // SAFETY: `Matrix` is made within its buffer; the kernels check every row and column against the sizes, and a load
     // of several elements begins where the sizes, the pitch, the beginning and the distance between matrices are multiples
@@ -275,7 +278,7 @@ fn launch(
     unsafe {
         run(
             &client,
-            CubeCount::Static(columns as u32, rows as u32, (count * cut.parts) as u32),
+            CubeCount::Static(columns as u32, rows as u32, (count * tiling.parts) as u32),
             CubeDim::new_1d(plan.threads() as u32),
             address,
             lhs_lanes,
@@ -296,14 +299,14 @@ fn launch(
 /// A dense tensor of `shape` beside `like`, in the activations' type.
 pub(crate) fn activations(
     like: &CubeTensor,
-    shape: impl std::convert::Into<Shape>,
+    shape: impl Into<Shape>,
     precision: Precision,
 ) -> CubeTensor {
     empty(like, shape, precision.activations())
 }
 
 /// Whether the device's tensor cores multiply bf16 in the shape that the kernel is written for.
-pub(crate) fn has_cores(device: &Device) -> bool {
+pub(crate) fn has_tensor_cores(device: &Device) -> bool {
     let DispatchDevice::Cube(device) = device.clone().inner().as_dispatch().clone() else {
         return false;
     };

@@ -4,8 +4,8 @@
 
 use cubecl::prelude::*;
 
-use super::copies::{arrived, begun, bring};
-use super::plan::{Extents, ProductPlan};
+use super::copies::{commit_copies, copy_window, wait_copies};
+use super::plan::{Extents, MatmulPlan};
 use super::tile::{accumulate, fetch_addends, write};
 
 /// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to what is in `out`.
@@ -13,13 +13,13 @@ use super::tile::{accumulate, fetch_addends, write};
 /// Cubes are `(column of tiles, row of tiles, part of the sum)`, the last of one product after the other.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
-pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
+pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     lhs: &[Vector<S, NL>],
     rhs: &[Vector<S, NR>],
     bias: &[f32],
     out: &mut [Vector<O, NO>],
     sizes: Extents,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
     #[define(S)] _stage_type: ElemType,
     #[define(O)] _out_type: ElemType,
 ) {
@@ -35,8 +35,8 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
     let (which, part) = (CUBE_POS_Z / sizes.parts, CUBE_POS_Z % sizes.parts);
     let begin = (part * sizes.part) as usize;
-    let lhs_first = (which * sizes.lhs_next) as usize;
-    let rhs_first = (which * sizes.rhs_next) as usize;
+    let lhs_first = (which * sizes.lhs_batch_stride) as usize;
+    let rhs_first = (which * sizes.rhs_batch_stride) as usize;
     let end = min(begin + sizes.part as usize, sizes.k as usize);
 
     let mut staged_lhs =
@@ -55,7 +55,7 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     let steps = (end - begin + comptime!(depth - 1)) / depth;
     #[unroll]
     for step in 0..ahead {
-        bring_both::<S, NL, NR>(
+        copy_both::<S, NL, NR>(
             &mut staged_lhs,
             &mut staged_rhs,
             lhs,
@@ -73,11 +73,11 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         );
     }
     for step in 0..steps {
-        arrived(comptime!(ahead - 1), copies);
+        wait_copies(comptime!(ahead - 1), copies);
         // All has been read of the stage before this one, too, which is filled again.
         sync_cube();
         let next = step + ahead;
-        bring_both::<S, NL, NR>(
+        copy_both::<S, NL, NR>(
             &mut staged_lhs,
             &mut staged_rhs,
             lhs,
@@ -97,7 +97,7 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         let (from_lhs, from_rhs) = (stage * lhs_len, stage * rhs_len);
         accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, from_lhs, from_rhs, plan);
     }
-    let base = (which * sizes.out_next + part * sizes.out_part) as usize;
+    let base = (which * sizes.out_batch_stride + part * sizes.out_part_stride) as usize;
     let addends = fetch_addends::<O, NO>(out, base, first_row, first_column, &sizes, plan);
     write::<O, NO>(
         &sums,
@@ -116,7 +116,7 @@ pub(crate) fn ring<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
 /// Brings the terms from `k` on of both matrices into a stage, with zeros beyond `end`, as one group.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "two matrices and their places")]
-fn bring_both<S: Float, NL: Size, NR: Size>(
+fn copy_both<S: Float, NL: Size, NR: Size>(
     staged_lhs: &mut Shared<[Vector<S, NL>]>,
     staged_rhs: &mut Shared<[Vector<S, NR>]>,
     lhs: &[Vector<S, NL>],
@@ -130,7 +130,7 @@ fn bring_both<S: Float, NL: Size, NR: Size>(
     end: usize,
     sizes: &Extents,
     #[comptime] copies: bool,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
 ) {
     let (of_lhs, of_rhs) = (comptime!(plan.lhs()), comptime!(plan.rhs()));
     let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
@@ -139,27 +139,29 @@ fn bring_both<S: Float, NL: Size, NR: Size>(
     let lhs_base = stage * comptime!(of_lhs.len() / lhs_lanes);
     let rhs_base = stage * comptime!(of_rhs.len() / rhs_lanes);
     let (m, n) = (sizes.m as usize, sizes.n as usize);
-    let pitch = sizes.lhs_pitch as usize;
+    let row_stride = sizes.lhs_row_stride as usize;
     if comptime!(plan.form.lhs_by_columns) {
-        bring::<S, NL>(
-            staged_lhs, lhs_base, lhs, lhs_first, pitch, k, end, row, m, of_lhs, lhs_share, copies,
+        copy_window::<S, NL>(
+            staged_lhs, lhs_base, lhs, lhs_first, row_stride, k, end, row, m, of_lhs, lhs_share,
+            copies,
         );
     } else {
-        bring::<S, NL>(
-            staged_lhs, lhs_base, lhs, lhs_first, pitch, row, m, k, end, of_lhs, lhs_share, copies,
+        copy_window::<S, NL>(
+            staged_lhs, lhs_base, lhs, lhs_first, row_stride, row, m, k, end, of_lhs, lhs_share,
+            copies,
         );
     }
-    let pitch = sizes.rhs_pitch as usize;
+    let row_stride = sizes.rhs_row_stride as usize;
     if comptime!(plan.form.rhs_by_columns) {
-        bring::<S, NR>(
-            staged_rhs, rhs_base, rhs, rhs_first, pitch, column, n, k, end, of_rhs, rhs_share,
+        copy_window::<S, NR>(
+            staged_rhs, rhs_base, rhs, rhs_first, row_stride, column, n, k, end, of_rhs, rhs_share,
             copies,
         );
     } else {
-        bring::<S, NR>(
-            staged_rhs, rhs_base, rhs, rhs_first, pitch, k, end, column, n, of_rhs, rhs_share,
+        copy_window::<S, NR>(
+            staged_rhs, rhs_base, rhs, rhs_first, row_stride, k, end, column, n, of_rhs, rhs_share,
             copies,
         );
     }
-    begun(copies);
+    commit_copies(copies);
 }

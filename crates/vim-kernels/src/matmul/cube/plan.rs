@@ -7,22 +7,22 @@ pub(crate) const DEPTH: usize = 64;
 
 /// What a product is, before it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Form {
+pub(crate) struct MatmulForm {
     /// Whether the left matrix lies in memory by columns: its rows are neighbours.
     pub(crate) lhs_by_columns: bool,
     /// Whether the right matrix lies in memory by columns: the terms of a sum are neighbours.
     pub(crate) rhs_by_columns: bool,
     /// Whether tensor cores multiply.
-    pub(crate) cores: bool,
+    pub(crate) tensor_cores: bool,
     pub(crate) has_bias: bool,
     /// Whether the product is added to what is there.
-    pub(crate) adds: bool,
+    pub(crate) accumulates: bool,
 }
 
 /// What a product is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ProductPlan {
-    pub(crate) form: Form,
+pub(crate) struct MatmulPlan {
+    pub(crate) form: MatmulForm,
     /// Rows and columns of the result that a cube makes, multiples of 16 for every plane.
     pub(crate) tile: [usize; 2],
     /// Planes of a cube along them.
@@ -33,7 +33,7 @@ pub(crate) struct ProductPlan {
     pub(crate) stages: usize,
 }
 
-impl ProductPlan {
+impl MatmulPlan {
     pub(crate) fn threads(&self) -> usize {
         32 * self.planes[0] * self.planes[1]
     }
@@ -72,7 +72,7 @@ impl ProductPlan {
 
     /// Bytes of shared memory where `right` parts of the right matrix are in it.
     pub(crate) fn shared_memory(&self, right: usize) -> usize {
-        let element = if self.form.cores { 2 } else { 4 };
+        let element = if self.form.tensor_cores { 2 } else { 4 };
         element * (self.stages * self.lhs().len() + right * self.rhs().len())
             + 4 * self.threads() / 32 * self.out().len()
     }
@@ -80,7 +80,7 @@ impl ProductPlan {
     /// Whether vectors of `lanes` go into shared memory without passing through registers.
     pub(crate) fn copies(&self, lanes: usize) -> bool {
         // At least four bytes.
-        self.form.cores && lanes >= 2
+        self.form.tensor_cores && lanes >= 2
     }
 }
 
@@ -95,12 +95,12 @@ pub(crate) struct Stage {
 impl Stage {
     /// From a row to the next: eight more than its elements, so that rows of 16 bytes one below the other lie in
     /// different banks.
-    pub(crate) fn pitch(&self) -> usize {
+    pub(crate) fn row_stride(&self) -> usize {
         self.columns + 8
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.rows * self.pitch()
+        self.rows * self.row_stride()
     }
 
     /// What each of `threads` moves, in vectors of `lanes`.
@@ -130,13 +130,13 @@ pub(crate) struct Extents {
     pub(crate) part: u32,
     /// Parts of a sum, each with a result of its own: the launch is as deep as that, times the products in it.
     pub(crate) parts: u32,
-    pub(crate) lhs_pitch: u32,
-    pub(crate) rhs_pitch: u32,
-    pub(crate) out_pitch: u32,
+    pub(crate) lhs_row_stride: u32,
+    pub(crate) rhs_row_stride: u32,
+    pub(crate) out_row_stride: u32,
     /// From one part's result to the next.
-    pub(crate) out_part: u32,
+    pub(crate) out_part_stride: u32,
     /// From one product's matrices to the next one's.
-    pub(crate) lhs_next: u32,
-    pub(crate) rhs_next: u32,
-    pub(crate) out_next: u32,
+    pub(crate) lhs_batch_stride: u32,
+    pub(crate) rhs_batch_stride: u32,
+    pub(crate) out_batch_stride: u32,
 }

@@ -12,20 +12,20 @@ use crate::precision::Precision;
 /// Units of a cube.
 const UNITS: u32 = 256;
 
-/// `out` = dense rows of `width` vectors, of rows that are `pitch` apart.
+/// `out` = dense rows of `width` vectors, of rows that are `row_stride` apart.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn round_kernel<F: Float, S: Float, N: Size>(
     from: &[Vector<F, N>],
     out: &mut [Vector<S, N>],
     count: usize,
     width: usize,
-    pitch: usize,
+    row_stride: usize,
     #[define(F)] _from_type: ElemType,
     #[define(S)] _to_type: ElemType,
 ) {
     let at = CUBE_POS * CUBE_DIM as usize + UNIT_POS as usize;
     if at < count {
-        out[at] = Vector::cast_from(from[at / width * pitch + at % width]);
+        out[at] = Vector::cast_from(from[at / width * row_stride + at % width]);
     }
 }
 
@@ -59,12 +59,12 @@ pub(super) fn rounded(matrix: &Matrix) -> Matrix {
             out.clone().into_buffer_arg(),
             count,
             length / lanes,
-            matrix.pitch / lanes,
+            matrix.row_stride / lanes,
             elem(&matrix.buffer),
             dtype_to_storage_type(DType::BF16),
         );
     }
-    Matrix { buffer: out, pitch: length, ..matrix.clone() }
+    Matrix { buffer: out, row_stride: length, ..matrix.clone() }
 }
 
 /// Where one of several matrices lies, in vectors.
@@ -74,13 +74,13 @@ struct Source {
     /// Of a row.
     width: u32,
     /// From a row to the next.
-    pitch: u32,
+    row_stride: u32,
 }
 
 /// [`round_kernel`] of four, their results one behind the other.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "four matrices")]
-fn gather_kernel<S: Float, N: Size>(
+fn gather_weights_kernel<S: Float, N: Size>(
     first: &[Vector<f32, N>],
     second: &[Vector<f32, N>],
     third: &[Vector<f32, N>],
@@ -95,7 +95,7 @@ fn gather_kernel<S: Float, N: Size>(
     let to = ABSOLUTE_POS;
     let mut at = to;
     let mut value = Vector::<f32, N>::new(0.0f32);
-    let mut there = true;
+    let mut in_bounds = true;
     if at < of_first.count as usize {
         value = first[source_of(at, &of_first)];
     } else {
@@ -108,14 +108,14 @@ fn gather_kernel<S: Float, N: Size>(
                 value = third[source_of(at, &of_third)];
             } else {
                 at -= of_third.count as usize;
-                there = at < of_fourth.count as usize;
-                if there {
+                in_bounds = at < of_fourth.count as usize;
+                if in_bounds {
                     value = fourth[source_of(at, &of_fourth)];
                 }
             }
         }
     }
-    if there {
+    if in_bounds {
         out[to] = Vector::cast_from(value);
     }
 }
@@ -123,11 +123,11 @@ fn gather_kernel<S: Float, N: Size>(
 /// Where the `at`-th vector of its rows lies.
 #[cube]
 fn source_of(at: usize, source: &Source) -> usize {
-    at / source.width as usize * source.pitch as usize + at % source.width as usize
+    at / source.width as usize * source.row_stride as usize + at % source.width as usize
 }
 
 /// Four weights as `precision` multiplies them, of f32, one behind the other in a buffer: one launch takes as long for all as for one.
-pub(crate) fn gathered(matrices: &[Matrix; 4], precision: Precision) -> CubeTensor {
+pub(crate) fn gather_weights(matrices: &[Matrix; 4], precision: Precision) -> CubeTensor {
     debug_assert!(matrices.iter().all(|m| m.buffer.dtype == DType::F32), "weights are of f32");
     let lanes = matrices.iter().map(Matrix::load_lanes).min().unwrap_or(1);
     let whole: usize = matrices.iter().map(|matrix| lines(matrix).iter().product::<usize>()).sum();
@@ -136,16 +136,16 @@ pub(crate) fn gathered(matrices: &[Matrix; 4], precision: Precision) -> CubeTens
     let client = out.client.clone();
     let source = |matrix: &Matrix| {
         let [lines, length] = lines(matrix);
-        let [count, width, pitch] =
-            [lines * length, length, matrix.pitch].map(|n| (n / lanes) as u32);
-        SourceLaunch::new(count, width, pitch)
+        let [count, width, row_stride] =
+            [lines * length, length, matrix.row_stride].map(|n| (n / lanes) as u32);
+        SourceLaunch::new(count, width, row_stride)
     };
     let [first, second, third, fourth] =
         matrices.each_ref().map(|matrix| (matrix.buffer.clone().into_buffer_arg(), source(matrix)));
     // SAFETY: every matrix is made within its buffer, and `out` holds the dense rows of all; a load begins where the
     // length, the pitch and the beginning are multiples of its lanes.
     unsafe {
-        gather_kernel::launch_unchecked(
+        gather_weights_kernel::launch_unchecked(
             &client,
             cubes(&client, (whole / lanes).div_ceil(UNITS as usize)),
             CubeDim::new_1d(UNITS),

@@ -75,7 +75,7 @@ fn strip_sums<F: Float>(
     to: &mut [f32],
     rows: usize,
     columns: usize,
-    pitch: usize,
+    row_stride: usize,
     #[define(F)] _dtype: ElemType,
 ) {
     let column = CUBE_POS_X as usize * UNITS as usize + UNIT_POS as usize;
@@ -84,7 +84,7 @@ fn strip_sums<F: Float>(
     if column < columns {
         let mut sum = 0.0f32;
         for row in first..end {
-            sum += f32::cast_from(from[row * pitch + column]);
+            sum += f32::cast_from(from[row * row_stride + column]);
         }
         to[CUBE_POS_Y as usize * columns + column] = sum;
     }
@@ -108,7 +108,7 @@ pub(crate) fn column_sums(of: &Matrix) -> CubeTensor {
             partial.clone().into_buffer_arg(),
             rows,
             columns,
-            of.pitch,
+            of.row_stride,
             elem(&of.buffer),
         );
     }
@@ -149,8 +149,8 @@ pub(super) fn copy_rows(from: &Matrix, to: &Matrix) {
             to.buffer.clone().into_buffer_arg(),
             rows,
             columns,
-            from.pitch,
-            to.pitch,
+            from.row_stride,
+            to.row_stride,
             elem(&to.buffer),
         );
     }

@@ -1,6 +1,6 @@
 //! The tiles of a product by the shape of its result, not tuned at run time.
 
-use super::plan::{DEPTH, Form, ProductPlan};
+use super::plan::{DEPTH, MatmulForm, MatmulPlan};
 
 /// Columns of a tile, the widest first.
 const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
@@ -13,14 +13,14 @@ const FEW: usize = 384;
 /// Terms from which on its columns there are narrow.
 const MANY: usize = 192;
 /// Rows of a tile where it stays: as many as leave room for a second cube.
-const PANEL_ROWS: [usize; 2] = [64, 32];
+const STATIONARY_ROWS: [usize; 2] = [64, 32];
 /// Cubes of such a product that a multiprocessor is given at most.
-const PANELS: usize = 4;
+const MAX_CUBES: usize = 4;
 /// Bytes of shared memory that a multiprocessor keeps for itself with every cube.
-const KEPT: usize = 1024;
+const RESERVED: usize = 1024;
 /// Stages and terms of each in a ring, the first that a device has shared memory for. GPUs that multiply bf16 have 99 KiB for a
 /// cube and more, of which the last takes 58 at most.
-const RINGS: [[usize; 2]; 3] = [[3, DEPTH], [2, DEPTH], [2, 32]];
+const PIPELINES: [[usize; 2]; 3] = [[3, DEPTH], [2, DEPTH], [2, 32]];
 /// Cubes that a weight's gradient is cut for at most: two for each multiprocessor of the largest GPUs. A constant, so that
 /// the order of a sum does not depend on the GPU.
 const CUBES: usize = 264;
@@ -28,50 +28,50 @@ const CUBES: usize = 264;
 const SHORTEST_PART: usize = 256;
 
 /// The plan of a product of `m` rows and `n` columns of any terms.
-pub(super) fn forward(form: Form, m: usize, n: usize, shared_memory: usize) -> ProductPlan {
+pub(super) fn forward(form: MatmulForm, m: usize, n: usize, shared_memory: usize) -> MatmulPlan {
     let columns = fitting(n, &COLUMNS);
     let rows = match m {
         LONG.. if columns > 48 => 128,
         LONG.. => 64,
         _ => fitting(m, &ROWS),
     };
-    ring(form, [rows, columns], shared_memory)
+    pipelined(form, [rows, columns], shared_memory)
 }
 
 /// A ring of tiles.
-fn ring(form: Form, tile: [usize; 2], shared_memory: usize) -> ProductPlan {
+fn pipelined(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> MatmulPlan {
     let planes = planes(tile);
-    let plan = |[stages, depth]: [usize; 2]| ProductPlan { form, tile, planes, depth, stages };
-    let fits = |plan: &ProductPlan| plan.shared_memory(plan.stages) <= shared_memory;
-    let [.., least] = RINGS;
-    RINGS.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
+    let plan = |[stages, depth]: [usize; 2]| MatmulPlan { form, tile, planes, depth, stages };
+    let fits = |plan: &MatmulPlan| plan.shared_memory(plan.stages) <= shared_memory;
+    let [.., least] = PIPELINES;
+    PIPELINES.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
 }
 
 /// The plan of `count` products of `m` rows, `n` columns and `k` terms whose right matrix stays in shared memory, and into how
 /// many cubes the rows of each are divided; `None` where there are too many terms, or too few rows.
-pub(super) fn panel(
-    form: Form,
+pub(super) fn weight_stationary(
+    form: MatmulForm,
     [m, n, k]: [usize; 3],
     count: usize,
     processors: usize,
     shared_memory: usize,
-) -> Option<(ProductPlan, usize)> {
+) -> Option<(MatmulPlan, usize)> {
     if m < LONG || k > FEW || form.lhs_by_columns {
         return None;
     }
     let depth = k.next_multiple_of(16);
     let columns = fitting(n, if depth > MANY { &COLUMNS[2..] } else { &COLUMNS });
-    let plans = PANEL_ROWS.map(|rows| {
+    let plans = STATIONARY_ROWS.map(|rows| {
         // Sixteen columns for a plane, of many 32; where there are few, the rows are shared by more planes.
         let across = columns / if columns >= 96 { 32 } else { 16 };
         let along = if across <= 2 { rows / 16 } else { 2 };
-        ProductPlan { form, tile: [rows, columns], planes: [along, across], depth, stages: 2 }
+        MatmulPlan { form, tile: [rows, columns], planes: [along, across], depth, stages: 2 }
     });
     // A multiprocessor has room for the largest cube and what it keeps for one.
-    let cubes = |plan: &ProductPlan| (shared_memory + KEPT) / (plan.shared_memory(1) + KEPT);
+    let cubes = |plan: &MatmulPlan| (shared_memory + RESERVED) / (plan.shared_memory(1) + RESERVED);
     let plan = plans.into_iter().find(|plan| cubes(plan) >= 2);
     let plan = plan.or_else(|| plans.into_iter().find(|plan| cubes(plan) >= 1))?;
-    let most = (processors * cubes(&plan).min(PANELS) / (n.div_ceil(columns) * count)).max(1);
+    let most = (processors * cubes(&plan).min(MAX_CUBES) / (n.div_ceil(columns) * count)).max(1);
     // As few as take no more turns than these.
     let tiles = m.div_ceil(plan.tile[0]);
     Some((plan, tiles.div_ceil(tiles.div_ceil(most))))
@@ -79,15 +79,15 @@ pub(super) fn panel(
 
 /// The plan of the gradients of `count` weights, `m` by `n`, and in how many parts their sums of `k` terms are taken.
 pub(super) fn gradient(
-    form: Form,
+    form: MatmulForm,
     [m, n, k]: [usize; 3],
     count: usize,
     shared_memory: usize,
-) -> (ProductPlan, usize) {
+) -> (MatmulPlan, usize) {
     let tile = [fitting(m, &ROWS), fitting(n, &COLUMNS)];
     let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]) * count;
     let parts = (CUBES / tiles).min(k / SHORTEST_PART).max(1);
-    (ring(form, tile, shared_memory), parts)
+    (pipelined(form, tile, shared_memory), parts)
 }
 
 /// The one of `sizes` that covers `count` with the least beyond it, the first of several.
@@ -125,12 +125,12 @@ mod tests {
         }
     }
 
-    const FORM: Form = Form {
+    const FORM: MatmulForm = MatmulForm {
         lhs_by_columns: false,
         rhs_by_columns: false,
-        cores: true,
+        tensor_cores: true,
         has_bias: false,
-        adds: false,
+        accumulates: false,
     };
 
     /// Shared memory of a cube on an H200, and on a consumer's GPU.
@@ -142,15 +142,15 @@ mod tests {
         for (lhs_by_columns, rhs_by_columns) in
             [(false, false), (false, true), (true, false), (true, true)]
         {
-            let form = Form { lhs_by_columns, rhs_by_columns, ..FORM };
+            let form = MatmulForm { lhs_by_columns, rhs_by_columns, ..FORM };
             for rows in ROWS {
                 for columns in COLUMNS {
                     for most in [SMALL, LARGE] {
-                        let plan = ring(form, [rows, columns], most);
+                        let plan = pipelined(form, [rows, columns], most);
                         assert!(plan.shared_memory(plan.stages) <= most, "{plan:?}");
                         assert!(plan.stages >= 2 && DEPTH.is_multiple_of(plan.depth));
                     }
-                    assert_eq!(ring(form, [rows, columns], LARGE).depth, DEPTH);
+                    assert_eq!(pipelined(form, [rows, columns], LARGE).depth, DEPTH);
                 }
             }
         }
@@ -174,9 +174,9 @@ mod tests {
             [(768, 192), (44, 384), (384, 12), (192, 384), (384, 192), (384, 44), (12, 384)]
         {
             for by_columns in [false, true] {
-                let form = Form { rhs_by_columns: by_columns, ..FORM };
+                let form = MatmulForm { rhs_by_columns: by_columns, ..FORM };
                 let (plan, workers) =
-                    panel(form, [25_216, n, k], 1, 132, LARGE).expect("few terms");
+                    weight_stationary(form, [25_216, n, k], 1, 132, LARGE).expect("few terms");
                 assert!(plan.depth >= k && plan.depth.is_multiple_of(16));
                 let [rows, columns] = plan.per_plane();
                 assert_eq!([rows % 16, columns % 16], [0, 0], "{n} {k}");
@@ -185,8 +185,8 @@ mod tests {
                 assert!((1..=25_216 / 32).contains(&workers));
             }
         }
-        assert!(panel(FORM, [25_216, 192, 768], 1, 132, LARGE).is_none());
-        assert!(panel(FORM, [128, 1000, 192], 1, 132, LARGE).is_none());
-        assert!(panel(FORM, [25_216, 768, 192], 1, 132, 32 << 10).is_none());
+        assert!(weight_stationary(FORM, [25_216, 192, 768], 1, 132, LARGE).is_none());
+        assert!(weight_stationary(FORM, [128, 1000, 192], 1, 132, LARGE).is_none());
+        assert!(weight_stationary(FORM, [25_216, 768, 192], 1, 132, 32 << 10).is_none());
     }
 }

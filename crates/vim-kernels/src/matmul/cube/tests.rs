@@ -44,7 +44,7 @@ struct Case {
     lhs_by_columns: bool,
     rhs_by_columns: bool,
     has_bias: bool,
-    adds: bool,
+    accumulates: bool,
     /// Elements between the end of a row and the next.
     gap: usize,
     parts: usize,
@@ -66,14 +66,14 @@ fn matrix(
     device: &CubeDevice,
 ) -> (Matrix, Vec<Vec<f64>>) {
     let (lines, length) = if by_columns { (columns, rows) } else { (rows, columns) };
-    let pitch = length + gap;
+    let row_stride = length + gap;
     let begin = before(gap);
     // Something lies between them, too.
-    let apart = lines * pitch + gap;
-    let stored = numbers(begin + count * apart, seed);
+    let batch_stride = lines * row_stride + gap;
+    let stored = numbers(begin + count * batch_stride, seed);
     let of = |which: usize| {
-        let begin = begin + which * apart;
-        let at = |line: usize, i: usize| f64::from(stored[begin + line * pitch + i]);
+        let begin = begin + which * batch_stride;
+        let at = |line: usize, i: usize| f64::from(stored[begin + line * row_stride + i]);
         let places = (0..rows * columns).map(|i| (i / columns, i % columns));
         places
             .map(|(row, column)| if by_columns { at(column, row) } else { at(row, column) })
@@ -81,59 +81,59 @@ fn matrix(
     };
     let elements = (0..count).map(of).collect();
     let buffer = on_device(&stored, device);
-    let first = Matrix::within(&buffer, [lines, length], begin, pitch);
-    let matrix = if count == 2 { first.pair(apart) } else { first };
-    (if by_columns { matrix.turned() } else { matrix }, elements)
+    let first = Matrix::within(&buffer, [lines, length], begin, row_stride);
+    let matrix = if count == 2 { first.pair(batch_stride) } else { first };
+    (if by_columns { matrix.transposed() } else { matrix }, elements)
 }
 
-fn check(case: Case, panel: bool) {
+fn check(case: Case, weight_stationary: bool) {
     let device = &device();
     let [m, n, k] = case.size;
     let (lhs, left) = matrix([m, k], case.lhs_by_columns, case, 1, device);
     let (rhs, right) = matrix([k, n], case.rhs_by_columns, case, 2, device);
     let bias = numbers(n, 3);
-    let form = Form {
+    let form = MatmulForm {
         lhs_by_columns: case.lhs_by_columns,
         rhs_by_columns: case.rhs_by_columns,
-        cores: false,
+        tensor_cores: false,
         has_bias: case.has_bias,
-        adds: case.adds,
+        accumulates: case.accumulates,
     };
-    let cut = if panel {
+    let tiling = if weight_stationary {
         let (plan, workers) =
-            table::panel(form, case.size, case.count, 2, 64 << 10).expect("few terms");
-        Cut { plan, workers: Some(workers), part: k, parts: 1 }
+            table::weight_stationary(form, case.size, case.count, 2, 64 << 10).expect("few terms");
+        Tiling { plan, workers: Some(workers), part: k, parts: 1 }
     } else {
         // In f32 as deep a stage as a GPU's is more than WebGPU has room for.
-        let plan = ProductPlan { depth: 16, ..table::forward(form, m, n, 32 << 10) };
+        let plan = MatmulPlan { depth: 16, ..table::forward(form, m, n, 32 << 10) };
         let part = k.div_ceil(case.parts).next_multiple_of(plan.depth);
-        Cut { plan, workers: None, part, parts: k.div_ceil(part) }
+        Tiling { plan, workers: None, part, parts: k.div_ceil(part) }
     };
     // Parts lie one behind the other, without a gap.
-    let gap = if cut.parts > 1 { 0 } else { case.gap };
+    let gap = if tiling.parts > 1 { 0 } else { case.gap };
     let begin = before(gap);
-    let apart = cut.parts * m * (n + gap);
-    let stored = numbers(begin + case.count * apart, 4);
+    let batch_stride = tiling.parts * m * (n + gap);
+    let stored = numbers(begin + case.count * batch_stride, 4);
     let out = on_device(&stored, device);
     let first = Matrix::within(&out, [m, n], begin, n + gap);
-    let into = if case.count == 2 { first.pair(apart) } else { first };
+    let output = if case.count == 2 { first.pair(batch_stride) } else { first };
     let given = on_device(&bias, device);
-    launch(&lhs, &rhs, case.has_bias.then_some(&given), &into, case.size, cut);
+    launch(&lhs, &rhs, case.has_bias.then_some(&given), &output, case.size, tiling);
     let got = values(out);
 
     let (mut worst, mut largest) = (0.0f64, 0.0f64);
     for (which, (left, right)) in left.iter().zip(&right).enumerate() {
         for (row, column) in (0..m * n).map(|i| (i / n, i % n)) {
-            let begin = begin + which * apart;
+            let begin = begin + which * batch_stride;
             let place = |part: usize| part * m * n + begin + row * (n + gap) + column;
             let mut want: f64 = (0..k).map(|t| left[row * k + t] * right[t * n + column]).sum();
             if case.has_bias {
                 want += f64::from(bias[column]);
             }
-            if case.adds {
+            if case.accumulates {
                 want += f64::from(stored[place(0)]);
             }
-            let sum: f64 = (0..cut.parts).map(|part| f64::from(got[place(part)])).sum();
+            let sum: f64 = (0..tiling.parts).map(|part| f64::from(got[place(part)])).sum();
             worst = worst.max((sum - want).abs());
             largest = largest.max(want.abs());
         }
@@ -151,7 +151,7 @@ const PLAIN: Case = Case {
     lhs_by_columns: false,
     rhs_by_columns: false,
     has_bias: false,
-    adds: false,
+    accumulates: false,
     gap: 0,
     parts: 1,
     count: 1,
@@ -165,13 +165,13 @@ fn tiles_are_f64s() {
             check(Case { size, gap, rhs_by_columns, ..PLAIN }, false);
             check(Case { size, gap, rhs_by_columns, lhs_by_columns: true, ..PLAIN }, false);
         }
-        check(Case { size, gap, has_bias: true, adds: true, ..PLAIN }, false);
+        check(Case { size, gap, has_bias: true, accumulates: true, ..PLAIN }, false);
     }
     // A weight's gradient: a long sum in parts.
     let gradient = Case { size: [40, 24, 200], lhs_by_columns: true, parts: 3, ..PLAIN };
     check(gradient, false);
     // Two products at once, and the gradients of two weights.
-    check(Case { size: [70, 44, 100], gap: 4, adds: true, count: 2, ..PLAIN }, false);
+    check(Case { size: [70, 44, 100], gap: 4, accumulates: true, count: 2, ..PLAIN }, false);
     check(Case { count: 2, ..gradient }, false);
 }
 
@@ -183,8 +183,8 @@ fn panels_are_f64s() {
         for rhs_by_columns in [false, true] {
             check(Case { size, gap, rhs_by_columns, ..PLAIN }, true);
         }
-        check(Case { size, gap, has_bias: true, adds: true, ..PLAIN }, true);
-        check(Case { size, gap, adds: true, count: 2, ..PLAIN }, true);
+        check(Case { size, gap, has_bias: true, accumulates: true, ..PLAIN }, true);
+        check(Case { size, gap, accumulates: true, count: 2, ..PLAIN }, true);
     }
 }
 
@@ -214,7 +214,7 @@ fn four_matrices_are_gathered_in_their_order() {
         let sizes = [[7, 12], [7, 12], [3, 8], [3, 8]];
         let given = sizes.map(|size| matrix(size, false, case, size[0] as u32 + 6, device));
         let all = given.each_ref().map(|(matrix, _)| matrix.clone());
-        let got = values(gathered(&all, Precision::F32));
+        let got = values(gather_weights(&all, Precision::F32));
         let want: Vec<f64> =
             given.into_iter().flat_map(|(_, elements)| elements.into_iter().flatten()).collect();
         assert!(got.iter().map(|&x| f64::from(x)).eq(want), "gap {gap}");

@@ -3,7 +3,7 @@
 use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
-use super::plan::{Extents, ProductPlan};
+use super::plan::{Extents, MatmulPlan};
 
 /// Adds to a plane's `sums` the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`. The
 /// sums of fragment `(i, j)`, rows `16·i` and columns `8·j` on, are two vectors: of its upper eight rows and of its lower.
@@ -14,10 +14,12 @@ pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
     base_rhs: usize,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
 ) {
-    if comptime!(plan.form.cores) {
-        accumulate_on_cores::<S, NL, NR>(sums, staged_lhs, staged_rhs, base_lhs, base_rhs, plan);
+    if comptime!(plan.form.tensor_cores) {
+        accumulate_on_tensor_cores::<S, NL, NR>(
+            sums, staged_lhs, staged_rhs, base_lhs, base_rhs, plan,
+        );
     } else {
         for sixteen in 0..comptime!(plan.depth / 16) {
             accumulate_by_units::<S, NL, NR>(
@@ -35,7 +37,7 @@ pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
 
 /// Where a plane's first row and column are in the tile.
 #[cube]
-fn plane_begin(#[comptime] plan: ProductPlan) -> (usize, usize) {
+fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
     let plane = UNIT_POS as usize / 32;
     let per_plane = comptime!(plan.per_plane());
     let row = (plane / comptime!(plan.planes[1])) * comptime!(per_plane[0]);
@@ -45,17 +47,17 @@ fn plane_begin(#[comptime] plan: ProductPlan) -> (usize, usize) {
 
 /// On tensor cores, sixteen terms at a time; the fragments of the next are read while one is multiplied.
 #[cube]
-fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
+fn accumulate_on_tensor_cores<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
     staged_lhs: &Shared<[Vector<S, NL>]>,
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
     base_rhs: usize,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
 ) {
     let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
-    let lhs_pitch = comptime!(plan.lhs().pitch() / lhs_lanes);
-    let rhs_pitch = comptime!(plan.rhs().pitch() / rhs_lanes);
+    let lhs_row_stride = comptime!(plan.lhs().row_stride() / lhs_lanes);
+    let rhs_row_stride = comptime!(plan.rhs().row_stride() / rhs_lanes);
     let per_plane = comptime!(plan.per_plane());
     let m_frags = comptime!(per_plane[0] / 16);
     let n_frags = comptime!(per_plane[1] / 8);
@@ -67,15 +69,17 @@ fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
     let (plane_row, plane_column) = plane_begin(plan);
     // The vector that this unit reads of the first fragment of each side; the others are constants away from it.
     let first_lhs = if comptime!(plan.form.lhs_by_columns) {
-        (lane % 8 + (lane / 16) * 8) * lhs_pitch + (plane_row + ((lane / 8) % 2) * 8) / lhs_lanes
+        (lane % 8 + (lane / 16) * 8) * lhs_row_stride
+            + (plane_row + ((lane / 8) % 2) * 8) / lhs_lanes
     } else {
-        (plane_row + lane % 16) * lhs_pitch + (lane / 16) * comptime!(8 / lhs_lanes)
+        (plane_row + lane % 16) * lhs_row_stride + (lane / 16) * comptime!(8 / lhs_lanes)
     };
     let first_rhs = if comptime!(plan.form.rhs_by_columns) {
-        (plane_column + (lane / 16) * 8 + lane % 8) * rhs_pitch
+        (plane_column + (lane / 16) * 8 + lane % 8) * rhs_row_stride
             + ((lane / 8) % 2) * comptime!(8 / rhs_lanes)
     } else {
-        (((lane / 8) % 2) * 8 + lane % 8) * rhs_pitch + (plane_column + (lane / 16) * 8) / rhs_lanes
+        (((lane / 8) % 2) * 8 + lane % 8) * rhs_row_stride
+            + (plane_column + (lane / 16) * 8) / rhs_lanes
     };
     let (first_lhs, first_rhs) = (base_lhs + first_lhs, base_rhs + first_rhs);
     // Two sets: of the sixteen terms at hand and of those that follow.
@@ -88,9 +92,9 @@ fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
             #[unroll]
             for i in 0..m_frags {
                 let away = if comptime!(plan.form.lhs_by_columns) {
-                    comptime!(turn * 16 * lhs_pitch + i * 16 / lhs_lanes)
+                    comptime!(turn * 16 * lhs_row_stride + i * 16 / lhs_lanes)
                 } else {
-                    comptime!(i * 16 * lhs_pitch + turn * 16 / lhs_lanes)
+                    comptime!(i * 16 * lhs_row_stride + turn * 16 / lhs_lanes)
                 };
                 let from = first_lhs + away;
                 let loaded = def.load_matrix::<_, NA>(
@@ -107,9 +111,9 @@ fn accumulate_on_cores<S: Float, NL: Size, NR: Size>(
             #[unroll]
             for j in 0..comptime!(n_frags / 2) {
                 let away = if comptime!(plan.form.rhs_by_columns) {
-                    comptime!(j * 16 * rhs_pitch + turn * 16 / rhs_lanes)
+                    comptime!(j * 16 * rhs_row_stride + turn * 16 / rhs_lanes)
                 } else {
-                    comptime!(turn * 16 * rhs_pitch + j * 16 / rhs_lanes)
+                    comptime!(turn * 16 * rhs_row_stride + j * 16 / rhs_lanes)
                 };
                 let from = first_rhs + away;
                 let loaded = def.load_matrix::<_, NB>(
@@ -160,10 +164,10 @@ fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
     base_lhs: usize,
     base_rhs: usize,
     term: usize,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
 ) {
-    let lhs_pitch = comptime!(plan.lhs().pitch());
-    let rhs_pitch = comptime!(plan.rhs().pitch());
+    let lhs_row_stride = comptime!(plan.lhs().row_stride());
+    let rhs_row_stride = comptime!(plan.rhs().row_stride());
     let per_plane = comptime!(plan.per_plane());
     let n_frags = comptime!(per_plane[1] / 8);
     let lane = UNIT_POS as usize % 32;
@@ -176,16 +180,16 @@ fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
             let (mut even, mut odd) = (sums[at].extract(0usize), sums[at].extract(1usize));
             for t in term..term + 16 {
                 let left = if comptime!(plan.form.lhs_by_columns) {
-                    element::<S, NL>(staged_lhs, base_lhs + t * lhs_pitch + row)
+                    element::<S, NL>(staged_lhs, base_lhs + t * lhs_row_stride + row)
                 } else {
-                    element::<S, NL>(staged_lhs, base_lhs + row * lhs_pitch + t)
+                    element::<S, NL>(staged_lhs, base_lhs + row * lhs_row_stride + t)
                 };
                 if comptime!(plan.form.rhs_by_columns) {
-                    let from = base_rhs + column * rhs_pitch + t;
+                    let from = base_rhs + column * rhs_row_stride + t;
                     even += left * element::<S, NR>(staged_rhs, from);
-                    odd += left * element::<S, NR>(staged_rhs, from + rhs_pitch);
+                    odd += left * element::<S, NR>(staged_rhs, from + rhs_row_stride);
                 } else {
-                    let from = base_rhs + t * rhs_pitch + column;
+                    let from = base_rhs + t * rhs_row_stride + column;
                     even += left * element::<S, NR>(staged_rhs, from);
                     odd += left * element::<S, NR>(staged_rhs, from + 1);
                 }
@@ -212,7 +216,7 @@ fn element<S: Float, N: Size>(staged: &Shared<[Vector<S, N>]>, at: usize) -> f32
 }
 
 /// Vectors of `lanes` that a unit writes of eight rows of its plane's part of a tile.
-pub(super) fn written(plan: ProductPlan, lanes: usize) -> usize {
+pub(super) fn vectors_per_unit(plan: MatmulPlan, lanes: usize) -> usize {
     (8 * plan.per_plane()[1] / lanes).div_ceil(32)
 }
 
@@ -222,7 +226,7 @@ fn place_of(
     #[comptime] eight: usize,
     #[comptime] k: usize,
     #[comptime] lanes: usize,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
 ) -> (usize, usize) {
     let per_row = comptime!(plan.per_plane()[1] / lanes);
     let at = UNIT_POS as usize % 32 + comptime!(k * 32);
@@ -239,22 +243,22 @@ pub(super) fn fetch_addends<O: Float, NO: Size>(
     first_row: usize,
     first_column: usize,
     sizes: &Extents,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
 ) -> Array<Vector<O, NO>> {
     let lanes = NO::value().comptime();
-    let written = comptime!(written(plan, lanes));
-    let eights = comptime!(if plan.form.adds { plan.per_plane()[0] / 8 } else { 0 });
-    let mut addends = Array::<Vector<O, NO>>::new(comptime!((eights * written).max(1)));
+    let vectors_per_unit = comptime!(vectors_per_unit(plan, lanes));
+    let eights = comptime!(if plan.form.accumulates { plan.per_plane()[0] / 8 } else { 0 });
+    let mut addends = Array::<Vector<O, NO>>::new(comptime!((eights * vectors_per_unit).max(1)));
     let (plane_row, plane_column) = plane_begin(plan);
     #[unroll]
     for eight in 0..eights {
         #[unroll]
-        for k in 0..written {
+        for k in 0..vectors_per_unit {
             let (y, x) = place_of(eight, k, lanes, plan);
             let row = min(first_row + plane_row + y, sizes.m as usize - 1);
             let column = min(first_column + plane_column + x, sizes.n as usize - lanes);
-            let from = base + row * sizes.out_pitch as usize + column / lanes;
-            addends[comptime!(eight * written + k)] = out[from];
+            let from = base + row * sizes.out_row_stride as usize + column / lanes;
+            addends[comptime!(eight * vectors_per_unit + k)] = out[from];
         }
     }
     addends
@@ -275,13 +279,13 @@ pub(super) fn write<O: Float, NO: Size>(
     first_row: usize,
     first_column: usize,
     sizes: &Extents,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
 ) {
     let lanes = NO::value().comptime();
     let per_plane = comptime!(plan.per_plane());
     let n_frags = comptime!(per_plane[1] / 8);
-    let pitch = comptime!(plan.out().pitch());
-    let written = comptime!(written(plan, lanes));
+    let row_stride = comptime!(plan.out().row_stride());
+    let vectors_per_unit = comptime!(vectors_per_unit(plan, lanes));
     let lane = UNIT_POS as usize % 32;
     let begin = (UNIT_POS as usize / 32) * comptime!(plan.out().len());
     let (plane_row, plane_column) = plane_begin(plan);
@@ -289,21 +293,21 @@ pub(super) fn write<O: Float, NO: Size>(
     for eight in 0..comptime!(per_plane[0] / 8) {
         #[unroll]
         for j in 0..n_frags {
-            let at = begin + (lane / 4) * pitch + comptime!(j * 8) + (lane % 4) * 2;
+            let at = begin + (lane / 4) * row_stride + comptime!(j * 8) + (lane % 4) * 2;
             staged[at / 2] = sums[comptime!((eight / 2 * n_frags + j) * 2 + eight % 2)];
         }
         wait_for_plane(plan);
         #[unroll]
-        for k in 0..written {
+        for k in 0..vectors_per_unit {
             let (y, x) = place_of(eight, k, lanes, plan);
             let row = first_row + plane_row + y;
             let column = first_column + plane_column + x;
             // The last vectors may be fewer than there are units.
-            let there = y < comptime!(eight * 8 + 8);
-            if there && row < sizes.m as usize && column < sizes.n as usize {
-                let from = begin + (y % 8) * pitch + x;
+            let in_bounds = y < comptime!(eight * 8 + 8);
+            if in_bounds && row < sizes.m as usize && column < sizes.n as usize {
+                let from = begin + (y % 8) * row_stride + x;
                 let mut value = Vector::<f32, NO>::empty();
-                if comptime!(plan.form.cores) {
+                if comptime!(plan.form.tensor_cores) {
                     value = staged.with_vector_size::<NO>()[from / lanes];
                 } else {
                     // WGSL reads shared memory as it is declared.
@@ -322,10 +326,10 @@ pub(super) fn write<O: Float, NO: Size>(
                     }
                     value += offset;
                 }
-                if comptime!(plan.form.adds) {
-                    value += Vector::cast_from(addends[comptime!(eight * written + k)]);
+                if comptime!(plan.form.accumulates) {
+                    value += Vector::cast_from(addends[comptime!(eight * vectors_per_unit + k)]);
                 }
-                let to = base + row * sizes.out_pitch as usize + column / lanes;
+                let to = base + row * sizes.out_row_stride as usize + column / lanes;
                 out[to] = Vector::cast_from(value);
             }
         }
@@ -335,8 +339,8 @@ pub(super) fn write<O: Float, NO: Size>(
 
 /// Waits for the plane's units; where no plane is known, for the cube's.
 #[cube]
-fn wait_for_plane(#[comptime] plan: ProductPlan) {
-    if comptime!(plan.form.cores) {
+fn wait_for_plane(#[comptime] plan: MatmulPlan) {
+    if comptime!(plan.form.tensor_cores) {
         sync_plane();
     } else {
         sync_cube();

@@ -6,8 +6,8 @@
 
 use cubecl::prelude::*;
 
-use super::copies::{arrived, begun, bring};
-use super::plan::{Extents, ProductPlan};
+use super::copies::{commit_copies, copy_window, wait_copies};
+use super::plan::{Extents, MatmulPlan};
 use super::tile::{accumulate, fetch_addends, write};
 
 /// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to what is in `out`; `k` is at most `plan.depth`.
@@ -15,13 +15,13 @@ use super::tile::{accumulate, fetch_addends, write};
 /// Cubes are `(column of tiles, worker, product)`; a worker takes every so many-th row of tiles, as many as there are workers.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
-pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
+pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     lhs: &[Vector<S, NL>],
     rhs: &[Vector<S, NR>],
     bias: &[f32],
     out: &mut [Vector<O, NO>],
     sizes: Extents,
-    #[comptime] plan: ProductPlan,
+    #[comptime] plan: MatmulPlan,
     #[define(S)] _stage_type: ElemType,
     #[define(O)] _out_type: ElemType,
 ) {
@@ -36,11 +36,12 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     let rhs_copies = comptime!(plan.copies(rhs_lanes));
     let count = comptime!(plan.fragments() * 2);
     let (m, n, k) = (sizes.m as usize, sizes.n as usize, sizes.k as usize);
-    let (lhs_pitch, rhs_pitch) = (sizes.lhs_pitch as usize, sizes.rhs_pitch as usize);
+    let (lhs_row_stride, rhs_row_stride) =
+        (sizes.lhs_row_stride as usize, sizes.rhs_row_stride as usize);
     let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
-    let lhs_first = (CUBE_POS_Z * sizes.lhs_next) as usize;
-    let rhs_first = (CUBE_POS_Z * sizes.rhs_next) as usize;
-    let base = (CUBE_POS_Z * sizes.out_next) as usize;
+    let lhs_first = (CUBE_POS_Z * sizes.lhs_batch_stride) as usize;
+    let rhs_first = (CUBE_POS_Z * sizes.rhs_batch_stride) as usize;
+    let base = (CUBE_POS_Z * sizes.out_batch_stride) as usize;
 
     let mut staged_lhs =
         Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
@@ -54,12 +55,12 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     );
     let mut row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
     let stride = CUBE_COUNT_Y as usize * comptime!(plan.tile[0]);
-    bring::<S, NL>(
+    copy_window::<S, NL>(
         &mut staged_lhs,
         0usize,
         lhs,
         lhs_first,
-        lhs_pitch,
+        lhs_row_stride,
         row,
         m,
         0usize,
@@ -69,12 +70,12 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         copies,
     );
     if comptime!(plan.form.rhs_by_columns) {
-        bring::<S, NR>(
+        copy_window::<S, NR>(
             &mut staged_rhs,
             0usize,
             rhs,
             rhs_first,
-            rhs_pitch,
+            rhs_row_stride,
             first_column,
             n,
             0usize,
@@ -84,12 +85,12 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             rhs_copies,
         );
     } else {
-        bring::<S, NR>(
+        copy_window::<S, NR>(
             &mut staged_rhs,
             0usize,
             rhs,
             rhs_first,
-            rhs_pitch,
+            rhs_row_stride,
             0usize,
             k,
             first_column,
@@ -99,22 +100,22 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             rhs_copies,
         );
     }
-    begun(comptime!(copies || rhs_copies));
+    commit_copies(comptime!(copies || rhs_copies));
 
     let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
     let mut here = 0usize.runtime();
     while row < m {
-        arrived(0usize, comptime!(copies || rhs_copies));
+        wait_copies(0usize, comptime!(copies || rhs_copies));
         // All has been read of the other stage, too.
         sync_cube();
         let other = lhs_len - here;
         if row + stride < m {
-            bring::<S, NL>(
+            copy_window::<S, NL>(
                 &mut staged_lhs,
                 other,
                 lhs,
                 lhs_first,
-                lhs_pitch,
+                lhs_row_stride,
                 row + stride,
                 m,
                 0usize,
@@ -123,7 +124,7 @@ pub(crate) fn panel<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
                 lhs_share,
                 copies,
             );
-            begun(copies);
+            commit_copies(copies);
         }
         let addends = fetch_addends::<O, NO>(out, base, row, first_column, &sizes, plan);
         #[unroll]

@@ -8,15 +8,15 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
 
-use super::InnerSpec;
-use super::autodiff::{INPUTS, InnerKernels, Inputs, Kept, WEIGHTS};
-use crate::conv::{Taps, convolve_both, retreat_both};
+use super::MixerSpec;
+use super::autodiff::{INPUTS, Inputs, MixerKernels, Saved, WEIGHTS};
+use crate::conv::{Taps, conv_bidirectional, conv_bidirectional_backward};
 use crate::cube::dense;
 use crate::cube::halves::add_halves;
-use crate::matmul::cube::{Into, Matrix, activations, gathered, multiply, weight_gradient};
+use crate::matmul::cube::{Matrix, Output, activations, gather_weights, multiply, weight_gradient};
 use crate::precision::Precision;
 use crate::scan::{ScanArguments, ScanKernels, scan_gradients};
-use small_weights::{pair_weights, rate_gradients};
+use small_weights::{a_log_gradients, prepare_weights};
 
 /// The weights of both directions as the kernels take them, the second direction's behind the first's.
 struct Weights {
@@ -34,28 +34,29 @@ struct Weights {
 }
 
 /// Where the weights of a direction begin among the inputs.
-const WAYS: [usize; 2] = [1, 1 + WEIGHTS];
+const DIRECTIONS: [usize; 2] = [1, 1 + WEIGHTS];
 
 /// What is made of the weights for both passes: the projections, A, the gains and the biases of the steps.
 fn prepared(inputs: &Inputs<CubeBackend>, precision: Precision) -> [CubeTensor; 4] {
-    let [ahead, back] = WAYS;
+    let [fwd, rev] = DIRECTIONS;
     let matrix = |i: usize| Matrix::weight(&inputs[i]);
-    let projections = [matrix(ahead + 2), matrix(back + 2), matrix(ahead + 3), matrix(back + 3)];
-    let both = |i: usize| WAYS.map(|way| dense(inputs[way + i].clone()));
+    let projections = [matrix(fwd + 2), matrix(rev + 2), matrix(fwd + 3), matrix(rev + 3)];
+    let both = |i: usize| DIRECTIONS.map(|direction| dense(inputs[direction + i].clone()));
     let (a_log, d, bias) = (both(5), both(6), both(4));
-    let [a, d, bias] = pair_weights(a_log.each_ref(), d.each_ref(), bias.each_ref());
-    [gathered(&projections, precision), a, d, bias]
+    let [a, d, bias] = prepare_weights(a_log.each_ref(), d.each_ref(), bias.each_ref());
+    [gather_weights(&projections, precision), a, d, bias]
 }
 
 impl Weights {
     fn new(inputs: &Inputs<CubeBackend>, [projections, a, d, delta_bias]: [CubeTensor; 4]) -> Self {
-        let [ahead, _] = WAYS;
-        let [x_proj, dt_proj] = [ahead + 2, ahead + 3].map(|i| inputs[i].shape().dims::<2>());
+        let [fwd, _] = DIRECTIONS;
+        let [x_proj, dt_proj] = [fwd + 2, fwd + 3].map(|i| inputs[i].shape().dims::<2>());
         let pair = |size: [usize; 2], begin: usize| {
             Matrix::within(&projections, size, begin, size[1]).pair(size[0] * size[1])
         };
         Self {
-            taps: WAYS.map(|way| [way, way + 1].map(|i| dense(inputs[i].clone()))),
+            taps: DIRECTIONS
+                .map(|direction| [direction, direction + 1].map(|i| dense(inputs[i].clone()))),
             x_proj: pair(x_proj, 0),
             dt_proj: pair(dt_proj, 2 * x_proj[0] * x_proj[1]),
             a,
@@ -73,11 +74,11 @@ struct Sizes {
     d_inner: usize,
     d_state: usize,
     dt_rank: usize,
-    spec: InnerSpec,
+    spec: MixerSpec,
 }
 
 impl Sizes {
-    fn new(xz: &CubeTensor, weights: &Weights, spec: InnerSpec) -> Self {
+    fn new(xz: &CubeTensor, weights: &Weights, spec: MixerSpec) -> Self {
         let [batch, len, width] = xz.shape().dims();
         let [_, d_state] = weights.a.shape().dims();
         Self { batch, len, d_inner: width / 2, d_state, dt_rank: spec.dt_rank, spec }
@@ -104,7 +105,7 @@ impl Sizes {
     }
 
     /// Each direction's part of `[2·B, L, D]`, `[T, D]`.
-    fn ways(&self, of: &CubeTensor) -> Matrix {
+    fn per_direction(&self, of: &CubeTensor) -> Matrix {
         let size = [self.tokens(), self.d_inner];
         Matrix::dense(of, size).pair(size[0] * size[1])
     }
@@ -114,14 +115,14 @@ impl Sizes {
         let pitch = self.pitch();
         let first = self.dt_rank + which * self.d_state;
         let shape = [2 * self.batch, self.len, 1, self.d_state];
-        part(of, first, &shape, &[self.len * pitch, pitch, self.d_state, 1])
+        view(of, first, &shape, &[self.len * pitch, pitch, self.d_state, 1])
     }
 
     /// The scanned half (0) of `[B, L, 2D]`, or the gate (1), `[B, L, D]`.
     fn half(&self, of: &CubeTensor, which: usize) -> CubeTensor {
         let width = 2 * self.d_inner;
         let shape = [self.batch, self.len, self.d_inner];
-        part(of, which * self.d_inner, &shape, &[self.len * width, width, 1])
+        view(of, which * self.d_inner, &shape, &[self.len * width, width, 1])
     }
 
     fn both(&self) -> [usize; 3] {
@@ -131,7 +132,7 @@ impl Sizes {
     /// What the scans take, the convolutions of both directions, `[2·B, L, D]`.
     fn convolved(&self, xz: &CubeTensor, weights: &Weights) -> CubeTensor {
         let u = activations(xz, self.both(), self.spec.precision);
-        convolve_both(&self.half(xz, 0), weights.taps.clone(), self.spec.reverse, &u);
+        conv_bidirectional(&self.half(xz, 0), weights.taps.clone(), self.spec.reverse, &u);
         u
     }
 
@@ -142,8 +143,8 @@ impl Sizes {
             &self.columns(projected, self.dt_rank),
             &weights.dt_proj,
             None,
-            &self.ways(&delta),
-            Into::Place,
+            &self.per_direction(&delta),
+            Output::Overwrite,
             self.spec.precision,
         );
         delta
@@ -170,19 +171,19 @@ impl Sizes {
 }
 
 /// A part of a buffer: from element `first` on, with strides of its own.
-fn part(of: &CubeTensor, first: usize, shape: &[usize], strides: &[usize]) -> CubeTensor {
+fn view(of: &CubeTensor, first: usize, shape: &[usize], strides: &[usize]) -> CubeTensor {
     let mut tensor = of.clone();
     tensor.handle = tensor.handle.offset_start((first * of.dtype.size()) as u64);
     tensor.meta = Box::new(Metadata::new(Shape::from(shape.to_vec()), strides.to_vec()));
     tensor
 }
 
-impl InnerKernels for CubeBackend {
+impl MixerKernels for CubeBackend {
     fn forward(
         inputs: &Inputs<Self>,
-        spec: InnerSpec,
+        spec: MixerSpec,
         save: bool,
-    ) -> (CubeTensor, Option<Kept<Self>>) {
+    ) -> (CubeTensor, Option<Saved<Self>>) {
         let xz = dense(inputs[0].clone());
         let prepared = prepared(inputs, spec.precision);
         let weights = Weights::new(inputs, prepared.clone());
@@ -191,67 +192,76 @@ impl InnerKernels for CubeBackend {
         let shape = [2, sizes.tokens(), sizes.pitch()];
         let projected = activations(&xz, shape, spec.precision);
         multiply(
-            &sizes.ways(&u),
+            &sizes.per_direction(&u),
             &weights.x_proj,
             None,
             &sizes.columns(&projected, sizes.projected()),
-            Into::Place,
+            Output::Overwrite,
             spec.precision,
         );
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
-        let keep = save && !spec.recompute;
-        let (out, starts) = <Self as ScanKernels>::forward(arguments, spec.scan(), keep);
-        (out.y, save.then_some(Kept { projected, weights: prepared, starts }))
+        let save_states = save && !spec.recompute;
+        let (out, chunk_states) =
+            <Self as ScanKernels>::forward(arguments, spec.scan(), save_states);
+        (out.y, save.then_some(Saved { projected, weights: prepared, chunk_states }))
     }
 
     fn backward(
         grad: CubeTensor,
         inputs: Inputs<Self>,
-        kept: Kept<Self>,
-        spec: InnerSpec,
+        saved: Saved<Self>,
+        spec: MixerSpec,
     ) -> Inputs<Self> {
         let xz = dense(inputs[0].clone());
-        let Kept { projected, weights, starts } = kept;
+        let Saved { projected, weights, chunk_states } = saved;
         let weights = Weights::new(&inputs, weights);
         let sizes = Sizes::new(&xz, &weights, spec);
         let u = sizes.convolved(&xz, &weights);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let a = arguments.a.clone();
-        let starts = starts.unwrap_or_else(|| {
-            let (_, starts) = <Self as ScanKernels>::forward(arguments.clone(), spec.scan(), true);
-            starts.expect("invariant: a forward pass that saves returns what it saved")
+        let chunk_states = chunk_states.unwrap_or_else(|| {
+            let (_, chunk_states) =
+                <Self as ScanKernels>::forward(arguments.clone(), spec.scan(), true);
+            chunk_states.expect("invariant: a forward pass that saves returns what it saved")
         });
         let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], spec.precision);
         let into = [sizes.states(&grad_projected, 0), sizes.states(&grad_projected, 1)];
         let [grad_u, grad_delta, grad_a, _, _, grad_d, grad_z, grad_bias] =
-            scan_gradients(grad, arguments, starts, spec.scan(), into);
-        rate_gradients(&grad_a, &a);
+            scan_gradients(grad, arguments, chunk_states, spec.scan(), into);
+        a_log_gradients(&grad_a, &a);
         let grad_xz = activations(&xz, xz.shape(), spec.precision);
         add_halves(&grad_z, &sizes.half(&grad_xz, 1), 2 * sizes.d_inner);
         drop(grad_z);
 
-        let (of_delta, of_u) = (sizes.ways(&grad_delta), sizes.ways(&grad_u));
+        let (of_delta, of_u) = (sizes.per_direction(&grad_delta), sizes.per_direction(&grad_u));
         multiply(
             &of_delta,
-            &weights.dt_proj.turned(),
+            &weights.dt_proj.transposed(),
             None,
             &sizes.columns(&grad_projected, sizes.dt_rank),
-            Into::Place,
+            Output::Overwrite,
             spec.precision,
         );
         let steps = sizes.columns(&projected, sizes.dt_rank);
         let grad_dt_proj = weight_gradient(&steps, &of_delta, spec.precision);
         let of_projected = sizes.columns(&grad_projected, sizes.projected());
-        let grad_x_proj = weight_gradient(&sizes.ways(&u), &of_projected, spec.precision);
-        multiply(&of_projected, &weights.x_proj.turned(), None, &of_u, Into::Sum, spec.precision);
+        let grad_x_proj = weight_gradient(&sizes.per_direction(&u), &of_projected, spec.precision);
+        multiply(
+            &of_projected,
+            &weights.x_proj.transposed(),
+            None,
+            &of_u,
+            Output::Accumulate,
+            spec.precision,
+        );
         let (x, grad_x) = (sizes.half(&xz, 0), sizes.half(&grad_xz, 0));
-        let taps = retreat_both(&grad_u, &x, weights.taps, spec.reverse, &grad_x);
+        let taps = conv_bidirectional_backward(&grad_u, &x, weights.taps, spec.reverse, &grad_x);
         let mut weights = Vec::with_capacity(INPUTS);
-        for (way, taps) in taps.into_iter().enumerate() {
+        for (direction, taps) in taps.into_iter().enumerate() {
             let Sizes { d_inner, d_state, dt_rank, .. } = sizes;
-            let channels = |all: &CubeTensor| part(all, way * d_inner, &[d_inner], &[1]);
+            let channels = |all: &CubeTensor| view(all, direction * d_inner, &[d_inner], &[1]);
             let rows = |all: &CubeTensor, [rows, columns]: [usize; 2]| {
-                part(all, way * rows * columns, &[rows, columns], &[columns, 1])
+                view(all, direction * rows * columns, &[rows, columns], &[columns, 1])
             };
             weights.extend(taps);
             weights.push(rows(&grad_x_proj, [d_inner, sizes.projected()]));

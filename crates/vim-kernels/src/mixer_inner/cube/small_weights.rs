@@ -15,7 +15,7 @@ const UNITS: u32 = 128;
 /// `a [2·D, N] = −exp(a_log)`, and `d [2·D]` and `bias [2·D]`, the second direction's after the first's; a unit for each element of `a_log`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "three weights of two directions")]
-fn pair_weights_kernel(
+fn prepare_weights_kernel(
     a_log_ahead: &[f32],
     a_log_back: &[f32],
     d_ahead: &[f32],
@@ -42,7 +42,7 @@ fn pair_weights_kernel(
 }
 
 /// A, the gains and the biases of both directions: `a_log`, `d` and the step's bias of each.
-pub(crate) fn pair_weights(
+pub(crate) fn prepare_weights(
     a_log: [&CubeTensor; 2],
     d: [&CubeTensor; 2],
     bias: [&CubeTensor; 2],
@@ -55,7 +55,7 @@ pub(crate) fn pair_weights(
     let (d_out, bias_out) = (both(), both());
     // SAFETY: the weights are dense, of the sizes given, and the results of twice those; units beyond do nothing.
     unsafe {
-        pair_weights_kernel::launch_unchecked(
+        prepare_weights_kernel::launch_unchecked(
             &client,
             cubes(&client, (d_inner * d_state).div_ceil(UNITS as usize)),
             CubeDim::new_1d(UNITS),
@@ -77,7 +77,7 @@ pub(crate) fn pair_weights(
 
 /// The gradient of `a_log` from that of `a = −exp(a_log)`, which is `grad·a`: of both directions, in place.
 #[cube(launch_unchecked)]
-fn rate_gradients_kernel(grad: &mut [f32], a: &[f32], count: usize) {
+fn a_log_gradients_kernel(grad: &mut [f32], a: &[f32], count: usize) {
     let at = ABSOLUTE_POS;
     if at < count {
         grad[at] *= a[at];
@@ -85,12 +85,12 @@ fn rate_gradients_kernel(grad: &mut [f32], a: &[f32], count: usize) {
 }
 
 /// Turns the gradient of A into that of `a_log`, for both directions.
-pub(crate) fn rate_gradients(grad: &CubeTensor, a: &CubeTensor) {
+pub(crate) fn a_log_gradients(grad: &CubeTensor, a: &CubeTensor) {
     let client = grad.client.clone();
     let count = grad.shape().num_elements();
     // SAFETY: both have `count` elements; units beyond do nothing.
     unsafe {
-        rate_gradients_kernel::launch_unchecked(
+        a_log_gradients_kernel::launch_unchecked(
             &client,
             cubes(&client, count.div_ceil(UNITS as usize)),
             CubeDim::new_1d(UNITS),

@@ -13,7 +13,7 @@ use burn::backend::{
 use burn::tensor::Tensor;
 use burn_cubecl::CubeBackend;
 
-use super::Parts;
+use super::ComplexInputs;
 use crate::scan::{ScanOutput, ScanSpec};
 
 /// What a scan gives: `y [B, L, D]` and the parts of the last state, `[B, D, N]`.
@@ -24,7 +24,7 @@ pub(crate) struct ComplexScanPrimitives<B: Backend> {
     pub(crate) last_im: FloatTensor<B>,
 }
 
-/// The arguments of a scan on a backend, shapes as in [`super::Parts`].
+/// The arguments of a scan on a backend, shapes as in [`super::ComplexInputs`].
 #[derive(Clone, Debug)]
 pub(crate) struct ComplexScanArguments<B: Backend> {
     pub(crate) u: FloatTensor<B>,
@@ -82,7 +82,7 @@ pub(crate) trait ComplexScanBackend: Backend {
 pub(super) fn scan(
     u: Tensor<3>,
     delta: Tensor<3>,
-    parts: Parts,
+    parts: ComplexInputs,
     d: Tensor<1>,
     z: Tensor<3>,
     delta_bias: Tensor<1>,

@@ -12,7 +12,7 @@ mod reference;
 use burn::tensor::{Device, FloatDType, Tensor};
 
 use super::{ScanOutput, ScanSpec};
-use crate::dispatch::{Implementation, KernelChoice, name};
+use crate::dispatch::{Implementation, KernelChoice, device_name};
 use crate::error::KernelError;
 
 const OPERATION: &str = "selective_scan";
@@ -25,7 +25,7 @@ pub(super) struct Imaginary {
 }
 
 /// A `[D, N]`, and B and C, `[B, L, G, N]` or `[1, 1, D, N]`.
-pub(super) struct Parts {
+pub(super) struct ComplexInputs {
     pub(super) a: Tensor<2>,
     pub(super) b: Tensor<4>,
     pub(super) c: Tensor<4>,
@@ -45,13 +45,13 @@ pub(super) fn imaginary_parts(
         }
     }
     let (Some(a_im), Some(b_im), Some(c_im)) = (a_im, b_im, c_im) else { return Ok(None) };
-    beside("a.im", &a_im, a)?;
-    beside("b.im", &b_im, b)?;
-    beside("c.im", &c_im, c)?;
+    check_like_real("a.im", &a_im, a)?;
+    check_like_real("b.im", &b_im, b)?;
+    check_like_real("c.im", &c_im, c)?;
     Ok(Some(Imaginary { a: a_im, b: b_im, c: c_im }))
 }
 
-fn beside<const R: usize>(
+fn check_like_real<const R: usize>(
     tensor: &'static str,
     im: &Tensor<R>,
     re: &Tensor<R>,
@@ -76,7 +76,7 @@ pub(super) fn resolve(
     choice: KernelChoice,
     device: &Device,
 ) -> Result<Implementation, KernelError> {
-    choice.resolve_where(has_kernel(device), || format!("complex A on {}", name(device)))
+    choice.resolve_with(has_kernel(device), || format!("complex A on {}", device_name(device)))
 }
 
 /// Whether this build has a kernel for complex A on `device`: the CubeCL devices.
@@ -96,7 +96,7 @@ fn has_kernel(_device: &Device) -> bool {
 pub(super) fn scan(
     u: Tensor<3>,
     delta: Tensor<3>,
-    parts: Parts,
+    parts: ComplexInputs,
     d: Tensor<1>,
     z: Tensor<3>,
     delta_bias: Tensor<1>,
@@ -109,11 +109,11 @@ pub(super) fn scan(
             // The state and every sum are f32, whatever the activations are.
             let dtype = u.dtype();
             let [u, delta, z] = [u, delta, z].map(|t| t.cast(FloatDType::F32));
-            let Parts { a, b, c, imaginary } = parts;
+            let ComplexInputs { a, b, c, imaginary } = parts;
             let wide = |t: Tensor<4>| t.cast(FloatDType::F32);
             let [b, c, b_im, c_im] = [b, c, imaginary.b, imaginary.c].map(wide);
             let imaginary = Imaginary { a: imaginary.a, b: b_im, c: c_im };
-            let parts = Parts { a, b, c, imaginary };
+            let parts = ComplexInputs { a, b, c, imaginary };
             let out = reference::scan(u, delta, parts, d, z, delta_bias, spec);
             ScanOutput { y: out.y.cast(dtype), ..out }
         }

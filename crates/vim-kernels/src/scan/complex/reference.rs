@@ -3,7 +3,7 @@
 use burn::tensor::activation::{log_sigmoid, silu};
 use burn::tensor::{FloatDType, Tensor};
 
-use super::Parts;
+use super::ComplexInputs;
 use crate::complex::Complex;
 use crate::discretization::discretize;
 use crate::scan::polynomial_range;
@@ -13,7 +13,7 @@ use crate::scan::{ScanOutput, ScanSpec};
 pub(super) fn scan(
     u: Tensor<3>,
     delta: Tensor<3>,
-    parts: Parts,
+    parts: ComplexInputs,
     d: Tensor<1>,
     z: Tensor<3>,
     delta_bias: Tensor<1>,
@@ -43,10 +43,10 @@ pub(super) fn scan(
         .collect();
     let mut y = vec![None; len];
     let mut last_state = None;
-    for way in 0..spec.ways() {
+    for sweep in 0..spec.sweeps() {
         let zero = Tensor::<3>::zeros([batch, d_inner, d_state], &u.device());
         let mut h = Complex::real(zero);
-        for t in (0..len).map(|step| spec.token(len, step, way)) {
+        for t in (0..len).map(|step| spec.token(len, step, sweep)) {
             let (a_bar, drive) = steps[t].clone();
             h = a_bar * h + drive;
             // Re(c·h), doubled: a state stands for a conjugate pair.
@@ -59,7 +59,7 @@ pub(super) fn scan(
         }
         last_state.get_or_insert(h);
     }
-    let y = Tensor::cat(y.into_iter().flatten().collect(), 1) / spec.ways() as f64; // [B, L, D]
+    let y = Tensor::cat(y.into_iter().flatten().collect(), 1) / spec.sweeps() as f64; // [B, L, D]
     let last_state = last_state.expect("invariant: a method scans at least one way");
 
     let y = if spec.has_d { y + d.unsqueeze::<3>() * u } else { y };
@@ -83,7 +83,7 @@ fn step_size(delta: Tensor<3>, delta_bias: Tensor<1>, spec: ScanSpec) -> Tensor<
 /// transfer from the device each time, until there is something to say.
 pub(super) fn note_argument(
     delta: &Tensor<3>,
-    parts: &Parts,
+    parts: &ComplexInputs,
     delta_bias: &Tensor<1>,
     spec: ScanSpec,
 ) {

@@ -1,11 +1,11 @@
-//! The way back over one token of a scan, for one channel: the adjoint of [`advance`](super::forward_step::advance).
+//! The way back over one token of a scan, for one channel: the adjoint of [`forward_step`](super::forward_step::forward_step).
 
 use cubecl::prelude::*;
 
-use super::forward_step::{Projections, Sum, get, kept, kept_of, lane, set};
+use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
 use super::plan::ScanPlan;
 use crate::cube::traced::Traced;
-use crate::discretization::factored::Part;
+use crate::discretization::factored::Coefficient;
 use crate::real::Real;
 
 /// The backward scan's registers, one for each state.
@@ -33,8 +33,8 @@ pub(crate) struct TokenGrads {
 
 /// Where the `group`-th vector of a unit's states before the `j`-th token of a chunk stands.
 #[cube]
-pub(crate) fn kept_at(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
-    let groups = comptime!(plan.states / plan.beside());
+pub(crate) fn saved_index(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
+    let groups = comptime!(plan.states / plan.shared_vector_width());
     (j * groups + group) * plan.units + UNIT_POS_X as usize
 }
 
@@ -52,9 +52,9 @@ fn through_decay<'a>(
     }
 }
 
-/// The adjoint of [`advance`]: from `h[t]`, `h[t-1]` in `before`, where it is the `j`-th token's, and the gradient `dy` of `Σ c·h`.
+/// The adjoint of [`forward_step`]: from `h[t]`, `h[t-1]` in `before`, where it is the `j`-th token's, and the gradient `dy` of `Σ c·h`.
 #[cube]
-pub(crate) fn retreat<W: Size>(
+pub(crate) fn backward_step<W: Size>(
     adjoint: &mut Adjoint,
     rates: &Array<f32>,
     projections: &Projections,
@@ -68,8 +68,8 @@ pub(crate) fn retreat<W: Size>(
 ) -> TokenGrads {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = plan.parts();
-        let token = parts.slope_token(number(delta));
+        let factored = plan.factored();
+        let token = factored.backward_token(number(delta));
         let (u, delta, dy) = (number(u), number(delta), number(dy));
         let zero = dy.constant(0.0);
         let (mut y, mut du, mut ddelta) = (Sum::new(), Sum::new(), Sum::new());
@@ -77,17 +77,17 @@ pub(crate) fn retreat<W: Size>(
         // factor. du is a multiple of it, and but for the Cayley transform so is a part of ddelta.
         let mut driven = Sum::new();
         let mut by_token = None;
-        let outer = parts.outer(&token);
-        let stepped_u = u.clone() * outer.clone();
+        let token_factor = factored.token_factor(&token);
+        let stepped_u = u.clone() * token_factor.clone();
         let half_delta = delta.clone().scale(0.5);
-        let by_factors = parts.factors().map(|factor| stepped_u.clone().scale(factor));
+        let by_factors = factored.factors().map(|factor| stepped_u.clone().scale(factor));
         let mut group = None;
         for n in 0..plan.states {
-            let state = kept_of(scope, rates, n, parts.slope_state_len(), plan);
-            let width = plan.beside();
+            let state = state_terms(scope, rates, n, factored.backward_state_len(), plan);
+            let width = plan.shared_vector_width();
             if n % width == 0 {
-                let at = kept_at::expand(scope, j, n / width, plan);
-                group = Some(kept::expand::<W>(scope, before, at));
+                let at = saved_index::expand(scope, j, n / width, plan);
+                group = Some(saved::expand::<W>(scope, before, at));
             }
             let vector = group.expect("invariant: set at the first state");
             let h = number(get::expand(scope, &adjoint.h, n));
@@ -105,8 +105,8 @@ pub(crate) fn retreat<W: Size>(
             let a = state[0].clone();
             let mut da = number(get::expand(scope, &adjoint.a, n));
             let (flow, mut db);
-            if parts.is_tustin() {
-                let r = parts.backward_tustin(&token, &state);
+            if factored.is_bilinear() {
+                let r = factored.backward_bilinear(&token, &state);
                 let once = dh.clone() * r.clone();
                 flow = once.clone().scale(2.0) - dh;
                 driven.add(once.clone() * b.clone());
@@ -118,8 +118,8 @@ pub(crate) fn retreat<W: Size>(
                 ddelta.add(by_decay.clone() * a);
                 ddelta.add(by_drive.clone());
                 da = da + (by_drive * half_delta.clone() + by_decay) * delta.clone();
-            } else if parts.is_through() {
-                let step = parts.backward_through(&token, &state);
+            } else if factored.goes_via_x() {
+                let step = factored.backward_via_x(&token, &state);
                 let into_b = dh.clone() * b.clone();
                 let gained = dh.clone() * step.gain;
                 driven.add(gained.clone() * b);
@@ -131,19 +131,19 @@ pub(crate) fn retreat<W: Size>(
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
             } else {
-                let step = parts.backward(&token, &state);
+                let step = factored.backward(&token, &state);
                 let into_b = dh.clone() * b;
                 flow = step.a_bar * dh.clone();
                 let dx = through_decay(step.decay_slope, &dh, &flow, &h_before);
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
-                let d_delta = step.d_delta.value(&outer);
-                if let Part::Token(b_bar) = &step.b_bar {
+                let d_delta = step.d_delta.value(&token_factor);
+                if let Coefficient::PerToken(b_bar) = &step.b_bar {
                     let whole = || (b_bar.clone() * u.clone(), d_delta, b_bar.clone());
                     db = dh * by_token.get_or_insert_with(whole).0.clone();
                     driven.add(into_b);
                 } else {
-                    let b_bar = step.b_bar.value(&outer);
+                    let b_bar = step.b_bar.value(&token_factor);
                     db = dh * (b_bar.clone() * u.clone());
                     du.add(into_b.clone() * b_bar);
                     let into_b = into_b * u.clone();
@@ -165,12 +165,12 @@ pub(crate) fn retreat<W: Size>(
             let driven = driven.or(&zero);
             du.add(driven.clone() * b_bar);
             ddelta.add(driven * u * d_delta);
-        } else if parts.is_through() {
-            let driven = driven.or(&zero).scale(parts.factors()[0]);
-            du.add(driven.clone() * outer);
-            ddelta.add(driven * u * parts.outer_slope(&token));
-        } else if parts.is_tustin() {
-            du.add(driven.or(&zero) * outer);
+        } else if factored.goes_via_x() {
+            let driven = driven.or(&zero).scale(factored.factors()[0]);
+            du.add(driven.clone() * token_factor);
+            ddelta.add(driven * u * factored.token_factor_slope(&token));
+        } else if factored.is_bilinear() {
+            du.add(driven.or(&zero) * token_factor);
         }
         TokenGradsExpand {
             y: y.or(&zero).value(),
@@ -180,10 +180,10 @@ pub(crate) fn retreat<W: Size>(
     })
 }
 
-/// The part of [`retreat`] that the carry needs; multiplies every state's `a_bar` into `product`, unless
+/// The part of [`backward_step`] that the carry needs; multiplies every state's `a_bar` into `product`, unless
 /// [`decay_over`](super::forward_step::decay_over) does.
 #[cube]
-pub(crate) fn retreat_silently(
+pub(crate) fn backward_carry_only(
     carry: &mut Array<f32>,
     product: &mut Array<f32>,
     rates: &Array<f32>,
@@ -195,16 +195,16 @@ pub(crate) fn retreat_silently(
 ) {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = plan.parts();
-        let token = parts.token(number(delta));
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
         let dy = number(dy);
         for n in 0..plan.states {
-            let state = kept_of(scope, rates, n, parts.state_len(), plan);
-            let a_bar = parts.forward(&token, &state).a_bar;
+            let state = state_terms(scope, rates, n, factored.state_len(), plan);
+            let a_bar = factored.forward(&token, &state).a_bar;
             let dh = projections.c(scope, &at, n, plan) * dy.clone()
                 + number(get::expand(scope, carry, n));
             set::expand(scope, carry, n, (a_bar.clone() * dh).value());
-            if !parts.decays_by_sum() {
+            if !factored.decays_by_sum() {
                 let whole = number(get::expand(scope, product, n)) * a_bar;
                 set::expand(scope, product, n, whole.value());
             }

@@ -3,10 +3,10 @@
 use cubecl::prelude::*;
 
 use super::backward_step::Adjoint;
-use super::coords::{Place, Sizes, is_state, token_at};
+use super::coords::{Sizes, UnitCoords, is_state, token_at};
 use super::plan::{CHUNK, PLANE, ScanPlan};
 
-/// Numbers that [`gather`] needs shared memory for.
+/// Numbers that [`reduce_over_channels`] needs shared memory for.
 pub(super) fn sums_len(plan: ScanPlan) -> usize {
     if plan.b_constant && plan.c_constant {
         1
@@ -22,14 +22,14 @@ const HALF: usize = PLANE / 2;
 
 /// Sums the gradients of B and C of the `j`-th token over the cube's channels, or over each plane's.
 #[cube]
-pub(super) fn gather(
+pub(super) fn reduce_over_channels(
     sums: &mut Shared<[f32]>,
     adjoint: &Adjoint,
     j: usize,
     #[comptime] plan: ScanPlan,
 ) {
     let unit = UNIT_POS_X as usize;
-    if comptime!(plan.reordered()) {
+    if comptime!(plan.permutes_states()) {
         let lane = UNIT_POS_X % comptime!(PLANE as u32);
         let of_b = sum_in_order(&adjoint.b, lane);
         let of_c = sum_in_order(&adjoint.c, lane);
@@ -44,11 +44,17 @@ pub(super) fn gather(
         let mut values = Array::<f32>::new(PLANE);
         #[unroll]
         for n in 0..HALF {
-            let there = comptime!(n < plan.states);
-            values[n] =
-                if comptime!(there && !plan.b_constant) { adjoint.b[n] } else { 0.0f32.runtime() };
-            values[HALF + n] =
-                if comptime!(there && !plan.c_constant) { adjoint.c[n] } else { 0.0f32.runtime() };
+            let in_bounds = comptime!(n < plan.states);
+            values[n] = if comptime!(in_bounds && !plan.b_constant) {
+                adjoint.b[n]
+            } else {
+                0.0f32.runtime()
+            };
+            values[HALF + n] = if comptime!(in_bounds && !plan.c_constant) {
+                adjoint.c[n]
+            } else {
+                0.0f32.runtime()
+            };
         }
         let lane = UNIT_POS_X % comptime!(PLANE as u32);
         #[unroll]
@@ -119,7 +125,7 @@ fn sum_in_order(of: &Array<f32>, lane: u32) -> f32 {
 /// The lane that has a state's sum, for B or for C.
 #[cube]
 fn lane_of(state: usize, of_c: bool, #[comptime] plan: ScanPlan) -> usize {
-    if comptime!(plan.reordered()) {
+    if comptime!(plan.permutes_states()) {
         state / 4 * 8 + state % 4 + select(of_c, 4usize, 0usize)
     } else {
         state + select(of_c, HALF, 0usize)
@@ -128,19 +134,19 @@ fn lane_of(state: usize, of_c: bool, #[comptime] plan: ScanPlan) -> usize {
 
 /// Writes the sums of a chunk of `tokens` from step `begin` on.
 #[cube]
-pub(super) fn scatter(
+pub(super) fn write_bc_partials(
     sums: &Shared<[f32]>,
     part_b: &mut [f32],
     part_c: &mut [f32],
     begin: usize,
     tokens: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
     let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
-    let strip = sizes.way as usize * strips + CUBE_POS_X as usize % strips;
+    let strip = sizes.sweep as usize * strips + CUBE_POS_X as usize % strips;
     let mut i = UNIT_POS_X as usize;
     while i < tokens * 2 * plan.states {
         let j = i / comptime!(2 * plan.states);
@@ -159,9 +165,9 @@ pub(super) fn scatter(
         }
         if is_state(n, sizes, plan) {
             let state = sizes.first_state as usize + n;
-            let token = (strip * sizes.batch as usize + at.batch) * sizes.len as usize
-                + token_at(begin + j, at, sizes, plan);
-            let row = (token * sizes.groups as usize + at.group) * sizes.d_state as usize;
+            let token = (strip * sizes.batch as usize + pos.batch) * sizes.len as usize
+                + token_at(begin + j, pos, sizes, plan);
+            let row = (token * sizes.groups as usize + pos.group) * sizes.d_state as usize;
             if of_c {
                 if comptime!(!plan.c_constant) {
                     part_c[row + state] = sum;

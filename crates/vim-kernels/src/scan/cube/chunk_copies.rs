@@ -7,29 +7,29 @@
 use cubecl::prelude::barrier::copy_async_checked;
 use cubecl::prelude::*;
 
-use super::coords::{Place, Rows, Sizes, token_at};
+use super::coords::{Rows, Sizes, UnitCoords, token_at};
 use super::plan::{CHUNK, PLANE, ScanPlan};
 
 /// Elements of two chunks of a tensor's channels, `[2, CHUNK, units]`: one at hand, one on its way. A plane brings and reads its own
 /// channels alone. One element where nothing is copied.
-pub(crate) fn chunks_len(used: bool, plan: ScanPlan) -> usize {
-    if used && plan.copied > 0 { 2 * CHUNK * plan.units } else { 1 }
+pub(crate) fn chunk_buffer_len(used: bool, plan: ScanPlan) -> usize {
+    if used && plan.copy_width > 0 { 2 * CHUNK * plan.units } else { 1 }
 }
 
 /// Begins to bring the chunk from step `first` on of batch element `element` of a tensor; past the segment, its last token again, and
 /// zeros beyond the last channel of the group.
 #[cube]
-pub(crate) fn bring_chunk<F: Float>(
+pub(crate) fn copy_chunk_async<F: Float>(
     to: &mut Shared<[F]>,
     from: &[F],
     element: usize,
     rows: &Rows,
     first: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
-    let width = comptime!(plan.copied);
+    let width = comptime!(plan.copy_width);
     let per_row = comptime!(PLANE / width);
     let lane = UNIT_POS_X as usize % PLANE;
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
@@ -38,10 +38,10 @@ pub(crate) fn bring_chunk<F: Float>(
     for k in 0..comptime!(CHUNK * per_row / PLANE) {
         let i = lane + comptime!(k * PLANE);
         let (j, part) = (i / per_row, (i % per_row) * width);
-        let token = token_at(min(first + j, at.end - 1), at, sizes, plan);
-        let within = at.within - lane + part;
+        let token = token_at(min(first + j, pos.end - 1), pos, sizes, plan);
+        let within = pos.within - lane + part;
         let source = element * rows.batch as usize
-            + at.group * per_group
+            + pos.group * per_group
             + within
             + token * rows.token as usize;
         let place = (buffer * CHUNK + j) * plan.units + UNIT_POS_X as usize - lane + part;
@@ -56,20 +56,20 @@ pub(crate) fn bring_chunk<F: Float>(
 
 /// Ends the group of copies of a chunk.
 #[cube]
-pub(crate) fn chunk_begun() {
+pub(crate) fn commit_chunk_copy() {
     gpu_asm!("cp.async.commit_group;");
 }
 
 /// Waits for the chunk on its way; what the plane had of the one before it may be overwritten then.
 #[cube]
-pub(crate) fn chunk_arrived() {
+pub(crate) fn wait_chunk() {
     gpu_asm!("cp.async.wait_group 0;");
     sync_plane();
 }
 
 /// The unit's channel of the `j`-th token of the chunk that begins at `first`.
 #[cube]
-pub(crate) fn of_chunk<F: Float>(
+pub(crate) fn copied_element<F: Float>(
     from: &Shared<[F]>,
     first: usize,
     #[comptime] j: usize,

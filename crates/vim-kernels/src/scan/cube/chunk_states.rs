@@ -3,30 +3,30 @@
 
 use cubecl::prelude::*;
 
-use super::coords::{Place, Sizes, is_state};
+use super::coords::{Sizes, UnitCoords, is_state};
 use super::plan::{CHUNK, ScanPlan};
 
 /// Where the `group`-th vector of the unit's states at the start of the chunk of `step` stands in
-/// `[ways, chunks, B, N/V, D]`, V being [`ScanPlan::abreast`].
+/// `[sweeps, chunks, B, N/V, D]`, V being [`ScanPlan::state_vector_width`].
 #[cube]
-fn start_index(
+fn chunk_state_index(
     step: usize,
     group: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) -> usize {
-    let width = comptime!(plan.abreast());
+    let width = comptime!(plan.state_vector_width());
     let chunks = (sizes.len as usize + comptime!(CHUNK - 1)) / CHUNK;
-    let slot = sizes.way as usize * chunks + step / CHUNK;
-    let row = (slot * sizes.batch as usize + at.batch) * (sizes.d_state as usize / width);
+    let slot = sizes.sweep as usize * chunks + step / CHUNK;
+    let row = (slot * sizes.batch as usize + pos.batch) * (sizes.d_state as usize / width);
     let first = sizes.first_state as usize / width;
-    (row + first + group) * sizes.d_inner as usize + at.channel
+    (row + first + group) * sizes.d_inner as usize + pos.channel
 }
 
 /// The `group`-th `width` of a unit's states.
 #[cube]
-pub(super) fn abreast_of<W: Size>(
+pub(super) fn state_vector<W: Size>(
     h: &Array<f32>,
     #[comptime] group: usize,
     #[comptime] width: usize,
@@ -41,40 +41,41 @@ pub(super) fn abreast_of<W: Size>(
 
 /// Keeps the states at the start of the chunk of `step`.
 #[cube]
-pub(super) fn keep_start<S: Float, V: Size>(
-    starts: &mut [Vector<S, V>],
+pub(super) fn store_chunk_state<S: Float, V: Size>(
+    chunk_states: &mut [Vector<S, V>],
     h: &Array<f32>,
     step: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
-    let width = comptime!(plan.abreast());
+    let width = comptime!(plan.state_vector_width());
     #[unroll]
     for group in 0..comptime!(plan.states / width) {
         if is_state(group * width, sizes, plan) {
-            let states = abreast_of::<V>(h, group, width);
-            starts[start_index(step, group, at, sizes, plan)] = Vector::cast_from(states);
+            let states = state_vector::<V>(h, group, width);
+            chunk_states[chunk_state_index(step, group, pos, sizes, plan)] =
+                Vector::cast_from(states);
         }
     }
 }
 
 /// Reads them, as they are in memory: nothing waits for them before their use.
 #[cube]
-pub(super) fn read_start<S: Float, V: Size>(
+pub(super) fn load_chunk_state<S: Float, V: Size>(
     to: &mut Array<Vector<S, V>>,
-    starts: &[Vector<S, V>],
+    chunk_states: &[Vector<S, V>],
     step: usize,
     order: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
-    let width = comptime!(plan.abreast());
+    let width = comptime!(plan.state_vector_width());
     #[unroll]
     for group in 0..comptime!(plan.states / width) {
         to[group] = if is_state(group * width, sizes, plan) {
-            starts[start_index(step, group ^ (order / width), at, sizes, plan)]
+            chunk_states[chunk_state_index(step, group ^ (order / width), pos, sizes, plan)]
         } else {
             Vector::new(S::new(0.0))
         };
@@ -83,12 +84,12 @@ pub(super) fn read_start<S: Float, V: Size>(
 
 /// The states that were read; 0 for one that is not.
 #[cube]
-pub(super) fn take_start<S: Float, V: Size>(
+pub(super) fn unpack_chunk_state<S: Float, V: Size>(
     h: &mut Array<f32>,
     from: &Array<Vector<S, V>>,
     #[comptime] plan: ScanPlan,
 ) {
-    let width = comptime!(plan.abreast());
+    let width = comptime!(plan.state_vector_width());
     #[unroll]
     for group in 0..comptime!(plan.states / width) {
         let states = Vector::<f32, V>::cast_from(from[group]);

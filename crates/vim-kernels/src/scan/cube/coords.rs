@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::forward_step::{Projections, keep_state};
+use super::forward_step::{Projections, store_state_terms};
 use super::plan::ScanPlan;
 
 /// Where a tensor `[B, L, D]` or `[B, L, G, N]` keeps its rows, whose elements follow each other.
@@ -19,7 +19,7 @@ pub(crate) struct Rows {
 pub(crate) struct Sizes {
     pub(crate) batch: u32,
     /// Batch elements of a direction: all of them, or half where two directions run at once.
-    pub(crate) each: u32,
+    pub(crate) per_direction: u32,
     pub(crate) len: u32,
     pub(crate) d_inner: u32,
     pub(crate) d_state: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Sizes {
     /// Tokens of a segment, a multiple of the chunk.
     pub(crate) segment: u32,
     /// Which scan of a two-way method this is.
-    pub(crate) way: u32,
+    pub(crate) sweep: u32,
     pub(crate) u: Rows,
     pub(crate) delta: Rows,
     pub(crate) z: Rows,
@@ -40,12 +40,12 @@ pub(crate) struct Sizes {
 
 /// A unit's channel, its batch element and its segment of the sequence.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct UnitCoords {
     pub(crate) batch: usize,
     /// The batch element within its direction: where both directions read the same.
     pub(crate) element: usize,
     /// Whether the batch element walks the other way than the plan says.
-    pub(crate) turned: bool,
+    pub(crate) reversed: bool,
     pub(crate) group: usize,
     pub(crate) channel: usize,
     /// The channel in its group, also beyond the last.
@@ -62,7 +62,7 @@ pub(crate) struct Place {
 
 /// The place of this unit: cubes are `(group × strip of channels, batch, segment)`.
 #[cube]
-pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
+pub(crate) fn unit_coords(sizes: &Sizes, #[comptime] plan: ScanPlan) -> UnitCoords {
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
     let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
     let group = CUBE_POS_X as usize / strips;
@@ -70,18 +70,19 @@ pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
     let segment = CUBE_POS_Z as usize;
     let begin = segment * sizes.segment as usize;
     let batch = CUBE_POS_Y as usize;
-    let each = sizes.each as usize;
-    let turned = if comptime!(plan.paired) { batch >= each } else { false.runtime() };
+    let per_direction = sizes.per_direction as usize;
+    let reversed =
+        if comptime!(plan.bidirectional) { batch >= per_direction } else { false.runtime() };
     let channel = group * per_group + min(within, per_group - 1);
-    Place {
+    UnitCoords {
         batch,
-        element: if comptime!(plan.paired) { batch % each } else { batch },
-        turned,
+        element: if comptime!(plan.bidirectional) { batch % per_direction } else { batch },
+        reversed,
         group,
         channel,
         within,
-        weights: if comptime!(plan.paired) {
-            channel + batch / each * sizes.d_inner as usize
+        weights: if comptime!(plan.bidirectional) {
+            channel + batch / per_direction * sizes.d_inner as usize
         } else {
             channel
         },
@@ -99,20 +100,24 @@ pub(crate) fn place(sizes: &Sizes, #[comptime] plan: ScanPlan) -> Place {
 #[cube]
 pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
     // Eight units beside each other have the same order: what they read of a state lies in one sector of memory.
-    if comptime!(plan.reordered()) { ((UNIT_POS_X / 2) & 12) as usize } else { 0usize.runtime() }
+    if comptime!(plan.permutes_states()) {
+        ((UNIT_POS_X / 2) & 12) as usize
+    } else {
+        0usize.runtime()
+    }
 }
 
 /// The token that comes `step`-th.
 #[cube]
 pub(crate) fn token_at(
     step: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) -> usize {
     let from_behind = sizes.len as usize - 1 - step;
-    if comptime!(plan.paired) {
-        let reverse = if comptime!(plan.reverse) { !at.turned } else { at.turned };
+    if comptime!(plan.bidirectional) {
+        let reverse = if comptime!(plan.reverse) { !pos.reversed } else { pos.reversed };
         select(reverse, from_behind, step)
     } else if comptime!(plan.reverse) {
         from_behind
@@ -127,21 +132,21 @@ pub(crate) fn row_index(
     step: usize,
     element: usize,
     rows: &Rows,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) -> usize {
-    let token = token_at(step, at, sizes, plan);
-    element * rows.batch as usize + at.channel + token * rows.token as usize
+    let token = token_at(step, pos, sizes, plan);
+    element * rows.batch as usize + pos.channel + token * rows.token as usize
 }
 
 /// Where `[segment, batch, state, channel]` stands in a buffer of states.
 #[cube]
-pub(crate) fn state_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) -> usize {
-    let row = (slot * sizes.batch as usize + at.batch) * sizes.d_state as usize
+pub(crate) fn state_index(slot: usize, state: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
+    let row = (slot * sizes.batch as usize + pos.batch) * sizes.d_state as usize
         + sizes.first_state as usize
         + state;
-    row * sizes.d_inner as usize + at.channel
+    row * sizes.d_inner as usize + pos.channel
 }
 
 /// Whether a unit's state is one: the last pass may hold more than are left.
@@ -156,17 +161,17 @@ pub(crate) fn is_state(state: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) 
 
 /// What a segment begins with of a state: 0 of one that is not, and where the sequence is not cut.
 #[cube]
-pub(crate) fn carried(
+pub(crate) fn carried_state(
     carry: &[f32],
     state: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) -> f32 {
     if comptime!(plan.segmented) {
         let mut value = 0.0f32;
         if is_state(state, sizes, plan) {
-            value = carry[state_index(at.segment, state, at, sizes)];
+            value = carry[state_index(pos.segment, state, pos, sizes)];
         }
         value
     } else {
@@ -176,24 +181,29 @@ pub(crate) fn carried(
 
 /// Where the unit's part of a weight's gradient stands in `[slot, element, directions, N, D]`.
 #[cube]
-pub(crate) fn part_index(slot: usize, state: usize, at: &Place, sizes: &Sizes) -> usize {
-    let (batch, each, d_inner) =
-        (sizes.batch as usize, sizes.each as usize, sizes.d_inner as usize);
-    let row = slot * batch + at.element * (batch / each) + at.weights / d_inner;
-    (row * sizes.d_state as usize + sizes.first_state as usize + state) * d_inner + at.channel
+pub(crate) fn weight_grad_index(
+    slot: usize,
+    state: usize,
+    pos: &UnitCoords,
+    sizes: &Sizes,
+) -> usize {
+    let (batch, per_direction, d_inner) =
+        (sizes.batch as usize, sizes.per_direction as usize, sizes.d_inner as usize);
+    let row = slot * batch + pos.element * (batch / per_direction) + pos.weights / d_inner;
+    (row * sizes.d_state as usize + sizes.first_state as usize + state) * d_inner + pos.channel
 }
 
 /// `from[channel, state]`, or 0 for a state that is not.
 #[cube]
-pub(crate) fn weight<F: Float>(
+pub(crate) fn state_weight<F: Float>(
     from: &[F],
     state: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) -> f32 {
     let n = sizes.first_state as usize + state;
-    let base = at.weights * sizes.d_state as usize;
+    let base = pos.weights * sizes.d_state as usize;
     if comptime!(plan.ragged) {
         let last = sizes.d_state as usize - 1;
         let value = f32::cast_from(from[base + min(n, last)]);
@@ -205,16 +215,16 @@ pub(crate) fn weight<F: Float>(
 
 /// The rates of the unit's states, in the form that the forward scan keeps.
 #[cube]
-pub(crate) fn load_rates(
+pub(crate) fn load_state_terms(
     rates: &mut Array<f32>,
     a: &[f32],
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
     #[unroll]
     for n in 0..plan.states {
-        keep_state(rates, weight::<f32>(a, n, at, sizes, plan), n, plan);
+        store_state_terms(rates, state_weight::<f32>(a, n, pos, sizes, plan), n, plan);
     }
 }
 
@@ -224,7 +234,7 @@ pub(crate) fn projections<FB: Float, FC: Float>(
     b: &[FB],
     c: &[FC],
     order: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) -> Projections {
@@ -235,13 +245,13 @@ pub(crate) fn projections<FB: Float, FC: Float>(
     if comptime!(plan.b_constant) {
         #[unroll]
         for n in 0..plan.states {
-            own_b[n] = weight::<FB>(b, n, at, sizes, plan);
+            own_b[n] = state_weight::<FB>(b, n, pos, sizes, plan);
         }
     }
     if comptime!(plan.c_constant) {
         #[unroll]
         for n in 0..plan.states {
-            own_c[n] = weight::<FC>(c, n, at, sizes, plan);
+            own_c[n] = state_weight::<FC>(c, n, pos, sizes, plan);
         }
     }
     Projections {
@@ -255,79 +265,79 @@ pub(crate) fn projections<FB: Float, FC: Float>(
 
 /// What [`keep`] kept.
 #[cube]
-pub(crate) fn recall<F: Float>(
+pub(crate) fn load_split<F: Float>(
     sum: &mut [F],
     rest: &mut [F],
     index: usize,
     #[comptime] plan: ScanPlan,
 ) -> f32 {
-    let kept = f32::cast_from(sum[index]);
-    if comptime!(plan.split) { kept + f32::cast_from(rest[index]) } else { kept }
+    let saved = f32::cast_from(sum[index]);
+    if comptime!(plan.split) { saved + f32::cast_from(rest[index]) } else { saved }
 }
 
 /// Keeps a sum for the next pass: where its type has 8 bits of significand, what they leave goes to `rest`, so that 16 bits
 /// and more are kept in the bytes of one number of the activations' type beside the result's own.
 #[cube]
-pub(crate) fn keep<F: Float>(
+pub(crate) fn store_split<F: Float>(
     sum: &mut [F],
     rest: &mut [F],
     index: usize,
     value: f32,
     #[comptime] plan: ScanPlan,
 ) {
-    let kept = F::cast_from(value);
-    sum[index] = kept;
+    let saved = F::cast_from(value);
+    sum[index] = saved;
     if comptime!(plan.split) {
-        rest[index] = F::cast_from(value - f32::cast_from(kept));
+        rest[index] = F::cast_from(value - f32::cast_from(saved));
     }
 }
 
 /// Values of B or of C that a unit moves from `count` steps into shared memory.
-pub(crate) fn moved(count: usize, plan: ScanPlan) -> usize {
+pub(crate) fn elems_per_unit(count: usize, plan: ScanPlan) -> usize {
     (count * plan.states).div_ceil(plan.units)
 }
 
 /// Reads the unit's share of the rows of B or C of the `count` steps from `first` on; zeros past the segment. They
-/// stay in their type, so that nothing waits for them before [`put_rows`] does.
+/// stay in their type, so that nothing waits for them before [`store_tile_shared`] does.
 #[cube]
-pub(crate) fn fetch_rows<F: Float>(
+pub(crate) fn load_tile_regs<F: Float>(
     to: &mut Array<F>,
     from: &[F],
     rows: &Rows,
     first: usize,
     #[comptime] count: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ScanPlan,
 ) {
     #[unroll]
-    for k in 0..comptime!(moved(count, plan)) {
+    for k in 0..comptime!(elems_per_unit(count, plan)) {
         let i = UNIT_POS_X as usize + k * plan.units;
         let step = first + i / plan.states;
         let n = sizes.first_state as usize + i % plan.states;
-        let mut there = step < at.end;
+        let mut in_bounds = step < pos.end;
         if comptime!(plan.ragged) {
-            there = there && n < sizes.d_state as usize;
+            in_bounds = in_bounds && n < sizes.d_state as usize;
         }
         to[k] = F::new(0.0f32);
-        if there {
-            let token = token_at(step, at, sizes, plan) * rows.token as usize;
-            let row = at.batch * rows.batch as usize + token;
-            to[k] = from[row + at.group * sizes.d_state as usize + n];
+        if in_bounds {
+            let token = token_at(step, pos, sizes, plan) * rows.token as usize;
+            let row = pos.batch * rows.batch as usize + token;
+            to[k] = from[row + pos.group * sizes.d_state as usize + n];
         }
     }
 }
 
-/// Puts what [`fetch_rows`] read where all units of the cube read it.
+/// Puts what [`load_tile_regs`] read where all units of the cube read it.
 #[cube]
-pub(crate) fn put_rows<F: Float>(
+pub(crate) fn store_tile_shared<F: Float>(
     to: &mut Shared<[f32]>,
     from: &Array<F>,
     #[comptime] count: usize,
     #[comptime] plan: ScanPlan,
 ) {
     #[unroll]
-    for k in 0..comptime!(moved(count, plan)) {
+    for k in 0..comptime!(elems_per_unit(count, plan)) {
         let i = UNIT_POS_X as usize + k * plan.units;
         if comptime!((k + 1) * plan.units <= count * plan.states) || i < count * plan.states {
             to[i] = f32::cast_from(from[k]);

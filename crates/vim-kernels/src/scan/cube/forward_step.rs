@@ -1,14 +1,16 @@
 //! One token of a scan for one channel: what runs for every (token, channel, state).
 //!
 //! Written as ordinary Rust over [`Traced`] numbers, so that the method's formulas come from
-//! [`crate::discretization`] by way of [`Parts`].
+//! [`crate::discretization`] by way of [`FactoredMethod`].
 
 use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
 use super::plan::ScanPlan;
 use crate::cube::traced::{Traced, exp2, reciprocal};
-use crate::discretization::factored::{OfToken, Part, PartCoefficients, Parts};
+use crate::discretization::factored::{
+    Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
+};
 use crate::discretization::term::Term;
 use crate::real::Real;
 
@@ -29,7 +31,7 @@ pub(super) fn row(values: &Shared<[f32]>, start: usize, #[comptime] index: usize
 
 /// One of the vectors of states that a chunk keeps.
 #[cube]
-pub(super) fn kept<W: Size>(values: &Shared<[Vector<f32, W>]>, at: usize) -> Vector<f32, W> {
+pub(super) fn saved<W: Size>(values: &Shared<[Vector<f32, W>]>, at: usize) -> Vector<f32, W> {
     values[at]
 }
 
@@ -99,7 +101,7 @@ impl ProjectionsExpand {
         n: usize,
         plan: ScanPlan,
     ) -> NativeExpand<f32> {
-        if plan.reordered() {
+        if plan.permutes_states() {
             ordered::expand(scope, values, *at, self.order, n / 4 * 4, n % 4)
         } else {
             row::expand(scope, values, *at, n)
@@ -139,36 +141,38 @@ impl ProjectionsExpand {
 
 /// What drives the states at a token: what is the token's alone is multiplied by u once, for all of them.
 struct Drive<'a> {
-    parts: Parts,
+    factored: FactoredMethod,
     u: Traced<'a>,
     once: Option<Traced<'a>>,
     terms: Option<Vec<Term<Traced<'a>>>>,
 }
 
 impl<'a> Drive<'a> {
-    fn new(parts: Parts, u: Traced<'a>) -> Self {
-        Self { parts, u, once: None, terms: None }
+    fn new(factored: FactoredMethod, u: Traced<'a>) -> Self {
+        Self { factored, u, once: None, terms: None }
     }
 
     /// `a_bar·h + b_bar·b·u`.
     fn next_state(
         &mut self,
-        step: &PartCoefficients<Traced<'a>>,
-        token: &OfToken<Traced<'a>>,
+        step: &FactoredCoefficients<Traced<'a>>,
+        token: &TokenTerms<Traced<'a>>,
         state: &[Traced<'a>],
         h: Traced<'a>,
         b: Traced<'a>,
     ) -> Traced<'a> {
-        let Self { parts, u, once, terms } = self;
+        let Self { factored, u, once, terms } = self;
         let drive = match step.b_bar.clone() {
-            Part::Token(b_bar) => once.get_or_insert_with(|| b_bar * u.clone()).clone() * b,
-            Part::State(b_bar) => b_bar * (u.clone() * b),
-            Part::OverOuter(_) if parts.is_scaled() => {
-                let terms = terms.get_or_insert_with(|| parts.drive(token, u));
-                parts.driven(terms, token, state) * b
+            Coefficient::PerToken(b_bar) => {
+                once.get_or_insert_with(|| b_bar * u.clone()).clone() * b
             }
-            Part::OverOuter(gain) => {
-                let once = once.get_or_insert_with(|| parts.outer(token) * u.clone());
+            Coefficient::PerState(b_bar) => b_bar * (u.clone() * b),
+            Coefficient::Factored(_) if factored.is_polynomial_in_x() => {
+                let terms = terms.get_or_insert_with(|| factored.drive(token, u));
+                factored.driven(terms, token, state) * b
+            }
+            Coefficient::Factored(gain) => {
+                let once = once.get_or_insert_with(|| factored.token_factor(token) * u.clone());
                 gain * (once.clone() * b)
             }
         };
@@ -177,7 +181,7 @@ impl<'a> Drive<'a> {
 }
 
 /// The `len` numbers that are kept of state `n`.
-pub(super) fn kept_of<'a>(
+pub(super) fn state_terms<'a>(
     scope: &'a Scope,
     rates: &<Array<f32> as CubeType>::ExpandType,
     n: usize,
@@ -188,24 +192,24 @@ pub(super) fn kept_of<'a>(
     (0..len).map(number).collect()
 }
 
-/// Registers that [`keep_state`] fills for a state.
-pub(crate) fn rates_len(plan: ScanPlan) -> usize {
-    plan.parts().state_len()
+/// Registers that [`store_state_terms`] fills for a state.
+pub(crate) fn state_terms_len(plan: ScanPlan) -> usize {
+    plan.factored().state_len()
 }
 
 /// What the forward scan keeps of state `index` of rate `a`.
 #[cube]
-pub(crate) fn keep_state(
+pub(crate) fn store_state_terms(
     rates: &mut Array<f32>,
     a: f32,
     #[comptime] index: usize,
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let parts = plan.parts();
-        let kept = parts.state(Traced::new(scope, plan.ptx, a));
-        let len = kept.len();
-        for (i, value) in kept.into_iter().enumerate() {
+        let factored = plan.factored();
+        let saved = factored.state(Traced::new(scope, plan.ptx, a));
+        let len = saved.len();
+        for (i, value) in saved.into_iter().enumerate() {
             set::expand(scope, rates, index * len + i, value.value());
         }
     })
@@ -215,7 +219,7 @@ pub(crate) fn keep_state(
 ///
 /// `at` is where the token's row begins in the tile.
 #[cube]
-pub(crate) fn advance(
+pub(crate) fn forward_step(
     h: &mut Array<f32>,
     rates: &Array<f32>,
     projections: &Projections,
@@ -226,14 +230,14 @@ pub(crate) fn advance(
 ) -> f32 {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = plan.parts();
-        let token = parts.token(number(delta));
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
         let u = number(u);
         let mut y = Sum::new();
-        let mut drive = Drive::new(parts, u.clone());
+        let mut drive = Drive::new(factored, u.clone());
         for n in 0..plan.states {
-            let state = kept_of(scope, rates, n, parts.state_len(), plan);
-            let step = parts.forward(&token, &state);
+            let state = state_terms(scope, rates, n, factored.state_len(), plan);
+            let step = factored.forward(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
             let next = drive.next_state(&step, &token, &state, before, b);
@@ -244,9 +248,9 @@ pub(crate) fn advance(
     })
 }
 
-/// [`advance`] without the output; multiplies every state's `a_bar` into `product`, unless [`decay_over`] does.
+/// [`forward_step`] without the output; multiplies every state's `a_bar` into `product`, unless [`decay_over`] does.
 #[cube]
-pub(crate) fn advance_silently(
+pub(crate) fn forward_carry_only(
     h: &mut Array<f32>,
     product: &mut Array<f32>,
     rates: &Array<f32>,
@@ -258,17 +262,17 @@ pub(crate) fn advance_silently(
 ) {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = plan.parts();
-        let token = parts.token(number(delta));
-        let mut drive = Drive::new(parts, number(u));
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
+        let mut drive = Drive::new(factored, number(u));
         for n in 0..plan.states {
-            let state = kept_of(scope, rates, n, parts.state_len(), plan);
-            let step = parts.forward(&token, &state);
+            let state = state_terms(scope, rates, n, factored.state_len(), plan);
+            let step = factored.forward(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
             let next = drive.next_state(&step, &token, &state, before, b);
             set::expand(scope, h, n, next.value());
-            if !parts.decays_by_sum() {
+            if !factored.decays_by_sum() {
                 let whole = number(get::expand(scope, product, n)) * step.a_bar;
                 set::expand(scope, product, n, whole.value());
             }
@@ -285,44 +289,44 @@ pub(crate) fn decay_over(
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let parts = plan.parts();
-        if parts.decays_by_sum() {
+        let factored = plan.factored();
+        if factored.decays_by_sum() {
             let total = Traced::new(scope, plan.ptx, total);
             for n in 0..plan.states {
-                let state = kept_of(scope, rates, n, parts.state_len(), plan);
-                let whole = parts.decay_over(total.clone(), &state);
+                let state = state_terms(scope, rates, n, factored.state_len(), plan);
+                let whole = factored.decay_over(total.clone(), &state);
                 set::expand(scope, product, n, whole.value());
             }
         }
     })
 }
 
-/// Registers that [`keep_slope_state`] fills for a state.
-pub(crate) fn slope_rates_len(plan: ScanPlan) -> usize {
-    plan.parts().slope_state_len()
+/// Registers that [`store_backward_state_terms`] fills for a state.
+pub(crate) fn backward_state_terms_len(plan: ScanPlan) -> usize {
+    plan.factored().backward_state_len()
 }
 
 /// What the backward scan keeps of state `index` of rate `a`.
 #[cube]
-pub(crate) fn keep_slope_state(
+pub(crate) fn store_backward_state_terms(
     rates: &mut Array<f32>,
     a: f32,
     #[comptime] index: usize,
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let parts = plan.parts();
-        let kept = parts.slope_state(Traced::new(scope, plan.ptx, a));
-        let len = kept.len();
-        for (i, value) in kept.into_iter().enumerate() {
+        let factored = plan.factored();
+        let saved = factored.backward_state(Traced::new(scope, plan.ptx, a));
+        let len = saved.len();
+        for (i, value) in saved.into_iter().enumerate() {
             set::expand(scope, rates, index * len + i, value.value());
         }
     })
 }
 
-/// [`advance`] without the output, from what the backward scan keeps of the states.
+/// [`forward_step`] without the output, from what the backward scan keeps of the states.
 #[cube]
-pub(crate) fn readvance(
+pub(crate) fn recompute_step(
     h: &mut Array<f32>,
     rates: &Array<f32>,
     projections: &Projections,
@@ -333,12 +337,12 @@ pub(crate) fn readvance(
 ) {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let parts = plan.parts();
-        let token = parts.token(number(delta));
-        let mut drive = Drive::new(parts, number(u));
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
+        let mut drive = Drive::new(factored, number(u));
         for n in 0..plan.states {
-            let state = kept_of(scope, rates, n, parts.slope_state_len(), plan);
-            let step = parts.forward_again(&token, &state);
+            let state = state_terms(scope, rates, n, factored.backward_state_len(), plan);
+            let step = factored.recompute_forward(&token, &state);
             let b = projections.b(scope, &at, n, plan);
             let before = number(get::expand(scope, h, n));
             let next = drive.next_state(&step, &token, &state, before, b);

@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 use super::coords::{RowsLaunch, SizesLaunch};
 use super::plan::{CHUNK, ScanPlan};
 use crate::cube::{has_planes, has_ptx};
-use crate::discretization::factored::Parts;
+use crate::discretization::factored::FactoredMethod;
 use crate::scan::ScanSpec;
 use crate::scan::autodiff::ScanArguments;
 
@@ -61,7 +61,7 @@ pub(super) struct Layout {
     /// Tokens of a segment.
     segment: usize,
     split: bool,
-    copied: usize,
+    copy_width: usize,
     ptx: bool,
     planes: bool,
     backward: bool,
@@ -72,7 +72,7 @@ pub(super) struct Layout {
 /// A pass over the sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
-    way: usize,
+    sweep: usize,
     part: usize,
     first: bool,
     last: bool,
@@ -90,7 +90,7 @@ impl Layout {
         let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.meta.shape()[2] };
         let groups =
             groups(&arguments.b, spec.b_constant).max(groups(&arguments.c, spec.c_constant));
-        let directions = if spec.paired { 2 } else { 1 };
+        let directions = if spec.bidirectional { 2 } else { 1 };
         let shape = Shape { batch, directions, len, d_inner, d_state, groups };
         let properties = arguments.u.client.properties();
         let hardware = &properties.hardware;
@@ -100,14 +100,14 @@ impl Layout {
         let planes = has_planes(&arguments.u.client);
         // The backward pass keeps a chunk's states in shared memory, four bytes each.
         let fits = |units: usize| {
-            let kept = CHUNK * states * units * size_of::<f32>();
+            let saved = CHUNK * states * units * size_of::<f32>();
             let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
             let rows = 2 * CHUNK * states * size_of::<f32>();
             let steps = CHUNK * units * size_of::<f32>();
-            kept + sums + rows + steps <= hardware.max_shared_memory_size
+            saved + sums + rows + steps <= hardware.max_shared_memory_size
         };
-        let parts = Parts::new(spec.method, spec.series);
-        let heavy = !backward && !parts.is_light();
+        let factored = FactoredMethod::new(spec.method, spec.series);
+        let heavy = !backward && !factored.evaluates_no_phi();
         let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {
@@ -131,7 +131,7 @@ impl Layout {
             state_passes,
             segment,
             split: arguments.u.dtype != DType::F32,
-            copied: if copies { copied(arguments, per_group) } else { 0 },
+            copy_width: if copies { copy_width(arguments, per_group) } else { 0 },
             ptx: has_ptx(&arguments.u),
             planes,
             backward,
@@ -156,10 +156,10 @@ impl Layout {
     }
 
     pub(super) fn passes(&self) -> Vec<Pass> {
-        let count = self.spec.ways() * self.state_passes;
+        let count = self.spec.sweeps() * self.state_passes;
         (0..count)
             .map(|i| Pass {
-                way: i / self.state_passes,
+                sweep: i / self.state_passes,
                 part: i % self.state_passes,
                 first: i == 0,
                 last: i + 1 == count,
@@ -173,8 +173,8 @@ impl Layout {
             method: spec.method,
             series: spec.series,
             softplus: spec.delta_softplus,
-            reverse: spec.reverse ^ (pass.way == 1),
-            paired: spec.paired,
+            reverse: spec.reverse ^ (pass.sweep == 1),
+            bidirectional: spec.bidirectional,
             has_d: spec.has_d,
             has_z: spec.has_z,
             has_bias: spec.has_delta_bias,
@@ -186,12 +186,12 @@ impl Layout {
             tile: if self.backward { CHUNK } else { 4 * CHUNK },
             first: pass.first,
             last: pass.last,
-            halved: spec.ways() == 2,
+            halved: spec.sweeps() == 2,
             segmented: self.segments() > 1,
             save,
-            leaves_state: pass.way == 0,
+            leaves_state: pass.sweep == 0,
             split: self.split,
-            copied: self.copied,
+            copy_width: self.copy_width,
             ptx: self.ptx,
             planes: self.planes,
         }
@@ -208,7 +208,7 @@ impl Layout {
             groups as u32,
             (pass.part * self.states) as u32,
             self.segment as u32,
-            pass.way as u32,
+            pass.sweep as u32,
             rows(&self.rows[0]),
             rows(&self.rows[1]),
             rows(&self.rows[2]),
@@ -232,7 +232,7 @@ impl Layout {
 }
 
 /// Channels of sixteen bytes, if u, delta and z have them beside each other at multiples of sixteen bytes everywhere; else 0.
-fn copied(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize {
+fn copy_width(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize {
     let width = 16 / arguments.u.dtype.size();
     let fits = |t: &CubeTensor| {
         let begin = t.handle.offset_start.unwrap_or(0) as usize;

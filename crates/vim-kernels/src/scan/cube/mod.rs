@@ -27,7 +27,7 @@ use crate::cube::{dense, elem, empty};
 use backward::scan_backward;
 use forward::scan_forward;
 use layout::{Layout, Shape};
-use plan::ABREAST;
+use plan::MAX_STATE_VECTOR;
 use reduce::{TableLaunch, add_rows};
 use segments::{carry_over, segment_ends, segment_outflows};
 
@@ -62,9 +62,9 @@ impl ScanKernels for CubeBackend {
         let y = empty(like, [batch, len, d_inner], like.dtype);
         let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
         let states = [layout.segments(), batch, d_state, d_inner];
-        let saved = [spec.ways() * layout.chunks() * batch * d_state * d_inner];
-        let kept = if spec.narrow { like.dtype } else { DType::F32 };
-        let starts = empty(like, if save { saved } else { [ABREAST] }, kept);
+        let saved = [spec.sweeps() * layout.chunks() * batch * d_state * d_inner];
+        let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
+        let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
         let passes = layout.passes();
         let rest = rest_of(&arguments.u, passes.len());
         for pass in passes {
@@ -93,7 +93,7 @@ impl ScanKernels for CubeBackend {
                         elem(&arguments.b),
                     );
                 }
-                carried(carry, product, layout, false)
+                carry_over_segments(carry, product, layout, false)
             } else {
                 one()
             };
@@ -104,7 +104,7 @@ impl ScanKernels for CubeBackend {
                     client,
                     layout.cubes(),
                     layout.units(),
-                    plan.abreast(),
+                    plan.state_vector_width(),
                     arguments.u.clone().into_buffer_arg(),
                     arguments.delta.clone().into_buffer_arg(),
                     arguments.a.clone().into_buffer_arg(),
@@ -117,24 +117,24 @@ impl ScanKernels for CubeBackend {
                     y.clone().into_buffer_arg(),
                     rest.clone().into_buffer_arg(),
                     last_state.clone().into_buffer_arg(),
-                    starts.clone().into_buffer_arg(),
+                    chunk_states.clone().into_buffer_arg(),
                     layout.sizes(pass),
                     plan,
                     elem(&arguments.u),
                     elem(&arguments.b),
                     elem(&arguments.c),
-                    elem(&starts),
+                    elem(&chunk_states),
                 );
             }
         }
-        let y = if spec.paired {
+        let y = if spec.bidirectional {
             let sum = empty(&y, [batch / 2, len, d_inner], y.dtype);
             add_halves(&y, &sum, d_inner);
             sum
         } else {
             y
         };
-        (ScanPrimitives { y, last_state }, save.then_some(starts))
+        (ScanPrimitives { y, last_state }, save.then_some(chunk_states))
     }
 
     fn backward(
@@ -146,7 +146,7 @@ impl ScanKernels for CubeBackend {
         let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
         let into = [&arguments.b, &arguments.c].map(out);
         let mut grads = scan_gradients(grad_y, arguments, saved, spec, into);
-        if spec.paired && spec.has_z {
+        if spec.bidirectional && spec.has_z {
             let [batch, len, d_inner] = grads[6].meta.shape().dims();
             let sum = empty(&grads[6], [batch / 2, len, d_inner], grads[6].dtype);
             add_halves(&grads[6], &sum, d_inner);
@@ -178,8 +178,8 @@ pub(crate) fn scan_gradients(
     let passes = layout.passes();
     let [rest_u, rest_delta, rest_z] = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
     let rows = layout.segments() * batch / directions;
-    let state_rows = spec.ways() * rows;
-    let strip_rows = spec.ways() * layout.strips;
+    let state_rows = spec.sweeps() * rows;
+    let strip_rows = spec.sweeps() * layout.strips;
     let per_state = directions * d_state * d_inner;
     let per_token = batch * len * groups * d_state;
     let part = |constant: bool| {
@@ -217,7 +217,7 @@ pub(crate) fn scan_gradients(
                     elem(&arguments.c),
                 );
             }
-            carried(carry, product, layout, true)
+            carry_over_segments(carry, product, layout, true)
         } else {
             f32s(1)
         };
@@ -228,7 +228,7 @@ pub(crate) fn scan_gradients(
                 client,
                 layout.cubes(),
                 layout.units(),
-                plan.abreast(),
+                plan.state_vector_width(),
                 arguments.u.clone().into_buffer_arg(),
                 arguments.delta.clone().into_buffer_arg(),
                 arguments.a.clone().into_buffer_arg(),
@@ -285,9 +285,9 @@ pub(crate) fn scan_gradients(
     let mut next = |(rows, width, transposed, [row, pitch]): (usize, usize, bool, [usize; 2])| {
         let first = first_cube;
         first_cube += reduce::cubes(rows, width);
-        let turned = u32::from(transposed);
+        let reversed = u32::from(transposed);
         let [rows, width, first, row, pitch] = [rows, width, first, row, pitch].map(|n| n as u32);
-        TableLaunch::new(rows, width, first, turned, row, pitch)
+        TableLaunch::new(rows, width, first, reversed, row, pitch)
     };
     let [table_b, table_c, table_a, table_d, table_bias] = tables.map(&mut next);
     // SAFETY: every table says the sizes that its buffers were made with.
@@ -339,7 +339,12 @@ fn rest_of(of: &CubeTensor, passes: usize) -> CubeTensor {
 }
 
 /// What segments begin with, from what they end with.
-fn carried(ends: CubeTensor, product: CubeTensor, layout: Layout, backwards: bool) -> CubeTensor {
+fn carry_over_segments(
+    ends: CubeTensor,
+    product: CubeTensor,
+    layout: Layout,
+    backwards: bool,
+) -> CubeTensor {
     let width = layout.shape.batch * layout.shape.d_state * layout.shape.d_inner;
     let units = 128;
     let begins = empty(&ends, ends.meta.shape().clone(), DType::F32);

@@ -1,6 +1,6 @@
 //! What a scan kernel is compiled for, and the sizes it is launched with.
 
-use crate::discretization::factored::Parts;
+use crate::discretization::factored::FactoredMethod;
 use crate::discretization::{Discretization, Series};
 
 /// Tokens between saved states, and tokens whose states the backward pass holds at once.
@@ -15,7 +15,7 @@ pub(crate) struct ScanPlan {
     /// Whether this pass walks the tokens from the last to the first.
     pub(crate) reverse: bool,
     /// Whether the second half of the batch has weights of its own and walks the other way.
-    pub(crate) paired: bool,
+    pub(crate) bidirectional: bool,
     pub(crate) has_d: bool,
     pub(crate) has_z: bool,
     pub(crate) has_bias: bool,
@@ -43,55 +43,55 @@ pub(crate) struct ScanPlan {
     /// Whether what a pass leaves for the next is kept in two parts, as one of 16 bits would round it.
     pub(crate) split: bool,
     /// Channels that are copied into shared memory at once, sixteen bytes; 0 where they pass through registers.
-    pub(crate) copied: usize,
+    pub(crate) copy_width: usize,
     pub(crate) ptx: bool,
     pub(crate) planes: bool,
 }
 
 impl ScanPlan {
     /// The method's coefficients.
-    pub(crate) fn parts(self) -> Parts {
-        Parts::new(self.method, self.series)
+    pub(crate) fn factored(self) -> FactoredMethod {
+        FactoredMethod::new(self.method, self.series)
     }
 
     /// Whether the method's arithmetic leaves registers to read further ahead and to overlap two tokens: those
     /// that evaluate φ functions exactly do not. (Beyond 168 registers an H200 runs two cubes of 128 units at once
     /// instead of three.)
-    pub(crate) fn light(self) -> bool {
-        self.parts().is_light()
+    pub(crate) fn has_spare_registers(self) -> bool {
+        self.factored().evaluates_no_phi()
     }
 
     /// Whether a unit of the backward scan holds its states in its own order, [`place::order`](super::coords::order): where the
     /// sums over a plane gain by it. What is absent of a ragged pass would not be its last states then.
-    pub(crate) fn reordered(self) -> bool {
+    pub(crate) fn permutes_states(self) -> bool {
         let full = self.states == PLANE / 2 && !self.ragged;
         self.planes && full && !self.b_constant && !self.c_constant
     }
 
     /// How many neighbouring states of a unit lie beside each other where a chunk keeps them: a vector, which a unit moves at
     /// once. Declared so, as a compiler that must prove it of sums of indices does not.
-    pub(crate) fn beside(self) -> usize {
-        if self.states.is_multiple_of(ABREAST) { ABREAST } else { 1 }
+    pub(crate) fn shared_vector_width(self) -> usize {
+        if self.states.is_multiple_of(MAX_STATE_VECTOR) { MAX_STATE_VECTOR } else { 1 }
     }
 
     /// The same in memory, where chunks begin: of a pass with states to spare one by one.
-    pub(crate) fn abreast(self) -> usize {
-        if self.ragged { 1 } else { self.beside() }
+    pub(crate) fn state_vector_width(self) -> usize {
+        if self.ragged { 1 } else { self.shared_vector_width() }
     }
 
     /// How many tokens ahead of their use the backward loop reads: as many as registers are left for.
-    pub(crate) fn ahead(self) -> usize {
-        if self.parts().is_plain() { 2 } else { 1 }
+    pub(crate) fn read_ahead(self) -> usize {
+        if self.factored().b_bar_is_per_token() { 2 } else { 1 }
     }
 
     /// Tokens of a turn of the backward loop; [`Self::ahead`] divides it.
-    pub(crate) fn together(self) -> usize {
-        if self.light() { 2 } else { 1 }
+    pub(crate) fn tokens_per_turn(self) -> usize {
+        if self.has_spare_registers() { 2 } else { 1 }
     }
 }
 
 /// The most states of a unit that it moves at once.
-pub(crate) const ABREAST: usize = 4;
+pub(crate) const MAX_STATE_VECTOR: usize = 4;
 
 /// Units of a plane where planes are used.
 pub(crate) const PLANE: usize = 32;

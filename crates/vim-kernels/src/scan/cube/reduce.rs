@@ -92,7 +92,7 @@ fn add_table<F: Float>(
             for k in 0..rows {
                 total += part[k * width + column];
             }
-            out[place_of(column, table, d_inner, d_state)] = F::cast_from(total);
+            out[output_index(column, table, d_inner, d_state)] = F::cast_from(total);
         }
     } else {
         let column = cube * COLUMNS + unit % COLUMNS;
@@ -112,13 +112,13 @@ fn add_table<F: Float>(
             for row in 0..ROWS {
                 total += sums[row * COLUMNS + unit];
             }
-            out[place_of(column, table, d_inner, d_state)] = F::cast_from(total);
+            out[output_index(column, table, d_inner, d_state)] = F::cast_from(total);
         }
     }
 }
 
 #[cube]
-fn place_of(column: usize, table: &Table, d_inner: u32, d_state: u32) -> usize {
+fn output_index(column: usize, table: &Table, d_inner: u32, d_state: u32) -> usize {
     let mut index =
         column / table.row as usize * table.pitch as usize + column % table.row as usize;
     if table.transposed == 1 {

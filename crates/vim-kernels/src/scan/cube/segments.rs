@@ -2,13 +2,16 @@
 
 use cubecl::prelude::*;
 
-use super::backward_step::retreat_silently;
-use super::chunk_copies::{bring_chunk, chunk_arrived, chunk_begun, chunks_len, of_chunk};
+use super::backward_step::backward_carry_only;
+use super::chunk_copies::{
+    chunk_buffer_len, commit_chunk_copy, copied_element, copy_chunk_async, wait_chunk,
+};
 use super::coords::{
-    Sizes, fetch_rows, is_state, load_rates, moved, place, projections, put_rows, state_index,
+    Sizes, elems_per_unit, is_state, load_state_terms, load_tile_regs, projections, state_index,
+    store_tile_shared, unit_coords,
 };
 use super::forward::read_chunk;
-use super::forward_step::{advance_silently, decay_over, rates_len, sigmoid, step_size};
+use super::forward_step::{decay_over, forward_carry_only, sigmoid, state_terms_len, step_size};
 use super::plan::{CHUNK, ScanPlan};
 
 /// Runs every segment from a zero state: `carry` becomes the states that it ends with, `product` what a
@@ -28,11 +31,11 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
     #[define(F)] _f: ElemType,
     #[define(FB)] _fb: ElemType,
 ) {
-    let at = place(sizes, plan);
-    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
-    load_rates(&mut rates, a, &at, sizes, plan);
-    let mut shared = projections::<FB, FB>(b, b, 0usize, &at, sizes, plan);
-    let bias = if comptime!(plan.has_bias) { delta_bias[at.weights] } else { 0.0f32.runtime() };
+    let pos = unit_coords(sizes, plan);
+    let mut rates = Array::<f32>::new(comptime!(plan.states * state_terms_len(plan)));
+    load_state_terms(&mut rates, a, &pos, sizes, plan);
+    let mut shared = projections::<FB, FB>(b, b, 0usize, &pos, sizes, plan);
+    let bias = if comptime!(plan.has_bias) { delta_bias[pos.weights] } else { 0.0f32.runtime() };
     let mut h = Array::<f32>::new(plan.states);
     let mut whole = Array::<f32>::new(plan.states);
     #[unroll]
@@ -40,78 +43,115 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
         h[n] = 0.0f32;
         whole[n] = 1.0f32;
     }
-    let mut next_b = Array::<FB>::new(comptime!(moved(plan.tile, plan)));
+    let mut next_b = Array::<FB>::new(comptime!(elems_per_unit(plan.tile, plan)));
     if comptime!(!plan.b_constant) {
-        fetch_rows::<FB>(&mut next_b, b, &sizes.b, at.begin, plan.tile, &at, sizes, plan);
+        load_tile_regs::<FB>(&mut next_b, b, &sizes.b, pos.begin, plan.tile, &pos, sizes, plan);
     }
     // Tokens are read a chunk ahead of their use.
-    let copied = comptime!(plan.copied > 0);
-    let mut ahead_u = Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(true, plan)), 16usize);
+    let copied = comptime!(plan.copy_width > 0);
+    let mut ahead_u =
+        Shared::<[F]>::new_aligned_slice(comptime!(chunk_buffer_len(true, plan)), 16usize);
     let mut ahead_delta =
-        Shared::<[F]>::new_aligned_slice(comptime!(chunks_len(true, plan)), 16usize);
+        Shared::<[F]>::new_aligned_slice(comptime!(chunk_buffer_len(true, plan)), 16usize);
     let mut next_u = Array::<F>::new(CHUNK);
     let mut next_delta = Array::<F>::new(CHUNK);
     if comptime!(copied) {
-        bring_chunk::<F>(&mut ahead_u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
+        copy_chunk_async::<F>(&mut ahead_u, u, pos.batch, &sizes.u, pos.begin, &pos, sizes, plan);
         let rows = &sizes.delta;
-        bring_chunk::<F>(&mut ahead_delta, delta, at.batch, rows, at.begin, &at, sizes, plan);
-        chunk_begun();
+        copy_chunk_async::<F>(
+            &mut ahead_delta,
+            delta,
+            pos.batch,
+            rows,
+            pos.begin,
+            &pos,
+            sizes,
+            plan,
+        );
+        commit_chunk_copy();
     } else {
-        read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, at.begin, &at, sizes, plan);
-        read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, at.begin, &at, sizes, plan);
+        read_chunk::<F>(&mut next_u, u, pos.batch, &sizes.u, pos.begin, &pos, sizes, plan);
+        read_chunk::<F>(
+            &mut next_delta,
+            delta,
+            pos.batch,
+            &sizes.delta,
+            pos.begin,
+            &pos,
+            sizes,
+            plan,
+        );
     }
     let mut total = 0.0f32;
-    let mut first = at.begin;
-    while first < at.end {
+    let mut first = pos.begin;
+    while first < pos.end {
         sync_cube();
         if comptime!(!plan.b_constant) {
-            put_rows::<FB>(&mut shared.b, &next_b, plan.tile, plan);
-            fetch_rows::<FB>(
+            store_tile_shared::<FB>(&mut shared.b, &next_b, plan.tile, plan);
+            load_tile_regs::<FB>(
                 &mut next_b,
                 b,
                 &sizes.b,
                 first + plan.tile,
                 plan.tile,
-                &at,
+                &pos,
                 sizes,
                 plan,
             );
         }
         sync_cube();
         let mut chunk = 0usize;
-        while chunk < plan.tile && first + chunk < at.end {
+        while chunk < plan.tile && first + chunk < pos.end {
             let begin = first + chunk;
             let mut now_u = Array::<F>::new(CHUNK);
             let mut now_delta = Array::<F>::new(CHUNK);
             let after = begin + CHUNK;
             let rows = &sizes.delta;
             if comptime!(copied) {
-                chunk_arrived();
+                wait_chunk();
                 #[unroll]
                 for j in 0..CHUNK {
-                    now_u[j] = of_chunk::<F>(&ahead_u, begin, j, plan);
-                    now_delta[j] = of_chunk::<F>(&ahead_delta, begin, j, plan);
+                    now_u[j] = copied_element::<F>(&ahead_u, begin, j, plan);
+                    now_delta[j] = copied_element::<F>(&ahead_delta, begin, j, plan);
                 }
-                bring_chunk::<F>(&mut ahead_u, u, at.batch, &sizes.u, after, &at, sizes, plan);
-                bring_chunk::<F>(&mut ahead_delta, delta, at.batch, rows, after, &at, sizes, plan);
-                chunk_begun();
+                copy_chunk_async::<F>(
+                    &mut ahead_u,
+                    u,
+                    pos.batch,
+                    &sizes.u,
+                    after,
+                    &pos,
+                    sizes,
+                    plan,
+                );
+                copy_chunk_async::<F>(
+                    &mut ahead_delta,
+                    delta,
+                    pos.batch,
+                    rows,
+                    after,
+                    &pos,
+                    sizes,
+                    plan,
+                );
+                commit_chunk_copy();
             } else {
                 #[unroll]
                 for j in 0..CHUNK {
                     now_u[j] = next_u[j];
                     now_delta[j] = next_delta[j];
                 }
-                read_chunk::<F>(&mut next_u, u, at.batch, &sizes.u, after, &at, sizes, plan);
-                read_chunk::<F>(&mut next_delta, delta, at.batch, rows, after, &at, sizes, plan);
+                read_chunk::<F>(&mut next_u, u, pos.batch, &sizes.u, after, &pos, sizes, plan);
+                read_chunk::<F>(&mut next_delta, delta, pos.batch, rows, after, &pos, sizes, plan);
             }
             #[unroll]
             for j in 0..CHUNK {
-                let there = begin + j < at.end;
+                let in_bounds = begin + j < pos.end;
                 let size =
-                    select(there, step_size(f32::cast_from(now_delta[j]), bias, plan), 0.0f32);
+                    select(in_bounds, step_size(f32::cast_from(now_delta[j]), bias, plan), 0.0f32);
                 let row = (chunk + j) * plan.states;
                 let u = f32::cast_from(now_u[j]);
-                advance_silently(&mut h, &mut whole, &rates, &shared, row, size, u, plan);
+                forward_carry_only(&mut h, &mut whole, &rates, &shared, row, size, u, plan);
                 total += size;
             }
             chunk += CHUNK;
@@ -119,11 +159,11 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
         first += plan.tile;
     }
     decay_over(&mut whole, &rates, total, plan);
-    if at.active {
+    if pos.active {
         #[unroll]
         for n in 0..plan.states {
             if is_state(n, sizes, plan) {
-                let index = state_index(at.segment, n, &at, sizes);
+                let index = state_index(pos.segment, n, &pos, sizes);
                 carry[index] = h[n];
                 product[index] = whole[n];
             }
@@ -150,28 +190,28 @@ pub(crate) fn carry_over(
         let mut first = 0usize;
         while first < segments {
             // Read together, so that the segments' latencies overlap.
-            let mut end = Array::<f32>::new(CARRIED);
-            let mut factor = Array::<f32>::new(CARRIED);
+            let mut end = Array::<f32>::new(SEGMENTS_AT_ONCE);
+            let mut factor = Array::<f32>::new(SEGMENTS_AT_ONCE);
             #[unroll]
-            for j in 0..CARRIED {
+            for j in 0..SEGMENTS_AT_ONCE {
                 let index = slot_at(min(first + j, segments - 1), segments, backwards) * width + i;
                 end[j] = ends[index];
                 factor[j] = product[index];
             }
             #[unroll]
-            for j in 0..CARRIED {
+            for j in 0..SEGMENTS_AT_ONCE {
                 if first + j < segments {
                     begins[slot_at(first + j, segments, backwards) * width + i] = state;
                     state = factor[j] * state + end[j];
                 }
             }
-            first += CARRIED;
+            first += SEGMENTS_AT_ONCE;
         }
     }
 }
 
 /// Segments that [`carry_over`] reads at once.
-const CARRIED: usize = 16;
+const SEGMENTS_AT_ONCE: usize = 16;
 
 #[cube]
 fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
@@ -196,11 +236,11 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
     #[define(F)] _f: ElemType,
     #[define(FC)] _fc: ElemType,
 ) {
-    let at = place(sizes, plan);
-    let mut rates = Array::<f32>::new(comptime!(plan.states * rates_len(plan)));
-    load_rates(&mut rates, a, &at, sizes, plan);
-    let mut shared = projections::<FC, FC>(c, c, 0usize, &at, sizes, plan);
-    let bias = if comptime!(plan.has_bias) { delta_bias[at.weights] } else { 0.0f32.runtime() };
+    let pos = unit_coords(sizes, plan);
+    let mut rates = Array::<f32>::new(comptime!(plan.states * state_terms_len(plan)));
+    load_state_terms(&mut rates, a, &pos, sizes, plan);
+    let mut shared = projections::<FC, FC>(c, c, 0usize, &pos, sizes, plan);
+    let bias = if comptime!(plan.has_bias) { delta_bias[pos.weights] } else { 0.0f32.runtime() };
     let mut flow = Array::<f32>::new(plan.states);
     let mut whole = Array::<f32>::new(plan.states);
     #[unroll]
@@ -208,29 +248,29 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
         flow[n] = 0.0f32;
         whole[n] = 1.0f32;
     }
-    let chunks = (at.end - at.begin + comptime!(CHUNK - 1)) / CHUNK;
-    let mut next_c = Array::<FC>::new(comptime!(moved(CHUNK, plan)));
+    let chunks = (pos.end - pos.begin + comptime!(CHUNK - 1)) / CHUNK;
+    let mut next_c = Array::<FC>::new(comptime!(elems_per_unit(CHUNK, plan)));
     if comptime!(!plan.c_constant) {
-        let last = at.begin + (chunks - 1) * CHUNK;
-        fetch_rows::<FC>(&mut next_c, c, &sizes.c, last, CHUNK, &at, sizes, plan);
+        let last = pos.begin + (chunks - 1) * CHUNK;
+        load_tile_regs::<FC>(&mut next_c, c, &sizes.c, last, CHUNK, &pos, sizes, plan);
     }
-    let last = at.begin + (chunks - 1) * CHUNK;
+    let last = pos.begin + (chunks - 1) * CHUNK;
     let mut next_delta = Array::<F>::new(CHUNK);
     let mut next_dy = Array::<F>::new(CHUNK);
     let mut next_z = Array::<F>::new(CHUNK);
-    read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, last, &at, sizes, plan);
-    read_chunk::<F>(&mut next_dy, grad_y, at.element, &sizes.grad_y, last, &at, sizes, plan);
+    read_chunk::<F>(&mut next_delta, delta, pos.batch, &sizes.delta, last, &pos, sizes, plan);
+    read_chunk::<F>(&mut next_dy, grad_y, pos.element, &sizes.grad_y, last, &pos, sizes, plan);
     if comptime!(plan.has_z) {
-        read_chunk::<F>(&mut next_z, z, at.element, &sizes.z, last, &at, sizes, plan);
+        read_chunk::<F>(&mut next_z, z, pos.element, &sizes.z, last, &pos, sizes, plan);
     }
     let mut total = 0.0f32;
-    for back in 0..chunks {
-        let begin = at.begin + (chunks - 1 - back) * CHUNK;
-        let begin_before = max(begin, at.begin + CHUNK) - CHUNK;
+    for from_end in 0..chunks {
+        let begin = pos.begin + (chunks - 1 - from_end) * CHUNK;
+        let begin_before = max(begin, pos.begin + CHUNK) - CHUNK;
         sync_cube();
         if comptime!(!plan.c_constant) {
-            put_rows::<FC>(&mut shared.c, &next_c, CHUNK, plan);
-            fetch_rows::<FC>(&mut next_c, c, &sizes.c, begin_before, CHUNK, &at, sizes, plan);
+            store_tile_shared::<FC>(&mut shared.c, &next_c, CHUNK, plan);
+            load_tile_regs::<FC>(&mut next_c, c, &sizes.c, begin_before, CHUNK, &pos, sizes, plan);
         }
         sync_cube();
         let mut now_delta = Array::<F>::new(CHUNK);
@@ -245,17 +285,27 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
             }
         }
         let before = begin_before;
-        read_chunk::<F>(&mut next_delta, delta, at.batch, &sizes.delta, before, &at, sizes, plan);
-        read_chunk::<F>(&mut next_dy, grad_y, at.element, &sizes.grad_y, before, &at, sizes, plan);
+        read_chunk::<F>(&mut next_delta, delta, pos.batch, &sizes.delta, before, &pos, sizes, plan);
+        read_chunk::<F>(
+            &mut next_dy,
+            grad_y,
+            pos.element,
+            &sizes.grad_y,
+            before,
+            &pos,
+            sizes,
+            plan,
+        );
         if comptime!(plan.has_z) {
-            read_chunk::<F>(&mut next_z, z, at.element, &sizes.z, before, &at, sizes, plan);
+            read_chunk::<F>(&mut next_z, z, pos.element, &sizes.z, before, &pos, sizes, plan);
         }
         #[unroll]
         for past in 0..CHUNK {
             let j = comptime!(CHUNK - 1 - past);
-            let there = begin + j < at.end;
-            let size = select(there, step_size(f32::cast_from(now_delta[j]), bias, plan), 0.0f32);
-            let mut into = select(there, f32::cast_from(now_dy[j]), 0.0f32);
+            let in_bounds = begin + j < pos.end;
+            let size =
+                select(in_bounds, step_size(f32::cast_from(now_delta[j]), bias, plan), 0.0f32);
+            let mut into = select(in_bounds, f32::cast_from(now_dy[j]), 0.0f32);
             if comptime!(plan.has_z) {
                 let z = f32::cast_from(now_z[j]);
                 into *= z * sigmoid(z, plan.ptx);
@@ -264,7 +314,7 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
                 into *= 0.5f32;
             }
             total += size;
-            retreat_silently(
+            backward_carry_only(
                 &mut flow,
                 &mut whole,
                 &rates,
@@ -277,11 +327,11 @@ pub(crate) fn segment_outflows<F: Float, FC: Float>(
         }
     }
     decay_over(&mut whole, &rates, total, plan);
-    if at.active {
+    if pos.active {
         #[unroll]
         for n in 0..plan.states {
             if is_state(n, sizes, plan) {
-                let index = state_index(at.segment, n, &at, sizes);
+                let index = state_index(pos.segment, n, &pos, sizes);
                 carry[index] = flow[n];
                 product[index] = whole[n];
             }

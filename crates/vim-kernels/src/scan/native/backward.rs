@@ -39,9 +39,9 @@ pub(super) fn backward_strip(
     batch: usize,
     strip: Strip,
     grad_y: &[f32],
-    starts: &[f32],
+    chunk_states: &[f32],
 ) -> StripGrads {
-    let job = Job { inputs, batch, strip, grad_y, starts };
+    let job = Job { inputs, batch, strip, grad_y, chunk_states };
     per_method(inputs.spec.method, inputs.spec.series, job)
 }
 
@@ -51,7 +51,7 @@ struct Job<'a> {
     batch: usize,
     strip: Strip,
     grad_y: &'a [f32],
-    starts: &'a [f32],
+    chunk_states: &'a [f32],
 }
 
 struct Specialized<'a, const METHOD: usize, const SERIES: usize>(Job<'a>);
@@ -124,8 +124,8 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
             if spec.c_constant {
                 sums.c.fill(Lanes::ZERO);
             }
-            for way in 0..spec.ways() {
-                self.sweep(&mut block, &mut sums, index, way);
+            for sweep in 0..spec.sweeps() {
+                self.sweep(&mut block, &mut sums, index, sweep);
             }
 
             let (mut d, mut delta_bias) = (Lanes::ZERO, Lanes::ZERO);
@@ -181,9 +181,9 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         block: &mut Block<FMA>,
         sums: &mut Sums<FMA>,
         index: usize,
-        way: usize,
+        sweep: usize,
     ) {
-        let Job { inputs, batch, strip, starts, .. } = self.0;
+        let Job { inputs, batch, strip, chunk_states, .. } = self.0;
         let (sizes, spec) = (inputs.sizes, inputs.spec);
         let d_state = sizes.d_state;
         let chunks = sizes.len.div_ceil(CHUNK);
@@ -192,21 +192,21 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let mut history = vec![Lanes::ZERO; (CHUNK + 1) * d_state];
         let mut decays = vec![Lanes::ZERO; CHUNK * d_state];
         for chunk in (0..chunks).rev() {
-            let saved = ((index * spec.ways() + way) * chunks + chunk) * d_state * LANES;
+            let saved = ((index * spec.sweeps() + sweep) * chunks + chunk) * d_state * LANES;
             for (n, h) in history[..d_state].iter_mut().enumerate() {
-                *h = Lanes::load(&starts[saved + n * LANES..saved + (n + 1) * LANES]);
+                *h = Lanes::load(&chunk_states[saved + n * LANES..saved + (n + 1) * LANES]);
             }
             let steps = chunk * CHUNK..((chunk + 1) * CHUNK).min(sizes.len);
             for (i, step) in steps.clone().enumerate() {
                 history.copy_within(i * d_state..(i + 1) * d_state, (i + 1) * d_state);
-                let token = spec.token(sizes.len, step, way);
+                let token = spec.token(sizes.len, step, sweep);
                 let h = &mut history[(i + 1) * d_state..(i + 2) * d_state];
                 let kept = &mut decays[i * d_state..(i + 1) * d_state];
                 let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, h, kept);
                 block.y[token] += y;
             }
             for (i, step) in steps.enumerate().rev() {
-                let token = spec.token(sizes.len, step, way);
+                let token = spec.token(sizes.len, step, sweep);
                 let states = &history[i * d_state..(i + 2) * d_state];
                 let kept = &decays[i * d_state..(i + 1) * d_state];
                 self.pull(block, sums, token, states, kept, &mut g);
@@ -231,7 +231,7 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let method = const { Discretization::VARIANTS[METHOD] };
         let series = const { Series::VARIANTS[SERIES] };
         let (delta, u) = (block.delta[token], block.u[token]);
-        let dy = sums.y[token] * Lanes::splat(spec.way_weight());
+        let dy = sums.y[token] * Lanes::splat(spec.sweep_weight());
         let b =
             TokenProjection::new(inputs, inputs.b, &block.b, spec.b_constant, batch, token, strip);
         let c =

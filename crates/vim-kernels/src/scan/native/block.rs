@@ -137,7 +137,7 @@ impl<const FMA: bool> Block<FMA> {
             h[n] = step.a_bar.fma(h[n], step.b_bar * (b.at(n) * u));
             y = c.at(n).fma(h[n], y);
         }
-        y * Lanes::splat(inputs.spec.way_weight())
+        y * Lanes::splat(inputs.spec.sweep_weight())
     }
 
     /// `(Σ c·h + d·u)·silu(z)` of a token.

@@ -1,7 +1,7 @@
 //! The forward scan of one strip of channels.
 
 use super::block::{Block, untranspose};
-use super::inputs::{CHUNK, ScanInputs, starts_len};
+use super::inputs::{CHUNK, ScanInputs, chunk_states_len};
 use super::strip::Strip;
 use crate::discretization::{PerMethod, per_method};
 use crate::native::lanes::Lanes;
@@ -14,8 +14,8 @@ pub(super) struct StripForward {
     pub(super) y: Vec<f32>,
     /// `[channels, N]`.
     pub(super) last_state: Vec<f32>,
-    /// `[blocks, ways, chunks, N, LANES]`, empty unless saved.
-    pub(super) starts: Vec<f32>,
+    /// `[blocks, sweeps, chunks, N, LANES]`, empty unless saved.
+    pub(super) chunk_states: Vec<f32>,
 }
 
 /// Runs the strip; keeps the chunk starts if `save`.
@@ -57,7 +57,11 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
         let mut out = StripForward {
             y: vec![0.0; sizes.len * channels],
             last_state: vec![0.0; channels * sizes.d_state],
-            starts: Vec::with_capacity(if save { starts_len(sizes, spec, strip) } else { 0 }),
+            chunk_states: Vec::with_capacity(if save {
+                chunk_states_len(sizes, spec, strip)
+            } else {
+                0
+            }),
         };
         let mut block = Block::<FMA>::new(inputs);
         for (first, width) in strip.blocks() {
@@ -65,20 +69,20 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
             if !spec.method.bounded(spec.series) {
                 polynomial_range::note(block.largest_argument());
             }
-            for way in 0..spec.ways() {
+            for sweep in 0..spec.sweeps() {
                 let mut h = vec![Lanes::ZERO; sizes.d_state];
                 for step in 0..sizes.len {
                     if save && step % CHUNK == 0 {
                         for h in &h {
-                            out.starts.extend_from_slice(&h.to_array());
+                            out.chunk_states.extend_from_slice(&h.to_array());
                         }
                     }
-                    let token = spec.token(sizes.len, step, way);
+                    let token = spec.token(sizes.len, step, sweep);
                     let none = &mut [];
                     let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, &mut h, none);
                     block.y[token] += y;
                 }
-                if way == 0 {
+                if sweep == 0 {
                     untranspose(&h, &mut out.last_state[(first - strip.first) * sizes.d_state..]);
                 }
             }

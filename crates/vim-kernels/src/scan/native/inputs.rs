@@ -41,6 +41,6 @@ impl ScanInputs<'_> {
 }
 
 /// Floats that a strip saves: for each block, way, chunk and state, eight lanes.
-pub(crate) fn starts_len(sizes: Sizes, spec: ScanSpec, strip: Strip) -> usize {
-    strip.blocks().count() * spec.ways() * sizes.len.div_ceil(CHUNK) * sizes.d_state * LANES
+pub(crate) fn chunk_states_len(sizes: Sizes, spec: ScanSpec, strip: Strip) -> usize {
+    strip.blocks().count() * spec.sweeps() * sizes.len.div_ceil(CHUNK) * sizes.d_state * LANES
 }

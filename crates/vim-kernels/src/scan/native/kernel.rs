@@ -10,14 +10,14 @@ use rayon::prelude::*;
 
 use super::backward::{StripGrads, backward_strip};
 use super::forward::{StripForward, forward_strip};
-use super::inputs::{ScanInputs, starts_len};
+use super::inputs::{ScanInputs, chunk_states_len};
 use super::strip::{Sizes, Strip};
 
 /// `y [B, L, D]`, `last_state [B, D, N]`, and the states at chunk starts, in an order of the kernel's own.
 pub(crate) struct ScanForward {
     pub(crate) y: Vec<f32>,
     pub(crate) last_state: Vec<f32>,
-    pub(crate) starts: Vec<f32>,
+    pub(crate) chunk_states: Vec<f32>,
 }
 
 /// Gradients, shaped as the inputs.
@@ -40,30 +40,30 @@ pub(crate) fn forward(inputs: ScanInputs<'_>, save: bool) -> ScanForward {
     let mut out = ScanForward {
         y: vec![0.0; batch * len * d_inner],
         last_state: vec![0.0; batch * d_inner * d_state],
-        starts: vec![0.0; batch * saved],
+        chunk_states: vec![0.0; batch * saved],
     };
     out.y
         .par_chunks_mut(len * d_inner)
         .zip(out.last_state.par_chunks_mut(d_inner * d_state))
-        .zip(parts(&mut out.starts, batch))
+        .zip(parts(&mut out.chunk_states, batch))
         .enumerate()
-        .for_each(|(batch, ((y, last_state), mut starts))| {
+        .for_each(|(batch, ((y, last_state), mut chunk_states))| {
             let run = |&strip| forward_strip(inputs, batch, strip, save);
             let done: Vec<StripForward> = strips.par_iter().map(run).collect();
             for (&strip, part) in strips.iter().zip(done) {
                 copy_columns(&part.y, y, d_inner, strip);
                 let states = strip.first * d_state..(strip.first + strip.channels) * d_state;
                 last_state[states].copy_from_slice(&part.last_state);
-                let (mine, rest) = starts.split_at_mut(part.starts.len());
-                mine.copy_from_slice(&part.starts);
-                starts = rest;
+                let (mine, rest) = chunk_states.split_at_mut(part.chunk_states.len());
+                mine.copy_from_slice(&part.chunk_states);
+                chunk_states = rest;
             }
         });
     out
 }
 
 /// Pulls `grad_y [B, L, D]` back to every input.
-pub(crate) fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], starts: &[f32]) -> ScanGrads {
+pub(crate) fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], chunk_states: &[f32]) -> ScanGrads {
     let Sizes { batch, len, d_inner, .. } = inputs.sizes;
     let strips = inputs.sizes.strips();
     let saved = saved_len(inputs, &strips);
@@ -86,11 +86,12 @@ pub(crate) fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], starts: &[f32]) -
                 .iter()
                 .map(|&strip| {
                     let start = offset;
-                    offset += starts_len(inputs.sizes, inputs.spec, strip);
-                    (strip, &starts[start..offset])
+                    offset += chunk_states_len(inputs.sizes, inputs.spec, strip);
+                    (strip, &chunk_states[start..offset])
                 })
                 .collect();
-            let run = |&(strip, starts)| backward_strip(inputs, batch, strip, grad_y, starts);
+            let run =
+                |&(strip, chunk_states)| backward_strip(inputs, batch, strip, grad_y, chunk_states);
             let done: Vec<StripGrads> = jobs.par_iter().map(run).collect();
             let mut totals = Totals::new(inputs);
             for (&strip, part) in strips.iter().zip(&done) {
@@ -181,7 +182,7 @@ impl Totals {
 
 /// Floats that a batch element saves.
 fn saved_len(inputs: ScanInputs<'_>, strips: &[Strip]) -> usize {
-    strips.iter().map(|&strip| starts_len(inputs.sizes, inputs.spec, strip)).sum()
+    strips.iter().map(|&strip| chunk_states_len(inputs.sizes, inputs.spec, strip)).sum()
 }
 
 /// `values` in `count` equal parts, which are empty if it is.

@@ -26,7 +26,7 @@ impl ScanKernels for Flex {
     ) -> (ScanPrimitives<Self>, Option<Flexible>) {
         let dense = Dense::new(&arguments);
         let inputs = dense.inputs(spec);
-        let ScanForward { y, last_state, starts } = kernel::forward(inputs, save);
+        let ScanForward { y, last_state, chunk_states } = kernel::forward(inputs, save);
         let Sizes { batch, len, d_inner, d_state, .. } = inputs.sizes;
         let out = ScanPrimitives {
             y: tensor_as(y, &[batch, len, d_inner], arguments.u.dtype()),
@@ -35,8 +35,8 @@ impl ScanKernels for Flex {
         (
             out,
             save.then(|| {
-                let len = starts.len();
-                tensor(starts, &[len])
+                let len = chunk_states.len();
+                tensor(chunk_states, &[len])
             }),
         )
     }
@@ -98,7 +98,7 @@ impl Dense {
     }
 
     fn inputs(&self, spec: ScanSpec) -> ScanInputs<'_> {
-        debug_assert!(!spec.paired, "two directions are two calls here");
+        debug_assert!(!spec.bidirectional, "two directions are two calls here");
         let [batch, len, d_inner] = self.u.shape().dims();
         let [_, d_state] = self.a.shape().dims();
         let groups = |t: &Flexible, constant: bool| if constant { 1 } else { t.shape()[2] };

@@ -2,10 +2,10 @@
 
 use cubecl::prelude::*;
 
-use super::numbers::{advance, pull, sigmoid, step_size, step_slope};
+use super::numbers::{backward_step, forward_step, sigmoid, step_size, step_slope};
 use super::plan::{
-    CHUNK, ComplexPlan, Pair, Place, Sizes, UNITS, channel_index, place, projection, row_index,
-    state_index, token_at, token_index,
+    CHUNK, ComplexPair, ComplexPlan, Sizes, UNITS, UnitCoords, channel_index, projection,
+    row_index, state_index, token_at, token_index, unit_coords,
 };
 
 /// Numbers a token contributes to the gradients of B and C: two parts of each.
@@ -36,7 +36,7 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
     d: &[f32],
     z: &[F],
     delta_bias: &[f32],
-    starts: &[f32],
+    chunk_states: &[f32],
     grad_u: &mut [F],
     grad_delta: &mut [F],
     grad_z: &mut [F],
@@ -51,11 +51,11 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
     #[define(FB)] _fb: ElemType,
     #[define(FC)] _fc: ElemType,
 ) {
-    let at = place(sizes);
+    let pos = unit_coords(sizes);
     let len = sizes.len as usize;
     let tokens = sizes.batch as usize * len * sizes.d_inner as usize;
-    let bias = if comptime!(plan.has_bias) { delta_bias[at.channel] } else { 0.0f32.runtime() };
-    let skip = if comptime!(plan.has_d && plan.last) { d[at.channel] } else { 0.0f32.runtime() };
+    let bias = if comptime!(plan.has_bias) { delta_bias[pos.channel] } else { 0.0f32.runtime() };
+    let skip = if comptime!(plan.has_d && plan.last) { d[pos.channel] } else { 0.0f32.runtime() };
     let weight = comptime!(if plan.first && plan.last { 1.0f32 } else { 0.5f32 });
     let mut shared = Shared::<[f32]>::new_slice(comptime!(CHUNK * PARTS * ROW));
 
@@ -79,7 +79,7 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
         let first = chunk * CHUNK;
         let count = min(CHUNK, len - first);
         for j in 0..count {
-            let index = token_index(token_at(first + j, sizes, plan), &at, sizes);
+            let index = token_index(token_at(first + j, sizes, plan), &pos, sizes);
             step_delta[j] = step_size(f32::cast_from(delta[index]), bias, plan);
             step_u[j] = f32::cast_from(u[index]);
             let mut grad = f32::cast_from(grad_y[index]) * weight;
@@ -93,22 +93,22 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             sum_y[j] = 0.0f32;
         }
         for n in 0..sizes.d_state as usize {
-            let of = channel_index(n, &at, sizes);
-            let a = Pair { re: a_re[of], im: a_im[of] };
+            let of = channel_index(n, &pos, sizes);
+            let a = ComplexPair { re: a_re[of], im: a_im[of] };
             let mut begin_re = 0.0f32;
             let mut begin_im = 0.0f32;
             if chunk > 0 {
                 let slot = sizes.slots_before as usize + chunk - 1;
-                begin_re = starts[state_index(2 * slot, n, &at, sizes)];
-                begin_im = starts[state_index(2 * slot + 1, n, &at, sizes)];
+                begin_re = chunk_states[state_index(2 * slot, n, &pos, sizes)];
+                begin_im = chunk_states[state_index(2 * slot + 1, n, &pos, sizes)];
             }
             let mut now_re = begin_re;
             let mut now_im = begin_im;
             for j in 0..count {
                 let token = token_at(first + j, sizes, plan);
-                let b = projection(b_re, b_im, token, n, &at, sizes, plan.b_constant);
-                let h = Pair { re: now_re, im: now_im };
-                let next = advance(h, a, b, step_delta[j], step_u[j], plan);
+                let b = projection(b_re, b_im, token, n, &pos, sizes, plan.b_constant);
+                let h = ComplexPair { re: now_re, im: now_im };
+                let next = forward_step(h, a, b, step_delta[j], step_u[j], plan);
                 now_re = next.h.re;
                 now_im = next.h.im;
                 h_re[j] = now_re;
@@ -119,8 +119,8 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             let mut grad_re = 0.0f32;
             let mut grad_im = 0.0f32;
             if done > 0 {
-                grad_re = carry[state_index(0usize, n, &at, sizes)];
-                grad_im = carry[state_index(1usize, n, &at, sizes)];
+                grad_re = carry[state_index(0usize, n, &pos, sizes)];
+                grad_im = carry[state_index(1usize, n, &pos, sizes)];
             }
             let mut sums = Array::<f32>::new(6usize);
             #[unroll]
@@ -130,20 +130,20 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             for back in 0..count {
                 let j = count - 1 - back;
                 let token = token_at(first + j, sizes, plan);
-                let b = projection(b_re, b_im, token, n, &at, sizes, plan.b_constant);
-                let c = projection(c_re, c_im, token, n, &at, sizes, plan.c_constant);
+                let b = projection(b_re, b_im, token, n, &pos, sizes, plan.b_constant);
+                let c = projection(c_re, c_im, token, n, &pos, sizes, plan.c_constant);
                 let mut before_re = begin_re;
                 let mut before_im = begin_im;
                 if j > 0 {
                     before_re = h_re[j - 1];
                     before_im = h_im[j - 1];
                 }
-                let pulled = pull(
-                    Pair { re: grad_re, im: grad_im },
+                let pulled = backward_step(
+                    ComplexPair { re: grad_re, im: grad_im },
                     grad_scan[j],
-                    Pair { re: h_re[j], im: h_im[j] },
-                    Pair { re: before_re, im: before_im },
-                    Pair { re: decay_re[j], im: decay_im[j] },
+                    ComplexPair { re: h_re[j], im: h_im[j] },
+                    ComplexPair { re: before_re, im: before_im },
+                    ComplexPair { re: decay_re[j], im: decay_im[j] },
                     a,
                     b,
                     c,
@@ -162,39 +162,39 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
                     sums[2] += pulled.b.re;
                     sums[3] += pulled.b.im;
                 } else {
-                    share(&mut shared, j, 0usize, pulled.b, at.active);
+                    share(&mut shared, j, 0usize, pulled.b, pos.active);
                 }
                 if comptime!(plan.c_constant) {
                     sums[4] += pulled.c.re;
                     sums[5] += pulled.c.im;
                 } else {
-                    share(&mut shared, j, 2usize, pulled.c, at.active);
+                    share(&mut shared, j, 2usize, pulled.c, pos.active);
                 }
             }
-            if at.active {
-                carry[state_index(0usize, n, &at, sizes)] = grad_re;
-                carry[state_index(1usize, n, &at, sizes)] = grad_im;
+            if pos.active {
+                carry[state_index(0usize, n, &pos, sizes)] = grad_re;
+                carry[state_index(1usize, n, &pos, sizes)] = grad_im;
                 let fresh = comptime!(plan.first);
-                add_state(state_sums, 0usize, n, sums[0], done > 0, &at, sizes, fresh);
-                add_state(state_sums, 1usize, n, sums[1], done > 0, &at, sizes, fresh);
+                add_state(state_sums, 0usize, n, sums[0], done > 0, &pos, sizes, fresh);
+                add_state(state_sums, 1usize, n, sums[1], done > 0, &pos, sizes, fresh);
                 if comptime!(plan.b_constant) {
-                    add_state(state_sums, 2usize, n, sums[2], done > 0, &at, sizes, fresh);
-                    add_state(state_sums, 3usize, n, sums[3], done > 0, &at, sizes, fresh);
+                    add_state(state_sums, 2usize, n, sums[2], done > 0, &pos, sizes, fresh);
+                    add_state(state_sums, 3usize, n, sums[3], done > 0, &pos, sizes, fresh);
                 }
                 if comptime!(plan.c_constant) {
                     let part = comptime!(if plan.b_constant { 4usize } else { 2usize });
-                    add_state(state_sums, part, n, sums[4], done > 0, &at, sizes, fresh);
-                    add_state(state_sums, part + 1, n, sums[5], done > 0, &at, sizes, fresh);
+                    add_state(state_sums, part, n, sums[4], done > 0, &pos, sizes, fresh);
+                    add_state(state_sums, part + 1, n, sums[5], done > 0, &pos, sizes, fresh);
                 }
             }
             if comptime!(!(plan.b_constant && plan.c_constant)) {
                 sync_cube();
-                add_strips(&shared, strip_sums, first, count, n, &at, sizes, plan);
+                add_strips(&shared, strip_sums, first, count, n, &pos, sizes, plan);
                 sync_cube();
             }
         }
         for j in 0..count {
-            let index = token_index(token_at(first + j, sizes, plan), &at, sizes);
+            let index = token_index(token_at(first + j, sizes, plan), &pos, sizes);
             let raw = f32::cast_from(delta[index]);
             let mut of_u = sum_u[j];
             let mut of_delta = sum_delta[j] * step_slope(raw, bias, plan);
@@ -211,7 +211,7 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
                 of_y += skip * step_u[j];
                 total_d += gated * step_u[j];
             }
-            if at.active {
+            if pos.active {
                 if comptime!(!plan.first) {
                     of_u += partial[index];
                     of_delta += partial[tokens + index];
@@ -234,9 +234,9 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             }
         }
     }
-    if at.active {
+    if pos.active {
         let channels = sizes.batch as usize * sizes.d_inner as usize;
-        let index = at.batch * sizes.d_inner as usize + at.channel;
+        let index = pos.batch * sizes.d_inner as usize + pos.channel;
         if comptime!(plan.last) {
             channel_sums[index] = total_d;
         }
@@ -249,7 +249,7 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
 
 /// Leaves a unit's part of a token's gradient for [`add_strips`]; nothing of a unit without a channel.
 #[cube]
-fn share(shared: &mut Shared<[f32]>, j: usize, part: usize, value: Pair, active: bool) {
+fn share(shared: &mut Shared<[f32]>, j: usize, part: usize, value: ComplexPair, active: bool) {
     let row = (j * PARTS + part) * ROW + UNIT_POS_X as usize;
     shared[row] = select(active, value.re, 0.0f32);
     shared[row + ROW] = select(active, value.im, 0.0f32);
@@ -263,7 +263,7 @@ fn add_strips(
     first: usize,
     count: usize,
     n: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] plan: ComplexPlan,
 ) {
@@ -286,7 +286,7 @@ fn add_strips(
                 sum += shared[row * ROW + unit];
             }
             let token = token_at(first + row / PARTS, sizes, plan);
-            let index = (part * strips + at.strip) * rows + row_index(token, n, at, sizes);
+            let index = (part * strips + pos.strip) * rows + row_index(token, n, pos, sizes);
             if comptime!(!plan.first) {
                 sum += strip_sums[index];
             }
@@ -304,11 +304,11 @@ fn add_state(
     n: usize,
     value: f32,
     later: bool,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] first_way: bool,
 ) {
-    let index = state_index(part, n, at, sizes);
+    let index = state_index(part, n, pos, sizes);
     let mut sum = value;
     if comptime!(first_way) {
         if later {

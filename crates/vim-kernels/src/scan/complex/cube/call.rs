@@ -93,20 +93,20 @@ impl Call {
         CubeCount::Static(self.sizes.groups * self.strips() as u32, self.sizes.batch, 1)
     }
 
-    pub(super) fn plan(&self, way: usize, save: bool) -> ComplexPlan {
+    pub(super) fn plan(&self, sweep: usize, save: bool) -> ComplexPlan {
         let spec = self.spec;
         ComplexPlan {
             method: spec.method,
             series: spec.series,
             softplus: spec.delta_softplus,
-            reverse: spec.reverse ^ (way == 1),
+            reverse: spec.reverse ^ (sweep == 1),
             has_d: spec.has_d,
             has_z: spec.has_z,
             has_bias: spec.has_delta_bias,
             b_constant: spec.b_constant,
             c_constant: spec.c_constant,
-            first: way == 0,
-            last: way + 1 == spec.ways(),
+            first: sweep == 0,
+            last: sweep + 1 == spec.sweeps(),
             save,
             // The portable exponential and division: this kernel is not tuned.
             ptx: false,

@@ -2,14 +2,14 @@
 
 use cubecl::prelude::*;
 
-use super::numbers::{advance, output, sigmoid, step_size};
+use super::numbers::{forward_step, output, sigmoid, step_size};
 use super::plan::{
-    CHUNK, ComplexPlan, Pair, Sizes, channel_index, place, projection, state_index, token_at,
-    token_index,
+    CHUNK, ComplexPair, ComplexPlan, Sizes, channel_index, projection, state_index, token_at,
+    token_index, unit_coords,
 };
 
 /// Runs one way. Shapes as in [`crate::selective_scan()`]; beside them `partial [B, L, D]`, what the first
-/// of two ways adds to the output, and `starts [chunks − 1, 2, B, N, D]` for each way, the states before every chunk but the
+/// of two ways adds to the output, and `chunk_states [chunks − 1, 2, B, N, D]` for each way, the states before every chunk but the
 /// first, or one slot of it where they are not kept. What the plan does not use is one element.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
@@ -29,19 +29,20 @@ pub(super) fn complex_forward<F: Float, FB: Float, FC: Float>(
     partial: &mut [f32],
     last_re: &mut [f32],
     last_im: &mut [f32],
-    starts: &mut [f32],
+    chunk_states: &mut [f32],
     sizes: &Sizes,
     #[comptime] plan: ComplexPlan,
     #[define(F)] _f: ElemType,
     #[define(FB)] _fb: ElemType,
     #[define(FC)] _fc: ElemType,
 ) {
-    let at = place(sizes);
-    if at.active {
+    let pos = unit_coords(sizes);
+    if pos.active {
         let len = sizes.len as usize;
-        let bias = if comptime!(plan.has_bias) { delta_bias[at.channel] } else { 0.0f32.runtime() };
+        let bias =
+            if comptime!(plan.has_bias) { delta_bias[pos.channel] } else { 0.0f32.runtime() };
         let skip =
-            if comptime!(plan.has_d && plan.last) { d[at.channel] } else { 0.0f32.runtime() };
+            if comptime!(plan.has_d && plan.last) { d[pos.channel] } else { 0.0f32.runtime() };
         let mut step_delta = Array::<f32>::new(CHUNK);
         let mut step_u = Array::<f32>::new(CHUNK);
         let mut sum = Array::<f32>::new(CHUNK);
@@ -50,7 +51,7 @@ pub(super) fn complex_forward<F: Float, FB: Float, FC: Float>(
             let first = chunk * CHUNK;
             let count = min(CHUNK, len - first);
             for j in 0..count {
-                let index = token_index(token_at(first + j, sizes, plan), &at, sizes);
+                let index = token_index(token_at(first + j, sizes, plan), &pos, sizes);
                 step_delta[j] = step_size(f32::cast_from(delta[index]), bias, plan);
                 step_u[j] = f32::cast_from(u[index]);
                 sum[j] = 0.0f32;
@@ -61,36 +62,36 @@ pub(super) fn complex_forward<F: Float, FB: Float, FC: Float>(
                 1usize.runtime()
             };
             for n in 0..sizes.d_state as usize {
-                let of = channel_index(n, &at, sizes);
-                let a = Pair { re: a_re[of], im: a_im[of] };
+                let of = channel_index(n, &pos, sizes);
+                let a = ComplexPair { re: a_re[of], im: a_im[of] };
                 let mut h_re = 0.0f32;
                 let mut h_im = 0.0f32;
                 if chunk > 0 {
-                    h_re = starts[state_index(2 * (slot - 1), n, &at, sizes)];
-                    h_im = starts[state_index(2 * (slot - 1) + 1, n, &at, sizes)];
+                    h_re = chunk_states[state_index(2 * (slot - 1), n, &pos, sizes)];
+                    h_im = chunk_states[state_index(2 * (slot - 1) + 1, n, &pos, sizes)];
                 }
                 for j in 0..count {
                     let token = token_at(first + j, sizes, plan);
-                    let b = projection(b_re, b_im, token, n, &at, sizes, plan.b_constant);
-                    let c = projection(c_re, c_im, token, n, &at, sizes, plan.c_constant);
-                    let h = Pair { re: h_re, im: h_im };
-                    let next = advance(h, a, b, step_delta[j], step_u[j], plan);
+                    let b = projection(b_re, b_im, token, n, &pos, sizes, plan.b_constant);
+                    let c = projection(c_re, c_im, token, n, &pos, sizes, plan.c_constant);
+                    let h = ComplexPair { re: h_re, im: h_im };
+                    let next = forward_step(h, a, b, step_delta[j], step_u[j], plan);
                     h_re = next.h.re;
                     h_im = next.h.im;
                     sum[j] += output(c, next.h);
                 }
                 if chunk + 1 < chunks {
                     let keep = if comptime!(plan.save) { slot } else { 0usize.runtime() };
-                    starts[state_index(2 * keep, n, &at, sizes)] = h_re;
-                    starts[state_index(2 * keep + 1, n, &at, sizes)] = h_im;
+                    chunk_states[state_index(2 * keep, n, &pos, sizes)] = h_re;
+                    chunk_states[state_index(2 * keep + 1, n, &pos, sizes)] = h_im;
                 } else if comptime!(plan.first) {
-                    let row = at.batch * sizes.d_inner as usize * sizes.d_state as usize;
+                    let row = pos.batch * sizes.d_inner as usize * sizes.d_state as usize;
                     last_re[row + of] = h_re;
                     last_im[row + of] = h_im;
                 }
             }
             for j in 0..count {
-                let index = token_index(token_at(first + j, sizes, plan), &at, sizes);
+                let index = token_index(token_at(first + j, sizes, plan), &pos, sizes);
                 let mut out = sum[j];
                 if comptime!(!(plan.first && plan.last)) {
                     out *= 0.5f32;

@@ -40,12 +40,12 @@ impl ComplexScanKernels for CubeBackend {
         let y = empty(like, [batch, len, d_inner], like.dtype);
         let last_re = empty(like, [batch, d_inner, d_state], DType::F32);
         let last_im = empty(like, [batch, d_inner, d_state], DType::F32);
-        let slots = if save { spec.ways() * call.slots() } else { call.slots().min(1) };
-        let starts = call.floats(slots * 2 * batch * d_state * d_inner);
-        let partial = call.floats(if spec.ways() == 2 { batch * len * d_inner } else { 1 });
-        for way in 0..spec.ways() {
-            let plan = call.plan(way, save);
-            let sizes = Sizes { slots_before: (way * call.slots()) as u32, ..*sizes };
+        let slots = if save { spec.sweeps() * call.slots() } else { call.slots().min(1) };
+        let chunk_states = call.floats(slots * 2 * batch * d_state * d_inner);
+        let partial = call.floats(if spec.sweeps() == 2 { batch * len * d_inner } else { 1 });
+        for sweep in 0..spec.sweeps() {
+            let plan = call.plan(sweep, save);
+            let sizes = Sizes { slots_before: (sweep * call.slots()) as u32, ..*sizes };
             // SAFETY: units without a channel do nothing, and every index is a product of the checked
             // shapes that the buffers were made for.
             #[expect(
@@ -72,7 +72,7 @@ impl ComplexScanKernels for CubeBackend {
                     partial.clone().into_buffer_arg(),
                     last_re.clone().into_buffer_arg(),
                     last_im.clone().into_buffer_arg(),
-                    starts.clone().into_buffer_arg(),
+                    chunk_states.clone().into_buffer_arg(),
                     sizes.launch(),
                     plan,
                     dtype_to_storage_type(like.dtype),
@@ -81,7 +81,7 @@ impl ComplexScanKernels for CubeBackend {
                 );
             }
         }
-        (ComplexScanPrimitives { y, last_re, last_im }, save.then_some(starts))
+        (ComplexScanPrimitives { y, last_re, last_im }, save.then_some(chunk_states))
     }
 
     fn backward(
@@ -100,15 +100,15 @@ impl ComplexScanKernels for CubeBackend {
         let grad_z = shaped(&arguments.z);
         let (tokens, states) = (batch * len * d_inner, batch * d_state * d_inner);
         let rows = batch * len * sizes.groups as usize * d_state;
-        let partial = call.floats(if spec.ways() == 2 { 3 * tokens } else { 1 });
+        let partial = call.floats(if spec.sweeps() == 2 { 3 * tokens } else { 1 });
         let carry = call.floats(2 * states);
         let constants = usize::from(spec.b_constant) + usize::from(spec.c_constant);
         let state_sums = call.floats((2 + 2 * constants) * states);
         let strip_sums = call.floats(if constants == 2 { 1 } else { 4 * call.strips() * rows });
         let channel_sums = call.floats(2 * batch * d_inner);
-        for way in 0..spec.ways() {
-            let plan = call.plan(way, true);
-            let sizes = Sizes { slots_before: (way * call.slots()) as u32, ..*sizes };
+        for sweep in 0..spec.sweeps() {
+            let plan = call.plan(sweep, true);
+            let sizes = Sizes { slots_before: (sweep * call.slots()) as u32, ..*sizes };
             // SAFETY: units without a channel read that of another and write nothing, and every index
             // is a product of the checked shapes that the buffers were made for.
             #[expect(

@@ -4,7 +4,7 @@
 use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
-use super::plan::{ComplexPlan, Pair, PairExpand};
+use super::plan::{ComplexPair, ComplexPairExpand, ComplexPlan};
 use crate::complex::Complex;
 use crate::cube::traced::Traced;
 use crate::discretization::{discretize, linearize_at};
@@ -13,20 +13,20 @@ use crate::real::Real;
 /// A state after a token, and the decay that it came by.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Advanced {
-    pub(super) h: Pair,
-    pub(super) a_bar: Pair,
+pub(super) struct Stepped {
+    pub(super) h: ComplexPair,
+    pub(super) a_bar: ComplexPair,
 }
 
 /// What the adjoint of a (token, state) yields.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Pulled {
+pub(super) struct StepGrads {
     /// The gradient of the state before.
-    pub(super) h: Pair,
-    pub(super) a: Pair,
-    pub(super) b: Pair,
-    pub(super) c: Pair,
+    pub(super) h: ComplexPair,
+    pub(super) a: ComplexPair,
+    pub(super) b: ComplexPair,
+    pub(super) c: ComplexPair,
     pub(super) u: f32,
     /// Of delta after its softplus.
     pub(super) delta: f32,
@@ -34,56 +34,56 @@ pub(super) struct Pulled {
     pub(super) y: f32,
 }
 
-fn number<'a>(scope: &'a Scope, plan: ComplexPlan, pair: PairExpand) -> Complex<Traced<'a>> {
+fn number<'a>(scope: &'a Scope, plan: ComplexPlan, pair: ComplexPairExpand) -> Complex<Traced<'a>> {
     Complex::new(Traced::new(scope, plan.ptx, pair.re), Traced::new(scope, plan.ptx, pair.im))
 }
 
-fn pair(number: Complex<Traced<'_>>) -> PairExpand {
-    PairExpand { re: number.re.value(), im: number.im.value() }
+fn pair(number: Complex<Traced<'_>>) -> ComplexPairExpand {
+    ComplexPairExpand { re: number.re.value(), im: number.im.value() }
 }
 
 /// `a_bar·h + b_bar·b·u`.
 #[cube]
-pub(super) fn advance(
-    h: Pair,
-    a: Pair,
-    b: Pair,
+pub(super) fn forward_step(
+    h: ComplexPair,
+    a: ComplexPair,
+    b: ComplexPair,
     delta: f32,
     u: f32,
     #[comptime] plan: ComplexPlan,
-) -> Advanced {
+) -> Stepped {
     intrinsic!(|scope| {
         let number = |value| number(scope, plan, value);
         let real = |value| Traced::new(scope, plan.ptx, value);
         let step = discretize(plan.method, plan.series, Complex::real(real(delta)), number(a));
         let drive = (step.b_bar * number(b)).times(real(u));
         let next = step.a_bar.clone() * number(h) + drive;
-        AdvancedExpand { h: pair(next), a_bar: pair(step.a_bar) }
+        SteppedExpand { h: pair(next), a_bar: pair(step.a_bar) }
     })
 }
 
 /// `2·Re(c·h)`.
 #[cube]
-pub(super) fn output(c: Pair, h: Pair) -> f32 {
+pub(super) fn output(c: ComplexPair, h: ComplexPair) -> f32 {
     2.0f32 * (c.re * h.re - c.im * h.im)
 }
 
-/// The adjoint of [`advance`] and [`output`] at one token: `grad_h` is the gradient of the state
+/// The adjoint of [`forward_step`] and [`output`] at one token: `grad_h` is the gradient of the state
 /// `h` by later tokens, `grad_y` that of the scan's output, `before` the state before, `a_bar` the decay.
 #[cube]
-pub(super) fn pull(
-    grad_h: Pair,
+pub(super) fn backward_step(
+    grad_h: ComplexPair,
     grad_y: f32,
-    h: Pair,
-    before: Pair,
-    a_bar: Pair,
-    a: Pair,
-    b: Pair,
-    c: Pair,
+    h: ComplexPair,
+    before: ComplexPair,
+    a_bar: ComplexPair,
+    a: ComplexPair,
+    b: ComplexPair,
+    c: ComplexPair,
     delta: f32,
     u: f32,
     #[comptime] plan: ComplexPlan,
-) -> Pulled {
+) -> StepGrads {
     intrinsic!(|scope| {
         let number = |value| number(scope, plan, value);
         let real = |value| Traced::new(scope, plan.ptx, value);
@@ -95,7 +95,7 @@ pub(super) fn pull(
         let grad_a_bar = grad.clone() * number(before).conj();
         let grad_b_bar = (grad.clone() * b.clone().conj()).times(u.clone());
         let gain = lin.value.b_bar.clone();
-        PulledExpand {
+        StepGradsExpand {
             a: pair(
                 grad_a_bar.clone() * lin.d_a.a_bar.conj()
                     + grad_b_bar.clone() * lin.d_a.b_bar.conj(),

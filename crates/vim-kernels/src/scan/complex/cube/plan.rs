@@ -34,7 +34,7 @@ pub(super) struct ComplexPlan {
 /// A complex number of a kernel.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Pair {
+pub(super) struct ComplexPair {
     pub(super) re: f32,
     pub(super) im: f32,
 }
@@ -53,7 +53,7 @@ pub(super) struct Sizes {
 
 /// A unit's batch element and channel.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct UnitCoords {
     pub(super) batch: usize,
     pub(super) channel: usize,
     pub(super) group: usize,
@@ -65,14 +65,14 @@ pub(super) struct Place {
 
 /// The place of this unit: cubes are `(group × strip of channels, batch)`.
 #[cube]
-pub(super) fn place(sizes: &Sizes) -> Place {
+pub(super) fn unit_coords(sizes: &Sizes) -> UnitCoords {
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
     let strips = per_group.div_ceil(UNITS);
     let cube = CUBE_POS_X as usize;
     let group = cube / strips;
     let strip = cube % strips;
     let within = strip * UNITS + UNIT_POS_X as usize;
-    Place {
+    UnitCoords {
         batch: CUBE_POS_Y as usize,
         channel: group * per_group + min(within, per_group - 1),
         group,
@@ -89,28 +89,28 @@ pub(super) fn token_at(step: usize, sizes: &Sizes, #[comptime] plan: ComplexPlan
 
 /// The unit's channel of a token, in a `[B, L, D]`.
 #[cube]
-pub(super) fn token_index(token: usize, at: &Place, sizes: &Sizes) -> usize {
-    (at.batch * sizes.len as usize + token) * sizes.d_inner as usize + at.channel
+pub(super) fn token_index(token: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
+    (pos.batch * sizes.len as usize + token) * sizes.d_inner as usize + pos.channel
 }
 
 /// State `n` of the unit's channel, of part or slot `slot`, in a `[slots, B, N, D]`.
 #[cube]
-pub(super) fn state_index(slot: usize, n: usize, at: &Place, sizes: &Sizes) -> usize {
-    let row = (slot * sizes.batch as usize + at.batch) * sizes.d_state as usize + n;
-    row * sizes.d_inner as usize + at.channel
+pub(super) fn state_index(slot: usize, n: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
+    let row = (slot * sizes.batch as usize + pos.batch) * sizes.d_state as usize + n;
+    row * sizes.d_inner as usize + pos.channel
 }
 
 /// State `n` of B or C at a token, in a `[B, L, G, N]`.
 #[cube]
-pub(super) fn row_index(token: usize, n: usize, at: &Place, sizes: &Sizes) -> usize {
-    let token = at.batch * sizes.len as usize + token;
-    (token * sizes.groups as usize + at.group) * sizes.d_state as usize + n
+pub(super) fn row_index(token: usize, n: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
+    let token = pos.batch * sizes.len as usize + token;
+    (token * sizes.groups as usize + pos.group) * sizes.d_state as usize + n
 }
 
 /// State `n` of the unit's channel, in a `[D, N]`.
 #[cube]
-pub(super) fn channel_index(n: usize, at: &Place, sizes: &Sizes) -> usize {
-    at.channel * sizes.d_state as usize + n
+pub(super) fn channel_index(n: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
+    pos.channel * sizes.d_state as usize + n
 }
 
 /// State `n` of B or C at a token, in whichever form it has.
@@ -120,14 +120,14 @@ pub(super) fn projection<F: Float>(
     im: &[F],
     token: usize,
     n: usize,
-    at: &Place,
+    pos: &UnitCoords,
     sizes: &Sizes,
     #[comptime] constant: bool,
-) -> Pair {
+) -> ComplexPair {
     let index = if comptime!(constant) {
-        channel_index(n, at, sizes)
+        channel_index(n, pos, sizes)
     } else {
-        row_index(token, n, at, sizes)
+        row_index(token, n, pos, sizes)
     };
-    Pair { re: f32::cast_from(re[index]), im: f32::cast_from(im[index]) }
+    ComplexPair { re: f32::cast_from(re[index]), im: f32::cast_from(im[index]) }
 }
