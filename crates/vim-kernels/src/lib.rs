@@ -23,6 +23,7 @@ mod mixer_inner;
 mod multi_tensor;
 mod native;
 mod norm;
+mod op;
 mod oracle_math;
 mod precision;
 mod real;

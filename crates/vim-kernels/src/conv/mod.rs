@@ -13,7 +13,7 @@ use burn::tensor::{DType, Tensor};
 use crate::check::check_dtypes;
 use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
-use autodiff::ConvBackend;
+use autodiff::{BidirectionalConvArguments, BidirectionalConvBackend, ConvArguments, ConvBackend};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use cube::bidirectional::{Taps, conv_bidirectional, conv_bidirectional_backward};
 
@@ -42,6 +42,10 @@ impl ConvSpec {
         Self { reverse: !self.reverse, ..self }
     }
 }
+
+/// A checked call for both directions: the first as this says, the second reversed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BidirectionalConvSpec(pub(crate) ConvSpec);
 
 /// Convolves every channel with its own taps along the tokens, causally.
 ///
@@ -82,12 +86,14 @@ pub fn causal_conv1d(
     let bias = bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     Ok(match implementation {
         Implementation::Reference => reference::conv(x, weight, bias, spec),
-        Implementation::Kernel => Tensor::from_dispatch(Dispatch::causal_conv1d(
-            x.into_dispatch(),
-            weight.into_dispatch(),
-            bias.into_dispatch(),
-            spec,
-        )),
+        Implementation::Kernel => {
+            let arguments = ConvArguments {
+                x: x.into_dispatch(),
+                weight: weight.into_dispatch(),
+                bias: bias.into_dispatch(),
+            };
+            Tensor::from_dispatch(Dispatch::causal_conv1d(arguments, spec).y)
+        }
     })
 }
 
@@ -112,22 +118,23 @@ pub fn causal_conv1d_bidirectional(
     record_run("causal_conv1d", implementation);
     let spec = ConvSpec { silu: options.silu, reverse: options.reverse, has_bias: true };
     let [batch, len, d_inner] = x.dims();
-    let ([weight, weight_back], [bias, bias_back]) = (weights, biases);
+    let ([weight_fwd, weight_rev], [bias_fwd, bias_rev]) = (weights, biases);
     Ok(match implementation {
         Implementation::Reference => {
-            let back = reference::conv(x.clone(), weight_back, bias_back, spec.reversed());
-            Tensor::stack(vec![reference::conv(x, weight, bias, spec), back], 0)
+            let rev = reference::conv(x.clone(), weight_rev, bias_rev, spec.reversed());
+            Tensor::stack(vec![reference::conv(x, weight_fwd, bias_fwd, spec), rev], 0)
         }
         Implementation::Kernel => {
-            Tensor::<3>::from_dispatch(Dispatch::causal_conv1d_bidirectional(
-                x.into_dispatch(),
-                weight.into_dispatch(),
-                bias.into_dispatch(),
-                weight_back.into_dispatch(),
-                bias_back.into_dispatch(),
-                spec,
-            ))
-            .reshape([2, batch, len, d_inner])
+            let arguments = BidirectionalConvArguments {
+                x: x.into_dispatch(),
+                weight_fwd: weight_fwd.into_dispatch(),
+                bias_fwd: bias_fwd.into_dispatch(),
+                weight_rev: weight_rev.into_dispatch(),
+                bias_rev: bias_rev.into_dispatch(),
+            };
+            let spec = BidirectionalConvSpec(spec);
+            Tensor::<3>::from_dispatch(Dispatch::causal_conv1d_bidirectional(arguments, spec).y)
+                .reshape([2, batch, len, d_inner])
         }
     })
 }

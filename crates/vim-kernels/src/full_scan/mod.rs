@@ -22,10 +22,9 @@ use crate::check::shape_of;
 use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
 use crate::scan::shapes::ScanShapes;
-use crate::scan::{ScanBC, ScanOutput};
+use crate::scan::{ScanArguments, ScanBC, ScanOutput};
 
 use autodiff::FullScanBackend;
-pub(crate) use autodiff::{FullArguments, FullKernels, FullPrimitives};
 
 /// The most states that a full A may have: a channel's matrix stays in a GPU block's shared memory.
 pub const MAX_FULL_STATES: usize = 32;
@@ -149,17 +148,17 @@ pub fn full_scan(
     Ok(match implementation {
         Implementation::Reference => reference::scan(u, delta, a, b, c, d, z, delta_bias, spec),
         Implementation::Kernel => {
-            let out = Dispatch::full_scan(
-                u.into_dispatch(),
-                delta.into_dispatch(),
-                a.into_dispatch(),
-                b.into_dispatch(),
-                c.into_dispatch(),
-                d.into_dispatch(),
-                z.into_dispatch(),
-                delta_bias.into_dispatch(),
-                spec,
-            );
+            let arguments = ScanArguments {
+                u: u.into_dispatch(),
+                delta: delta.into_dispatch(),
+                a: a.into_dispatch(),
+                b: b.into_dispatch(),
+                c: c.into_dispatch(),
+                d: d.into_dispatch(),
+                z: z.into_dispatch(),
+                delta_bias: delta_bias.into_dispatch(),
+            };
+            let out = Dispatch::full_scan(arguments, spec);
             ScanOutput {
                 y: Tensor::from_dispatch(out.y),
                 last_state: Tensor::from_dispatch(out.last_state),

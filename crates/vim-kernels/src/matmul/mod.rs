@@ -65,18 +65,18 @@ fn on_cubecl(
     bias: Option<Tensor<1>>,
     precision: Precision,
 ) -> Tensor<3> {
-    use autodiff::{LinearBackend, LinearSpec};
+    use autodiff::{LinearArguments, LinearBackend, LinearSpec};
     use burn::backend::Dispatch;
     use burn::tensor::DType;
     let spec = LinearSpec { has_bias: bias.is_some(), precision };
     // A backend extension has no optional tensors: for an absent bias stands a number that nothing reads.
     let bias = bias.unwrap_or_else(|| Tensor::empty([1], (&x.device(), DType::F32)));
-    Tensor::from_dispatch(Dispatch::linear_map(
-        x.into_dispatch(),
-        weight.into_dispatch(),
-        bias.into_dispatch(),
-        spec,
-    ))
+    let arguments = LinearArguments {
+        x: x.into_dispatch(),
+        weight: weight.into_dispatch(),
+        bias: bias.into_dispatch(),
+    };
+    Tensor::from_dispatch(Dispatch::linear_map(arguments, spec).y)
 }
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]

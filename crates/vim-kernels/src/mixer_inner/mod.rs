@@ -137,27 +137,27 @@ pub fn mixer_inner(
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn on_cubecl(xz: Tensor<3>, [a, b]: [DirectionWeights; 2], spec: MixerSpec) -> Tensor<3> {
-    use autodiff::MixerBackend;
+fn on_cubecl(xz: Tensor<3>, [fwd, rev]: [DirectionWeights; 2], spec: MixerSpec) -> Tensor<3> {
+    use autodiff::{MixerArguments, MixerBackend};
     use burn::backend::Dispatch;
-    Tensor::from_dispatch(Dispatch::mixer_inner(
-        xz.into_dispatch(),
-        a.conv_weight.into_dispatch(),
-        a.conv_bias.into_dispatch(),
-        a.x_proj.into_dispatch(),
-        a.dt_proj.into_dispatch(),
-        a.delta_bias.into_dispatch(),
-        a.a_log.into_dispatch(),
-        a.d.into_dispatch(),
-        b.conv_weight.into_dispatch(),
-        b.conv_bias.into_dispatch(),
-        b.x_proj.into_dispatch(),
-        b.dt_proj.into_dispatch(),
-        b.delta_bias.into_dispatch(),
-        b.a_log.into_dispatch(),
-        b.d.into_dispatch(),
-        spec,
-    ))
+    let arguments = MixerArguments {
+        xz: xz.into_dispatch(),
+        conv_weight_fwd: fwd.conv_weight.into_dispatch(),
+        conv_bias_fwd: fwd.conv_bias.into_dispatch(),
+        x_proj_fwd: fwd.x_proj.into_dispatch(),
+        dt_proj_fwd: fwd.dt_proj.into_dispatch(),
+        delta_bias_fwd: fwd.delta_bias.into_dispatch(),
+        a_log_fwd: fwd.a_log.into_dispatch(),
+        d_fwd: fwd.d.into_dispatch(),
+        conv_weight_rev: rev.conv_weight.into_dispatch(),
+        conv_bias_rev: rev.conv_bias.into_dispatch(),
+        x_proj_rev: rev.x_proj.into_dispatch(),
+        dt_proj_rev: rev.dt_proj.into_dispatch(),
+        delta_bias_rev: rev.delta_bias.into_dispatch(),
+        a_log_rev: rev.a_log.into_dispatch(),
+        d_rev: rev.d.into_dispatch(),
+    };
+    Tensor::from_dispatch(Dispatch::mixer_inner(arguments, spec).y)
 }
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]

@@ -1,148 +1,19 @@
-//! The scan as a differentiable operation of Burn: the backend's kernels, and the autodiff node.
-
-#![expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
-
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::{
-    Autodiff, AutodiffBackend, Backend, ExtensionType, Flex, backend_extension, tensor::FloatTensor,
-};
+//! The scan as a differentiable operation of Burn.
 
 use super::ScanSpec;
+use crate::op::{fused_op, tensors};
 
-/// What a scan gives: `y [B, L, D]` and the last state `[B, D, N]`.
-#[derive(ExtensionType)]
-pub(crate) struct ScanPrimitives<B: Backend> {
-    pub(crate) y: FloatTensor<B>,
-    pub(crate) last_state: FloatTensor<B>,
+tensors! {
+    /// The arguments of a scan on a backend, shapes as in [`super::selective_scan`].
+    ScanArguments, 8: { u, delta, a, b, c, d, z, delta_bias }
 }
 
-/// The arguments of a scan on a backend, shapes as in [`super::selective_scan`].
-#[derive(Clone, Debug)]
-pub(crate) struct ScanArguments<B: Backend> {
-    pub(crate) u: FloatTensor<B>,
-    pub(crate) delta: FloatTensor<B>,
-    pub(crate) a: FloatTensor<B>,
-    pub(crate) b: FloatTensor<B>,
-    pub(crate) c: FloatTensor<B>,
-    pub(crate) d: FloatTensor<B>,
-    pub(crate) z: FloatTensor<B>,
-    pub(crate) delta_bias: FloatTensor<B>,
+tensors! {
+    /// What a scan returns: `y [B, L, D]` and the last state `[B, D, N]`.
+    ScanOutputs, 2: { y, last_state }
 }
 
-/// Backends with a fused scan. This is where a GPU's kernels join.
-pub(crate) trait ScanKernels: Backend {
-    /// The scan; with `save`, also what [`backward`](Self::backward) needs beside the arguments.
-    fn forward(
-        arguments: ScanArguments<Self>,
-        spec: ScanSpec,
-        save: bool,
-    ) -> (ScanPrimitives<Self>, Option<FloatTensor<Self>>);
-
-    /// The gradients of u, delta, a, b, c, d, z and the delta bias, in this order, shaped as they are.
-    fn backward(
-        grad_y: FloatTensor<Self>,
-        arguments: ScanArguments<Self>,
-        saved: FloatTensor<Self>,
-        spec: ScanSpec,
-    ) -> [FloatTensor<Self>; 8];
-}
-
-/// The scan as dispatched: on a backend, or on autodiff over one.
-#[backend_extension(Flex, Autodiff, Cube: cfg(any(feature = "cuda", feature = "wgpu")))]
-pub(crate) trait ScanBackend: Backend {
-    /// See [`super::selective_scan`].
-    fn selective_scan(
-        u: FloatTensor<Self>,
-        delta: FloatTensor<Self>,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-        z: FloatTensor<Self>,
-        delta_bias: FloatTensor<Self>,
-        spec: ScanSpec,
-    ) -> ScanPrimitives<Self>;
-}
-
-impl ScanBackend for Flex {
-    fn selective_scan(
-        u: FloatTensor<Self>,
-        delta: FloatTensor<Self>,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-        z: FloatTensor<Self>,
-        delta_bias: FloatTensor<Self>,
-        spec: ScanSpec,
-    ) -> ScanPrimitives<Self> {
-        Self::forward(ScanArguments { u, delta, a, b, c, d, z, delta_bias }, spec, false).0
-    }
-}
-
-#[derive(Debug)]
-struct ScanBackward;
-
-impl<B: ScanKernels> Backward<B, 8> for ScanBackward {
-    type State = (ScanArguments<B>, FloatTensor<B>, ScanSpec);
-
-    fn backward(
-        self,
-        ops: Ops<Self::State, 8>,
-        grads: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        let grad_y = grads.consume::<B>(&ops.node);
-        let (arguments, saved, spec) = ops.state;
-        let inputs = B::backward(grad_y, arguments, saved, spec);
-        for (parent, grad) in ops.parents.into_iter().zip(inputs) {
-            if let Some(node) = parent {
-                grads.register::<B>(node.id, grad);
-            }
-        }
-    }
-}
-
-impl<B: ScanKernels + ScanBackend, C: CheckpointStrategy> ScanBackend for Autodiff<B, C> {
-    fn selective_scan(
-        u: FloatTensor<Self>,
-        delta: FloatTensor<Self>,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-        z: FloatTensor<Self>,
-        delta_bias: FloatTensor<Self>,
-        spec: ScanSpec,
-    ) -> ScanPrimitives<Self> {
-        let nodes = [&u, &delta, &a, &b, &c, &d, &z, &delta_bias].map(|t| t.node());
-        let prep = ScanBackward.prepare::<C>(nodes).compute_bound().stateful();
-        let arguments = ScanArguments::<B> {
-            u: u.into_primitive(),
-            delta: delta.into_primitive(),
-            a: a.into_primitive(),
-            b: b.into_primitive(),
-            c: c.into_primitive(),
-            d: d.into_primitive(),
-            z: z.into_primitive(),
-            delta_bias: delta_bias.into_primitive(),
-        };
-        match prep {
-            OpsKind::Tracked(prep) => {
-                let (out, saved) = B::forward(arguments.clone(), spec, true);
-                let saved =
-                    saved.expect("invariant: a forward pass that saves returns what it saved");
-                let last_state = Self::from_inner(out.last_state);
-                ScanPrimitives { y: prep.finish((arguments, saved, spec), out.y), last_state }
-            }
-            OpsKind::UnTracked(prep) => {
-                let (out, _) = B::forward(arguments, spec, false);
-                let last_state = Self::from_inner(out.last_state);
-                ScanPrimitives { y: prep.finish(out.y), last_state }
-            }
-        }
-    }
+fused_op! {
+    Flex and Cube:
+    ScanBackend::selective_scan(ScanSpec, ScanArguments, 8) -> ScanOutputs { y, last_state }
 }

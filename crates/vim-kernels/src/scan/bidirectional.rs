@@ -3,7 +3,7 @@
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 
-use super::autodiff::ScanBackend;
+use super::autodiff::{ScanArguments, ScanBackend};
 use super::shapes::ScanShapes;
 use super::{ScanOptions, ScanSpec, selective_scan};
 use crate::check::{ShapeAndType, expect, shape_of};
@@ -105,18 +105,17 @@ pub fn selective_scan_bidirectional(
     let delta_bias = delta_bias.map_or_else(absent, |bias| bias.flatten::<1>(0, 1));
     let z = z.unwrap_or_else(|| Tensor::<3>::zeros([1, 1, 1], (&device, dtype)));
     let rows = |t: Tensor<4>| t.flatten::<3>(0, 1); // [2·B, L, …]
-    let out = Dispatch::selective_scan(
-        rows(u).into_dispatch(),
-        rows(delta).into_dispatch(),
-        a.flatten::<2>(0, 1).into_dispatch(),
-        rows(b).unsqueeze_dim::<4>(2).into_dispatch(),
-        rows(c).unsqueeze_dim::<4>(2).into_dispatch(),
-        d.into_dispatch(),
-        z.into_dispatch(),
-        delta_bias.into_dispatch(),
-        spec,
-    );
-    Ok(Tensor::from_dispatch(out.y))
+    let arguments = ScanArguments {
+        u: rows(u).into_dispatch(),
+        delta: rows(delta).into_dispatch(),
+        a: a.flatten::<2>(0, 1).into_dispatch(),
+        b: rows(b).unsqueeze_dim::<4>(2).into_dispatch(),
+        c: rows(c).unsqueeze_dim::<4>(2).into_dispatch(),
+        d: d.into_dispatch(),
+        z: z.into_dispatch(),
+        delta_bias: delta_bias.into_dispatch(),
+    };
+    Ok(Tensor::from_dispatch(Dispatch::selective_scan(arguments, spec).y))
 }
 
 /// That every input of its own has one part for each direction.

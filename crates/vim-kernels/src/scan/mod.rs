@@ -23,12 +23,11 @@ use shapes::ScanShapes;
 
 pub use arguments::{ScanA, ScanBC};
 use autodiff::ScanBackend;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use autodiff::{ScanArguments, ScanKernels};
+pub(crate) use autodiff::{ScanArguments, ScanOutputs};
 pub use bidirectional::{has_bidirectional_scan, selective_scan_bidirectional};
 use complex::ComplexInputs;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use cube::scan_gradients;
+pub(crate) use cube::{scan_gradients, scan_results};
 pub use polynomial_range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 
 /// How a scan runs; see [`selective_scan`].
@@ -197,17 +196,17 @@ pub fn selective_scan(
             ScanOutput { y: out.y.cast(dtype), ..out }
         }
         Implementation::Kernel => {
-            let out = Dispatch::selective_scan(
-                u.into_dispatch(),
-                delta.into_dispatch(),
-                a.into_dispatch(),
-                b.into_dispatch(),
-                c.into_dispatch(),
-                d.into_dispatch(),
-                z.into_dispatch(),
-                delta_bias.into_dispatch(),
-                spec,
-            );
+            let arguments = ScanArguments {
+                u: u.into_dispatch(),
+                delta: delta.into_dispatch(),
+                a: a.into_dispatch(),
+                b: b.into_dispatch(),
+                c: c.into_dispatch(),
+                d: d.into_dispatch(),
+                z: z.into_dispatch(),
+                delta_bias: delta_bias.into_dispatch(),
+            };
+            let out = Dispatch::selective_scan(arguments, spec);
             ScanOutput {
                 y: Tensor::from_dispatch(out.y),
                 last_state: Tensor::from_dispatch(out.last_state),

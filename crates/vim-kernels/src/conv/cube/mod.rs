@@ -6,18 +6,19 @@ pub(crate) mod bidirectional;
 mod bidirectional_kernel;
 mod kernel;
 
+use burn::backend::TensorMetadata;
 use burn::backend::cubecl::dtype_to_storage_type;
-use burn::backend::{TensorMetadata, tensor::FloatTensor};
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::ops::numeric::zeros;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::{CubeDim, calculate_cube_count_elemwise};
 
-use super::ConvSpec;
-use super::autodiff::ConvKernels;
+use super::autodiff::{BidirectionalConvArguments, ConvArguments};
+use super::{BidirectionalConvSpec, ConvSpec};
 use crate::cube::sum::sum_rows;
 use crate::cube::{cubes, dense, empty, has_ptx, lanes};
+use crate::op::{Forward, FusedOp};
 use kernel::{COLUMNS, ConvConfig, STEP, STRIPS, StripsLaunch, conv_backward, conv_forward};
 
 /// Threads of a forward cube.
@@ -74,62 +75,77 @@ fn config(x: &CubeTensor, weight: &CubeTensor, spec: ConvSpec, accumulates: bool
     ConvConfig { width, silu, reverse, has_bias, accumulates, ptx: has_ptx(x) }
 }
 
-impl ConvKernels for CubeBackend {
+impl FusedOp<CubeBackend, 3, 0> for ConvSpec {
+    type Inputs = ConvArguments<CubeBackend>;
+    type Saved = ConvArguments<CubeBackend>;
+
     fn forward(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        spec: ConvSpec,
-    ) -> FloatTensor<Self> {
+        self,
+        arguments: ConvArguments<CubeBackend>,
+        save: bool,
+    ) -> Forward<CubeBackend, Self::Saved, 0> {
+        let saved = save.then(|| arguments.clone());
+        let ConvArguments { x, weight, bias } = arguments;
         let x = dense(x);
         let y = empty(&x, x.shape(), x.dtype);
-        conv_into(&x, [weight, bias], spec, &y, 0);
-        y
+        conv_into(&x, [weight, bias], self, &y, 0);
+        (y, [], saved)
     }
 
     fn backward(
-        grad_y: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        spec: ConvSpec,
-    ) -> [FloatTensor<Self>; 3] {
+        self,
+        grad_y: CubeTensor,
+        arguments: ConvArguments<CubeBackend>,
+        _wanted: [bool; 3],
+    ) -> [Option<CubeTensor>; 3] {
+        let ConvArguments { x, weight, bias } = arguments;
         let [grad_y, x] = [grad_y, x].map(dense);
         let grad_x = empty(&x, x.shape(), x.dtype);
         let [grad_weight, grad_bias] =
-            conv_gradients(&grad_y, 0, &x, [weight, bias], spec, &grad_x);
-        [grad_x, grad_weight, grad_bias]
+            conv_gradients(&grad_y, 0, &x, [weight, bias], self, &grad_x);
+        [grad_x, grad_weight, grad_bias].map(Some)
     }
+}
 
-    // Both into one tensor, which nothing has to put together.
-    fn forward_both(
-        x: FloatTensor<Self>,
-        ahead: [FloatTensor<Self>; 2],
-        back: [FloatTensor<Self>; 2],
-        spec: ConvSpec,
-    ) -> FloatTensor<Self> {
+/// Both directions into one tensor: nothing is concatenated.
+impl FusedOp<CubeBackend, 5, 0> for BidirectionalConvSpec {
+    type Inputs = BidirectionalConvArguments<CubeBackend>;
+    type Saved = BidirectionalConvArguments<CubeBackend>;
+
+    fn forward(
+        self,
+        arguments: BidirectionalConvArguments<CubeBackend>,
+        save: bool,
+    ) -> Forward<CubeBackend, Self::Saved, 0> {
+        let saved = save.then(|| arguments.clone());
+        let BidirectionalConvArguments { x, weight_fwd, bias_fwd, weight_rev, bias_rev } =
+            arguments;
         let x = dense(x);
         let [batch, len, d_inner] = x.shape().dims();
         let y = empty(&x, [2 * batch, len, d_inner], x.dtype);
-        conv_into(&x, ahead, spec, &y, 0);
-        conv_into(&x, back, spec.reversed(), &y, x.shape().num_elements());
-        y
+        let half = x.shape().num_elements();
+        conv_into(&x, [weight_fwd, bias_fwd], self.0, &y, 0);
+        conv_into(&x, [weight_rev, bias_rev], self.0.reversed(), &y, half);
+        (y, [], saved)
     }
 
-    fn backward_both(
-        grad_y: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        ahead: [FloatTensor<Self>; 2],
-        back: [FloatTensor<Self>; 2],
-        spec: ConvSpec,
-    ) -> [FloatTensor<Self>; 5] {
+    fn backward(
+        self,
+        grad_y: CubeTensor,
+        arguments: BidirectionalConvArguments<CubeBackend>,
+        _wanted: [bool; 5],
+    ) -> [Option<CubeTensor>; 5] {
+        let BidirectionalConvArguments { x, weight_fwd, bias_fwd, weight_rev, bias_rev } =
+            arguments;
         let [grad_y, x] = [grad_y, x].map(dense);
         let grad_x = empty(&x, x.shape(), x.dtype);
-        let [weight_ahead, bias_ahead] = conv_gradients(&grad_y, 0, &x, ahead, spec, &grad_x);
         let half = x.shape().num_elements();
-        let [weight_back, bias_back] =
-            conv_gradients(&grad_y, half, &x, back, spec.reversed(), &grad_x);
-        [grad_x, weight_ahead, bias_ahead, weight_back, bias_back]
+        let [weight_fwd, bias_fwd] =
+            conv_gradients(&grad_y, 0, &x, [weight_fwd, bias_fwd], self.0, &grad_x);
+        let rev = self.0.reversed();
+        let [weight_rev, bias_rev] =
+            conv_gradients(&grad_y, half, &x, [weight_rev, bias_rev], rev, &grad_x);
+        [grad_x, weight_fwd, bias_fwd, weight_rev, bias_rev].map(Some)
     }
 }
 

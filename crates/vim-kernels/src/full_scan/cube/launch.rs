@@ -10,17 +10,23 @@ use cubecl::prelude::{CubeCount, CubeDim};
 
 use super::{Plan, UNITS, backward, forward, sum};
 use crate::cube::{dense, empty, has_planes};
-use crate::full_scan::{CHUNK, FullArguments, FullKernels, FullPrimitives, FullScanSpec};
+use crate::full_scan::{CHUNK, FullScanSpec};
+use crate::op::{Forward, FusedOp, Tensors};
+use crate::scan::ScanArguments;
 
-impl FullKernels for CubeBackend {
+impl FusedOp<CubeBackend, 8, 1> for FullScanSpec {
+    type Inputs = ScanArguments<CubeBackend>;
+    type Saved = (ScanArguments<CubeBackend>, CubeTensor);
+
     fn forward(
-        arguments: FullArguments<Self>,
-        spec: FullScanSpec,
+        self,
+        arguments: ScanArguments<CubeBackend>,
         save: bool,
-    ) -> (FullPrimitives<Self>, Option<CubeTensor>) {
-        let call = Call::new(arguments, spec, save);
+    ) -> Forward<CubeBackend, Self::Saved, 1> {
+        let saved = save.then(|| arguments.clone());
+        let call = Call::new(arguments, self, save);
         let Sizes { batch, len, d_inner, d_state, groups, blocks } = call.sizes;
-        let FullArguments { u, delta, a, b, c, d, z, delta_bias } = call.arguments;
+        let ScanArguments { u, delta, a, b, c, d, z, delta_bias } = call.arguments;
         let y = empty(&u, [batch, len, d_inner], u.dtype);
         let last_state = empty(&u, [batch, d_inner, d_state], DType::F32);
         let chunks = len.div_ceil(CHUNK);
@@ -53,18 +59,18 @@ impl FullKernels for CubeBackend {
                 call.types,
             );
         }
-        (FullPrimitives { y, last_state }, save.then_some(chunk_states))
+        (y, [last_state], saved.map(|arguments| (arguments, chunk_states)))
     }
 
     fn backward(
+        self,
         grad_y: CubeTensor,
-        arguments: FullArguments<Self>,
-        saved: CubeTensor,
-        spec: FullScanSpec,
-    ) -> [CubeTensor; 8] {
-        let call = Call::new(arguments, spec, true);
+        (arguments, saved): Self::Saved,
+        _wanted: [bool; 8],
+    ) -> [Option<CubeTensor>; 8] {
+        let call = Call::new(arguments, self, true);
         let Sizes { batch, len, d_inner, d_state, groups, blocks } = call.sizes;
-        let FullArguments { u, delta, a, b, c, d, z, delta_bias } = call.arguments;
+        let ScanArguments { u, delta, a, b, c, d, z, delta_bias } = call.arguments;
         let like = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
         let grads = [&u, &delta, &a, &b, &c, &d, &z, &delta_bias].map(like);
         let [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias] = &grads;
@@ -77,7 +83,7 @@ impl FullKernels for CubeBackend {
             }
         };
         let part_a = part(&[batch, d_inner * d_state * d_state]);
-        let (part_b, part_c) = (projection(spec.b_constant), projection(spec.c_constant));
+        let (part_b, part_c) = (projection(self.b_constant), projection(self.c_constant));
         let (part_d, part_bias) = (part(&[batch, d_inner]), part(&[batch, d_inner]));
         let client = u.client.clone();
         #[expect(unsafe_code, reason = "a launch without bounds checks")]
@@ -116,18 +122,18 @@ impl FullKernels for CubeBackend {
         let over_blocks = |constant| if constant { batch } else { blocks };
         let inner = |constant, all: &CubeTensor| if constant { size(all) } else { d_state };
         sum_parts(part_a, grad_a, batch, size(grad_a));
-        sum_parts(part_b, grad_b, over_blocks(spec.b_constant), inner(spec.b_constant, grad_b));
-        sum_parts(part_c, grad_c, over_blocks(spec.c_constant), inner(spec.c_constant, grad_c));
+        sum_parts(part_b, grad_b, over_blocks(self.b_constant), inner(self.b_constant, grad_b));
+        sum_parts(part_c, grad_c, over_blocks(self.c_constant), inner(self.c_constant, grad_c));
         // The zero that stands for an absent input has a gradient of zero.
         for (present, parts, to) in
-            [(spec.has_d, part_d, grad_d), (spec.has_delta_bias, part_bias, grad_bias)]
+            [(self.has_d, part_d, grad_d), (self.has_delta_bias, part_bias, grad_bias)]
         {
             sum_parts(parts, to, if present { batch } else { 0 }, size(to));
         }
-        if !spec.has_z {
+        if !self.has_z {
             sum_parts(part(&[1]), grad_z, 0, 1);
         }
-        grads
+        grads.map(Some)
     }
 }
 
@@ -170,7 +176,7 @@ struct Sizes {
 
 /// A call with dense arguments.
 struct Call {
-    arguments: FullArguments<CubeBackend>,
+    arguments: ScanArguments<CubeBackend>,
     sizes: Sizes,
     plan: Plan,
     /// Of the activations, of B and of C.
@@ -178,18 +184,8 @@ struct Call {
 }
 
 impl Call {
-    fn new(arguments: FullArguments<CubeBackend>, spec: FullScanSpec, save: bool) -> Self {
-        let FullArguments { u, delta, a, b, c, d, z, delta_bias } = arguments;
-        let arguments = FullArguments::<CubeBackend> {
-            u: dense(u),
-            delta: dense(delta),
-            a: dense(a),
-            b: dense(b),
-            c: dense(c),
-            d: dense(d),
-            z: dense(z),
-            delta_bias: dense(delta_bias),
-        };
+    fn new(arguments: ScanArguments<CubeBackend>, spec: FullScanSpec, save: bool) -> Self {
+        let arguments = arguments.map(dense);
         let [batch, len, d_inner] = arguments.u.meta.shape().dims::<3>();
         let [_, d_state, _] = arguments.a.meta.shape().dims::<3>();
         let groups = |of: &CubeTensor, constant| if constant { 1 } else { of.meta.shape()[2] };

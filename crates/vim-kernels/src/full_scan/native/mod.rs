@@ -5,45 +5,42 @@ mod lu;
 
 use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 
-use super::{FullArguments, FullKernels, FullPrimitives, FullScanSpec};
+use super::FullScanSpec;
 use crate::native::slices::{contiguous, slice, tensor};
+use crate::op::{Forward, FusedOp, Tensors};
+use crate::scan::ScanArguments;
 use kernel::{FullForward, FullGrads, FullInputs};
 
 type Flexible = FloatTensor<Flex>;
 
-impl FullKernels for Flex {
-    fn forward(
-        arguments: FullArguments<Self>,
-        spec: FullScanSpec,
-        save: bool,
-    ) -> (FullPrimitives<Self>, Option<Flexible>) {
-        let dense = Dense::new(&arguments);
-        let inputs = dense.inputs(spec);
+impl FusedOp<Flex, 8, 1> for FullScanSpec {
+    type Inputs = ScanArguments<Flex>;
+    type Saved = (ScanArguments<Flex>, Flexible);
+
+    fn forward(self, arguments: ScanArguments<Flex>, save: bool) -> Forward<Flex, Self::Saved, 1> {
+        let dense = arguments.clone().map(|t| contiguous(&t));
+        let inputs = inputs(&dense, self);
         let FullForward { y, last_state, chunk_states } = kernel::forward(inputs, save);
         let FullInputs { batch, len, d_inner, d_state, .. } = inputs;
-        let out = FullPrimitives {
-            y: tensor(y, &[batch, len, d_inner]),
-            last_state: tensor(last_state, &[batch, d_inner, d_state]),
-        };
-        (
-            out,
-            save.then(|| {
-                let len = chunk_states.len();
-                tensor(chunk_states, &[len])
-            }),
-        )
+        let y = tensor(y, &[batch, len, d_inner]);
+        let last_state = tensor(last_state, &[batch, d_inner, d_state]);
+        let saved = save.then(|| {
+            let len = chunk_states.len();
+            (arguments, tensor(chunk_states, &[len]))
+        });
+        (y, [last_state], saved)
     }
 
     fn backward(
+        self,
         grad_y: Flexible,
-        arguments: FullArguments<Self>,
-        saved: Flexible,
-        spec: FullScanSpec,
-    ) -> [Flexible; 8] {
-        let dense = Dense::new(&arguments);
-        let (grad_y, saved) = (contiguous(&grad_y), contiguous(&saved));
+        (arguments, chunk_states): Self::Saved,
+        _wanted: [bool; 8],
+    ) -> [Option<Flexible>; 8] {
+        let dense = arguments.clone().map(|t| contiguous(&t));
+        let (grad_y, chunk_states) = (contiguous(&grad_y), contiguous(&chunk_states));
         let FullGrads { u, delta, a, b, c, d, z, delta_bias } =
-            kernel::backward(dense.inputs(spec), slice(&grad_y), slice(&saved));
+            kernel::backward(inputs(&dense, self), slice(&grad_y), slice(&chunk_states));
         let like = |values: Vec<f32>, of: &Flexible| {
             let shape: Vec<usize> = of.shape().iter().copied().collect();
             tensor(values, &shape)
@@ -61,54 +58,29 @@ impl FullKernels for Flex {
             optional(z, &arguments.z),
             optional(delta_bias, &arguments.delta_bias),
         ]
+        .map(Some)
     }
 }
 
-/// The arguments with contiguous storage.
-struct Dense {
-    u: Flexible,
-    delta: Flexible,
-    a: Flexible,
-    b: Flexible,
-    c: Flexible,
-    d: Flexible,
-    z: Flexible,
-    delta_bias: Flexible,
-}
-
-impl Dense {
-    fn new(arguments: &FullArguments<Flex>) -> Self {
-        Self {
-            u: contiguous(&arguments.u),
-            delta: contiguous(&arguments.delta),
-            a: contiguous(&arguments.a),
-            b: contiguous(&arguments.b),
-            c: contiguous(&arguments.c),
-            d: contiguous(&arguments.d),
-            z: contiguous(&arguments.z),
-            delta_bias: contiguous(&arguments.delta_bias),
-        }
-    }
-
-    fn inputs(&self, spec: FullScanSpec) -> FullInputs<'_> {
-        let [batch, len, d_inner] = self.u.shape().dims();
-        let [_, d_state, _] = self.a.shape().dims();
-        let groups = |t: &Flexible, constant: bool| if constant { 1 } else { t.shape()[2] };
-        FullInputs {
-            batch,
-            len,
-            d_inner,
-            d_state,
-            groups: groups(&self.b, spec.b_constant).max(groups(&self.c, spec.c_constant)),
-            spec,
-            u: slice(&self.u),
-            delta: slice(&self.delta),
-            a: slice(&self.a),
-            b: slice(&self.b),
-            c: slice(&self.c),
-            d: spec.has_d.then(|| slice(&self.d)),
-            z: spec.has_z.then(|| slice(&self.z)),
-            delta_bias: spec.has_delta_bias.then(|| slice(&self.delta_bias)),
-        }
+/// The arguments as slices, from tensors with contiguous storage.
+fn inputs(dense: &ScanArguments<Flex>, spec: FullScanSpec) -> FullInputs<'_> {
+    let [batch, len, d_inner] = dense.u.shape().dims();
+    let [_, d_state, _] = dense.a.shape().dims();
+    let groups = |t: &Flexible, constant: bool| if constant { 1 } else { t.shape()[2] };
+    FullInputs {
+        batch,
+        len,
+        d_inner,
+        d_state,
+        groups: groups(&dense.b, spec.b_constant).max(groups(&dense.c, spec.c_constant)),
+        spec,
+        u: slice(&dense.u),
+        delta: slice(&dense.delta),
+        a: slice(&dense.a),
+        b: slice(&dense.b),
+        c: slice(&dense.c),
+        d: spec.has_d.then(|| slice(&dense.d)),
+        z: spec.has_z.then(|| slice(&dense.z)),
+        delta_bias: spec.has_delta_bias.then(|| slice(&dense.delta_bias)),
     }
 }

@@ -9,14 +9,34 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
 
 use super::MixerSpec;
-use super::autodiff::{INPUTS, Inputs, MixerKernels, Saved, WEIGHTS};
+use super::autodiff::MixerArguments;
 use crate::conv::{Taps, conv_bidirectional, conv_bidirectional_backward};
 use crate::cube::dense;
 use crate::cube::halves::add_halves;
 use crate::matmul::cube::{Matrix, Output, activations, gather_weights, multiply, weight_gradient};
+use crate::op::{Forward, FusedOp, Tensors};
 use crate::precision::Precision;
-use crate::scan::{ScanArguments, ScanKernels, scan_gradients};
+use crate::scan::{ScanArguments, scan_gradients, scan_results};
 use small_weights::{a_log_gradients, prepare_weights};
+
+/// Weights of a direction.
+const WEIGHTS: usize = 7;
+/// Inputs: `xz`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d of each direction.
+const INPUTS: usize = 1 + 2 * WEIGHTS;
+/// Where the weights of a direction begin among the inputs.
+const DIRECTIONS: [usize; 2] = [1, 1 + WEIGHTS];
+
+type Inputs = [CubeTensor; INPUTS];
+
+/// What the backward pass needs beside the inputs.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    projected: CubeTensor,
+    /// As [`prepared`] returns them.
+    weights: [CubeTensor; 4],
+    /// Absent where they are computed again.
+    chunk_states: Option<CubeTensor>,
+}
 
 /// The weights of both directions as the kernels take them, the second direction's behind the first's.
 struct Weights {
@@ -33,11 +53,8 @@ struct Weights {
     delta_bias: CubeTensor,
 }
 
-/// Where the weights of a direction begin among the inputs.
-const DIRECTIONS: [usize; 2] = [1, 1 + WEIGHTS];
-
 /// What is made of the weights for both passes: the projections, A, the gains and the biases of the steps.
-fn prepared(inputs: &Inputs<CubeBackend>, precision: Precision) -> [CubeTensor; 4] {
+fn prepared(inputs: &Inputs, precision: Precision) -> [CubeTensor; 4] {
     let [fwd, rev] = DIRECTIONS;
     let matrix = |i: usize| Matrix::weight(&inputs[i]);
     let projections = [matrix(fwd + 2), matrix(rev + 2), matrix(fwd + 3), matrix(rev + 3)];
@@ -48,7 +65,7 @@ fn prepared(inputs: &Inputs<CubeBackend>, precision: Precision) -> [CubeTensor; 
 }
 
 impl Weights {
-    fn new(inputs: &Inputs<CubeBackend>, [projections, a, d, delta_bias]: [CubeTensor; 4]) -> Self {
+    fn new(inputs: &Inputs, [projections, a, d, delta_bias]: [CubeTensor; 4]) -> Self {
         let [fwd, _] = DIRECTIONS;
         let [x_proj, dt_proj] = [fwd + 2, fwd + 3].map(|i| inputs[i].shape().dims::<2>());
         let pair = |size: [usize; 2], begin: usize| {
@@ -178,15 +195,20 @@ fn view(of: &CubeTensor, first: usize, shape: &[usize], strides: &[usize]) -> Cu
     tensor
 }
 
-impl MixerKernels for CubeBackend {
+impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
+    type Inputs = MixerArguments<CubeBackend>;
+    type Saved = (Inputs, Saved);
+
     fn forward(
-        inputs: &Inputs<Self>,
-        spec: MixerSpec,
+        self,
+        inputs: MixerArguments<CubeBackend>,
         save: bool,
-    ) -> (CubeTensor, Option<Saved<Self>>) {
+    ) -> Forward<CubeBackend, Self::Saved, 0> {
+        let spec = self;
+        let inputs = inputs.into_array();
         let xz = dense(inputs[0].clone());
-        let prepared = prepared(inputs, spec.precision);
-        let weights = Weights::new(inputs, prepared.clone());
+        let prepared = prepared(&inputs, spec.precision);
+        let weights = Weights::new(&inputs, prepared.clone());
         let sizes = Sizes::new(&xz, &weights, spec);
         let u = sizes.convolved(&xz, &weights);
         let shape = [2, sizes.tokens(), sizes.pitch()];
@@ -201,17 +223,18 @@ impl MixerKernels for CubeBackend {
         );
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let save_states = save && !spec.recompute;
-        let (out, chunk_states) =
-            <Self as ScanKernels>::forward(arguments, spec.scan(), save_states);
-        (out.y, save.then_some(Saved { projected, weights: prepared, chunk_states }))
+        let (y, _, chunk_states) = scan_results(arguments, spec.scan(), save_states);
+        let saved = Saved { projected, weights: prepared, chunk_states };
+        (y, [], save.then_some((inputs, saved)))
     }
 
     fn backward(
+        self,
         grad: CubeTensor,
-        inputs: Inputs<Self>,
-        saved: Saved<Self>,
-        spec: MixerSpec,
-    ) -> Inputs<Self> {
+        (inputs, saved): Self::Saved,
+        _wanted: [bool; INPUTS],
+    ) -> [Option<CubeTensor>; INPUTS] {
+        let spec = self;
         let xz = dense(inputs[0].clone());
         let Saved { projected, weights, chunk_states } = saved;
         let weights = Weights::new(&inputs, weights);
@@ -220,8 +243,7 @@ impl MixerKernels for CubeBackend {
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let a = arguments.a.clone();
         let chunk_states = chunk_states.unwrap_or_else(|| {
-            let (_, chunk_states) =
-                <Self as ScanKernels>::forward(arguments.clone(), spec.scan(), true);
+            let (_, _, chunk_states) = scan_results(arguments.clone(), spec.scan(), true);
             chunk_states.expect("invariant: a forward pass that saves returns what it saved")
         });
         let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], spec.precision);
@@ -272,6 +294,6 @@ impl MixerKernels for CubeBackend {
         }
         let mut weights = weights.into_iter();
         let mut next = || weights.next().expect("invariant: seven weights each way");
-        std::array::from_fn(|i| if i == 0 { grad_xz.clone() } else { next() })
+        std::array::from_fn(|i| Some(if i == 0 { grad_xz.clone() } else { next() }))
     }
 }

@@ -118,8 +118,41 @@ pub(super) fn scan(
             ScanOutput { y: out.y.cast(dtype), ..out }
         }
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
-        Implementation::Kernel => autodiff::scan(u, delta, parts, d, z, delta_bias, spec),
+        Implementation::Kernel => kernel(u, delta, parts, d, z, delta_bias, spec),
         #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
         Implementation::Kernel => unreachable!("`resolve` finds no kernel in this build"),
+    }
+}
+
+/// The kernel's scan of a checked call.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn kernel(
+    u: Tensor<3>,
+    delta: Tensor<3>,
+    parts: ComplexInputs,
+    d: Tensor<1>,
+    z: Tensor<3>,
+    delta_bias: Tensor<1>,
+    spec: ScanSpec,
+) -> ScanOutput {
+    use autodiff::ComplexScanBackend;
+    let arguments = autodiff::ComplexScanArguments {
+        u: u.into_dispatch(),
+        delta: delta.into_dispatch(),
+        a_re: parts.a.into_dispatch(),
+        a_im: parts.imaginary.a.into_dispatch(),
+        b_re: parts.b.into_dispatch(),
+        b_im: parts.imaginary.b.into_dispatch(),
+        c_re: parts.c.into_dispatch(),
+        c_im: parts.imaginary.c.into_dispatch(),
+        d: d.into_dispatch(),
+        z: z.into_dispatch(),
+        delta_bias: delta_bias.into_dispatch(),
+    };
+    let out = burn::backend::Dispatch::complex_scan(arguments, spec);
+    ScanOutput {
+        y: Tensor::from_dispatch(out.y),
+        last_state: Tensor::from_dispatch(out.last_re),
+        last_state_im: Some(Tensor::from_dispatch(out.last_im)),
     }
 }

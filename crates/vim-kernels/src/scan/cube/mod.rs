@@ -14,16 +14,16 @@ mod reduce;
 mod segments;
 
 use burn::backend::ops::FloatTensorOps;
-use burn::backend::tensor::FloatTensor;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::ScanSpec;
-use super::autodiff::{ScanArguments, ScanBackend, ScanKernels, ScanPrimitives};
+use super::autodiff::ScanArguments;
 use crate::cube::halves::add_halves;
 use crate::cube::{dense, elem, empty};
+use crate::op::{Forward, FusedOp};
 use backward::scan_backward;
 use forward::scan_forward;
 use layout::{Layout, Shape};
@@ -31,129 +31,127 @@ use plan::MAX_STATE_VECTOR;
 use reduce::{TableLaunch, add_rows};
 use segments::{carry_over, segment_ends, segment_outflows};
 
-impl ScanBackend for CubeBackend {
-    fn selective_scan(
-        u: FloatTensor<Self>,
-        delta: FloatTensor<Self>,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-        z: FloatTensor<Self>,
-        delta_bias: FloatTensor<Self>,
-        spec: ScanSpec,
-    ) -> ScanPrimitives<Self> {
-        Self::forward(ScanArguments { u, delta, a, b, c, d, z, delta_bias }, spec, false).0
-    }
-}
+impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
+    type Inputs = ScanArguments<CubeBackend>;
+    type Saved = (ScanArguments<CubeBackend>, CubeTensor);
 
-impl ScanKernels for CubeBackend {
     fn forward(
-        arguments: ScanArguments<Self>,
-        spec: ScanSpec,
+        self,
+        inputs: ScanArguments<CubeBackend>,
         save: bool,
-    ) -> (ScanPrimitives<Self>, Option<FloatTensor<Self>>) {
-        let arguments = arguments.dense();
-        let layout = Layout::new(&arguments, spec, None);
-        let Shape { batch, len, d_inner, d_state, .. } = layout.shape;
-        let like = &arguments.u;
-        let client = &like.client;
-        let one = || empty(like, [1], DType::F32);
-        let y = empty(like, [batch, len, d_inner], like.dtype);
-        let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
-        let states = [layout.segments(), batch, d_state, d_inner];
-        let saved = [spec.sweeps() * layout.chunks() * batch * d_state * d_inner];
-        let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
-        let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
-        let passes = layout.passes();
-        let rest = rest_of(&arguments.u, passes.len());
-        for pass in passes {
-            let plan = layout.plan(pass, save);
-            let carry = if plan.segmented {
-                let (carry, product) =
-                    (empty(like, states, DType::F32), empty(like, states, DType::F32));
-                // SAFETY: every index is below the sizes that the buffers were made with, which
-                // `selective_scan` checked against the arguments' shapes.
-                #[expect(unsafe_code, reason = "launches without bounds checks")]
-                unsafe {
-                    segment_ends::launch_unchecked(
-                        client,
-                        layout.cubes(),
-                        layout.units(),
-                        arguments.u.clone().into_buffer_arg(),
-                        arguments.delta.clone().into_buffer_arg(),
-                        arguments.a.clone().into_buffer_arg(),
-                        arguments.b.clone().into_buffer_arg(),
-                        arguments.delta_bias.clone().into_buffer_arg(),
-                        carry.clone().into_buffer_arg(),
-                        product.clone().into_buffer_arg(),
-                        layout.sizes(pass),
-                        plan,
-                        elem(&arguments.u),
-                        elem(&arguments.b),
-                    );
-                }
-                carry_over_segments(carry, product, layout, false)
-            } else {
-                one()
-            };
-            // SAFETY: as above.
-            #[expect(unsafe_code, reason = "launches without bounds checks")]
-            unsafe {
-                scan_forward::launch_unchecked(
-                    client,
-                    layout.cubes(),
-                    layout.units(),
-                    plan.state_vector_width(),
-                    arguments.u.clone().into_buffer_arg(),
-                    arguments.delta.clone().into_buffer_arg(),
-                    arguments.a.clone().into_buffer_arg(),
-                    arguments.b.clone().into_buffer_arg(),
-                    arguments.c.clone().into_buffer_arg(),
-                    arguments.d.clone().into_buffer_arg(),
-                    arguments.z.clone().into_buffer_arg(),
-                    arguments.delta_bias.clone().into_buffer_arg(),
-                    carry.into_buffer_arg(),
-                    y.clone().into_buffer_arg(),
-                    rest.clone().into_buffer_arg(),
-                    last_state.clone().into_buffer_arg(),
-                    chunk_states.clone().into_buffer_arg(),
-                    layout.sizes(pass),
-                    plan,
-                    elem(&arguments.u),
-                    elem(&arguments.b),
-                    elem(&arguments.c),
-                    elem(&chunk_states),
-                );
-            }
-        }
-        let y = if spec.bidirectional {
-            let sum = empty(&y, [batch / 2, len, d_inner], y.dtype);
-            add_halves(&y, &sum, d_inner);
-            sum
-        } else {
-            y
-        };
-        (ScanPrimitives { y, last_state }, save.then_some(chunk_states))
+    ) -> Forward<CubeBackend, Self::Saved, 1> {
+        let saved = save.then(|| inputs.clone());
+        let (y, last_state, chunk_states) = scan_results(inputs, self, save);
+        (y, [last_state], saved.zip(chunk_states))
     }
 
     fn backward(
-        grad_y: FloatTensor<Self>,
-        arguments: ScanArguments<Self>,
-        saved: FloatTensor<Self>,
-        spec: ScanSpec,
-    ) -> [FloatTensor<Self>; 8] {
+        self,
+        grad_y: CubeTensor,
+        (arguments, saved): Self::Saved,
+        _wanted: [bool; 8],
+    ) -> [Option<CubeTensor>; 8] {
         let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
         let into = [&arguments.b, &arguments.c].map(out);
-        let mut grads = scan_gradients(grad_y, arguments, saved, spec, into);
-        if spec.bidirectional && spec.has_z {
+        let mut grads = scan_gradients(grad_y, arguments, saved, self, into);
+        if self.bidirectional && self.has_z {
             let [batch, len, d_inner] = grads[6].meta.shape().dims();
             let sum = empty(&grads[6], [batch / 2, len, d_inner], grads[6].dtype);
             add_halves(&grads[6], &sum, d_inner);
             grads[6] = sum;
         }
-        grads
+        grads.map(Some)
     }
+}
+
+/// `y` and the last state of a scan; with `save`, also the states that its chunks begin with.
+pub(crate) fn scan_results(
+    arguments: ScanArguments<CubeBackend>,
+    spec: ScanSpec,
+    save: bool,
+) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
+    let arguments = arguments.dense();
+    let layout = Layout::new(&arguments, spec, None);
+    let Shape { batch, len, d_inner, d_state, .. } = layout.shape;
+    let like = &arguments.u;
+    let client = &like.client;
+    let one = || empty(like, [1], DType::F32);
+    let y = empty(like, [batch, len, d_inner], like.dtype);
+    let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
+    let states = [layout.segments(), batch, d_state, d_inner];
+    let saved = [spec.sweeps() * layout.chunks() * batch * d_state * d_inner];
+    let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
+    let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
+    let passes = layout.passes();
+    let rest = rest_of(&arguments.u, passes.len());
+    for pass in passes {
+        let plan = layout.plan(pass, save);
+        let carry = if plan.segmented {
+            let (carry, product) =
+                (empty(like, states, DType::F32), empty(like, states, DType::F32));
+            // SAFETY: every index is below the sizes that the buffers were made with, which
+            // `selective_scan` checked against the arguments' shapes.
+            #[expect(unsafe_code, reason = "launches without bounds checks")]
+            unsafe {
+                segment_ends::launch_unchecked(
+                    client,
+                    layout.cubes(),
+                    layout.units(),
+                    arguments.u.clone().into_buffer_arg(),
+                    arguments.delta.clone().into_buffer_arg(),
+                    arguments.a.clone().into_buffer_arg(),
+                    arguments.b.clone().into_buffer_arg(),
+                    arguments.delta_bias.clone().into_buffer_arg(),
+                    carry.clone().into_buffer_arg(),
+                    product.clone().into_buffer_arg(),
+                    layout.sizes(pass),
+                    plan,
+                    elem(&arguments.u),
+                    elem(&arguments.b),
+                );
+            }
+            carry_over_segments(carry, product, layout, false)
+        } else {
+            one()
+        };
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "launches without bounds checks")]
+        unsafe {
+            scan_forward::launch_unchecked(
+                client,
+                layout.cubes(),
+                layout.units(),
+                plan.state_vector_width(),
+                arguments.u.clone().into_buffer_arg(),
+                arguments.delta.clone().into_buffer_arg(),
+                arguments.a.clone().into_buffer_arg(),
+                arguments.b.clone().into_buffer_arg(),
+                arguments.c.clone().into_buffer_arg(),
+                arguments.d.clone().into_buffer_arg(),
+                arguments.z.clone().into_buffer_arg(),
+                arguments.delta_bias.clone().into_buffer_arg(),
+                carry.into_buffer_arg(),
+                y.clone().into_buffer_arg(),
+                rest.clone().into_buffer_arg(),
+                last_state.clone().into_buffer_arg(),
+                chunk_states.clone().into_buffer_arg(),
+                layout.sizes(pass),
+                plan,
+                elem(&arguments.u),
+                elem(&arguments.b),
+                elem(&arguments.c),
+                elem(&chunk_states),
+            );
+        }
+    }
+    let y = if spec.bidirectional {
+        let sum = empty(&y, [batch / 2, len, d_inner], y.dtype);
+        add_halves(&y, &sum, d_inner);
+        sum
+    } else {
+        y
+    };
+    (y, last_state, save.then_some(chunk_states))
 }
 
 /// The gradients of a scan, those of B and C written into `into`, `[B, L, G, N]` in rows of any distance. Where two directions run

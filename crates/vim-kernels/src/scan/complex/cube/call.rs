@@ -10,6 +10,7 @@ use cubecl::prelude::*;
 use super::plan::{CHUNK, ComplexPlan, Sizes, SizesLaunch, UNITS};
 use super::sums::{sum_parts, sum_states};
 use crate::cube::{dense, empty};
+use crate::op::Tensors;
 use crate::scan::ScanSpec;
 use crate::scan::complex::autodiff::ComplexScanArguments;
 
@@ -57,19 +58,7 @@ impl Call {
             groups: groups as u32,
             slots_before: 0,
         };
-        let arguments = Arguments {
-            u: dense(arguments.u),
-            delta: dense(arguments.delta),
-            a_re: dense(arguments.a_re),
-            a_im: dense(arguments.a_im),
-            b_re: dense(arguments.b_re),
-            b_im: dense(arguments.b_im),
-            c_re: dense(arguments.c_re),
-            c_im: dense(arguments.c_im),
-            d: dense(arguments.d),
-            z: dense(arguments.z),
-            delta_bias: dense(arguments.delta_bias),
-        };
+        let arguments = arguments.map(dense);
         Self { arguments, spec, sizes }
     }
 

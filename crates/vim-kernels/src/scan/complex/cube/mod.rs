@@ -18,8 +18,8 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::autodiff::{ComplexScanKernels, ComplexScanPrimitives};
 use crate::cube::{dense, empty};
+use crate::op::{Forward, FusedOp};
 use crate::scan::ScanSpec;
 
 use backward::complex_backward;
@@ -27,12 +27,13 @@ use call::{Arguments, Call};
 use forward::complex_forward;
 use plan::{Sizes, UNITS};
 
-impl ComplexScanKernels for CubeBackend {
-    fn forward(
-        arguments: Arguments,
-        spec: ScanSpec,
-        save: bool,
-    ) -> (ComplexScanPrimitives<Self>, Option<CubeTensor>) {
+impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
+    type Inputs = Arguments;
+    type Saved = (Arguments, CubeTensor);
+
+    fn forward(self, arguments: Arguments, save: bool) -> Forward<CubeBackend, Self::Saved, 2> {
+        let saved = save.then(|| arguments.clone());
+        let spec = self;
         let call = Call::new(arguments, spec);
         let Call { arguments, sizes, .. } = &call;
         let [batch, len, d_inner, d_state] = call.dims();
@@ -81,15 +82,16 @@ impl ComplexScanKernels for CubeBackend {
                 );
             }
         }
-        (ComplexScanPrimitives { y, last_re, last_im }, save.then_some(chunk_states))
+        (y, [last_re, last_im], saved.map(|arguments| (arguments, chunk_states)))
     }
 
     fn backward(
+        self,
         grad_y: CubeTensor,
-        arguments: Arguments,
-        saved: CubeTensor,
-        spec: ScanSpec,
-    ) -> [CubeTensor; 11] {
+        (arguments, saved): Self::Saved,
+        _wanted: [bool; 11],
+    ) -> [Option<CubeTensor>; 11] {
+        let spec = self;
         let call = Call::new(arguments, spec);
         let grad_y = dense(grad_y);
         let Call { arguments, sizes, .. } = &call;
@@ -191,5 +193,6 @@ impl ComplexScanKernels for CubeBackend {
             grad_z,
             by_channel(1, &arguments.delta_bias, spec.has_delta_bias),
         ]
+        .map(Some)
     }
 }
