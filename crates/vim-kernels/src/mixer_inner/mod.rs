@@ -9,7 +9,6 @@ mod weights;
 use burn::tensor::{Device, Tensor};
 
 use crate::check::expect;
-use crate::discretization::{Discretization, Series};
 use crate::dispatch::{Implementation, device_name, record_run};
 use crate::error::KernelError;
 use crate::precision::Precision;
@@ -45,10 +44,7 @@ pub struct DirectionWeights {
 /// A checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MixerSpec {
-    pub(crate) method: Discretization,
-    pub(crate) series: Series,
-    pub(crate) delta_softplus: bool,
-    pub(crate) reverse: bool,
+    pub(crate) options: ScanOptions,
     pub(crate) dt_rank: usize,
     pub(crate) precision: Precision,
     /// Whether the states are computed again on the way back rather than kept.
@@ -58,10 +54,7 @@ pub(crate) struct MixerSpec {
 impl MixerSpec {
     pub(crate) fn scan(self) -> ScanSpec {
         ScanSpec {
-            method: self.method,
-            series: self.series,
-            delta_softplus: self.delta_softplus,
-            reverse: self.reverse,
+            options: self.options,
             bidirectional: true,
             has_d: true,
             has_z: true,
@@ -109,15 +102,7 @@ pub fn mixer_inner(
     }
     let [batch, len, width] = xz.dims();
     let (d_inner, dt_rank) = (width / 2, fwd.dt_proj.dims()[0]);
-    let spec = MixerSpec {
-        method: options.method,
-        series: options.series,
-        delta_softplus: options.delta_softplus,
-        reverse: options.reverse,
-        dt_rank,
-        precision,
-        recompute,
-    };
+    let spec = MixerSpec { options, dt_rank, precision, recompute };
     let [_, d_state] = fwd.a_log.dims();
     for weights in [&fwd, &rev] {
         weights.check(d_inner, d_state, dt_rank)?;

@@ -54,10 +54,7 @@ pub fn selective_scan_bidirectional(
     let device = u.device();
     let implementation = options.choice.resolve(&device)?;
     let spec = ScanSpec {
-        method: options.method,
-        series: options.series,
-        delta_softplus: options.delta_softplus,
-        reverse: options.reverse,
+        options,
         bidirectional: true,
         has_d: d.is_some(),
         has_z: z.is_some(),

@@ -60,10 +60,7 @@ pub struct ScanOutput {
 /// A checked call in the form that the implementations take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScanSpec {
-    pub(crate) method: Discretization,
-    pub(crate) series: Series,
-    pub(crate) delta_softplus: bool,
-    pub(crate) reverse: bool,
+    pub(crate) options: ScanOptions,
     /// Whether two directions run at once; see [`selective_scan_bidirectional`].
     pub(crate) bidirectional: bool,
     pub(crate) has_d: bool,
@@ -78,7 +75,7 @@ pub(crate) struct ScanSpec {
 impl ScanSpec {
     /// Scans over the sequence: one, or one each way.
     pub(crate) fn sweeps(&self) -> usize {
-        if self.method.form().two_way { 2 } else { 1 }
+        if self.options.method.form().two_way { 2 } else { 1 }
     }
 
     /// The weight of each scan's output in their mean.
@@ -88,7 +85,7 @@ impl ScanSpec {
 
     /// The token that comes `step`-th in scan number `sweep`.
     pub(crate) fn token(&self, len: usize, step: usize, sweep: usize) -> usize {
-        if self.reverse ^ (sweep == 1) { len - 1 - step } else { step }
+        if self.options.reverse ^ (sweep == 1) { len - 1 - step } else { step }
     }
 }
 
@@ -141,10 +138,7 @@ pub fn selective_scan(
     let (b, b_im, b_constant) = b.into().into_parts();
     let (c, c_im, c_constant) = c.into().into_parts();
     let spec = ScanSpec {
-        method: options.method,
-        series: options.series,
-        delta_softplus: options.delta_softplus,
-        reverse: options.reverse,
+        options,
         bidirectional: false,
         has_d: d.is_some(),
         has_z: z.is_some(),

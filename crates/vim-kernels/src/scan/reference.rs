@@ -22,12 +22,12 @@ pub(super) fn scan(
     let [batch, len, d_inner] = u.dims();
     let delta = if spec.has_delta_bias { delta + delta_bias.unsqueeze() } else { delta };
     // softplus(x) = −ln sigmoid(−x), which overflows nowhere.
-    let delta = if spec.delta_softplus { -log_sigmoid(-delta) } else { delta };
+    let delta = if spec.options.delta_softplus { -log_sigmoid(-delta) } else { delta };
     let b = per_channel(b, d_inner, spec.b_constant);
     let c = per_channel(c, d_inner, spec.c_constant);
     let [_, d_state] = a.dims();
     // A transfer from the device each time, until there is something to say.
-    if !spec.method.bounded(spec.series)
+    if !spec.options.method.bounded(spec.options.series)
         && polynomial_range::largest_polynomial_argument() <= polynomial_range::POLYNOMIAL_LIMIT
     {
         let largest = |delta: f32, a: f32| polynomial_range::note(delta * a);
@@ -43,8 +43,8 @@ pub(super) fn scan(
     let steps: Vec<_> = (0..len)
         .map(|t| {
             let step = discretize(
-                spec.method,
-                spec.series,
+                spec.options.method,
+                spec.options.series,
                 at(&delta, t).reshape([batch, d_inner, 1]),
                 a.clone(),
             );

@@ -149,7 +149,7 @@ impl Sizes {
     /// What the scans take, the convolutions of both directions, `[2·B, L, D]`.
     fn convolved(&self, xz: &CubeTensor, weights: &Weights) -> CubeTensor {
         let u = activations(xz, self.both(), self.spec.precision);
-        conv_bidirectional(&self.half(xz, 0), weights.taps.clone(), self.spec.reverse, &u);
+        conv_bidirectional(&self.half(xz, 0), weights.taps.clone(), self.spec.options.reverse, &u);
         u
     }
 
@@ -277,7 +277,8 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
             spec.precision,
         );
         let (x, grad_x) = (sizes.half(&xz, 0), sizes.half(&grad_xz, 0));
-        let taps = conv_bidirectional_backward(&grad_u, &x, weights.taps, spec.reverse, &grad_x);
+        let taps =
+            conv_bidirectional_backward(&grad_u, &x, weights.taps, spec.options.reverse, &grad_x);
         let mut weights = Vec::with_capacity(INPUTS);
         for (direction, taps) in taps.into_iter().enumerate() {
             let Sizes { d_inner, d_state, dt_rank, .. } = sizes;

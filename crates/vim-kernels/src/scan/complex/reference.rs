@@ -36,7 +36,7 @@ pub(super) fn scan(
     let steps: Vec<_> = (0..len)
         .map(|t| {
             let delta = Complex::real(at(&delta, t).reshape([batch, d_inner, 1]));
-            let step = discretize(spec.method, spec.series, delta, a.clone());
+            let step = discretize(spec.options.method, spec.options.series, delta, a.clone());
             let u = at(&u, t).reshape([batch, d_inner, 1]);
             (step.a_bar, (step.b_bar * token(&b, t)).times(u)) // [B, D, N]
         })
@@ -76,7 +76,7 @@ fn step_size(delta: Tensor<3>, delta_bias: Tensor<1>, spec: ScanSpec) -> Tensor<
     let delta = delta.cast(FloatDType::F32);
     let delta = if spec.has_delta_bias { delta + delta_bias.unsqueeze() } else { delta };
     // softplus(x) = −ln sigmoid(−x), which overflows nowhere.
-    if spec.delta_softplus { -log_sigmoid(-delta) } else { delta }
+    if spec.options.delta_softplus { -log_sigmoid(-delta) } else { delta }
 }
 
 /// Notes the largest delta times the largest |a| where the method is a bare polynomial in delta·a: a
@@ -87,7 +87,7 @@ pub(super) fn note_argument(
     delta_bias: &Tensor<1>,
     spec: ScanSpec,
 ) {
-    if spec.method.bounded(spec.series)
+    if spec.options.method.bounded(spec.options.series)
         || polynomial_range::largest_polynomial_argument() > polynomial_range::POLYNOMIAL_LIMIT
     {
         return;

@@ -106,7 +106,7 @@ impl Layout {
             let steps = CHUNK * units * size_of::<f32>();
             saved + sums + rows + steps <= hardware.max_shared_memory_size
         };
-        let factored = FactoredMethod::new(spec.method, spec.series);
+        let factored = FactoredMethod::new(spec.options.method, spec.options.series);
         let heavy = !backward && !factored.evaluates_no_phi();
         let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
@@ -170,10 +170,10 @@ impl Layout {
     pub(super) fn plan(&self, pass: Pass, save: bool) -> ScanPlan {
         let spec = self.spec;
         ScanPlan {
-            method: spec.method,
-            series: spec.series,
-            softplus: spec.delta_softplus,
-            reverse: spec.reverse ^ (pass.sweep == 1),
+            method: spec.options.method,
+            series: spec.options.series,
+            softplus: spec.options.delta_softplus,
+            reverse: spec.options.reverse ^ (pass.sweep == 1),
             bidirectional: spec.bidirectional,
             has_d: spec.has_d,
             has_z: spec.has_z,

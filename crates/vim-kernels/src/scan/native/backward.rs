@@ -42,7 +42,7 @@ pub(super) fn backward_strip(
     chunk_states: &[f32],
 ) -> StripGrads {
     let job = Job { inputs, batch, strip, grad_y, chunk_states };
-    per_method(inputs.spec.method, inputs.spec.series, job)
+    per_method(inputs.spec.options.method, inputs.spec.options.series, job)
 }
 
 #[derive(Clone, Copy)]

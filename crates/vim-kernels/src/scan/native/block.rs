@@ -60,7 +60,7 @@ impl<const FMA: bool> Block<FMA> {
         };
         for token in 0..inputs.sizes.len {
             let raw = inputs.columns::<FMA>(inputs.delta, batch, token, first, width) + bias;
-            let softplus = inputs.spec.delta_softplus;
+            let softplus = inputs.spec.options.delta_softplus;
             self.delta[token] = if softplus { raw.softplus() } else { raw };
             self.delta_slope[token] = if softplus { raw.sigmoid() } else { Lanes::splat(1.0) };
             self.u[token] = inputs.columns(inputs.u, batch, token, first, width);

@@ -25,7 +25,11 @@ pub(super) fn forward_strip(
     strip: Strip,
     save: bool,
 ) -> StripForward {
-    per_method(inputs.spec.method, inputs.spec.series, Job { inputs, batch, strip, save })
+    per_method(
+        inputs.spec.options.method,
+        inputs.spec.options.series,
+        Job { inputs, batch, strip, save },
+    )
 }
 
 #[derive(Clone, Copy)]
@@ -66,7 +70,7 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
         let mut block = Block::<FMA>::new(inputs);
         for (first, width) in strip.blocks() {
             block.load(inputs, batch, first, width);
-            if !spec.method.bounded(spec.series) {
+            if !spec.options.method.bounded(spec.options.series) {
                 polynomial_range::note(block.largest_argument());
             }
             for sweep in 0..spec.sweeps() {

@@ -85,10 +85,10 @@ impl Call {
     pub(super) fn plan(&self, sweep: usize, save: bool) -> ComplexPlan {
         let spec = self.spec;
         ComplexPlan {
-            method: spec.method,
-            series: spec.series,
-            softplus: spec.delta_softplus,
-            reverse: spec.reverse ^ (sweep == 1),
+            method: spec.options.method,
+            series: spec.options.series,
+            softplus: spec.options.delta_softplus,
+            reverse: spec.options.reverse ^ (sweep == 1),
             has_d: spec.has_d,
             has_z: spec.has_z,
             has_bias: spec.has_delta_bias,
