@@ -5,6 +5,7 @@
 
 pub(crate) mod halves;
 pub(crate) mod math;
+pub(crate) mod strides;
 pub(crate) mod sum;
 pub(crate) mod traced;
 
