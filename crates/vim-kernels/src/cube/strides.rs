@@ -8,7 +8,7 @@ use crate::check::MAX_ELEMENTS;
 /// Whether 32 bits count the elements of the memory that the view spans, from its first element to
 /// its last. Kernels that take strides index with 32 bits; of a view that spans more, a slice of a
 /// larger tensor, they need a dense copy.
-pub(crate) fn spans_u32(tensor: &CubeTensor) -> bool {
+pub(crate) fn fits_u32_index(tensor: &CubeTensor) -> bool {
     let shape: Vec<usize> = tensor.shape().iter().copied().collect();
     span(&shape, tensor.meta.strides()) <= MAX_ELEMENTS
 }

@@ -24,7 +24,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::features::MmaConfig;
 use cubecl::prelude::*;
 
-use crate::cube::strides::spans_u32;
+use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
 use crate::precision::Precision;
 use plan::{ExtentsLaunch, MatmulForm, MatmulPlan};
@@ -57,7 +57,7 @@ impl Matrix {
     pub(crate) fn weight(tensor: &CubeTensor) -> Self {
         let [rows, columns] = tensor.shape().dims();
         match tensor.meta.strides()[..] {
-            [row_stride, 1] if row_stride >= columns && spans_u32(tensor) => {
+            [row_stride, 1] if row_stride >= columns && fits_u32_index(tensor) => {
                 Self::within(tensor, [rows, columns], 0, row_stride)
             }
             _ => Self::dense(&dense(tensor.clone()), [rows, columns]),

@@ -22,7 +22,7 @@ use cubecl::prelude::*;
 use super::ScanSpec;
 use super::autodiff::ScanArguments;
 use crate::cube::halves::add_halves;
-use crate::cube::strides::spans_u32;
+use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
 use backward::scan_backward;
@@ -368,7 +368,7 @@ fn carry_over_segments(
 
 /// The tensor as it is where the elements of its rows follow each other, whatever lies between the rows; else a copy.
 fn in_rows(tensor: CubeTensor) -> CubeTensor {
-    let in_place = tensor.meta.strides()[2] == 1 && spans_u32(&tensor);
+    let in_place = tensor.meta.strides()[2] == 1 && fits_u32_index(&tensor);
     if in_place { tensor } else { dense(tensor) }
 }
 
@@ -376,7 +376,7 @@ fn in_rows(tensor: CubeTensor) -> CubeTensor {
 fn in_groups(tensor: CubeTensor) -> CubeTensor {
     let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
     let follow = strides[3] == 1 && (shape[2] == 1 || strides[2] == shape[3]);
-    if follow && spans_u32(&tensor) { tensor } else { dense(tensor) }
+    if follow && fits_u32_index(&tensor) { tensor } else { dense(tensor) }
 }
 
 impl ScanArguments<CubeBackend> {
