@@ -4,10 +4,10 @@ use burn::tensor::{DType, Device, Tensor};
 
 use crate::error::KernelError;
 
-/// Rows of cubes that every GPU can launch.
+/// The largest grid in y and z that every GPU can launch.
 pub(crate) const MAX_ROWS: usize = 65_535;
 
-/// Elements that an index of 32 bits can tell apart.
+/// The most elements that a 32-bit index can address.
 pub(crate) const MAX_ELEMENTS: usize = u32::MAX as usize;
 
 /// The shape of an argument, and its type.
@@ -17,14 +17,15 @@ pub(crate) fn shape_of<const R: usize>(tensor: &Tensor<R>) -> ShapeAndType<R> {
     (tensor.dims(), tensor.dtype())
 }
 
-/// Rows of a product that a cube takes at the least where there are many, and a strip of a sum over rows.
+/// Fewest rows of a product for each cube where there are many rows; also the rows of a strip of a
+/// column sum.
 const MIN_ROWS_PER_CUBE: usize = 64;
 
-/// That a GPU's products can count and launch `tokens` rows of which the widest has `width` numbers.
+/// Checks that the matrix kernels can index and launch `tokens` rows of at most `width` elements.
 ///
 /// # Errors
 ///
-/// [`KernelError::TooLarge`] says what is.
+/// [`KernelError::TooLarge`] names what is too large.
 pub(crate) fn check_rows(
     operation: &'static str,
     tokens: usize,
@@ -44,7 +45,7 @@ pub(crate) fn check_limit(
     if got <= limit { Ok(()) } else { Err(error) }
 }
 
-/// An error about `tensor` unless it is `good`.
+/// An error about `tensor` unless `good`.
 pub(crate) fn expect(
     operation: &'static str,
     tensor: &'static str,
@@ -56,7 +57,7 @@ pub(crate) fn expect(
     if good { Ok(()) } else { Err(KernelError::Shape { operation, tensor, got, expected }) }
 }
 
-/// Activations are f32, or bf16 where the device has it, all alike; weights are f32.
+/// Activations are f32, or all of them bf16 where the device has it; weights are f32.
 pub(crate) fn check_dtypes(
     operation: &'static str,
     device: &Device,

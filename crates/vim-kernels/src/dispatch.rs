@@ -11,10 +11,11 @@ use strum::{Display, VariantArray};
 
 use crate::error::KernelError;
 
-/// The environment variable of the original's scripts: true values ask for the kernel, others for the reference.
+/// The environment variable of the original's scripts: true selects the kernel, any other value the
+/// reference.
 pub const KERNEL_VARIABLE: &str = "VIM_USE_CUDA_KERNEL";
 
-/// What is asked for.
+/// The implementation that is requested.
 #[derive(
     Clone,
     Copy,
@@ -32,7 +33,7 @@ pub const KERNEL_VARIABLE: &str = "VIM_USE_CUDA_KERNEL";
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum KernelChoice {
-    /// The kernel where the device has one, else the reference; the log says which.
+    /// The kernel where the device has one, else the reference; the log reports which.
     #[default]
     Auto,
     /// The fused kernel; an error where the device has none.
@@ -41,7 +42,7 @@ pub enum KernelChoice {
     Reference,
 }
 
-/// What runs.
+/// The implementation that runs.
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[strum(serialize_all = "lowercase")]
 pub enum Implementation {
@@ -56,12 +57,14 @@ impl KernelChoice {
     ///
     /// # Errors
     ///
-    /// [`KernelError::NoKernel`] if a kernel is forced where there is none: never a silent fallback.
+    /// [`KernelError::NoKernel`] if a kernel is forced where there is none: never a silent
+    /// fallback.
     pub fn resolve(self, device: &Device) -> Result<Implementation, KernelError> {
         self.resolve_with(has_kernel(device), || device_name(device))
     }
 
-    /// What runs, given whether there is a kernel; `described` names what it would be for.
+    /// The implementation that runs, from whether there is a kernel; `described` names the device
+    /// in the error.
     pub(crate) fn resolve_with(
         self,
         has_kernel: bool,
@@ -74,9 +77,11 @@ impl KernelChoice {
         }
     }
 
-    /// What [`KERNEL_VARIABLE`] asks for, if it is set: `1`, `true`, `yes` and `on` are true, as in the original.
+    /// What [`KERNEL_VARIABLE`] selects, if it is set: `1`, `true`, `yes` and `on` are true, as in
+    /// the original.
     ///
-    /// It stands over a config file and under `--set`; a library caller that passes a choice is not overruled by it.
+    /// It overrides a config file, and `--set` overrides it; a choice that a library caller passes
+    /// is never overridden.
     #[must_use]
     pub fn from_env() -> Option<Self> {
         let value = std::env::var(KERNEL_VARIABLE).ok()?;
@@ -95,7 +100,7 @@ impl KernelChoice {
     }
 }
 
-/// What an error calls `device`.
+/// The name of `device` in an error.
 pub(crate) fn device_name(device: &Device) -> String {
     let inner = device.clone().inner();
     if matches!(inner.as_dispatch(), DispatchDevice::Flex(_)) {
@@ -115,7 +120,7 @@ pub fn has_kernel(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_)) || runs_cubecl(device)
 }
 
-/// Whether the kernels for `device` are those in CubeCL.
+/// Whether `device` runs the CubeCL kernels.
 pub(crate) fn runs_cubecl(device: &Device) -> bool {
     match device.clone().inner().as_dispatch() {
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -124,7 +129,7 @@ pub(crate) fn runs_cubecl(device: &Device) -> bool {
     }
 }
 
-/// Whether they run through CUDA.
+/// Whether `device` is a CUDA device.
 pub(crate) fn runs_cuda(device: &Device) -> bool {
     match device.clone().inner().as_dispatch() {
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -135,7 +140,7 @@ pub(crate) fn runs_cuda(device: &Device) -> bool {
 
 static RAN: Mutex<BTreeSet<(&'static str, Implementation)>> = Mutex::new(BTreeSet::new());
 
-/// Notes that `implementation` of `operation` ran.
+/// Records that `implementation` of `operation` ran.
 pub(crate) fn record_run(operation: &'static str, implementation: Implementation) {
     if let Ok(mut ran) = RAN.lock() {
         ran.insert((operation, implementation));

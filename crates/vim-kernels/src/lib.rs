@@ -1,9 +1,11 @@
-//! The selective scan and its discretizations, and the short convolution before it, for Burn.
+//! Differentiable operations of Vision Mamba for Burn: the selective scan and its discretizations,
+//! the short convolution, the norm, the fused mixer, and what training needs beside them.
 //!
 //! > `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = c[t]·h[t] + d·u[t]`
 //!
-//! Three implementations with one meaning: a fused kernel, a reference in tensor operations, and
-//! an [`oracle`] in f64 loops that both are held against.
+//! Each operation has a folder with its arguments and checks, a fused kernel for CPUs (`native/`)
+//! and one for GPUs (`cube/`), a reference in tensor operations, and an [`oracle`] in f64 loops;
+//! both implementations are tested against the oracle.
 //!
 //! Letters: `B` batch, `L` tokens, `D` channels (`d_inner`), `N` states per channel (`d_state`),
 //! `G` groups of channels that share B and C, `W` taps.
@@ -54,7 +56,8 @@ pub use scan::{
     largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
 };
 
-/// The operations in f64, as plain loops over plain vectors: the implementations are tested against them.
+/// The operations in f64, as plain loops over plain vectors: what the implementations are tested
+/// against.
 ///
 /// Slow and obvious on purpose: all states are stored, nothing is fused, there is no tensor. Their
 /// own gradients are checked by finite differences.

@@ -1,8 +1,8 @@
 //! From kernels on backends to a differentiable operation of Burn.
 //!
-//! An operation has a checked call (its specification), a struct of input tensors ([`tensors!`]) and
-//! kernels ([`FusedOp`], once for each backend). [`fused_op!`] makes of them an extension of Burn's
-//! dispatch, and one node of the autodiff graph.
+//! An operation has a checked call (its specification), a struct of input tensors ([`tensors!`])
+//! and kernels ([`FusedOp`], once for each backend). [`fused_op!`] makes of them an extension of
+//! Burn's dispatch, and one node of the autodiff graph.
 
 use std::fmt::Debug;
 
@@ -25,8 +25,8 @@ pub(crate) trait FusedOp<B: Backend, const N: usize, const K: usize>:
     /// Runs the operation; returns something for the backward pass if `save`.
     fn forward(self, inputs: Self::Inputs, save: bool) -> Forward<B, Self::Saved, K>;
 
-    /// The gradients of the inputs in their order, shaped as they are; those that are not `wanted` may
-    /// be left out.
+    /// The gradients of the inputs in their order, shaped as they are; those that are not `wanted`
+    /// may be left out.
     fn backward(
         self,
         grad: FloatTensor<B>,

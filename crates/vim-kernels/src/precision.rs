@@ -1,14 +1,15 @@
-//! In what numbers matrices are multiplied.
+//! Precision of matrix products and activations.
 
 use burn::tensor::DType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};
 
-/// In what numbers matrices are multiplied, and what goes from operation to operation.
+/// Precision of matrix products and of activations.
 ///
-/// Weights, their gradients, the residual stream, norms, every state and every sum are f32 in all of them; but of the states those
-/// that [`mixer_inner`](crate::mixer_inner()) keeps for the way back, one in eight tokens, which are activations.
+/// Weights, gradients of weights, the residual stream, norms, states and sums are f32 in all of
+/// them. The chunk states that [`mixer_inner`](crate::mixer_inner()) saves for the backward pass,
+/// one token in eight, have the type of the activations.
 #[derive(
     Clone,
     Copy,
@@ -26,17 +27,19 @@ use strum::{Display, VariantArray};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Precision {
-    /// f32 throughout, 24 bits of significand, also in products of matrices.
+    /// f32 throughout (24 bits of significand), matrix products included.
     #[default]
     F32,
-    /// f32, but matrices are rounded to 11 bits as they are multiplied, on NVIDIA GPUs' tensor cores. Elsewhere as `f32`.
+    /// f32, but the operands of a matrix product are rounded to 11 bits on NVIDIA tensor cores. On
+    /// other devices the same as `f32`.
     Tf32,
-    /// Activations and the matrices of a product in bf16, 8 bits of significand. On NVIDIA GPUs.
+    /// Activations and operands of matrix products in bf16, 8 bits of significand. NVIDIA GPUs
+    /// only.
     Bf16,
 }
 
 impl Precision {
-    /// The type of what goes from operation to operation.
+    /// The type of activations.
     #[must_use]
     pub fn activations(self) -> DType {
         match self {

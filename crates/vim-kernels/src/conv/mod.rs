@@ -1,4 +1,5 @@
-//! The short depthwise convolution before the scan: arguments, checks, and which implementation runs.
+//! The short depthwise convolution before the scan: arguments, checks, and which implementation
+//! runs.
 
 mod autodiff;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -22,13 +23,14 @@ pub(crate) use cube::bidirectional::{Taps, conv_bidirectional, conv_bidirectiona
 pub struct ConvOptions {
     /// Whether silu follows.
     pub silu: bool,
-    /// Lets a token see those after it rather than those before: nothing is flipped.
+    /// Convolves with the tokens after the current one instead of those before it: nothing is
+    /// flipped.
     pub reverse: bool,
     /// Which implementation runs.
     pub choice: KernelChoice,
 }
 
-/// A checked call in the form that the implementations take it.
+/// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConvSpec {
     pub(crate) silu: bool,
@@ -37,13 +39,13 @@ pub(crate) struct ConvSpec {
 }
 
 impl ConvSpec {
-    /// The same in the other direction.
+    /// The same call in the other direction.
     pub(crate) fn reversed(self) -> Self {
         Self { reverse: !self.reverse, ..self }
     }
 }
 
-/// A checked call for both directions: the first as this says, the second reversed.
+/// The checked call for both directions: the first as specified, the second reversed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BidirectionalConvSpec(pub(crate) ConvSpec);
 
@@ -59,8 +61,8 @@ pub(crate) struct BidirectionalConvSpec(pub(crate) ConvSpec);
 ///   multiplies the current token
 /// - `bias`: `[D]`
 ///
-/// `x` is f32, or bf16 where the device has it, and the result is as `x`; `weight` and `bias` are f32,
-/// and so is every sum.
+/// `x` is f32, or bf16 where the device has it, and the result is as `x`; `weight` and `bias` are
+/// f32, and so is every sum.
 ///
 /// # Errors
 ///
@@ -82,7 +84,7 @@ pub fn causal_conv1d(
     let implementation = options.choice.resolve(&device)?;
     record_run("causal_conv1d", implementation);
     let spec = ConvSpec { silu: options.silu, reverse: options.reverse, has_bias: bias.is_some() };
-    // A backend extension has no optional tensors: an absent bias is one zero.
+    // A backend extension has no optional tensors: an absent bias is passed as one zero.
     let bias = bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     Ok(match implementation {
         Implementation::Reference => reference::conv(x, weight, bias, spec),
@@ -99,8 +101,9 @@ pub fn causal_conv1d(
 
 /// Two convolutions of the same `x`, the second in the other direction and with weights of its own.
 ///
-/// `[causal_conv1d(x, weights[0], …), causal_conv1d(x, weights[1], … with `reverse` flipped)]`, `[2, B, L, D]`, written in
-/// place: what both directions' projections and [`selective_scan_bidirectional`](crate::selective_scan_bidirectional) read.
+/// `[causal_conv1d(x, weights[0], …), causal_conv1d(x, weights[1], … with `reverse` flipped)]`,
+/// `[2, B, L, D]`, written in place: what both directions' projections and
+/// [`selective_scan_bidirectional`](crate::selective_scan_bidirectional) read.
 ///
 /// # Errors
 ///

@@ -15,7 +15,7 @@ pub struct OracleConv {
     pub width: usize,
     /// Whether silu follows.
     pub silu: bool,
-    /// Whether a token sees those after it rather than those before.
+    /// Whether a token reads the tokens after it instead of those before.
     pub reverse: bool,
     /// `[B, L, D]`.
     pub x: Vec<f64>,

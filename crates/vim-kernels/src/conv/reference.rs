@@ -1,4 +1,4 @@
-//! The convolution in tensor operations, in f32: one shifted product a tap.
+//! The convolution in tensor operations, in f32: one shifted product per tap.
 
 use burn::tensor::activation::silu;
 use burn::tensor::{DType, FloatDType, Tensor};

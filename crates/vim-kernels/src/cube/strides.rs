@@ -29,15 +29,14 @@ mod tests {
     #[test]
     fn a_view_spans_what_lies_between_its_elements() {
         assert_eq!(span(&[2, 3, 4], &[12, 4, 1]), 24);
-        // Every second row of twice as many.
+        // Every second row.
         assert_eq!(span(&[2, 3, 4], &[24, 8, 1]), 24 + 16 + 4);
-        // The rows of a broadcast tensor are one.
+        // A broadcast axis spans nothing.
         assert_eq!(span(&[7, 3, 4], &[0, 4, 1]), 12);
         assert_eq!(span(&[0, 3, 4], &[12, 4, 1]), 0);
     }
 
-    // B = 512 images of 197 tokens and 384 channels are counted in 32 bits; as a slice of a tensor with
-    // 128 times as many columns they are not.
+    // A slice of a tensor with 128 times as many columns.
     #[test]
     fn a_slice_of_a_larger_tensor_spans_more_than_its_elements() {
         let shape = [512, 197, 384];

@@ -10,8 +10,8 @@
 //! evaluated from it once for all methods, in whatever arithmetic is asked for ([`Real`]).
 //!
 //! To add a method: a variant of [`Discretization`], its arm in [`Discretization::form`], and its
-//! name in the list of `per_method`, to all of which the compiler points
-//! (all in this file); and a row in `tests/it/discretization.rs`, whose suite fails until there is one.
+//! name in the list of `per_method`, to all of which the compiler points (all in this file); and a
+//! row in `tests/it/discretization.rs`, whose suite fails until there is one.
 //! docs/discretizations.md derives the formulas.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -47,7 +47,8 @@ use term::{Term, horner};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Discretization {
-    /// `a_bar = eˣ`, `b_bar = delta`: zero-order hold on `a`, Euler on `b` (Gu and Dao 2023, as in the released code).
+    /// `a_bar = eˣ`, `b_bar = delta`: zero-order hold on `a`, Euler on `b` (Gu and Dao 2023, as in
+    /// the released code).
     #[default]
     Zoh,
     /// `a_bar = eˣ`, `b_bar = delta²·φ₂`: "first-order hold" as VisionMamba publishes it.
@@ -81,14 +82,15 @@ pub enum Discretization {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Series {
-    /// Stably, for every x.
+    /// Exactly, stably for every x.
     #[default]
     Exact,
-    /// By the truncations that VisionMamba publishes: right for |x| below about 1, useless above 2.
+    /// By the truncations that VisionMamba publishes: accurate for |x| below about 1, useless above
+    /// 2.
     Taylor,
 }
 
-/// What a method is made of; see the module's documentation.
+/// The components of a method; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Form {
     /// `a_bar` as a function of x.
@@ -196,7 +198,7 @@ pub struct Coefficients<T> {
     pub b_bar: T,
 }
 
-/// Coefficients with what a gradient is pulled back through them by.
+/// Coefficients with their derivatives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Linearized<T> {
     /// The coefficients themselves.
@@ -229,7 +231,7 @@ pub fn linearize<T: Real>(method: Discretization, series: Series, delta: T, a: T
     linearize_at(method, series, delta, a, a_bar)
 }
 
-/// [`linearize`] where `a_bar` is known already: most methods then need no exponential.
+/// [`linearize`] where `a_bar` is already known: most methods then need no exponential.
 #[inline(always)]
 pub(crate) fn linearize_at<T: Real>(
     method: Discretization,
@@ -263,7 +265,7 @@ pub(crate) fn linearize_at<T: Real>(
 
 impl Form {
     /// ψ₁, ψ₂, ψ₃ at x. Written out: the closure of `array::map` is not inlined, and the native
-    /// kernel's speed hangs on every branch here being decided when it is compiled.
+    /// kernel is only fast if every branch here is resolved at compile time.
     #[inline(always)]
     fn gain_values<T: Real>(self, series: Series, x: &T, a_bar: &T) -> [Term<T>; 3] {
         let [g1, g2, g3] = self.gains;
@@ -280,7 +282,7 @@ impl Decay {
     fn value<T: Real>(self, x: T) -> T {
         match self {
             Self::Exponential => x.exp(),
-            // 2/(1 − x/2) − 1: its derivative, by autodiff too, has nothing to cancel at large |x|.
+            // 2/(1 − x/2) − 1: its derivative, by autodiff too, does not cancel at large |x|.
             Self::Cayley => cayley_inverse(x).scale(2.0).offset(-1.0),
         }
     }
@@ -296,7 +298,7 @@ impl Decay {
         }
     }
 
-    /// eˣ, which is `a_bar` itself for most.
+    /// eˣ, which for most methods is `a_bar`.
     #[inline(always)]
     fn exp<T: Real>(self, x: &T, a_bar: &T) -> T {
         match self {
@@ -349,7 +351,8 @@ fn cayley_inverse<T: Real>(x: T) -> T {
     x.scale(-0.5).offset(1.0).recip()
 }
 
-/// Work that is compiled once for each method and series, so that its inner loop has no branch on them.
+/// Work that is compiled once for each method and series, so that its inner loop has no branch on
+/// them.
 pub(crate) trait PerMethod {
     type Output;
 
@@ -368,10 +371,12 @@ pub(crate) fn per_method<W: PerMethod>(
             match (method, series) {
                 $(
                     (Discretization::$variant, Series::Exact) => {
-                        work.run::<{ Discretization::$variant as usize }, { Series::Exact as usize }>()
+                        const SERIES: usize = Series::Exact as usize;
+                        work.run::<{ Discretization::$variant as usize }, SERIES>()
                     }
                     (Discretization::$variant, Series::Taylor) => {
-                        work.run::<{ Discretization::$variant as usize }, { Series::Taylor as usize }>()
+                        const SERIES: usize = Series::Taylor as usize;
+                        work.run::<{ Discretization::$variant as usize }, SERIES>()
                     }
                 )*
             }

@@ -1,5 +1,4 @@
-//! How much arithmetic a discretization is: counted, not claimed, by evaluating its formula on a number
-//! that counts.
+//! The arithmetic of a discretization, counted by evaluating its formula on a counting number.
 
 use std::cell::Cell;
 use std::ops::{Add, Mul, Neg, Sub};
@@ -10,11 +9,11 @@ use super::{Discretization, Series, discretize};
 use crate::real::Real;
 
 impl Discretization {
-    /// Operations that `a_bar` and `b_bar` of one state at one token take from `delta` and `a`.
+    /// Operations to compute `a_bar` and `b_bar` of one state at one token from `delta` and `a`.
     ///
-    /// Each addition, multiplication, exponential and reciprocal is one; changes of sign and choices are
-    /// free. Where the value depends on which of two expressions is good, both are evaluated, as the
-    /// reference does.
+    /// Each addition, multiplication, exponential and reciprocal counts as one; sign changes and
+    /// selections are free. Where one of two expressions is selected, both are evaluated, as in the
+    /// reference.
     #[must_use]
     pub fn operations(self, series: Series) -> u64 {
         let count = Cell::new(0);
@@ -24,7 +23,7 @@ impl Discretization {
     }
 }
 
-/// A number that is nothing but the number of operations done on its like.
+/// A number that only counts the operations on it.
 #[derive(Clone, Copy)]
 struct Tally<'a>(&'a Cell<u64>);
 

@@ -39,14 +39,14 @@ pub(crate) fn series_coefficient(k: usize, j: usize) -> f64 {
     inverse_factorial(k + j)
 }
 
-/// The polynomial with `N` coefficients that meets `φₖ` at the Chebyshev points of
-/// [−bound, bound], by rising power: within a hair of the best there is.
+/// The polynomial with `N` coefficients that interpolates `φₖ` at the Chebyshev points of [−bound,
+/// bound], by rising power: nearly the best approximation.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) fn fitted_phi<const N: usize>(k: usize, bound: f64) -> [f64; N] {
     let value = |x: f64| (0..24).rev().fold(0.0, |sum, j| sum * x + series_coefficient(k, j));
     let node =
         |i: usize| bound * (std::f64::consts::PI * (2 * i + 1) as f64 / (2 * N) as f64).cos();
-    // Newton's divided differences, then out of its basis.
+    // Newton's divided differences, then conversion to the power basis.
     let nodes: [f64; N] = std::array::from_fn(node);
     let mut differences = nodes.map(value);
     for order in 1..N {
@@ -181,7 +181,7 @@ mod tests {
         points
     }
 
-    // The bound that the module promises, for the functions and their derivatives.
+    // The accuracy that the module states, for the functions and their derivatives.
     #[test]
     fn f32_is_within_1e6_of_f64_everywhere() {
         fn worst<const FMA: bool>(k: usize, slope: bool) -> (f64, f32) {
@@ -209,7 +209,8 @@ mod tests {
         }
     }
 
-    // The f64 that the test above trusts: both forms agree where they meet, and the derivative is one.
+    // Checks the f64 values that the test above relies on: both forms agree at the switch, and the
+    // derivative is the derivative.
     #[test]
     fn f64_forms_meet_and_differentiate() {
         for k in 1..=3 {

@@ -1,4 +1,4 @@
-//! Terms of a coefficient, of which some are numbers known when a kernel is compiled.
+//! Terms of a coefficient; some are constants known when a kernel is compiled.
 
 use crate::real::Real;
 

@@ -1,4 +1,4 @@
-//! What a call must satisfy, and which implementation runs it.
+//! Checks of a call, and which implementation runs it.
 
 use burn::tensor::{DType, Device};
 
@@ -7,7 +7,7 @@ use crate::dispatch::{Implementation, KernelChoice, runs_cubecl};
 use crate::error::KernelError;
 use crate::scan::shapes::ScanShapes;
 
-/// Which implementation `choice` means on `device`.
+/// The implementation that `choice` selects on `device`.
 pub(super) fn implementation(
     choice: KernelChoice,
     device: &Device,

@@ -1,11 +1,12 @@
-//! The selective scan with a full A, discretized bilinearly: one small linear system per token and channel.
+//! The selective scan with a full A, discretized bilinearly: one small linear system per token and
+//! channel.
 //!
 //! With `M = delta/2·A`, the bilinear step `(I − M)·h[t] = (I + M)·h[t-1] + delta·b[t]·u[t]` is
 //!
 //! > `(I − M)·s = h[t-1] + ½·delta·b[t]·u[t]`, `h[t] = 2·s − h[t-1]`
 //!
-//! because `(I − M)⁻¹(I + M) = 2(I − M)⁻¹ − I`: one solve and no product with A. `s` is the midpoint
-//! of the two states. docs/discretizations.md has the derivation and the adjoint.
+//! because `(I − M)⁻¹(I + M) = 2(I − M)⁻¹ − I`: one solve and no product with A. `s` is the
+//! midpoint of the two states. docs/discretizations.md has the derivation and the adjoint.
 
 mod autodiff;
 mod check;
@@ -29,7 +30,7 @@ use autodiff::FullScanBackend;
 /// The most states that a full A may have: a channel's matrix stays in a GPU block's shared memory.
 pub const MAX_FULL_STATES: usize = 32;
 
-/// Tokens between the states that a forward pass keeps for the backward pass.
+/// Tokens between the states that a forward pass saves for the backward pass.
 pub(crate) const CHUNK: usize = 8;
 
 /// How a scan with a full A runs; see [`full_scan`].
@@ -43,7 +44,7 @@ pub struct FullScanOptions {
     pub choice: KernelChoice,
 }
 
-/// A checked call in the form that the implementations take it.
+/// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FullScanSpec {
     pub(crate) delta_softplus: bool,
@@ -67,8 +68,8 @@ impl FullScanSpec {
 /// With `M = delta[t]/2·A` of the channel:
 /// `h[t] = (I − M)⁻¹(I + M)·h[t-1] + (I − M)⁻¹·delta[t]·b[t]·u[t]`,
 /// `y[t] = (c[t]·h[t] + d·u[t])·silu(z[t])`. Where A is diagonal this is
-/// [`selective_scan`](crate::selective_scan()) with the bilinear method. Differentiable in all eight
-/// inputs, with the exact adjoint of what is computed.
+/// [`selective_scan`](crate::selective_scan()) with the bilinear method. Differentiable in all
+/// eight inputs, with the exact adjoint of what is computed.
 ///
 /// # Shapes
 ///
@@ -79,10 +80,10 @@ impl FullScanSpec {
 ///
 /// # Stability
 ///
-/// For any A, the systems are solved with partial pivoting. Where `A + Aᵀ` has no positive eigenvalue
-/// and delta ≥ 0, none is singular and no step lets the norm of a free state grow. Where A has a real
-/// eigenvalue of exactly 2/delta, the step does not exist and the channel's output is NaN from that
-/// token on.
+/// For any A, the systems are solved with partial pivoting. Where `A + Aᵀ` has no positive
+/// eigenvalue and delta ≥ 0, none is singular and no step lets the norm of a free state grow. Where
+/// A has a real eigenvalue of exactly 2/delta, the step does not exist and the channel's output is
+/// NaN from that token on.
 ///
 /// # Errors
 ///
@@ -140,7 +141,8 @@ pub fn full_scan(
     };
     shapes.check(implementation, &device)?;
     record_run("full_scan", implementation);
-    // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
+    // A backend extension has no optional tensors: an absent input is passed as one zero, and the
+    // spec says that it is absent.
     let like_u = u.dtype();
     let d = d.unwrap_or_else(|| Tensor::zeros([1], &device));
     let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, like_u)));

@@ -10,7 +10,7 @@ use crate::scan::oracle::{OracleScan, OracleScanGrads};
 #[derive(Clone, Debug, Default)]
 pub struct OracleFullScan(pub OracleScan);
 
-/// What a channel computes at a step: its states before and after, and the midpoint between them.
+/// A channel's step: its states before and after, and their midpoint.
 struct Step {
     midpoint: Vec<f64>,
     after: Vec<f64>,

@@ -1,11 +1,12 @@
-//! Normal numbers from a seed and a place: a function, so that a GPU and a processor draw the same ones.
+//! Normal numbers from a seed and a position: a function, so that GPUs and CPUs draw the same ones.
 
 /// A 32-bit number whose bits all depend on all bits of `x`; one to one.
 ///
 /// # Source
 ///
-/// O'Neill 2014, "PCG", §6.3.4: the output function RXS-M-XS over one step of the generator; Jarzynski and
-/// Olano 2020, "Hash functions for GPU rendering", which rank it first for its quality at its cost.
+/// O'Neill 2014, "PCG", §6.3.4: the output function RXS-M-XS over one step of the generator;
+/// Jarzynski and Olano 2020, "Hash functions for GPU rendering", which rank it first for its
+/// quality at its cost.
 pub(crate) fn hash(x: u32) -> u32 {
     let state = x.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT);
     let word = ((state >> ((state >> 28) + 4)) ^ state).wrapping_mul(PERMUTATION);
@@ -15,9 +16,9 @@ pub(crate) fn hash(x: u32) -> u32 {
 pub(crate) const MULTIPLIER: u32 = 747_796_405;
 pub(crate) const INCREMENT: u32 = 2_891_336_453;
 pub(crate) const PERMUTATION: u32 = 277_803_737;
-/// Between the two hashes of a normal number.
+/// Applied between the two hashes of a normal number.
 pub(crate) const STEP: u32 = 0x9e37_79b9;
-/// Of a hash's upper 24 bits, as many as an f32 holds.
+/// Scale of a hash's upper 24 bits, as many as an f32 holds.
 pub(crate) const UNIT: f32 = 1.0 / (1 << 24) as f32;
 
 /// The normal number (mean 0, variance 1) of `element` under `seed`.
@@ -65,8 +66,8 @@ mod tests {
         }
     }
 
-    // Kolmogorov's distance at a significance of 1e-6 is 2.69/√n; the normal distribution function by
-    // Simpson's rule over its density.
+    // Kolmogorov's distance at a significance of 1e-6 is 2.69/√n; the normal distribution function
+    // by Simpson's rule over its density.
     #[test]
     fn the_distribution_is_the_normal_one() {
         const COUNT: usize = 100_000;

@@ -1,4 +1,4 @@
-//! Bytes to images, one element at a time, with a noise of its own.
+//! Bytes to images, one element at a time, with its own implementation of the noise.
 
 use super::{Area, Fill, ImageBatch, Mixing};
 

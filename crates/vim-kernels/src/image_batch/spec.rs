@@ -1,4 +1,4 @@
-//! The operation as dispatched to a backend. Nothing is differentiated through it: images are no parameters.
+//! The operation as dispatched to a backend. It has no gradient: images are not parameters.
 
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::{FloatTensor, IntTensor};
@@ -14,7 +14,7 @@ pub(crate) const STATISTICS: usize = 6;
 pub(crate) const COLOUR: i32 = 1;
 pub(crate) const NOISE: i32 = 2;
 
-/// A checked call in the form that the implementations take it.
+/// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ImageSpec {
     /// `[B, H, W]`.
@@ -28,7 +28,8 @@ pub(crate) struct ImageSpec {
 /// Backends with the operation.
 #[backend_extension(Flex, Cube: cfg(any(feature = "cuda", feature = "wgpu")), Autodiff)]
 pub(crate) trait ImageBackend: Backend {
-    /// `pixels`: four bytes a word, the first one lowest; `places` and `values` as [`super::Plan`] has them.
+    /// `pixels`: four bytes per word, the first one lowest; `places` and `values` as in
+    /// [`super::Plan`].
     fn image_batch(
         pixels: IntTensor<Self>,
         places: IntTensor<Self>,

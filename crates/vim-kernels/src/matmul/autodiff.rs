@@ -9,7 +9,7 @@ use crate::cube::{dense, empty};
 use crate::op::{Forward, FusedOp, Single, fused_op, tensors};
 use crate::precision::Precision;
 
-/// A checked call.
+/// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinearSpec {
     pub(super) has_bias: bool,
@@ -28,7 +28,7 @@ fused_op! {
 
 impl FusedOp<CubeBackend, 3, 0> for LinearSpec {
     type Inputs = LinearArguments<CubeBackend>;
-    /// x, and the weight as it is multiplied.
+    /// x, and the weight in the precision of the product.
     type Saved = [CubeTensor; 2];
 
     fn forward(

@@ -1,4 +1,4 @@
-//! A linear map of tokens, multiplied in the numbers that a run asks for.
+//! A linear map of tokens, in the precision of the run.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod autodiff;
@@ -17,8 +17,8 @@ const OPERATION: &str = "linear";
 
 /// `x · weight + bias`.
 ///
-/// On a GPU by our own products (see [`Precision`]), with the gradients of weight and bias in f32 whatever the
-/// activations are; on a CPU by Burn's, in f32.
+/// On a GPU by our own products (see [`Precision`]), with the gradients of weight and bias in f32
+/// whatever the activations are; on a CPU by Burn's, in f32.
 ///
 /// # Shapes
 ///
@@ -29,8 +29,8 @@ const OPERATION: &str = "linear";
 ///
 /// # Errors
 ///
-/// [`KernelError::Shape`] names the argument whose shape disagrees; [`KernelError::NoPrecision`] if the device does not
-/// multiply in `precision`; [`KernelError::TooLarge`] on a GPU.
+/// [`KernelError::Shape`] names the argument whose shape disagrees; [`KernelError::NoPrecision`] if
+/// the device does not multiply in `precision`; [`KernelError::TooLarge`] on a GPU.
 pub fn linear(
     x: Tensor<3>,
     weight: Tensor<2>,
@@ -69,7 +69,8 @@ fn on_cubecl(
     use burn::backend::Dispatch;
     use burn::tensor::DType;
     let spec = LinearSpec { has_bias: bias.is_some(), precision };
-    // A backend extension has no optional tensors: for an absent bias stands a number that nothing reads.
+    // A backend extension has no optional tensors: an absent bias is passed as one number that
+    // nothing reads.
     let bias = bias.unwrap_or_else(|| Tensor::empty([1], (&x.device(), DType::F32)));
     let arguments = LinearArguments {
         x: x.into_dispatch(),

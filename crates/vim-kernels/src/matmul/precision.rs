@@ -7,7 +7,8 @@ use crate::error::KernelError;
 use crate::precision::Precision;
 
 impl Precision {
-    /// That `device` multiplies so. f32 is multiplied everywhere; where there are no tensor cores, TF32 is f32.
+    /// Checks that `device` multiplies in this precision. Every device multiplies in f32; without
+    /// tensor cores, TF32 is f32.
     ///
     /// # Errors
     ///
@@ -23,7 +24,7 @@ impl Precision {
     }
 }
 
-/// Whether the device has bf16, and tensor cores that multiply it.
+/// Whether the device has bf16 and tensor cores that multiply it.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 fn multiplies_bf16(device: &Device) -> bool {
     device.supports_dtype(burn::tensor::DType::BF16) && super::cube::has_tensor_cores(device)

@@ -1,4 +1,4 @@
-//! All of a bidirectional mixer between its outer projections, as one operation.
+//! A bidirectional mixer between its outer projections, as one operation.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod autodiff;
@@ -16,13 +16,14 @@ use crate::scan::{ScanOptions, ScanSpec};
 
 const OPERATION: &str = "mixer_inner";
 
-/// Whether [`mixer_inner`] runs on `device`: on CUDA. It passes parts of buffers that begin anywhere, which WebGPU does not bind.
+/// Whether [`mixer_inner`] runs on `device`: on CUDA only. It passes views with arbitrary offsets,
+/// which WebGPU does not bind.
 #[must_use]
 pub fn has_fused_mixer(device: &Device) -> bool {
     crate::dispatch::runs_cuda(device)
 }
 
-/// What a direction of the mixer computes with, f32.
+/// Weights of one direction of the mixer, f32.
 #[derive(Clone, Debug)]
 pub struct DirectionWeights {
     /// Taps of the convolution, `[D, 1, W]`.
@@ -41,13 +42,13 @@ pub struct DirectionWeights {
     pub d: Tensor<1>,
 }
 
-/// A checked call.
+/// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MixerSpec {
     pub(crate) options: ScanOptions,
     pub(crate) dt_rank: usize,
     pub(crate) precision: Precision,
-    /// Whether the states are computed again on the way back rather than kept.
+    /// Whether the backward pass recomputes the chunk states instead of saving them.
     pub(crate) recompute: bool,
 }
 
@@ -66,11 +67,14 @@ impl MixerSpec {
     }
 }
 
-/// The convolutions, projections and scans of both directions over `xz`, and the sum of what they give.
+/// The convolutions, projections and scans of both directions over `xz`, and the sum of what they
+/// give.
 ///
-/// `selective_scan_bidirectional` of what `causal_conv1d_bidirectional` (with silu) and the projections make of the first half of `xz`, gated by the second. One node
-/// of the graph, which keeps `xz`, what the convolutions project to, the weights as the kernels take them and the states that chunks begin with, in the type of
-/// `xz`. On the way back it convolves and multiplies the steps out again. Nothing is copied to be put side by side.
+/// `selective_scan_bidirectional` of what `causal_conv1d_bidirectional` (with silu) and the
+/// projections make of the first half of `xz`, gated by the second. One node of the graph, which
+/// keeps `xz`, what the convolutions project to, the weights as the kernels take them and the
+/// states that chunks begin with, in the type of `xz`. On the way back it convolves and multiplies
+/// the steps out again. Nothing is copied to be put side by side.
 ///
 /// With `recompute` the states, most of what it keeps, are computed again there, too.
 ///
@@ -81,12 +85,14 @@ impl MixerSpec {
 ///
 /// # Errors
 ///
-/// [`KernelError::Shape`] names the argument whose shape disagrees with `xz` and A; [`KernelError::NoPrecision`] if the device does not
-/// multiply in `precision`; [`KernelError::NoKernel`] where it does not run; [`KernelError::TooLarge`].
+/// [`KernelError::Shape`] names the argument whose shape disagrees with `xz` and A;
+/// [`KernelError::NoPrecision`] if the device does not multiply in `precision`;
+/// [`KernelError::NoKernel`] where it does not run; [`KernelError::TooLarge`].
 ///
 /// # Source
 ///
-/// Zhu et al. 2024, algorithm 1; `mamba_inner_fn_no_out_proj` of the original, once for each direction.
+/// Zhu et al. 2024, algorithm 1; `mamba_inner_fn_no_out_proj` of the original, once for each
+/// direction.
 pub fn mixer_inner(
     xz: Tensor<3>,
     fwd: DirectionWeights,

@@ -1,4 +1,4 @@
-//! What the weights of a direction must be.
+//! Checks of a direction's weights.
 
 use burn::tensor::DType;
 
@@ -8,7 +8,7 @@ use crate::error::KernelError;
 use crate::scan::shapes::ScanShapes;
 
 impl DirectionWeights {
-    /// Holds every shape against the mixer's sizes.
+    /// Checks every shape against the mixer's sizes.
     pub(super) fn check(
         &self,
         d_inner: usize,
@@ -35,7 +35,7 @@ impl DirectionWeights {
     }
 }
 
-/// That the kernels can count what the scan reads and writes.
+/// Checks that 32 bits index what the scan reads and writes.
 pub(super) fn check_size(
     batch: usize,
     len: usize,

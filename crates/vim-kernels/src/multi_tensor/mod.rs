@@ -1,7 +1,7 @@
-//! What an optimizer does to all tensors of a model, in a few launches on a GPU.
+//! Optimizer operations on all tensors of a model, in a few launches on a GPU.
 //!
-//! A model has hundreds of parameters, most of them small: an operation, or ten, for each of them takes longer to launch
-//! than to run. Here a launch takes as many tensors as a device binds.
+//! A model has hundreds of parameters, most of them small: one operation or ten per parameter take
+//! longer to launch than to run. Here a launch takes as many tensors as a device binds.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
@@ -10,66 +10,68 @@ use burn::tensor::{Device, Tensor};
 
 use crate::dispatch::runs_cubecl;
 
-/// Numbers of a block, at whose multiples a [`FlatParams`] lets tensors begin.
+/// Elements of a block; in [`FlatParams`] every tensor begins at a multiple of it.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) const BLOCK: usize = 512;
 
-/// What is done to a parameter in an optimizer step.
+/// Factors of an optimizer step for one parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParamStep {
-    /// The step's length, the first mean's correction in it: `lr / (1 − beta₁ᵗ)`.
+    /// Step size including the first moment's bias correction: `lr / (1 − beta₁ᵗ)`.
     pub rate: f64,
-    /// What the parameter is multiplied by first: `1 − lr·weight_decay`.
+    /// Factor of the parameter for weight decay: `1 − lr·weight_decay`.
     pub keep: f64,
 }
 
-/// What all parameters of a step share.
+/// Factors of an optimizer step for all parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWHyper {
-    /// Decay rates of the two means.
+    /// Decay rates of the two moments.
     pub betas: [f64; 2],
     /// Added to the denominator.
     pub eps: f64,
-    /// Norm of all gradients together beyond which they are scaled down to it.
+    /// Global gradient norm above which gradients are scaled down to it.
     pub limit: Option<f64>,
-    /// What the root of the second mean is multiplied by: `1 / sqrt(1 − beta₂ᵗ)`.
+    /// Factor of the second moment's root: `1 / sqrt(1 − beta₂ᵗ)`.
     pub root_scale: f64,
 }
 
-/// Whether `device` takes all tensors of a model in a few launches. Where it does not, nothing else here must be called.
+/// Whether `device` has multi-tensor kernels. Nothing else in this module may be called where it
+/// has not.
 #[must_use]
 pub fn supports_multi_tensor(device: &Device) -> bool {
     runs_cubecl(device)
 }
 
-/// How the tensors of a model lie behind each other in one, each from a whole block on. What lies between them means nothing.
+/// Layout of all parameters in one flat buffer; each starts at a multiple of `BLOCK`, padding is
+/// undefined.
 ///
-/// What an optimizer keeps lies so: a launch binds it once, however many tensors it is of.
+/// Optimizer state has this layout, so a launch binds it once, however many tensors it belongs to.
 #[derive(Clone, Debug)]
 pub struct FlatParams(on_cubecl::Layout);
 
 impl FlatParams {
-    /// Tensors of these sizes, where these are.
+    /// The layout of tensors like these, on their device.
     ///
     /// # Panics
     ///
-    /// If there are none, or they are not where [`supports_multi_tensor`].
+    /// If there are none, or their device does not [support it](supports_multi_tensor).
     #[must_use]
     pub fn of(tensors: &[Tensor<1>]) -> Self {
         Self(on_cubecl::Layout::of(tensors))
     }
 
-    /// The tensors in one.
+    /// The tensors in one flat buffer.
     ///
     /// # Panics
     ///
-    /// If they are not of the sizes of this packing.
+    /// If their sizes are not those of this layout.
     #[must_use]
     pub fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
         self.0.pack(tensors)
     }
 
-    /// The tensors in `packed`, of which they are parts: nothing is copied.
+    /// The tensors in `packed`, as views: nothing is copied.
     #[must_use]
     pub fn parts(&self, packed: &Tensor<1>) -> Vec<Tensor<1>> {
         self.0.parts(packed)
@@ -79,7 +81,7 @@ impl FlatParams {
     ///
     /// # Panics
     ///
-    /// If they are not.
+    /// If their sizes are not those of this layout.
     #[must_use]
     pub fn sum_of_squares(&self, tensors: &[Tensor<1>]) -> Tensor<1> {
         self.0.sum_of_squares(tensors)
@@ -87,12 +89,13 @@ impl FlatParams {
 
     /// The parameters and both moments after an AdamW step, packed: `[value, first, second]`.
     ///
-    /// > `first ← β₁·first + (1 − β₁)·g`, `second ← β₂·second + (1 − β₂)·g²` with `g = min(1, limit/(norm + 1e-6))·gradient`,
+    /// > `first ← β₁·first + (1 − β₁)·g`, `second ← β₂·second + (1 − β₂)·g²` with
+    /// > `g = min(1, limit/(norm + 1e-6))·gradient`,
     /// > `value ← keep·value − rate·first / (root_scale·sqrt(second) + eps)`
     ///
-    /// `values`, `gradients` and `rates` have a member for each parameter; `moments` are both packed. `square_norm`, `[1]`, is the square
-    /// of the norm, which need not be known on the host: the step is queued behind what computes it. Where it is not finite
-    /// nothing changes.
+    /// `values`, `gradients` and `rates` have a member for each parameter; `moments` are both
+    /// packed. `square_norm`, `[1]`, is the square of the norm, which need not be known on the
+    /// host: the step is queued behind what computes it. Where it is not finite nothing changes.
     ///
     /// # Panics
     ///
@@ -115,7 +118,8 @@ impl FlatParams {
     }
 }
 
-/// The sum of the squares of all numbers of all tensors, `[1]`, the order of the sum a function of the sizes alone.
+/// The sum of the squares of all elements of all tensors, `[1]`. The order of the sum depends on
+/// the sizes alone.
 ///
 /// # Panics
 ///
@@ -125,12 +129,12 @@ pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Tensor<1> {
     FlatParams::of(tensors).sum_of_squares(tensors)
 }
 
-/// `decay·average + (1 − decay)·value`, both packed; the average itself where `square_norm`, `[1]`, is not finite: an
-/// optimizer step that [`FlatParams::adamw`] did not take counts for nothing.
+/// `decay·average + (1 − decay)·value`, both packed; `average` itself where `square_norm`, `[1]`,
+/// is not finite, as [`FlatParams::adamw`] skips such a step.
 ///
 /// # Panics
 ///
-/// If they are not of one length, or not where [`supports_multi_tensor`].
+/// If their lengths differ, or their device does not [support it](supports_multi_tensor).
 #[must_use]
 pub fn moving_average(
     average: Tensor<1>,

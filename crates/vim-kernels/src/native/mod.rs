@@ -1,7 +1,8 @@
-//! Fused kernels for the CPU, in safe Rust: eight channels to a vector, rayon over batch and channels.
+//! Helpers of the fused CPU kernels, in safe Rust: eight channels to a vector, rayon over batch and
+//! channels.
 //!
-//! Written once for vectors of eight `f32` and compiled twice: for AVX2 with fused multiply-add,
-//! chosen when the processor has them, and for the target's baseline.
+//! The kernels are written once for vectors of eight `f32` and compiled twice: for AVX2 with fused
+//! multiply-add, selected when the processor has them, and for the target's baseline.
 
 pub(crate) mod lanes;
 pub(crate) mod slices;
@@ -16,7 +17,7 @@ pub(crate) trait Kernel {
     fn run<const FMA: bool>(self) -> Self::Output;
 }
 
-/// Runs `kernel` with the widest vectors that the processor has.
+/// Runs `kernel` with the widest vectors of the processor.
 pub(crate) fn widest<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     {

@@ -1,9 +1,9 @@
-//! Between Flex tensors and the slices that the native kernels take.
+//! Conversions between Flex tensors and the slices that the native kernels take.
 
 use burn::backend::{Flex, ops::FloatTensorOps, tensor::FloatTensor};
 use burn::tensor::{DType, FloatDType, TensorData};
 
-/// The tensor in row-major order without gaps, in f32.
+/// The tensor in contiguous row-major order, in f32.
 pub(crate) fn contiguous(tensor: &FloatTensor<Flex>) -> FloatTensor<Flex> {
     if tensor.dtype() == DType::F32 {
         tensor.to_contiguous()
@@ -26,7 +26,7 @@ pub(crate) fn tensor(values: Vec<f32>, shape: &[usize]) -> FloatTensor<Flex> {
     FloatTensor::<Flex>::from_data(TensorData::new(values, shape))
 }
 
-/// The same in the type `dtype`, to which an f32 result is rounded.
+/// The same, rounded to `dtype`.
 pub(crate) fn tensor_as(values: Vec<f32>, shape: &[usize], dtype: DType) -> FloatTensor<Flex> {
     let values = tensor(values, shape);
     if dtype == DType::F32 { values } else { Flex::float_cast(values, dtype.into()) }

@@ -1,10 +1,12 @@
-//! The operation as a differentiable one of Burn, with two outputs.
+//! The differentiable operation, with two outputs.
 //!
 //! A node of Burn's autodiff has one output, and a backward pass that took the gradients of the two
-//! results one after the other would go over memory once more to add them. So there are three nodes:
-//! one for the operation, and above it one for each result. Those of the results only put down the
-//! gradient that reached them. Burn runs a node after all nodes that depend on it, so the operation's
-//! finds both, or the one that the loss depends on, and a single kernel takes them.
+//! results one after the other would pass over memory once more to add them. So there are three
+//! nodes: one for the operation, and one above it for each result. The nodes of the results only
+//! store the gradient that reaches them. Burn runs a node after all nodes that depend on it, so the
+//! operation's node finds both gradients, or the one that the loss depends on, and a single kernel
+//! takes them. (An operation with one differentiable output is declared with
+//! [`crate::op::fused_op`].)
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,15 +22,15 @@ use burn::tensor::{DType, FloatDType};
 
 use super::NormSpec;
 
-/// What the operation gives, both `[.., D]`.
+/// The results, both `[.., D]`.
 #[derive(ExtensionType)]
 pub(crate) struct NormPrimitives<B: Backend> {
     pub(crate) normed: FloatTensor<B>,
     pub(crate) sum: FloatTensor<B>,
 }
 
-/// What its adjoint gives: the gradients of x in its type, of the sum (and so of the residual) in f32,
-/// and of the weight.
+/// Results of the adjoint: the gradients of x in its type, of the sum (and so of the residual) in
+/// f32, and of the weight.
 pub(crate) struct NormGrads<B: Backend> {
     pub(crate) x: FloatTensor<B>,
     pub(crate) sum: FloatTensor<B>,
@@ -45,7 +47,8 @@ pub(crate) trait NormKernels: Backend {
         spec: NormSpec,
     ) -> NormPrimitives<Self>;
 
-    /// The gradients from that of `normed`, and that of `sum` if there is one; `dtype` is that of x.
+    /// The gradients from that of `normed`, and that of `sum` if there is one; `dtype` is that of
+    /// x.
     fn backward(
         grad_normed: FloatTensor<Self>,
         grad_sum: Option<FloatTensor<Self>>,
@@ -105,13 +108,13 @@ type PendingGrads<B> = Arc<Mutex<Arrived<B>>>;
 #[derive(Debug)]
 struct NormBackward;
 
-/// What the operation's node keeps.
+/// What the operation's node saves.
 #[derive(Clone, Debug)]
 struct Saved<B: Backend> {
     sum: FloatTensor<B>,
     weight: FloatTensor<B>,
     spec: NormSpec,
-    /// Of x.
+    /// Type of x.
     dtype: DType,
     pending: PendingGrads<B>,
 }
@@ -197,7 +200,7 @@ impl<B: NormKernels + NormBackend, C: CheckpointStrategy> NormBackend for Autodi
         };
         let pending = Arc::new(Mutex::new(Arrived { normed: None, sum: None }));
         let saved = Saved { sum: sum.clone(), weight, spec, dtype, pending: pending.clone() };
-        // Nobody sees this output: it stands for the operation below its results.
+        // Nobody reads this output: it is the operation's node below the results.
         let operation = prep.finish(saved, sum.clone());
         let result =
             |backward: ResultBackward, of: FloatTensor<B>| match Backward::<B, 1>::prepare::<C>(

@@ -1,4 +1,4 @@
-//! Adding to the residual stream and normalizing the sum, in one pass: arguments and checks.
+//! Addition to the residual stream and normalization of the sum, in one pass: arguments and checks.
 
 mod autodiff;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -15,7 +15,7 @@ use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
 use autodiff::{NormBackend, NormPrimitives};
 
-/// A checked call in the form that the implementations take it.
+/// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NormSpec {
     pub(crate) epsilon: f32,
@@ -23,7 +23,8 @@ pub(crate) struct NormSpec {
 }
 
 /// Adds `x` to the residual stream and normalizes the sum: `(normed, sum)` with
-/// `sum = x + residual` and `normed = sum / sqrt(mean(sum²) + epsilon) · weight`, the mean over `D`.
+/// `sum = x + residual` and `normed = sum / sqrt(mean(sum²) + epsilon) · weight`, the mean over
+/// `D`.
 ///
 /// Differentiable in `x`, `residual` and `weight` through both results, and one pass over memory
 /// each way: the kernel of the backward pass adds what comes back through the sum.
@@ -33,13 +34,14 @@ pub(crate) struct NormSpec {
 /// - `x`, `residual`, and both results: `[.., D]`
 /// - `weight`: `[D]`
 ///
-/// `x` is f32, or bf16 where the device has it, and `normed` is as `x`; the residual stream (`residual`
-/// and `sum`), `weight` and every statistic are f32.
+/// `x` is f32, or bf16 where the device has it, and `normed` is as `x`; the residual stream
+/// (`residual` and `sum`), `weight` and every statistic are f32.
 ///
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees, [`KernelError::Dtype`] one of
-/// another type; [`KernelError::NoKernel`] if `choice` forces a kernel that the device does not have.
+/// another type; [`KernelError::NoKernel`] if `choice` forces a kernel that the device does not
+/// have.
 ///
 /// # Source
 ///
@@ -60,7 +62,7 @@ pub fn add_rms_norm<const R: usize>(
         return Ok(reference::add_rms_norm(x, residual, weight, epsilon));
     }
     let spec = NormSpec { epsilon: epsilon as f32, has_residual: residual.is_some() };
-    // A backend extension has no optional tensors: an absent residual is one zero.
+    // A backend extension has no optional tensors: an absent residual is passed as one zero.
     let residual = match residual {
         Some(residual) => residual.into_dispatch(),
         None => Tensor::<1>::zeros([1], (&device, DType::F32)).into_dispatch(),

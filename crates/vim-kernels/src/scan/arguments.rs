@@ -1,4 +1,4 @@
-//! A, B and C of a scan in the forms that a caller may give them.
+//! The forms of A, B and C that a caller may pass.
 
 use burn::tensor::Tensor;
 
@@ -102,7 +102,8 @@ impl From<(Tensor<2>, Tensor<2>)> for ScanBC {
 }
 
 impl ScanBC {
-    /// `[B, L, G, N]`, or `[1, 1, D, N]` where constant, which the last says; the imaginary part of a complex one.
+    /// `[B, L, G, N]`, or `[1, 1, D, N]` if constant; the imaginary part of a complex one; whether
+    /// it is constant.
     pub(crate) fn into_parts(self) -> (Tensor<4>, Option<Tensor<4>>, bool) {
         match self {
             Self::Variable(t) => (t.unsqueeze_dim(2), None, false),

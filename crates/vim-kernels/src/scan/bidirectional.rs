@@ -10,8 +10,8 @@ use crate::check::{ShapeAndType, expect, shape_of};
 use crate::dispatch::{Implementation, record_run, runs_cubecl};
 use crate::error::KernelError;
 
-/// Whether the kernel of `device` takes both directions in one launch: where it runs on a GPU. Elsewhere
-/// [`selective_scan_bidirectional`] makes two calls, and copies what it cuts in half.
+/// Whether the kernel of `device` runs both directions in one launch: on a GPU. On other devices
+/// [`selective_scan_bidirectional`] makes two calls and copies the halves of its inputs.
 #[must_use]
 pub fn has_bidirectional_scan(device: &Device) -> bool {
     runs_cubecl(device)
@@ -20,8 +20,8 @@ pub fn has_bidirectional_scan(device: &Device) -> bool {
 /// The sum of two scans over the same tokens, the second in the other direction and with inputs
 /// and weights of its own.
 ///
-/// `selective_scan(u[0], …, options) + selective_scan(u[1], …, options with reverse turned)`, each with the same gate:
-/// in one launch a pass where [`has_bidirectional_scan`], else in two.
+/// `selective_scan(u[0], …, options) + selective_scan(u[1], …, options with reverse turned)`, each
+/// with the same gate: in one launch a pass where [`has_bidirectional_scan`], else in two.
 ///
 /// # Shapes
 ///
@@ -33,7 +33,8 @@ pub fn has_bidirectional_scan(device: &Device) -> bool {
 ///
 /// # Errors
 ///
-/// As [`selective_scan`]; shapes are named as it sees them, with both directions' batch elements and channels in one.
+/// As [`selective_scan`]; shapes are named as it sees them, with both directions' batch elements
+/// and channels in one.
 ///
 /// # Source
 ///
@@ -97,7 +98,8 @@ pub fn selective_scan_bidirectional(
     record_run("selective_scan", implementation);
     let dtype = u.dtype();
     let absent = || Tensor::<1>::zeros([1], (&device, DType::F32));
-    // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
+    // A backend extension has no optional tensors: an absent input is passed as one zero, and the
+    // spec says that it is absent.
     let d = d.map_or_else(absent, |d| d.flatten::<1>(0, 1));
     let delta_bias = delta_bias.map_or_else(absent, |bias| bias.flatten::<1>(0, 1));
     let z = z.unwrap_or_else(|| Tensor::<3>::zeros([1, 1, 1], (&device, dtype)));
@@ -115,7 +117,7 @@ pub fn selective_scan_bidirectional(
     Ok(Tensor::from_dispatch(Dispatch::selective_scan(arguments, spec).y))
 }
 
-/// That every input of its own has one part for each direction.
+/// Checks that every input with a part per direction has two.
 fn check_both(
     u: &Tensor<4>,
     delta: &Tensor<4>,

@@ -51,13 +51,13 @@ pub struct ScanOutput {
     /// `[B, L, D]`.
     pub y: Tensor<3>,
     /// The state after the last token scanned, `[B, D, N]`, without gradient; of the first of the
-    /// two scans where the method runs two. Its real part where A is complex.
+    /// two scans of a two-way method. Its real part where A is complex.
     pub last_state: Tensor<3>,
     /// The imaginary part of the last state, where A is complex.
     pub last_state_im: Option<Tensor<3>>,
 }
 
-/// A checked call in the form that the implementations take it.
+/// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScanSpec {
     pub(crate) options: ScanOptions,
@@ -68,22 +68,22 @@ pub(crate) struct ScanSpec {
     pub(crate) has_delta_bias: bool,
     pub(crate) b_constant: bool,
     pub(crate) c_constant: bool,
-    /// Whether a GPU keeps the states that chunks begin with, for the way back, in the type of u rather than in f32.
+    /// Whether a GPU saves chunk states in the type of u rather than in f32.
     pub(crate) compact_states: bool,
 }
 
 impl ScanSpec {
-    /// Scans over the sequence: one, or one each way.
+    /// Number of scans over the sequence: one, or two for a two-way method.
     pub(crate) fn sweeps(&self) -> usize {
         if self.options.method.form().two_way { 2 } else { 1 }
     }
 
-    /// The weight of each scan's output in their mean.
+    /// Weight of each scan's output in their mean.
     pub(crate) fn sweep_weight(&self) -> f32 {
         1.0 / self.sweeps() as f32
     }
 
-    /// The token that comes `step`-th in scan number `sweep`.
+    /// The token of step `step` in scan number `sweep`.
     pub(crate) fn token(&self, len: usize, step: usize, sweep: usize) -> usize {
         if self.options.reverse ^ (sweep == 1) { len - 1 - step } else { step }
     }
@@ -97,8 +97,8 @@ impl ScanSpec {
 /// with the exact adjoint of what is computed.
 ///
 /// A may be complex, given as `(re, im)`; B and C then are too, the state is, and
-/// `y[t] = (2·Re(c[t]·h[t]) + d·u[t])·silu(z[t])`: each state stands for a conjugate pair. The gradients of a
-/// complex input's parts are those of the two tensors.
+/// `y[t] = (2·Re(c[t]·h[t]) + d·u[t])·silu(z[t])`: each state stands for a conjugate pair. The
+/// gradients of a complex input's parts are those of the two tensors.
 ///
 /// # Shapes
 ///
@@ -107,16 +107,16 @@ impl ScanSpec {
 /// - `b`, `c`: `[B, L, N]`, `[B, L, G, N]` or `[D, N]`, see [`ScanBC`]
 /// - `d`, `delta_bias`: `[D]`
 ///
-/// `u`, `delta`, `z` and B and C that vary are f32, or all of them bf16 where the device has it, and
-/// `y` is as they are; the others are f32, and so are the state and every sum.
+/// `u`, `delta`, `z` and B and C that vary are f32, or all of them bf16 where the device has it,
+/// and `y` is as they are; the others are f32, and so are the state and every sum.
 ///
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees with `u` and `a`;
-/// [`KernelError::Dtype`] one of another type;
-/// [`KernelError::Complex`] one that is real where A is complex, or the reverse;
-/// [`KernelError::NoKernel`] if `options.choice` forces a kernel that the device does not have; with complex A,
-/// Flex has none, and [`KernelChoice::Auto`] runs the reference there.
+/// [`KernelError::Dtype`] one of another type; [`KernelError::Complex`] one that is real where A is
+/// complex, or the reverse; [`KernelError::NoKernel`] if `options.choice` forces a kernel that the
+/// device does not have; with complex A, Flex has none, and [`KernelChoice::Auto`] runs the
+/// reference there.
 ///
 /// # Source
 ///
@@ -171,7 +171,8 @@ pub fn selective_scan(
         shapes.check_scan_size(spec, 1)?;
     }
     record_run("selective_scan", implementation);
-    // A backend extension has no optional tensors: what is absent is one zero, and the spec says so.
+    // A backend extension has no optional tensors: an absent input is passed as one zero, and the
+    // spec says that it is absent.
     let dtype = u.dtype();
     let d = d.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, dtype)));

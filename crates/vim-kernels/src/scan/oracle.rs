@@ -126,7 +126,8 @@ impl<T: Number> OracleScan<T> {
         grads
     }
 
-    /// One channel's `Σ c·h` by token (`2·Re` of it where complex), averaged over the ways, and for each way the states `[N]` after every step.
+    /// One channel's `Σ c·h` by token (`2·Re` of it where complex), averaged over the sweeps, and
+    /// for each sweep the states `[N]` after every step.
     fn channel(&self, batch: usize, channel: usize) -> (Vec<f64>, Vec<Vec<Vec<T>>>) {
         let sweeps = if self.method.form().two_way { 2 } else { 1 };
         let mut y = vec![0.0; self.len];
@@ -153,7 +154,7 @@ impl<T: Number> OracleScan<T> {
         (y, all)
     }
 
-    /// The adjoint of one way over one channel.
+    /// The adjoint of one sweep over one channel.
     fn pull_channel(
         &self,
         batch: usize,

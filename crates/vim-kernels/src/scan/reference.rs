@@ -1,4 +1,4 @@
-//! The scan in tensor operations: any backend, differentiated by autodiff, written to be read.
+//! The scan in tensor operations: any backend, differentiated by autodiff, written for readability.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_sigmoid, silu};
@@ -26,7 +26,7 @@ pub(super) fn scan(
     let b = per_channel(b, d_inner, spec.b_constant);
     let c = per_channel(c, d_inner, spec.c_constant);
     let [_, d_state] = a.dims();
-    // A transfer from the device each time, until there is something to say.
+    // Transfers from the device on each call until the limit has been exceeded once.
     if !spec.options.method.bounded(spec.options.series)
         && polynomial_range::largest_polynomial_argument() <= polynomial_range::POLYNOMIAL_LIMIT
     {
@@ -38,8 +38,8 @@ pub(super) fn scan(
     }
     let a = a.unsqueeze::<3>(); // [1, D, N]
 
-    // Token by token from the small arrays: a slice of a `[B, L, D, N]` would cost its whole size in
-    // the backward pass.
+    // Token by token from the small arrays: the gradient of a slice of a `[B, L, D, N]` would cost
+    // its whole size.
     let steps: Vec<_> = (0..len)
         .map(|t| {
             let step = discretize(

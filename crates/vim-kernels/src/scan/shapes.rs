@@ -1,4 +1,4 @@
-//! What the arguments of a scan must be, whatever its A is.
+//! Checks of a scan's arguments, for any kind of A.
 
 use burn::tensor::Device;
 
@@ -6,9 +6,9 @@ use super::ScanSpec;
 use crate::check::{MAX_ELEMENTS, MAX_ROWS, ShapeAndType, check_dtypes, check_limit, expect};
 use crate::error::KernelError;
 
-/// The arguments of a scan, as far as they are checked.
+/// Shapes and types of a scan's arguments.
 pub(crate) struct ScanShapes<const A: usize> {
-    /// What is called.
+    /// The operation called.
     pub(crate) operation: &'static str,
     pub(crate) u: ShapeAndType<3>,
     pub(crate) delta: ShapeAndType<3>,
@@ -23,7 +23,8 @@ pub(crate) struct ScanShapes<const A: usize> {
 }
 
 impl<const A: usize> ScanShapes<A> {
-    /// Holds every shape against `u` and `a`. `check_a` says whether that of `a` is, and what it should be, for D channels.
+    /// Checks every shape against `u` and `a`. For D channels, `check_a` returns whether the shape
+    /// of `a` is right, and what it should be.
     ///
     /// # Errors
     ///
@@ -72,12 +73,13 @@ impl<const A: usize> ScanShapes<A> {
         self.delta_bias.map_or(Ok(()), |(bias, _)| of_channels("delta_bias", bias))
     }
 
-    /// That a GPU's kernel can count the elements of its buffers in 32 bits, and launch a row of cubes for each
-    /// batch element: of `directions` that run at once, or `sweeps` that do not.
+    /// Checks that 32 bits index a GPU kernel's buffers, and that a row of cubes fits the grid for
+    /// each batch element: of `directions` that run at once, and `sweeps` that run one after the
+    /// other.
     ///
     /// # Errors
     ///
-    /// [`KernelError::TooLarge`] says what is.
+    /// [`KernelError::TooLarge`] names what is too large.
     pub(crate) fn check_size(&self, directions: usize, sweeps: usize) -> Result<(), KernelError> {
         let ([batch, len, d_inner], d_state) = (self.u.0, self.a.0[1]);
         let batch = batch * directions;
@@ -105,7 +107,7 @@ impl<const A: usize> ScanShapes<A> {
 }
 
 impl ScanShapes<2> {
-    /// Holds every argument against `u` and `a`.
+    /// Checks every argument against `u` and `a`.
     ///
     /// # Errors
     ///
@@ -119,11 +121,11 @@ impl ScanShapes<2> {
         })
     }
 
-    /// That a GPU's kernels can run a scan of `spec` over `directions` at once.
+    /// Checks that a GPU's kernels can run a scan of `spec` with `directions` at once.
     ///
     /// # Errors
     ///
-    /// [`KernelError::TooLarge`] says what is.
+    /// [`KernelError::TooLarge`] names what is too large.
     pub(crate) fn check_scan_size(
         &self,
         spec: ScanSpec,
@@ -184,7 +186,7 @@ mod tests {
         };
         assert_eq!(sized(128, 197), ["nothing", "nothing"]);
         assert_eq!(sized(40_000, 1), ["nothing", "a batch"]);
-        // The starts of the chunks, 25 · 20 000 · 16 · 384, are under 2³², and twice that is over it.
+        // The chunk states, 25 · 20 000 · 16 · 384, are under 2³², and twice that is over it.
         assert_eq!(sized(20_000, 197), ["nothing", "a buffer"]);
         assert_eq!(sized(60_000, 257), ["a buffer", "a batch"]);
     }

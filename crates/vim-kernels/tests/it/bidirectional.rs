@@ -1,4 +1,4 @@
-//! Two directions at once against the oracle, run once for each.
+//! Two directions at once against the oracle, run once per direction.
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleScan};

@@ -1,4 +1,5 @@
-//! Complex A, B and C: reference and kernel against the oracle, and the oracle against finite differences.
+//! Complex A, B and C: reference and kernel against the oracle, and the oracle against finite
+//! differences.
 
 use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
@@ -12,8 +13,8 @@ use crate::support::{Form, Numbers, Sizes, error_over, grad_of, scan, tensor, va
 type Number = Complex<f64>;
 type Scan = OracleScan<Number>;
 
-/// max |difference| / max |reference| in f32, of arrays with a value per token. The same as for real A,
-/// and half as much again for the products of complex numbers, which round more often.
+/// max |difference| / max |reference| in f32, of arrays with a value per token. The same as for
+/// real A, and half as much again for the products of complex numbers, which round more often.
 const PER_TOKEN: f64 = 3e-5;
 
 /// The same for gradients that are sums over all tokens, whose terms have both signs.
@@ -55,7 +56,7 @@ fn complex_with(real: OracleScan, mut im: impl FnMut(usize, f64) -> Vec<f64>, tu
     }
 }
 
-/// Real and imaginary parts one after the other: both are judged on the scale of the whole.
+/// Real and imaginary parts one after the other: both are compared on the scale of the whole.
 fn flat(numbers: &[Number]) -> Vec<f64> {
     numbers.iter().flat_map(|x| [x.re, x.im]).collect()
 }
@@ -156,7 +157,7 @@ fn named(grads: &OracleScanGrads<Number>) -> [(&'static str, Vec<f64>); 8] {
     ]
 }
 
-/// Holds an implementation against the oracle.
+/// Checks an implementation against the oracle.
 fn check(scan: &Scan, device: &Device, choice: KernelChoice) {
     let grad_y = grad_of_complex(scan);
     let got = run(scan, device, choice, &grad_y);
@@ -330,7 +331,8 @@ mod kernel {
 
     use super::*;
 
-    /// Sizes `[B, L, D, N]` at which chunks, strips and states begin and end in awkward places.
+    /// Sizes `[B, L, D, N]` at which chunks, strips and states begin and end in the middle of
+    /// something.
     const AWKWARD: [Sizes; 7] = [
         [1, 1, 1, 1],
         [1, 2, 5, 17],

@@ -8,10 +8,10 @@ use crate::devices::{bf16_devices, devices};
 use crate::support::{Numbers, error, tensor, to_bf16, values};
 
 /// max |difference| / max |reference| in f32: four products and a silu forward; the weights'
-/// gradient sums over B·L.
+/// gradients sum over B·L.
 const F32: f64 = 5e-6;
-/// The same in bf16, where y and the gradient of x are rounded to 8 bits, by up to 2⁻⁸ of each. What is
-/// summed in f32, the gradients of the weight and the bias, comes out in f32.
+/// The same in bf16, where y and the gradient of x are rounded to 8 bits, by up to 2⁻⁸ of each. The
+/// gradients of the weight and the bias are summed and returned in f32.
 const BF16: f64 = 1.0 / 256.0 + F32;
 
 /// Output and gradients.
@@ -52,7 +52,7 @@ fn run(
 }
 
 fn check(conv: &OracleConv, dtype: FloatDType, choice: KernelChoice, device: &Device) {
-    // In bf16 the gradient of y arrives in bf16, so the numbers are such from the start.
+    // In bf16 the gradient of y arrives in bf16, so the numbers are rounded from the start.
     let grad_y = Numbers::new(23).vec(conv.x.len(), -1.0, 1.0);
     let (conv, grad_y) = if dtype == FloatDType::BF16 {
         (&OracleConv { x: to_bf16(&conv.x), ..conv.clone() }, to_bf16(&grad_y))
@@ -72,7 +72,8 @@ fn check(conv: &OracleConv, dtype: FloatDType, choice: KernelChoice, device: &De
         let OracleConv { batch, len, d_inner, width, silu, reverse, .. } = conv;
         assert!(
             error <= tolerance,
-            "{device:?} {choice} {dtype:?} [{batch}, {len}, {d_inner}] width {width} silu {silu} reverse {reverse}: {name} is off by {error:.1e}"
+            "{device:?} {choice} {dtype:?} [{batch}, {len}, {d_inner}] width {width} silu {silu} \
+             reverse {reverse}: {name} is off by {error:.1e}"
         );
     }
 }

@@ -18,8 +18,8 @@ const PER_TOKEN: f64 = 2e-5;
 /// The same for gradients that are sums over all tokens, whose terms have both signs.
 const SUMS: f64 = 1e-4;
 
-/// A scan with a full A: that of [`scan`] on the diagonal, a skew part and a small part of no
-/// structure beside it, both of the diagonal's size divided by √N.
+/// A scan with a full A: that of [`scan`] on the diagonal, plus a skew part and a small
+/// unstructured part, both of the diagonal's size divided by √N.
 pub(crate) fn full(sizes: Sizes, form: Form, reach: f64, seed: u64) -> OracleFullScan {
     let [_, _, d_inner, d_state] = sizes;
     let mut scan = scan(sizes, form, reach, seed);
@@ -114,7 +114,7 @@ fn run(
     }
 }
 
-/// Compares what `got` says about `full` with the oracle; tolerances are times `looser`.
+/// Compares the results `got` for `full` with the oracle; tolerances are times `looser`.
 fn compare(what: &str, full: &OracleFullScan, got: &Outcome, looser: f64) {
     let OracleFullScan(scan) = full;
     let (y, last_state) = full.forward();
@@ -197,7 +197,8 @@ fn reference_matches_the_oracle_at_awkward_sizes() {
 #[test]
 fn both_match_the_oracle_where_delta_a_is_huge() {
     // delta reaches 1.3, so |delta·a| reaches 1000 and beyond. A state then turns by almost −1 a
-    // token and its small decay carries what the tokens before it rounded: tolerances ten times wider.
+    // token and its small decay carries what the tokens before it rounded: tolerances ten times
+    // wider.
     for (reach, len) in [(1000.0, 37), (20_000.0, 5)] {
         let full = full([2, len, 6, 5], Form::Variable, reach, 8);
         for (name, device) in devices() {
@@ -211,7 +212,8 @@ fn both_match_the_oracle_where_delta_a_is_huge() {
 
 #[test]
 fn pivots_are_sought() {
-    // A = [[2, 5], [−3, 0.5]] and delta = 1: the first pivot, 1 − 2/2, is zero, the system is not singular.
+    // A = [[2, 5], [−3, 0.5]] and delta = 1: the first pivot, 1 − 2/2, is zero, the system is not
+    // singular.
     let mut full = full([1, 5, 3, 2], Form::Variable, 1.0, 9);
     full.0.a = [2.0, 5.0, -3.0, 0.5].repeat(3);
     full.0.delta = vec![1.0; 15];
@@ -223,7 +225,8 @@ fn pivots_are_sought() {
 
 #[test]
 fn a_singular_system_is_not_hidden() {
-    // A = diag(2, −1) and delta = 1 in channel 1 from token 2 on: I − A/2 has a zero on its diagonal.
+    // A = diag(2, −1) and delta = 1 in channel 1 from token 2 on: I − A/2 has a zero on its
+    // diagonal.
     let mut full = full([1, 5, 3, 2], Form::Variable, 1.0, 9);
     full.0.a = [-1.0, 0.0, 0.0, -1.0].repeat(3);
     full.0.a[4] = 2.0;

@@ -1,11 +1,13 @@
-//! An optimizer's operations over many tensors at once, on a GPU or one in software, against loops in f64.
+//! Optimizer operations over many tensors at once, on a GPU or a software rasterizer, against loops
+//! in f64.
 
 use burn::tensor::{Device, Tensor, TensorData};
 use vim_kernels::{
     AdamWHyper, FlatParams, ParamStep, moving_average, sum_of_squares, supports_multi_tensor,
 };
 
-/// More tensors than a launch binds where there are 31 bindings; the sizes are one, a block and its neighbours, and several.
+/// More tensors than a launch binds with 31 bindings; the sizes are one, a block and its
+/// neighbours, and several blocks.
 const SIZES: [usize; 17] =
     [1, 2, 3, 255, 256, 257, 2047, 2048, 2049, 4096, 5000, 7, 1, 1, 12, 6144, 100];
 
@@ -45,7 +47,7 @@ fn the_sum_of_squares_is_over_all_tensors() {
     let want: f64 = all.iter().flatten().map(|x| x * x).sum();
     let got = values(sum_of_squares(&tensors))[0];
     assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
-    // A part of a larger buffer, whose first element is not the buffer's.
+    // A view of a larger buffer, whose first element is not the buffer's.
     let part = tensors[7].clone().narrow(0, 8, 1024);
     let want: f64 = all[7][8..1032].iter().map(|x| x * x).sum();
     let got = values(sum_of_squares(&[part]))[0];
@@ -75,7 +77,7 @@ fn adamw_updates_every_tensor_by_the_formula() {
     let rates = [rates.collect(), vec![ParamStep { rate: 0.003, keep: 1.0 }; SIZES.len()]];
     let (mut now, mut moments) = (all(0), [all(2), all(3)].map(|all| packing.pack(all)));
     for round in 0..2 {
-        // The results of one step are parts of common buffers: a second step starts from those.
+        // The results of a step are views of common buffers: a second step starts from those.
         let [value, first, second] =
             packing.adamw(now, all(1), moments, &rates[round], norm(), rule);
         let got = [&value, &first, &second].map(|packed| packing.parts(packed));

@@ -7,8 +7,8 @@ use vim_kernels::{KernelChoice, KernelError, add_rms_norm};
 use crate::devices::{bf16_devices, devices};
 use crate::support::{Numbers, error, tensor, to_bf16, values};
 
-/// max |difference| / max |reference| in f32: a few roundings of 6e-8 an element, and means over up to
-/// 2000 of them; the weight's gradient sums over rows.
+/// max |difference| / max |reference| in f32: a few roundings of 6e-8 an element, and means over up
+/// to 2000 of them; the weight's gradient sums over rows.
 const F32: f64 = 3e-6;
 /// The same in bf16, where x, its gradient and the normalized rows are rounded to 8 bits, by up to
 /// 2⁻⁸ of each. The sum and the other gradients are f32 throughout.
@@ -105,7 +105,8 @@ fn check(norm: &OracleNorm, reads: Reads, dtype: FloatDType, choice: KernelChoic
     let mut by = weights(norm, reads);
     let mut norm = norm.clone();
     if bf16 {
-        // x and the gradient of the normalized rows arrive in bf16, so they are such from the start.
+        // x and the gradient of the normalized rows arrive in bf16, so they are rounded from the
+        // start.
         norm.x = to_bf16(&norm.x);
         by[0] = to_bf16(&by[0]);
     }
@@ -120,14 +121,15 @@ fn check(norm: &OracleNorm, reads: Reads, dtype: FloatDType, choice: KernelChoic
         ("residual", &got.grads.residual, &want.residual, F32),
         ("weight", &got.grads.weight, &want.weight, F32),
     ] {
-        // One element normalizes to its sign: its gradient is what rounding leaves of a difference
-        // of terms of size 1, and epsilon's share.
+        // One element normalizes to its sign: its gradient is the rounding error of a difference of
+        // terms of size 1, plus epsilon's share.
         let floor = if norm.d_model == 1 { 1.0 } else { 1e-30 };
         let error = crate::support::error_over(got, want, floor);
         let rows = norm.x.len() / norm.d_model;
         assert!(
             error <= tolerance,
-            "{on:?} {choice} {dtype:?} [{rows}, {}] {reads:?} residual {}: {name} is off by {error:.1e}",
+            "{on:?} {choice} {dtype:?} [{rows}, {}] {reads:?} residual {}: \
+             {name} is off by {error:.1e}",
             norm.d_model,
             norm.residual.is_some()
         );
@@ -171,7 +173,7 @@ fn bf16_matches_the_oracle() {
     }
 }
 
-/// More rows than the cubes of a launch take at once, so that each goes round several times.
+/// More rows than the cubes of a launch take at once, so that each iterates several times.
 #[test]
 fn many_rows_match_the_oracle() {
     for device in devices() {
@@ -191,8 +193,8 @@ fn the_same_bits_twice() {
     }
 }
 
-/// Two layers share a stream: the sum of the first is read by its own norm and by the second layer. So
-/// it is where memory-bound operations are computed again for the backward pass.
+/// Two layers share a stream: the sum of the first is read by its own norm and by the second layer.
+/// The same graph arises where memory-bound operations are recomputed in the backward pass.
 #[test]
 fn a_stream_of_two_layers_has_the_references_gradients() {
     for on in devices() {

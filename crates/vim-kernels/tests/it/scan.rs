@@ -12,12 +12,12 @@ use crate::support::{Form, Sizes, error_over, grad_of, named, run, run_on, scan}
 /// 1/(1 − a_bar) of them, which is up to 100 here.
 const PER_TOKEN: f64 = 2e-5;
 
-/// The same for gradients that are sums over all tokens, whose terms have both signs: the sum may be
-/// a few times smaller than what was rounded on the way to it.
+/// The same for gradients that are sums over all tokens, whose terms have both signs: the sum may
+/// be a few times smaller than the terms that were rounded.
 const SUMS: f64 = 1e-4;
 
-/// The same in bf16, inputs rounded to it: the result is f32's, rounded to 8 bits (2⁻⁹ = 2e-3), and so
-/// is the gradient that comes in.
+/// The same in bf16, with rounded inputs: the f32 result, rounded to 8 bits (2⁻⁹ = 2e-3), and so is
+/// the incoming gradient.
 const BF16: f64 = 8e-3;
 
 /// The same for sums over tokens, whose terms were each rounded so, and have both signs.
@@ -27,7 +27,7 @@ fn check(scan: &OracleScan, choice: KernelChoice) {
     check_on(&Device::flex(), FloatDType::F32, scan, choice);
 }
 
-/// Holds `scan` on `device` against the oracle.
+/// Checks `scan` on `device` against the oracle.
 pub(crate) fn check_on(
     device: &Device,
     dtype: FloatDType,
@@ -47,8 +47,9 @@ pub(crate) fn check_on(
         named(&got.grads).into_iter().zip(named(&grads)).map(|((name, g), (_, w))| (name, g, w)),
     );
     for (name, got, want) in pairs {
-        // The bias's gradient is one sum a channel of delta's, of both signs: its scale is what sums of
-        // such terms come to, the root of the sum of their squares, however far this one cancels.
+        // The bias's gradient is one sum a channel of delta's, of both signs: its scale is what
+        // sums of such terms come to, the root of the sum of their squares, however far this one
+        // cancels.
         let floor = if name == "delta_bias" {
             grads.delta.iter().map(|g| g * g).sum::<f64>().sqrt() / (scan.d_inner as f64).sqrt()
         } else {
@@ -170,7 +171,7 @@ fn the_same_bits_twice() {
 #[test]
 fn nan_is_not_swallowed() {
     let clean = || scan([1, 5, 3, 2], Form::Variable, 3.0, 17);
-    // Channel 1 of token 1 is poisoned: it and what comes after it in its channel must show it.
+    // Channel 1 of token 1 is poisoned: it and all later tokens of its channel must show it.
     for input in ["u", "delta", "z"] {
         let mut scan = clean();
         match input {
@@ -185,7 +186,8 @@ fn nan_is_not_swallowed() {
             assert!(input == "z" || out.y[7].is_nan(), "{method}: {input} to later y");
             assert!(out.y[5].is_finite(), "{method}: nothing reaches another channel");
             for (name, grad) in named(&out.grads) {
-                // y is linear in u, so u's own gradient does not see it; D's sees u and the gate only.
+                // y is linear in u, so u's own gradient does not see it; D's sees u and the gate
+                // only.
                 let blind = (input == "u" && name == "u") || (input == "delta" && name == "d");
                 let reached = grad.iter().any(|g| g.is_nan());
                 assert!(reached || blind, "{method}: {input} to the gradient of {name}");

@@ -1,7 +1,8 @@
-//! The CubeCL kernels against the oracle, on every GPU that the build has (Mesa's lavapipe is one).
+//! The CubeCL kernels against the oracle, on every GPU of the build (Mesa's lavapipe is one).
 //!
-//! The matrix is the CPU kernel's, at sizes that a software rasterizer can afford: most of its time goes
-//! into compiling a kernel for each method, form and N, so tests of something else share N = 16.
+//! The matrix is that of the CPU kernel, at sizes that a software rasterizer can afford: most of
+//! its time is spent compiling a kernel for each method, form and N, so tests of other properties
+//! share N = 16.
 
 use burn::tensor::{Device, FloatDType};
 use strum::VariantArray;
@@ -47,7 +48,8 @@ fn awkward_sizes() {
     for (len, d_inner, d_state) in
         [(1, 1, 1), (2, 5, 8), (5, 64, 17), (197, 33, 16), (8, 1, 5), (9, 130, 2), (9, 5, 31)]
     {
-        // Its two ways and its φ functions only where several passes or kinds of cubes make a difference.
+        // Two-way methods and φ functions only where several passes or kinds of cubes make a
+        // difference.
         let two_way = d_state == 17 || d_inner == 130;
         for method in [Discretization::Zoh, Discretization::Poly] {
             if method == Discretization::Zoh || two_way {
@@ -60,7 +62,7 @@ fn awkward_sizes() {
 
 #[test]
 fn many_states_take_several_passes() {
-    // In whole passes of 10 and of 16, and in three of 14 of which the last has two to spare.
+    // Whole passes of 10 and of 16, and three of 14 of which the last has two to spare.
     for (d_state, method) in [
         (20, Discretization::Zoh),
         (32, Discretization::Zoh),
@@ -74,7 +76,8 @@ fn many_states_take_several_passes() {
 
 #[test]
 fn long_sequences_are_cut_into_segments() {
-    // Each kind of decay, and both ways; an awkward N, of which one state is absent from the second pass.
+    // Each kind of decay, and a two-way method; an awkward N, of which one state is missing from
+    // the second pass.
     for (method, reverse, len, d_state) in [
         (Discretization::Zoh, true, 1025, 4),
         (Discretization::Bilinear, false, 1025, 4),

@@ -20,13 +20,14 @@ impl Numbers {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// `n` numbers in [low, high), rounded to f32 so that every implementation starts from the same.
+    /// `n` numbers in [low, high), rounded to f32 so that every implementation starts from the
+    /// same.
     pub(crate) fn vec(&mut self, n: usize, low: f64, high: f64) -> Vec<f64> {
         (0..n).map(|_| f64::from((low + (high - low) * self.next()) as f32)).collect()
     }
 }
 
-/// Which form B and C take.
+/// The form of B and C.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     Variable,
@@ -179,8 +180,8 @@ pub(crate) fn run_on(
     }
 }
 
-/// max |difference| / max |reference|; NaN counts as infinite. A reference that is nothing but what
-/// f32 rounds to 0 is taken for 1e-30.
+/// max |difference| / max |reference|; NaN counts as infinite. A reference that f32 rounds to 0
+/// counts as 1e-30.
 pub(crate) fn error(got: &[f64], want: &[f64]) -> f64 {
     error_over(got, want, 1e-30)
 }

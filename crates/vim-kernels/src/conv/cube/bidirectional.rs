@@ -1,4 +1,4 @@
-//! The launches of both directions' convolutions in one pass.
+//! Launches of the convolutions of both directions in one pass.
 
 #![expect(unsafe_code, reason = "launching kernels without bounds checks")]
 
@@ -24,8 +24,8 @@ fn config(weight: &CubeTensor) -> BidirectionalConfig {
     BidirectionalConfig { width, ptx: has_ptx(weight) }
 }
 
-/// Writes silu of the convolutions of `x [B, L, D]` into the halves of `y [2·B, L, D]`: by the first direction's taps in the
-/// order of the tokens, or against it if `reverse`, and by the second's the other way.
+/// Writes silu of the convolutions of `x [B, L, D]` into the halves of `y [2·B, L, D]`: the first
+/// direction's in token order (reversed if `reverse`), the second's in the opposite order.
 pub(crate) fn conv_bidirectional(x: &CubeTensor, taps: [Taps; 2], reverse: bool, y: &CubeTensor) {
     let [[weight_ahead, bias_ahead], [weight_back, bias_back]] = in_order(taps, reverse);
     let client = x.client.clone();
@@ -36,7 +36,8 @@ pub(crate) fn conv_bidirectional(x: &CubeTensor, taps: [Taps; 2], reverse: bool,
     let count = calculate_cube_count_elemwise(&client, layout.total * layout.groups, dim);
     let halves = in_order([0, batch * len * d_inner / lanes], reverse);
     let config = config(&weight_ahead);
-    // SAFETY: x's rows are dense, y is, and holds two of x's size; a thread stays within a strip, and a strip within x.
+    // SAFETY: x has dense rows, y is dense and holds twice as many elements; a thread stays within
+    // a strip, and a strip within x.
     unsafe {
         bidirectional_forward::launch_unchecked(
             &client,
@@ -59,8 +60,8 @@ pub(crate) fn conv_bidirectional(x: &CubeTensor, taps: [Taps; 2], reverse: bool,
     }
 }
 
-/// Writes the gradient of `x` into `grad_x`, whose rows lie as far apart, from those of both halves of `grad_y [2·B, L, D]`; returns those of
-/// each direction's taps.
+/// Writes the gradient of `x` into `grad_x`, which has x's row stride, from both halves of
+/// `grad_y [2·B, L, D]`; returns the gradients of each direction's taps and bias.
 pub(crate) fn conv_bidirectional_backward(
     grad_y: &CubeTensor,
     x: &CubeTensor,
@@ -118,7 +119,7 @@ pub(crate) fn conv_bidirectional_backward(
     in_order([way(0), way(1)], reverse)
 }
 
-/// The one that goes with the tokens first.
+/// The direction that goes with the tokens first.
 fn in_order<T>([first, second]: [T; 2], reverse: bool) -> [T; 2] {
     if reverse { [second, first] } else { [first, second] }
 }

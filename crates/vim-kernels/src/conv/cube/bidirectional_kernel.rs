@@ -1,22 +1,24 @@
-//! The causal convolutions of both directions in one pass: a thread owns a few neighbouring channels and walks a strip
-//! of tokens, as in [`super::kernel`], and reads each once for both.
+//! The causal convolutions of both directions in one pass: a thread owns a few neighbouring
+//! channels and walks a strip of tokens, as in [`super::kernel`], and reads each token once for
+//! both.
 //!
-//! Of a token's window, the W tokens that end with it, the direction ahead makes that token's sum, and the direction back the first
-//! one's: so one window serves both, on the way there and on the way back.
+//! A window of W tokens gives the forward direction's output at its last token and the reverse
+//! direction's output at its first token, so one window serves both directions, in the forward pass
+//! and in the backward pass.
 
 use cubecl::prelude::*;
 
 use super::kernel::{COLUMNS, STEP, STRIPS, Strips, load_bias, load_taps};
 use crate::cube::math::{silu, silu_slope};
 
-/// What the kernels are compiled for.
+/// Compile-time configuration of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BidirectionalConfig {
     pub(crate) width: usize,
     pub(crate) ptx: bool,
 }
 
-/// Of `x`, the token at `at`, which may lie before or beyond the sequence: 0 there. `at` counts from W − 1 tokens before it.
+/// Token `at` of `x`, counted from W − 1 tokens before the sequence; 0 outside the sequence.
 #[cube]
 fn token_of<F: Float, N: Size>(
     x: &[Vector<F, N>],
@@ -32,8 +34,8 @@ fn token_of<F: Float, N: Size>(
     select(inside, read, Vector::new(0.0f32))
 }
 
-/// `y[0]` and `y[1]`, each `[B, L, D]` from elements `to_ahead` and `to_back` on: silu of the convolutions of `x` in the order of
-/// the tokens, and against it; `weight [D, W]` and `bias [D]` of each.
+/// `y[0]` and `y[1]`, each `[B, L, D]`, from elements `to_ahead` and `to_back` on: silu of the
+/// convolutions of `x` in token order and in reverse, with `weight [D, W]` and `bias [D]` of each.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "two directions' weights")]
 pub(crate) fn bidirectional_forward<F: Float, N: Size>(
@@ -68,7 +70,7 @@ pub(crate) fn bidirectional_forward<F: Float, N: Size>(
     let back = load_taps::<N>(weight_back, group, width);
     let offset_ahead = load_bias::<N>(bias_ahead, group, true);
     let offset_back = load_bias::<N>(bias_back, group, true);
-    // From W − 1 tokens before a step to as many beyond it.
+    // From W − 1 tokens before the step to W − 1 after it.
     let mut window = Array::<Vector<f32, N>>::new(comptime!(2 * reach + STEP));
     #[unroll]
     for k in 0..comptime!(2 * reach) {
@@ -104,8 +106,9 @@ pub(crate) fn bidirectional_forward<F: Float, N: Size>(
     }
 }
 
-/// The gradient of x `[B, L, D]` from those of both results, and of the weights `[D, W]` and biases `[D]` of the direction ahead, and then of
-/// the other, as one row of `partials` for every cube.
+/// The gradient of x `[B, L, D]` from those of both results. The gradients of weight `[D, W]` and
+/// bias `[D]` of the forward direction, then of the reverse one, are one row of `partials` per
+/// cube.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "two directions' weights")]
 pub(crate) fn bidirectional_backward<F: Float, N: Size>(
@@ -134,7 +137,7 @@ pub(crate) fn bidirectional_backward<F: Float, N: Size>(
     let row = CUBE_POS / columns;
     let strip = row * STRIPS + UNIT_POS_Y as usize;
 
-    // Taps and bias of the direction ahead, then of the other.
+    // Taps and bias of the forward direction, then of the reverse one.
     let mut sums = Array::<Vector<f32, N>>::new(comptime!(2 * (width + 1)));
     #[unroll]
     for k in 0..comptime!(2 * (width + 1)) {
@@ -183,7 +186,7 @@ pub(crate) fn bidirectional_backward<F: Float, N: Size>(
                     sum_ahead += ahead[tap] * window[j + tap];
                     sum_back += back[tap] * window[j + reach - tap];
                 }
-                // Of this token, and of the one W − 1 before it.
+                // The gradients at this token, and at the one W − 1 before it.
                 let grad_ahead = of_ahead[reach + j] * silu_slope::<N>(sum_ahead, ptx);
                 let grad_back = of_back[reach + j] * silu_slope::<N>(sum_back, ptx);
                 of_ahead[reach + j] = grad_ahead;

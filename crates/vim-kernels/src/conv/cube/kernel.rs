@@ -1,8 +1,7 @@
 //! The causal convolution: a thread owns a few neighbouring channels and walks a strip of tokens.
 //!
-//! The taps, and the last tokens that they reach, stay in registers, so a strip reads each token
-//! once. Tokens are counted in the order in which the convolution sees them: `reverse` turns the
-//! count round, by index.
+//! The taps and the last W − 1 tokens stay in registers, so a strip reads each token once. Tokens
+//! are counted in the order of the convolution: `reverse` reverses the index.
 
 use cubecl::prelude::*;
 
@@ -10,29 +9,29 @@ use crate::cube::math::{silu, silu_slope};
 
 /// Tokens whose loads are in flight together.
 pub(crate) const STEP: usize = 4;
-/// Threads of a cube of the backward pass that lie along the channels, and along the strips.
+/// Threads along the channels of a backward cube.
 pub(crate) const COLUMNS: usize = 32;
-/// See [`COLUMNS`].
+/// Threads along the strips of a backward cube.
 pub(crate) const STRIPS: usize = 8;
 
-/// What a convolution kernel is compiled for.
+/// Compile-time configuration of a convolution kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConvConfig {
     pub(crate) width: usize,
     pub(crate) silu: bool,
     pub(crate) reverse: bool,
     pub(crate) has_bias: bool,
-    /// Whether the gradient of x is added to what is there.
+    /// Whether the gradient of x is added to the existing values.
     pub(crate) accumulates: bool,
     pub(crate) ptx: bool,
 }
 
-/// How the tokens of all sequences are cut.
+/// How the tokens of all sequences are cut into strips.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Strips {
-    /// `D` over the channels of a thread.
+    /// `D` divided by the channels of a thread.
     pub(crate) groups: usize,
-    /// From a token of x, and of its gradient, to the next, over the same.
+    /// Row stride of x and of its gradient, divided by the channels of a thread.
     pub(crate) pitch: usize,
     /// `L`.
     pub(crate) len: usize,
@@ -44,7 +43,7 @@ pub(crate) struct Strips {
     pub(crate) total: usize,
 }
 
-/// The place of the `token`th that the convolution sees.
+/// The position of the convolution's `token`-th token.
 #[cube]
 fn place(token: usize, len: usize, #[comptime] reverse: bool) -> usize {
     if comptime!(reverse) { len - 1 - token } else { token }
@@ -87,8 +86,8 @@ pub(crate) fn load_bias<N: Size>(
     offset
 }
 
-/// `y [B, L, D]`, from element `to` on, of `x [B, L, D]`, `weight [D, W]` and `bias [D]`; a thread for every strip and group
-/// of channels, neighbouring groups in neighbouring threads.
+/// `y [B, L, D]`, from element `to` on, of `x [B, L, D]`, `weight [D, W]` and `bias [D]`. One
+/// thread per strip and group of channels; neighbouring threads have neighbouring groups.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn conv_forward<F: Float, N: Size>(
     x: &[Vector<F, N>],
@@ -117,7 +116,7 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
 
     let taps = load_taps::<N>(weight, group, width);
     let offset = load_bias::<N>(bias, group, comptime!(config.has_bias));
-    // The tokens that the taps reach before those of a step, then the step's.
+    // The tokens that the taps reach before the step's tokens, then those.
     let mut window = Array::<Vector<f32, N>>::new(comptime!(reach + STEP));
     #[unroll]
     for k in 0..reach {
@@ -132,7 +131,7 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
     while token < end {
         #[unroll]
         for j in 0..STEP {
-            // Beyond the sequence the last token is read again, and its sum dropped.
+            // Past the end the last token is read again and its output dropped.
             let seen = select(token + j < len, token + j, len - 1);
             let at = place(seen, len, comptime!(config.reverse));
             window[reach + j] = Vector::cast_from(x[base_x + at * pitch]);
@@ -160,11 +159,11 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
     }
 }
 
-/// The gradient of x `[B, L, D]` from that of y, which begins at element `from`, and of the weight `[D, W]` and the bias `[D]` as one row of
-/// `partials` for every cube.
+/// The gradient of x `[B, L, D]` from that of y, which begins at element `from`; the gradients of
+/// weight `[D, W]` and bias `[D]` are one row of `partials` per cube.
 ///
-/// A strip's gradients of x need those of the sums of the W − 1 tokens after it, which are
-/// recomputed; the weight and the bias count a token's gradient in its own strip only.
+/// A strip's gradient of x needs the gradients of the W − 1 pre-activations after it, which are
+/// recomputed; the gradients of weight and bias count a token in its own strip only.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn conv_backward<F: Float, N: Size>(
     grad_y: &[Vector<F, N>],
@@ -235,7 +234,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
                     }
                     grad *= silu_slope::<N>(sum, comptime!(config.ptx));
                 }
-                // Nothing comes back from beyond the sequence.
+                // No gradient comes from outside the sequence.
                 grad = select(token + j < len, grad, Vector::new(0.0f32));
                 grads[reach + j] = grad;
                 if token + j < end {
@@ -245,7 +244,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
                     }
                     sums[width] += grad;
                 }
-                // The last gradient that the token `reach` back was waiting for.
+                // The last term of the gradient of the token `reach` before.
                 if token + j >= first + reach && token + j < end + reach {
                     let mut back = Vector::<f32, N>::new(0.0f32);
                     #[unroll]

@@ -1,4 +1,4 @@
-//! The CubeCL kernels of the convolution: how the work is cut, and the launches.
+//! The CubeCL kernels of the convolution: launch geometry and launches.
 
 #![expect(unsafe_code, reason = "launching kernels without bounds checks")]
 
@@ -27,7 +27,7 @@ pub(super) const FORWARD_CUBE: u32 = 128;
 pub(super) const FORWARD_LANES: usize = 4;
 /// Channels of a backward thread, which needs twice the registers for each.
 pub(super) const BACKWARD_LANES: usize = 2;
-/// Threads that the strips are cut for: about as many as the largest GPUs run at once. A constant, so
+/// Threads that the strips are cut for: about as many as the largest GPUs run at once. Constant, so
 /// that the order of a sum does not depend on the GPU.
 const THREADS: usize = 1 << 17;
 /// The shortest strip: its first W − 1 tokens are read twice.
@@ -44,8 +44,8 @@ pub(super) struct StripLayout {
 }
 
 impl StripLayout {
-    /// Strips for threads of `lanes` channels that read `beyond` tokens after their strip; a thread's
-    /// tokens fill whole steps.
+    /// Strips for threads of `lanes` channels that read `beyond` tokens past their strip; a
+    /// thread's tokens fill whole steps.
     pub(super) fn new(x: &CubeTensor, lanes: usize, beyond: usize) -> Self {
         let [batch, len, d_inner] = x.shape().dims();
         let groups = d_inner / lanes;
@@ -107,7 +107,7 @@ impl FusedOp<CubeBackend, 3, 0> for ConvSpec {
     }
 }
 
-/// Both directions into one tensor: nothing is concatenated.
+/// Both directions write into one tensor: nothing is concatenated.
 impl FusedOp<CubeBackend, 5, 0> for BidirectionalConvSpec {
     type Inputs = BidirectionalConvArguments<CubeBackend>;
     type Saved = BidirectionalConvArguments<CubeBackend>;
@@ -160,8 +160,8 @@ fn conv_into(x: &CubeTensor, weights: [CubeTensor; 2], spec: ConvSpec, y: &CubeT
     let dim = CubeDim::new_1d(FORWARD_CUBE);
     let count = calculate_cube_count_elemwise(&client, layout.total * layout.groups, dim);
     let (address, dtype) = (y.required_address_type(), dtype_to_storage_type(x.dtype));
-    // SAFETY: all tensors are contiguous, with the shapes that `causal_conv1d` checked, and `y` has room for
-    // an `x` from `to` on; a thread stays within a strip, and a strip within the tensor.
+    // SAFETY: all tensors are contiguous, with the shapes that `causal_conv1d` checked, and `y` has
+    // room for `x` from `to` on; a thread stays within a strip, and a strip within the tensor.
     unsafe {
         conv_forward::launch_unchecked(
             &client,
@@ -181,8 +181,8 @@ fn conv_into(x: &CubeTensor, weights: [CubeTensor; 2], spec: ConvSpec, y: &CubeT
     }
 }
 
-/// Writes the gradient of `x` into `grad_x`, or, if the gradient of y begins at element `from` > 0, adds it. Returns
-/// the gradients of weight and bias.
+/// Writes the gradient of `x` into `grad_x`, or adds it if the gradient of y begins at element
+/// `from` > 0. Returns the gradients of weight and bias.
 fn conv_gradients(
     grad_y: &CubeTensor,
     from: usize,

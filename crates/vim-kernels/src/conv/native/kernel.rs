@@ -35,7 +35,7 @@ pub(crate) fn forward(inputs: ConvInputs<'_>) -> Vec<f32> {
     y
 }
 
-/// Pulls `grad_y [B, L, D]` back to every input.
+/// Gradients of every input from `grad_y [B, L, D]`.
 pub(crate) fn backward(inputs: ConvInputs<'_>, grad_y: &[f32]) -> ConvGrads {
     let taps = inputs.taps();
     let mut x = vec![0.0; inputs.x.len()];
@@ -52,7 +52,7 @@ pub(crate) fn backward(inputs: ConvInputs<'_>, grad_y: &[f32]) -> ConvGrads {
             })
         })
         .collect();
-    // In the order of the batch, whatever the number of threads.
+    // In batch order, whatever the number of threads.
     let mut weight = vec![0.0; inputs.weight.len()];
     let mut bias = vec![0.0; inputs.d_inner];
     for (grad_taps, grad_bias) in parts {

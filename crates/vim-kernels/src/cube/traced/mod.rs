@@ -1,8 +1,8 @@
 //! Formulas as GPU code: a number that records what is done to it.
 //!
 //! [`Traced`] implements [`Real`] by emitting CubeCL instructions, so that running a formula of
-//! [`crate::discretization`] on it once, while a kernel is built, writes that formula into the kernel.
-//! There is no second version of any formula for the GPU.
+//! [`crate::discretization`] on it once, while a kernel is built, writes that formula into the
+//! kernel. There is no second version of any formula for the GPU.
 
 mod trig;
 
@@ -23,7 +23,7 @@ pub(crate) struct Traced<'a> {
 }
 
 impl<'a> Traced<'a> {
-    /// The value as it is now: a variable that changes later does not change what was recorded.
+    /// The current value: a later change of the variable does not change what was recorded.
     pub(crate) fn new(scope: &'a Scope, ptx: bool, value: NativeExpand<f32>) -> Self {
         let value = value.read_value(scope).into();
         Self { scope, ptx, value }

@@ -1,14 +1,14 @@
-//! The coefficients in two parts: what a token alone determines is computed once for all its states, and
-//! what a state alone determines once for all tokens. A GPU kernel is bound by its instructions
-//! for each (token, state), and this leaves the fewest; [`crate::discretize`] says the same thing
-//! in the plain way and is what this is tested against.
+//! The coefficients in factored form: terms of a token are computed once for all its states, and
+//! terms of a state once for all tokens. A GPU kernel is bound by its instructions per (token,
+//! state), and this form needs the fewest. [`crate::discretize`] is the plain form that this one is
+//! tested against.
 //!
-//! With `x = delta·a` and `fₖ = deltaᵏ·φₖ(x)`, the exact methods need `Σ wₖ·fₖ`.
-//! Far from 0, `f₀ = eˣ` and `fₖ = (fₖ₋₁ − deltaᵏ⁻¹/(k−1)!)/a`, which unrolls to a polynomial of degree one in
-//! eˣ and k − 1 in x with coefficients of the state. Near 0, `fₖ = deltaᵏ/k! + a·fₖ₊₁` from a polynomial in x
-//! with coefficients of the token. The derivatives are members of the same family: `∂fₖ/∂delta = fₖ₋₁`,
-//! `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without cancellation far
-//! from 0, the second near it.
+//! With `x = delta·a` and `fₖ = deltaᵏ·φₖ(x)`, the exact methods need `Σ wₖ·fₖ`. Far from 0,
+//! `f₀ = eˣ` and `fₖ = (fₖ₋₁ − deltaᵏ⁻¹/(k−1)!)/a`, which unrolls to a polynomial of degree one in
+//! eˣ and k − 1 in x with coefficients per state. Near 0, `fₖ = deltaᵏ/k! + a·fₖ₊₁` from a
+//! polynomial in x with coefficients per token. The derivatives are members of the same family:
+//! `∂fₖ/∂delta = fₖ₋₁`, `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without
+//! cancellation far from 0, the second near it.
 
 mod bilinear;
 mod phi_k;
@@ -28,26 +28,27 @@ use super::term::Term;
 use super::{Decay, Discretization, Form, Series};
 use crate::real::Real;
 
-/// |x| below which a polynomial is `b_bar`. The closed form of φ₂ loses 5 bits here.
+/// |x| below which `b_bar` is a polynomial. The closed form of φ₂ loses 5 bits here.
 const NEAR: f64 = 0.25;
 
-/// Degree of that polynomial: φ₁ to 4.5e-6 of its value, the others better.
+/// Degree of that polynomial: accurate to 4.5e-6 for φ₁, better for the others.
 const DEGREE: usize = 3;
 
-/// |x| below which polynomials are the slopes, whose closed forms lose more.
+/// |x| below which the derivatives are polynomials; their closed forms lose more bits.
 const NEAR_FOR_SLOPES: f64 = 0.5;
 
-/// Degree of the polynomial that the backward scan's ladder starts from, of the next φ after those used: each
-/// step down multiplies its error by x/k, so that φ₂ under φ₃ is good to 6e-7.
+/// Degree of the polynomial that the backward recurrence starts from, for the φ after the highest
+/// one used: each step down multiplies its error by x/k, so that φ₂ below φ₃ is accurate to 6e-7.
 const TOP_DEGREE: usize = 4;
 
-/// |a| is taken as at least this where something is divided by its cube.
+/// |a| is clamped to at least this before a division by its cube.
 const SMALLEST_RATE: f64 = 1e-12;
 
 /// Coefficients of `delta^p·x^j`, by j and then p.
 type Table = Vec<[f64; 5]>;
 
-/// A quantity that depends on the token alone, or on the state too, there also with what [`FactoredMethod::token_factor`] says taken out.
+/// A coefficient: per token, per (token, state), or per (token, state) with
+/// [`FactoredMethod::token_factor`] divided out.
 #[derive(Clone)]
 pub(crate) enum Coefficient<T> {
     PerToken(T),
@@ -70,7 +71,9 @@ pub(crate) struct FactoredCoefficients<T> {
     pub(crate) b_bar: Coefficient<T>,
 }
 
-/// What a gradient is pulled back with: by a it is `delta·dx`, by delta `a·dx` and the part of `token_factor′·ψ`, where dx is the gradient of x.
+/// Derivatives of coefficients that depend on delta and a only through x, up to the token factor.
+/// With dx the gradient of x, the gradient of a is `delta·dx`, that of delta `a·dx` plus the part
+/// of `token_factor′·ψ`.
 pub(crate) struct ViaX<T> {
     pub(crate) a_bar: T,
     /// `∂a_bar/∂x` where it is not `a_bar` itself.
@@ -80,19 +83,19 @@ pub(crate) struct ViaX<T> {
     pub(crate) gain_slope: T,
 }
 
-/// A method, prepared to be evaluated by parts.
+/// A method in factored form.
 #[derive(Clone, Copy)]
 pub(crate) struct FactoredMethod {
     form: Form,
     series: Series,
 }
 
-/// What a token determines.
+/// Terms of a token.
 pub(crate) struct TokenTerms<T> {
     pub(crate) delta: T,
     /// `delta·log₂e`: times `a` it is the argument of 2ˣ.
     scaled: T,
-    /// `−delta/2`: times `a` it is what `1/(1 − x/2)` adds to 1.
+    /// `−delta/2`: times `a` it is the `−x/2` of `1/(1 − x/2)`.
     half: T,
     near: Vec<Term<T>>,
     polynomial: Vec<Term<T>>,
@@ -111,27 +114,28 @@ impl FactoredMethod {
         self.highest() == 0
     }
 
-    /// Whether `b_bar` is the token's alone.
+    /// Whether `b_bar` depends on the token alone.
     pub(crate) fn b_bar_is_per_token(self) -> bool {
         self.evaluates_no_phi() && self.cayley() == [0.0; 5] && self.polynomial().len() <= 1
     }
 
-    /// Whether the decay over several tokens depends on the sum of their deltas alone: `e^(a·Σdelta)`.
+    /// Whether the decay over several tokens depends only on the sum of their deltas:
+    /// `e^(a·Σdelta)`.
     pub(crate) fn decays_by_sum(self) -> bool {
         self.form.decay == Decay::Exponential
     }
 
-    /// The decay over tokens whose deltas come to `total`, where [`Self::decays_by_sum`].
+    /// The decay over tokens whose deltas sum to `total`, where [`Self::decays_by_sum`].
     pub(crate) fn decay_over<T: Real>(self, total: T, state: &[T]) -> T {
         (total.scale(std::f64::consts::LOG2_E) * state[0].clone()).exp2()
     }
 
-    /// How many numbers [`Self::state`] keeps of a state.
+    /// Number of terms in [`Self::state`].
     pub(crate) fn state_len(self) -> usize {
         1 + self.highest()
     }
 
-    /// What the forward scan keeps of a state of rate `a`.
+    /// Terms of a state with rate `a` for the forward scan.
     pub(crate) fn state<T: Real>(self, a: T) -> Vec<T> {
         let (weights, highest) = (self.weights(), self.highest());
         if highest == 0 {
@@ -162,12 +166,12 @@ impl FactoredMethod {
         kept
     }
 
-    /// How many numbers [`Self::backward_state`] keeps of a state.
+    /// Number of terms in [`Self::backward_state`].
     pub(crate) fn backward_state_len(self) -> usize {
         if self.highest() == 0 || self.phi_k().is_some() { 1 } else { 2 }
     }
 
-    /// What the backward scan keeps of a state of rate `a`.
+    /// Terms of a state with rate `a` for the backward scan.
     pub(crate) fn backward_state<T: Real>(self, a: T) -> Vec<T> {
         if self.backward_state_len() == 1 {
             return vec![a];
@@ -176,7 +180,7 @@ impl FactoredMethod {
         vec![a, inverse]
     }
 
-    /// What the forward scan computes of a token.
+    /// Terms of a token for the forward scan.
     pub(crate) fn token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let weights = self.weights();
         let mut near = vec![[0.0; 5]; if self.highest() > 0 { DEGREE + 1 } else { 0 }];
@@ -188,7 +192,7 @@ impl FactoredMethod {
         self.of_token(delta, &near, false)
     }
 
-    /// What the backward scan computes of a token.
+    /// Terms of a token for the backward scan.
     pub(crate) fn backward_token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let top = self.highest() + 1;
         let mut near = Table::new();
@@ -253,7 +257,7 @@ impl FactoredMethod {
         }
     }
 
-    /// `a_bar` and `b_bar` from a [token](Self::token) and a [state](Self::state).
+    /// `a_bar` and `b_bar` from [token terms](Self::token) and [state terms](Self::state).
     pub(crate) fn forward<T: Real>(
         self,
         token: &TokenTerms<T>,
@@ -273,7 +277,8 @@ impl FactoredMethod {
         self.finish_forward(token, v, a_bar, inverse, far)
     }
 
-    /// [`forward`](Self::forward) from a [slope state](Self::backward_state): fewer numbers to keep, more to do.
+    /// [`forward`](Self::forward) from [backward state terms](Self::backward_state): fewer
+    /// registers, more arithmetic.
     pub(crate) fn recompute_forward<T: Real>(
         self,
         token: &TokenTerms<T>,
@@ -330,7 +335,7 @@ impl FactoredMethod {
             Decay::Cayley => {
                 let r = self.inverse(token, state).unwrap_or_else(|| v.constant(1.0));
                 let a_bar = r.clone().scale(2.0).offset(-1.0);
-                // Nothing is emitted for an eˣ that no gain uses.
+                // An eˣ that no gain uses emits no code.
                 let exp = if self.highest() > 0 { v.clone().exp2() } else { v.clone() };
                 (a_bar, exp, Some(r))
             }
@@ -357,7 +362,7 @@ impl FactoredMethod {
         far
     }
 
-    /// `Σ wₖ·factor·value` over what `of` gives for every k in use.
+    /// `Σ wₖ·factor·value` over the values of `of` for every k in use.
     fn combined<T: Real>(self, like: &T, of: impl Fn(usize) -> (f64, T)) -> T {
         let weights = self.weights();
         (1..=self.highest())

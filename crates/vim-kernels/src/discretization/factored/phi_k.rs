@@ -1,11 +1,14 @@
-//! Methods whose `b_bar` is a single φ function above the first: `b_bar = w·deltaᵏ·φₖ(x)`, k ≥ 2, evaluated exactly.
+//! Methods whose `b_bar` is a single φ function above the first, evaluated exactly:
+//! `b_bar = w·deltaᵏ·φₖ(x)`, k ≥ 2.
 //!
-//! As for a polynomial in x (`scaled.rs`), a gradient goes through x once: `∂b_bar/∂delta = w·deltaᵏ⁻¹·(k·φₖ + x·φₖ′)`, where at large |x|
-//! the second term takes away a k-th of the first and no more (of φ₁ it would take everything), and `∂b_bar/∂a = w·deltaᵏ⁺¹·φₖ′`.
+//! As for a polynomial in x (`polynomial.rs`), a gradient passes through x once:
+//! `∂b_bar/∂delta = w·deltaᵏ⁻¹·(k·φₖ + x·φₖ′)`, where at large |x| the second term cancels a k-th
+//! of the first and no more (of φ₁ it would cancel all), and `∂b_bar/∂a = w·deltaᵏ⁺¹·φₖ′`.
 //!
-//! With `v = x·log₂e`, `χₖ = (ln 2)ᵏ·φₖ`: near 0 `χₖ = (ln 2)ᵏ/k! + v·χₖ₊₁`, far from it `χₖ = (χₖ₋₁ − (ln 2)ᵏ⁻¹/(k−1)!)/v`, `χ₀ = eˣ`, with
-//! numbers that are known when a kernel is compiled. So of the state only a is kept, and of the token delta and deltaᵏ. At v = 0 the closed
-//! form is a NaN, which is not chosen.
+//! With `v = x·log₂e` and `χₖ = (ln 2)ᵏ·φₖ`: near 0 `χₖ = (ln 2)ᵏ/k! + v·χₖ₊₁`, far from it
+//! `χₖ = (χₖ₋₁ − (ln 2)ᵏ⁻¹/(k−1)!)/v`, `χ₀ = eˣ`, with constants known when a kernel is compiled.
+//! So the only state term is a, and the token terms are delta and deltaᵏ. At v = 0 the closed form
+//! is NaN, but the polynomial is selected.
 
 use super::{
     Coefficient, DEGREE, FactoredCoefficients, FactoredMethod, NEAR, NEAR_FOR_SLOPES, TOP_DEGREE,
@@ -19,7 +22,7 @@ use crate::real::Real;
 const UNIT: f64 = std::f64::consts::LN_2;
 
 impl FactoredMethod {
-    /// k and w, where the method is one of them.
+    /// k and w, if the method has this form.
     pub(super) fn phi_k(self) -> Option<(usize, f64)> {
         let weights = self.weights();
         let k = self.highest();
@@ -30,7 +33,7 @@ impl FactoredMethod {
     }
 }
 
-/// `a_bar`, and `b_bar` over [`FactoredMethod::token_factor`], from a token and a state's rate.
+/// `a_bar`, and `b_bar` divided by [`FactoredMethod::token_factor`], from token terms and a rate.
 pub(super) fn phi_k_coefficients<T: Real>(
     k: usize,
     token: &TokenTerms<T>,
@@ -44,7 +47,7 @@ pub(super) fn phi_k_coefficients<T: Real>(
     FactoredCoefficients { a_bar: exp, b_bar: Coefficient::Factored(chi) }
 }
 
-/// The same with its slope, `(ln 2)ᵏ·φₖ′`.
+/// The same with its derivative, `(ln 2)ᵏ·φₖ′`.
 pub(super) fn phi_k_slopes<T: Real>(k: usize, token: &TokenTerms<T>, a: &T) -> ViaX<T> {
     let v = token.scaled.clone() * a.clone();
     let exp = v.clone().exp2();

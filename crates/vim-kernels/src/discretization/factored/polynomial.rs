@@ -1,8 +1,9 @@
 //! Methods whose `b_bar` is delta times a polynomial in x: `b_bar = delta·ψ(x)`.
 //!
-//! With `∂b_bar/∂delta = ψ + delta·ψ′·a` and `∂b_bar/∂a = delta·ψ′·delta`, a gradient goes through x for both, as that of
-//! `a_bar` does, and is summed with it; what is left, ψ, is what the gradient of u needs as well. (Of a ψ that
-//! stays bounded, as the inverse of bilinear, the first would cancel at large |x|.)
+//! With `∂b_bar/∂delta = ψ + delta·ψ′·a` and `∂b_bar/∂a = delta·ψ′·delta`, the gradients of both
+//! pass through x, like those of `a_bar`, and are summed with them; the remaining ψ is what the
+//! gradient of u needs as well. (For a ψ that stays bounded, as the inverse of bilinear, the first
+//! expression would cancel at large |x|.)
 
 use super::sums::polynomial;
 use super::{FactoredMethod, TokenTerms, ViaX};
@@ -11,7 +12,7 @@ use crate::discretization::term::Term;
 use crate::real::Real;
 
 impl FactoredMethod {
-    /// Whether the method is one of them, and ψ no constant.
+    /// Whether the method has this form, and ψ is not constant.
     pub(crate) fn is_polynomial_in_x(self) -> bool {
         let first_power = |row: &[f64; 5]| row.iter().enumerate().all(|(p, &c)| p == 1 || c == 0.0);
         self.evaluates_no_phi()
@@ -20,7 +21,7 @@ impl FactoredMethod {
             && self.polynomial().iter().all(first_power)
     }
 
-    /// The coefficients of ψ's polynomial in v, or of its derivative's by x.
+    /// The coefficients in v of ψ, or of its derivative by x.
     fn gain_terms<T>(self, slope: bool) -> Vec<Term<T>> {
         let unit = std::f64::consts::LN_2;
         let table = self.polynomial();
@@ -38,13 +39,14 @@ impl FactoredMethod {
         polynomial(&self.gain_terms(false), v).like(v)
     }
 
-    /// The coefficients of `delta·ψ·u` in v, which are the token's: a state that u drives takes no product by it.
+    /// The coefficients of `delta·ψ·u` in v, which are per token: driving a state needs no product
+    /// with u.
     pub(crate) fn drive<T: Real>(self, token: &TokenTerms<T>, u: &T) -> Vec<Term<T>> {
         let step = token.delta.clone() * u.clone();
         self.gain_terms(false).into_iter().map(|term| term.times(&step)).collect()
     }
 
-    /// `delta·ψ·u` from [those](Self::drive), for a state.
+    /// `delta·ψ·u` from [these coefficients](Self::drive), for a state.
     pub(crate) fn driven<T: Real>(
         self,
         drive: &[Term<T>],
@@ -55,7 +57,8 @@ impl FactoredMethod {
         polynomial(drive, &v).like(&v)
     }
 
-    /// ψ and the slopes, from a [token](Self::backward_token) and a [state](Self::backward_state).
+    /// ψ and the derivatives, from [token terms](Self::backward_token) and [state
+    /// terms](Self::backward_state).
     pub(super) fn backward_polynomial<T: Real>(
         self,
         token: &TokenTerms<T>,
@@ -76,14 +79,15 @@ impl FactoredMethod {
         ViaX { a_bar, decay_slope, gain, gain_slope }
     }
 
-    /// What ψ and ψ′ are multiples of. All that a token sums of them is multiplied by these once.
+    /// Constant factors of ψ and ψ′. A token's sums are multiplied by them once.
     pub(crate) fn factors(self) -> [f64; 2] {
         let unit = std::f64::consts::LN_2;
         self.cubic().map_or([1.0; 2], |[.., top]| [top / 2.0, top / unit])
     }
 
-    /// α, β, γ and c of a cubic ψ, `c·((v + α)·(v² + β) + γ)`: with its derivative `c·((v² + β) + 2v·(v + α))` it takes four
-    /// operations, where Horner's rule takes five for both.
+    /// α, β, γ and c of a cubic ψ, `c·((v + α)·(v² + β) + γ)`: with its derivative
+    /// `c·((v² + β) + 2v·(v + α))` it takes four operations, where Horner's rule takes five for
+    /// both.
     fn cubic(self) -> Option<[f64; 4]> {
         if !self.is_polynomial_in_x() {
             return None;
@@ -96,7 +100,8 @@ impl FactoredMethod {
         Some([alpha, beta, c0 / c3 - alpha * beta, c3])
     }
 
-    /// `∂a_bar/∂x` where it is not `a_bar` itself: of the Cayley transform, the square of `1/(1 − x/2)`.
+    /// `∂a_bar/∂x` where it is not `a_bar` itself: for the Cayley transform, the square of
+    /// `1/(1 − x/2)`.
     pub(super) fn decay_slope<T: Real>(self, inverse: Option<T>) -> Option<T> {
         match self.form.decay {
             Decay::Cayley => inverse.map(|r| r.clone() * r),

@@ -1,4 +1,4 @@
-//! The derivatives of the coefficients, by parts.
+//! The derivatives of the coefficients in factored form.
 
 use super::sums::{polynomial, total, weighted};
 use super::{Coefficient, FactoredMethod, NEAR_FOR_SLOPES, TokenTerms};
@@ -6,7 +6,7 @@ use crate::discretization::phi::inverse_factorial;
 use crate::discretization::term::Term;
 use crate::real::Real;
 
-/// With what a gradient is pulled back through them by.
+/// The coefficients with their derivatives.
 pub(crate) struct FactoredSlopes<T> {
     pub(crate) a_bar: T,
     /// `∂a_bar/∂x` where it is not `a_bar` itself.
@@ -19,7 +19,8 @@ pub(crate) struct FactoredSlopes<T> {
 }
 
 impl FactoredMethod {
-    /// The coefficients and their slopes from a [token](Self::backward_token) and a [state](Self::backward_state).
+    /// The coefficients and their derivatives from [token terms](Self::backward_token) and [state
+    /// terms](Self::backward_state).
     pub(crate) fn backward<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> FactoredSlopes<T> {
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay(token, state, &v);
@@ -31,9 +32,10 @@ impl FactoredMethod {
         };
         let [cayley_b, cayley_delta, cayley_a] = match inverse {
             Some(r) if self.cayley() != [0.0; 5] => {
-                // Of bilinear alone a kernel takes `tustin.rs`; this is for methods that have other terms beside it.
-                // With w = Σ cₚ·deltaᵖ: b = w·r and ∂r/∂x = ½r². By delta, r² is taken out, so that
-                // nothing cancels at large |x|: p·r + ½x·r² = r²·(p − (p − 1)·x/2).
+                // For bilinear itself a kernel uses `bilinear.rs`; this is for methods that have
+                // other terms too. With w = Σ cₚ·deltaᵖ: b = w·r and ∂r/∂x = ½r². In the derivative
+                // by delta r² is factored out, so that nothing cancels at large |x|: p·r + ½x·r² =
+                // r²·(p − (p − 1)·x/2).
                 let weights = self.cayley();
                 let w = weighted(&weights, &token.powers);
                 let (mut first, mut second) = ([0.0; 5], [0.0; 5]);

@@ -16,7 +16,7 @@ pub(super) fn weighted<T: Real>(weights: &[f64; 5], powers: &[Term<T>; 5]) -> Te
     })
 }
 
-/// The sum of a gain's parts, and whether it is the token's alone.
+/// The sum of a gain's terms, and whether it is per token.
 pub(super) fn total<T: Real>(
     exact: Option<T>,
     plain: Term<T>,

@@ -1,4 +1,4 @@
-//! A method's `b_bar` by its kinds of terms.
+//! A method's `b_bar` by kind of term.
 
 use super::{FactoredMethod, Table};
 use crate::discretization::phi::series_coefficient;
@@ -10,7 +10,7 @@ impl FactoredMethod {
         let mut weights = [0.0; 3];
         for gain in self.form.gains {
             if let (Gain::Phi { k, weight, .. }, Series::Exact) = (gain, self.series) {
-                // `deltaᵏ·φₖ`: a gain of φₖ stands in place k of every form.
+                // `deltaᵏ·φₖ`: a gain of φₖ is the k-th gain in every form.
                 weights[k - 1] += weight;
             }
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::discretization::linearize;
 use crate::native::lanes::Lanes;
 
-// In f32 as the kernels compute it, against the plain formulas in f64.
+// The factored form in f32, as the kernels compute it, against the plain formulas in f64.
 #[test]
 fn parts_are_the_plain_formulas() {
     let mut worst: (f64, String) = (0.0, String::new());
@@ -14,7 +14,7 @@ fn parts_are_the_plain_formulas() {
                 let stable = (0..400).map(|i| -(10f64.powf(-4.0 + 7.0 * f64::from(i) / 400.0)));
                 for a in stable.chain([0.0, 1e-3, 0.1, 0.3, 0.7]) {
                     let (a, delta) = (f64::from(a as f32), f64::from(delta as f32));
-                    // Further out bare polynomials pass through 0, where no digit is left.
+                    // Beyond, bare polynomials pass through 0, where no digit is left.
                     if !method.bounded(series) && delta * -a > 1.0 {
                         continue;
                     }
@@ -79,7 +79,7 @@ fn parts_are_the_plain_formulas() {
     println!("worst {worst:?}");
 }
 
-// What the backward scan takes of bilinear, which goes through r instead of the coefficients one by one.
+// The backward scan evaluates bilinear through r instead of through the coefficients.
 #[test]
 fn tustin_is_the_plain_formulas() {
     let factored = FactoredMethod::new(Discretization::Bilinear, Series::Exact);

@@ -1,11 +1,13 @@
-//! Coefficients that are functions of x = delta·a but for a factor of the token's: `a_bar(x)` and `b_bar = token_factor(delta)·ψ(x)`.
+//! Coefficients that depend on x = delta·a only, up to a factor per token: `a_bar(x)` and
+//! `b_bar = token_factor(delta)·ψ(x)`.
 
 use super::phi_k::phi_k_slopes;
 use super::{FactoredMethod, TokenTerms, ViaX};
 use crate::real::Real;
 
 impl FactoredMethod {
-    /// The token's factor that [`Factored`](super::Coefficient::Factored) leaves out: a power of delta and a number.
+    /// The factor per token that [`Factored`](super::Coefficient::Factored) leaves out: a power of
+    /// delta times a constant.
     pub(crate) fn token_factor<T: Real>(self, token: &TokenTerms<T>) -> T {
         let (power, factor) = self.token_factor_power();
         token.powers[power].clone().scale(factor).like(&token.delta)
@@ -22,12 +24,13 @@ impl FactoredMethod {
         self.phi_k().map_or((1, 1.0), of_phi)
     }
 
-    /// Whether a gradient goes through x once for all of the coefficients, by [`Self::backward_via_x`].
+    /// Whether all gradients pass through x once, by [`Self::backward_via_x`].
     pub(crate) fn goes_via_x(self) -> bool {
         self.is_polynomial_in_x() || self.phi_k().is_some()
     }
 
-    /// What that takes, from a [token](Self::backward_token) and a [state](Self::backward_state).
+    /// The derivatives, from [token terms](Self::backward_token) and [state
+    /// terms](Self::backward_state).
     pub(crate) fn backward_via_x<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> ViaX<T> {
         match self.phi_k() {
             Some((k, _)) => phi_k_slopes(k, token, &state[0]),

@@ -7,9 +7,9 @@ use super::coords::{per_unit, sigmoid, softplus, sync_team, team_sum, token_of, 
 use super::solve::{solve, workspace};
 use super::{Plan, UNITS};
 
-/// Pulls `grad_y [B, L, D]` back through a block's channels.
+/// The gradients of a block's channels from `grad_y [B, L, D]`.
 ///
-/// Gradients of u, delta and z are whole, `[B, L, D]`. The others are parts, to be summed:
+/// Gradients of u, delta and z are complete, `[B, L, D]`. The others are partial sums:
 /// - `part_a [B, D, N, N]`, `part_d` and `part_bias` `[B, D]`, over the batch;
 /// - `part_b`, `part_c`: `[B, L, G, blocks, N]` over the blocks of a group, or where constant
 ///   `[B, D, N]` over the batch.
@@ -185,7 +185,8 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
                     grad_z[at] = F::cast_from(grad_out * out * slope_z);
                 }
             }
-            // From the state after the token to that before it, and so for its gradient.
+            // From the state after the token to the state before it, and likewise for the
+            // gradients.
             g = 2.0f32 * q - g;
             h = 2.0f32 * midpoint - h;
         }

@@ -1,28 +1,28 @@
-//! Where a unit stands, and what a token brings to its channel.
+//! Where a unit works, and the inputs of a token to its channel.
 
 use cubecl::prelude::*;
 
 use super::{Plan, UNITS};
 
-/// A unit's place: which channel and which state.
+/// The channel and the state of a unit.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct UnitCoords {
-    /// In the block.
+    /// The team's number in the block.
     pub(super) unit: usize,
-    /// State, or a spare unit's number from N up.
+    /// The state; spare units have numbers from N on.
     pub(super) n: usize,
     pub(super) batch: usize,
     pub(super) group: usize,
-    /// The block among those of its group.
+    /// The block's number in its group.
     pub(super) block: usize,
     pub(super) channel: usize,
-    /// Whether there is such a channel: the last block of a group may have teams to spare.
+    /// Whether the channel exists: the last block of a group may have spare teams.
     pub(super) live: bool,
-    /// Whether there is such a channel and such a state.
+    /// Whether the channel and the state exist.
     pub(super) state: bool,
 }
 
-/// The place of this unit; `blocks` is how many blocks share a group of channels.
+/// The coordinates of this unit; `blocks` blocks share a group of channels.
 #[cube]
 pub(super) fn unit_coords(
     d_inner: usize,
@@ -45,7 +45,7 @@ pub(super) fn unit_coords(
         batch: CUBE_POS_Y as usize,
         group,
         block,
-        // Spare teams read a channel that exists, and write nothing.
+        // Spare teams read an existing channel and write nothing.
         channel: group * per_group + select(live, inside, 0usize),
         live,
         state: live && n < comptime!(plan.n),
@@ -85,7 +85,7 @@ pub(super) fn team_sum(
     sum
 }
 
-/// Shared memory for one float of every unit, `count` times.
+/// Shared memory for `count` floats per unit.
 #[cube]
 pub(super) fn per_unit(#[comptime] count: usize) -> Shared<[f32]> {
     Shared::<[f32]>::new_slice(comptime!(count * UNITS))

@@ -1,4 +1,4 @@
-//! Between Burn's tensors and the kernels.
+//! Launches of the kernels on Burn's tensors.
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::{DType, Shape};
@@ -179,7 +179,7 @@ struct Call {
     arguments: ScanArguments<CubeBackend>,
     sizes: Sizes,
     plan: Plan,
-    /// Of the activations, of B and of C.
+    /// Element types of the activations, of B and of C.
     types: [ElemType; 3],
 }
 

@@ -1,10 +1,10 @@
 //! The scan with a full A on a GPU.
 //!
-//! A channel of a batch element is a team of units (threads), one to a state: unit n holds row n of
-//! the channel's A and state n in registers, and goes through the tokens in order. The team solves
-//! each token's system together ([`solve`]); a block holds as many teams as fit into
-//! [`UNITS`] units. A team is a power of two of units, so it never spans two planes (warps), and
-//! where the device has planes of 32 the units of a team wait for each other only, not for the block.
+//! A channel of a batch element is a team of units (threads), one per state: unit n holds row n of
+//! the channel's A and state n in registers, and walks the tokens in order. The team solves each
+//! token's system together ([`solve`]); a block holds as many teams as fit into [`UNITS`] units. A
+//! team is a power of two of units, so it never spans two planes (warps), and where the device has
+//! planes of 32 the units of a team synchronize with each other only, not with the block.
 
 mod backward;
 mod coords;
@@ -15,21 +15,21 @@ mod sum;
 
 use super::{CHUNK, FullScanSpec};
 
-/// Units of a block. With N = 32 its shared memory is 31.5 KiB in the backward pass; 32 KiB is what
-/// every device has.
+/// Units of a block. With N = 32 its shared memory is 31.5 KiB in the backward pass; every device
+/// has 32 KiB.
 const UNITS: usize = 128;
 
-/// What a kernel is compiled for.
+/// Compile-time configuration of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Plan {
     /// N.
     n: usize,
-    /// Units of a team: the power of two from N up.
+    /// Units of a team: N rounded up to a power of two.
     team: usize,
     /// Whether the units of a plane can wait for each other.
     planes: bool,
     spec: FullScanSpec,
-    /// Whether the forward pass keeps the states at the starts of chunks.
+    /// Whether the forward pass saves the states at the starts of chunks.
     save: bool,
 }
 

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::coords::{UnitCoords, sync_team};
 use super::{Plan, UNITS};
 
-/// Columns between which the rows are cut shorter.
+/// Columns after which the rows are shortened.
 const SEGMENT: usize = 8;
 
 /// [`Ord::min`], by name: in a kernel `min` is the device's.
@@ -13,12 +13,12 @@ fn min_of(a: usize, b: usize) -> usize {
     a.min(b)
 }
 
-/// Room in shared memory for the systems of a block.
+/// Shared memory for the systems of a block.
 #[derive(CubeType)]
 pub(super) struct Workspace {
-    /// Rows as their units publish them, with right sides: `[UNITS, stride]`.
+    /// The rows that units publish, with right sides: `[UNITS, stride]`.
     rows: Shared<[f32]>,
-    /// Who would make what pivot, for even and for odd columns: `[2, UNITS]`.
+    /// Each unit's pivot candidate, for even and for odd columns: `[2, UNITS]`.
     keys: Shared<[u32]>,
     /// Solutions, `[UNITS]`.
     x: Shared<[f32]>,
@@ -33,8 +33,8 @@ pub(super) fn workspace(#[comptime] plan: Plan) -> Workspace {
     }
 }
 
-/// A number that is larger the larger |value| is, and names its row in its last five bits; 0 for a
-/// row that has been a pivot. NaN is larger than all: it becomes the pivot and spreads.
+/// A number that grows with |value| and has its row in its last five bits; 0 for a row that has
+/// been a pivot. NaN is larger than all: it becomes the pivot and spreads.
 #[cube]
 fn key(value: f32, n: usize, free: bool) -> u32 {
     let size = u32::reinterpret(value) & 0x7fff_ffe0u32;
@@ -42,11 +42,11 @@ fn key(value: f32, n: usize, free: bool) -> u32 {
 }
 
 /// Unit n's unknown of the team's system. `row` is row n, N coefficients and the right side; it is
-/// used up.
+/// overwritten.
 ///
-/// Gauss-Jordan elimination with partial pivoting: column by column, each unit takes the best row's
-/// multiple from its own. Rows stay with their units, and no back substitution follows. Waits once a
-/// column: the row that is read in a column is one that nobody writes in it.
+/// Gauss-Jordan elimination with partial pivoting: for each column, every unit subtracts a multiple
+/// of the pivot row from its own. Rows stay with their units, and there is no back substitution.
+/// One barrier per column: the row that is read for a column is one that nobody writes then.
 ///
 /// A singular system gives infinities or NaN.
 #[cube]
@@ -62,7 +62,7 @@ pub(super) fn solve(
     let own = place.unit * stride;
     let real = place.n < size;
     let mut free = real;
-    // Which unknown this unit's row gives, and one over its coefficient.
+    // The unknown that this unit's row yields, and the reciprocal of its coefficient.
     let mut unknown = 0u32;
     let mut inverse = 0.0f32;
 
@@ -73,8 +73,9 @@ pub(super) fn solve(
     work.keys[place.unit] = key(row[0], place.n, free);
     sync_team(plan);
 
-    // Registers are indexed by constants only, so the loop over a row is unrolled; that over columns
-    // is not, or compiling would take minutes. A segment of columns works on the row from its start on.
+    // Registers need constant indices, so the loop over a row is unrolled; the loop over columns is
+    // not, or compiling would take minutes. A segment of columns works on the row from its start
+    // on.
     let mut start = comptime!(0usize);
     #[unroll]
     for _ in 0..comptime!(size.div_ceil(SEGMENT)) {

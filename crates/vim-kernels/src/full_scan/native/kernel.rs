@@ -1,8 +1,8 @@
-//! The scan with a full A on a CPU: a task is one channel of one batch element, from its first token
-//! to its last.
+//! The scan with a full A on a CPU: a task is one channel of one batch element, over all tokens.
 //!
-//! The forward pass keeps the states at the starts of chunks of [`CHUNK`] tokens; the backward pass
-//! recomputes a chunk and keeps the factors of its systems, so a token is factored once more, not twice.
+//! The forward pass saves the states at the starts of chunks of [`CHUNK`] tokens; the backward pass
+//! recomputes a chunk and stores the factors of its systems, so a token is factored twice in total,
+//! not three times.
 
 use rayon::prelude::*;
 
@@ -47,7 +47,7 @@ pub(crate) struct FullGrads {
     pub(crate) delta_bias: Option<Vec<f32>>,
 }
 
-/// Runs the scan; keeps chunk starts if `save`.
+/// Runs the scan; saves chunk states if `save`.
 pub(crate) fn forward(inputs: FullInputs<'_>, save: bool) -> FullForward {
     let FullInputs { batch, len, d_inner, d_state, .. } = inputs;
     let mut out = FullForward {
@@ -74,7 +74,7 @@ pub(crate) fn forward(inputs: FullInputs<'_>, save: bool) -> FullForward {
     out
 }
 
-/// Pulls `grad_y [B, L, D]` back to every input.
+/// Gradients of every input from `grad_y [B, L, D]`.
 pub(crate) fn backward(inputs: FullInputs<'_>, grad_y: &[f32], chunk_states: &[f32]) -> FullGrads {
     let FullInputs { batch, len, d_inner, spec, .. } = inputs;
     let size = len * d_inner;
@@ -91,7 +91,7 @@ pub(crate) fn backward(inputs: FullInputs<'_>, grad_y: &[f32], chunk_states: &[f
     };
     let rows = inputs.groups * len * inputs.d_state;
     // One batch element after the other, so that sums over the batch have one order and only one
-    // element's parts are held.
+    // element's parts are in memory.
     for batch in 0..batch {
         let run = |channel| {
             let at = (batch * d_inner + channel) * saved;
@@ -169,7 +169,7 @@ struct Channel<'a> {
     a: &'a [f32],
 }
 
-/// `y [L]`, the state in the end `[N]`, and the chunk starts `[chunks, N]`.
+/// `y [L]`, the final state `[N]`, and the chunk states `[chunks, N]`.
 struct ChannelForward {
     y: Vec<f32>,
     h: Vec<f32>,
@@ -188,7 +188,7 @@ struct ChannelGrads {
     delta_bias: f32,
 }
 
-/// What a token brings to a channel.
+/// The inputs of a token to a channel.
 struct TokenInputs<'a> {
     at: usize,
     token: usize,
@@ -224,7 +224,7 @@ impl<'a> Channel<'a> {
         }
     }
 
-    /// One step: factors the token's system, leaves the midpoint in `s` and the new state in `h`.
+    /// One step: factors the token's system, writes the midpoint to `s` and the new state to `h`.
     fn step(&self, token: &TokenInputs<'_>, factors: &mut Factors, h: &mut [f32], s: &mut [f32]) {
         let half_delta = 0.5 * token.delta;
         factors.factor(self.a, half_delta);
@@ -297,8 +297,8 @@ impl<'a> Channel<'a> {
         grads
     }
 
-    /// One token of the adjoint; `g` is the gradient of the state after it, and becomes that of the
-    /// state before it: `2q − g` with `(I − M)ᵀ·q = g`.
+    /// One token of the adjoint: replaces the gradient `g` of the state after it by that of the
+    /// state before it, `2q − g` with `(I − M)ᵀ·q = g`.
     #[expect(
         clippy::too_many_arguments,
         reason = "a token's part of the adjoint touches all of it"

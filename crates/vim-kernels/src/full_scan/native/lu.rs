@@ -1,7 +1,7 @@
 //! Small dense systems: `I − delta/2·A` factored once, solved as it is and transposed.
 
-/// The factors `P·(I − delta/2·A) = L·U` of one system, by partial pivoting. A singular system gives
-/// infinities and NaN, which reach every solution.
+/// The factors `P·(I − delta/2·A) = L·U` of one system, by partial pivoting. A singular system
+/// gives infinities and NaN, which reach every solution.
 pub(super) struct Factors {
     size: usize,
     /// L below the diagonal (its own diagonal is 1), U on and above it, `[N, N]`.
@@ -28,7 +28,8 @@ impl Factors {
         for k in 0..size {
             let mut pivot = k;
             for i in k + 1..size {
-                // NaN is never greater, nor is anything greater than NaN: it stays where it is and spreads.
+                // NaN never compares greater, and nothing compares greater than NaN: it stays in
+                // its row and spreads.
                 if self.lu[i * size + k].abs() > self.lu[pivot * size + k].abs() {
                     pivot = i;
                 }

@@ -1,4 +1,4 @@
-//! Bytes to images: a unit makes one pixel, in its three channels.
+//! Bytes to images: a unit computes one pixel, in its three channels.
 
 use cubecl::prelude::*;
 
@@ -8,10 +8,10 @@ use crate::image_batch::spec::{AREA, BOX, COLOUR, NOISE, STATISTICS};
 /// Units of a cube.
 pub(crate) const CUBE: u32 = 256;
 
-/// Where a pixel is.
+/// The position of a pixel.
 #[derive(CubeType, Clone, Copy)]
 struct Spot {
-    /// Of the batch.
+    /// Index in the batch.
     image: usize,
     y: usize,
     x: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Sizes {
     pub(crate) count: u32,
     pub(crate) height: u32,
     pub(crate) width: u32,
-    /// Boxes of an image.
+    /// Boxes per image.
     pub(crate) boxes: u32,
 }
 

@@ -26,7 +26,8 @@ impl ImageBackend for CubeBackend {
         let images = empty(&pixels, [count, 3, height, width], DType::F32);
         let sizes = [count, height, width, spec.boxes].map(|n| n as u32);
         let address = images.required_address_type();
-        // SAFETY: the buffers are contiguous and of the sizes given; a unit writes below `count` images.
+        // SAFETY: the buffers are contiguous and have the sizes passed; units from `count` images
+        // on write nothing.
         unsafe {
             prepare_images::launch_unchecked(
                 &client,

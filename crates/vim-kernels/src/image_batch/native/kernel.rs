@@ -1,4 +1,4 @@
-//! Bytes to images on a CPU: rayon goes over images, and again over images to mix them.
+//! Bytes to images on a CPU: rayon iterates over images, and again to mix them.
 
 use rayon::prelude::*;
 
@@ -63,11 +63,11 @@ fn erase(values: &mut [f32], erased: &[i32], colour: &[f32], [height, width]: [u
     }
 }
 
-/// Mixes each image with its partner, two by two from both ends.
+/// Mixes each image with its partner, in pairs from both ends.
 fn mix(images: &mut [f32], areas: &[i32], shares: &[f32], spec: ImageSpec) {
     let [count, height, width] = spec.size;
     let size = 3 * height * width;
-    // The share of an image's own at each element.
+    // The image's own share at each element.
     let share_of = |image: usize| {
         let (area, shares) = (&areas[image * AREA..][..AREA], &shares[image * 2..][..2]);
         let within = |place: usize, first: i32, count: i32| {
@@ -79,7 +79,7 @@ fn mix(images: &mut [f32], areas: &[i32], shares: &[f32], spec: ImageSpec) {
             shares[usize::from(!inside)]
         }
     };
-    // The middle one of an odd number is its own partner.
+    // The middle image of an odd batch is its own partner.
     let (first, last) = images.split_at_mut(count.div_ceil(2) * size);
     let pairs = first.par_chunks_mut(size).zip(last.par_chunks_mut(size).rev());
     pairs.enumerate().for_each(|(image, (one, other))| {

@@ -1,14 +1,15 @@
-//! How parts of a matrix come into shared memory.
+//! Copies of matrix windows into shared memory.
 
 use cubecl::prelude::barrier::copy_async_checked;
 use cubecl::prelude::*;
 
 use super::plan::{Share, Stage};
 
-/// Brings a window of the matrix that begins at vector `first` into shared memory, from vector `base` on, with zeros beyond
-/// `rows` and `columns`.
+/// Copies a window of the matrix that begins at vector `first` into shared memory, from vector
+/// `base` on, with zeros beyond `rows` and `columns`.
 ///
-/// With `copies` the copies are begun, and [`wait_copies`] waits for them; otherwise they are done.
+/// With `copies` the copies are asynchronous, and [`wait_copies`] waits for them; otherwise they
+/// are complete on return.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a window of a matrix has these sides")]
 pub(super) fn copy_window<S: Float, N: Size>(
@@ -56,7 +57,7 @@ pub(super) fn copy_window<S: Float, N: Size>(
     }
 }
 
-/// Ends the group of copies begun since the last one.
+/// Commits the copies begun since the last commit as one group.
 #[cube]
 pub(super) fn commit_copies(#[comptime] copies: bool) {
     if comptime!(copies) {
@@ -64,7 +65,7 @@ pub(super) fn commit_copies(#[comptime] copies: bool) {
     }
 }
 
-/// Waits until of the thread's groups of copies all but the last `ahead` are there.
+/// Waits for all of the thread's groups of copies except the last `ahead`.
 #[cube]
 pub(super) fn wait_copies(#[comptime] ahead: usize, #[comptime] copies: bool) {
     if comptime!(copies) {

@@ -1,4 +1,4 @@
-//! Products in f32, with all its bits or with those that tensor cores take: cubek's kernels, each by name.
+//! Products in f32 or TF32: cubek's kernels, each selected by name.
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::backend::ops::FloatTensorOps;
@@ -60,7 +60,7 @@ fn matrix(of: &Matrix) -> CubeTensor {
     with(&of.buffer, of.size.to_vec(), strides.to_vec())
 }
 
-/// The matrix as one of a batch, its columns cut in `parts`.
+/// The matrix as a batch of `parts`, its columns split.
 fn view(of: &Matrix, parts: usize) -> CubeTensor {
     let [rows, columns] = of.size;
     let [row, column] = if of.by_columns { [1, of.row_stride] } else { [of.row_stride, 1] };
@@ -68,7 +68,7 @@ fn view(of: &Matrix, parts: usize) -> CubeTensor {
     with(&of.buffer, vec![parts, rows, each], vec![each * column, row, column])
 }
 
-/// The same, its rows cut.
+/// The same with its rows split.
 fn view_rows(of: &Matrix, parts: usize) -> CubeTensor {
     let [rows, columns] = of.size;
     let each = rows / parts;
@@ -90,7 +90,7 @@ fn run(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor, precision: Precision) 
         let (lhs, rhs) = (input(&lhs), input(&rhs));
         launch_ref(strategy, &out.client, lhs, rhs, out.clone().binding(), &mut types)
     };
-    // Units multiply with all bits of f32; tensor cores take fewer of them.
+    // Units multiply with all bits of f32; tensor cores round the operands.
     let exact = Strategy::MultiLevel(multi_level::Strategy::SimpleUnit(Default::default()));
     let tensor_cores =
         Strategy::MultiLevel(multi_level::Strategy::SimpleCyclicCmma(Default::default()));
@@ -101,6 +101,6 @@ fn run(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor, precision: Precision) 
         },
         Precision::F32 | Precision::Bf16 => launch(&exact),
     };
-    // Any size has a product by units.
+    // Units multiply matrices of any size.
     done.expect("invariant: the matrices' sizes agree");
 }

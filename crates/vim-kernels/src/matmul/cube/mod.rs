@@ -1,7 +1,8 @@
-//! Products of matrices: which kernel runs, in what tiles.
+//! Matrix products: which kernel runs, with which tiles.
 //!
-//! Not Burn's: without tuning at run time, which takes a minute for every new size, it takes one strategy for all, and of a
-//! long sum with a small result, a weight's gradient, it makes one row of cubes.
+//! Not Burn's: without autotuning, which takes a minute for every new size, Burn uses one strategy
+//! for all sizes, and computes a weight's gradient, a long sum with a small result, with a single
+//! row of cubes.
 
 #![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
 
@@ -33,7 +34,7 @@ use round::rounded;
 pub(crate) use round::gather_weights;
 pub(crate) use sums::column_sums;
 
-/// A matrix in a buffer, whose elements follow each other in rows or in columns; or several of its size.
+/// A matrix in a buffer, stored by rows or by columns; or `count` matrices of the same size.
 #[derive(Clone, Debug)]
 pub(crate) struct Matrix {
     buffer: CubeTensor,
@@ -42,18 +43,19 @@ pub(crate) struct Matrix {
     /// From a row, or column, to the next.
     row_stride: usize,
     by_columns: bool,
-    /// How many there are, and from one's first element to the next one's.
+    /// Number of matrices, and the distance between their first elements.
     count: usize,
     batch_stride: usize,
 }
 
 impl Matrix {
-    /// The first `size` of a buffer of dense rows.
+    /// The first `size` elements of a buffer of dense rows.
     pub(crate) fn dense(buffer: &CubeTensor, size: [usize; 2]) -> Self {
         Self::within(buffer, size, 0, size[1])
     }
 
-    /// A weight as it lies in memory, its rows at any distance; copied only where a row's elements do not follow each other.
+    /// A weight with any row stride; copied only where the elements of a row are not adjacent or 32
+    /// bits do not index it.
     pub(crate) fn weight(tensor: &CubeTensor) -> Self {
         let [rows, columns] = tensor.shape().dims();
         match tensor.meta.strides()[..] {
@@ -64,7 +66,7 @@ impl Matrix {
         }
     }
 
-    /// A weight of this precision, as it is multiplied.
+    /// The weight in the type that is multiplied in this precision.
     pub(crate) fn rounded_weight(tensor: &CubeTensor, precision: Precision) -> CubeTensor {
         match precision {
             Precision::F32 | Precision::Tf32 => tensor.clone(),
@@ -72,7 +74,7 @@ impl Matrix {
         }
     }
 
-    /// Rows of `row_stride`, of which these are the columns from `first` on.
+    /// The columns from `first` on of rows with stride `row_stride`.
     pub(crate) fn within(
         buffer: &CubeTensor,
         size: [usize; 2],
@@ -84,12 +86,12 @@ impl Matrix {
         Self { buffer, size, row_stride, by_columns: false, count: 1, batch_stride: 0 }
     }
 
-    /// This one and another that begins `batch_stride` elements behind it.
+    /// This matrix and another that begins `batch_stride` elements after it.
     pub(crate) fn pair(self, batch_stride: usize) -> Self {
         Self { count: 2, batch_stride, ..self }
     }
 
-    /// Each of them.
+    /// Each matrix by itself.
     fn each(&self) -> impl Iterator<Item = Self> + '_ {
         (0..self.count).map(|i| {
             let mut buffer = self.buffer.clone();
@@ -105,7 +107,8 @@ impl Matrix {
         Self { size: [columns, rows], by_columns: !self.by_columns, ..self.clone() }
     }
 
-    /// Elements that a load may take at once, at most `most`: what its rows, the distances between them and between matrices, and its beginning are multiples of.
+    /// The widest load, at most `most` elements, whose width divides the rows, the strides and the
+    /// offset.
     fn lanes(&self, most: usize) -> usize {
         let along = self.size[if self.by_columns { 0 } else { 1 }];
         let begin =
@@ -117,24 +120,25 @@ impl Matrix {
             .unwrap_or(1)
     }
 
-    /// Elements of a load, or of a store, of at most 16 bytes.
+    /// Elements of a load or store of at most 16 bytes.
     fn load_lanes(&self) -> usize {
         self.lanes(if self.buffer.dtype == DType::F32 { 4 } else { 8 })
     }
 }
 
-/// What becomes of a product.
+/// How the result is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// It takes the place of what is there.
+    /// Overwrites the destination.
     Overwrite,
-    /// It is added to what is there.
+    /// Is added to the destination.
     Accumulate,
 }
 
-/// `out = lhs · rhs + bias`, or added to what is in `out`; of several, each of its own, in one launch where they are of bf16.
+/// `out = lhs · rhs + bias`, or added to `out`; several products in one launch in bf16, one after
+/// the other otherwise.
 ///
-/// In bf16 each matrix may be of f32 or bf16; otherwise all are f32.
+/// In bf16 each matrix may be f32 or bf16; otherwise all are f32.
 pub(crate) fn multiply(
     lhs: &Matrix,
     rhs: &Matrix,
@@ -174,10 +178,11 @@ pub(crate) fn multiply(
     launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], tiling);
 }
 
-/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`. Of several they lie one behind the
-/// other, `[count·K, N]`.
+/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`. Several
+/// gradients are stored one after the other, `[count·K, N]`.
 ///
-/// The sum over T is taken in parts, whose number depends on the sizes alone, and the parts are added in their order.
+/// The sum over T is split into parts, whose number depends on the sizes alone, and the parts are
+/// added in order.
 pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -> CubeTensor {
     let ([t, k], [_, n]) = (x.size, grad.size);
     let count = x.count;
@@ -213,19 +218,19 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
     out
 }
 
-/// How a product is cut.
+/// How a product is divided into cubes.
 #[derive(Clone, Copy)]
 struct Tiling {
     plan: MatmulPlan,
-    /// Cubes that share the rows, where the right matrix stays in shared memory.
+    /// Cubes that share the rows, if the right matrix is stationary in shared memory.
     workers: Option<usize>,
-    /// Terms of a part of every sum.
+    /// Terms in a part of a sum.
     part: usize,
-    /// Parts, each with a result of its own, one behind the other.
+    /// Parts of a sum; each has its own result, one after the other.
     parts: usize,
 }
 
-/// Both matrices are of the type that is multiplied.
+/// Launches the kernel; both matrices have the type that is multiplied.
 fn launch(
     lhs: &Matrix,
     rhs: &Matrix,
@@ -244,8 +249,8 @@ fn launch(
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
     let out_lanes = out.load_lanes();
-    // The copies into shared memory take 32-bit addresses: what is checked of a product's size allows no others.
-    // A buffer that the kernel does not read stands for an absent bias.
+    // Copies into shared memory have 32-bit addresses; the checks of a product's size allow no
+    // others. An absent bias is passed as a buffer that the kernel does not read.
     let none = || out.buffer.clone();
     let address = [lhs, rhs, out]
         .iter()
@@ -273,9 +278,8 @@ fn launch(
     } else {
         pipelined::pipelined::launch_unchecked
     };
-    // SAFETY: `Matrix` is made within its buffer; the kernels check every row and column against the sizes, and a load
-    // of several elements begins where the sizes, the pitch, the beginning and the distance between matrices are multiples
-    // of them.
+    // SAFETY: a `Matrix` lies within its buffer; the kernels check every row and column against the
+    // sizes, and the width of a load divides the sizes, the strides and the offset.
     unsafe {
         run(
             &client,
@@ -297,7 +301,7 @@ fn launch(
     }
 }
 
-/// A dense tensor of `shape` beside `like`, in the activations' type.
+/// A dense tensor of `shape` on the device of `like`, in the type of the activations.
 pub(crate) fn activations(
     like: &CubeTensor,
     shape: impl Into<Shape>,
@@ -306,7 +310,7 @@ pub(crate) fn activations(
     empty(like, shape, precision.activations())
 }
 
-/// Whether the device's tensor cores multiply bf16 in the shape that the kernel is written for.
+/// Whether the device's tensor cores multiply bf16 in the shape that the kernels use.
 pub(crate) fn has_tensor_cores(device: &Device) -> bool {
     let DispatchDevice::Cube(device) = device.clone().inner().as_dispatch().clone() else {
         return false;

@@ -1,6 +1,7 @@
-//! A product of which shared memory holds a few terms at a time: for long sums.
+//! A product that holds a few terms at a time in shared memory: for long sums.
 //!
-//! Both matrices pass through a ring of stages: while one is multiplied, the next ones are copied.
+//! Both matrices pass through a ring of stages: while one stage is multiplied, the next ones are
+//! copied.
 
 use cubecl::prelude::*;
 
@@ -8,9 +9,10 @@ use super::copies::{commit_copies, copy_window, wait_copies};
 use super::plan::{Extents, MatmulPlan};
 use super::tile::{accumulate, fetch_addends, write};
 
-/// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to what is in `out`.
+/// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to `out`.
 ///
-/// Cubes are `(column of tiles, row of tiles, part of the sum)`, the last of one product after the other.
+/// Cubes are `(column of tiles, row of tiles, part of the sum)`; the parts of one product follow
+/// those of another.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
 pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
@@ -74,7 +76,7 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     }
     for step in 0..steps {
         wait_copies(comptime!(ahead - 1), copies);
-        // All has been read of the stage before this one, too, which is filled again.
+        // The barrier also ends all reads of the previous stage, which is refilled.
         sync_cube();
         let next = step + ahead;
         copy_both::<S, NL, NR>(
@@ -113,7 +115,8 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     );
 }
 
-/// Brings the terms from `k` on of both matrices into a stage, with zeros beyond `end`, as one group.
+/// Copies the terms from `k` on of both matrices into a stage, with zeros from `end` on, as one
+/// group.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "two matrices and their places")]
 fn copy_both<S: Float, NL: Size, NR: Size>(

@@ -1,35 +1,36 @@
-//! How a matrix product is cut into cubes.
+//! How a matrix product is divided into cubes.
 
 use cubecl::prelude::*;
 
-/// Terms of a long sum that a cube brings into shared memory at a time; parts of a sum are multiples of it.
+/// Terms of a long sum that a cube copies into shared memory at a time; parts of a sum are
+/// multiples of it.
 pub(crate) const DEPTH: usize = 64;
 
-/// What a product is, before it is cut.
+/// Properties of a product that do not depend on its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MatmulForm {
-    /// Whether the left matrix lies in memory by columns: its rows are neighbours.
+    /// Whether the left matrix is stored by columns: its rows are adjacent.
     pub(crate) lhs_by_columns: bool,
-    /// Whether the right matrix lies in memory by columns: the terms of a sum are neighbours.
+    /// Whether the right matrix is stored by columns: the terms of a sum are adjacent.
     pub(crate) rhs_by_columns: bool,
     /// Whether tensor cores multiply.
     pub(crate) tensor_cores: bool,
     pub(crate) has_bias: bool,
-    /// Whether the product is added to what is there.
+    /// Whether the result is added to the destination.
     pub(crate) accumulates: bool,
 }
 
-/// What a product is compiled for.
+/// Compile-time configuration of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MatmulPlan {
     pub(crate) form: MatmulForm,
-    /// Rows and columns of the result that a cube makes, multiples of 16 for every plane.
+    /// Rows and columns of a cube's tile of the result; each plane has multiples of 16.
     pub(crate) tile: [usize; 2],
-    /// Planes of a cube along them.
+    /// Planes of a cube along rows and columns.
     pub(crate) planes: [usize; 2],
-    /// Terms that a cube holds in shared memory at a time, a multiple of 16.
+    /// Terms in shared memory at a time, a multiple of 16.
     pub(crate) depth: usize,
-    /// How many times that in shared memory: one is multiplied, the others are on their way.
+    /// Buffers of that many terms: one is multiplied while the others are filled.
     pub(crate) stages: usize,
 }
 
@@ -38,7 +39,7 @@ impl MatmulPlan {
         32 * self.planes[0] * self.planes[1]
     }
 
-    /// Rows and columns that a plane makes.
+    /// Rows and columns per plane.
     pub(crate) fn per_plane(&self) -> [usize; 2] {
         [self.tile[0] / self.planes[0], self.tile[1] / self.planes[1]]
     }
@@ -59,42 +60,42 @@ impl MatmulPlan {
         }
     }
 
-    /// Fragments of sixteen rows and eight columns that a plane makes.
+    /// Fragments of sixteen rows and eight columns per plane.
     pub(crate) fn fragments(&self) -> usize {
         let [rows, columns] = self.per_plane();
         rows / 16 * (columns / 8)
     }
 
-    /// What of a plane's result is in shared memory at once, in f32.
+    /// The part of a plane's result that is in shared memory at once, in f32.
     pub(crate) fn out(&self) -> Stage {
         Stage { rows: 8, columns: self.per_plane()[1] }
     }
 
-    /// Bytes of shared memory where `right` parts of the right matrix are in it.
+    /// Bytes of shared memory with `right` buffers of the right matrix.
     pub(crate) fn shared_memory(&self, right: usize) -> usize {
         let element = if self.form.tensor_cores { 2 } else { 4 };
         element * (self.stages * self.lhs().len() + right * self.rhs().len())
             + 4 * self.threads() / 32 * self.out().len()
     }
 
-    /// Whether vectors of `lanes` go into shared memory without passing through registers.
+    /// Whether vectors of `lanes` are copied into shared memory without registers.
     pub(crate) fn copies(&self, lanes: usize) -> bool {
-        // At least four bytes.
+        // `cp.async` copies at least four bytes.
         self.form.tensor_cores && lanes >= 2
     }
 }
 
-/// A matrix's part in shared memory, as it lies in memory.
+/// A part of a matrix in shared memory, in the storage order of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Stage {
     pub(crate) rows: usize,
-    /// Neighbours.
+    /// Adjacent elements.
     pub(crate) columns: usize,
 }
 
 impl Stage {
-    /// From a row to the next: eight more than its elements, so that rows of 16 bytes one below the other lie in
-    /// different banks.
+    /// Row stride: eight more than the elements of a row, so that vertically adjacent 16-byte rows
+    /// lie in different banks.
     pub(crate) fn row_stride(&self) -> usize {
         self.columns + 8
     }
@@ -103,21 +104,21 @@ impl Stage {
         self.rows * self.row_stride()
     }
 
-    /// What each of `threads` moves, in vectors of `lanes`.
+    /// The share of each of `threads`, in vectors of `lanes`.
     pub(crate) fn share(&self, lanes: usize, threads: usize) -> Share {
         let count = (self.rows * self.columns / lanes).div_ceil(threads);
         Share { count, threads }
     }
 }
 
-/// Which of a stage's vectors a thread moves: `count` of them, `threads` apart.
+/// The vectors of a stage that a thread copies: `count` of them, `threads` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Share {
     pub(crate) count: usize,
     pub(crate) threads: usize,
 }
 
-/// Sizes of a product that are known when it is launched. Places and pitches count vectors of the matrix that they are of.
+/// Sizes that are known at the launch. Positions and strides count vectors of their matrix.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Extents {
     /// Rows of the result.
@@ -128,14 +129,15 @@ pub(crate) struct Extents {
     pub(crate) k: u32,
     /// Terms of one part of a sum.
     pub(crate) part: u32,
-    /// Parts of a sum, each with a result of its own: the launch is as deep as that, times the products in it.
+    /// Parts of a sum, each with its own result: the depth of the launch is this times the number
+    /// of products.
     pub(crate) parts: u32,
     pub(crate) lhs_row_stride: u32,
     pub(crate) rhs_row_stride: u32,
     pub(crate) out_row_stride: u32,
-    /// From one part's result to the next.
+    /// From the result of a part to the next.
     pub(crate) out_part_stride: u32,
-    /// From one product's matrices to the next one's.
+    /// From the matrices of a product to the next.
     pub(crate) lhs_batch_stride: u32,
     pub(crate) rhs_batch_stride: u32,
     pub(crate) out_batch_stride: u32,

@@ -1,4 +1,4 @@
-//! A matrix rounded to what tensor cores multiply.
+//! Matrices rounded to the type that tensor cores multiply.
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::DType;
@@ -12,7 +12,7 @@ use crate::precision::Precision;
 /// Units of a cube.
 const UNITS: u32 = 256;
 
-/// `out` = dense rows of `width` vectors, of rows that are `row_stride` apart.
+/// `out` = dense rows of `width` vectors, from rows with stride `row_stride`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn round_kernel<F: Float, S: Float, N: Size>(
     from: &[Vector<F, N>],
@@ -29,13 +29,13 @@ fn round_kernel<F: Float, S: Float, N: Size>(
     }
 }
 
-/// Lines of a matrix and their lengths in memory.
+/// Rows or columns of a matrix as stored, and their length.
 fn lines(matrix: &Matrix) -> [usize; 2] {
     let [rows, columns] = matrix.size;
     if matrix.by_columns { [columns, rows] } else { [rows, columns] }
 }
 
-/// The matrix in bf16: itself, or, of a single one, a dense copy.
+/// The matrix in bf16: itself, or, for a single matrix, a dense copy.
 pub(super) fn rounded(matrix: &Matrix) -> Matrix {
     if matrix.buffer.dtype == DType::BF16 {
         return matrix.clone();
@@ -46,8 +46,8 @@ pub(super) fn rounded(matrix: &Matrix) -> Matrix {
     let lanes = matrix.load_lanes();
     let count = lines * length / lanes;
     let client = out.client.clone();
-    // SAFETY: `Matrix` is made within its buffer, and `out` holds `lines` dense rows; a load begins where the length, the
-    // pitch and the beginning are multiples of its lanes.
+    // SAFETY: a `Matrix` lies within its buffer, and `out` holds `lines` dense rows; the width of a
+    // load divides the length, the stride and the offset.
     unsafe {
         round_kernel::launch_unchecked(
             &client,
@@ -67,17 +67,17 @@ pub(super) fn rounded(matrix: &Matrix) -> Matrix {
     Matrix { buffer: out, row_stride: length, ..matrix.clone() }
 }
 
-/// Where one of several matrices lies, in vectors.
+/// Location of one of several matrices, in vectors.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Source {
     count: u32,
-    /// Of a row.
+    /// Vectors of a row.
     width: u32,
     /// From a row to the next.
     row_stride: u32,
 }
 
-/// [`round_kernel`] of four, their results one behind the other.
+/// [`round_kernel`] for four matrices, their results one after the other.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "four matrices")]
 fn gather_weights_kernel<S: Float, N: Size>(
@@ -120,13 +120,14 @@ fn gather_weights_kernel<S: Float, N: Size>(
     }
 }
 
-/// Where the `at`-th vector of its rows lies.
+/// The index of the `at`-th vector of its rows.
 #[cube]
 fn source_of(at: usize, source: &Source) -> usize {
     at / source.width as usize * source.row_stride as usize + at % source.width as usize
 }
 
-/// Four weights as `precision` multiplies them, of f32, one behind the other in a buffer: one launch takes as long for all as for one.
+/// Four f32 weights in the type of `precision`, one after the other in a buffer: one launch takes
+/// as long for all as for one.
 pub(crate) fn gather_weights(matrices: &[Matrix; 4], precision: Precision) -> CubeTensor {
     debug_assert!(matrices.iter().all(|m| m.buffer.dtype == DType::F32), "weights are of f32");
     let lanes = matrices.iter().map(Matrix::load_lanes).min().unwrap_or(1);
@@ -142,8 +143,8 @@ pub(crate) fn gather_weights(matrices: &[Matrix; 4], precision: Precision) -> Cu
     };
     let [first, second, third, fourth] =
         matrices.each_ref().map(|matrix| (matrix.buffer.clone().into_buffer_arg(), source(matrix)));
-    // SAFETY: every matrix is made within its buffer, and `out` holds the dense rows of all; a load begins where the
-    // length, the pitch and the beginning are multiples of its lanes.
+    // SAFETY: every matrix lies within its buffer, and `out` holds the dense rows of all; the width
+    // of a load divides the length, the stride and the offset.
     unsafe {
         gather_weights_kernel::launch_unchecked(
             &client,

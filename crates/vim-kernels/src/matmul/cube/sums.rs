@@ -1,4 +1,4 @@
-//! Sums of parts, in their order.
+//! Sums of partial results, in a fixed order.
 
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
@@ -12,12 +12,13 @@ const UNITS: u32 = 128;
 /// Rows of a strip whose columns a unit adds.
 const STRIP: usize = 64;
 
-/// Units that share a column of parts: what a unit adds, it waits for one after the other.
+/// Units that share a column: each adds its parts sequentially.
 const SHARES: usize = 8;
 /// Columns of a cube of [`add_parts_kernel`].
 const COLUMNS: usize = 32;
 
-/// `out[w, i] = Σ_p parts[w, p, i]`: each unit adds neighbouring parts in their order, then one adds what the units have.
+/// `out[w, i] = Σ_p parts[w, p, i]`: each unit adds adjacent parts in order, then one unit adds
+/// their sums.
 #[cube(launch_unchecked)]
 fn add_parts_kernel<N: Size>(
     parts: &[Vector<f32, N>],
@@ -48,11 +49,12 @@ fn add_parts_kernel<N: Size>(
     }
 }
 
-/// Adds up `count` rows of `width`, `sums` times one after the other.
+/// Adds `count` rows of `width`, for `sums` such tables one after the other.
 pub(super) fn add_parts(parts: &CubeTensor, [sums, count, width]: [usize; 3], out: &CubeTensor) {
     let lanes = crate::cube::lanes(width, 4);
     let client = parts.client.clone();
-    // SAFETY: the parts hold sums·count·width elements and `out` holds sums·width; units beyond do nothing.
+    // SAFETY: the parts hold sums·count·width elements and `out` holds sums·width; units beyond do
+    // nothing.
     unsafe {
         add_parts_kernel::launch_unchecked(
             &client,
@@ -68,7 +70,7 @@ pub(super) fn add_parts(parts: &CubeTensor, [sums, count, width]: [usize; 3], ou
     }
 }
 
-/// The sum of each column of a strip of rows; a unit for each column, cubes are `(columns, strips)`.
+/// The sum of each column of a strip of rows; one unit per column, cubes are `(columns, strips)`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn strip_sums<F: Float>(
     from: &[F],
@@ -97,7 +99,8 @@ pub(crate) fn column_sums(of: &Matrix) -> CubeTensor {
     let partial = empty(&of.buffer, [strips, columns], DType::F32);
     let out = empty(&of.buffer, [columns], DType::F32);
     let client = of.buffer.client.clone();
-    // SAFETY: rows and columns are the matrix's own, and the partial sums have a row for every strip.
+    // SAFETY: rows and columns are those of the matrix, and the partial sums have a row for every
+    // strip.
     unsafe {
         strip_sums::launch_unchecked(
             &client,
@@ -116,7 +119,7 @@ pub(crate) fn column_sums(of: &Matrix) -> CubeTensor {
     out
 }
 
-/// Rows of `columns` from one pitch to another; a unit for each element.
+/// Copies rows of `columns` from one row stride to another; one unit per element.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn copy_rows_kernel<F: Float>(
     from: &[F],
@@ -134,7 +137,7 @@ fn copy_rows_kernel<F: Float>(
     }
 }
 
-/// Copies a matrix of rows into one of its size and type.
+/// Copies a matrix stored by rows into one of the same size and type.
 pub(super) fn copy_rows(from: &Matrix, to: &Matrix) {
     let [rows, columns] = to.size;
     let client = to.buffer.client.clone();

@@ -1,4 +1,4 @@
-//! The tiles of a product by the shape of its result, not tuned at run time.
+//! Tiles of a product by the shape of its result; there is no autotuning.
 
 use super::plan::{DEPTH, MatmulForm, MatmulPlan};
 
@@ -6,28 +6,28 @@ use super::plan::{DEPTH, MatmulForm, MatmulPlan};
 const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
 /// Rows of a tile of a small result.
 const ROWS: [usize; 4] = [128, 64, 32, 16];
-/// Rows from which on a result is long.
+/// Rows from which on a result counts as long.
 const LONG: usize = 1024;
-/// Most terms of a sum for which the right matrix stays in shared memory.
+/// Most terms of a sum for which the right matrix is stationary in shared memory.
 const FEW: usize = 384;
-/// Terms from which on its columns there are narrow.
+/// Terms from which on stationary columns are narrow.
 const MANY: usize = 192;
-/// Rows of a tile where it stays: as many as leave room for a second cube.
+/// Rows of a tile with a stationary matrix: the most that leave shared memory for a second cube.
 const STATIONARY_ROWS: [usize; 2] = [64, 32];
-/// Cubes of such a product that a multiprocessor is given at most.
+/// Most stationary cubes per multiprocessor.
 const MAX_CUBES: usize = 4;
-/// Bytes of shared memory that a multiprocessor keeps for itself with every cube.
+/// Bytes of shared memory that a multiprocessor reserves for each cube.
 const RESERVED: usize = 1024;
-/// Stages and terms of each in a ring, the first that a device has shared memory for. GPUs that multiply bf16 have 99 KiB for a
-/// cube and more, of which the last takes 58 at most.
+/// Stages and terms per stage of a pipeline; the first that fits the device's shared memory is
+/// used. GPUs that multiply bf16 have at least 99 KiB per cube, of which the last takes at most 58.
 const PIPELINES: [[usize; 2]; 3] = [[3, DEPTH], [2, DEPTH], [2, 32]];
-/// Cubes that a weight's gradient is cut for at most: two for each multiprocessor of the largest GPUs. A constant, so that
-/// the order of a sum does not depend on the GPU.
+/// Most cubes for a weight's gradient: two for each multiprocessor of the largest GPUs. Constant,
+/// so that the order of a sum does not depend on the GPU.
 const CUBES: usize = 264;
 /// Fewest terms of a part of a sum.
 const SHORTEST_PART: usize = 256;
 
-/// The plan of a product of `m` rows and `n` columns of any terms.
+/// The plan of a product of `m` rows and `n` columns with any number of terms.
 pub(super) fn forward(form: MatmulForm, m: usize, n: usize, shared_memory: usize) -> MatmulPlan {
     let columns = fitting(n, &COLUMNS);
     let rows = match m {
@@ -38,7 +38,7 @@ pub(super) fn forward(form: MatmulForm, m: usize, n: usize, shared_memory: usize
     pipelined(form, [rows, columns], shared_memory)
 }
 
-/// A ring of tiles.
+/// A pipelined plan.
 fn pipelined(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> MatmulPlan {
     let planes = planes(tile);
     let plan = |[stages, depth]: [usize; 2]| MatmulPlan { form, tile, planes, depth, stages };
@@ -47,8 +47,9 @@ fn pipelined(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> Matmul
     PIPELINES.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
 }
 
-/// The plan of `count` products of `m` rows, `n` columns and `k` terms whose right matrix stays in shared memory, and into how
-/// many cubes the rows of each are divided; `None` where there are too many terms, or too few rows.
+/// The plan of `count` products of `m` rows, `n` columns and `k` terms with a stationary right
+/// matrix, and the number of cubes that share the rows of each; `None` if there are too many terms
+/// or too few rows.
 pub(super) fn weight_stationary(
     form: MatmulForm,
     [m, n, k]: [usize; 3],
@@ -62,22 +63,23 @@ pub(super) fn weight_stationary(
     let depth = k.next_multiple_of(16);
     let columns = fitting(n, if depth > MANY { &COLUMNS[2..] } else { &COLUMNS });
     let plans = STATIONARY_ROWS.map(|rows| {
-        // Sixteen columns for a plane, of many 32; where there are few, the rows are shared by more planes.
+        // Sixteen columns per plane, or 32 of many; with few columns, more planes share the rows.
         let across = columns / if columns >= 96 { 32 } else { 16 };
         let along = if across <= 2 { rows / 16 } else { 2 };
         MatmulPlan { form, tile: [rows, columns], planes: [along, across], depth, stages: 2 }
     });
-    // A multiprocessor has room for the largest cube and what it keeps for one.
+    // A multiprocessor has shared memory for the largest cube and its reserve.
     let cubes = |plan: &MatmulPlan| (shared_memory + RESERVED) / (plan.shared_memory(1) + RESERVED);
     let plan = plans.into_iter().find(|plan| cubes(plan) >= 2);
     let plan = plan.or_else(|| plans.into_iter().find(|plan| cubes(plan) >= 1))?;
     let most = (processors * cubes(&plan).min(MAX_CUBES) / (n.div_ceil(columns) * count)).max(1);
-    // As few as take no more turns than these.
+    // The fewest cubes that take no more turns than `most` would.
     let tiles = m.div_ceil(plan.tile[0]);
     Some((plan, tiles.div_ceil(tiles.div_ceil(most))))
 }
 
-/// The plan of the gradients of `count` weights, `m` by `n`, and in how many parts their sums of `k` terms are taken.
+/// The plan of the gradients of `count` weights, `m` by `n`, and the number of parts of their sums
+/// of `k` terms.
 pub(super) fn gradient(
     form: MatmulForm,
     [m, n, k]: [usize; 3],
@@ -90,13 +92,13 @@ pub(super) fn gradient(
     (pipelined(form, tile, shared_memory), parts)
 }
 
-/// The one of `sizes` that covers `count` with the least beyond it, the first of several.
+/// The size that covers `count` with the least excess; the first of several.
 fn fitting(count: usize, sizes: &[usize]) -> usize {
     let covered = |size: usize| count.div_ceil(size) * size;
     sizes.iter().copied().min_by_key(|&size| covered(size)).unwrap_or(16)
 }
 
-/// Planes that share a tile: each a multiple of 16 both ways.
+/// Planes that share a tile: each has a multiple of 16 rows and columns.
 fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
     match (rows, columns) {
         (128, 128 | 96 | 64) | (64, 96) => [4, 2],
@@ -133,7 +135,7 @@ mod tests {
         accumulates: false,
     };
 
-    /// Shared memory of a cube on an H200, and on a consumer's GPU.
+    /// Shared memory of a cube on an H200, and on a consumer GPU.
     const LARGE: usize = 227 << 10;
     const SMALL: usize = 99 << 10;
 
@@ -167,7 +169,8 @@ mod tests {
         assert_eq!(gradient(FORM, [384, 44, 100], 1, LARGE).1, 1);
     }
 
-    // What the kernel assumes of a plan, and that two cubes share a multiprocessor of 227 KiB for every product of Vim-Ti's layers.
+    // What the kernel assumes of a plan, and that two cubes fit a multiprocessor of 227 KiB for
+    // every product of Vim-Ti's layers.
     #[test]
     fn panels_hold_what_they_multiply() {
         for (n, k) in

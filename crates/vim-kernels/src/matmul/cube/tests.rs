@@ -1,4 +1,4 @@
-//! Both kernels against f64, without tensor cores: what is moved, masked and written is the same with them.
+//! Both kernels against f64, without tensor cores: copies, masks and writes are the same with them.
 
 use burn::backend::DispatchDevice;
 use burn::backend::ops::FloatTensorOps;
@@ -37,7 +37,7 @@ fn values(tensor: CubeTensor) -> Vec<f32> {
     burn::tensor::read_sync(CubeBackend::float_into_data(tensor)).unwrap().try_to_vec().unwrap()
 }
 
-/// A product whose matrices begin within their buffers, in rows that are further apart than they are long.
+/// A product whose matrices have an offset and padded rows.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     size: [usize; 3],
@@ -45,14 +45,14 @@ struct Case {
     rhs_by_columns: bool,
     has_bias: bool,
     accumulates: bool,
-    /// Elements between the end of a row and the next.
+    /// Elements of padding after each row.
     gap: usize,
     parts: usize,
-    /// Products of a launch.
+    /// Products per launch.
     count: usize,
 }
 
-/// Elements before the first of a matrix whose rows have gaps: as many as WebGPU asks for.
+/// Elements before the first of a padded matrix: the offset alignment of WebGPU.
 fn before(gap: usize) -> usize {
     if gap == 0 { 0 } else { 8 }
 }
@@ -68,7 +68,7 @@ fn matrix(
     let (lines, length) = if by_columns { (columns, rows) } else { (rows, columns) };
     let row_stride = length + gap;
     let begin = before(gap);
-    // Something lies between them, too.
+    // There is padding between them, too.
     let batch_stride = lines * row_stride + gap;
     let stored = numbers(begin + count * batch_stride, seed);
     let of = |which: usize| {
@@ -104,12 +104,12 @@ fn check(case: Case, weight_stationary: bool) {
             table::weight_stationary(form, case.size, case.count, 2, 64 << 10).expect("few terms");
         Tiling { plan, workers: Some(workers), part: k, parts: 1 }
     } else {
-        // In f32 as deep a stage as a GPU's is more than WebGPU has room for.
+        // In f32 a stage as deep as on a GPU exceeds WebGPU's shared memory.
         let plan = MatmulPlan { depth: 16, ..table::forward(form, m, n, 32 << 10) };
         let part = k.div_ceil(case.parts).next_multiple_of(plan.depth);
         Tiling { plan, workers: None, part, parts: k.div_ceil(part) }
     };
-    // Parts lie one behind the other, without a gap.
+    // Parts are stored one after the other, without a gap.
     let gap = if tiling.parts > 1 { 0 } else { case.gap };
     let begin = before(gap);
     let batch_stride = tiling.parts * m * (n + gap);
@@ -139,7 +139,7 @@ fn check(case: Case, weight_stationary: bool) {
         }
     }
     assert!(worst <= TOLERANCE * largest, "{case:?}: {worst:e} of {largest:e}");
-    // What is between the rows is not written.
+    // The padding is not written.
     for (i, (&was, &is)) in stored.iter().zip(&got).enumerate() {
         let within = i >= begin && (i - begin) % (n + gap) < n;
         assert!(within || was == is, "{case:?}: element {i} beside the result");

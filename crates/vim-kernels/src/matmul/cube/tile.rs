@@ -1,12 +1,13 @@
-//! What the kernels of a product share: what a plane multiplies, and how a tile is written.
+//! Shared by the kernels of a product: the arithmetic of a plane, and writing a tile.
 
 use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
 use super::plan::{Extents, MatmulPlan};
 
-/// Adds to a plane's `sums` the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`. The
-/// sums of fragment `(i, j)`, rows `16·i` and columns `8·j` on, are two vectors: of its upper eight rows and of its lower.
+/// Adds the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`,
+/// to a plane's `sums`. The sums of fragment `(i, j)`, which begins at row `16·i` and column `8·j`,
+/// are two vectors: of its upper and of its lower eight rows.
 #[cube]
 pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
@@ -35,7 +36,7 @@ pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
     }
 }
 
-/// Where a plane's first row and column are in the tile.
+/// A plane's first row and column in the tile.
 #[cube]
 fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
     let plane = UNIT_POS as usize / 32;
@@ -45,7 +46,7 @@ fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
     (row, column)
 }
 
-/// On tensor cores, sixteen terms at a time; the fragments of the next are read while one is multiplied.
+/// On tensor cores, sixteen terms at a time; the next fragments are loaded while one is multiplied.
 #[cube]
 fn accumulate_on_tensor_cores<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
@@ -67,7 +68,8 @@ fn accumulate_on_tensor_cores<S: Float, NL: Size, NR: Size>(
     let size!(NB) = def.vector_size(MatrixIdent::B);
     let lane = UNIT_POS as usize % 32;
     let (plane_row, plane_column) = plane_begin(plan);
-    // The vector that this unit reads of the first fragment of each side; the others are constants away from it.
+    // The vector of each side's first fragment that this unit reads; the others are at constant
+    // distances.
     let first_lhs = if comptime!(plan.form.lhs_by_columns) {
         (lane % 8 + (lane / 16) * 8) * lhs_row_stride
             + (plane_row + ((lane / 8) % 2) * 8) / lhs_lanes
@@ -82,7 +84,7 @@ fn accumulate_on_tensor_cores<S: Float, NL: Size, NR: Size>(
             + (plane_column + (lane / 16) * 8) / rhs_lanes
     };
     let (first_lhs, first_rhs) = (base_lhs + first_lhs, base_rhs + first_rhs);
-    // Two sets: of the sixteen terms at hand and of those that follow.
+    // Two sets: the current sixteen terms and the next.
     let mut left = Array::<Vector<S, NA>>::new(comptime!(2 * m_frags * 4));
     let mut right = Array::<Vector<S, NB>>::new(comptime!(2 * n_frags * 2));
     #[unroll]
@@ -155,7 +157,7 @@ fn accumulate_on_tensor_cores<S: Float, NL: Size, NR: Size>(
     }
 }
 
-/// The same where there are no such cores: each unit makes the numbers that it would have from them.
+/// Without tensor cores: each unit computes the numbers that it would receive from them.
 #[cube]
 fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
@@ -215,12 +217,13 @@ fn element<S: Float, N: Size>(staged: &Shared<[Vector<S, N>]>, at: usize) -> f32
     value
 }
 
-/// Vectors of `lanes` that a unit writes of eight rows of its plane's part of a tile.
+/// Vectors of `lanes` that a unit writes for eight rows of its plane's part of a tile.
 pub(super) fn vectors_per_unit(plan: MatmulPlan, lanes: usize) -> usize {
     (8 * plan.per_plane()[1] / lanes).div_ceil(32)
 }
 
-/// Row and column of the `k`-th vector that a unit writes of the `eight`-th eight rows of its plane's part, in that part.
+/// Row and column, in the plane's part, of the `k`-th vector that a unit writes of the `eight`-th
+/// eight rows.
 #[cube]
 fn place_of(
     #[comptime] eight: usize,
@@ -233,9 +236,9 @@ fn place_of(
     (comptime!(eight * 8) + at / per_row, (at % per_row) * lanes)
 }
 
-/// What a tile is added to, in the order in which [`write`] writes it; beyond the last row and column, what is there.
-/// Read before it is needed, and without a condition, as a load whose value a condition selects is waited for where it
-/// stands, and the next one begins only then.
+/// The values that a tile is added to, in the order in which [`write`] writes it; past the last row
+/// and column, values of the last one. Loaded early and unconditionally: a load whose value a
+/// condition selects stalls where it stands, and the next one begins only after it.
 #[cube]
 pub(super) fn fetch_addends<O: Float, NO: Size>(
     out: &mut [Vector<O, NO>],
@@ -264,9 +267,9 @@ pub(super) fn fetch_addends<O: Float, NO: Size>(
     addends
 }
 
-/// Writes a tile of the result, from row and column `first_*` on and vector `base` of `out` on. Through shared memory, so that
-/// neighbouring units write neighbouring numbers, sixteen bytes each: eight rows of a plane at a time, which the units of
-/// that plane alone wait for.
+/// Writes a tile of the result, from row and column `first_*` and vector `base` of `out` on. It
+/// passes through shared memory so that adjacent units write adjacent 16-byte vectors: eight rows
+/// of a plane at a time, synchronized within the plane.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a tile, its place and its type")]
 pub(super) fn write<O: Float, NO: Size>(
@@ -302,7 +305,7 @@ pub(super) fn write<O: Float, NO: Size>(
             let (y, x) = place_of(eight, k, lanes, plan);
             let row = first_row + plane_row + y;
             let column = first_column + plane_column + x;
-            // The last vectors may be fewer than there are units.
+            // The last vectors may be fewer than the units.
             let in_bounds = y < comptime!(eight * 8 + 8);
             if in_bounds && row < sizes.m as usize && column < sizes.n as usize {
                 let from = begin + (y % 8) * row_stride + x;
@@ -310,7 +313,7 @@ pub(super) fn write<O: Float, NO: Size>(
                 if comptime!(plan.form.tensor_cores) {
                     value = staged.with_vector_size::<NO>()[from / lanes];
                 } else {
-                    // WGSL reads shared memory as it is declared.
+                    // WGSL reads shared memory with the declared type only.
                     #[unroll]
                     for o in 0..lanes {
                         let pair = staged[(from + o) / 2];
@@ -337,7 +340,7 @@ pub(super) fn write<O: Float, NO: Size>(
     }
 }
 
-/// Waits for the plane's units; where no plane is known, for the cube's.
+/// Synchronizes the plane, or the cube where no plane is known.
 #[cube]
 fn wait_for_plane(#[comptime] plan: MatmulPlan) {
     if comptime!(plan.form.tensor_cores) {

@@ -1,8 +1,8 @@
-//! A product whose right matrix stays: for few terms, as a layer's have.
+//! A product with a stationary right matrix: for few terms, as in a model's layers.
 //!
-//! A cube holds all terms of its columns of the right matrix in shared memory, and goes through tiles of rows: while its
-//! planes multiply one, the next is copied beside it. Memory is then waited for once a tile, and not once for every few
-//! terms.
+//! A cube holds all terms of its columns of the right matrix in shared memory and iterates over
+//! tiles of rows: while its planes multiply one tile, the next is copied. So it waits for memory
+//! once per tile, not once per few terms.
 
 use cubecl::prelude::*;
 
@@ -10,9 +10,9 @@ use super::copies::{commit_copies, copy_window, wait_copies};
 use super::plan::{Extents, MatmulPlan};
 use super::tile::{accumulate, fetch_addends, write};
 
-/// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to what is in `out`; `k` is at most `plan.depth`.
+/// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to `out`; `k` is at most `plan.depth`.
 ///
-/// Cubes are `(column of tiles, worker, product)`; a worker takes every so many-th row of tiles, as many as there are workers.
+/// Cubes are `(column of tiles, worker, product)`; workers take the rows of tiles in turn.
 #[cube(launch_unchecked, address_type = "dynamic")]
 #[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
 pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
@@ -106,7 +106,7 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
     let mut here = 0usize.runtime();
     while row < m {
         wait_copies(0usize, comptime!(copies || rhs_copies));
-        // All has been read of the other stage, too.
+        // The barrier also ends all reads of the other stage.
         sync_cube();
         let other = lhs_len - here;
         if row + stride < m {

@@ -1,4 +1,4 @@
-//! The operation on a GPU: which kernels run, on which parts of which buffers.
+//! The operation on a GPU: which kernels run, on which views of which buffers.
 
 mod small_weights;
 
@@ -21,9 +21,10 @@ use small_weights::{a_log_gradients, prepare_weights};
 
 /// Weights of a direction.
 const WEIGHTS: usize = 7;
-/// Inputs: `xz`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d of each direction.
+/// Inputs: `xz`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d of each
+/// direction.
 const INPUTS: usize = 1 + 2 * WEIGHTS;
-/// Where the weights of a direction begin among the inputs.
+/// Index of a direction's first weight.
 const DIRECTIONS: [usize; 2] = [1, 1 + WEIGHTS];
 
 type Inputs = [CubeTensor; INPUTS];
@@ -34,11 +35,12 @@ pub(crate) struct Saved {
     projected: CubeTensor,
     /// As [`prepared`] returns them.
     weights: [CubeTensor; 4],
-    /// Absent where they are computed again.
+    /// Absent if the backward pass recomputes them.
     chunk_states: Option<CubeTensor>,
 }
 
-/// The weights of both directions as the kernels take them, the second direction's behind the first's.
+/// The weights of both directions in the form of the kernels, the second direction's after the
+/// first's.
 struct Weights {
     taps: [Taps; 2],
     /// `[D, R + 2N]` of each.
@@ -53,7 +55,8 @@ struct Weights {
     delta_bias: CubeTensor,
 }
 
-/// What is made of the weights for both passes: the projections, A, the gains and the biases of the steps.
+/// Computed from the weights for both passes: the projections in the type of the products, A, the
+/// gains and the step biases.
 fn prepared(inputs: &Inputs, precision: Precision) -> [CubeTensor; 4] {
     let [fwd, rev] = DIRECTIONS;
     let matrix = |i: usize| Matrix::weight(&inputs[i]);
@@ -83,7 +86,7 @@ impl Weights {
     }
 }
 
-/// Sizes, buffers' shapes and places of a call.
+/// Sizes of a call, and shapes of its buffers.
 #[derive(Clone, Copy)]
 struct Sizes {
     batch: usize,
@@ -105,23 +108,23 @@ impl Sizes {
         self.batch * self.len
     }
 
-    /// The step, B and C of a token.
+    /// Columns of a token's projection: the step, B and C.
     fn projected(&self) -> usize {
         self.dt_rank + 2 * self.d_state
     }
 
-    /// From a token of them to the next: so that rows begin at 16 bytes.
+    /// Row stride of the projections: rows begin at multiples of 16 bytes.
     fn pitch(&self) -> usize {
         self.projected().next_multiple_of(8)
     }
 
-    /// Of what each direction projects to, the first columns, `[T, width]`.
+    /// The first columns of each direction's projection, `[T, width]`.
     fn columns(&self, of: &CubeTensor, width: usize) -> Matrix {
         let matrix = Matrix::within(of, [self.tokens(), width], 0, self.pitch());
         matrix.pair(self.tokens() * self.pitch())
     }
 
-    /// Each direction's part of `[2·B, L, D]`, `[T, D]`.
+    /// Each direction's half of `[2·B, L, D]`, `[T, D]`.
     fn per_direction(&self, of: &CubeTensor) -> Matrix {
         let size = [self.tokens(), self.d_inner];
         Matrix::dense(of, size).pair(size[0] * size[1])
@@ -146,14 +149,14 @@ impl Sizes {
         [2 * self.batch, self.len, self.d_inner]
     }
 
-    /// What the scans take, the convolutions of both directions, `[2·B, L, D]`.
+    /// The convolutions of both directions, `[2·B, L, D]`: input of the scans.
     fn convolved(&self, xz: &CubeTensor, weights: &Weights) -> CubeTensor {
         let u = activations(xz, self.both(), self.spec.precision);
         conv_bidirectional(&self.half(xz, 0), weights.taps.clone(), self.spec.options.reverse, &u);
         u
     }
 
-    /// The steps, multiplied out, `[2·B, L, D]`.
+    /// The step sizes before bias and softplus, `[2·B, L, D]`.
     fn delta(&self, projected: &CubeTensor, weights: &Weights) -> CubeTensor {
         let delta = activations(projected, self.both(), self.spec.precision);
         multiply(
@@ -187,7 +190,7 @@ impl Sizes {
     }
 }
 
-/// A part of a buffer: from element `first` on, with strides of its own.
+/// A view of a buffer from element `first` on.
 fn view(of: &CubeTensor, first: usize, shape: &[usize], strides: &[usize]) -> CubeTensor {
     let mut tensor = of.clone();
     tensor.handle = tensor.handle.offset_start((first * of.dtype.size()) as u64);

@@ -1,4 +1,4 @@
-//! What two directions' small weights become before a scan takes them together, and their gradients on the way back.
+//! Small weights of both directions, combined for the scan, and their gradients.
 
 #![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
 
@@ -12,7 +12,8 @@ use crate::cube::{cubes, empty};
 /// Units of a cube.
 const UNITS: u32 = 128;
 
-/// `a [2·D, N] = −exp(a_log)`, and `d [2·D]` and `bias [2·D]`, the second direction's after the first's; a unit for each element of `a_log`.
+/// `a [2·D, N] = −exp(a_log)`, `d [2·D]` and `bias [2·D]`, the second direction's after the
+/// first's; one unit per element of `a_log`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "three weights of two directions")]
 fn prepare_weights_kernel(
@@ -41,7 +42,7 @@ fn prepare_weights_kernel(
     }
 }
 
-/// A, the gains and the biases of both directions: `a_log`, `d` and the step's bias of each.
+/// A, the gains and the step biases of both directions.
 pub(crate) fn prepare_weights(
     a_log: [&CubeTensor; 2],
     d: [&CubeTensor; 2],
@@ -53,7 +54,8 @@ pub(crate) fn prepare_weights(
     let a = empty(like, [2 * d_inner, d_state], DType::F32);
     let both = || empty(like, [2 * d_inner], DType::F32);
     let (d_out, bias_out) = (both(), both());
-    // SAFETY: the weights are dense, of the sizes given, and the results of twice those; units beyond do nothing.
+    // SAFETY: the weights are dense and have the sizes passed, the results twice those; units
+    // beyond do nothing.
     unsafe {
         prepare_weights_kernel::launch_unchecked(
             &client,
@@ -75,7 +77,8 @@ pub(crate) fn prepare_weights(
     [a, d_out, bias_out]
 }
 
-/// The gradient of `a_log` from that of `a = −exp(a_log)`, which is `grad·a`: of both directions, in place.
+/// The gradient of `a_log` from that of `a = −exp(a_log)`, which is `grad·a`: of both directions,
+/// in place.
 #[cube(launch_unchecked)]
 fn a_log_gradients_kernel(grad: &mut [f32], a: &[f32], count: usize) {
     let at = ABSOLUTE_POS;

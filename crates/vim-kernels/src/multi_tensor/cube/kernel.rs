@@ -1,4 +1,4 @@
-//! Kernels over many tensors: a cube takes a block of one of them.
+//! Kernels over many tensors: a cube processes a block of one of them.
 
 use cubecl::prelude::*;
 
@@ -6,10 +6,10 @@ use crate::multi_tensor::BLOCK;
 
 /// Units of a cube.
 pub(crate) const UNITS: usize = 256;
-/// Numbers of a unit. Few: a kernel's code has all of them for each tensor.
+/// Elements of a unit. Few: a kernel's code repeats them for each tensor.
 const EACH: usize = BLOCK / UNITS;
 
-/// What an optimizer step multiplies by.
+/// Factors of an optimizer step.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Rule {
     beta1: f32,
@@ -17,12 +17,12 @@ pub(crate) struct Rule {
     beta2: f32,
     rest2: f32,
     eps: f32,
-    /// Norm of the gradient beyond which it is scaled down, 0 for none.
+    /// Global gradient norm above which the gradient is scaled down; 0 for none.
     limit: f32,
     root_scale: f32,
 }
 
-/// The tensor that this cube's block is of: the last one that begins at or before it.
+/// The tensor of this cube's block: the last one that begins at or before it.
 #[cube]
 fn tensor_of(begins: &[u32], #[comptime] count: usize) -> usize {
     let mut tensor = 0usize;
@@ -34,7 +34,7 @@ fn tensor_of(begins: &[u32], #[comptime] count: usize) -> usize {
     tensor
 }
 
-/// `sums[done + cube]`: the sum of the squares of the block's numbers.
+/// `sums[done + cube]`: the sum of squares of the block.
 #[cube(launch_unchecked)]
 pub(crate) fn squares_kernel(
     tensors: &Sequence<Box<[f32]>>,
@@ -82,7 +82,7 @@ pub(crate) fn sum_kernel(sums: &[f32], out: &mut [f32], count: u32) {
     }
 }
 
-/// The sum over the units of a cube, in all of them.
+/// The sum over the units of a cube, returned to all of them.
 #[cube]
 fn cube_sum(value: f32) -> f32 {
     let mut shared = Shared::<[f32]>::new_slice(UNITS);
@@ -100,13 +100,14 @@ fn cube_sum(value: f32) -> f32 {
     shared[0]
 }
 
-/// Whether a number is finite, by its bits: a compiler may take numbers to be so.
+/// Whether a number is finite, by its bits: a compiler may assume finite numbers.
 #[cube]
 fn is_finite(number: f32) -> bool {
     u32::reinterpret(number) & 0x7F80_0000u32 != 0x7F80_0000u32
 }
 
-/// See [`crate::FlatParams::adamw`]; the group's tensors are those from `tensors_before` on, its blocks those from `blocks_before` on.
+/// See [`crate::FlatParams::adamw`]; the group's tensors begin at `tensors_before`, its blocks at
+/// `blocks_before`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "an optimizer step has these arrays")]
 pub(crate) fn adamw_kernel(
@@ -169,7 +170,8 @@ pub(crate) fn adamw_kernel(
     }
 }
 
-/// `out = decay·average + rest·value`, or `average` where `square_norm` is not finite; a unit for each vector.
+/// `out = decay·average + rest·value`, or `average` where `square_norm` is not finite; one unit per
+/// vector.
 #[cube(launch_unchecked)]
 pub(crate) fn average_kernel<N: Size>(
     averages: &[Vector<f32, N>],

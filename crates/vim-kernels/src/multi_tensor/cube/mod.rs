@@ -1,4 +1,4 @@
-//! The launches: a group of tensors in each, what is packed bound whole.
+//! The launches: one per group of tensors; flat buffers are bound whole.
 
 #![expect(unsafe_code, reason = "launching kernels without bounds checks")]
 
@@ -17,13 +17,13 @@ use super::{AdamWHyper, BLOCK, ParamStep};
 use crate::cube::{cubes, dense, empty};
 use kernel::{RuleLaunch, UNITS, adamw_kernel, average_kernel, squares_kernel, sum_kernel};
 
-/// Tensors of a launch, at most: a kernel has code for each of them, and takes long to compile for many.
+/// Most tensors per launch: a kernel has code for each of them, and many take long to compile.
 const MOST: usize = 48;
-/// Buffers of one's own that a launch binds for a tensor, at most: its value and its gradient.
+/// Most buffers that a launch binds per tensor: value and gradient.
 const EACH: usize = 2;
-/// Bindings that a launch needs beside the tensors.
+/// Bindings of a launch beside the tensors.
 const OTHERS: usize = 9;
-/// Numbers that a unit averages.
+/// Elements that a unit averages.
 const LANES: usize = 4;
 
 fn cube(tensor: Tensor<1>) -> CubeTensor {
@@ -35,7 +35,7 @@ fn length(tensor: &CubeTensor) -> usize {
     tensor.shape().num_elements()
 }
 
-/// A buffer with what `values` holds.
+/// A buffer with the contents of `values`.
 fn upload<E: CubeElement>(like: &CubeTensor, values: &[E], dtype: DType) -> CubeTensor {
     let handle = like.client.create_from_slice(E::as_bytes(values));
     let shape = Shape::from([values.len()]);
@@ -45,22 +45,22 @@ fn upload<E: CubeElement>(like: &CubeTensor, values: &[E], dtype: DType) -> Cube
 /// See [`FlatParams`](super::FlatParams).
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// Numbers of each tensor.
+    /// Elements of each tensor.
     lengths: Vec<usize>,
-    /// The block that each begins with.
+    /// The first block of each tensor.
     begins: Vec<usize>,
-    /// Blocks of all.
+    /// Blocks of all tensors.
     blocks: usize,
     groups: Vec<Group>,
 }
 
-/// Tensors of a launch.
+/// Tensors of the launch.
 #[derive(Clone, Debug)]
 struct Group {
     tensors: Range<usize>,
     /// Their blocks.
     blocks: Range<usize>,
-    /// Where each begins, in blocks from the group's first on; on the device.
+    /// The first block of each, relative to the group, on the device.
     begins: CubeTensor,
     lengths: CubeTensor,
 }
@@ -104,7 +104,7 @@ impl Layout {
         self.blocks * BLOCK
     }
 
-    /// Kernels take a tensor's size from here.
+    /// Kernels read a tensor's size from here.
     fn check(&self, tensors: &[Tensor<1>]) {
         assert_eq!(tensors.len(), self.lengths.len(), "a tensor for each place");
         for (tensor, &length) in tensors.iter().zip(&self.lengths) {
@@ -198,7 +198,8 @@ impl Layout {
             let count = group.tensors.len();
             let values = values.by_ref().take(count).map(|t| cube(t).into_buffer_arg()).collect();
             let gradients = gradients.by_ref().take(count);
-            // SAFETY: a unit reads and writes below its tensor's length, within the tensor's blocks.
+            // SAFETY: a unit reads and writes below its tensor's length, within the tensor's
+            // blocks.
             unsafe {
                 adamw_kernel::launch_unchecked(
                     &client,

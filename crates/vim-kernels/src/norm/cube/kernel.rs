@@ -1,15 +1,15 @@
-//! Residual addition and root-mean-square normalization: a line of threads owns a row and keeps it in
-//! registers, so that every tensor is read and written once.
+//! Residual addition and root-mean-square normalization: a line of threads owns a row and holds it
+//! in registers, so that every tensor is read and written once.
 
 use cubecl::prelude::*;
 
-/// Threads of a cube: as many rows as lines fit.
+/// Threads of a cube; it has as many rows as lines fit.
 pub(crate) const CUBE: usize = 256;
 
-/// What a norm kernel is compiled for.
+/// Compile-time configuration of a norm kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NormConfig {
-    /// Threads of a row: a plane, or a whole cube for rows that a plane's registers cannot hold.
+    /// Threads of a row: a plane, or a whole cube for rows that exceed a plane's registers.
     pub(crate) line: usize,
     /// Vectors of a row that a thread owns.
     pub(crate) owned: usize,
@@ -24,7 +24,8 @@ impl NormConfig {
     }
 }
 
-/// The sum of `value` over the threads of a line, in all of them. All threads of a cube take part.
+/// The sum of `value` over the threads of a line, returned to all of them. All threads of a cube
+/// take part.
 #[cube]
 fn line_sum(value: f32, shared: &mut [f32], #[comptime] config: NormConfig) -> f32 {
     if comptime!(config.planes) {
@@ -35,7 +36,7 @@ fn line_sum(value: f32, shared: &mut [f32], #[comptime] config: NormConfig) -> f
         let start = UNIT_POS_Y as usize * line;
         shared[start + x] = value;
         sync_cube();
-        // Halving; the number of steps is known to the compiler.
+        // Halving; the number of steps is a compile-time constant.
         #[unroll]
         for step in 0..comptime!(line.ilog2() as usize) {
             let half = comptime!(line >> (step + 1));
@@ -112,8 +113,8 @@ pub(crate) fn norm_forward<F: Float, N: Size>(
     }
 }
 
-/// The gradient of the sum in f32, of x in its own type (with `write_x`), and of the weight as one row
-/// of `partials` for every cube.
+/// The gradient of the sum in f32, of x in its own type (with `write_x`), and of the weight as one
+/// row of `partials` per cube.
 ///
 /// With r the sum, s = 1/sqrt(mean(r²) + epsilon) and g = grad_normed·weight:
 /// `grad_sum_out = grad_sum + s·g − r·s³·mean(g·r)` and `grad_weight = Σ grad_normed·r·s`.
@@ -157,7 +158,7 @@ pub(crate) fn norm_backward<F: Float, N: Size>(
     let mut values = Array::<Vector<f32, N>>::new(owned);
     let mut grads = Array::<Vector<f32, N>>::new(owned);
     let elements = f32::cast_from(width * N::value());
-    // Every thread of a cube goes round as often: the sums need all of them.
+    // Every thread of a cube iterates equally often: the sums need all of them.
     let mut first = CUBE_POS * rows_of_cube;
     while first < rows {
         let row = first + y;

@@ -1,4 +1,4 @@
-//! The CubeCL kernels of the addition and the norm: how rows are cut, and the launches.
+//! The CubeCL kernels of the addition and the norm: launch geometry and launches.
 
 #![expect(unsafe_code, reason = "launching kernels without bounds checks")]
 
@@ -17,12 +17,13 @@ use crate::cube::sum::sum_rows;
 use crate::cube::{cubes, dense, empty, has_planes, lanes};
 use kernel::{CUBE, NormConfig, norm_backward, norm_forward};
 
-/// Threads of a plane, and of a row that they can hold.
+/// Threads of a plane.
 const PLANE: usize = 32;
-/// Channels that a thread holds of a row before a whole cube takes it.
+/// Channels per thread up to which a plane takes a row; wider rows take a whole cube.
 const HELD: usize = 32;
-/// Cubes of a backward pass, each of which leaves a row of partial sums: four for every multiprocessor
-/// of the largest GPUs. A constant, so that the order of a sum does not depend on the GPU.
+/// Cubes of a backward pass, each of which writes a row of partial sums: four for every
+/// multiprocessor of the largest GPUs. Constant, so that the order of a sum does not depend on the
+/// GPU.
 const CUBES: usize = 528;
 
 /// How `[rows, D]` is cut.
@@ -43,7 +44,7 @@ impl Cut {
         let d_model = *shape.last().expect("invariant: the rank is at least 1");
         let wide = d_model > PLANE * HELD;
         let line = if wide { CUBE } else { PLANE };
-        // The widest vectors that leave no thread of a line without work, else the widest.
+        // The widest vectors that leave no thread of a line idle, else the widest.
         let full = [4, 2, 1].into_iter().find(|lanes| d_model.is_multiple_of(lanes * line));
         let lanes = full.unwrap_or_else(|| lanes(d_model, 4));
         let width = d_model / lanes;
@@ -68,10 +69,10 @@ impl NormKernels for CubeBackend {
         let client = x.client.clone();
         let cut = Cut::new(&x);
         let normed = empty(&x, x.shape(), x.dtype);
-        // Without a residual, x in f32 is the sum already.
+        // Without a residual, x in f32 is already the sum.
         let write_sum = spec.has_residual || x.dtype != DType::F32;
         let sum = if write_sum { empty(&x, x.shape(), DType::F32) } else { x.clone() };
-        // A binding of the right kind, where the kernel does not look at it.
+        // A binding of the right type that the kernel does not read.
         let unused = || empty(&x, [cut.lanes], DType::F32);
         let residual = if spec.has_residual { residual } else { unused() };
         let written = if write_sum { sum.clone() } else { unused() };

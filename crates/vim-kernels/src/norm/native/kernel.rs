@@ -1,4 +1,4 @@
-//! Residual addition and root-mean-square normalization on a CPU: rayon goes over blocks of rows.
+//! Residual addition and root-mean-square normalization on a CPU: rayon over blocks of rows.
 
 use rayon::prelude::*;
 
@@ -6,11 +6,11 @@ use crate::native::lanes::{LANES, Lanes};
 use crate::native::{Kernel, widest};
 use crate::real::Real;
 
-/// Rows of a block, the unit of parallel work. Constant, so that the weight's gradient does not depend
-/// on the number of threads.
+/// Rows of a block, the unit of parallel work. Constant, so that the weight's gradient does not
+/// depend on the number of threads.
 const BLOCK: usize = 64;
 
-/// What every row is normalized with.
+/// Weight and epsilon of the norm.
 #[derive(Clone, Copy)]
 pub(crate) struct Norm<'a> {
     /// `[D]`.
@@ -45,8 +45,8 @@ pub(crate) fn forward(norm: Norm<'_>, sum: &[f32]) -> Vec<f32> {
     normed
 }
 
-/// The gradients of the sum `[rows, D]`, with what comes back to it from elsewhere, and of the
-/// weight `[D]`.
+/// The gradients of the sum `[rows, D]`, including the gradient that reaches it directly, and of
+/// the weight `[D]`.
 pub(crate) fn backward(
     norm: Norm<'_>,
     sum: &[f32],
@@ -69,7 +69,7 @@ pub(crate) fn backward(
             })
         })
         .collect();
-    // In the order of the blocks, whatever the number of threads.
+    // In block order, whatever the number of threads.
     let mut weight = vec![0.0; norm.weight.len()];
     for part in parts {
         for (total, part) in weight.iter_mut().zip(part) {

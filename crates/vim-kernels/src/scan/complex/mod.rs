@@ -1,7 +1,8 @@
-//! The scan with complex A, B and C: state `h` complex, `y = 2·Re(c·h)`; u, delta, z, D and the bias real.
+//! The scan with complex A, B and C: state `h` complex, `y = 2·Re(c·h)`; u, delta, z, D and the
+//! bias real.
 //!
-//! An operation of its own behind [`super::selective_scan`], with the same two implementations: tensor
-//! operations anywhere, and a fused kernel on CubeCL devices.
+//! An operation of its own behind [`super::selective_scan`], with the same two implementations:
+//! tensor operations anywhere, and a fused kernel on CubeCL devices.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod autodiff;
@@ -32,7 +33,8 @@ pub(super) struct ComplexInputs {
     pub(super) imaginary: Imaginary,
 }
 
-/// The imaginary parts, if there are any: of all three, each like the real part beside it.
+/// The imaginary parts, if there are any: of all three, each with the shape and type of its real
+/// part.
 pub(super) fn imaginary_parts(
     (a, a_im): (&Tensor<2>, Option<Tensor<2>>),
     (b, b_im): (&Tensor<4>, Option<Tensor<4>>),
@@ -71,7 +73,7 @@ fn check_like_real<const R: usize>(
     Ok(())
 }
 
-/// What runs on `device` where A is complex.
+/// The implementation that runs on `device` where A is complex.
 pub(super) fn resolve(
     choice: KernelChoice,
     device: &Device,

@@ -79,8 +79,8 @@ fn step_size(delta: Tensor<3>, delta_bias: Tensor<1>, spec: ScanSpec) -> Tensor<
     if spec.options.delta_softplus { -log_sigmoid(-delta) } else { delta }
 }
 
-/// Notes the largest delta times the largest |a| where the method is a bare polynomial in delta·a: a
-/// transfer from the device each time, until there is something to say.
+/// Records the largest delta times the largest |a| where the method is a bare polynomial in
+/// delta·a. Transfers from the device on each call until the limit has been exceeded once.
 pub(super) fn note_argument(
     delta: &Tensor<3>,
     parts: &ComplexInputs,

@@ -1,8 +1,8 @@
 //! The backward scan: chunks from the last to the first, each recomputed from the state that the
-//! forward scan kept at its start.
+//! forward scan saved at its start.
 //!
-//! What is summed over channels (the gradients of B and C) or over the batch (those of A, D and
-//! the delta bias) leaves as partial sums, which [`super::reduce`] adds in a fixed order: the same bits
+//! Sums over channels (the gradients of B and C) and over the batch (those of A, D and the delta
+//! bias) are written as partial sums, which [`super::reduce`] adds in a fixed order: the same bits
 //! each time.
 
 #![expect(clippy::manual_div_ceil, reason = "a kernel has the operators, not the method")]
@@ -25,9 +25,10 @@ use super::plan::{CHUNK, ScanPlan};
 
 /// Runs one pass of the backward scan.
 ///
-/// `carry [segments, B, N, D]` is what flows into the segments from behind. Earlier passes leave
-/// their sums in the gradients, and what does not fit there in `rest_* [B, L, D]`. `part_b`, `part_c` are `[sweeps·strips, B, L, G, N]`, or `[sweeps·segments·B, N, D]` where constant; `part_a` the
-/// latter; `part_d`, `part_bias` are `[segments·B, D]`.
+/// `carry [segments, B, N, D]` is the gradient that flows into each segment from the next. Earlier
+/// passes leave their sums in the gradients, and the low bits in `rest_* [B, L, D]`. `part_b`,
+/// `part_c` are `[sweeps·strips, B, L, G, N]`, or `[sweeps·segments·B, N, D]` where constant, as is
+/// `part_a`; `part_d`, `part_bias` are `[segments·B, D]`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
@@ -69,7 +70,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         CHUNK * plan.states * plan.units / plan.shared_vector_width()
     ));
     let mut sums = Shared::<[f32]>::new_slice(comptime!(sums_len(plan)));
-    // The tokens' step sizes, which going back needs again.
+    // The tokens' step sizes, used again by the backward steps.
     let mut steps = Shared::<[f32]>::new_slice(comptime!(CHUNK * plan.units));
     let unit = UNIT_POS_X as usize;
     let skip = if comptime!(plan.has_d && plan.last) { d[pos.weights] } else { 0.0f32.runtime() };
@@ -99,7 +100,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut total_d = 0.0f32;
     let mut total_bias = 0.0f32;
     let chunks = (pos.end - pos.begin + comptime!(CHUNK - 1)) / CHUNK;
-    // What a chunk begins with is read while the one after it is finished: its first states, u and delta, B and C.
+    // The inputs of a chunk are loaded while the chunk after it is processed: its first states, u
+    // and delta, B and C.
     let last = pos.begin + (chunks - 1) * CHUNK;
     let mut next_b = Array::<FB>::new(comptime!(elems_per_unit(CHUNK, plan)));
     let mut next_c = Array::<FC>::new(comptime!(elems_per_unit(CHUNK, plan)));
@@ -116,7 +118,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut next_chunk_state =
         Array::<Vector<S, V>>::new(comptime!(plan.states / plan.state_vector_width()));
     load_chunk_state::<S, V>(&mut next_chunk_state, chunk_states, last, order, &pos, sizes, plan);
-    // The states after a chunk: those that the next chunk, which is finished by then, began with.
+    // The states after a chunk: the first states of the next chunk, which has been processed by
+    // then.
     let mut after = Array::<f32>::new(plan.states);
     for from_end in 0..chunks {
         let begin = pos.begin + (chunks - 1 - from_end) * CHUNK;
@@ -139,8 +142,9 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             let step = begin + comptime!(CHUNK - 1 - k);
             read_token::<F>(&mut next, k, u, delta, grad_y, z, step, &pos, sizes, plan);
         }
-        // Forward again, keeping the state before every token. The last token is left out, except in the segment's last chunk.
-        // Steps past the end take no time and change nothing, here and backwards.
+        // Recomputes forward, storing the state before every token. The last token is skipped,
+        // except in the segment's last chunk. Steps past the end have size zero and change nothing,
+        // here and backwards.
         #[unroll]
         for j in 0..CHUNK {
             store_before::<W>(&mut before, &adjoint.h, j, plan);
@@ -157,8 +161,9 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 }
             }
         }
-        // Backward, a token's inputs read one ahead of their use, and where there is room two tokens at a time, so that what
-        // belongs to a token alone and the sums over channels overlap with the other's states.
+        // Backward; a token's inputs are loaded one ahead of their use. Where registers allow, two
+        // tokens at a time, so that the work per token and the sums over channels overlap with the
+        // other token's states.
         for turn in 0..comptime!(CHUNK / plan.tokens_per_turn()) {
             #[unroll]
             for k in 0..comptime!(plan.tokens_per_turn()) {
@@ -289,8 +294,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     }
 }
 
-/// Reads what the backward scan needs of the unit's channel of a token: u, delta, the output's gradient, z; the
-/// `place`-th four of `to`.
+/// Loads the inputs of a token in the unit's channel: u, delta, the output's gradient, z; the
+/// `place`-th four elements of `to`.
 #[cube]
 fn read_token<F: Float>(
     to: &mut Array<F>,
@@ -315,7 +320,7 @@ fn read_token<F: Float>(
     }
 }
 
-/// Keeps the states before the `j`-th token of a chunk.
+/// Stores the states before the `j`-th token of a chunk.
 #[cube]
 fn store_before<W: Size>(
     before: &mut Shared<[Vector<f32, W>]>,

@@ -1,4 +1,5 @@
-//! The way back over one token of a scan, for one channel: the adjoint of [`forward_step`](super::forward_step::forward_step).
+//! The backward step over one token of a scan, for one channel: the adjoint of
+//! [`forward_step`](super::forward_step::forward_step).
 
 use cubecl::prelude::*;
 
@@ -11,7 +12,7 @@ use crate::real::Real;
 /// The backward scan's registers, one for each state.
 #[derive(CubeType)]
 pub(crate) struct Adjoint {
-    /// The state after the token at hand.
+    /// The state after the current token.
     pub(crate) h: Array<f32>,
     /// `a_bar[t+1]·∂L/∂h[t+1]`.
     pub(crate) carry: Array<f32>,
@@ -22,7 +23,7 @@ pub(crate) struct Adjoint {
     pub(crate) c: Array<f32>,
 }
 
-/// What a token's gradients are summed from, over the states of a pass.
+/// Sums over the states of a pass from which a token's gradients follow.
 #[derive(CubeType)]
 pub(crate) struct TokenGrads {
     /// `Σ c·h`.
@@ -31,15 +32,15 @@ pub(crate) struct TokenGrads {
     pub(crate) delta: f32,
 }
 
-/// Where the `group`-th vector of a unit's states before the `j`-th token of a chunk stands.
+/// Index of the `group`-th vector of a unit's states before the `j`-th token of a chunk.
 #[cube]
 pub(crate) fn saved_index(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
     let groups = comptime!(plan.states / plan.shared_vector_width());
     (j * groups + group) * plan.units + UNIT_POS_X as usize
 }
 
-/// The gradient that goes through x = delta·a by way of `a_bar`. For an exponential decay the slope is a_bar itself, and its
-/// product with the state's gradient, `flow`, is needed anyway.
+/// The gradient of x = delta·a through `a_bar`. For an exponential decay the slope is a_bar itself,
+/// and its product with the state's gradient, `flow`, is needed anyway.
 fn through_decay<'a>(
     slope: Option<Traced<'a>>,
     dh: &Traced<'a>,
@@ -52,7 +53,8 @@ fn through_decay<'a>(
     }
 }
 
-/// The adjoint of [`forward_step`]: from `h[t]`, `h[t-1]` in `before`, where it is the `j`-th token's, and the gradient `dy` of `Σ c·h`.
+/// The adjoint of [`forward_step`] at the `j`-th token of a chunk: from `h[t]`, `h[t-1]` in
+/// `before`, and the gradient `dy` of `Σ c·h`.
 #[cube]
 pub(crate) fn backward_step<W: Size>(
     adjoint: &mut Adjoint,
@@ -73,8 +75,9 @@ pub(crate) fn backward_step<W: Size>(
         let (u, delta, dy) = (number(u), number(delta), number(dy));
         let zero = dy.constant(0.0);
         let (mut y, mut du, mut ddelta) = (Sum::new(), Sum::new(), Sum::new());
-        // Σ b·∂L/∂h where b_bar is the token's alone; where it is a function ψ of x but for the token's factor, Σ ψ·b·∂L/∂h over ψ's own
-        // factor. du is a multiple of it, and but for the Cayley transform so is a part of ddelta.
+        // Σ b·∂L/∂h where b_bar is per token; where it is a function ψ of x up to the token factor,
+        // Σ ψ·b·∂L/∂h without ψ's constant factor. du is a multiple of it, and so is a part of
+        // ddelta, except for the Cayley transform.
         let mut driven = Sum::new();
         let mut by_token = None;
         let token_factor = factored.token_factor(&token);
@@ -111,7 +114,7 @@ pub(crate) fn backward_step<W: Size>(
                 flow = once.clone().scale(2.0) - dh;
                 driven.add(once.clone() * b.clone());
                 db = once.clone() * stepped_u.clone();
-                // By a_bar and by b_bar, with r² in both.
+                // Through a_bar and through b_bar, with r² in both.
                 let twice = once * r;
                 let by_decay = twice.clone() * h_before.clone();
                 let by_drive = twice * (b * u.clone());
@@ -125,7 +128,7 @@ pub(crate) fn backward_step<W: Size>(
                 driven.add(gained.clone() * b);
                 db = gained * by_factors[0].clone();
                 flow = step.a_bar * dh.clone();
-                // What goes through x, of a_bar and of b_bar.
+                // The gradient of x, through a_bar and b_bar.
                 let dx = through_decay(step.decay_slope, &dh, &flow, &h_before)
                     + into_b * by_factors[1].clone() * step.gain_slope;
                 ddelta.add(dx.clone() * a);
@@ -180,8 +183,8 @@ pub(crate) fn backward_step<W: Size>(
     })
 }
 
-/// The part of [`backward_step`] that the carry needs; multiplies every state's `a_bar` into `product`, unless
-/// [`decay_over`](super::forward_step::decay_over) does.
+/// The part of [`backward_step`] that the carry needs; multiplies every state's `a_bar` into
+/// `product`, unless [`decay_over`](super::forward_step::decay_over) does.
 #[cube]
 pub(crate) fn backward_carry_only(
     carry: &mut Array<f32>,

@@ -6,7 +6,7 @@ use super::backward_step::Adjoint;
 use super::coords::{Sizes, UnitCoords, is_state, token_at};
 use super::plan::{CHUNK, PLANE, ScanPlan};
 
-/// Numbers that [`reduce_over_channels`] needs shared memory for.
+/// Shared memory of [`reduce_over_channels`], in floats.
 pub(super) fn sums_len(plan: ScanPlan) -> usize {
     if plan.b_constant && plan.c_constant {
         1
@@ -17,10 +17,11 @@ pub(super) fn sums_len(plan: ScanPlan) -> usize {
     }
 }
 
-/// Lanes of a plane that carry a sum for B; the others carry one for C.
+/// Lanes of a plane that hold a sum for B; the other lanes hold one for C.
 const HALF: usize = PLANE / 2;
 
-/// Sums the gradients of B and C of the `j`-th token over the cube's channels, or over each plane's.
+/// Sums the gradients of B and C of the `j`-th token over the cube's channels, or over each
+/// plane's.
 #[cube]
 pub(super) fn reduce_over_channels(
     sums: &mut Shared<[f32]>,
@@ -39,8 +40,8 @@ pub(super) fn reduce_over_channels(
         let sum = keep + plane_shuffle_xor(send, 4u32);
         sums[(unit / PLANE * CHUNK + j) * PLANE + unit % PLANE] = sum;
     } else if comptime!(plan.planes) {
-        // Each round sends half of the values to the lane across and adds what comes from there:
-        // after five, lane i has the sum of value i over the plane.
+        // Each round exchanges half of the values with the opposite lane and adds: after five, lane
+        // i has the sum of value i over the plane.
         let mut values = Array::<f32>::new(PLANE);
         #[unroll]
         for n in 0..HALF {
@@ -93,8 +94,9 @@ pub(super) fn reduce_over_channels(
     }
 }
 
-/// The sum, over 16 lanes, of the state that [`lane_of`] gives to this one. Lanes hold their states in
-/// [order](super::coords::order), so that where groups of four are exchanged nothing has to be selected.
+/// The sum, over 16 lanes, of the state that [`lane_of`] assigns to this lane. Lanes hold their
+/// states in [order](super::coords::order), so that the exchange of groups of four needs no
+/// selection.
 #[cube]
 fn sum_in_order(of: &Array<f32>, lane: u32) -> f32 {
     let mut values = Array::<f32>::new(HALF);
@@ -122,7 +124,7 @@ fn sum_in_order(of: &Array<f32>, lane: u32) -> f32 {
     values[0]
 }
 
-/// The lane that has a state's sum, for B or for C.
+/// The lane that holds a state's sum, for B or for C.
 #[cube]
 fn lane_of(state: usize, of_c: bool, #[comptime] plan: ScanPlan) -> usize {
     if comptime!(plan.permutes_states()) {
@@ -132,7 +134,7 @@ fn lane_of(state: usize, of_c: bool, #[comptime] plan: ScanPlan) -> usize {
     }
 }
 
-/// Writes the sums of a chunk of `tokens` from step `begin` on.
+/// Writes the sums of a chunk of `tokens` from step `begin` on as partial gradients of B and C.
 #[cube]
 pub(super) fn write_bc_partials(
     sums: &Shared<[f32]>,

@@ -1,8 +1,8 @@
-//! The tokens of a chunk, brought into shared memory while the chunk before it is computed.
+//! Asynchronous copies of a chunk's tokens into shared memory while the previous chunk is computed.
 //!
-//! Through registers a compiler that is short of them loads late, and what a chunk begins with is waited for: `ptxas` moves a
-//! load of what is only read down to its use. A copy has no register. Sixteen bytes at a time, eight channels of a token in
-//! bf16, it also takes an eighth of the loads and of their addresses.
+//! Under register pressure `ptxas` sinks loads to their use and stalls at each chunk; `cp.async`
+//! needs no registers. At sixteen bytes at a time, eight channels of a token in bf16, it also takes
+//! an eighth of the loads and of their addresses.
 
 use cubecl::prelude::barrier::copy_async_checked;
 use cubecl::prelude::*;
@@ -10,14 +10,14 @@ use cubecl::prelude::*;
 use super::coords::{Rows, Sizes, UnitCoords, token_at};
 use super::plan::{CHUNK, PLANE, ScanPlan};
 
-/// Elements of two chunks of a tensor's channels, `[2, CHUNK, units]`: one at hand, one on its way. A plane brings and reads its own
-/// channels alone. One element where nothing is copied.
+/// Elements of two chunks of a tensor's channels, `[2, CHUNK, units]`: the current one and the one
+/// in flight. A plane copies and reads its own channels only. One element where nothing is copied.
 pub(crate) fn chunk_buffer_len(used: bool, plan: ScanPlan) -> usize {
     if used && plan.copy_width > 0 { 2 * CHUNK * plan.units } else { 1 }
 }
 
-/// Begins to bring the chunk from step `first` on of batch element `element` of a tensor; past the segment, its last token again, and
-/// zeros beyond the last channel of the group.
+/// Begins to copy the chunk from step `first` on of batch element `element` of a tensor; past the
+/// segment its last token is repeated, and channels beyond the group's last are zero.
 #[cube]
 pub(crate) fn copy_chunk_async<F: Float>(
     to: &mut Shared<[F]>,
@@ -54,13 +54,13 @@ pub(crate) fn copy_chunk_async<F: Float>(
     }
 }
 
-/// Ends the group of copies of a chunk.
+/// Commits the copies of a chunk as one group.
 #[cube]
 pub(crate) fn commit_chunk_copy() {
     gpu_asm!("cp.async.commit_group;");
 }
 
-/// Waits for the chunk on its way; what the plane had of the one before it may be overwritten then.
+/// Waits for the chunk in flight; the plane's previous chunk may be overwritten afterwards.
 #[cube]
 pub(crate) fn wait_chunk() {
     gpu_asm!("cp.async.wait_group 0;");

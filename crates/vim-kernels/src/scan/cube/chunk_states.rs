@@ -1,13 +1,13 @@
-//! The states that chunks begin with, which the forward scan keeps for the backward: four of a unit side by side where it
-//! holds as many, so that it moves them at once.
+//! The states at the starts of chunks, which the forward scan saves for the backward scan, in
+//! vectors of four of a unit's states where it holds a multiple of four.
 
 use cubecl::prelude::*;
 
 use super::coords::{Sizes, UnitCoords, is_state};
 use super::plan::{CHUNK, ScanPlan};
 
-/// Where the `group`-th vector of the unit's states at the start of the chunk of `step` stands in
-/// `[sweeps, chunks, B, N/V, D]`, V being [`ScanPlan::state_vector_width`].
+/// Index of the `group`-th vector of the unit's states at the start of the chunk of `step` in
+/// `[sweeps, chunks, B, N/V, D]`, with V = [`ScanPlan::state_vector_width`].
 #[cube]
 fn chunk_state_index(
     step: usize,
@@ -24,7 +24,7 @@ fn chunk_state_index(
     (row + first + group) * sizes.d_inner as usize + pos.channel
 }
 
-/// The `group`-th `width` of a unit's states.
+/// The `group`-th vector of `width` states of a unit.
 #[cube]
 pub(super) fn state_vector<W: Size>(
     h: &Array<f32>,
@@ -39,7 +39,7 @@ pub(super) fn state_vector<W: Size>(
     states
 }
 
-/// Keeps the states at the start of the chunk of `step`.
+/// Saves the states at the start of the chunk of `step`.
 #[cube]
 pub(super) fn store_chunk_state<S: Float, V: Size>(
     chunk_states: &mut [Vector<S, V>],
@@ -60,7 +60,7 @@ pub(super) fn store_chunk_state<S: Float, V: Size>(
     }
 }
 
-/// Reads them, as they are in memory: nothing waits for them before their use.
+/// Loads the saved states in their storage type: nothing waits for them before their use.
 #[cube]
 pub(super) fn load_chunk_state<S: Float, V: Size>(
     to: &mut Array<Vector<S, V>>,
@@ -82,7 +82,7 @@ pub(super) fn load_chunk_state<S: Float, V: Size>(
     }
 }
 
-/// The states that were read; 0 for one that is not.
+/// The loaded states as f32; 0 for a state that does not exist.
 #[cube]
 pub(super) fn unpack_chunk_state<S: Float, V: Size>(
     h: &mut Array<f32>,

@@ -1,11 +1,11 @@
-//! Where a unit works, and how it reads what its cube shares.
+//! Coordinates of a unit, and access to what its cube shares.
 
 use cubecl::prelude::*;
 
 use super::forward_step::{Projections, store_state_terms};
 use super::plan::ScanPlan;
 
-/// Where a tensor `[B, L, D]` or `[B, L, G, N]` keeps its rows, whose elements follow each other.
+/// Strides of a tensor `[B, L, D]` or `[B, L, G, N]` with contiguous rows.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Rows {
     /// From a batch element to the next.
@@ -14,7 +14,7 @@ pub(crate) struct Rows {
     pub(crate) token: u32,
 }
 
-/// Sizes of a call that are known when it is launched.
+/// Sizes that are known at the launch.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) batch: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Sizes {
     pub(crate) first_state: u32,
     /// Tokens of a segment, a multiple of the chunk.
     pub(crate) segment: u32,
-    /// Which scan of a two-way method this is.
+    /// The sweep of a two-way method: 0 or 1.
     pub(crate) sweep: u32,
     pub(crate) u: Rows,
     pub(crate) delta: Rows,
@@ -38,21 +38,22 @@ pub(crate) struct Sizes {
     pub(crate) c: Rows,
 }
 
-/// A unit's channel, its batch element and its segment of the sequence.
+/// A unit's channel, batch element and segment of the sequence.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct UnitCoords {
     pub(crate) batch: usize,
-    /// The batch element within its direction: where both directions read the same.
+    /// The batch element within its direction, for inputs that both directions share.
     pub(crate) element: usize,
-    /// Whether the batch element walks the other way than the plan says.
+    /// Whether the batch element runs in the direction opposite to the plan's.
     pub(crate) reversed: bool,
     pub(crate) group: usize,
     pub(crate) channel: usize,
     /// The channel in its group, also beyond the last.
     pub(crate) within: usize,
-    /// The channel among those of all directions: where its weights are.
+    /// The channel among those of all directions, for the weights.
     pub(crate) weights: usize,
-    /// Units beyond the last channel of a group compute along, on that channel or on zeros, and write nothing.
+    /// Units beyond the last channel of a group compute on that channel or on zeros, and write
+    /// nothing.
     pub(crate) active: bool,
     pub(crate) segment: usize,
     /// Steps of the segment, in the order of the scan.
@@ -60,7 +61,7 @@ pub(crate) struct UnitCoords {
     pub(crate) end: usize,
 }
 
-/// The place of this unit: cubes are `(group × strip of channels, batch, segment)`.
+/// The coordinates of this unit: cubes are `(group × strip of channels, batch, segment)`.
 #[cube]
 pub(crate) fn unit_coords(sizes: &Sizes, #[comptime] plan: ScanPlan) -> UnitCoords {
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
@@ -93,13 +94,13 @@ pub(crate) fn unit_coords(sizes: &Sizes, #[comptime] plan: ScanPlan) -> UnitCoor
     }
 }
 
-/// What a unit's states are numbered by: the `p`-th that it holds is state `p ^ order`.
+/// Permutation of a unit's states: its `p`-th state is state `p ^ order`.
 ///
-/// Neighbouring units hold the same states, and in the sums over a plane each gives half of what it holds
-/// to another. In this order what it gives away lies in the same place in all units.
+/// Adjacent units hold the same states, and in the sums over a plane each gives half of its values
+/// to another. In this order the values that a unit gives have the same positions in all units.
 #[cube]
 pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
-    // Eight units beside each other have the same order: what they read of a state lies in one sector of memory.
+    // Eight adjacent units have the same order: their reads of a state lie in one memory sector.
     if comptime!(plan.permutes_states()) {
         ((UNIT_POS_X / 2) & 12) as usize
     } else {
@@ -107,7 +108,7 @@ pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
     }
 }
 
-/// The token that comes `step`-th.
+/// The token of step `step`.
 #[cube]
 pub(crate) fn token_at(
     step: usize,
@@ -126,7 +127,7 @@ pub(crate) fn token_at(
     }
 }
 
-/// Where the token of `step` stands in the unit's channel of batch element `element` of a tensor.
+/// Index of the token of `step` in the unit's channel of batch element `element` of a tensor.
 #[cube]
 pub(crate) fn row_index(
     step: usize,
@@ -140,7 +141,7 @@ pub(crate) fn row_index(
     element * rows.batch as usize + pos.channel + token * rows.token as usize
 }
 
-/// Where `[segment, batch, state, channel]` stands in a buffer of states.
+/// Index of `[segment, batch, state, channel]` in a buffer of states.
 #[cube]
 pub(crate) fn state_index(slot: usize, state: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
     let row = (slot * sizes.batch as usize + pos.batch) * sizes.d_state as usize
@@ -149,7 +150,7 @@ pub(crate) fn state_index(slot: usize, state: usize, pos: &UnitCoords, sizes: &S
     row * sizes.d_inner as usize + pos.channel
 }
 
-/// Whether a unit's state is one: the last pass may hold more than are left.
+/// Whether a unit's state exists: the last pass may have states to spare.
 #[cube]
 pub(crate) fn is_state(state: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) -> bool {
     if comptime!(plan.ragged) {
@@ -159,7 +160,7 @@ pub(crate) fn is_state(state: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) 
     }
 }
 
-/// What a segment begins with of a state: 0 of one that is not, and where the sequence is not cut.
+/// A state at the beginning of the segment: 0 if it does not exist, or if the sequence is not cut.
 #[cube]
 pub(crate) fn carried_state(
     carry: &[f32],
@@ -179,7 +180,7 @@ pub(crate) fn carried_state(
     }
 }
 
-/// Where the unit's part of a weight's gradient stands in `[slot, element, directions, N, D]`.
+/// Index of the unit's part of a weight's gradient in `[slot, element, directions, N, D]`.
 #[cube]
 pub(crate) fn weight_grad_index(
     slot: usize,
@@ -193,7 +194,7 @@ pub(crate) fn weight_grad_index(
     (row * sizes.d_state as usize + sizes.first_state as usize + state) * d_inner + pos.channel
 }
 
-/// `from[channel, state]`, or 0 for a state that is not.
+/// `from[channel, state]`, or 0 for a state that does not exist.
 #[cube]
 pub(crate) fn state_weight<F: Float>(
     from: &[F],
@@ -213,7 +214,7 @@ pub(crate) fn state_weight<F: Float>(
     }
 }
 
-/// The rates of the unit's states, in the form that the forward scan keeps.
+/// The terms of the unit's states for the forward scan.
 #[cube]
 pub(crate) fn load_state_terms(
     rates: &mut Array<f32>,
@@ -228,7 +229,7 @@ pub(crate) fn load_state_terms(
     }
 }
 
-/// Shared rows and own copies of B and C, read in `order`; what does not vary by token is read here.
+/// Shared rows and registers of B and C, read in `order`; constant ones are loaded here.
 #[cube]
 pub(crate) fn projections<FB: Float, FC: Float>(
     b: &[FB],
@@ -263,7 +264,7 @@ pub(crate) fn projections<FB: Float, FC: Float>(
     }
 }
 
-/// What [`keep`] kept.
+/// The sum that [`store_split`] stored.
 #[cube]
 pub(crate) fn load_split<F: Float>(
     sum: &mut [F],
@@ -275,8 +276,8 @@ pub(crate) fn load_split<F: Float>(
     if comptime!(plan.split) { saved + f32::cast_from(rest[index]) } else { saved }
 }
 
-/// Keeps a sum for the next pass: where its type has 8 bits of significand, what they leave goes to `rest`, so that 16 bits
-/// and more are kept in the bytes of one number of the activations' type beside the result's own.
+/// Stores a sum for the next pass. Where its type has 8 bits of significand, the remainder is
+/// stored in `rest`, which keeps at least 16 bits.
 #[cube]
 pub(crate) fn store_split<F: Float>(
     sum: &mut [F],
@@ -292,13 +293,14 @@ pub(crate) fn store_split<F: Float>(
     }
 }
 
-/// Values of B or of C that a unit moves from `count` steps into shared memory.
+/// Elements of B or C that a unit copies for `count` steps.
 pub(crate) fn elems_per_unit(count: usize, plan: ScanPlan) -> usize {
     (count * plan.states).div_ceil(plan.units)
 }
 
-/// Reads the unit's share of the rows of B or C of the `count` steps from `first` on; zeros past the segment. They
-/// stay in their type, so that nothing waits for them before [`store_tile_shared`] does.
+/// Loads the unit's share of the rows of B or C of the `count` steps from `first` on; zeros past
+/// the segment. The values stay in their type, so that nothing waits for them before
+/// [`store_tile_shared`].
 #[cube]
 pub(crate) fn load_tile_regs<F: Float>(
     to: &mut Array<F>,
@@ -328,7 +330,7 @@ pub(crate) fn load_tile_regs<F: Float>(
     }
 }
 
-/// Puts what [`load_tile_regs`] read where all units of the cube read it.
+/// Stores what [`load_tile_regs`] loaded in shared memory.
 #[cube]
 pub(crate) fn store_tile_shared<F: Float>(
     to: &mut Shared<[f32]>,

@@ -1,4 +1,4 @@
-//! The forward scan: a unit to a channel, its states in registers, B and C of a tile of tokens in
+//! The forward scan: one unit per channel, its states in registers, B and C of a tile of tokens in
 //! shared memory, the tokens one after the other.
 
 #![expect(
@@ -19,9 +19,10 @@ use super::coords::{
 use super::forward_step::{forward_step, sigmoid, state_terms_len, step_size};
 use super::plan::{CHUNK, ScanPlan};
 
-/// Runs one pass. Shapes as in [`crate::selective_scan()`]; beside them `carry [segments, B, N, D]`,
-/// the states that the segments begin with; `rest [B, L, D]`, what does not fit into y of the sum that earlier passes leave
-/// there; `chunk_states [sweeps, chunks, B, N/V, D, V]`, kept for the backward pass. What the plan does not use is one element, or one vector.
+/// Runs one pass. Shapes as in [`crate::selective_scan()`], and `carry [segments, B, N, D]`, the
+/// states at the beginning of the segments; `rest [B, L, D]`, the low bits of the sum that earlier
+/// passes leave in y; `chunk_states [sweeps, chunks, B, N/V, D, V]`, saved for the backward pass.
+/// Buffers that the plan does not use have one element or vector.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
@@ -56,7 +57,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     for n in 0..plan.states {
         h[n] = carried_state(carry, n, &pos, sizes, plan);
     }
-    // Tokens are read a chunk ahead of their use, and B and C a tile.
+    // Tokens are loaded a chunk ahead of their use, B and C a tile ahead.
     let gated = comptime!(plan.has_z && plan.last);
     let copied = comptime!(plan.copy_width > 0);
     let mut ahead = CopiedTokens::<F> {
@@ -170,7 +171,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     sizes,
                     plan,
                 );
-                // The gate is needed last: where registers are short it is not read ahead.
+                // The gate is needed last: it is not loaded ahead if registers are short.
                 if comptime!(gated && plan.has_spare_registers()) {
                     read_chunk::<F>(
                         &mut next.z,
@@ -186,8 +187,8 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     read_chunk::<F>(&mut now.z, z, pos.element, &sizes.z, begin, &pos, sizes, plan);
                 }
             }
-            // Steps past the end take no time and change nothing: without a branch between the tokens, their softplus
-            // and gates overlap.
+            // Steps past the end have size zero and change nothing: without a branch between
+            // tokens, their softplus and gates overlap.
             #[unroll]
             for j in 0..CHUNK {
                 let in_bounds = begin + j < pos.end;
@@ -217,7 +218,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     }
 }
 
-/// Where the token of `step` stands in a `[B, L, D]`, in the unit's channel.
+/// Index of the token of `step` in a `[B, L, D]`, in the unit's channel.
 #[cube]
 pub(crate) fn token_index(
     step: usize,
@@ -229,7 +230,7 @@ pub(crate) fn token_index(
     token * sizes.d_inner as usize + pos.channel
 }
 
-/// The output of a token from `Σ c·h`, or its part of it.
+/// Writes the output of a token from `Σ c·h`, or this pass's part of it.
 #[cube]
 fn write_token<F: Float>(
     y: &mut [F],
@@ -264,7 +265,7 @@ fn write_token<F: Float>(
     }
 }
 
-/// Two chunks of the cube's channels, one of them on its way.
+/// Two chunks of the cube's channels, one of them in flight.
 #[derive(CubeType)]
 struct CopiedTokens<F: Float> {
     u: Shared<[F]>,
@@ -272,7 +273,7 @@ struct CopiedTokens<F: Float> {
     z: Shared<[F]>,
 }
 
-/// Begins to bring the chunk from step `first` on.
+/// Begins to copy the chunk from step `first` on.
 #[cube]
 fn copy_tokens_async<F: Float>(
     to: &mut CopiedTokens<F>,
@@ -292,7 +293,8 @@ fn copy_tokens_async<F: Float>(
     commit_chunk_copy();
 }
 
-/// A chunk of tokens in a unit's channel, as they are in memory: nothing waits for them before their use.
+/// A chunk of tokens in a unit's channel, in their storage type: nothing waits for them before
+/// their use.
 #[derive(CubeType)]
 struct TokenRegisters<F: Float> {
     u: Array<F>,
@@ -311,7 +313,8 @@ impl<F: Float> TokenRegisters<F> {
     }
 }
 
-/// Reads the unit's channel of a chunk of tokens of batch element `element`; past the segment, its last token again.
+/// Loads the unit's channel of a chunk of tokens of batch element `element`; past the segment its
+/// last token is repeated.
 #[cube]
 pub(crate) fn read_chunk<F: Float>(
     to: &mut Array<F>,

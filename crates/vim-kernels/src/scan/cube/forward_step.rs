@@ -29,19 +29,20 @@ pub(super) fn row(values: &Shared<[f32]>, start: usize, #[comptime] index: usize
     values[start + index]
 }
 
-/// One of the vectors of states that a chunk keeps.
+/// One of the vectors of states that the backward scan stores for a chunk.
 #[cube]
 pub(super) fn saved<W: Size>(values: &Shared<[Vector<f32, W>]>, at: usize) -> Vector<f32, W> {
     values[at]
 }
 
-/// One of its states.
+/// One state of a vector.
 #[cube]
 pub(super) fn lane<W: Size>(vector: Vector<f32, W>, #[comptime] index: usize) -> f32 {
     vector.extract(index)
 }
 
-/// The value `four + within` of a unit that numbers them by `order`, a multiple of 4: four lie beside each other.
+/// The value `four + within` of a unit that permutes them by `order`, a multiple of 4: groups of
+/// four stay together.
 #[cube]
 fn ordered(
     values: &Shared<[f32]>,
@@ -73,14 +74,14 @@ pub(crate) fn sigmoid(x: f32, #[comptime] ptx: bool) -> f32 {
     reciprocal(1.0f32 + exp2(-x * std::f32::consts::LOG2_E, ptx), ptx)
 }
 
-/// Delta of a token: bias, then softplus, where there are any.
+/// Delta of a token: bias, then softplus, if enabled.
 #[cube]
 pub(crate) fn step_size(raw: f32, bias: f32, #[comptime] plan: ScanPlan) -> f32 {
     let x = if comptime!(plan.has_bias) { raw + bias } else { raw };
     if comptime!(plan.softplus) { softplus(x, plan.ptx) } else { x }
 }
 
-/// B and C of a token: rows of a tile in shared memory, or the channel's own.
+/// B and C of a token: rows of a tile in shared memory, or the channel's own constants.
 #[derive(CubeType)]
 #[expect(dead_code, reason = "its twin in the kernel's expansion is what is read")]
 pub(crate) struct Projections {
@@ -139,7 +140,7 @@ impl ProjectionsExpand {
     }
 }
 
-/// What drives the states at a token: what is the token's alone is multiplied by u once, for all of them.
+/// The input of the states at a token: factors per token are multiplied by u once, for all states.
 struct Drive<'a> {
     factored: FactoredMethod,
     u: Traced<'a>,
@@ -180,7 +181,7 @@ impl<'a> Drive<'a> {
     }
 }
 
-/// The `len` numbers that are kept of state `n`.
+/// The `len` terms of state `n`.
 pub(super) fn state_terms<'a>(
     scope: &'a Scope,
     rates: &<Array<f32> as CubeType>::ExpandType,
@@ -192,12 +193,12 @@ pub(super) fn state_terms<'a>(
     (0..len).map(number).collect()
 }
 
-/// Registers that [`store_state_terms`] fills for a state.
+/// Registers per state of [`store_state_terms`].
 pub(crate) fn state_terms_len(plan: ScanPlan) -> usize {
     plan.factored().state_len()
 }
 
-/// What the forward scan keeps of state `index` of rate `a`.
+/// Computes the forward scan's terms of state `index` with rate `a`.
 #[cube]
 pub(crate) fn store_state_terms(
     rates: &mut Array<f32>,
@@ -217,7 +218,7 @@ pub(crate) fn store_state_terms(
 
 /// `h ← a_bar·h + b_bar·b·u` for every state; returns `Σ c·h`.
 ///
-/// `at` is where the token's row begins in the tile.
+/// `at` is the index of the token's row in the tile.
 #[cube]
 pub(crate) fn forward_step(
     h: &mut Array<f32>,
@@ -248,7 +249,8 @@ pub(crate) fn forward_step(
     })
 }
 
-/// [`forward_step`] without the output; multiplies every state's `a_bar` into `product`, unless [`decay_over`] does.
+/// [`forward_step`] without the output; multiplies every state's `a_bar` into `product`, unless
+/// [`decay_over`] does.
 #[cube]
 pub(crate) fn forward_carry_only(
     h: &mut Array<f32>,
@@ -280,7 +282,8 @@ pub(crate) fn forward_carry_only(
     })
 }
 
-/// `product` over tokens whose deltas come to `total`, where it is not multiplied together token by token.
+/// Sets `product` to the decay over tokens whose deltas sum to `total`, where it is not multiplied
+/// token by token.
 #[cube]
 pub(crate) fn decay_over(
     product: &mut Array<f32>,
@@ -301,12 +304,12 @@ pub(crate) fn decay_over(
     })
 }
 
-/// Registers that [`store_backward_state_terms`] fills for a state.
+/// Registers per state of [`store_backward_state_terms`].
 pub(crate) fn backward_state_terms_len(plan: ScanPlan) -> usize {
     plan.factored().backward_state_len()
 }
 
-/// What the backward scan keeps of state `index` of rate `a`.
+/// Computes the backward scan's terms of state `index` with rate `a`.
 #[cube]
 pub(crate) fn store_backward_state_terms(
     rates: &mut Array<f32>,
@@ -324,7 +327,7 @@ pub(crate) fn store_backward_state_terms(
     })
 }
 
-/// [`forward_step`] without the output, from what the backward scan keeps of the states.
+/// [`forward_step`] without the output, from the backward scan's state terms.
 #[cube]
 pub(crate) fn recompute_step(
     h: &mut Array<f32>,

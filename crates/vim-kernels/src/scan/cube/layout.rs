@@ -1,4 +1,4 @@
-//! How a scan is cut into cubes, passes and segments.
+//! How a scan is divided into cubes, passes and segments.
 
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
@@ -13,29 +13,31 @@ use crate::discretization::factored::FactoredMethod;
 use crate::scan::ScanSpec;
 use crate::scan::autodiff::ScanArguments;
 
-/// States that a unit holds in registers at once; more take further passes.
+/// Most states that a unit holds in registers; more take further passes.
 const MOST_STATES: usize = 16;
 
-/// Channels of a cube where the device has the units and the shared memory for it. Three such cubes fill a
-/// multiprocessor of an H200 as one of 384 would, without waiting for each other at its barriers.
+/// Channels of a cube where the device has the units and the shared memory for it. Three such cubes
+/// fill a multiprocessor of an H200 as one of 384 would, without waiting for each other at
+/// barriers.
 const WIDE: usize = 128;
 
-/// Channels of a cube of a forward scan that is short of registers. NVIDIA's compiler gives a unit of such a cube no more than
-/// 168; in smaller ones it takes a few more, and then too few cubes run at once. (Backwards it keeps to 168 by itself, but for the
-/// methods of several φ functions, for which registers matter more than a third cube.)
+/// Channels of a cube of a forward scan with high register pressure. NVIDIA's compiler limits such
+/// a cube to 168 registers per unit; in smaller cubes it uses a few more, and then too few cubes
+/// run at once. (The backward scan stays at 168 by itself, except for methods with several φ
+/// functions, where registers matter more than a third cube.)
 const WIDEST: usize = 384;
 
-/// Fewest tokens that a segment is worth its passes for.
+/// Fewest tokens for which a segment pays.
 const SHORTEST_SEGMENT: usize = 32;
 
-/// Units for each multiprocessor that segments of the sequence may add up to: of a forward scan, and of a backward scan or one
-/// that is short of registers.
+/// Most units per multiprocessor over all segments: of a forward scan, and of a backward scan or
+/// one with high register pressure.
 const UNITS_PER_PROCESSOR: [usize; 2] = [512, 384];
 
-/// Multiprocessors where the device does not tell.
+/// Multiprocessors where the device does not report them.
 const PROCESSORS: usize = 16;
 
-/// A call's sizes.
+/// Sizes of a call.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     /// Batch elements of all directions.
@@ -47,7 +49,7 @@ pub(super) struct Shape {
     pub(super) groups: usize,
 }
 
-/// How a call is cut into cubes and passes.
+/// Division of a call into cubes and passes.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     pub(super) shape: Shape,
@@ -55,7 +57,7 @@ pub(super) struct Layout {
     units: usize,
     /// Strips of `units` channels in a group.
     pub(super) strips: usize,
-    /// States of a pass, and how many such passes a scan takes.
+    /// States per pass, and passes over the states in a sweep.
     states: usize,
     state_passes: usize,
     /// Tokens of a segment.
@@ -65,7 +67,7 @@ pub(super) struct Layout {
     ptx: bool,
     planes: bool,
     backward: bool,
-    /// Strides of u, delta, z, the output's gradient, B and C: from batch element to batch element, and from token to token.
+    /// Batch and token strides of u, delta, z, the output's gradient, B and C.
     rows: [[usize; 2]; 6],
 }
 
@@ -98,7 +100,7 @@ impl Layout {
         let states = d_state.div_ceil(state_passes);
         let per_group = d_inner / groups;
         let planes = has_planes(&arguments.u.client);
-        // The backward pass keeps a chunk's states in shared memory, four bytes each.
+        // The backward pass stores a chunk's states in shared memory, four bytes each.
         let fits = |units: usize| {
             let saved = CHUNK * states * units * size_of::<f32>();
             let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
@@ -118,7 +120,7 @@ impl Layout {
         let strips = per_group.div_ceil(units);
         let processors =
             hardware.num_streaming_multiprocessors.map_or(PROCESSORS, |count| count as usize);
-        // In the backward scan's shared memory is no room for them.
+        // The backward scan has no shared memory left for copies.
         let copies = planes && !backward && properties.features.copy_async;
         let room = UNITS_PER_PROCESSOR[usize::from(backward || heavy)] * processors;
         let segment = segment(len, room / (strips * groups * batch * units));
@@ -231,7 +233,8 @@ impl Layout {
     }
 }
 
-/// Channels of sixteen bytes, if u, delta and z have them beside each other at multiples of sixteen bytes everywhere; else 0.
+/// Channels in sixteen bytes, if u, delta and z are contiguous and aligned to sixteen bytes in all
+/// rows; else 0.
 fn copy_width(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize {
     let width = 16 / arguments.u.dtype.size();
     let fits = |t: &CubeTensor| {
@@ -246,7 +249,7 @@ fn copy_width(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize
     if per_group.is_multiple_of(width) && all { width } else { 0 }
 }
 
-/// Tokens of a segment where there is room for `segments` of them: at least one, and none shorter than
+/// Tokens per segment if `segments` fit on the device: at least one segment, and none shorter than
 /// [`SHORTEST_SEGMENT`] unless the sequence is.
 fn segment(len: usize, segments: usize) -> usize {
     let segments = segments.min(len / SHORTEST_SEGMENT).max(1);

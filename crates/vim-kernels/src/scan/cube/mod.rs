@@ -1,4 +1,4 @@
-//! The scan's kernels behind Burn's CubeCL backend: which passes run, with what sizes, into what buffers.
+//! Launches of the scan on a GPU: which passes run, with which sizes and buffers.
 
 mod backward;
 mod backward_step;
@@ -65,7 +65,7 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     }
 }
 
-/// `y` and the last state of a scan; with `save`, also the states that its chunks begin with.
+/// `y` and the last state of a scan; with `save`, also its chunk states.
 pub(crate) fn scan_results(
     arguments: ScanArguments<CubeBackend>,
     spec: ScanSpec,
@@ -90,7 +90,7 @@ pub(crate) fn scan_results(
         let carry = if plan.segmented {
             let (carry, product) =
                 (empty(like, states, DType::F32), empty(like, states, DType::F32));
-            // SAFETY: every index is below the sizes that the buffers were made with, which
+            // SAFETY: every index is below the sizes that the buffers were allocated with, which
             // `selective_scan` checked against the arguments' shapes.
             #[expect(unsafe_code, reason = "launches without bounds checks")]
             unsafe {
@@ -155,8 +155,8 @@ pub(crate) fn scan_results(
     (y, last_state, save.then_some(chunk_states))
 }
 
-/// The gradients of a scan, those of B and C written into `into`, `[B, L, G, N]` in rows of any distance. Where two directions run
-/// at once, that of z is of each of them.
+/// The gradients of a scan. Those of B and C are written into `into`, `[B, L, G, N]` with any row
+/// stride. Where two directions run at once, the gradient of z is separate for each direction.
 pub(crate) fn scan_gradients(
     grad_y: CubeTensor,
     arguments: ScanArguments<CubeBackend>,
@@ -171,7 +171,7 @@ pub(crate) fn scan_gradients(
     let client = &like.client;
     let f32s = |count: usize| empty(like, [count], DType::F32);
     let same = |t: &CubeTensor| empty(like, t.meta.shape().clone(), t.dtype);
-    // Each direction has its own gradient of z, and u's shape is that of both.
+    // Each direction has its own gradient of z, with the shape of u.
     let [grad_u, grad_delta] = [&arguments.u, &arguments.delta].map(same);
     let grad_z = same(if spec.has_z { &arguments.u } else { &arguments.z });
     let passes = layout.passes();
@@ -194,7 +194,7 @@ pub(crate) fn scan_gradients(
         let carry = if plan.segmented {
             let (carry, product) =
                 (empty(like, states, DType::F32), empty(like, states, DType::F32));
-            // SAFETY: every index is below the sizes that the buffers were made with, which
+            // SAFETY: every index is below the sizes that the buffers were allocated with, which
             // `selective_scan` checked against the arguments' shapes.
             #[expect(unsafe_code, reason = "launches without bounds checks")]
             unsafe {
@@ -271,7 +271,7 @@ pub(crate) fn scan_gradients(
         }
     };
     let dense = |count: usize| [count.max(1); 2];
-    // An absent array's table is empty: its cubes find no column.
+    // The table of an absent array is empty: no cube finds a column in it.
     let width = |there: bool| if there { directions * d_inner } else { 0 };
     let tables = [
         projection(&grad_b, spec.b_constant),
@@ -289,7 +289,7 @@ pub(crate) fn scan_gradients(
         TableLaunch::new(rows, width, first, reversed, row, pitch)
     };
     let [table_b, table_c, table_a, table_d, table_bias] = tables.map(&mut next);
-    // SAFETY: every table says the sizes that its buffers were made with.
+    // SAFETY: every table has the sizes of its buffers.
     #[expect(unsafe_code, reason = "launches without bounds checks")]
     unsafe {
         add_rows::launch_unchecked(
@@ -330,14 +330,14 @@ fn zeros_like(of: &CubeTensor) -> CubeTensor {
     CubeBackend::float_zeros(of.meta.shape().clone(), &of.device, dtype)
 }
 
-/// Room for what an array like `of` cannot hold of the sums that one of several passes leaves the next.
+/// A buffer for the low bits of sums that one pass leaves for the next, shaped like `of`.
 fn rest_of(of: &CubeTensor, passes: usize) -> CubeTensor {
     let split = passes > 1 && of.dtype != DType::F32;
     let count = if split { of.meta.shape().num_elements() } else { 1 };
     empty(of, [count], of.dtype)
 }
 
-/// What segments begin with, from what they end with.
+/// The states at the beginning of segments, from those at their ends.
 fn carry_over_segments(
     ends: CubeTensor,
     product: CubeTensor,
@@ -366,13 +366,13 @@ fn carry_over_segments(
     begins
 }
 
-/// The tensor as it is where the elements of its rows follow each other, whatever lies between the rows; else a copy.
+/// The tensor itself if its rows are contiguous, with any stride between rows; else a copy.
 fn in_rows(tensor: CubeTensor) -> CubeTensor {
     let in_place = tensor.meta.strides()[2] == 1 && fits_u32_index(&tensor);
     if in_place { tensor } else { dense(tensor) }
 }
 
-/// The same for B and C, whose rows are of groups and states.
+/// The same for B and C, whose rows are groups of states.
 fn in_groups(tensor: CubeTensor) -> CubeTensor {
     let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
     let follow = strides[3] == 1 && (shape[2] == 1 || strides[2] == shape[3]);

@@ -14,16 +14,16 @@ pub(crate) struct ScanPlan {
     pub(crate) softplus: bool,
     /// Whether this pass walks the tokens from the last to the first.
     pub(crate) reverse: bool,
-    /// Whether the second half of the batch has weights of its own and walks the other way.
+    /// Whether the second half of the batch has weights of its own and runs in the other direction.
     pub(crate) bidirectional: bool,
     pub(crate) has_d: bool,
     pub(crate) has_z: bool,
     pub(crate) has_bias: bool,
     pub(crate) b_constant: bool,
     pub(crate) c_constant: bool,
-    /// States that a unit holds: all of them, or a part where there are more than it can.
+    /// States per unit: all of them, or a part if there are more than it can hold.
     pub(crate) states: usize,
-    /// Whether `states` times the passes may exceed N.
+    /// Whether the passes together have more states than N.
     pub(crate) ragged: bool,
     /// Units of a cube: channels.
     pub(crate) units: usize,
@@ -32,17 +32,18 @@ pub(crate) struct ScanPlan {
     /// Whether this is the first pass over the sequence, and the last.
     pub(crate) first: bool,
     pub(crate) last: bool,
-    /// Whether each scan of a two-way method counts half.
+    /// Whether the outputs of two sweeps are averaged.
     pub(crate) halved: bool,
-    /// Whether segments of the sequence run in cubes of their own, from carried states.
+    /// Whether segments of the sequence run in separate cubes, from carried states.
     pub(crate) segmented: bool,
-    /// Whether chunk starts are kept for the backward pass.
+    /// Whether chunk states are saved for the backward pass.
     pub(crate) save: bool,
-    /// Whether this pass leaves the last state.
+    /// Whether this pass writes the last state.
     pub(crate) leaves_state: bool,
-    /// Whether what a pass leaves for the next is kept in two parts, as one of 16 bits would round it.
+    /// Whether the sums that a pass leaves for the next are stored in two parts, as 16 bits would
+    /// round them.
     pub(crate) split: bool,
-    /// Channels that are copied into shared memory at once, sixteen bytes; 0 where they pass through registers.
+    /// Channels per asynchronous copy of sixteen bytes; 0 where tokens pass through registers.
     pub(crate) copy_width: usize,
     pub(crate) ptx: bool,
     pub(crate) planes: bool,
@@ -54,43 +55,44 @@ impl ScanPlan {
         FactoredMethod::new(self.method, self.series)
     }
 
-    /// Whether the method's arithmetic leaves registers to read further ahead and to overlap two tokens: those
-    /// that evaluate φ functions exactly do not. (Beyond 168 registers an H200 runs two cubes of 128 units at once
-    /// instead of three.)
+    /// Whether the method leaves registers to read further ahead and to overlap two tokens: methods
+    /// that evaluate φ functions exactly do not. (Above 168 registers an H200 runs two cubes of 128
+    /// units at once instead of three.)
     pub(crate) fn has_spare_registers(self) -> bool {
         self.factored().evaluates_no_phi()
     }
 
-    /// Whether a unit of the backward scan holds its states in its own order, [`place::order`](super::coords::order): where the
-    /// sums over a plane gain by it. What is absent of a ragged pass would not be its last states then.
+    /// Whether a unit of the backward scan permutes its states by [`order`](super::coords::order),
+    /// where that makes the sums over a plane cheaper. In a ragged pass the missing states would no
+    /// longer be the last ones.
     pub(crate) fn permutes_states(self) -> bool {
         let full = self.states == PLANE / 2 && !self.ragged;
         self.planes && full && !self.b_constant && !self.c_constant
     }
 
-    /// How many neighbouring states of a unit lie beside each other where a chunk keeps them: a vector, which a unit moves at
-    /// once. Declared so, as a compiler that must prove it of sums of indices does not.
+    /// Width of the vectors that hold states in shared memory. Explicit because the compiler does
+    /// not vectorize the computed indices.
     pub(crate) fn shared_vector_width(self) -> usize {
         if self.states.is_multiple_of(MAX_STATE_VECTOR) { MAX_STATE_VECTOR } else { 1 }
     }
 
-    /// The same in memory, where chunks begin: of a pass with states to spare one by one.
+    /// Width of the vectors that hold chunk states in memory: 1 in a ragged pass.
     pub(crate) fn state_vector_width(self) -> usize {
         if self.ragged { 1 } else { self.shared_vector_width() }
     }
 
-    /// How many tokens ahead of their use the backward loop reads: as many as registers are left for.
+    /// Tokens that the backward loop loads ahead of their use: as many as registers allow.
     pub(crate) fn read_ahead(self) -> usize {
         if self.factored().b_bar_is_per_token() { 2 } else { 1 }
     }
 
-    /// Tokens of a turn of the backward loop; [`Self::ahead`] divides it.
+    /// Tokens per iteration of the backward loop; [`Self::read_ahead`] divides it.
     pub(crate) fn tokens_per_turn(self) -> usize {
         if self.has_spare_registers() { 2 } else { 1 }
     }
 }
 
-/// The most states of a unit that it moves at once.
+/// Widest vector of states.
 pub(crate) const MAX_STATE_VECTOR: usize = 4;
 
 /// Units of a plane where planes are used.

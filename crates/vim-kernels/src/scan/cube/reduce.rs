@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 /// Units of a cube.
 pub(crate) const UNITS: usize = 256;
 
-/// Rows up to which a unit adds a column by itself; more are shared by [`ROWS`] units.
+/// Rows up to which one unit adds a column; more are shared by [`ROWS`] units.
 pub(crate) const FEW_ROWS: usize = 16;
 
 /// Units that share a column of many rows.
@@ -19,22 +19,22 @@ const COLUMNS: usize = UNITS / ROWS;
 pub(crate) struct Table {
     pub(crate) rows: u32,
     pub(crate) width: u32,
-    /// The first cube that works on it.
+    /// The first cube that works on this table.
     pub(crate) first_cube: u32,
-    /// 1 where the columns are `[directions, N, D]` and the sums are to be `[directions, D, N]`.
+    /// 1 to transpose columns `[directions, N, D]` to sums `[directions, D, N]`.
     pub(crate) transposed: u32,
-    /// The sums are written in rows of so many columns,
+    /// Columns per row of the destination,
     pub(crate) row: u32,
-    /// and so far apart.
+    /// and its row stride.
     pub(crate) pitch: u32,
 }
 
-/// Cubes that a table takes.
+/// Cubes for a table.
 pub(crate) fn cubes(rows: usize, width: usize) -> usize {
     width.div_ceil(if rows <= FEW_ROWS { UNITS } else { COLUMNS })
 }
 
-/// Adds up all of a backward scan's partial sums in one launch: `out[i] = Σ_k part[k, i]`.
+/// Adds all partial sums of a backward scan in one launch: `out[i] = Σ_k part[k, i]`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "five tables in one launch")]
 pub(crate) fn add_rows<FB: Float, FC: Float>(
@@ -72,7 +72,7 @@ pub(crate) fn add_rows<FB: Float, FC: Float>(
     }
 }
 
-/// A unit adds its rows in rising order, and then the units' sums are added in theirs.
+/// Each unit adds its rows in ascending order; then the units' sums are added in order.
 #[cube]
 fn add_table<F: Float>(
     part: &[f32],

@@ -1,4 +1,5 @@
-//! Segments of a long sequence: what each ends with from nothing, and from that what each begins with.
+//! Segments of a long sequence: the states at their ends from zero states, and from those the
+//! states at their beginnings.
 
 use cubecl::prelude::*;
 
@@ -14,8 +15,8 @@ use super::forward::read_chunk;
 use super::forward_step::{decay_over, forward_carry_only, sigmoid, state_terms_len, step_size};
 use super::plan::{CHUNK, ScanPlan};
 
-/// Runs every segment from a zero state: `carry` becomes the states that it ends with, `product` what a
-/// state at its beginning is multiplied by on the way. `[segments, B, N, D]` both.
+/// Runs every segment from a zero state: writes its final states to `carry`, and the product of the
+/// decays over the segment to `product`, both `[segments, B, N, D]`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(crate) fn segment_ends<F: Float, FB: Float>(
@@ -47,7 +48,7 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
     if comptime!(!plan.b_constant) {
         load_tile_regs::<FB>(&mut next_b, b, &sizes.b, pos.begin, plan.tile, &pos, sizes, plan);
     }
-    // Tokens are read a chunk ahead of their use.
+    // Tokens are loaded a chunk ahead of their use.
     let copied = comptime!(plan.copy_width > 0);
     let mut ahead_u =
         Shared::<[F]>::new_aligned_slice(comptime!(chunk_buffer_len(true, plan)), 16usize);
@@ -171,8 +172,9 @@ pub(crate) fn segment_ends<F: Float, FB: Float>(
     }
 }
 
-/// Turns what segments end with into what they begin with: `begins[k] ← s`, `s ← product[k]·s + ends[k]`.
-/// A unit for each of the `width` (batch, state, channel); from the last segment on if `backwards`.
+/// Turns states at the ends of segments into states at their beginnings: `begins[k] ← s`,
+/// `s ← product[k]·s + ends[k]`. One unit for each of the `width` (batch, state, channel); from the
+/// last segment on if `backwards`.
 #[cube(launch_unchecked)]
 pub(crate) fn carry_over(
     ends: &[f32],
@@ -189,7 +191,7 @@ pub(crate) fn carry_over(
         let mut state = 0.0f32;
         let mut first = 0usize;
         while first < segments {
-            // Read together, so that the segments' latencies overlap.
+            // Loaded together, so that their latencies overlap.
             let mut end = Array::<f32>::new(SEGMENTS_AT_ONCE);
             let mut factor = Array::<f32>::new(SEGMENTS_AT_ONCE);
             #[unroll]
@@ -210,7 +212,7 @@ pub(crate) fn carry_over(
     }
 }
 
-/// Segments that [`carry_over`] reads at once.
+/// Segments that [`carry_over`] loads at once.
 const SEGMENTS_AT_ONCE: usize = 16;
 
 #[cube]
@@ -218,8 +220,8 @@ fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
     if comptime!(backwards) { segments - 1 - k } else { k }
 }
 
-/// Runs every segment backwards from nothing: `carry` becomes what flows out of its first token, `product` what is
-/// multiplied on the way. `[segments, B, N, D]` both.
+/// Runs every segment backwards from a zero gradient: writes the gradient that flows out of its
+/// first token to `carry`, and the product of the decays to `product`, both `[segments, B, N, D]`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(crate) fn segment_outflows<F: Float, FC: Float>(

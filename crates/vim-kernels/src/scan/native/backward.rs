@@ -1,8 +1,8 @@
 //! The adjoint of the scan on one strip of channels.
 //!
 //! With `g[t] = c[t]·dy[t] + a_bar[t+1]·g[t+1]` the gradient of the loss in `h[t]`, every input's
-//! gradient is local: `dc += h·dy`, `d(a_bar) = g·h[t-1]`, `d(b_bar) = g·b·u`, and so on. The states
-//! are recomputed a chunk at a time, from the last chunk to the first.
+//! gradient is local: `dc += h·dy`, `d(a_bar) = g·h[t-1]`, `d(b_bar) = g·b·u`, and so on. The
+//! states are recomputed a chunk at a time, from the last chunk to the first.
 
 use strum::VariantArray;
 
@@ -33,7 +33,7 @@ pub(super) struct StripGrads {
     pub(super) delta_bias: Vec<f32>,
 }
 
-/// Pulls `grad_y` back through the strip, from the states that the forward pass saved.
+/// Gradients of the strip from `grad_y`, with the states that the forward pass saved.
 pub(super) fn backward_strip(
     inputs: ScanInputs<'_>,
     batch: usize,
@@ -64,7 +64,7 @@ impl PerMethod for Job<'_> {
     }
 }
 
-/// Sums that a block of eight channels adds to.
+/// Sums to which a block of eight channels adds.
 struct Sums<const FMA: bool> {
     /// `[L]`: gradients of u and of delta after softplus.
     u: Vec<Lanes<FMA>>,
@@ -174,7 +174,7 @@ fn reduce<const FMA: bool>(from: &[Lanes<FMA>], to: &mut [f32]) {
 }
 
 impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
-    /// One way over the tokens, backwards: chunk by chunk from the last.
+    /// One sweep over the tokens, backwards: chunk by chunk from the last.
     #[inline(always)]
     fn sweep<const FMA: bool>(
         &self,

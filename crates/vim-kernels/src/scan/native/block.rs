@@ -1,4 +1,4 @@
-//! Eight channels of a scan: what is read at every token, and the token's step.
+//! Eight channels of a scan: the inputs of every token, and the token's step.
 
 use strum::VariantArray;
 
@@ -7,7 +7,7 @@ use super::strip::Strip;
 use crate::discretization::{Discretization, Series, discretize};
 use crate::native::lanes::{LANES, Lanes};
 
-/// What the scan of eight channels reads at every step.
+/// Inputs of every step of eight channels.
 pub(super) struct Block<const FMA: bool> {
     /// Delta after bias and softplus, `[L]`.
     pub(super) delta: Vec<Lanes<FMA>>,
@@ -23,7 +23,7 @@ pub(super) struct Block<const FMA: bool> {
     pub(super) c: Vec<Lanes<FMA>>,
     /// The skip gain.
     pub(super) d: Lanes<FMA>,
-    /// Sum of `c·h` over states and ways, `[L]`.
+    /// Sum of `c·h` over states and sweeps, `[L]`.
     pub(super) y: Vec<Lanes<FMA>>,
 }
 
@@ -92,9 +92,10 @@ impl<const FMA: bool> Block<FMA> {
         (0..LANES).map(|lane| delta[lane] * a[lane]).fold(0.0, f32::max)
     }
 
-    /// One token: `h ← a_bar·h + b_bar·b·u`; returns `c·h`, weighted for the mean of a two-way method.
+    /// One token: `h ← a_bar·h + b_bar·b·u`; returns `c·h`, weighted for the mean of a two-way
+    /// method.
     ///
-    /// Keeps every `a_bar` in `decays` if there is room.
+    /// Stores every `a_bar` in `decays` if it has room.
     #[inline(always)]
     pub(super) fn step<const METHOD: usize, const SERIES: usize>(
         &self,

@@ -18,7 +18,7 @@ pub(super) struct StripForward {
     pub(super) chunk_states: Vec<f32>,
 }
 
-/// Runs the strip; keeps the chunk starts if `save`.
+/// Runs the strip; saves the chunk states if `save`.
 pub(super) fn forward_strip(
     inputs: ScanInputs<'_>,
     batch: usize,

@@ -1,4 +1,4 @@
-//! The arguments of the native scan, and how much of its states is kept.
+//! The arguments of the native scan, and the number of states that it saves.
 
 use super::strip::{Sizes, Strip};
 use crate::native::lanes::{LANES, Lanes};
@@ -40,7 +40,7 @@ impl ScanInputs<'_> {
     }
 }
 
-/// Floats that a strip saves: for each block, way, chunk and state, eight lanes.
+/// Floats that a strip saves: for each block, sweep, chunk and state, eight lanes.
 pub(crate) fn chunk_states_len(sizes: Sizes, spec: ScanSpec, strip: Strip) -> usize {
     strip.blocks().count() * spec.sweeps() * sizes.len.div_ceil(CHUNK) * sizes.d_state * LANES
 }

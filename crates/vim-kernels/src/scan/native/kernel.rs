@@ -1,10 +1,10 @@
-//! The fused scan on a CPU: what goes in, what comes out, and the loops over batch and channels.
+//! The fused scan on a CPU: inputs, outputs, and the loops over batch and channels.
 //!
 //! One task is a strip of up to 64 channels of one batch element; it runs the recurrence over all
 //! tokens with eight channels to a vector and the N states in the first-level cache, and returns
-//! its part of the outputs, which is then copied into place. The forward pass keeps the states at
-//! the starts of chunks of [`CHUNK`](super::inputs::CHUNK) tokens, `⌈L/CHUNK⌉·B·D·N` numbers (twice for a two-way
-//! method); the backward pass recomputes the rest a chunk at a time.
+//! its part of the outputs, which is then copied into place. The forward pass saves the states at
+//! the starts of chunks of [`CHUNK`](super::inputs::CHUNK) tokens, `⌈L/CHUNK⌉·B·D·N` numbers (twice
+//! for a two-way method); the backward pass recomputes the rest a chunk at a time.
 
 use rayon::prelude::*;
 
@@ -13,7 +13,7 @@ use super::forward::{StripForward, forward_strip};
 use super::inputs::{ScanInputs, chunk_states_len};
 use super::strip::{Sizes, Strip};
 
-/// `y [B, L, D]`, `last_state [B, D, N]`, and the states at chunk starts, in an order of the kernel's own.
+/// `y [B, L, D]`, `last_state [B, D, N]`, and the chunk states, in an order of the kernel's own.
 pub(crate) struct ScanForward {
     pub(crate) y: Vec<f32>,
     pub(crate) last_state: Vec<f32>,
@@ -32,7 +32,7 @@ pub(crate) struct ScanGrads {
     pub(crate) delta_bias: Option<Vec<f32>>,
 }
 
-/// Runs the scan; keeps chunk starts if `save`.
+/// Runs the scan; saves chunk states if `save`.
 pub(crate) fn forward(inputs: ScanInputs<'_>, save: bool) -> ScanForward {
     let Sizes { batch, len, d_inner, d_state, .. } = inputs.sizes;
     let strips = inputs.sizes.strips();
@@ -62,7 +62,7 @@ pub(crate) fn forward(inputs: ScanInputs<'_>, save: bool) -> ScanForward {
     out
 }
 
-/// Pulls `grad_y [B, L, D]` back to every input.
+/// Gradients of every input from `grad_y [B, L, D]`.
 pub(crate) fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], chunk_states: &[f32]) -> ScanGrads {
     let Sizes { batch, len, d_inner, .. } = inputs.sizes;
     let strips = inputs.sizes.strips();
@@ -71,7 +71,7 @@ pub(crate) fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], chunk_states: &[f
     let (mut u, mut delta) = (like(inputs.u), like(inputs.delta));
     let mut z = inputs.z.map_or(Vec::new(), like);
     let (mut b, mut c) = (like(inputs.b), like(inputs.c));
-    // Where B or C is constant its gradient is a total over the batch, as A's is.
+    // The gradient of a constant B or C is a total over the batch, like A's.
     let per_token = |values, constant| if constant { &mut [][..] } else { values };
     let totals: Vec<Totals> = u
         .par_chunks_mut(len * d_inner)
@@ -105,7 +105,7 @@ pub(crate) fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], chunk_states: &[f
             totals
         })
         .collect();
-    // In the order of the batch, whatever the number of threads.
+    // In batch order, whatever the number of threads.
     let mut sum = Totals::new(inputs);
     for total in &totals {
         sum.add(total);
@@ -145,7 +145,7 @@ impl Totals {
         }
     }
 
-    /// Adds a strip's gradients; those of B and C go to `b` and `c [L, G, N]` where they vary.
+    /// Adds a strip's gradients; those of B and C go to `b` and `c [L, G, N]` if they vary.
     fn add_strip(
         &mut self,
         inputs: ScanInputs<'_>,
@@ -185,7 +185,7 @@ fn saved_len(inputs: ScanInputs<'_>, strips: &[Strip]) -> usize {
     strips.iter().map(|&strip| chunk_states_len(inputs.sizes, inputs.spec, strip)).sum()
 }
 
-/// `values` in `count` equal parts, which are empty if it is.
+/// `values` in `count` equal parts, or `count` empty ones if it is empty.
 fn parts(values: &mut [f32], count: usize) -> Vec<&mut [f32]> {
     if values.is_empty() {
         return (0..count).map(|_| &mut [][..]).collect();

@@ -8,18 +8,19 @@ use super::plan::{
     row_index, state_index, token_at, token_index, unit_coords,
 };
 
-/// Numbers a token contributes to the gradients of B and C: two parts of each.
+/// Numbers per token in the gradients of B and C: two parts of each.
 const PARTS: usize = 4;
 
-/// Units in a row of shared memory, and one, so that rows begin in different banks.
+/// Row stride in shared memory: one more than the units, so that rows begin in different banks.
 const ROW: usize = UNITS + 1;
 
-/// Runs the adjoint of one way. Arguments as in the forward scan; beside them
+/// Runs the adjoint of one sweep. Arguments as in the forward scan, and
 ///
-/// - `partial [3, B, L, D]`: what the first of two ways adds to the gradients of u, delta and z
+/// - `partial [3, B, L, D]`: the first of two sweeps' part of the gradients of u, delta and z
 /// - `carry [2, B, N, D]`: the gradient of the state, from chunk to chunk
-/// - `state_sums [2 or 4 or 6, B, N, D]`: gradients of A, then of B and of C where constant, by batch element
-/// - `strip_sums [4, strips, B, L, G, N]`: gradients of B and of C where they vary, by strip of channels
+/// - `state_sums [2 or 4 or 6, B, N, D]`: gradients of A, then of constant B and C, by batch
+///   element
+/// - `strip_sums [4, strips, B, L, G, N]`: gradients of B and C that vary, by strip of channels
 /// - `channel_sums [2, B, D]`: gradients of D and of the bias, by batch element
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
@@ -61,7 +62,7 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
 
     let mut step_delta = Array::<f32>::new(CHUNK);
     let mut step_u = Array::<f32>::new(CHUNK);
-    // The gradient of the scan's output, and of the gate's output by silu′.
+    // The gradients of the scan's output, and of the gate's input through silu′.
     let mut grad_scan = Array::<f32>::new(CHUNK);
     let mut sum_u = Array::<f32>::new(CHUNK);
     let mut sum_delta = Array::<f32>::new(CHUNK);
@@ -247,7 +248,8 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
     }
 }
 
-/// Leaves a unit's part of a token's gradient for [`add_strips`]; nothing of a unit without a channel.
+/// Writes a unit's part of a token's gradient for [`add_strips`]; zero for a unit without a
+/// channel.
 #[cube]
 fn share(shared: &mut Shared<[f32]>, j: usize, part: usize, value: ComplexPair, active: bool) {
     let row = (j * PARTS + part) * ROW + UNIT_POS_X as usize;
@@ -255,7 +257,7 @@ fn share(shared: &mut Shared<[f32]>, j: usize, part: usize, value: ComplexPair, 
     shared[row + ROW] = select(active, value.im, 0.0f32);
 }
 
-/// Sums what the units have shared, in their order, into the gradients of B and C.
+/// Sums the units' parts, in order, into the gradients of B and C.
 #[cube]
 fn add_strips(
     shared: &Shared<[f32]>,
@@ -296,7 +298,7 @@ fn add_strips(
     }
 }
 
-/// Adds to a state's sum; begins it in the first chunk of the first way.
+/// Adds to a state's sum, which the first chunk of the first sweep initializes.
 #[cube]
 fn add_state(
     sums: &mut [f32],

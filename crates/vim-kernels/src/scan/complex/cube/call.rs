@@ -14,7 +14,7 @@ use crate::op::Tensors;
 use crate::scan::ScanSpec;
 use crate::scan::complex::autodiff::ComplexScanArguments;
 
-/// The arguments as the backend has them.
+/// The arguments on the CubeCL backend.
 pub(super) type Arguments = ComplexScanArguments<CubeBackend>;
 
 impl Sizes {
@@ -68,7 +68,7 @@ impl Call {
         [batch, len, d_inner, d_state].map(|size| size as usize)
     }
 
-    /// Chunk starts that a way keeps.
+    /// Chunk states that a sweep saves.
     pub(super) fn slots(&self) -> usize {
         (self.sizes.len as usize).div_ceil(CHUNK) - 1
     }
@@ -102,7 +102,7 @@ impl Call {
         }
     }
 
-    /// Room for `len` numbers, at least one: a kernel cannot be passed none.
+    /// A buffer of `len` numbers, at least one: a kernel takes no empty buffer.
     pub(super) fn floats(&self, len: usize) -> CubeTensor {
         empty(&self.arguments.u, [len.max(1)], DType::F32)
     }

@@ -1,4 +1,4 @@
-//! The forward scan: a unit to a channel, the tokens a chunk at a time, the states one after the other.
+//! The forward scan: one unit per channel, a chunk of tokens at a time, one state after the other.
 
 use cubecl::prelude::*;
 
@@ -8,9 +8,10 @@ use super::plan::{
     token_index, unit_coords,
 };
 
-/// Runs one way. Shapes as in [`crate::selective_scan()`]; beside them `partial [B, L, D]`, what the first
-/// of two ways adds to the output, and `chunk_states [chunks − 1, 2, B, N, D]` for each way, the states before every chunk but the
-/// first, or one slot of it where they are not kept. What the plan does not use is one element.
+/// Runs one sweep. Shapes as in [`crate::selective_scan()`], and `partial [B, L, D]`, the first of
+/// two sweeps' part of the output; `chunk_states [chunks − 1, 2, B, N, D]` per sweep, the states
+/// before every chunk but the first, or one slot of it if they are not saved. Buffers that the plan
+/// does not use have one element.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(super) fn complex_forward<F: Float, FB: Float, FC: Float>(

@@ -1,8 +1,8 @@
 //! The scan with complex A, B and C for GPUs: see [`crate::selective_scan()`].
 //!
-//! A unit has a channel and walks a chunk of tokens for one state after the other, so that N is no compile-time
-//! choice and any N works; a state waits for its next chunk in the array of chunk starts, which
-//! the backward pass reads again. That is `⌈L/16⌉ − 1` states a channel, for each way of a two-way method.
+//! A unit has a channel and walks a chunk of tokens for one state after the other, so that N is no
+//! compile-time constant and any N works. Between chunks a state is stored in the array of chunk
+//! states, which the backward pass reads again: `⌈L/16⌉ − 1` states per channel and sweep.
 
 mod backward;
 mod call;
@@ -47,8 +47,8 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
         for sweep in 0..spec.sweeps() {
             let plan = call.plan(sweep, save);
             let sizes = Sizes { slots_before: (sweep * call.slots()) as u32, ..*sizes };
-            // SAFETY: units without a channel do nothing, and every index is a product of the checked
-            // shapes that the buffers were made for.
+            // SAFETY: units without a channel do nothing, and every index is a product of the
+            // checked shapes that the buffers were allocated for.
             #[expect(
                 unsafe_code,
                 reason = "bounds checks in the inner loop would cost more than it does"
@@ -111,8 +111,8 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
         for sweep in 0..spec.sweeps() {
             let plan = call.plan(sweep, true);
             let sizes = Sizes { slots_before: (sweep * call.slots()) as u32, ..*sizes };
-            // SAFETY: units without a channel read that of another and write nothing, and every index
-            // is a product of the checked shapes that the buffers were made for.
+            // SAFETY: units without a channel read that of another and write nothing, and every
+            // index is a product of the checked shapes that the buffers were allocated for.
             #[expect(
                 unsafe_code,
                 reason = "bounds checks in the inner loop would cost more than it does"

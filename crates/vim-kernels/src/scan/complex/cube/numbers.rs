@@ -10,7 +10,7 @@ use crate::cube::traced::Traced;
 use crate::discretization::{discretize, linearize_at};
 use crate::real::Real;
 
-/// A state after a token, and the decay that it came by.
+/// A state after a token, and the decay of the step.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Stepped {
@@ -18,7 +18,7 @@ pub(super) struct Stepped {
     pub(super) a_bar: ComplexPair,
 }
 
-/// What the adjoint of a (token, state) yields.
+/// Gradients of one (token, state).
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct StepGrads {
@@ -68,8 +68,9 @@ pub(super) fn output(c: ComplexPair, h: ComplexPair) -> f32 {
     2.0f32 * (c.re * h.re - c.im * h.im)
 }
 
-/// The adjoint of [`forward_step`] and [`output`] at one token: `grad_h` is the gradient of the state
-/// `h` by later tokens, `grad_y` that of the scan's output, `before` the state before, `a_bar` the decay.
+/// The adjoint of [`forward_step`] and [`output`] at one token: `grad_h` is the gradient of the
+/// state `h` by later tokens, `grad_y` that of the scan's output, `before` the previous state,
+/// `a_bar` the decay.
 #[cube]
 pub(super) fn backward_step(
     grad_h: ComplexPair,
@@ -110,8 +111,8 @@ pub(super) fn backward_step(
     })
 }
 
-/// `ln(1 + eˣ)`: with e = exp(−|x|) and s = e/(2 + e), `ln(1 + e) = 2·atanh(s)`, whose series ends soon
-/// as s ≤ ⅓.
+/// `ln(1 + eˣ)`: with e = exp(−|x|) and s = e/(2 + e), `ln(1 + e) = 2·atanh(s)`, whose series
+/// converges fast as s ≤ ⅓.
 #[cube]
 fn softplus(x: f32) -> f32 {
     let e = (-x.abs()).exp();

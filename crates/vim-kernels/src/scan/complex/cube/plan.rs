@@ -1,4 +1,5 @@
-//! What a kernel of the complex scan is compiled for, where a unit works, and how memory is laid out.
+//! Compile-time configuration of the complex scan's kernels, coordinates of a unit, and memory
+//! layout.
 
 use cubecl::prelude::*;
 
@@ -10,7 +11,8 @@ pub(super) const CHUNK: usize = 16;
 /// Units of a cube, each a channel.
 pub(super) const UNITS: usize = 64;
 
-/// Compile-time choices. A two-way method runs a launch for each way; what both add to goes through f32.
+/// Compile-time choices. A two-way method runs one launch per sweep; what both add to is
+/// accumulated in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ComplexPlan {
     pub(super) method: Discretization,
@@ -26,7 +28,7 @@ pub(super) struct ComplexPlan {
     /// Whether this is the first launch over the sequence, and the last.
     pub(super) first: bool,
     pub(super) last: bool,
-    /// Whether chunk starts are kept for the backward pass.
+    /// Whether chunk states are saved for the backward pass.
     pub(super) save: bool,
     pub(super) ptx: bool,
 }
@@ -47,7 +49,7 @@ pub(super) struct Sizes {
     pub(super) d_inner: u32,
     pub(super) d_state: u32,
     pub(super) groups: u32,
-    /// Chunk starts that earlier launches have kept.
+    /// Chunk states that earlier launches have saved.
     pub(super) slots_before: u32,
 }
 
@@ -57,13 +59,13 @@ pub(super) struct UnitCoords {
     pub(super) batch: usize,
     pub(super) channel: usize,
     pub(super) group: usize,
-    /// The strip of channels of its group.
+    /// The strip of channels in its group.
     pub(super) strip: usize,
-    /// Units beyond a group's last channel compute along, on that channel, and write nothing.
+    /// Units beyond a group's last channel repeat that channel and write nothing.
     pub(super) active: bool,
 }
 
-/// The place of this unit: cubes are `(group × strip of channels, batch)`.
+/// The coordinates of this unit: cubes are `(group × strip of channels, batch)`.
 #[cube]
 pub(super) fn unit_coords(sizes: &Sizes) -> UnitCoords {
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
@@ -81,7 +83,7 @@ pub(super) fn unit_coords(sizes: &Sizes) -> UnitCoords {
     }
 }
 
-/// The token that comes `step`-th.
+/// The token of step `step`.
 #[cube]
 pub(super) fn token_at(step: usize, sizes: &Sizes, #[comptime] plan: ComplexPlan) -> usize {
     if comptime!(plan.reverse) { sizes.len as usize - 1 - step } else { step }
