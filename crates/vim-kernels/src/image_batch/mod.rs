@@ -92,7 +92,7 @@ pub struct ImageBatch<'a> {
 ///
 /// # Errors
 ///
-/// [`KernelError::Shape`] if the bytes are not of the size given or an area is outside its image;
+/// [`KernelError::Shape`] if the bytes do not have the size stated or an area is outside its image;
 /// [`KernelError::TooLarge`] if the result has more than 2³² elements.
 ///
 /// # Source

@@ -21,7 +21,7 @@ fn normal(seed: u32, element: u64) -> f64 {
 ///
 /// # Panics
 ///
-/// If the bytes are not of the size given, or an area or an image is outside.
+/// If the bytes do not have the size stated, or an area or an image is out of range.
 #[must_use]
 pub fn image_batch(batch: &ImageBatch<'_>) -> Vec<f64> {
     let [count, height, width] = batch.size;

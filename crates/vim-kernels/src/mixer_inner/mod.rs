@@ -67,16 +67,14 @@ impl MixerSpec {
     }
 }
 
-/// The convolutions, projections and scans of both directions over `xz`, and the sum of what they
-/// give.
+/// Convolutions, projections and scans of both directions over `xz`, and the sum of their outputs.
 ///
-/// `selective_scan_bidirectional` of what `causal_conv1d_bidirectional` (with silu) and the
-/// projections make of the first half of `xz`, gated by the second. One node of the graph, which
-/// keeps `xz`, what the convolutions project to, the weights as the kernels take them and the
-/// states that chunks begin with, in the type of `xz`. On the way back it convolves and multiplies
-/// the steps out again. Nothing is copied to be put side by side.
+/// `causal_conv1d_bidirectional` with silu on the first half of `xz`, the projections `x_proj` and
+/// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half. One node of the graph,
+/// which saves `xz`, the projections, the prepared weights and the chunk states, in the type of
+/// `xz`. The backward pass recomputes the convolutions and the step sizes. Nothing is concatenated.
 ///
-/// With `recompute` the states, most of what it keeps, are computed again there, too.
+/// With `recompute` the backward pass also recomputes the chunk states, most of the saved memory.
 ///
 /// # Shapes
 ///

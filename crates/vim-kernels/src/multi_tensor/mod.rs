@@ -93,13 +93,13 @@ impl FlatParams {
     /// > `g = min(1, limit/(norm + 1e-6))·gradient`,
     /// > `value ← keep·value − rate·first / (root_scale·sqrt(second) + eps)`
     ///
-    /// `values`, `gradients` and `rates` have a member for each parameter; `moments` are both
-    /// packed. `square_norm`, `[1]`, is the square of the norm, which need not be known on the
-    /// host: the step is queued behind what computes it. Where it is not finite nothing changes.
+    /// `values`, `gradients` and `rates` have one element per parameter; both `moments` are
+    /// packed. `square_norm`, `[1]`, is the square of the global gradient norm. It stays on the
+    /// device: the step is queued behind its computation. Where it is not finite nothing changes.
     ///
     /// # Panics
     ///
-    /// If there are not as many of each, or they are not of these sizes.
+    /// If the numbers of tensors differ, or their sizes are not those of this layout.
     ///
     /// # Source
     ///

@@ -27,7 +27,7 @@ pub(crate) struct NormSpec {
 /// `D`.
 ///
 /// Differentiable in `x`, `residual` and `weight` through both results, and one pass over memory
-/// each way: the kernel of the backward pass adds what comes back through the sum.
+/// each way: the backward kernel adds the gradient that reaches the sum directly.
 ///
 /// # Shapes
 ///

@@ -20,8 +20,8 @@ pub fn has_bidirectional_scan(device: &Device) -> bool {
 /// The sum of two scans over the same tokens, the second in the other direction and with inputs
 /// and weights of its own.
 ///
-/// `selective_scan(u[0], …, options) + selective_scan(u[1], …, options with reverse turned)`, each
-/// with the same gate: in one launch a pass where [`has_bidirectional_scan`], else in two.
+/// `selective_scan(u[0], …, options) + selective_scan(u[1], …, options)`, the second with `reverse`
+/// flipped, both with the same gate: one launch per pass where [`has_bidirectional_scan`], else two.
 ///
 /// # Shapes
 ///

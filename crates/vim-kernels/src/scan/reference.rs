@@ -68,7 +68,7 @@ pub(super) fn scan(
         last_state.get_or_insert(h);
     }
     let y = Tensor::cat(y.into_iter().flatten().collect(), 1) / spec.sweeps() as f64; // [B, L, D]
-    let last_state = last_state.expect("invariant: a method scans at least one way").detach();
+    let last_state = last_state.expect("invariant: a method scans at least once").detach();
 
     let y = if spec.has_d { y + d.unsqueeze::<3>() * u } else { y };
     let y = if spec.has_z { y * silu(z) } else { y };

@@ -61,12 +61,12 @@ fn adamw_updates_every_tensor_by_the_formula() {
     let norm = || tensor(&[16.0], &device);
     let (limit, root_scale) = (Some(2.0), 1.0 / 0.0975f64.sqrt());
     let rule = AdamWHyper { betas: [0.9, 0.95], eps: 1e-8, limit, root_scale };
-    let given = |i: usize, n: usize| {
+    let inputs = |i: usize, n: usize| {
         let square: Vec<f64> = numbers(n, i + 60).iter().map(|x| x * x + 0.1).collect();
         [numbers(n, i), numbers(n, i + 20), numbers(n, i + 40), square]
     };
     let all = |which: usize| -> Vec<Tensor<1>> {
-        let of = |(i, &n): (usize, &usize)| tensor(&given(i, n)[which], &device);
+        let of = |(i, &n): (usize, &usize)| tensor(&inputs(i, n)[which], &device);
         SIZES.iter().enumerate().map(of).collect()
     };
     let packing = FlatParams::of(&all(0));
@@ -82,7 +82,7 @@ fn adamw_updates_every_tensor_by_the_formula() {
             packing.adamw(now, all(1), moments, &rates[round], norm(), rule);
         let got = [&value, &first, &second].map(|packed| packing.parts(packed));
         for (i, &n) in SIZES.iter().enumerate() {
-            let [mut v, g, mut m, mut s] = given(i, n);
+            let [mut v, g, mut m, mut s] = inputs(i, n);
             for k in 0..n {
                 for rates in &rates[..=round] {
                     let ParamStep { rate, keep } = rates[i];
@@ -142,9 +142,9 @@ fn a_norm_that_is_not_finite_changes_nothing() {
         let (moments, rates) = ([&first, &second].map(pack), [ParamStep { rate: 0.1, keep: 0.9 }]);
         let norm = || tensor(&[norm], &device);
         let got = packing.adamw(vec![value.clone()], vec![gradient], moments, &rates, norm(), rule);
-        let kept = moving_average(pack(&average), got[0].clone(), norm(), 0.75);
+        let unchanged = moving_average(pack(&average), got[0].clone(), norm(), 0.75);
         let [a, b, c] = got;
-        let after = [a, b, c, kept].map(|packed| values(packing.parts(&packed).remove(0)));
+        let after = [a, b, c, unchanged].map(|packed| values(packing.parts(&packed).remove(0)));
         assert_eq!(after, before, "{:?}", values(norm()));
     }
 }

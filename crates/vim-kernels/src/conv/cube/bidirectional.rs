@@ -112,11 +112,11 @@ pub(crate) fn conv_bidirectional_backward(
         part.meta = Box::new(Metadata::new(shape, like.meta.strides().clone()));
         part
     };
-    let way = |number: usize| {
+    let direction = |number: usize| {
         let first = number * each;
         [part(first, &weight_ahead), part(first + d_inner * config.width, &bias_ahead)]
     };
-    in_order([way(0), way(1)], reverse)
+    in_order([direction(0), direction(1)], reverse)
 }
 
 /// The direction that goes with the tokens first.

@@ -238,9 +238,9 @@ pub(crate) fn bidirectional_backward<F: Float, N: Size>(
                 total += shared[strip * COLUMNS + column];
             }
             let channel = group * N::value();
-            let way = comptime!(k / (width + 1));
+            let direction = comptime!(k / (width + 1));
             let tap = comptime!(k % (width + 1));
-            let begin = channels * comptime!(way * (width + 1));
+            let begin = channels * comptime!(direction * (width + 1));
             #[unroll]
             for lane in 0..N::value() {
                 let at = if comptime!(tap < width) {

@@ -156,14 +156,14 @@ impl FactoredMethod {
             term(w1, 1).plus(term(w2, 2)).plus(term(w3, 3)).like(&inverse)
         };
         let [_, w2, w3] = weights;
-        let mut kept = vec![a, by_power(weights)];
+        let mut terms = vec![a, by_power(weights)];
         if highest >= 2 {
-            kept.push(by_power([0.0, -unit * w2, -unit * w3]));
+            terms.push(by_power([0.0, -unit * w2, -unit * w3]));
         }
         if highest >= 3 {
-            kept.push(by_power([0.0, 0.0, -0.5 * unit * unit * w3]));
+            terms.push(by_power([0.0, 0.0, -0.5 * unit * unit * w3]));
         }
-        kept
+        terms
     }
 
     /// Number of terms in [`Self::backward_state`].

@@ -117,8 +117,8 @@ fn check(case: Case, weight_stationary: bool) {
     let out = on_device(&stored, device);
     let first = Matrix::within(&out, [m, n], begin, n + gap);
     let output = if case.count == 2 { first.pair(batch_stride) } else { first };
-    let given = on_device(&bias, device);
-    launch(&lhs, &rhs, case.has_bias.then_some(&given), &output, case.size, tiling);
+    let inputs = on_device(&bias, device);
+    launch(&lhs, &rhs, case.has_bias.then_some(&inputs), &output, case.size, tiling);
     let got = values(out);
 
     let (mut worst, mut largest) = (0.0f64, 0.0f64);
@@ -212,11 +212,11 @@ fn four_matrices_are_gathered_in_their_order() {
     for gap in [0, 3] {
         let case = Case { gap, ..PLAIN };
         let sizes = [[7, 12], [7, 12], [3, 8], [3, 8]];
-        let given = sizes.map(|size| matrix(size, false, case, size[0] as u32 + 6, device));
-        let all = given.each_ref().map(|(matrix, _)| matrix.clone());
+        let inputs = sizes.map(|size| matrix(size, false, case, size[0] as u32 + 6, device));
+        let all = inputs.each_ref().map(|(matrix, _)| matrix.clone());
         let got = values(gather_weights(&all, Precision::F32));
         let want: Vec<f64> =
-            given.into_iter().flat_map(|(_, elements)| elements.into_iter().flatten()).collect();
+            inputs.into_iter().flat_map(|(_, elements)| elements.into_iter().flatten()).collect();
         assert!(got.iter().map(|&x| f64::from(x)).eq(want), "gap {gap}");
     }
 }

@@ -297,7 +297,7 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
             weights.push(channels(&grad_d));
         }
         let mut weights = weights.into_iter();
-        let mut next = || weights.next().expect("invariant: seven weights each way");
+        let mut next = || weights.next().expect("invariant: seven weights of each direction");
         std::array::from_fn(|i| Some(if i == 0 { grad_xz.clone() } else { next() }))
     }
 }

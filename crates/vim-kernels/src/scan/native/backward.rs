@@ -201,15 +201,15 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
                 history.copy_within(i * d_state..(i + 1) * d_state, (i + 1) * d_state);
                 let token = spec.token(sizes.len, step, sweep);
                 let h = &mut history[(i + 1) * d_state..(i + 2) * d_state];
-                let kept = &mut decays[i * d_state..(i + 1) * d_state];
-                let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, h, kept);
+                let row = &mut decays[i * d_state..(i + 1) * d_state];
+                let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, h, row);
                 block.y[token] += y;
             }
             for (i, step) in steps.enumerate().rev() {
                 let token = spec.token(sizes.len, step, sweep);
                 let states = &history[i * d_state..(i + 2) * d_state];
-                let kept = &decays[i * d_state..(i + 1) * d_state];
-                self.pull(block, sums, token, states, kept, &mut g);
+                let row = &decays[i * d_state..(i + 1) * d_state];
+                self.pull(block, sums, token, states, row, &mut g);
             }
         }
     }
