@@ -101,9 +101,10 @@ pub fn causal_conv1d(
 
 /// Two convolutions of the same `x`, the second in the other direction and with weights of its own.
 ///
-/// `[causal_conv1d(x, weights[0], …), causal_conv1d(x, weights[1], … with `reverse` flipped)]`,
-/// `[2, B, L, D]`, written in place: what both directions' projections and
-/// [`selective_scan_bidirectional`](crate::selective_scan_bidirectional) read.
+/// `[causal_conv1d(x, weights[0], …), causal_conv1d(x, weights[1], …)]`, `[2, B, L, D]`, the second
+/// with `reverse` flipped: the input of both directions' projections and of
+/// [`selective_scan_bidirectional`](crate::selective_scan_bidirectional). On a GPU both are written
+/// in place.
 ///
 /// # Errors
 ///
