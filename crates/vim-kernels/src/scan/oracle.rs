@@ -200,20 +200,20 @@ impl<T: Number> OracleScan<T> {
     }
 
     /// Delta after bias and softplus, and its derivative in the input.
-    pub(super) fn delta(&self, at: usize, channel: usize) -> (f64, f64) {
+    pub(crate) fn delta(&self, at: usize, channel: usize) -> (f64, f64) {
         let raw = self.delta[at] + self.delta_bias.as_ref().map_or(0.0, |bias| bias[channel]);
         if self.delta_softplus { (softplus(raw), sigmoid(raw)) } else { (raw, 1.0) }
     }
 
-    pub(super) fn skipped(&self, out: f64, at: usize, channel: usize) -> f64 {
+    pub(crate) fn skipped(&self, out: f64, at: usize, channel: usize) -> f64 {
         out + self.d.as_ref().map_or(0.0, |d| d[channel] * self.u[at])
     }
 
-    pub(super) fn at(&self, batch: usize, token: usize, channel: usize) -> usize {
+    pub(crate) fn at(&self, batch: usize, token: usize, channel: usize) -> usize {
         (batch * self.len + token) * self.d_inner + channel
     }
 
-    pub(super) fn projection(
+    pub(crate) fn projection(
         &self,
         constant: bool,
         batch: usize,
@@ -228,7 +228,7 @@ impl<T: Number> OracleScan<T> {
         ((batch * self.len + token) * self.groups + group) * self.d_state + n
     }
 
-    pub(super) fn token(&self, step: usize, sweep: usize) -> usize {
+    pub(crate) fn token(&self, step: usize, sweep: usize) -> usize {
         if self.reverse != (sweep == 1) { self.len - 1 - step } else { step }
     }
 }
