@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Distribution, Tensor};
 use strum::VariantArray;
-use vim_kernels::{Discretization, ScanChoice, ScanOptions, selective_scan};
+use vim_kernels::{Discretization, KernelChoice, ScanOptions, selective_scan};
 
 /// Counts the bytes in use, so that a peak is a fact of the program and not of the allocator or
 /// the machine.
@@ -71,7 +71,7 @@ impl Inputs {
     }
 
     /// The loss and the gradient of `a`, after a forward and a backward pass.
-    fn step(&self, method: Discretization, choice: ScanChoice) -> (f64, Tensor<2>) {
+    fn step(&self, method: Discretization, choice: KernelChoice) -> (f64, Tensor<2>) {
         let options =
             ScanOptions { method, choice, delta_softplus: true, ..ScanOptions::default() };
         let out = selective_scan(
@@ -117,16 +117,16 @@ fn main() {
     println!("selective scan, forward + backward, f32, B={batch} L={len} D={d_inner} N={d_state}");
     println!("method     kernel ms  MiB  reference ms   MiB  faster  memory");
     for &method in Discretization::VARIANTS {
-        let (kernel, kernel_grad) = inputs.step(method, ScanChoice::Kernel);
-        let (reference, reference_grad) = inputs.step(method, ScanChoice::Reference);
+        let (kernel, kernel_grad) = inputs.step(method, KernelChoice::Kernel);
+        let (reference, reference_grad) = inputs.step(method, KernelChoice::Reference);
         let scale = reference_grad.clone().abs().max().into_scalar::<f32>();
         let off = (kernel_grad - reference_grad).abs().max().into_scalar::<f32>() / scale;
         assert!(
             (kernel - reference).abs() <= 1e-5 * reference.abs() && off <= 1e-3,
             "{method}: kernel and reference disagree: {kernel} {reference}, gradient off by {off}"
         );
-        let (fast, fast_peak) = measure(9, || drop(inputs.step(method, ScanChoice::Kernel)));
-        let (slow, slow_peak) = measure(3, || drop(inputs.step(method, ScanChoice::Reference)));
+        let (fast, fast_peak) = measure(9, || drop(inputs.step(method, KernelChoice::Kernel)));
+        let (slow, slow_peak) = measure(3, || drop(inputs.step(method, KernelChoice::Reference)));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         println!(

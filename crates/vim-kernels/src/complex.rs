@@ -1,8 +1,9 @@
 //! Complex numbers over any of the arithmetics that formulas are written in.
 //!
-//! Every formula of this crate is holomorphic in x, so [`Complex`] is a [`Real`] like the others: its
-//! "|x| < bound" is that of the modulus. Gradients of a real loss by a complex quantity `p + iq` are
-//! `∂L/∂p + i·∂L/∂q` throughout; through `w = f(z)` they are pulled back by `conj(f′(z))`.
+//! Every formula of this crate is holomorphic in x, so [`Complex`] is a [`Real`] like the others:
+//! its "|x| < bound" is that of the modulus. Gradients of a real loss by a complex quantity
+//! `p + iq` are `∂L/∂p + i·∂L/∂q` throughout; through `w = f(z)` they are pulled back by
+//! `conj(f′(z))`.
 
 use std::ops::{Add, Mul, Neg, Sub};
 
@@ -10,13 +11,13 @@ use burn::tensor::Tensor;
 
 use crate::real::Real;
 
-/// What a part of a [`Complex`] must be able to do.
+/// What a part of a [`Complex`] must support.
 pub trait Trig: Real {
     /// The sine and the cosine.
     #[must_use]
     fn sin_cos(self) -> (Self, Self);
 
-    /// The larger of |`a`| and |`b`|; a constant to differentiation.
+    /// The larger of |`a`| and |`b`|; autodiff treats it as a constant.
     #[must_use]
     fn larger(a: &Self, b: &Self) -> Self;
 }
@@ -70,7 +71,7 @@ impl<T: Trig> Complex<T> {
         Self { re: self.re, im: -self.im }
     }
 
-    /// The real part of `conj(self)·other`: a gradient's part along a real argument.
+    /// The real part of `conj(self)·other`: the component of a gradient along a real argument.
     #[inline(always)]
     #[must_use]
     pub fn dot(self, other: Self) -> T {
@@ -151,7 +152,7 @@ impl<T: Trig> Real for Complex<T> {
         let (sin, cos) = self.im.sin_cos();
         Self { re: modulus.clone() * cos, im: modulus * sin }
     }
-    /// Of the number scaled to a largest part of 1, so that |x|² neither overflows nor vanishes.
+    /// Of the number scaled so that its largest part is 1: |x|² neither overflows nor vanishes.
     #[inline(always)]
     fn recip(self) -> Self {
         let scale = T::larger(&self.re, &self.im).recip();
@@ -182,8 +183,8 @@ impl<T: Trig> Real for Complex<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discretization::phi::{phi, phi_derivative};
     use crate::discretization::{Discretization, Series, discretize, linearize};
-    use crate::phi::{phi, phi_derivative};
     use burn::tensor::{Device, TensorData};
     use strum::VariantArray;
 
@@ -206,7 +207,8 @@ mod tests {
             .collect()
     }
 
-    /// φₖ(x) = ∫₀¹ e^{(1−s)x} s^{k−1}/(k−1)! ds, or its derivative, by Gauss–Legendre on 200 panels.
+    /// φₖ(x) = ∫₀¹ e^{(1−s)x} s^{k−1}/(k−1)! ds, or its derivative, by Gauss–Legendre on 200
+    /// panels.
     fn quadrature(k: usize, slope: bool, x: Number) -> Number {
         const NODES: [(f64, f64); 5] = [
             (0.0, 0.568_888_888_888_888_9),
@@ -230,7 +232,8 @@ mod tests {
         sum
     }
 
-    /// The far forms were arranged for real x. Here they are on the whole left half plane, in f64 and in f32.
+    /// The far forms were arranged for real x; this checks them on the whole left half plane, in
+    /// f64 and f32.
     #[test]
     fn phi_is_right_for_complex_x() {
         let points = points();

@@ -1,28 +1,27 @@
-//! What can be wrong with a call.
-
-use burn::tensor::{DType, Device};
+//! Errors of a call.
 
 use crate::precision::Precision;
 
 /// A call that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
-    /// The kernel was asked for by name where there is none.
+    /// The kernel was requested on a device that has none.
     #[error(
-        "no fused kernel for {device} in this build: use `auto` or `reference` (ssm.scan, or unset VIM_USE_CUDA_KERNEL)"
+        "no fused kernel for {device} in this build: use `auto` or `reference` (ssm.scan, or unset \
+         VIM_USE_CUDA_KERNEL)"
     )]
     NoKernel {
         /// The device.
         device: String,
     },
-    /// Matrices are to be multiplied in numbers that the device has not.
+    /// The device does not multiply in the requested precision.
     #[error(
         "{device} does not multiply in {precision}: use f32 (train.precision), or an NVIDIA GPU"
     )]
     NoPrecision {
         /// The device.
         device: String,
-        /// What was asked for.
+        /// The precision requested.
         precision: Precision,
     },
     /// Two shapes that must agree do not.
@@ -34,10 +33,10 @@ pub enum KernelError {
         tensor: &'static str,
         /// Its shape.
         got: Vec<usize>,
-        /// The shape that would do.
+        /// The expected shape.
         expected: String,
     },
-    /// A call beyond what the kernel can count or launch.
+    /// A call larger than the kernel can index or launch.
     #[error(
         "{operation}: {what} of {got} is beyond the kernel's limit of {limit}: use a smaller batch"
     )]
@@ -46,9 +45,9 @@ pub enum KernelError {
         operation: &'static str,
         /// What is too large.
         what: &'static str,
-        /// How large it is.
+        /// Its size.
         got: usize,
-        /// How large it may be.
+        /// The largest size allowed.
         limit: usize,
     },
     /// Of A, B and C, one is complex and another is not.
@@ -60,12 +59,13 @@ pub enum KernelError {
         operation: &'static str,
         /// The argument at fault.
         tensor: &'static str,
-        /// What it is: "real" or "complex".
+        /// Its kind: "real" or "complex".
         got: &'static str,
     },
-    /// A tensor of a type that the operation does not take there.
+    /// An argument of a type that the operation does not accept there.
     #[error(
-        "{operation}: `{tensor}` is {got}: f32 is supported, and bf16 for activations where the device has it"
+        "{operation}: `{tensor}` is {got}: f32 is supported, and bf16 for activations where the device \
+         has it"
     )]
     Dtype {
         /// The operation called.
@@ -75,26 +75,4 @@ pub enum KernelError {
         /// Its type.
         got: String,
     },
-}
-
-/// Activations are f32, or bf16 where the device has it, all alike; weights are f32.
-pub(crate) fn check_dtypes(
-    operation: &'static str,
-    device: &Device,
-    activations: &[(&'static str, DType)],
-    weights: &[(&'static str, Option<DType>)],
-) -> Result<(), KernelError> {
-    let first = activations.first().map(|&(_, dtype)| dtype);
-    let wanted = match first {
-        Some(DType::BF16) if device.supports_dtype(DType::BF16) => DType::BF16,
-        Some(_) | None => DType::F32,
-    };
-    let activations = activations.iter().map(|&(tensor, dtype)| (tensor, Some(dtype), wanted));
-    let weights = weights.iter().map(|&(tensor, dtype)| (tensor, dtype, DType::F32));
-    for (tensor, dtype, wanted) in activations.chain(weights) {
-        if let Some(dtype) = dtype.filter(|&dtype| dtype != wanted) {
-            return Err(KernelError::Dtype { operation, tensor, got: dtype.name().to_string() });
-        }
-    }
-    Ok(())
 }

@@ -1,59 +1,71 @@
-//! The selective scan and its discretizations, and the short convolution before it, for Burn.
+//! Differentiable operations of Vision Mamba for Burn: the selective scan and its discretizations,
+//! the short convolution, the norm, the fused mixer, and what training needs beside them.
 //!
 //! > `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = c[t]·h[t] + d·u[t]`
 //!
-//! Three implementations with one meaning: a fused kernel, a reference in tensor operations, and
-//! an [`oracle`] in f64 loops that both are held against.
+//! Each operation has a folder with its arguments and checks, a fused kernel for CPUs (`native/`)
+//! and one for GPUs (`cube/`), a reference in tensor operations, and an [`oracle`] in f64 loops;
+//! both implementations are tested against the oracle.
 //!
 //! Letters: `B` batch, `L` tokens, `D` channels (`d_inner`), `N` states per channel (`d_state`),
 //! `G` groups of channels that share B and C, `W` taps.
 
-mod add_rms_norm;
-mod causal_conv1d;
-mod choice;
+mod check;
 mod complex;
+mod conv;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod discretization;
+mod dispatch;
 mod error;
-mod flex;
 mod full_scan;
-mod given;
 mod image_batch;
-mod inner;
-mod linear;
-mod many;
+mod matmul;
+mod mixer_inner;
+mod multi_tensor;
 mod native;
-mod noise;
-mod operations;
-pub mod oracle;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod parts;
-mod phi;
+mod norm;
+mod op;
+mod oracle_math;
 mod precision;
-mod range;
 mod real;
-mod selective_scan;
-mod term;
+mod scan;
 
-pub use add_rms_norm::add_rms_norm;
-pub use causal_conv1d::{ConvOptions, causal_conv1d, causal_conv1d_both};
+pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_bidirectional};
+pub use norm::add_rms_norm;
 
-pub use choice::{Implementation, KERNEL_VARIABLE, ScanChoice, has_kernel, implementations_run};
 pub use complex::{Complex, Trig};
 pub use discretization::{
     Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, discretize, linearize,
 };
+pub use dispatch::{
+    Implementation, KERNEL_VARIABLE, KernelChoice, has_kernel, implementations_run,
+};
 pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use image_batch::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
-pub use inner::{InnerWeights, mixer_inner, mixes_at_once};
-pub use linear::linear;
-pub use many::{AdamWRate, AdamWRule, Packing, moving_average, sum_of_squares, takes_many};
-pub use precision::Precision;
-pub use range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
-pub use real::Real;
-pub use selective_scan::{
-    Projection, Rate, ScanOptions, ScanOutput, scans_both_at_once, selective_scan,
-    selective_scan_both,
+pub use matmul::linear;
+pub use mixer_inner::{DirectionWeights, has_fused_mixer, mixer_inner};
+pub use multi_tensor::{
+    AdamWHyper, FlatParams, ParamStep, moving_average, sum_of_squares, supports_multi_tensor,
 };
+pub use precision::Precision;
+pub use real::Real;
+pub use scan::{
+    POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
+    largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
+};
+
+/// The operations in f64, as plain loops over plain vectors: what the implementations are tested
+/// against.
+///
+/// Slow and obvious on purpose: all states are stored, nothing is fused, there is no tensor. Their
+/// own gradients are checked by finite differences.
+pub mod oracle {
+    pub use crate::conv::oracle::{OracleConv, OracleConvGrads};
+    pub use crate::full_scan::oracle::OracleFullScan;
+    pub use crate::image_batch::oracle::image_batch;
+    pub use crate::norm::oracle::{OracleNorm, OracleNormGrads};
+    pub use crate::oracle_math::Number;
+    pub use crate::scan::oracle::{OracleScan, OracleScanGrads};
+}

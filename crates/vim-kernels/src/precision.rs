@@ -1,17 +1,15 @@
-//! In what numbers matrices are multiplied.
+//! Precision of matrix products and activations.
 
-use burn::tensor::{DType, Device};
+use burn::tensor::DType;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};
 
-use crate::choice::runs_cubes;
-use crate::error::KernelError;
-
-/// In what numbers matrices are multiplied, and what goes from operation to operation.
+/// Precision of matrix products and of activations.
 ///
-/// Weights, their gradients, the residual stream, norms, every state and every sum are f32 in all of them; but of the states those
-/// that [`mixer_inner`](crate::mixer_inner()) keeps for the way back, one in eight tokens, which are activations.
+/// Weights, gradients of weights, the residual stream, norms, states and sums are f32 in all of
+/// them. The chunk states that [`mixer_inner`](crate::mixer_inner()) saves for the backward pass,
+/// one token in eight, have the type of the activations.
 #[derive(
     Clone,
     Copy,
@@ -29,17 +27,19 @@ use crate::error::KernelError;
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Precision {
-    /// f32 throughout, 24 bits of significand, also in products of matrices.
+    /// f32 throughout (24 bits of significand), matrix products included.
     #[default]
     F32,
-    /// f32, but matrices are rounded to 11 bits as they are multiplied, on NVIDIA GPUs' tensor cores. Elsewhere as `f32`.
+    /// f32, but the operands of a matrix product are rounded to 11 bits on NVIDIA tensor cores. On
+    /// other devices the same as `f32`.
     Tf32,
-    /// Activations and the matrices of a product in bf16, 8 bits of significand. On NVIDIA GPUs.
+    /// Activations and operands of matrix products in bf16, 8 bits of significand. NVIDIA GPUs
+    /// only.
     Bf16,
 }
 
 impl Precision {
-    /// The type of what goes from operation to operation.
+    /// The type of activations.
     #[must_use]
     pub fn activations(self) -> DType {
         match self {
@@ -47,31 +47,4 @@ impl Precision {
             Self::Bf16 => DType::BF16,
         }
     }
-
-    /// That `device` multiplies so. f32 is multiplied everywhere; where there are no tensor cores, TF32 is f32.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError::NoPrecision`] if it does not.
-    pub fn check(self, device: &Device) -> Result<(), KernelError> {
-        match self {
-            Self::F32 | Self::Tf32 => Ok(()),
-            Self::Bf16 if runs_cubes(device) && multiplies_bf16(device) => Ok(()),
-            Self::Bf16 => Err(KernelError::NoPrecision {
-                device: crate::choice::name(device),
-                precision: self,
-            }),
-        }
-    }
-}
-
-/// Whether the device has bf16, and tensor cores that multiply it.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn multiplies_bf16(device: &Device) -> bool {
-    device.supports_dtype(DType::BF16) && crate::cube::product::has_cores(device)
-}
-
-#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn multiplies_bf16(_: &Device) -> bool {
-    false
 }

@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 ///
 /// Binary operations on tensors broadcast; nothing else about the types differs for a formula.
 pub trait Real:
-    Clone + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self> + Sized
+    Clone + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Neg<Output = Self>
 {
     /// Terms of a power series about 0 that reach this type's precision for |x| ≤ 2.
     const SERIES_TERMS: usize;
@@ -44,13 +44,14 @@ pub trait Real:
     #[must_use]
     fn recip(self) -> Self;
 
-    /// `near` where |x| < `bound`, else `far`; `self` is x. What is not chosen may be anything, of a tensor anything finite: its gradient is
-    /// zero times that.
+    /// `near` where |x| < `bound`, else `far`; `self` is x. The branch that is not selected is
+    /// ignored; for tensors it must be finite, or zero times infinity makes the gradient NaN.
     #[must_use]
     fn choose_near(self, bound: f64, near: Self, far: Self) -> Self;
 
-    /// x where |x| < `bound`, else something finite in there: an argument at which a series about 0 is
-    /// finite. Where it is not chosen, a gradient of zero times infinity would still be a NaN.
+    /// x where |x| < `bound`, else a finite value below the bound: an argument at which a series
+    /// about 0 is finite. Where the series is not selected, its gradient would otherwise be zero
+    /// times infinity, a NaN.
     #[must_use]
     fn near_zero(self, bound: f64) -> Self;
 

@@ -4,8 +4,8 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use vim_kernels::{
-    ConvOptions, FullScanOptions, InnerWeights, KernelError, Precision, ScanOptions, causal_conv1d,
-    full_scan, linear, selective_scan,
+    ConvOptions, DirectionWeights, FullScanOptions, KernelError, Precision, ScanOptions,
+    causal_conv1d, full_scan, linear, selective_scan,
 };
 
 use crate::config::{DtBInit, DtRank, ModelError, Preset, SsmConfig, StateMatrix, VimConfig};
@@ -176,9 +176,9 @@ impl Direction {
     }
 
     /// The weights as the fused operation of both directions takes them.
-    pub(crate) fn inner(&self) -> InnerWeights {
+    pub(crate) fn inner(&self) -> DirectionWeights {
         let SharedParams { d, conv1d, x_proj, dt_proj } = self.shared_params();
-        InnerWeights {
+        DirectionWeights {
             conv_weight: conv1d.weight.val(),
             conv_bias: conv1d.bias.val(),
             x_proj: x_proj.weight.val(),

@@ -4,8 +4,8 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use vim_kernels::{
-    Discretization, KernelError, Precision, ScanChoice, ScanOptions, linear, mixer_inner,
-    mixes_at_once,
+    Discretization, KernelChoice, KernelError, Precision, ScanOptions, has_fused_mixer, linear,
+    mixer_inner,
 };
 
 use crate::config::{
@@ -275,8 +275,8 @@ impl Mixer {
         self.backward.as_ref().is_some_and(alike)
             && self.bimamba == Bimamba::V2
             && self.forward.a_off.is_none()
-            && first.choice != ScanChoice::Reference
-            && mixes_at_once(device)
+            && first.choice != KernelChoice::Reference
+            && has_fused_mixer(device)
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
             ..VimConfig::preset(Preset::Tiny)
         };
         let device = Device::default().autodiff();
-        assert!(mixes_at_once(&device), "this test is for a GPU with CUDA");
+        assert!(has_fused_mixer(&device), "this test is for a GPU with CUDA");
         for method in [Discretization::Zoh, Discretization::Poly] {
             let mut model = config.init(&device, 7).expect("a valid model");
             let Mixer { forward, backward, .. } = &mut model.layers[0].mixer;

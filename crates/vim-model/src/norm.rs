@@ -2,7 +2,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use vim_kernels::{KernelError, ScanChoice, add_rms_norm};
+use vim_kernels::{KernelChoice, KernelError, add_rms_norm};
 
 use crate::config::{ModelError, NormKind, Preset, VimConfig};
 use crate::init::{Rule, Scope};
@@ -75,7 +75,7 @@ impl Norm {
         &self,
         x: Tensor<3>,
         residual: Option<Tensor<3>>,
-        choice: ScanChoice,
+        choice: KernelChoice,
     ) -> Result<(Tensor<3>, Tensor<3>), KernelError> {
         let weight = self.weight.val();
         let Some(bias) = &self.bias else {

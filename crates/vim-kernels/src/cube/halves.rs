@@ -1,4 +1,4 @@
-//! The sum of what two directions made.
+//! The sum of both directions' results.
 
 #![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
 
@@ -11,7 +11,8 @@ use super::{cubes, elem, lanes};
 /// Units of a cube.
 const UNITS: u32 = 256;
 
-/// `to [T, columns] = from[0] + from[1]`, `from [2, T, columns]`; rows of `to` are `pitch` apart. A unit for each vector.
+/// `to [T, columns] = from[0] + from[1]`, `from [2, T, columns]`, with row stride `pitch` in `to`.
+/// One unit per vector.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn add_halves_kernel<F: Float, N: Size>(
     from: &[Vector<F, N>],
@@ -28,7 +29,7 @@ fn add_halves_kernel<F: Float, N: Size>(
     }
 }
 
-/// Writes the sum of the two halves of `whole [2·B, L, D]` into `sum`, whose rows begin `pitch` elements apart.
+/// Writes the sum of the two halves of `whole [2·B, L, D]` into `sum`, whose row stride is `pitch`.
 pub(crate) fn add_halves(whole: &CubeTensor, sum: &CubeTensor, pitch: usize) {
     let [batches, len, columns] = whole.shape().dims();
     let begin = sum.handle.offset_start.unwrap_or(0) as usize / sum.dtype.size();
@@ -43,7 +44,8 @@ pub(crate) fn add_halves(whole: &CubeTensor, sum: &CubeTensor, pitch: usize) {
         });
     let half = batches / 2 * len * columns / lanes;
     let client = whole.client.clone();
-    // SAFETY: `whole` is dense, and `sum` has a row of `columns` for each of `whole`'s first half; units beyond do nothing.
+    // SAFETY: `whole` is dense, and `sum` has a row of `columns` for each row of `whole`'s first
+    // half; units beyond do nothing.
     unsafe {
         add_halves_kernel::launch_unchecked(
             &client,

@@ -1,7 +1,7 @@
 //! Arithmetic that the kernels share.
 //!
-//! CubeCL lowers `exp` and a division to CUDA's precise versions, tens of instructions each, and has
-//! no fast mode on CUDA: with them the convolution would be bound by arithmetic rather than by
+//! CubeCL lowers `exp` and a division to CUDA's precise versions, tens of instructions each, and
+//! has no fast mode on CUDA: with them the convolution would be bound by arithmetic rather than by
 //! memory. `ptx` chooses the hardware's own approximations, which err by 2 units in the last place.
 
 use cubecl::prelude::*;

@@ -1,20 +1,12 @@
-//! Kernels in CubeCL, for CUDA and for any GPU that wgpu reaches.
+//! Helpers of the CubeCL kernels, for CUDA and for any GPU that wgpu reaches.
 //!
-//! All of them write contiguous storage. CUDA pads the rows of tensors that Burn makes itself ("pitched"), so every
-//! input passes through [`dense`] first, but for those that a kernel reads by their strides.
+//! All kernels write contiguous storage. CUDA pads the rows of tensors that Burn allocates
+//! ("pitched"), so every input passes through [`dense`] first, except where a kernel reads it by
+//! its strides.
 
-pub(crate) mod complex_scan;
-pub(crate) mod conv;
-pub(crate) mod conv_both;
-mod full_scan;
 pub(crate) mod halves;
-pub(crate) mod images;
-pub(crate) mod many;
-mod math;
-pub(crate) mod norm;
-pub(crate) mod product;
-pub(crate) mod scan;
-pub(crate) mod small;
+pub(crate) mod math;
+pub(crate) mod strides;
 pub(crate) mod sum;
 pub(crate) mod traced;
 
@@ -27,19 +19,19 @@ use cubecl::CubeCount;
 use cubecl::client::Client;
 use cubecl::ir::ElemType;
 
-/// The tensor with rows that follow each other without padding; copies only where they do not.
+/// The tensor with unpadded rows; copied only if they are padded.
 pub(crate) fn dense(tensor: CubeTensor) -> CubeTensor {
     into_contiguous(tensor)
 }
 
-/// A new contiguous tensor beside `like`, its contents not yet written.
+/// A new contiguous tensor on the device of `like`, uninitialized.
 pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
     let shape = shape.into();
     let handle = like.client.empty(shape.num_elements() * dtype.size());
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
 }
 
-/// The type of the tensor's elements, as a kernel is compiled for it.
+/// The element type that a kernel is compiled for.
 pub(crate) fn elem(tensor: &CubeTensor) -> ElemType {
     dtype_to_storage_type(tensor.dtype)
 }
@@ -55,19 +47,18 @@ pub(crate) fn has_planes(client: &Client) -> bool {
         && hardware.plane_size_max == 32
 }
 
-/// Whether a kernel on this tensor's device may hold PTX instructions.
+/// Whether a kernel on this tensor's device may contain PTX instructions.
 pub(crate) fn has_ptx(tensor: &CubeTensor) -> bool {
     matches!(tensor.device, CubeDevice::Cuda(_))
 }
 
 /// A grid of at least `count` cubes, spread over its axes where one is too short: a kernel reads
-/// `CUBE_POS` and leaves what lies beyond `count` alone.
+/// `CUBE_POS` and skips cubes from `count` on.
 pub(crate) fn cubes(client: &Client, count: usize) -> CubeCount {
     cubecl::calculate_cube_count_elemwise(client, count, cubecl::CubeDim::new_1d(1))
 }
 
-/// The widest of 4, 2 and 1 neighbouring channels, at most `most`, that a thread can take of rows of
-/// `channels`.
+/// The widest of 4, 2 and 1 neighbouring channels, at most `most`, that divides rows of `channels`.
 pub(crate) fn lanes(channels: usize, most: usize) -> usize {
     [4, 2].into_iter().find(|&n| n <= most && channels.is_multiple_of(n)).unwrap_or(1)
 }

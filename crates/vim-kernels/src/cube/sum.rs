@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 
 use super::cubes;
 
-/// Columns of a cube: a sector of memory's worth.
+/// Columns of a cube: one memory sector.
 const COLUMNS: usize = 8;
 /// Threads that share a column's rows.
 const SHARES: usize = 32;
@@ -59,8 +59,8 @@ fn sum_rows_kernel(
     }
 }
 
-/// The sums of the columns of `partials [rows, columns]`: the first `split` into `first`, the others
-/// into `second`, which is not touched where there are none.
+/// The column sums of `partials [rows, columns]`: the first `split` into `first`, the others into
+/// `second`, which is not written if there are none.
 #[expect(unsafe_code, reason = "launching a kernel without bounds checks")]
 pub(crate) fn sum_rows(
     partials: CubeTensor,

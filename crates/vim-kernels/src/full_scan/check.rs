@@ -1,24 +1,24 @@
-//! What a call must satisfy, and which implementation runs it.
+//! Checks of a call, and which implementation runs it.
 
 use burn::tensor::{DType, Device};
 
 use super::MAX_FULL_STATES;
-use crate::choice::{Implementation, ScanChoice, runs_cubes};
+use crate::dispatch::{Implementation, KernelChoice, runs_cubecl};
 use crate::error::KernelError;
-use crate::given::Given;
+use crate::scan::shapes::ScanShapes;
 
-/// Which implementation `choice` means on `device`.
+/// The implementation that `choice` selects on `device`.
 pub(super) fn implementation(
-    choice: ScanChoice,
+    choice: KernelChoice,
     device: &Device,
 ) -> Result<Implementation, KernelError> {
-    if runs_cubes(device) && choice != ScanChoice::Reference {
+    if runs_cubecl(device) && choice != KernelChoice::Reference {
         return Ok(Implementation::Kernel);
     }
     choice.resolve(device)
 }
 
-impl Given<3> {
+impl ScanShapes<3> {
     /// Checks every shape and type, and the size where a GPU's kernel runs.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Given<3> {
         implementation: Implementation,
         device: &Device,
     ) -> Result<(), KernelError> {
-        let on_gpu = implementation == Implementation::Kernel && runs_cubes(device);
+        let on_gpu = implementation == Implementation::Kernel && runs_cubecl(device);
         self.check_types(on_gpu && device.supports_dtype(DType::BF16))?;
         let [channels, d_state, columns] = self.a.0;
         self.check_shapes(|d_inner| {

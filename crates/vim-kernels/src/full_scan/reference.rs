@@ -1,11 +1,12 @@
-//! The scan with a full A in tensor operations: any backend, differentiated by autodiff, written to be read.
+//! The scan with a full A in tensor operations: any backend, differentiated by autodiff, written
+//! for readability.
 
 use burn::tensor::activation::{log_sigmoid, silu};
 use burn::tensor::{Int, Tensor};
 
-use super::FullSpec;
-use crate::selective_scan::ScanOutput;
-use crate::selective_scan::reference::{at, per_channel, row};
+use super::FullScanSpec;
+use crate::scan::ScanOutput;
+use crate::scan::reference::{at, per_channel, row};
 
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(super) fn scan(
@@ -17,7 +18,7 @@ pub(super) fn scan(
     d: Tensor<1>,
     z: Tensor<3>,
     delta_bias: Tensor<1>,
-    spec: FullSpec,
+    spec: FullScanSpec,
 ) -> ScanOutput {
     let [batch, len, d_inner] = u.dims();
     let [_, d_state, _] = a.dims();
@@ -48,8 +49,8 @@ pub(super) fn scan(
 
 /// `x` of `system·x = right`, `[B, D, N]`, by Gauss-Jordan elimination with partial pivoting.
 ///
-/// Rows stay where they are: a mask picks the row that column k is eliminated by, and the row of
-/// the solution is k where the mask of step k says so.
+/// Rows are not exchanged: a mask selects the pivot row of column k, and the mask of step k tells
+/// which row holds unknown k of the solution.
 fn solve(system: Tensor<4>, right: Tensor<3>) -> Tensor<3> {
     let [batch, d_inner, n_states] = right.dims();
     let mut work = Tensor::cat(vec![system, right.unsqueeze_dim::<4>(3)], 3); // [B, D, N, N + 1]
@@ -60,10 +61,10 @@ fn solve(system: Tensor<4>, right: Tensor<3>) -> Tensor<3> {
     let mut pivots = Vec::with_capacity(n_states);
     for k in 0..n_states {
         let column = work.clone().narrow(3, k, 1); // [B, D, N, 1]
-        // A row that is taken counts as less than a free row of zeros.
+        // A row that has been a pivot ranks below a free row of zeros.
         let size = column.clone().detach().abs() * free.clone() + (free.clone() - 1.0);
         let pivot =
-            rows.clone().equal(size.argmax(2).expand([batch, d_inner, n_states, 1])).float(); // [B, D, N, 1]
+            rows.clone().equal(size.argmax(2).expand([batch, d_inner, n_states, 1])).float();
         free = free - pivot.clone();
         let top = (work.clone() * pivot.clone()).sum_dim(2); // [B, D, 1, N + 1]
         let others = column * (pivot.clone() * -1.0 + 1.0);

@@ -2,18 +2,19 @@
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
-mod dispatch;
-mod flex;
+mod native;
+mod noise;
+pub(crate) mod oracle;
+mod spec;
 
 use burn::backend::Dispatch;
 use burn::tensor::{Bytes, DType, Device, Int, Tensor, TensorData};
 
-use crate::choice::has_kernel;
+use crate::check::expect;
+use crate::dispatch::has_kernel;
 use crate::error::KernelError;
-use crate::given::expect;
-use crate::native::images;
-use dispatch::ImageBackend;
-pub(crate) use dispatch::ImageSpec;
+use native::kernel::prepare;
+use spec::{AREA, BOX, COLOUR, ImageBackend, ImageSpec, NOISE, STATISTICS};
 
 const OPERATION: &str = "image_batch";
 
@@ -35,9 +36,9 @@ pub struct Area {
 pub enum Fill {
     /// One value for each channel.
     Colour([f32; 3]),
-    /// Independent normal numbers, a function of the seed and the place in the image.
+    /// Independent normal numbers, a function of the seed and the position in the image.
     Noise {
-        /// Another one gives other numbers.
+        /// Another seed gives other numbers.
         seed: u32,
     },
 }
@@ -45,15 +46,15 @@ pub enum Fill {
 /// A rectangle to erase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Erased {
-    /// Place of the image in the batch.
+    /// Index of the image in the batch.
     pub image: usize,
-    /// What is erased of it.
+    /// The erased area.
     pub area: Area,
-    /// What takes its place.
+    /// Its fill.
     pub fill: Fill,
 }
 
-/// How each image is mixed with its partner, the one as far from the end of the batch as it is from the start.
+/// How each image is mixed with its partner: image `i` of `B` with image `B − 1 − i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Mixing {
     /// Not at all.
@@ -61,17 +62,18 @@ pub enum Mixing {
     None,
     /// `share·image + (1 − share)·partner`.
     Blend {
-        /// Of the image's own.
+        /// The share of the image itself.
         share: f32,
     },
     /// The partner's pixels within the area.
     Paste(Area),
 }
 
-/// Images as bytes, and what is done to them.
+/// Images as bytes, and their augmentation.
 #[derive(Clone, Debug)]
 pub struct ImageBatch<'a> {
-    /// Rows of red, green and blue, 0..=255: `[B, H, W, 3]`. Uploaded from where they are; a copy is shared where `Bytes` are.
+    /// Rows of red, green and blue, 0..=255: `[B, H, W, 3]`. Uploaded without a copy where `Bytes`
+    /// can be shared.
     pub pixels: Bytes,
     /// `[B, H, W]`.
     pub size: [usize; 3],
@@ -79,24 +81,24 @@ pub struct ImageBatch<'a> {
     pub mean: [f32; 3],
     /// Standard deviation of the same.
     pub std: [f32; 3],
-    /// Erased before mixing; where two of an image overlap, the later one is seen.
+    /// Erased before mixing; of two overlapping rectangles of an image the later one wins.
     pub erased: &'a [Erased],
-    /// What is done last, to each image; none at all for no image.
+    /// Applied last, one per image; empty for none at all.
     pub mixing: &'a [Mixing],
 }
 
-/// Uploads the bytes and makes `[B, 3, H, W]` images of them in f32, on the device: `(pixel/255 − mean)/std`,
-/// erased, then mixed.
+/// Uploads the bytes and makes `[B, 3, H, W]` images of them in f32, on the device:
+/// `(pixel/255 − mean)/std`, erased, then mixed.
 ///
 /// # Errors
 ///
-/// [`KernelError::Shape`] if the bytes are not of the size given or an area is outside its image;
+/// [`KernelError::Shape`] if the bytes do not have the size stated or an area is outside its image;
 /// [`KernelError::TooLarge`] if the result has more than 2³² elements.
 ///
 /// # Source
 ///
-/// `ToTensor` and `Normalize` of torchvision; `RandomErasing` and `Mixup` of timm 0.4.12, whose batch mode takes the same
-/// partners.
+/// `ToTensor` and `Normalize` of torchvision; `RandomErasing` and `Mixup` of timm 0.4.12, whose
+/// batch mode takes the same partners.
 pub fn image_batch(batch: ImageBatch<'_>, device: &Device) -> Result<Tensor<4>, KernelError> {
     batch.check()?;
     let [count, height, width] = batch.size;
@@ -122,7 +124,7 @@ pub fn image_batch(batch: ImageBatch<'_>, device: &Device) -> Result<Tensor<4>, 
     )))
 }
 
-/// The bytes themselves, or a copy that is filled up where their number is not a multiple of four.
+/// The bytes, padded to a multiple of four; copied only then.
 fn whole_words(bytes: Bytes) -> Bytes {
     if bytes.len().is_multiple_of(4) {
         return bytes;
@@ -132,22 +134,12 @@ fn whole_words(bytes: Bytes) -> Bytes {
     Bytes::from_bytes_vec(copy)
 }
 
-/// Numbers of an area.
-pub(crate) const AREA: usize = 4;
-/// Numbers of a box: its area, its kind and its seed.
-pub(crate) const BOX: usize = AREA + 2;
-/// Means and deviations.
-pub(crate) const STATISTICS: usize = 6;
-/// Kinds of a box; 0 is none.
-pub(crate) const COLOUR: i32 = 1;
-pub(crate) const NOISE: i32 = 2;
-
-/// All that is done, as numbers.
+/// The whole augmentation as numbers.
 struct Plan {
     /// `[B, boxes, BOX]`, then the areas of the mixing, `[B, AREA]`.
     places: Vec<i32>,
-    /// Means and deviations, then the boxes' colours `[B, boxes, 3]`, then the shares of an image's own pixels inside and
-    /// outside of its area, `[B, 2]`.
+    /// Means and deviations, then the boxes' colours `[B, boxes, 3]`, then the image's own share
+    /// inside and outside of its area, `[B, 2]`.
     values: Vec<f32>,
     /// Of an image, 1 or more.
     boxes: usize,
@@ -186,7 +178,7 @@ impl ImageBatch<'_> {
         })
     }
 
-    /// The images, made by the native kernel, for a device that has none of its own.
+    /// The images, made by the native kernel, for a device without a kernel of its own.
     fn on_the_host(&self) -> TensorData {
         let word = |four: &[u8]| {
             four.iter().rev().fold(0_u32, |word, &byte| word << 8 | u32::from(byte)).cast_signed()
@@ -195,7 +187,7 @@ impl ImageBatch<'_> {
         let Plan { places, values, boxes } = self.plan();
         let spec = ImageSpec { size: self.size, boxes, mixes: !self.mixing.is_empty() };
         let [count, height, width] = self.size;
-        TensorData::new(images::prepare(&words, &places, &values, spec), [count, 3, height, width])
+        TensorData::new(prepare(&words, &places, &values, spec), [count, 3, height, width])
     }
 
     fn plan(&self) -> Plan {

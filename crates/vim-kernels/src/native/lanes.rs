@@ -1,7 +1,7 @@
 //! Eight `f32` side by side, with the transcendental functions the kernels need.
 //!
 //! Plain arrays and counted loops: the compiler turns each method into one or two vector
-//! instructions. NaN goes in, NaN comes out, of every function here.
+//! instructions. Every function here propagates NaN.
 
 use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 
@@ -23,7 +23,7 @@ impl<const FMA: bool> Lanes<FMA> {
         Self([value; LANES])
     }
 
-    /// The first `LANES` values of `from`, zeros where there are fewer.
+    /// The first `LANES` values of `from`, padded with zeros.
     #[inline(always)]
     pub(crate) fn load(from: &[f32]) -> Self {
         if let Some(full) = from.first_chunk::<LANES>() {
@@ -34,7 +34,7 @@ impl<const FMA: bool> Lanes<FMA> {
         Self(lanes)
     }
 
-    /// The lanes into `to`, as many as fit.
+    /// Stores as many lanes as fit into `to`.
     #[inline(always)]
     pub(crate) fn store(self, to: &mut [f32]) {
         if let Some(full) = to.first_chunk_mut::<LANES>() {
@@ -107,7 +107,8 @@ impl<const FMA: bool> Lanes<FMA> {
     /// ln(1 + eˣ) = max(x, 0) + ln(1 + e^−|x|), exact to rounding on both sides of 0.
     #[inline(always)]
     pub(crate) fn softplus(self) -> Self {
-        // 2·atanh(s) = ln((1 + s)/(1 − s)) with s = y/(2 + y) ≤ 1/3 is ln(1 + y), without cancelling.
+        // 2·atanh(s) = ln((1 + s)/(1 − s)) with s = y/(2 + y) ≤ 1/3 is ln(1 + y), without
+        // cancelling.
         let y = self.map(|x| -x.abs()).exp();
         let s = y * y.offset(2.0).recip();
         let s2 = s * s;
@@ -126,7 +127,8 @@ fn fused<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
 
 /// eˣ within 2 units in the last place; 0 below −87, ∞ above 88.72.
 ///
-/// x = n·ln 2 + r with |r| ≤ ½ ln 2; e^r by the polynomial of Cephes' `expf` (Moshier), 2ⁿ by its bits.
+/// x = n·ln 2 + r with |r| ≤ ½ ln 2; e^r by the polynomial of Cephes' `expf` (Moshier), 2ⁿ by its
+/// bits.
 #[inline(always)]
 fn exp<const FMA: bool>(x: f32) -> f32 {
     const LOW: f32 = -87.336_55;
@@ -135,7 +137,8 @@ fn exp<const FMA: bool>(x: f32) -> f32 {
     const MAGIC: f32 = 12_582_912.0;
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    // Comparisons with NaN are false, so a NaN stays: `f32::clamp` and `max` would lose it in vectors.
+    // Comparisons with NaN are false, so a NaN stays: `f32::clamp` and `max` would lose it in
+    // vectors.
     let clamped = if x < LOW { LOW } else { x };
     let clamped = if clamped > HIGH { HIGH } else { clamped };
     let shifted = fused::<FMA>(clamped, std::f32::consts::LOG2_E, MAGIC);
@@ -146,7 +149,7 @@ fn exp<const FMA: bool>(x: f32) -> f32 {
         p = fused::<FMA>(p, r, c);
     }
     let e = fused::<FMA>(p, r * r, r) + 1.0;
-    // Half of 2ⁿ, as 2ⁿ itself overflows at n = 128 where the product need not.
+    // Half of 2ⁿ, as 2ⁿ itself overflows at n = 128 although the product does not.
     let exponent = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).wrapping_add(126);
     let value = e * f32::from_bits(exponent << 23) * 2.0;
     if x > HIGH { f32::INFINITY } else { value }
@@ -187,7 +190,7 @@ impl<const FMA: bool> Real for Lanes<FMA> {
         }
         Self(out)
     }
-    /// Nothing is differentiated through the series here, and what is not chosen is dropped.
+    /// Nothing is differentiated through the series here, and the branch not selected is dropped.
     #[inline(always)]
     fn near_zero(self, _bound: f64) -> Self {
         self
@@ -254,7 +257,8 @@ mod tests {
             .fold(0.0, f64::max)
     }
 
-    // f32 has 6e-8; two roundings of the reduction and one of the product make a few of them.
+    // f32 rounds to 6e-8; two roundings of the reduction and one of the product give a few of
+    // those.
     #[test]
     fn transcendental_functions_reach_f32_precision() {
         assert!(worst(Real::exp, f64::exp, -86.0, 88.7) < 2.5e-7);

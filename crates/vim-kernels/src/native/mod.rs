@@ -1,33 +1,24 @@
-//! Fused kernels for the CPU, in safe Rust: eight channels to a vector, rayon over batch and channels.
+//! Helpers of the fused CPU kernels, in safe Rust: eight channels to a vector, rayon over batch and
+//! channels.
 //!
-//! Written once for vectors of eight `f32` and compiled twice: for AVX2 with fused multiply-add,
-//! chosen when the processor has them, and for the target's baseline.
+//! The kernels are written once for vectors of eight `f32` and compiled twice: for AVX2 with fused
+//! multiply-add, selected when the processor has them, and for the target's baseline.
 
-mod block;
-pub(crate) mod conv;
-pub(crate) mod full_scan;
-pub(crate) mod images;
-pub(crate) mod inputs;
 pub(crate) mod lanes;
-mod lu;
-pub(crate) mod norm;
-pub(crate) mod scan;
-mod scan_backward;
-mod scan_forward;
-pub(crate) mod strip;
+pub(crate) mod slices;
 
 /// Work that is compiled once for AVX2 + FMA and once without.
 ///
 /// `run` must be `#[inline(always)]`, down to its arithmetic: only what is inlined into a function
 /// with a target feature is compiled for it.
-trait Kernel {
+pub(crate) trait Kernel {
     type Output;
 
     fn run<const FMA: bool>(self) -> Self::Output;
 }
 
-/// Runs `kernel` with the widest vectors that the processor has.
-fn widest<K: Kernel>(kernel: K) -> K::Output {
+/// Runs `kernel` with the widest vectors of the processor.
+pub(crate) fn widest<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx2,fma")]

@@ -1,11 +1,11 @@
-//! Complex A, B and C: reference and kernel against the oracle, and the oracle against finite differences.
+//! Complex A, B and C: reference and kernel against the oracle, and the oracle against finite
+//! differences.
 
 use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
 use vim_kernels::oracle::{OracleScan, OracleScanGrads};
 use vim_kernels::{
-    Complex, Discretization, KernelError, Projection, ScanChoice, ScanOptions, Series,
-    selective_scan,
+    Complex, Discretization, KernelChoice, KernelError, ScanBC, ScanOptions, Series, selective_scan,
 };
 
 use crate::support::{Form, Numbers, Sizes, error_over, grad_of, scan, tensor, values};
@@ -13,8 +13,8 @@ use crate::support::{Form, Numbers, Sizes, error_over, grad_of, scan, tensor, va
 type Number = Complex<f64>;
 type Scan = OracleScan<Number>;
 
-/// max |difference| / max |reference| in f32, of arrays with a value per token. The same as for real A,
-/// and half as much again for the products of complex numbers, which round more often.
+/// max |difference| / max |reference| in f32, of arrays with a value per token. The same as for
+/// real A, and half as much again for the products of complex numbers, which round more often.
 const PER_TOKEN: f64 = 3e-5;
 
 /// The same for gradients that are sums over all tokens, whose terms have both signs.
@@ -56,7 +56,7 @@ fn complex_with(real: OracleScan, mut im: impl FnMut(usize, f64) -> Vec<f64>, tu
     }
 }
 
-/// Real and imaginary parts one after the other: both are judged on the scale of the whole.
+/// Real and imaginary parts one after the other: both are compared on the scale of the whole.
 fn flat(numbers: &[Number]) -> Vec<f64> {
     numbers.iter().flat_map(|x| [x.re, x.im]).collect()
 }
@@ -74,7 +74,7 @@ struct Outcome {
 }
 
 /// Runs `scan` forward and backward.
-fn run(scan: &Scan, device: &Device, choice: ScanChoice, grad_y: &[f64]) -> Outcome {
+fn run(scan: &Scan, device: &Device, choice: KernelChoice, grad_y: &[f64]) -> Outcome {
     let device = device.clone().autodiff();
     let OracleScan { batch, len, d_inner, d_state, groups, .. } = *scan;
     let tokens = [batch, len, d_inner];
@@ -87,7 +87,7 @@ fn run(scan: &Scan, device: &Device, choice: ScanChoice, grad_y: &[f64]) -> Outc
         };
         (leaf(|x| x.re), leaf(|x| x.im))
     };
-    let form = |(re, im): &(Tensor<1>, Tensor<1>), constant: bool| -> Projection {
+    let form = |(re, im): &(Tensor<1>, Tensor<1>), constant: bool| -> ScanBC {
         let (re, im) = (re.clone(), im.clone());
         if constant {
             (re.reshape([d_inner, d_state]), im.reshape([d_inner, d_state])).into()
@@ -157,8 +157,8 @@ fn named(grads: &OracleScanGrads<Number>) -> [(&'static str, Vec<f64>); 8] {
     ]
 }
 
-/// Holds an implementation against the oracle.
-fn check(scan: &Scan, device: &Device, choice: ScanChoice) {
+/// Checks an implementation against the oracle.
+fn check(scan: &Scan, device: &Device, choice: KernelChoice) {
     let grad_y = grad_of_complex(scan);
     let got = run(scan, device, choice, &grad_y);
     let (y, last_state) = scan.forward();
@@ -191,7 +191,7 @@ fn grad_of_complex(scan: &Scan) -> Vec<f64> {
 }
 
 /// Every method × series × form at `sizes`; the Taylor series in reverse.
-fn check_all(sizes: Sizes, forms: &[Form], device: &Device, choice: ScanChoice) {
+fn check_all(sizes: Sizes, forms: &[Form], device: &Device, choice: KernelChoice) {
     for &method in Discretization::VARIANTS {
         for &series in Series::VARIANTS {
             for &form in forms {
@@ -207,18 +207,18 @@ const FORMS: [Form; 4] = [Form::Variable, Form::Grouped(2), Form::Constant, Form
 
 #[test]
 fn reference_matches_the_oracle_in_every_form() {
-    check_all([2, 19, 6, 5], &FORMS, &Device::flex(), ScanChoice::Reference);
+    check_all([2, 19, 6, 5], &FORMS, &Device::flex(), KernelChoice::Reference);
 }
 
 #[test]
 fn reference_matches_the_oracle_at_awkward_sizes() {
     for sizes in [[1, 1, 1, 1], [1, 2, 5, 17], [2, 5, 5, 8], [1, 37, 1, 16], [1, 197, 2, 3]] {
-        check_all(sizes, &FORMS[..1], &Device::flex(), ScanChoice::Reference);
+        check_all(sizes, &FORMS[..1], &Device::flex(), KernelChoice::Reference);
     }
 }
 
 /// A scan whose delta·a is huge in both parts: every decay underflows, whatever its phase.
-fn check_huge(device: &Device, choice: ScanChoice) {
+fn check_huge(device: &Device, choice: KernelChoice) {
     for &method in Discretization::VARIANTS {
         for &series in Series::VARIANTS {
             let base = complex([2, 37, 6, 3], Form::Variable, 1000.0, 1000.0, 3);
@@ -229,17 +229,17 @@ fn check_huge(device: &Device, choice: ScanChoice) {
 
 #[test]
 fn reference_matches_the_oracle_where_delta_a_is_huge() {
-    check_huge(&Device::flex(), ScanChoice::Reference);
+    check_huge(&Device::flex(), KernelChoice::Reference);
 }
 
 #[test]
 fn auto_runs_the_reference_on_flex_and_the_kernel_is_an_error() {
     let scan = complex([1, 5, 3, 2], Form::Variable, 3.0, 3.0, 17);
     let device = Device::flex();
-    check(&scan, &device, ScanChoice::Auto);
+    check(&scan, &device, KernelChoice::Auto);
     let pair = |n| (Tensor::<2>::zeros([3, n], &device), Tensor::<2>::zeros([3, n], &device));
     let tokens = || Tensor::<3>::zeros([1, 5, 3], &device);
-    let options = ScanOptions { choice: ScanChoice::Kernel, ..ScanOptions::default() };
+    let options = ScanOptions { choice: KernelChoice::Kernel, ..ScanOptions::default() };
     let result =
         selective_scan(tokens(), tokens(), pair(2), pair(2), pair(2), None, None, None, options);
     assert!(matches!(result, Err(KernelError::NoKernel { .. })));
@@ -250,10 +250,10 @@ fn real_and_complex_do_not_mix() {
     let device = Device::flex();
     let real = || Tensor::<2>::zeros([3, 2], &device);
     let call = |a: bool, b: bool, c: bool| {
-        let projection = |complex: bool| -> Projection {
+        let projection = |complex: bool| -> ScanBC {
             if complex { (real(), real()).into() } else { real().into() }
         };
-        let rate: vim_kernels::Rate = if a { (real(), real()).into() } else { real().into() };
+        let rate: vim_kernels::ScanA = if a { (real(), real()).into() } else { real().into() };
         let tokens = Tensor::<3>::zeros([1, 5, 3], &device);
         let (delta, options) = (tokens.clone(), ScanOptions::default());
         selective_scan(tokens, delta, rate, projection(b), projection(c), None, None, None, options)
@@ -320,7 +320,7 @@ fn without_imaginary_parts_it_is_the_real_scan_with_c_doubled() {
             close("c", &re(&got.c), &c);
             close("z", &got.z, &want.z);
             // The reference in f32 sees the same scan.
-            check(&complex, &Device::flex(), ScanChoice::Reference);
+            check(&complex, &Device::flex(), KernelChoice::Reference);
         }
     }
 }
@@ -331,7 +331,8 @@ mod kernel {
 
     use super::*;
 
-    /// Sizes `[B, L, D, N]` at which chunks, strips and states begin and end in awkward places.
+    /// Sizes `[B, L, D, N]` at which chunks, strips and states begin and end in the middle of
+    /// something.
     const AWKWARD: [Sizes; 7] = [
         [1, 1, 1, 1],
         [1, 2, 5, 17],
@@ -348,30 +349,30 @@ mod kernel {
 
     #[test]
     fn complex_kernel_matches_the_oracle_in_every_form() {
-        check_all([2, 37, 10, 5], &FORMS, &device(), ScanChoice::Kernel);
+        check_all([2, 37, 10, 5], &FORMS, &device(), KernelChoice::Kernel);
     }
 
     #[test]
     fn complex_kernel_matches_the_oracle_at_awkward_sizes() {
         for sizes in AWKWARD {
-            check_all(sizes, &FORMS[..1], &device(), ScanChoice::Kernel);
+            check_all(sizes, &FORMS[..1], &device(), KernelChoice::Kernel);
         }
         for form in [Form::Grouped(2), Form::Constant] {
             let scan = complex([2, 33, 132, 3], form, 4.0, 4.0, 3);
             let scan = OracleScan { method: Discretization::Poly, ..scan };
-            check(&scan, &device(), ScanChoice::Kernel);
+            check(&scan, &device(), KernelChoice::Kernel);
         }
     }
 
     #[test]
     fn complex_kernel_matches_the_oracle_with_256_states() {
         let scan = complex([1, 18, 3, 256], Form::Variable, 4.0, 4.0, 3);
-        check(&scan, &device(), ScanChoice::Kernel);
+        check(&scan, &device(), KernelChoice::Kernel);
     }
 
     #[test]
     fn complex_kernel_matches_the_oracle_where_delta_a_is_huge() {
-        check_huge(&device(), ScanChoice::Kernel);
+        check_huge(&device(), KernelChoice::Kernel);
     }
 
     #[test]
@@ -391,7 +392,7 @@ mod kernel {
             }
             for method in [Discretization::Zoh, Discretization::Poly] {
                 let scan = OracleScan { method, ..scan.clone() };
-                check(&scan, &device(), ScanChoice::Kernel);
+                check(&scan, &device(), KernelChoice::Kernel);
             }
         }
     }
@@ -423,12 +424,12 @@ mod kernel {
                 ScanOptions {
                     method,
                     delta_softplus: true,
-                    choice: ScanChoice::Kernel,
+                    choice: KernelChoice::Kernel,
                     ..ScanOptions::default()
                 },
             )
             .unwrap();
-            let tracked = run(&scan, &device, ScanChoice::Kernel, &grad_of_complex(&scan));
+            let tracked = run(&scan, &device, KernelChoice::Kernel, &grad_of_complex(&scan));
             assert!(values(out.y) == tracked.y, "{method}");
             let last = joined(values(out.last_state), values(out.last_state_im.unwrap()));
             assert!(last == tracked.last_state, "{method}");
@@ -439,7 +440,7 @@ mod kernel {
     fn complex_kernel_gives_the_same_bits_twice() {
         let scan = complex([3, 50, 70, 5], Form::Variable, 4.0, 4.0, 13);
         let grad_y = grad_of_complex(&scan);
-        let [one, two] = [(); 2].map(|()| run(&scan, &device(), ScanChoice::Kernel, &grad_y));
+        let [one, two] = [(); 2].map(|()| run(&scan, &device(), KernelChoice::Kernel, &grad_y));
         assert!(one == two);
     }
 }

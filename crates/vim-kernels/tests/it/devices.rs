@@ -2,11 +2,11 @@
 
 use burn::tensor::{DType, Device};
 
-/// Names one of the build's devices, where all of them are not wanted.
+/// Names the only device to test, if set.
 const VARIABLE: &str = "VIM_TEST_DEVICE";
 
-/// Flex, and the device of every GPU feature that the build has, or the one that `VIM_TEST_DEVICE`
-/// names. A device that the build has and the machine has not fails the test that uses it.
+/// Flex, and the device of every GPU feature of the build, or the one that `VIM_TEST_DEVICE` names.
+/// A device that the build supports and the machine lacks fails the test that uses it.
 pub(crate) fn devices() -> Vec<Device> {
     let all = [
         ("flex", Device::flex()),

@@ -1,4 +1,5 @@
-//! One row per method: its TOML name and its coefficients in f64, written independently of the crate.
+//! One row per method: its TOML name and its coefficients in f64, written independently of the
+//! crate.
 
 use strum::VariantArray;
 use vim_kernels::{Coefficients, Discretization, Series, discretize, linearize};
@@ -8,13 +9,13 @@ struct Row {
     name: &'static str,
     /// `(a_bar, b_bar)` at `(delta, a)`, exact.
     exact: fn(f64, f64) -> (f64, f64),
-    /// The same by the truncation as VisionMamba's README prints it, in powers of delta and a.
+    /// The same by the truncation that VisionMamba's README prints, in powers of delta and a.
     taylor: fn(f64, f64) -> (f64, f64),
     two_way: bool,
 }
 
 /// The integral form φₖ(x) = ∫₀¹ e^{(1−s)x} s^{k−1}/(k−1)! ds, by Gauss–Legendre on 64 panels: no
-/// cancellation anywhere, and nothing in common with how the crate evaluates it.
+/// cancellation anywhere, and nothing in common with the crate's evaluation.
 fn phi(k: i32, x: f64) -> f64 {
     const NODES: [(f64, f64); 5] = [
         (0.0, 0.568_888_888_888_888_9),
@@ -24,7 +25,8 @@ fn phi(k: i32, x: f64) -> f64 {
         (-0.906_179_845_938_664, 0.236_926_885_056_189_1),
     ];
     let factorial = if k == 3 { 2.0 } else { 1.0 };
-    // The integrand lives within 1/|x| of s = 1 for large negative x: grade the panels towards it.
+    // The integrand is concentrated within 1/|x| of s = 1 for large negative x: panels are graded
+    // towards it.
     let panels = 64;
     let edge = |i: i32| 1.0 - (1.0 - f64::from(i) / f64::from(panels)).powi(6);
     (0..panels)
@@ -174,7 +176,8 @@ fn derivatives_match_finite_differences() {
                 let lin = linearize(method, series, delta, a);
                 let at = |delta, a| discretize(method, series, delta, a);
                 assert_eq!(lin.value, at(delta, a));
-                // Central differences in f64 with a step of 1e-5 of the argument: 1e-10 of truncation.
+                // Central differences in f64 with a step of 1e-5 of the argument: 1e-10 of
+                // truncation.
                 let slope =
                     |minus: Coefficients<f64>, plus: Coefficients<f64>, h: f64| Coefficients {
                         a_bar: (plus.a_bar - minus.a_bar) / (2.0 * h),
@@ -184,7 +187,7 @@ fn derivatives_match_finite_differences() {
                 let d_delta = slope(at(delta - h, a), at(delta + h, a), h);
                 let ha = 1e-5 * a.abs();
                 let d_a = slope(at(delta, a - ha), at(delta, a + ha), ha);
-                // What rounding makes of a difference: 1e-16 of the value over 2e-5 of the argument.
+                // Rounding error of a difference: 1e-16 of the value over 2e-5 of the argument.
                 let near = |got: f64, want: f64, floor: f64| {
                     assert!(
                         (got - want).abs() <= 1e-6 * want.abs() + floor,

@@ -3,9 +3,7 @@
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::oracle::{OracleFullScan, OracleScan, OracleScanGrads};
-use vim_kernels::{
-    Discretization, FullScanOptions, KernelError, Projection, ScanChoice, full_scan,
-};
+use vim_kernels::{Discretization, FullScanOptions, KernelChoice, KernelError, ScanBC, full_scan};
 
 use crate::support::{
     Form, Numbers, Outcome, Sizes, error_over, grad_of, named, run as run_diagonal, scan, tensor,
@@ -20,8 +18,8 @@ const PER_TOKEN: f64 = 2e-5;
 /// The same for gradients that are sums over all tokens, whose terms have both signs.
 const SUMS: f64 = 1e-4;
 
-/// A scan with a full A: that of [`scan`] on the diagonal, a skew part and a small part of no
-/// structure beside it, both of the diagonal's size divided by √N.
+/// A scan with a full A: that of [`scan`] on the diagonal, plus a skew part and a small
+/// unstructured part, both of the diagonal's size divided by √N.
 pub(crate) fn full(sizes: Sizes, form: Form, reach: f64, seed: u64) -> OracleFullScan {
     let [_, _, d_inner, d_state] = sizes;
     let mut scan = scan(sizes, form, reach, seed);
@@ -62,7 +60,7 @@ fn devices() -> Vec<(&'static str, Device)> {
 fn run(
     OracleFullScan(scan): &OracleFullScan,
     device: &Device,
-    choice: ScanChoice,
+    choice: KernelChoice,
     dtype: FloatDType,
 ) -> Outcome {
     let device = device.clone().autodiff();
@@ -74,7 +72,7 @@ fn run(
     let d = scan.d.as_deref().map(leaf);
     let z = scan.z.as_deref().map(leaf);
     let bias = scan.delta_bias.as_deref().map(leaf);
-    let projection = |leaf: &Tensor<1>, constant: bool| -> Projection {
+    let projection = |leaf: &Tensor<1>, constant: bool| -> ScanBC {
         if constant {
             leaf.clone().reshape([d_inner, d_state]).into()
         } else if groups > 1 {
@@ -116,7 +114,7 @@ fn run(
     }
 }
 
-/// Compares what `got` says about `full` with the oracle; tolerances are times `looser`.
+/// Compares the results `got` for `full` with the oracle; tolerances are times `looser`.
 fn compare(what: &str, full: &OracleFullScan, got: &Outcome, looser: f64) {
     let OracleFullScan(scan) = full;
     let (y, last_state) = full.forward();
@@ -145,7 +143,7 @@ fn compare(what: &str, full: &OracleFullScan, got: &Outcome, looser: f64) {
     }
 }
 
-fn check(full: &OracleFullScan, choice: ScanChoice) {
+fn check(full: &OracleFullScan, choice: KernelChoice) {
     for (name, device) in devices() {
         let got = run(full, &device, choice, FloatDType::F32);
         compare(&format!("{name} {choice}"), full, &got, 1.0);
@@ -160,8 +158,8 @@ fn both_match_the_oracle_in_every_form() {
         for reverse in [false, true] {
             let mut full = full([2, 37, 10, 5], form, 4.0, 3);
             full.0.reverse = reverse;
-            check(&full, ScanChoice::Kernel);
-            check(&full, ScanChoice::Reference);
+            check(&full, KernelChoice::Kernel);
+            check(&full, KernelChoice::Reference);
         }
     }
 }
@@ -173,7 +171,7 @@ fn kernel_matches_the_oracle_at_awkward_sizes() {
             for d_inner in [1, 5] {
                 check(
                     &full([1, len, d_inner, d_state], Form::Variable, 4.0, 5),
-                    ScanChoice::Kernel,
+                    KernelChoice::Kernel,
                 );
             }
         }
@@ -183,15 +181,15 @@ fn kernel_matches_the_oracle_at_awkward_sizes() {
 #[test]
 fn kernel_matches_the_oracle_over_several_blocks() {
     // 16 channels of 16 states make two blocks, 3 groups of 9 one full and one with a spare team.
-    check(&full([3, 19, 27, 16], Form::Grouped(3), 4.0, 6), ScanChoice::Kernel);
-    check(&full([2, 197, 16, 16], Form::Variable, 4.0, 7), ScanChoice::Kernel);
+    check(&full([3, 19, 27, 16], Form::Grouped(3), 4.0, 6), KernelChoice::Kernel);
+    check(&full([2, 197, 16, 16], Form::Variable, 4.0, 7), KernelChoice::Kernel);
 }
 
 #[test]
 fn reference_matches_the_oracle_at_awkward_sizes() {
     for [len, d_inner, d_state] in [[1, 1, 1], [2, 5, 2], [5, 1, 17], [2, 5, 32]] {
         let full = full([1, len, d_inner, d_state], Form::Variable, 4.0, 5);
-        let got = run(&full, &Device::flex(), ScanChoice::Reference, FloatDType::F32);
+        let got = run(&full, &Device::flex(), KernelChoice::Reference, FloatDType::F32);
         compare("flex reference", &full, &got, 1.0);
     }
 }
@@ -199,11 +197,12 @@ fn reference_matches_the_oracle_at_awkward_sizes() {
 #[test]
 fn both_match_the_oracle_where_delta_a_is_huge() {
     // delta reaches 1.3, so |delta·a| reaches 1000 and beyond. A state then turns by almost −1 a
-    // token and its small decay carries what the tokens before it rounded: tolerances ten times wider.
+    // token and its small decay carries what the tokens before it rounded: tolerances ten times
+    // wider.
     for (reach, len) in [(1000.0, 37), (20_000.0, 5)] {
         let full = full([2, len, 6, 5], Form::Variable, reach, 8);
         for (name, device) in devices() {
-            for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+            for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
                 let got = run(&full, &device, choice, FloatDType::F32);
                 compare(&format!("{name} {choice} {reach}"), &full, &got, 10.0);
             }
@@ -213,19 +212,21 @@ fn both_match_the_oracle_where_delta_a_is_huge() {
 
 #[test]
 fn pivots_are_sought() {
-    // A = [[2, 5], [−3, 0.5]] and delta = 1: the first pivot, 1 − 2/2, is zero, the system is not singular.
+    // A = [[2, 5], [−3, 0.5]] and delta = 1: the first pivot, 1 − 2/2, is zero, the system is not
+    // singular.
     let mut full = full([1, 5, 3, 2], Form::Variable, 1.0, 9);
     full.0.a = [2.0, 5.0, -3.0, 0.5].repeat(3);
     full.0.delta = vec![1.0; 15];
     full.0.delta_softplus = false;
     full.0.delta_bias = None;
-    check(&full, ScanChoice::Kernel);
-    check(&full, ScanChoice::Reference);
+    check(&full, KernelChoice::Kernel);
+    check(&full, KernelChoice::Reference);
 }
 
 #[test]
 fn a_singular_system_is_not_hidden() {
-    // A = diag(2, −1) and delta = 1 in channel 1 from token 2 on: I − A/2 has a zero on its diagonal.
+    // A = diag(2, −1) and delta = 1 in channel 1 from token 2 on: I − A/2 has a zero on its
+    // diagonal.
     let mut full = full([1, 5, 3, 2], Form::Variable, 1.0, 9);
     full.0.a = [-1.0, 0.0, 0.0, -1.0].repeat(3);
     full.0.a[4] = 2.0;
@@ -234,7 +235,7 @@ fn a_singular_system_is_not_hidden() {
     full.0.delta_softplus = false;
     full.0.delta_bias = None;
     for (name, device) in devices() {
-        for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+        for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
             let got = run(&full, &device, choice, FloatDType::F32);
             for token in 0..5 {
                 let [before, at, after] = [0, 1, 2].map(|channel| got.y[token * 3 + channel]);
@@ -250,7 +251,7 @@ fn nan_is_not_swallowed() {
     let mut full = full([1, 5, 3, 2], Form::Variable, 3.0, 17);
     full.0.delta[4] = f64::NAN;
     for (name, device) in devices() {
-        let got = run(&full, &device, ScanChoice::Kernel, FloatDType::F32);
+        let got = run(&full, &device, KernelChoice::Kernel, FloatDType::F32);
         assert!(got.y[4].is_nan() && got.y[7].is_nan() && got.y[5].is_finite(), "{name}");
         assert!(got.y[3].is_finite() && got.y[1].is_finite(), "{name}");
         assert!(got.grads.a[4].is_nan() && got.grads.delta[1].is_nan(), "{name}");
@@ -272,8 +273,8 @@ fn inputs_may_be_absent() {
                 full.0.delta.iter_mut().for_each(|d| *d = 0.02 + d.abs() / 4.0);
             }
         }
-        check(&full, ScanChoice::Kernel);
-        check(&full, ScanChoice::Reference);
+        check(&full, KernelChoice::Kernel);
+        check(&full, KernelChoice::Reference);
     }
 }
 
@@ -290,9 +291,9 @@ fn a_diagonal_a_gives_the_diagonal_method() {
         for (i, a) in diagonal.a.iter().enumerate() {
             full.0.a[i * 5 + i % 5] = *a;
         }
-        let want = run_diagonal(&diagonal, ScanChoice::Kernel, &grad_of(&diagonal));
+        let want = run_diagonal(&diagonal, KernelChoice::Kernel, &grad_of(&diagonal));
         for (name, device) in devices() {
-            let got = run(&full, &device, ScanChoice::Kernel, FloatDType::F32);
+            let got = run(&full, &device, KernelChoice::Kernel, FloatDType::F32);
             // Two kernels, each within the tolerance of the oracle.
             for (what, got, want) in
                 [("y", &got.y, &want.y), ("last_state", &got.last_state, &want.last_state)]
@@ -319,7 +320,7 @@ fn the_same_bits_twice() {
         let full = full([3, 37, 20, 16], form, 4.0, 13);
         for (name, device) in devices() {
             let [one, two] =
-                [(); 2].map(|()| run(&full, &device, ScanChoice::Kernel, FloatDType::F32));
+                [(); 2].map(|()| run(&full, &device, KernelChoice::Kernel, FloatDType::F32));
             let same = one.y == two.y && one.last_state == two.last_state && one.grads == two.grads;
             assert!(same, "{name}");
         }
@@ -341,7 +342,7 @@ fn bf16_runs_where_the_device_has_it() {
     bf16(rounded.0.z.as_mut().unwrap());
     for (name, device) in devices() {
         if name != "flex" && device.supports_dtype(FloatDType::BF16) {
-            let got = run(&rounded, &device, ScanChoice::Kernel, FloatDType::BF16);
+            let got = run(&rounded, &device, KernelChoice::Kernel, FloatDType::BF16);
             compare(&format!("{name} bf16"), &rounded, &got, 1e-2 / PER_TOKEN);
         } else {
             let half = |dims| Tensor::<3>::zeros(dims, &device).cast(FloatDType::BF16);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use vim_kernels::oracle::OracleScan;
-use vim_kernels::{Discretization, ScanChoice, Series};
+use vim_kernels::{Discretization, KernelChoice, Series};
 
 use crate::support::{error, named, run};
 
@@ -76,7 +76,7 @@ fn check(file: &str, method: Discretization, series: Series, prefix: &str) {
         }
     };
     verify("oracle", &scan.forward().0, &scan.backward(&grad_y));
-    for choice in [ScanChoice::Kernel, ScanChoice::Reference] {
+    for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
         let out = run(&scan, choice, &grad_y);
         verify(&choice.to_string(), &out.y, &out.grads);
     }

@@ -8,7 +8,8 @@ use crate::devices::devices;
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 
-/// Numbers of f32 up to 5.8, the largest noise: a few roundings of them. WGSL promises only 2⁻¹¹ of a cosine.
+/// Numbers of f32 up to 5.8, the largest noise: a few roundings. WGSL promises only 2⁻¹¹ for a
+/// cosine.
 fn tolerance(device: &Device) -> f64 {
     let exact = *device == Device::flex() || cfg!(feature = "cuda");
     if exact { 6e-6 } else { 4e-3 }

@@ -2,20 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod add_rms_norm;
-mod both;
-mod causal_conv1d;
-mod choice;
+mod bidirectional;
 mod complex_scan;
+mod conv;
 mod devices;
 mod discretization;
+mod dispatch;
 mod full_scan;
 mod golden;
 mod image_batch;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod many;
+mod multi_tensor;
+mod norm;
 mod oracle;
-mod selective_scan;
+mod scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod selective_scan_gpu;
+mod scan_gpu;
 mod support;

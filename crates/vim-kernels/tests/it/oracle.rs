@@ -71,7 +71,7 @@ fn scan_gradients_match_finite_differences() {
     }
 }
 
-/// `OracleScan` with one part of a complex array laid open, as `differences` wants it.
+/// `OracleScan` with one part of a complex array exposed, as `differences` needs it.
 #[derive(Clone)]
 struct OnePart {
     scan: OracleScan<Complex<f64>>,
@@ -193,7 +193,7 @@ fn norm_gradients_match_finite_differences() {
             let mut x = Numbers::new(11);
             let norm = OracleNorm {
                 d_model,
-                // Large enough for its share of the gradient to be seen.
+                // Large enough for its share of the gradient to be visible.
                 epsilon: 0.3,
                 x: x.vec(rows * d_model, -1.0, 1.0),
                 residual: has_residual.then(|| x.vec(rows * d_model, -1.0, 1.0)),

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use vim_kernels::oracle::{OracleScan, OracleScanGrads};
-use vim_kernels::{Projection, ScanChoice, ScanOptions, selective_scan};
+use vim_kernels::{KernelChoice, ScanBC, ScanOptions, selective_scan};
 
 /// Reproducible uniform numbers in [0, 1) (SplitMix64).
 pub(crate) struct Numbers(u64);
@@ -20,13 +20,14 @@ impl Numbers {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// `n` numbers in [low, high), rounded to f32 so that every implementation starts from the same.
+    /// `n` numbers in [low, high), rounded to f32 so that every implementation starts from the
+    /// same.
     pub(crate) fn vec(&mut self, n: usize, low: f64, high: f64) -> Vec<f64> {
         (0..n).map(|_| f64::from((low + (high - low) * self.next()) as f32)).collect()
     }
 }
 
-/// Which form B and C take.
+/// The form of B and C.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Form {
     Variable,
@@ -107,7 +108,7 @@ pub(crate) struct Outcome {
 }
 
 /// Runs `scan` forward and backward on Flex.
-pub(crate) fn run(scan: &OracleScan, choice: ScanChoice, grad_y: &[f64]) -> Outcome {
+pub(crate) fn run(scan: &OracleScan, choice: KernelChoice, grad_y: &[f64]) -> Outcome {
     run_on(&Device::flex(), FloatDType::F32, scan, choice, grad_y)
 }
 
@@ -116,7 +117,7 @@ pub(crate) fn run_on(
     device: &Device,
     dtype: FloatDType,
     scan: &OracleScan,
-    choice: ScanChoice,
+    choice: KernelChoice,
     grad_y: &[f64],
 ) -> Outcome {
     let device = device.clone().autodiff();
@@ -127,7 +128,7 @@ pub(crate) fn run_on(
     let a = tensor(&scan.a, [d_inner, d_state], &device).require_grad();
     // A leaf in the shape that the gradient is wanted in, whichever form the projection takes.
     let leaf = |values: &[f64]| tensor(values, [values.len()], &device).require_grad();
-    let form = |leaf: &Tensor<1>, constant: bool| -> Projection {
+    let form = |leaf: &Tensor<1>, constant: bool| -> ScanBC {
         if constant {
             leaf.clone().reshape([d_inner, d_state]).into()
         } else if groups > 1 {
@@ -179,8 +180,8 @@ pub(crate) fn run_on(
     }
 }
 
-/// max |difference| / max |reference|; NaN counts as infinite. A reference that is nothing but what
-/// f32 rounds to 0 is taken for 1e-30.
+/// max |difference| / max |reference|; NaN counts as infinite. A reference that f32 rounds to 0
+/// counts as 1e-30.
 pub(crate) fn error(got: &[f64], want: &[f64]) -> f64 {
     error_over(got, want, 1e-30)
 }

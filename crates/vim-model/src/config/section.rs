@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
-use vim_kernels::{Discretization, ScanChoice, Series};
+use vim_kernels::{Discretization, KernelChoice, Series};
 
 use super::preset::ModelName;
 use super::values::{DtRank, ImageSize, LayerScale};
@@ -142,7 +142,7 @@ pub struct SsmConfig {
     /// Exact functions of delta·A, or the truncated series that published runs used.
     pub series: Series,
     /// Which implementation of the scan runs. `VIM_USE_CUDA_KERNEL=1|0` overrides the file, `--set` overrides both.
-    pub scan: ScanChoice,
+    pub scan: KernelChoice,
     /// Where the reverse branch's `dt_proj` bias starts.
     pub dt_b_init: DtBInit,
     /// What the backward pass of `bimamba = "v1"` sends to the gate: the exact gradient, or the forward way's part alone as the original does. Left out: exact, but in `vim-train eval-golden` as the original.

@@ -3,13 +3,13 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
-use vim_kernels::{Discretization, ScanChoice, Series};
+use vim_kernels::{Discretization, KernelChoice, Series};
 use vim_model::{DtBInit, SsmConfig, VimConfig};
 
 use crate::support::{Named, cross_entropy, error, gradients, images, numbers, small};
 
 /// Logits, the images' gradient, and every parameter's.
-fn run(discretization: Discretization, scan: ScanChoice) -> (Vec<f32>, Vec<f32>, Named) {
+fn run(discretization: Discretization, scan: KernelChoice) -> (Vec<f32>, Vec<f32>, Named) {
     let device = Device::flex().autodiff();
     let ssm = SsmConfig { scan, ..SsmConfig::default() };
     // Seven states are not a multiple of any vector width.
@@ -28,8 +28,8 @@ const TOLERANCE: f64 = 2e-5;
 #[test]
 fn kernel_and_reference_agree_for_every_method() {
     for &method in Discretization::VARIANTS {
-        let (logits, dx, kernel) = run(method, ScanChoice::Kernel);
-        let (expected_logits, expected_dx, reference) = run(method, ScanChoice::Reference);
+        let (logits, dx, kernel) = run(method, KernelChoice::Kernel);
+        let (expected_logits, expected_dx, reference) = run(method, KernelChoice::Reference);
         let mut worst = error(&logits, &expected_logits).max(error(&dx, &expected_dx));
         assert!(worst < TOLERANCE, "{method}: logits and images {worst:.1e}");
         for (path, (_, expected)) in &reference {
@@ -44,7 +44,7 @@ fn kernel_and_reference_agree_for_every_method() {
 #[test]
 fn every_parameter_is_trained_by_every_method() {
     for &method in Discretization::VARIANTS {
-        let (_, dx, parameters) = run(method, ScanChoice::Kernel);
+        let (_, dx, parameters) = run(method, KernelChoice::Kernel);
         assert!(dx.iter().all(|x| x.is_finite() && *x != 0.0), "{method}: images");
         for (path, (_, grad)) in &parameters {
             assert!(grad.iter().all(|g| g.is_finite()), "{method}: {path}");
@@ -57,7 +57,7 @@ fn every_parameter_is_trained_by_every_method() {
 #[test]
 fn methods_differ() {
     let logits: Vec<Vec<f32>> =
-        Discretization::VARIANTS.iter().map(|&m| run(m, ScanChoice::Kernel).0).collect();
+        Discretization::VARIANTS.iter().map(|&m| run(m, KernelChoice::Kernel).0).collect();
     for (i, a) in logits.iter().enumerate() {
         for (j, b) in logits.iter().enumerate().skip(i + 1) {
             assert!(error(a, b) > 1e-6, "methods {i} and {j} give the same logits");

@@ -2,12 +2,12 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Gradients, Tensor};
-use vim_kernels::{Discretization, ScanChoice};
+use vim_kernels::{Discretization, KernelChoice};
 use vim_model::{DecayGroups, ModelError, SsmConfig, StateMatrix, VimConfig, decays};
 
 use crate::support::{cross_entropy, error, gradients, images, numbers, small, values};
 
-fn config(a: StateMatrix, scan: ScanChoice) -> VimConfig {
+fn config(a: StateMatrix, scan: KernelChoice) -> VimConfig {
     let ssm = SsmConfig { a, scan, ..SsmConfig::default() };
     VimConfig { discretization: Discretization::Bilinear, ssm, ..small() }
 }
@@ -32,7 +32,7 @@ const TOLERANCE: f64 = 2e-5;
 fn it_starts_as_the_diagonal_model() {
     let device = Device::flex().autodiff();
     let run = |a| {
-        let config = config(a, ScanChoice::Kernel);
+        let config = config(a, KernelChoice::Kernel);
         let model = config.init(&device, 4).unwrap();
         assert_eq!(model.num_params(), config.num_parameters());
         let logits = model.forward(Tensor::from_data(images(3, 16), &device)).unwrap();
@@ -63,7 +63,7 @@ fn kernel_and_reference_agree_after_training_which_lowers_the_loss() {
     let device = Device::flex().autodiff();
     let labels = [0, 3, 4, 1];
     let x = Tensor::<4>::from_data(images(4, 16), &device);
-    let mut model = config(StateMatrix::Full, ScanChoice::Kernel).init(&device, 4).unwrap();
+    let mut model = config(StateMatrix::Full, KernelChoice::Kernel).init(&device, 4).unwrap();
     let mut losses = Vec::new();
     for _ in 0..20 {
         let loss = cross_entropy(model.forward(x.clone()).unwrap(), &labels);
@@ -90,7 +90,7 @@ fn kernel_and_reference_agree_after_training_which_lowers_the_loss() {
         }
     }
 
-    let reference = config(StateMatrix::Full, ScanChoice::Reference).init(&device, 4).unwrap();
+    let reference = config(StateMatrix::Full, KernelChoice::Reference).init(&device, 4).unwrap();
     let reference = reference.load_record(model.clone().into_record());
     let worst = error(&numbers(logits), &numbers(reference.forward(x).unwrap()));
     assert!(worst < TOLERANCE, "{worst:.1e}");
@@ -98,7 +98,7 @@ fn kernel_and_reference_agree_after_training_which_lowers_the_loss() {
 
 #[test]
 fn what_it_cannot_do_is_an_error() {
-    let full = config(StateMatrix::Full, ScanChoice::Auto);
+    let full = config(StateMatrix::Full, KernelChoice::Auto);
     let refused = |config: VimConfig| match config.init(&Device::flex(), 0) {
         Err(error @ ModelError::Range { .. }) => error.to_string(),
         other => panic!("{other:?}"),

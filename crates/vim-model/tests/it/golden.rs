@@ -8,14 +8,14 @@ use std::io::BufReader;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use npyz::npz::NpzArchive;
-use vim_kernels::ScanChoice;
+use vim_kernels::KernelChoice;
 use vim_model::{
     Bimamba, ClassToken, GateGradient, Preset, SsmConfig, VimConfig, import_pytorch, pytorch_key,
 };
 
 use crate::support::{cross_entropy, error, fixture, gradients, numbers};
 
-pub(crate) fn a_mid(scan: ScanChoice) -> VimConfig {
+pub(crate) fn a_mid(scan: KernelChoice) -> VimConfig {
     VimConfig {
         image_size: 64.into(),
         depth: 4,
@@ -27,12 +27,12 @@ pub(crate) fn a_mid(scan: ScanChoice) -> VimConfig {
 }
 
 /// The class token before the patches.
-fn d_headcls(scan: ScanChoice) -> VimConfig {
+fn d_headcls(scan: KernelChoice) -> VimConfig {
     VimConfig { depth: 3, class_token: ClassToken::Head, ..a_mid(scan) }
 }
 
 /// Both ways over one set of projections, with the gradient that the original loses a part of.
-fn h_v1(scan: ScanChoice) -> VimConfig {
+fn h_v1(scan: KernelChoice) -> VimConfig {
     let base = a_mid(scan);
     let ssm = SsmConfig { v1_gate_gradient: Some(GateGradient::Upstream), ..base.ssm };
     VimConfig { depth: 3, bimamba: Bimamba::V1, divide_out: false, ssm, ..base }
@@ -107,14 +107,14 @@ fn agrees(name: &str, config: &VimConfig) {
 
 #[test]
 fn the_kernel_agrees_with_the_original() {
-    agrees("a_mid", &a_mid(ScanChoice::Kernel));
-    agrees("d_headcls", &d_headcls(ScanChoice::Kernel));
-    agrees("h_v1", &h_v1(ScanChoice::Kernel));
+    agrees("a_mid", &a_mid(KernelChoice::Kernel));
+    agrees("d_headcls", &d_headcls(KernelChoice::Kernel));
+    agrees("h_v1", &h_v1(KernelChoice::Kernel));
 }
 
 #[test]
 fn the_reference_agrees_with_the_original() {
-    agrees("a_mid", &a_mid(ScanChoice::Reference));
-    agrees("d_headcls", &d_headcls(ScanChoice::Reference));
-    agrees("h_v1", &h_v1(ScanChoice::Reference));
+    agrees("a_mid", &a_mid(KernelChoice::Reference));
+    agrees("d_headcls", &d_headcls(KernelChoice::Reference));
+    agrees("h_v1", &h_v1(KernelChoice::Reference));
 }

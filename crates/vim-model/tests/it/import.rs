@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use burn::tensor::Device;
-use vim_kernels::ScanChoice;
+use vim_kernels::KernelChoice;
 use vim_model::{
     Bimamba, ClassToken, ImportError, LayerScale, ModelError, NormKind, Rope, ShapeMismatch,
     StateDictMismatch, VimConfig, import_pytorch, pytorch_key,
@@ -24,7 +24,7 @@ fn mismatch(error: ImportError) -> StateDictMismatch {
 
 #[test]
 fn a_layer_too_many_is_missing_from_the_file() {
-    let error = import(&VimConfig { depth: 5, ..a_mid(ScanChoice::Auto) });
+    let error = import(&VimConfig { depth: 5, ..a_mid(KernelChoice::Auto) });
     assert!(error.to_string().contains("missing: layers.4."), "{error}");
     let StateDictMismatch { missing, unexpected, wrong_shape, unreadable } = mismatch(error);
     assert_eq!(missing.len(), 17, "{missing:?}");
@@ -40,7 +40,7 @@ fn a_layer_too_many_is_missing_from_the_file() {
 
 #[test]
 fn a_layer_too_few_leaves_names_unmatched() {
-    let error = import(&VimConfig { depth: 3, ..a_mid(ScanChoice::Auto) });
+    let error = import(&VimConfig { depth: 3, ..a_mid(KernelChoice::Auto) });
     let StateDictMismatch { missing, unexpected, wrong_shape, .. } = mismatch(error);
     assert_eq!((missing.len(), unexpected.len(), wrong_shape.len()), (0, 17, 0));
     assert!(unexpected.iter().all(|name| name.starts_with("layers.3.")), "{unexpected:?}");
@@ -49,7 +49,7 @@ fn a_layer_too_few_leaves_names_unmatched() {
 
 #[test]
 fn other_sizes_are_misshapen_in_pytorch_s_shapes() {
-    let error = import(&VimConfig { num_classes: 7, ..a_mid(ScanChoice::Auto) });
+    let error = import(&VimConfig { num_classes: 7, ..a_mid(KernelChoice::Auto) });
     let text = error.to_string();
     assert!(text.ends_with("of another shape: head.weight (expected [7, 64], got [10, 64]), head.bias (expected [7], got [10])"), "{text}");
     let StateDictMismatch { missing, unexpected, wrong_shape, .. } = mismatch(error);
@@ -60,7 +60,7 @@ fn other_sizes_are_misshapen_in_pytorch_s_shapes() {
 
 #[test]
 fn a_file_that_is_no_checkpoint_is_named() {
-    let config = a_mid(ScanChoice::Auto);
+    let config = a_mid(KernelChoice::Auto);
     for name in ["a_mid.npz", "absent.pth"] {
         let error = import_pytorch(&config, &fixture(name), &Device::flex()).unwrap_err();
         assert!(matches!(error, ImportError::Read { .. }), "{error}");
@@ -77,7 +77,7 @@ fn a_checkpoint_cut_short_is_an_error_not_a_panic() {
     let path = std::env::temp_dir().join(format!("vim-model-cut-{}.pth", std::process::id()));
     for length in [0, 10, 1000, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&path, &whole[..length]).unwrap();
-        let result = import_pytorch(&a_mid(ScanChoice::Auto), &path, &Device::flex());
+        let result = import_pytorch(&a_mid(KernelChoice::Auto), &path, &Device::flex());
         let refused =
             matches!(result, Err(ImportError::Read { .. } | ImportError::Mismatch { .. }));
         assert!(refused, "{length} bytes of {}", whole.len());

@@ -14,7 +14,7 @@ use vim_torch::{Array, Item, Section, StateDict, read_checkpoint};
 use crate::golden::a_mid;
 use crate::support::{arrays, fixture, images, numbers, small, values};
 use burn::tensor::Tensor;
-use vim_kernels::ScanChoice;
+use vim_kernels::KernelChoice;
 
 fn build(config: &VimConfig, seed: u64) -> Vim {
     config.init(&Device::flex(), seed).unwrap()
@@ -129,7 +129,7 @@ fn an_independent_reader_finds_the_same_numbers() {
 fn the_original_s_file_comes_back_bit_by_bit() {
     let read = |bytes: &[u8]| read_checkpoint(Cursor::new(bytes), Section::Model).unwrap().state;
     let original = read(&std::fs::read(fixture("a_mid.pth")).unwrap());
-    let model = load(&a_mid(ScanChoice::Auto), &original, LoadOptions::default()).unwrap();
+    let model = load(&a_mid(KernelChoice::Auto), &original, LoadOptions::default()).unwrap();
     let exported = arrays(&model, Names::Pytorch);
     assert_eq!(exported.len(), original.len());
     for (key, array) in &exported {

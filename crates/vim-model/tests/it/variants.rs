@@ -4,7 +4,7 @@
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use strum::VariantArray;
-use vim_kernels::{Discretization, ScanChoice, Series};
+use vim_kernels::{Discretization, KernelChoice, Series};
 use vim_model::{
     Bimamba, ClassToken, DtRank, GateGradient, LayerScale, NormKind, Pool, Rope, SsmConfig, Vim,
     VimConfig,
@@ -131,7 +131,7 @@ const TOLERANCE: f64 = 2e-5;
 fn every_variant_agrees_with_plain_loops() {
     for (name, config) in variants() {
         let flipped = config.flip_ratio == 1.0;
-        for scan in [ScanChoice::Kernel, ScanChoice::Reference] {
+        for scan in [KernelChoice::Kernel, KernelChoice::Reference] {
             let ssm = SsmConfig { scan, ..config.ssm };
             let config = VimConfig { ssm, ..config.clone() };
             let device = Device::flex();
@@ -208,7 +208,7 @@ fn every_parameter_of_every_variant_is_trained() {
             let loss = cross_entropy(model.forward_train(x, 8).unwrap(), &[0, 3, 4]);
             gradients(&model, &loss.backward())
         };
-        let (kernel, reference) = (run(ScanChoice::Kernel), run(ScanChoice::Reference));
+        let (kernel, reference) = (run(KernelChoice::Kernel), run(KernelChoice::Reference));
         let last = format!("layers.{}.mixer.", config.depth - 1);
         for (path, (_, expected)) in &reference {
             let got = &kernel[path].1;

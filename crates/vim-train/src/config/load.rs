@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
 use vim_config::{
     EXTENDS, Layer, LayerError, LayerProblem, Location, caret, expand, layers, merge,
 };
-use vim_kernels::ScanChoice;
+use vim_kernels::KernelChoice;
 
 use super::document::{decode, print_with_origins};
 use super::origins::{Origins, Written};
@@ -120,7 +120,7 @@ impl Loaded {
     /// The first mistake, with the place where it was made.
     pub fn read(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         let layers = layers(path).map_err(ConfigError::of_layer)?;
-        Self::of(&layers, path, ScanChoice::from_env(), sets)
+        Self::of(&layers, path, KernelChoice::from_env(), sets)
     }
 
     /// As [`Config::from_defaults`].
@@ -129,7 +129,7 @@ impl Loaded {
     ///
     /// The first mistake in `sets`.
     pub fn defaults(sets: &[String]) -> Result<Self, ConfigError> {
-        Self::of(&[], Path::new(""), ScanChoice::from_env(), sets)
+        Self::of(&[], Path::new(""), KernelChoice::from_env(), sets)
     }
 
     /// The configuration as [`Config::to_toml`] has it, with the origin of each value as a comment.
@@ -141,7 +141,7 @@ impl Loaded {
     fn of(
         layers: &[Layer],
         path: &Path,
-        environment: Option<ScanChoice>,
+        environment: Option<KernelChoice>,
         sets: &[String],
     ) -> Result<Self, ConfigError> {
         let mut origins = Origins::of_file(path);

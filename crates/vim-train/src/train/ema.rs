@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use vim_kernels::{Packing, moving_average};
+use vim_kernels::{FlatParams, moving_average};
 use vim_model::Vim;
 
 use crate::config::TrainConfig;
@@ -27,7 +27,7 @@ pub struct Ema {
 #[derive(Clone, Debug)]
 enum Averages {
     Each(Vec<Tensor<1>>),
-    Packed(Box<(Packing, Tensor<1>)>),
+    Packed(Box<(FlatParams, Tensor<1>)>),
 }
 
 impl Ema {
@@ -50,11 +50,11 @@ impl Ema {
         self.averages = Averages::Each(averages);
     }
 
-    /// The same of weights in one tensor, where a device [takes many](vim_kernels::takes_many). With the square of the
+    /// The same of weights in one tensor, where a device [takes many](vim_kernels::supports_multi_tensor). With the square of the
     /// gradient's norm, `[1]`: a step that changed nothing, as it was not finite, changes nothing here.
     pub fn update_at_once(
         &mut self,
-        (packing, value): (&Packing, &Tensor<1>),
+        (packing, value): (&FlatParams, &Tensor<1>),
         updates: u64,
         square_norm: Tensor<1>,
     ) {

@@ -1,10 +1,10 @@
 //! What an optimizer step does to the tensors of a model where each takes operations of its own.
 //!
 //! The tensors are flat, and in the order of [`Vim::parameters`](vim_model::Vim::parameters). Where a device
-//! [takes many](vim_kernels::takes_many) at once, [`Packing`](vim_kernels::Packing) has the same.
+//! [takes many](vim_kernels::supports_multi_tensor) at once, [`FlatParams`](vim_kernels::FlatParams) has the same.
 
 use burn::tensor::Tensor;
-use vim_kernels::takes_many;
+use vim_kernels::supports_multi_tensor;
 
 /// A parameter and its moments.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Rule {
 /// The sum of the squares of all numbers, `[1]`; `None` of no tensors.
 #[must_use]
 pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Option<Tensor<1>> {
-    if takes_many(&tensors.first()?.device()) {
+    if supports_multi_tensor(&tensors.first()?.device()) {
         return Some(vim_kernels::sum_of_squares(tensors));
     }
     let squares = tensors.iter().map(|tensor| (tensor.clone() * tensor.clone()).sum());

@@ -1,7 +1,7 @@
 //! One step of training: forward, backward, and the update, or none where the numbers are not finite.
 
 use burn::tensor::Tensor;
-use vim_kernels::takes_many;
+use vim_kernels::supports_multi_tensor;
 use vim_model::Vim;
 
 use super::Trainer;
@@ -80,7 +80,7 @@ pub(crate) fn update(
     lr: f64,
 ) -> (Vim, Queued) {
     let (model, guard, queued) = match optimizer.square_norm(&gradients) {
-        Some(square) if takes_many(&square.device()) => {
+        Some(square) if supports_multi_tensor(&square.device()) => {
             // Not finite where the loss is not.
             let guard = square.clone() + (loss.clone() - loss.clone());
             let clip = Clip::To { square_norm: guard.clone(), limit };

@@ -1,4 +1,4 @@
-//! The sine and the cosine, in arithmetic: WGSL promises its own to 5e-4 only.
+//! Sine and cosine in arithmetic: WGSL's own are only accurate to 5e-4.
 
 use cubecl::prelude::*;
 
@@ -12,11 +12,12 @@ struct SineCosine {
     cos: f32,
 }
 
-/// Both, to 2e-7 for |x| ≤ 1e4, and of modulus 1 within 1e-6 for every finite x.
+/// Sine and cosine, to 2e-7 for |x| ≤ 1e4, and of modulus 1 within 1e-6 for every finite x.
 ///
-/// x less its quarter turns, subtracted in three parts (Cody and Waite), then the polynomials of
-/// Cephes' `sinf` and `cosf` on [−π/4, π/4]. From |x| = 1e5 on an f32 does not know its own phase to
-/// 0.004, and at 1e7 not at all; there the remainder is kept in its range, so that no decay grows.
+/// x is reduced by quarter turns, subtracted in three parts (Cody and Waite), then the polynomials
+/// of Cephes' `sinf` and `cosf` on [−π/4, π/4] apply. From |x| = 1e5 on an f32 does not determine
+/// its phase to 0.004, and at 1e7 not at all; there the remainder is clamped to its range, so that
+/// no decay grows.
 #[cube]
 fn sine_cosine(x: f32) -> SineCosine {
     let turns = (x * std::f32::consts::FRAC_2_PI).round();

@@ -1,7 +1,7 @@
 //! Two scans in opposite directions at once, against the f64 loops run for each.
 
 use vim_kernels::oracle::{OracleScan, OracleScanGrads};
-use vim_kernels::{KernelError, ScanOptions, Series, selective_scan_both};
+use vim_kernels::{KernelError, ScanOptions, Series, selective_scan_bidirectional};
 
 use super::args::Dtype;
 use super::check::{Check, Context, Row, Subject, Worst, choice};
@@ -33,7 +33,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
                 };
                 checks.push(Check {
                     subject: Subject::Oracle,
-                    operation: "selective_scan_both",
+                    operation: "selective_scan_bidirectional",
                     method: Some(method),
                     series: Some(Series::Exact),
                     implementation: implementation.to_string(),
@@ -112,7 +112,7 @@ fn rows(
     let z = tensor(z.as_deref().unwrap_or_default(), tokens, dtype, device).require_grad();
     let arguments = [u.clone(), delta.clone(), b.clone(), c.clone()];
     let [u_now, delta_now, b_now, c_now] = arguments;
-    let y = selective_scan_both(
+    let y = selective_scan_bidirectional(
         u_now,
         delta_now,
         a.clone(),

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::tensor::Device;
 use serde::Serialize;
 use strum::VariantArray;
-use vim_kernels::{Discretization, Implementation, KernelError, ScanChoice, Series, has_kernel};
+use vim_kernels::{Discretization, Implementation, KernelError, KernelChoice, Series, has_kernel};
 
 use super::args::Dtype;
 use super::compare::Figures;
@@ -58,10 +58,10 @@ impl Context {
 }
 
 /// The choice that runs `implementation` and nothing else.
-pub(crate) fn choice(implementation: Implementation) -> ScanChoice {
+pub(crate) fn choice(implementation: Implementation) -> KernelChoice {
     match implementation {
-        Implementation::Kernel => ScanChoice::Kernel,
-        Implementation::Reference => ScanChoice::Reference,
+        Implementation::Kernel => KernelChoice::Kernel,
+        Implementation::Reference => KernelChoice::Reference,
     }
 }
 

@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleScan};
 use vim_kernels::{
-    Discretization, Implementation, InnerWeights, KernelError, Precision, ScanChoice, ScanOptions,
-    Series, mixer_inner, mixes_at_once,
+    Discretization, Implementation, DirectionWeights, KernelError, Precision, KernelChoice, ScanOptions,
+    Series, mixer_inner, has_fused_mixer,
 };
 
 use super::args::Dtype;
@@ -22,7 +22,7 @@ const TAPS: usize = 4;
 
 /// Every method, in f32 and where the device has it in bf16.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
-    if !mixes_at_once(&context.device) {
+    if !has_fused_mixer(&context.device) {
         return Vec::new();
     }
     let mut checks = Vec::new();
@@ -220,7 +220,7 @@ impl Mixer {
         let Self { batch, len, d_inner, d_state, dt_rank, .. } = *self;
         let device = &device.clone().autodiff();
         let xz = tensor(&self.xz, [batch, len, 2 * d_inner], dtype, device).require_grad();
-        let given = self.ways.each_ref().map(|way| InnerWeights {
+        let given = self.ways.each_ref().map(|way| DirectionWeights {
             conv_weight: weight(&way.conv_weight, [d_inner, 1, TAPS], device),
             conv_bias: weight(&way.conv_bias, [d_inner], device),
             x_proj: weight(&way.x_proj, [d_inner, self.width()], device),
@@ -234,7 +234,7 @@ impl Mixer {
             series: Series::Exact,
             delta_softplus: true,
             reverse: false,
-            choice: ScanChoice::Kernel,
+            choice: KernelChoice::Kernel,
         };
         let precision = match dtype {
             Dtype::F32 => Precision::F32,

@@ -274,7 +274,7 @@ mod tests {
         for operation in ["full_scan", "causal_conv1d", "add_rms_norm"] {
             assert_eq!(of(&format!("oracle/{operation}/")), 1, "{names:?}");
         }
-        assert_eq!(of("oracle/selective_scan_both/"), 6, "{names:?}");
+        assert_eq!(of("oracle/selective_scan_bidirectional/"), 6, "{names:?}");
         assert_eq!(of("bits/"), 1, "{names:?}");
         assert_eq!(of("stability/"), 6, "{names:?}");
         for check in kernels {

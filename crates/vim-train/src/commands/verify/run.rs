@@ -3,7 +3,7 @@
 use burn::tensor::{Device, Tensor};
 use vim_kernels::oracle::{Number, OracleFullScan, OracleScan, OracleScanGrads};
 use vim_kernels::{
-    Complex, FullScanOptions, Implementation, KernelError, Projection, Rate, ScanOptions,
+    Complex, FullScanOptions, Implementation, KernelError, ScanBC, ScanA, ScanOptions,
     ScanOutput, full_scan, selective_scan,
 };
 
@@ -125,14 +125,14 @@ impl Leaves {
 }
 
 /// B or C in the form that it has in `scan`.
-fn projection<T>(scan: &OracleScan<T>, leaf: &[Tensor<1>], constant: bool) -> Projection {
+fn projection<T>(scan: &OracleScan<T>, leaf: &[Tensor<1>], constant: bool) -> ScanBC {
     let OracleScan { batch, len, d_inner, d_state, groups, .. } = *scan;
     if constant {
-        parts(leaf, [d_inner, d_state], Projection::from, Projection::from)
+        parts(leaf, [d_inner, d_state], ScanBC::from, ScanBC::from)
     } else if groups > 1 {
-        parts(leaf, [batch, len, groups, d_state], Projection::from, Projection::from)
+        parts(leaf, [batch, len, groups, d_state], ScanBC::from, ScanBC::from)
     } else {
-        parts(leaf, [batch, len, d_state], Projection::from, Projection::from)
+        parts(leaf, [batch, len, d_state], ScanBC::from, ScanBC::from)
     }
 }
 
@@ -187,7 +187,7 @@ impl Results {
             selective_scan(
                 x.u.clone(),
                 x.delta.clone(),
-                parts(&x.a, [scan.d_inner, scan.d_state], Rate::from, Rate::from),
+                parts(&x.a, [scan.d_inner, scan.d_state], ScanA::from, ScanA::from),
                 projection(scan, &x.b, scan.b_constant),
                 projection(scan, &x.c, scan.c_constant),
                 x.d.clone(),

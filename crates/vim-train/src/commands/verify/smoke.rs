@@ -11,7 +11,7 @@ use crate::device::Chosen;
 /// What a check of a method came to.
 pub(crate) struct Smoke {
     pub(crate) method: Discretization,
-    /// `selective_scan`, `selective_scan_both` or `mixer_inner`.
+    /// `selective_scan`, `selective_scan_bidirectional` or `mixer_inner`.
     pub(crate) operation: &'static str,
     /// `kernel`, or `reference` where the device has none.
     pub(crate) implementation: String,

@@ -1,5 +1,5 @@
 //! AdamW: who decays, who learns how fast, and the state. What it computes is in [`crate::train::multi_tensor`], and where a device takes
-//! many tensors at once in [`vim_kernels::Packing`].
+//! many tensors at once in [`vim_kernels::FlatParams`].
 //!
 //! Our own, because a run's numerics and its exact resumption are this program's business: the
 //! state is saved by parameter path, and the formula is PyTorch's.
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use vim_kernels::Packing;
+use vim_kernels::FlatParams;
 use vim_model::{DecayGroups, Vim, decays, layer_of};
 
 use crate::config::OptimConfig;
@@ -43,7 +43,7 @@ pub enum Clip {
     /// Multiplied by a factor that the host knows.
     By(f64),
     /// Scaled down to a norm of `limit` by the norm whose square, `[1]`, is still on the device. Where that is not finite,
-    /// the step changes nothing. Where the device [takes many](vim_kernels::takes_many) tensors at once.
+    /// the step changes nothing. Where the device [takes many](vim_kernels::supports_multi_tensor) tensors at once.
     To {
         /// The square of the norm.
         square_norm: Tensor<1>,
@@ -149,7 +149,7 @@ impl AdamW {
 
     /// The parameters after the last step, in one tensor, if they lie so.
     #[must_use]
-    pub fn packed(&self) -> Option<(&Packing, &Tensor<1>)> {
+    pub fn packed(&self) -> Option<(&FlatParams, &Tensor<1>)> {
         match &self.kept {
             Kept::Each(_) => None,
             Kept::Packed(packed) => packed.value(),

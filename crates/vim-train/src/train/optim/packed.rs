@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::Tensor;
-use vim_kernels::{AdamWRate, AdamWRule, Packing};
+use vim_kernels::{ParamStep, AdamWHyper, FlatParams};
 
 use super::{Moments, Own};
 use crate::train::multi_tensor::Rule;
@@ -13,7 +13,7 @@ use crate::train::multi_tensor::Rule;
 pub(super) struct Packed {
     /// Of the parameters, in their order.
     own: Vec<Own>,
-    packing: Packing,
+    packing: FlatParams,
     /// The parameters after the last step, of which they are parts; none before the first.
     value: Option<Tensor<1>>,
     moments: [Tensor<1>; 2],
@@ -26,7 +26,7 @@ impl Packed {
         values: &[Tensor<1>],
         mut moments: BTreeMap<String, Moments>,
     ) -> Self {
-        let packing = Packing::of(values);
+        let packing = FlatParams::of(values);
         let pairs = own
             .iter()
             .zip(values)
@@ -42,7 +42,7 @@ impl Packed {
     }
 
     /// The parameters after the last step, if there was one, and how they lie.
-    pub(super) fn value(&self) -> Option<(&Packing, &Tensor<1>)> {
+    pub(super) fn value(&self) -> Option<(&FlatParams, &Tensor<1>)> {
         self.value.as_ref().map(|value| (&self.packing, value))
     }
 
@@ -57,12 +57,12 @@ impl Packed {
         limit: Option<f64>,
     ) -> Vec<Tensor<1>> {
         let Rule { betas, eps, corrections: [first, second] } = rule;
-        let rate = |own: &Own| AdamWRate {
+        let rate = |own: &Own| ParamStep {
             rate: own.rate(lr) / first,
             keep: 1.0 - own.rate(lr) * own.weight_decay,
         };
-        let rates: Vec<AdamWRate> = self.own.iter().map(rate).collect();
-        let rule = AdamWRule { betas, eps, limit, root_scale: second.sqrt().recip() };
+        let rates: Vec<ParamStep> = self.own.iter().map(rate).collect();
+        let rule = AdamWHyper { betas, eps, limit, root_scale: second.sqrt().recip() };
         let moments = self.moments.clone();
         let [value, first, second] =
             self.packing.adamw(values, gradients, moments, &rates, square_norm, rule);

@@ -76,11 +76,11 @@ mod tests {
             failure: failure.map(str::to_owned),
         };
         let good = smoke("selective_scan", None);
-        let bad = smoke("selective_scan_both", Some("y is off by 1.0e0, 1.0e-5 allowed"));
+        let bad = smoke("selective_scan_bidirectional", Some("y is off by 1.0e0, 1.0e-5 allowed"));
         assert_eq!(finding(Discretization::Foh, &[&good]).verdict, Verdict::Pass);
         let both = finding(Discretization::Foh, &[&good, &bad]);
         assert_eq!(both.verdict, Verdict::Fail);
-        assert!(both.detail.contains("selective_scan_both by the kernel: y is off"), "{both:?}");
+        assert!(both.detail.contains("selective_scan_bidirectional by the kernel: y is off"), "{both:?}");
         assert_eq!(finding(Discretization::Foh, &[]).verdict, Verdict::Fail);
     }
 }

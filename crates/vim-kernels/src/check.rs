@@ -1,0 +1,96 @@
+//! Checks that several operations share: shapes, types, and sizes that a GPU can count and launch.
+
+use burn::tensor::{DType, Device, Tensor};
+
+use crate::error::KernelError;
+
+/// The largest grid in y and z that every GPU can launch.
+pub(crate) const MAX_ROWS: usize = 65_535;
+
+/// The most elements that a 32-bit index can address.
+pub(crate) const MAX_ELEMENTS: usize = u32::MAX as usize;
+
+/// The shape of an argument, and its type.
+pub(crate) type ShapeAndType<const R: usize> = ([usize; R], DType);
+
+pub(crate) fn shape_of<const R: usize>(tensor: &Tensor<R>) -> ShapeAndType<R> {
+    (tensor.dims(), tensor.dtype())
+}
+
+/// Fewest rows of a product for each cube where there are many rows; also the rows of a strip of a
+/// column sum.
+const MIN_ROWS_PER_CUBE: usize = 64;
+
+/// Checks that the matrix kernels can index and launch `tokens` rows of at most `width` elements.
+///
+/// # Errors
+///
+/// [`KernelError::TooLarge`] names what is too large.
+pub(crate) fn check_rows(
+    operation: &'static str,
+    tokens: usize,
+    width: usize,
+) -> Result<(), KernelError> {
+    check_limit(operation, "a number of tokens", tokens, MAX_ROWS * MIN_ROWS_PER_CUBE)?;
+    check_limit(operation, "a buffer", tokens * width, MAX_ELEMENTS)
+}
+
+pub(crate) fn check_limit(
+    operation: &'static str,
+    what: &'static str,
+    got: usize,
+    limit: usize,
+) -> Result<(), KernelError> {
+    let error = KernelError::TooLarge { operation, what, got, limit };
+    if got <= limit { Ok(()) } else { Err(error) }
+}
+
+/// An error about `tensor` unless `good`.
+pub(crate) fn expect(
+    operation: &'static str,
+    tensor: &'static str,
+    got: &[usize],
+    good: bool,
+    expected: String,
+) -> Result<(), KernelError> {
+    let got = got.to_vec();
+    if good { Ok(()) } else { Err(KernelError::Shape { operation, tensor, got, expected }) }
+}
+
+/// Activations are f32, or all of them bf16 where the device has it; weights are f32.
+pub(crate) fn check_dtypes(
+    operation: &'static str,
+    device: &Device,
+    activations: &[(&'static str, DType)],
+    weights: &[(&'static str, Option<DType>)],
+) -> Result<(), KernelError> {
+    let first = activations.first().map(|&(_, dtype)| dtype);
+    let wanted = match first {
+        Some(DType::BF16) if device.supports_dtype(DType::BF16) => DType::BF16,
+        Some(_) | None => DType::F32,
+    };
+    let activations = activations.iter().map(|&(tensor, dtype)| (tensor, Some(dtype), wanted));
+    let weights = weights.iter().map(|&(tensor, dtype)| (tensor, dtype, DType::F32));
+    for (tensor, dtype, wanted) in activations.chain(weights) {
+        if let Some(dtype) = dtype.filter(|&dtype| dtype != wanted) {
+            return Err(KernelError::Dtype { operation, tensor, got: dtype.name().to_string() });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_beyond_a_launch_are_named() {
+        let rows = |tokens, width| match check_rows("linear", tokens, width) {
+            Err(KernelError::TooLarge { what, .. }) => what,
+            Ok(()) | Err(_) => "nothing",
+        };
+        assert_eq!(rows(512 * 197, 1536), "nothing");
+        assert_eq!(rows(65_535 * 64 + 1, 16), "a number of tokens");
+        assert_eq!(rows(4_000_000, 1536), "a buffer");
+    }
+}

@@ -1,0 +1,377 @@
+//! The coefficients in factored form: terms of a token are computed once for all its states, and
+//! terms of a state once for all tokens. A GPU kernel is bound by its instructions per (token,
+//! state), and this form needs the fewest. [`crate::discretize`] is the plain form that this one is
+//! tested against.
+//!
+//! With `x = delta·a` and `fₖ = deltaᵏ·φₖ(x)`, the exact methods need `Σ wₖ·fₖ`. Far from 0,
+//! `f₀ = eˣ` and `fₖ = (fₖ₋₁ − deltaᵏ⁻¹/(k−1)!)/a`, which unrolls to a polynomial of degree one in
+//! eˣ and k − 1 in x with coefficients per state. Near 0, `fₖ = deltaᵏ/k! + a·fₖ₊₁` from a
+//! polynomial in x with coefficients per token. The derivatives are members of the same family:
+//! `∂fₖ/∂delta = fₖ₋₁`, `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without
+//! cancellation far from 0, the second near it.
+
+mod bilinear;
+mod phi_k;
+mod polynomial;
+mod slopes;
+mod sums;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod via_x;
+
+use phi_k::phi_k_coefficients;
+use sums::{polynomial, total, weighted};
+
+use super::phi::{fitted_phi, inverse_factorial};
+use super::term::Term;
+use super::{Decay, Discretization, Form, Series};
+use crate::real::Real;
+
+/// |x| below which `b_bar` is a polynomial. The closed form of φ₂ loses 5 bits here.
+const NEAR: f64 = 0.25;
+
+/// Degree of that polynomial: accurate to 4.5e-6 for φ₁, better for the others.
+const DEGREE: usize = 3;
+
+/// |x| below which the derivatives are polynomials; their closed forms lose more bits.
+const NEAR_FOR_SLOPES: f64 = 0.5;
+
+/// Degree of the polynomial that the backward recurrence starts from, for the φ after the highest
+/// one used: each step down multiplies its error by x/k, so that φ₂ below φ₃ is accurate to 6e-7.
+const TOP_DEGREE: usize = 4;
+
+/// |a| is clamped to at least this before a division by its cube.
+const SMALLEST_RATE: f64 = 1e-12;
+
+/// Coefficients of `delta^p·x^j`, by j and then p.
+type Table = Vec<[f64; 5]>;
+
+/// A coefficient: per token, per (token, state), or per (token, state) with
+/// [`FactoredMethod::token_factor`] divided out.
+#[derive(Clone)]
+pub(crate) enum Coefficient<T> {
+    PerToken(T),
+    PerState(T),
+    Factored(T),
+}
+
+impl<T: Real> Coefficient<T> {
+    pub(crate) fn value(&self, token_factor: &T) -> T {
+        match self {
+            Self::PerToken(value) | Self::PerState(value) => value.clone(),
+            Self::Factored(value) => value.clone() * token_factor.clone(),
+        }
+    }
+}
+
+/// `a_bar` and `b_bar` of a token and a state.
+pub(crate) struct FactoredCoefficients<T> {
+    pub(crate) a_bar: T,
+    pub(crate) b_bar: Coefficient<T>,
+}
+
+/// Derivatives of coefficients that depend on delta and a only through x, up to the token factor.
+/// With dx the gradient of x, the gradient of a is `delta·dx`, that of delta `a·dx` plus the part
+/// of `token_factor′·ψ`.
+pub(crate) struct ViaX<T> {
+    pub(crate) a_bar: T,
+    /// `∂a_bar/∂x` where it is not `a_bar` itself.
+    pub(crate) decay_slope: Option<T>,
+    /// ψ and ψ′ over their [factors](FactoredMethod::factors).
+    pub(crate) gain: T,
+    pub(crate) gain_slope: T,
+}
+
+/// A method in factored form.
+#[derive(Clone, Copy)]
+pub(crate) struct FactoredMethod {
+    form: Form,
+    series: Series,
+}
+
+/// Terms of a token.
+pub(crate) struct TokenTerms<T> {
+    pub(crate) delta: T,
+    /// `delta·log₂e`: times `a` it is the argument of 2ˣ.
+    scaled: T,
+    /// `−delta/2`: times `a` it is the `−x/2` of `1/(1 − x/2)`.
+    half: T,
+    near: Vec<Term<T>>,
+    polynomial: Vec<Term<T>>,
+    d_delta: Vec<Term<T>>,
+    d_a: Vec<Term<T>>,
+    powers: [Term<T>; 5],
+}
+
+impl FactoredMethod {
+    pub(crate) fn new(method: Discretization, series: Series) -> Self {
+        Self { form: method.form(), series }
+    }
+
+    /// Whether no φ function is evaluated exactly.
+    pub(crate) fn evaluates_no_phi(self) -> bool {
+        self.highest() == 0
+    }
+
+    /// Whether `b_bar` depends on the token alone.
+    pub(crate) fn b_bar_is_per_token(self) -> bool {
+        self.evaluates_no_phi() && self.cayley() == [0.0; 5] && self.polynomial().len() <= 1
+    }
+
+    /// Whether the decay over several tokens depends only on the sum of their deltas:
+    /// `e^(a·Σdelta)`.
+    pub(crate) fn decays_by_sum(self) -> bool {
+        self.form.decay == Decay::Exponential
+    }
+
+    /// The decay over tokens whose deltas sum to `total`, where [`Self::decays_by_sum`].
+    pub(crate) fn decay_over<T: Real>(self, total: T, state: &[T]) -> T {
+        (total.scale(std::f64::consts::LOG2_E) * state[0].clone()).exp2()
+    }
+
+    /// Number of terms in [`Self::state`].
+    pub(crate) fn state_len(self) -> usize {
+        1 + self.highest()
+    }
+
+    /// Terms of a state with rate `a` for the forward scan.
+    pub(crate) fn state<T: Real>(self, a: T) -> Vec<T> {
+        let (weights, highest) = (self.weights(), self.highest());
+        if highest == 0 {
+            return vec![a];
+        }
+        // b = eˣ·far₁ − far₁ − x·Σ_{k≥2} wₖ/aᵏ − x²·½w₃/a³, with x = ln2·v.
+        let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
+        let unit = std::f64::consts::LN_2;
+        let by_power = |[w1, w2, w3]: [f64; 3]| {
+            let zero = || Term::Constant(0.0);
+            let term = |w: f64, powers: usize| {
+                if w == 0.0 {
+                    return zero();
+                }
+                let power = (1..powers).fold(inverse.clone(), |p, _| p * inverse.clone());
+                Term::Of(power).scale(w)
+            };
+            term(w1, 1).plus(term(w2, 2)).plus(term(w3, 3)).like(&inverse)
+        };
+        let [_, w2, w3] = weights;
+        let mut terms = vec![a, by_power(weights)];
+        if highest >= 2 {
+            terms.push(by_power([0.0, -unit * w2, -unit * w3]));
+        }
+        if highest >= 3 {
+            terms.push(by_power([0.0, 0.0, -0.5 * unit * unit * w3]));
+        }
+        terms
+    }
+
+    /// Number of terms in [`Self::backward_state`].
+    pub(crate) fn backward_state_len(self) -> usize {
+        if self.highest() == 0 || self.phi_k().is_some() { 1 } else { 2 }
+    }
+
+    /// Terms of a state with rate `a` for the backward scan.
+    pub(crate) fn backward_state<T: Real>(self, a: T) -> Vec<T> {
+        if self.backward_state_len() == 1 {
+            return vec![a];
+        }
+        let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
+        vec![a, inverse]
+    }
+
+    /// Terms of a token for the forward scan.
+    pub(crate) fn token<T: Real>(self, delta: T) -> TokenTerms<T> {
+        let weights = self.weights();
+        let mut near = vec![[0.0; 5]; if self.highest() > 0 { DEGREE + 1 } else { 0 }];
+        for k in 1..=self.highest() {
+            for (j, c) in fitted_phi::<{ DEGREE + 1 }>(k, NEAR).into_iter().enumerate() {
+                near[j][k] += weights[k - 1] * c;
+            }
+        }
+        self.of_token(delta, &near, false)
+    }
+
+    /// Terms of a token for the backward scan.
+    pub(crate) fn backward_token<T: Real>(self, delta: T) -> TokenTerms<T> {
+        let top = self.highest() + 1;
+        let mut near = Table::new();
+        if self.highest() > 0 && self.phi_k().is_none() {
+            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_FOR_SLOPES) {
+                let mut row = [0.0; 5];
+                row[top] = c;
+                near.push(row);
+            }
+        }
+        self.of_token(delta, &near, true)
+    }
+
+    fn of_token<T: Real>(self, delta: T, near: &Table, slopes: bool) -> TokenTerms<T> {
+        let d2 = delta.clone() * delta.clone();
+        let d3 = d2.clone() * delta.clone();
+        let d4 = d2.clone() * d2.clone();
+        let powers = [
+            Term::Constant(1.0),
+            Term::Of(delta.clone()),
+            Term::Of(d2),
+            Term::Of(d3),
+            Term::Of(d4),
+        ];
+        let polynomial = if self.is_polynomial_in_x() { Table::new() } else { self.polynomial() };
+        let (mut d_delta, mut d_a) = (Table::new(), Table::new());
+        if slopes {
+            for (j, row) in polynomial.iter().enumerate() {
+                let (mut by_delta, mut by_a) = ([0.0; 5], [0.0; 5]);
+                for p in 1..4 {
+                    by_delta[p - 1] = (p + j) as f64 * row[p];
+                    by_a[p + 1] = j as f64 * row[p];
+                }
+                d_delta.push(by_delta);
+                if j > 0 {
+                    d_a.push(by_a);
+                }
+            }
+        }
+        let collapse = |table: &Table| {
+            let unit = std::f64::consts::LN_2;
+            table
+                .iter()
+                .enumerate()
+                .map(|(j, row)| {
+                    let scale = unit.powi(j as i32);
+                    powers.iter().zip(row).fold(Term::Constant(0.0), |sum, (power, &c)| {
+                        if c == 0.0 { sum } else { sum.plus(power.clone().scale(c * scale)) }
+                    })
+                })
+                .collect()
+        };
+        TokenTerms {
+            scaled: delta.clone().scale(std::f64::consts::LOG2_E),
+            half: delta.clone().scale(-0.5),
+            near: collapse(near),
+            polynomial: collapse(&polynomial),
+            d_delta: collapse(&d_delta),
+            d_a: collapse(&d_a),
+            delta,
+            powers: powers.clone(),
+        }
+    }
+
+    /// `a_bar` and `b_bar` from [token terms](Self::token) and [state terms](Self::state).
+    pub(crate) fn forward<T: Real>(
+        self,
+        token: &TokenTerms<T>,
+        state: &[T],
+    ) -> FactoredCoefficients<T> {
+        let v = token.scaled.clone() * state[0].clone();
+        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let far = match state {
+            [_, k1] => Some(exp * k1.clone() - k1.clone()),
+            [_, k1, k2] => Some(exp * k1.clone() + (v.clone() * k2.clone() - k1.clone())),
+            [_, k1, k2, k3] => {
+                let inner = v.clone() * k3.clone() + k2.clone();
+                Some(exp * k1.clone() + (v.clone() * inner - k1.clone()))
+            }
+            _ => None,
+        };
+        self.finish_forward(token, v, a_bar, inverse, far)
+    }
+
+    /// [`forward`](Self::forward) from [backward state terms](Self::backward_state): fewer
+    /// registers, more arithmetic.
+    pub(crate) fn recompute_forward<T: Real>(
+        self,
+        token: &TokenTerms<T>,
+        state: &[T],
+    ) -> FactoredCoefficients<T> {
+        if let Some((k, _)) = self.phi_k() {
+            return phi_k_coefficients(k, token, &state[0]);
+        }
+        let v = token.scaled.clone() * state[0].clone();
+        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let far = match state {
+            [_, rate_inverse] => {
+                let f = self.far(token, exp, rate_inverse);
+                Some(self.combined(&v, |k| (1.0, f[k].clone())))
+            }
+            _ => None,
+        };
+        self.finish_forward(token, v, a_bar, inverse, far)
+    }
+
+    fn finish_forward<T: Real>(
+        self,
+        token: &TokenTerms<T>,
+        v: T,
+        a_bar: T,
+        inverse: Option<T>,
+        far: Option<T>,
+    ) -> FactoredCoefficients<T> {
+        if self.is_polynomial_in_x() {
+            return FactoredCoefficients { a_bar, b_bar: Coefficient::Factored(self.gain(&v)) };
+        }
+        if let Some(inverse) = inverse.clone().filter(|_| self.is_bilinear()) {
+            return FactoredCoefficients { a_bar, b_bar: Coefficient::Factored(inverse) };
+        }
+        let exact = far.map(|far| {
+            let near = polynomial(&token.near, &v).like(&v);
+            v.clone().choose_near(NEAR * std::f64::consts::LOG2_E, near, far)
+        });
+        let plain = polynomial(&token.polynomial, &v);
+        let cayley = inverse.map(|r| weighted(&self.cayley(), &token.powers).times(&r));
+        FactoredCoefficients {
+            a_bar,
+            b_bar: total(exact, plain, cayley, token.polynomial.len() <= 1, &v),
+        }
+    }
+
+    /// `a_bar`, eˣ and `1/(1 − x/2)`, the last where it is used.
+    fn decay<T: Real>(self, token: &TokenTerms<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
+        match self.form.decay {
+            Decay::Exponential => {
+                let exp = v.clone().exp2();
+                (exp.clone(), exp, self.inverse(token, state))
+            }
+            Decay::Cayley => {
+                let r = self.inverse(token, state).unwrap_or_else(|| v.constant(1.0));
+                let a_bar = r.clone().scale(2.0).offset(-1.0);
+                // An eˣ that no gain uses emits no code.
+                let exp = if self.highest() > 0 { v.clone().exp2() } else { v.clone() };
+                (a_bar, exp, Some(r))
+            }
+        }
+    }
+
+    fn inverse<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> Option<T> {
+        let used = self.form.decay == Decay::Cayley || self.cayley() != [0.0; 5];
+        used.then(|| (token.half.clone() * state[0].clone()).offset(1.0).recip())
+    }
+
+    /// `f₀ … f_K` far from 0.
+    fn far<T: Real>(self, token: &TokenTerms<T>, exp: T, inverse: &T) -> Vec<T> {
+        let mut far = vec![exp.clone()];
+        if self.highest() > 0 {
+            // One multiply-add, where (eˣ − 1)/a would be two operations.
+            far.push(exp * inverse.clone() - inverse.clone());
+        }
+        for k in 2..=self.highest() {
+            let step = token.powers[k - 1].clone().scale(-inverse_factorial(k - 1));
+            let next = Term::Of(far[k - 1].clone()).plus(step).times(inverse);
+            far.push(next.like(inverse));
+        }
+        far
+    }
+
+    /// `Σ wₖ·factor·value` over the values of `of` for every k in use.
+    fn combined<T: Real>(self, like: &T, of: impl Fn(usize) -> (f64, T)) -> T {
+        let weights = self.weights();
+        (1..=self.highest())
+            .filter(|&k| weights[k - 1] != 0.0)
+            .map(|k| {
+                let (factor, value) = of(k);
+                Term::Of(value).scale(factor * weights[k - 1])
+            })
+            .fold(Term::Constant(0.0), Term::plus)
+            .like(like)
+    }
+}

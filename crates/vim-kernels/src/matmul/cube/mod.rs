@@ -1,0 +1,329 @@
+//! Matrix products: which kernel runs, with which tiles.
+//!
+//! Not Burn's: without autotuning, which takes a minute for every new size, Burn uses one strategy
+//! for all sizes, and computes a weight's gradient, a long sum with a small result, with a single
+//! row of cubes.
+
+#![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
+
+mod copies;
+mod fallback;
+mod pipelined;
+mod plan;
+mod round;
+mod sums;
+mod table;
+#[cfg(all(test, feature = "wgpu"))]
+mod tests;
+mod tile;
+mod weight_stationary;
+
+use burn::backend::cubecl::dtype_to_storage_type;
+use burn::backend::{DispatchDevice, TensorMetadata};
+use burn::tensor::{DType, Device, Shape};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::features::MmaConfig;
+use cubecl::prelude::*;
+
+use crate::cube::strides::fits_u32_index;
+use crate::cube::{dense, elem, empty};
+use crate::precision::Precision;
+use plan::{ExtentsLaunch, MatmulForm, MatmulPlan};
+use round::rounded;
+
+pub(crate) use round::gather_weights;
+pub(crate) use sums::column_sums;
+
+/// A matrix in a buffer, stored by rows or by columns; or `count` matrices of the same size.
+#[derive(Clone, Debug)]
+pub(crate) struct Matrix {
+    buffer: CubeTensor,
+    /// Rows and columns.
+    size: [usize; 2],
+    /// From a row, or column, to the next.
+    row_stride: usize,
+    by_columns: bool,
+    /// Number of matrices, and the distance between their first elements.
+    count: usize,
+    batch_stride: usize,
+}
+
+impl Matrix {
+    /// The first `size` elements of a buffer of dense rows.
+    pub(crate) fn dense(buffer: &CubeTensor, size: [usize; 2]) -> Self {
+        Self::within(buffer, size, 0, size[1])
+    }
+
+    /// A weight with any row stride; copied only where the elements of a row are not adjacent or 32
+    /// bits do not index it.
+    pub(crate) fn weight(tensor: &CubeTensor) -> Self {
+        let [rows, columns] = tensor.shape().dims();
+        match tensor.meta.strides()[..] {
+            [row_stride, 1] if row_stride >= columns && fits_u32_index(tensor) => {
+                Self::within(tensor, [rows, columns], 0, row_stride)
+            }
+            _ => Self::dense(&dense(tensor.clone()), [rows, columns]),
+        }
+    }
+
+    /// The weight in the type that is multiplied in this precision.
+    pub(crate) fn rounded_weight(tensor: &CubeTensor, precision: Precision) -> CubeTensor {
+        match precision {
+            Precision::F32 | Precision::Tf32 => tensor.clone(),
+            Precision::Bf16 => rounded(&Self::weight(tensor)).buffer,
+        }
+    }
+
+    /// The columns from `first` on of rows with stride `row_stride`.
+    pub(crate) fn within(
+        buffer: &CubeTensor,
+        size: [usize; 2],
+        first: usize,
+        row_stride: usize,
+    ) -> Self {
+        let mut buffer = buffer.clone();
+        buffer.handle = buffer.handle.offset_start((first * buffer.dtype.size()) as u64);
+        Self { buffer, size, row_stride, by_columns: false, count: 1, batch_stride: 0 }
+    }
+
+    /// This matrix and another that begins `batch_stride` elements after it.
+    pub(crate) fn pair(self, batch_stride: usize) -> Self {
+        Self { count: 2, batch_stride, ..self }
+    }
+
+    /// Each matrix by itself.
+    fn each(&self) -> impl Iterator<Item = Self> + '_ {
+        (0..self.count).map(|i| {
+            let mut buffer = self.buffer.clone();
+            buffer.handle =
+                buffer.handle.offset_start((i * self.batch_stride * buffer.dtype.size()) as u64);
+            Self { buffer, count: 1, batch_stride: 0, ..self.clone() }
+        })
+    }
+
+    /// The transposed matrix.
+    pub(crate) fn transposed(&self) -> Self {
+        let [rows, columns] = self.size;
+        Self { size: [columns, rows], by_columns: !self.by_columns, ..self.clone() }
+    }
+
+    /// The widest load, at most `most` elements, whose width divides the rows, the strides and the
+    /// offset.
+    fn lanes(&self, most: usize) -> usize {
+        let along = self.size[if self.by_columns { 0 } else { 1 }];
+        let begin =
+            self.buffer.handle.offset_start.unwrap_or(0) as usize / self.buffer.dtype.size();
+        let multiples = [along, self.row_stride, begin, self.batch_stride];
+        [8, 4, 2]
+            .into_iter()
+            .find(|&n| n <= most && multiples.iter().all(|x| x.is_multiple_of(n)))
+            .unwrap_or(1)
+    }
+
+    /// Elements of a load or store of at most 16 bytes.
+    fn load_lanes(&self) -> usize {
+        self.lanes(if self.buffer.dtype == DType::F32 { 4 } else { 8 })
+    }
+}
+
+/// How the result is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Overwrites the destination.
+    Overwrite,
+    /// Is added to the destination.
+    Accumulate,
+}
+
+/// `out = lhs · rhs + bias`, or added to `out`; several products in one launch in bf16, one after
+/// the other otherwise.
+///
+/// In bf16 each matrix may be f32 or bf16; otherwise all are f32.
+pub(crate) fn multiply(
+    lhs: &Matrix,
+    rhs: &Matrix,
+    bias: Option<&CubeTensor>,
+    out: &Matrix,
+    output: Output,
+    precision: Precision,
+) {
+    if precision != Precision::Bf16 {
+        for ((lhs, rhs), out) in lhs.each().zip(rhs.each()).zip(out.each()) {
+            fallback::multiply(&lhs, &rhs, bias, &out, output, precision);
+        }
+        return;
+    }
+    let ([m, k], [_, n]) = (lhs.size, rhs.size);
+    let form = MatmulForm {
+        lhs_by_columns: lhs.by_columns,
+        rhs_by_columns: rhs.by_columns,
+        tensor_cores: true,
+        has_bias: bias.is_some(),
+        accumulates: output == Output::Accumulate,
+    };
+    let properties = out.buffer.client.properties();
+    let hardware = &properties.hardware;
+    let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
+    let shared_memory = hardware.max_shared_memory_size;
+    let tiling =
+        match table::weight_stationary(form, [m, n, k], lhs.count, processors, shared_memory) {
+            Some((plan, workers)) => Tiling { plan, workers: Some(workers), part: k, parts: 1 },
+            None => Tiling {
+                plan: table::forward(form, m, n, shared_memory),
+                workers: None,
+                part: k,
+                parts: 1,
+            },
+        };
+    launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], tiling);
+}
+
+/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`. Several
+/// gradients are stored one after the other, `[count·K, N]`.
+///
+/// The sum over T is split into parts, whose number depends on the sizes alone, and the parts are
+/// added in order.
+pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -> CubeTensor {
+    let ([t, k], [_, n]) = (x.size, grad.size);
+    let count = x.count;
+    let out = empty(&x.buffer, [count * k, n], DType::F32);
+    let whole = Matrix { count, batch_stride: k * n, ..Matrix::dense(&out, [k, n]) };
+    if precision != Precision::Bf16 {
+        for ((x, grad), own) in x.each().zip(grad.each()).zip(whole.each()) {
+            fallback::weight_gradient(&x, &grad, &own.buffer, precision);
+        }
+        return out;
+    }
+    let form = MatmulForm {
+        lhs_by_columns: true,
+        rhs_by_columns: grad.by_columns,
+        tensor_cores: true,
+        has_bias: false,
+        accumulates: false,
+    };
+    let shared_memory = x.buffer.client.properties().hardware.max_shared_memory_size;
+    let (plan, parts) = table::gradient(form, [k, n, t], count, shared_memory);
+    let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
+    let parts = t.div_ceil(part);
+    let tiling = Tiling { plan, workers: None, part, parts };
+    let (x, grad) = (rounded(&x.transposed()), rounded(grad));
+    if parts == 1 {
+        launch(&x, &grad, None, &whole, [k, n, t], tiling);
+        return out;
+    }
+    let partial = empty(&x.buffer, [count * parts, k * n], DType::F32);
+    let output = Matrix { count, batch_stride: parts * k * n, ..Matrix::dense(&partial, [k, n]) };
+    launch(&x, &grad, None, &output, [k, n, t], tiling);
+    sums::add_parts(&partial, [count, parts, k * n], &out);
+    out
+}
+
+/// How a product is divided into cubes.
+#[derive(Clone, Copy)]
+struct Tiling {
+    plan: MatmulPlan,
+    /// Cubes that share the rows, if the right matrix is stationary in shared memory.
+    workers: Option<usize>,
+    /// Terms in a part of a sum.
+    part: usize,
+    /// Parts of a sum; each has its own result, one after the other.
+    parts: usize,
+}
+
+/// Launches the kernel; both matrices have the type that is multiplied.
+fn launch(
+    lhs: &Matrix,
+    rhs: &Matrix,
+    bias: Option<&CubeTensor>,
+    out: &Matrix,
+    [m, n, k]: [usize; 3],
+    tiling: Tiling,
+) {
+    let plan = tiling.plan;
+    let count = out.count;
+    debug_assert_eq!(
+        [lhs.count, rhs.count],
+        [count; 2],
+        "a left and a right matrix for each product"
+    );
+    let client = out.buffer.client.clone();
+    let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
+    let out_lanes = out.load_lanes();
+    // Copies into shared memory have 32-bit addresses; the checks of a product's size allow no
+    // others. An absent bias is passed as a buffer that the kernel does not read.
+    let none = || out.buffer.clone();
+    let address = [lhs, rhs, out]
+        .iter()
+        .map(|matrix| matrix.buffer.required_address_type())
+        .max()
+        .unwrap_or_default();
+    let rows = tiling.workers.unwrap_or(m.div_ceil(plan.tile[0]));
+    let columns = n.div_ceil(plan.tile[1]);
+    let extents = ExtentsLaunch::new(
+        m as u32,
+        n as u32,
+        k as u32,
+        tiling.part as u32,
+        tiling.parts as u32,
+        (lhs.row_stride / lhs_lanes) as u32,
+        (rhs.row_stride / rhs_lanes) as u32,
+        (out.row_stride / out_lanes) as u32,
+        (m * n / out_lanes) as u32,
+        (lhs.batch_stride / lhs_lanes) as u32,
+        (rhs.batch_stride / rhs_lanes) as u32,
+        (out.batch_stride / out_lanes) as u32,
+    );
+    let run = if tiling.workers.is_some() {
+        weight_stationary::weight_stationary::launch_unchecked
+    } else {
+        pipelined::pipelined::launch_unchecked
+    };
+    // SAFETY: a `Matrix` lies within its buffer; the kernels check every row and column against the
+    // sizes, and the width of a load divides the sizes, the strides and the offset.
+    unsafe {
+        run(
+            &client,
+            CubeCount::Static(columns as u32, rows as u32, (count * tiling.parts) as u32),
+            CubeDim::new_1d(plan.threads() as u32),
+            address,
+            lhs_lanes,
+            rhs_lanes,
+            out_lanes,
+            lhs.buffer.clone().into_buffer_arg(),
+            rhs.buffer.clone().into_buffer_arg(),
+            bias.cloned().unwrap_or_else(none).into_buffer_arg(),
+            out.buffer.clone().into_buffer_arg(),
+            extents,
+            plan,
+            elem(&lhs.buffer),
+            elem(&out.buffer),
+        );
+    }
+}
+
+/// A dense tensor of `shape` on the device of `like`, in the type of the activations.
+pub(crate) fn activations(
+    like: &CubeTensor,
+    shape: impl Into<Shape>,
+    precision: Precision,
+) -> CubeTensor {
+    empty(like, shape, precision.activations())
+}
+
+/// Whether the device's tensor cores multiply bf16 in the shape that the kernels use.
+pub(crate) fn has_tensor_cores(device: &Device) -> bool {
+    let DispatchDevice::Cube(device) = device.clone().inner().as_dispatch().clone() else {
+        return false;
+    };
+    let client = device.client();
+    let bf16 = dtype_to_storage_type(DType::BF16);
+    let f32 = dtype_to_storage_type(DType::F32);
+    client.properties().features.matmul.mma.contains(&MmaConfig {
+        a_type: bf16,
+        b_type: bf16,
+        cd_type: f32,
+        m: 16,
+        n: 8,
+        k: 16,
+    })
+}

@@ -1,0 +1,170 @@
+//! A product that holds a few terms at a time in shared memory: for long sums.
+//!
+//! Both matrices pass through a ring of stages: while one stage is multiplied, the next ones are
+//! copied.
+
+use cubecl::prelude::*;
+
+use super::copies::{commit_copies, copy_window, wait_copies};
+use super::plan::{Extents, MatmulPlan};
+use super::tile::{accumulate, fetch_addends, write};
+
+/// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to `out`.
+///
+/// Cubes are `(column of tiles, row of tiles, part of the sum)`; the parts of one product follow
+/// those of another.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
+pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
+    lhs: &[Vector<S, NL>],
+    rhs: &[Vector<S, NR>],
+    bias: &[f32],
+    out: &mut [Vector<O, NO>],
+    sizes: Extents,
+    #[comptime] plan: MatmulPlan,
+    #[define(S)] _stage_type: ElemType,
+    #[define(O)] _out_type: ElemType,
+) {
+    let lhs_lanes = NL::value().comptime();
+    let rhs_lanes = NR::value().comptime();
+    let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
+    let rhs_len = comptime!(plan.rhs().len() / rhs_lanes);
+    let copies = comptime!(plan.copies(lhs_lanes) && plan.copies(rhs_lanes));
+    let count = comptime!(plan.fragments() * 2);
+    let depth = comptime!(plan.depth);
+    let ahead = comptime!(plan.stages - 1);
+    let first_row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
+    let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
+    let (which, part) = (CUBE_POS_Z / sizes.parts, CUBE_POS_Z % sizes.parts);
+    let begin = (part * sizes.part) as usize;
+    let lhs_first = (which * sizes.lhs_batch_stride) as usize;
+    let rhs_first = (which * sizes.rhs_batch_stride) as usize;
+    let end = min(begin + sizes.part as usize, sizes.k as usize);
+
+    let mut staged_lhs =
+        Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
+    let mut staged_rhs =
+        Shared::<[Vector<S, NR>]>::new_aligned_slice(comptime!(plan.stages * rhs_len), 16usize);
+    let mut staged_out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
+        comptime!(plan.threads() / 32 * plan.out().len() / 2),
+        16usize,
+    );
+    let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
+    #[unroll]
+    for i in 0..count {
+        sums[i] = Vector::new(0.0f32);
+    }
+    let steps = (end - begin + comptime!(depth - 1)) / depth;
+    #[unroll]
+    for step in 0..ahead {
+        copy_both::<S, NL, NR>(
+            &mut staged_lhs,
+            &mut staged_rhs,
+            lhs,
+            rhs,
+            lhs_first,
+            rhs_first,
+            step,
+            first_row,
+            first_column,
+            begin + comptime!(step * depth),
+            end,
+            &sizes,
+            copies,
+            plan,
+        );
+    }
+    for step in 0..steps {
+        wait_copies(comptime!(ahead - 1), copies);
+        // The barrier also ends all reads of the previous stage, which is refilled.
+        sync_cube();
+        let next = step + ahead;
+        copy_both::<S, NL, NR>(
+            &mut staged_lhs,
+            &mut staged_rhs,
+            lhs,
+            rhs,
+            lhs_first,
+            rhs_first,
+            next % comptime!(plan.stages),
+            first_row,
+            first_column,
+            begin + next * depth,
+            end,
+            &sizes,
+            copies,
+            plan,
+        );
+        let stage = step % comptime!(plan.stages);
+        let (from_lhs, from_rhs) = (stage * lhs_len, stage * rhs_len);
+        accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, from_lhs, from_rhs, plan);
+    }
+    let base = (which * sizes.out_batch_stride + part * sizes.out_part_stride) as usize;
+    let addends = fetch_addends::<O, NO>(out, base, first_row, first_column, &sizes, plan);
+    write::<O, NO>(
+        &sums,
+        &addends,
+        &mut staged_out,
+        bias,
+        out,
+        base,
+        first_row,
+        first_column,
+        &sizes,
+        plan,
+    );
+}
+
+/// Copies the terms from `k` on of both matrices into a stage, with zeros from `end` on, as one
+/// group.
+#[cube]
+#[expect(clippy::too_many_arguments, reason = "two matrices and their places")]
+fn copy_both<S: Float, NL: Size, NR: Size>(
+    staged_lhs: &mut Shared<[Vector<S, NL>]>,
+    staged_rhs: &mut Shared<[Vector<S, NR>]>,
+    lhs: &[Vector<S, NL>],
+    rhs: &[Vector<S, NR>],
+    lhs_first: usize,
+    rhs_first: usize,
+    stage: usize,
+    row: usize,
+    column: usize,
+    k: usize,
+    end: usize,
+    sizes: &Extents,
+    #[comptime] copies: bool,
+    #[comptime] plan: MatmulPlan,
+) {
+    let (of_lhs, of_rhs) = (comptime!(plan.lhs()), comptime!(plan.rhs()));
+    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
+    let lhs_share = comptime!(of_lhs.share(lhs_lanes, plan.threads()));
+    let rhs_share = comptime!(of_rhs.share(rhs_lanes, plan.threads()));
+    let lhs_base = stage * comptime!(of_lhs.len() / lhs_lanes);
+    let rhs_base = stage * comptime!(of_rhs.len() / rhs_lanes);
+    let (m, n) = (sizes.m as usize, sizes.n as usize);
+    let row_stride = sizes.lhs_row_stride as usize;
+    if comptime!(plan.form.lhs_by_columns) {
+        copy_window::<S, NL>(
+            staged_lhs, lhs_base, lhs, lhs_first, row_stride, k, end, row, m, of_lhs, lhs_share,
+            copies,
+        );
+    } else {
+        copy_window::<S, NL>(
+            staged_lhs, lhs_base, lhs, lhs_first, row_stride, row, m, k, end, of_lhs, lhs_share,
+            copies,
+        );
+    }
+    let row_stride = sizes.rhs_row_stride as usize;
+    if comptime!(plan.form.rhs_by_columns) {
+        copy_window::<S, NR>(
+            staged_rhs, rhs_base, rhs, rhs_first, row_stride, column, n, k, end, of_rhs, rhs_share,
+            copies,
+        );
+    } else {
+        copy_window::<S, NR>(
+            staged_rhs, rhs_base, rhs, rhs_first, row_stride, k, end, column, n, of_rhs, rhs_share,
+            copies,
+        );
+    }
+    commit_copies(copies);
+}

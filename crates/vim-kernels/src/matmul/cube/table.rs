@@ -1,0 +1,195 @@
+//! Tiles of a product by the shape of its result; there is no autotuning.
+
+use super::plan::{DEPTH, MatmulForm, MatmulPlan};
+
+/// Columns of a tile, the widest first.
+const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
+/// Rows of a tile of a small result.
+const ROWS: [usize; 4] = [128, 64, 32, 16];
+/// Rows from which on a result counts as long.
+const LONG: usize = 1024;
+/// Most terms of a sum for which the right matrix is stationary in shared memory.
+const FEW: usize = 384;
+/// Terms from which on stationary columns are narrow.
+const MANY: usize = 192;
+/// Rows of a tile with a stationary matrix: the most that leave shared memory for a second cube.
+const STATIONARY_ROWS: [usize; 2] = [64, 32];
+/// Most stationary cubes per multiprocessor.
+const MAX_CUBES: usize = 4;
+/// Bytes of shared memory that a multiprocessor reserves for each cube.
+const RESERVED: usize = 1024;
+/// Stages and terms per stage of a pipeline; the first that fits the device's shared memory is
+/// used. GPUs that multiply bf16 have at least 99 KiB per cube, of which the last takes at most 58.
+const PIPELINES: [[usize; 2]; 3] = [[3, DEPTH], [2, DEPTH], [2, 32]];
+/// Most cubes for a weight's gradient: two for each multiprocessor of the largest GPUs. Constant,
+/// so that the order of a sum does not depend on the GPU.
+const CUBES: usize = 264;
+/// Fewest terms of a part of a sum.
+const SHORTEST_PART: usize = 256;
+
+/// The plan of a product of `m` rows and `n` columns with any number of terms.
+pub(super) fn forward(form: MatmulForm, m: usize, n: usize, shared_memory: usize) -> MatmulPlan {
+    let columns = fitting(n, &COLUMNS);
+    let rows = match m {
+        LONG.. if columns > 48 => 128,
+        LONG.. => 64,
+        _ => fitting(m, &ROWS),
+    };
+    pipelined(form, [rows, columns], shared_memory)
+}
+
+/// A pipelined plan.
+fn pipelined(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> MatmulPlan {
+    let planes = planes(tile);
+    let plan = |[stages, depth]: [usize; 2]| MatmulPlan { form, tile, planes, depth, stages };
+    let fits = |plan: &MatmulPlan| plan.shared_memory(plan.stages) <= shared_memory;
+    let [.., least] = PIPELINES;
+    PIPELINES.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
+}
+
+/// The plan of `count` products of `m` rows, `n` columns and `k` terms with a stationary right
+/// matrix, and the number of cubes that share the rows of each; `None` if there are too many terms
+/// or too few rows.
+pub(super) fn weight_stationary(
+    form: MatmulForm,
+    [m, n, k]: [usize; 3],
+    count: usize,
+    processors: usize,
+    shared_memory: usize,
+) -> Option<(MatmulPlan, usize)> {
+    if m < LONG || k > FEW || form.lhs_by_columns {
+        return None;
+    }
+    let depth = k.next_multiple_of(16);
+    let columns = fitting(n, if depth > MANY { &COLUMNS[2..] } else { &COLUMNS });
+    let plans = STATIONARY_ROWS.map(|rows| {
+        // Sixteen columns per plane, or 32 of many; with few columns, more planes share the rows.
+        let across = columns / if columns >= 96 { 32 } else { 16 };
+        let along = if across <= 2 { rows / 16 } else { 2 };
+        MatmulPlan { form, tile: [rows, columns], planes: [along, across], depth, stages: 2 }
+    });
+    // A multiprocessor has shared memory for the largest cube and its reserve.
+    let cubes = |plan: &MatmulPlan| (shared_memory + RESERVED) / (plan.shared_memory(1) + RESERVED);
+    let plan = plans.into_iter().find(|plan| cubes(plan) >= 2);
+    let plan = plan.or_else(|| plans.into_iter().find(|plan| cubes(plan) >= 1))?;
+    let most = (processors * cubes(&plan).min(MAX_CUBES) / (n.div_ceil(columns) * count)).max(1);
+    // The fewest cubes that take no more turns than `most` would.
+    let tiles = m.div_ceil(plan.tile[0]);
+    Some((plan, tiles.div_ceil(tiles.div_ceil(most))))
+}
+
+/// The plan of the gradients of `count` weights, `m` by `n`, and the number of parts of their sums
+/// of `k` terms.
+pub(super) fn gradient(
+    form: MatmulForm,
+    [m, n, k]: [usize; 3],
+    count: usize,
+    shared_memory: usize,
+) -> (MatmulPlan, usize) {
+    let tile = [fitting(m, &ROWS), fitting(n, &COLUMNS)];
+    let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]) * count;
+    let parts = (CUBES / tiles).min(k / SHORTEST_PART).max(1);
+    (pipelined(form, tile, shared_memory), parts)
+}
+
+/// The size that covers `count` with the least excess; the first of several.
+fn fitting(count: usize, sizes: &[usize]) -> usize {
+    let covered = |size: usize| count.div_ceil(size) * size;
+    sizes.iter().copied().min_by_key(|&size| covered(size)).unwrap_or(16)
+}
+
+/// Planes that share a tile: each has a multiple of 16 rows and columns.
+fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
+    match (rows, columns) {
+        (128, 128 | 96 | 64) | (64, 96) => [4, 2],
+        (128 | 64, 48 | 32 | 16) => [4, 1],
+        (64, 128) => [2, 4],
+        (64, 64) | (32, 96) => [2, 2],
+        (32, 128 | 64) | (16, 128 | 64) => [1, 4],
+        (32, _) => [2, 1],
+        (16, 96) => [1, 2],
+        (_, _) => [1, 1],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_share_whole_fragments() {
+        for rows in ROWS {
+            for columns in COLUMNS {
+                let [along, across] = planes([rows, columns]);
+                assert_eq!([rows % (16 * along), columns % (16 * across)], [0, 0]);
+                assert!(along * across >= 1);
+            }
+        }
+    }
+
+    const FORM: MatmulForm = MatmulForm {
+        lhs_by_columns: false,
+        rhs_by_columns: false,
+        tensor_cores: true,
+        has_bias: false,
+        accumulates: false,
+    };
+
+    /// Shared memory of a cube on an H200, and on a consumer GPU.
+    const LARGE: usize = 227 << 10;
+    const SMALL: usize = 99 << 10;
+
+    #[test]
+    fn rings_fit() {
+        for (lhs_by_columns, rhs_by_columns) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let form = MatmulForm { lhs_by_columns, rhs_by_columns, ..FORM };
+            for rows in ROWS {
+                for columns in COLUMNS {
+                    for most in [SMALL, LARGE] {
+                        let plan = pipelined(form, [rows, columns], most);
+                        assert!(plan.shared_memory(plan.stages) <= most, "{plan:?}");
+                        assert!(plan.stages >= 2 && DEPTH.is_multiple_of(plan.depth));
+                    }
+                    assert_eq!(pipelined(form, [rows, columns], LARGE).depth, DEPTH);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_of_a_layer() {
+        assert_eq!(forward(FORM, 25_216, 768, LARGE).tile, [128, 128]);
+        assert_eq!(forward(FORM, 25_216, 192, LARGE).tile, [128, 96]);
+        assert_eq!(forward(FORM, 25_216, 44, LARGE).tile, [64, 48]);
+        assert_eq!(forward(FORM, 25_216, 12, LARGE).tile, [64, 16]);
+        assert_eq!(gradient(FORM, [192, 768, 25_216], 1, LARGE).0.tile, [64, 128]);
+        assert_eq!(gradient(FORM, [12, 384, 25_216], 1, LARGE).0.tile, [16, 128]);
+        assert_eq!(gradient(FORM, [384, 44, 100], 1, LARGE).1, 1);
+    }
+
+    // What the kernel assumes of a plan, and that two cubes fit a multiprocessor of 227 KiB for
+    // every product of Vim-Ti's layers.
+    #[test]
+    fn panels_hold_what_they_multiply() {
+        for (n, k) in
+            [(768, 192), (44, 384), (384, 12), (192, 384), (384, 192), (384, 44), (12, 384)]
+        {
+            for by_columns in [false, true] {
+                let form = MatmulForm { rhs_by_columns: by_columns, ..FORM };
+                let (plan, workers) =
+                    weight_stationary(form, [25_216, n, k], 1, 132, LARGE).expect("few terms");
+                assert!(plan.depth >= k && plan.depth.is_multiple_of(16));
+                let [rows, columns] = plan.per_plane();
+                assert_eq!([rows % 16, columns % 16], [0, 0], "{n} {k}");
+                assert_eq!([rows * plan.planes[0], columns * plan.planes[1]], plan.tile);
+                assert!(2 * (plan.shared_memory(1) + 1024) <= 228 << 10, "{n} {k}");
+                assert!((1..=25_216 / 32).contains(&workers));
+            }
+        }
+        assert!(weight_stationary(FORM, [25_216, 192, 768], 1, 132, LARGE).is_none());
+        assert!(weight_stationary(FORM, [128, 1000, 192], 1, 132, LARGE).is_none());
+        assert!(weight_stationary(FORM, [25_216, 768, 192], 1, 132, 32 << 10).is_none());
+    }
+}

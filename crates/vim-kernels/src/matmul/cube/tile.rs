@@ -1,0 +1,351 @@
+//! Shared by the kernels of a product: the arithmetic of a plane, and writing a tile.
+
+use cubecl::cmma::{self, MatrixIdent};
+use cubecl::prelude::*;
+
+use super::plan::{Extents, MatmulPlan};
+
+/// Adds the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`,
+/// to a plane's `sums`. The sums of fragment `(i, j)`, which begins at row `16·i` and column `8·j`,
+/// are two vectors: of its upper and of its lower eight rows.
+#[cube]
+pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
+    sums: &mut Array<Vector<f32, Const<2>>>,
+    staged_lhs: &Shared<[Vector<S, NL>]>,
+    staged_rhs: &Shared<[Vector<S, NR>]>,
+    base_lhs: usize,
+    base_rhs: usize,
+    #[comptime] plan: MatmulPlan,
+) {
+    if comptime!(plan.form.tensor_cores) {
+        accumulate_on_tensor_cores::<S, NL, NR>(
+            sums, staged_lhs, staged_rhs, base_lhs, base_rhs, plan,
+        );
+    } else {
+        for sixteen in 0..comptime!(plan.depth / 16) {
+            accumulate_by_units::<S, NL, NR>(
+                sums,
+                staged_lhs,
+                staged_rhs,
+                base_lhs * NL::value(),
+                base_rhs * NR::value(),
+                sixteen * 16,
+                plan,
+            );
+        }
+    }
+}
+
+/// A plane's first row and column in the tile.
+#[cube]
+fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
+    let plane = UNIT_POS as usize / 32;
+    let per_plane = comptime!(plan.per_plane());
+    let row = (plane / comptime!(plan.planes[1])) * comptime!(per_plane[0]);
+    let column = (plane % comptime!(plan.planes[1])) * comptime!(per_plane[1]);
+    (row, column)
+}
+
+/// On tensor cores, sixteen terms at a time; the next fragments are loaded while one is multiplied.
+#[cube]
+fn accumulate_on_tensor_cores<S: Float, NL: Size, NR: Size>(
+    sums: &mut Array<Vector<f32, Const<2>>>,
+    staged_lhs: &Shared<[Vector<S, NL>]>,
+    staged_rhs: &Shared<[Vector<S, NR>]>,
+    base_lhs: usize,
+    base_rhs: usize,
+    #[comptime] plan: MatmulPlan,
+) {
+    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
+    let lhs_row_stride = comptime!(plan.lhs().row_stride() / lhs_lanes);
+    let rhs_row_stride = comptime!(plan.rhs().row_stride() / rhs_lanes);
+    let per_plane = comptime!(plan.per_plane());
+    let m_frags = comptime!(per_plane[0] / 16);
+    let n_frags = comptime!(per_plane[1] / 8);
+    let steps = comptime!(plan.depth / 16);
+    let def = cmma::MmaDefinition::<S, S, f32>::new(16usize, 8usize, 16usize);
+    let size!(NA) = def.vector_size(MatrixIdent::A);
+    let size!(NB) = def.vector_size(MatrixIdent::B);
+    let lane = UNIT_POS as usize % 32;
+    let (plane_row, plane_column) = plane_begin(plan);
+    // The vector of each side's first fragment that this unit reads; the others are at constant
+    // distances.
+    let first_lhs = if comptime!(plan.form.lhs_by_columns) {
+        (lane % 8 + (lane / 16) * 8) * lhs_row_stride
+            + (plane_row + ((lane / 8) % 2) * 8) / lhs_lanes
+    } else {
+        (plane_row + lane % 16) * lhs_row_stride + (lane / 16) * comptime!(8 / lhs_lanes)
+    };
+    let first_rhs = if comptime!(plan.form.rhs_by_columns) {
+        (plane_column + (lane / 16) * 8 + lane % 8) * rhs_row_stride
+            + ((lane / 8) % 2) * comptime!(8 / rhs_lanes)
+    } else {
+        (((lane / 8) % 2) * 8 + lane % 8) * rhs_row_stride
+            + (plane_column + (lane / 16) * 8) / rhs_lanes
+    };
+    let (first_lhs, first_rhs) = (base_lhs + first_lhs, base_rhs + first_rhs);
+    // Two sets: the current sixteen terms and the next.
+    let mut left = Array::<Vector<S, NA>>::new(comptime!(2 * m_frags * 4));
+    let mut right = Array::<Vector<S, NB>>::new(comptime!(2 * n_frags * 2));
+    #[unroll]
+    for turn in 0..comptime!(steps + 1) {
+        if comptime!(turn < steps) {
+            let set = comptime!(turn % 2);
+            #[unroll]
+            for i in 0..m_frags {
+                let away = if comptime!(plan.form.lhs_by_columns) {
+                    comptime!(turn * 16 * lhs_row_stride + i * 16 / lhs_lanes)
+                } else {
+                    comptime!(i * 16 * lhs_row_stride + turn * 16 / lhs_lanes)
+                };
+                let from = first_lhs + away;
+                let loaded = def.load_matrix::<_, NA>(
+                    &staged_lhs[from..from + comptime!(8 / lhs_lanes)],
+                    MatrixIdent::A,
+                    4usize,
+                    comptime!(plan.form.lhs_by_columns),
+                );
+                #[unroll]
+                for r in 0..4usize {
+                    left[comptime!((set * m_frags + i) * 4 + r)] = loaded[r];
+                }
+            }
+            #[unroll]
+            for j in 0..comptime!(n_frags / 2) {
+                let away = if comptime!(plan.form.rhs_by_columns) {
+                    comptime!(j * 16 * rhs_row_stride + turn * 16 / rhs_lanes)
+                } else {
+                    comptime!(turn * 16 * rhs_row_stride + j * 16 / rhs_lanes)
+                };
+                let from = first_rhs + away;
+                let loaded = def.load_matrix::<_, NB>(
+                    &staged_rhs[from..from + comptime!(8 / rhs_lanes)],
+                    MatrixIdent::B,
+                    4usize,
+                    comptime!(!plan.form.rhs_by_columns),
+                );
+                #[unroll]
+                for r in 0..4usize {
+                    right[comptime!(set * n_frags * 2 + j * 4 + r)] = loaded[r];
+                }
+            }
+        }
+        if comptime!(turn > 0) {
+            let set = comptime!((turn + 1) % 2);
+            #[unroll]
+            for j in 0..n_frags {
+                let mut columns = Array::<Vector<S, NB>>::new(2usize);
+                columns[0] = right[comptime!(set * n_frags * 2 + j * 2)];
+                columns[1] = right[comptime!(set * n_frags * 2 + j * 2 + 1)];
+                #[unroll]
+                for i in 0..m_frags {
+                    let mut rows = Array::<Vector<S, NA>>::new(4usize);
+                    #[unroll]
+                    for r in 0..4usize {
+                        rows[r] = left[comptime!((set * m_frags + i) * 4 + r)];
+                    }
+                    let at = comptime!((i * n_frags + j) * 2);
+                    let mut sum = Array::<Vector<f32, Const<2>>>::new(2usize);
+                    sum[0] = sums[at];
+                    sum[1] = sums[at + 1];
+                    let sum = def.execute(&rows, &columns, &sum);
+                    sums[at] = sum[0];
+                    sums[at + 1] = sum[1];
+                }
+            }
+        }
+    }
+}
+
+/// Without tensor cores: each unit computes the numbers that it would receive from them.
+#[cube]
+fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
+    sums: &mut Array<Vector<f32, Const<2>>>,
+    staged_lhs: &Shared<[Vector<S, NL>]>,
+    staged_rhs: &Shared<[Vector<S, NR>]>,
+    base_lhs: usize,
+    base_rhs: usize,
+    term: usize,
+    #[comptime] plan: MatmulPlan,
+) {
+    let lhs_row_stride = comptime!(plan.lhs().row_stride());
+    let rhs_row_stride = comptime!(plan.rhs().row_stride());
+    let per_plane = comptime!(plan.per_plane());
+    let n_frags = comptime!(per_plane[1] / 8);
+    let lane = UNIT_POS as usize % 32;
+    let (plane_row, plane_column) = plane_begin(plan);
+    for i in 0..comptime!(per_plane[0] / 8) {
+        let row = plane_row + i * 8 + lane / 4;
+        for j in 0..n_frags {
+            let column = plane_column + j * 8 + (lane % 4) * 2;
+            let at = (i / 2 * n_frags + j) * 2 + i % 2;
+            let (mut even, mut odd) = (sums[at].extract(0usize), sums[at].extract(1usize));
+            for t in term..term + 16 {
+                let left = if comptime!(plan.form.lhs_by_columns) {
+                    element::<S, NL>(staged_lhs, base_lhs + t * lhs_row_stride + row)
+                } else {
+                    element::<S, NL>(staged_lhs, base_lhs + row * lhs_row_stride + t)
+                };
+                if comptime!(plan.form.rhs_by_columns) {
+                    let from = base_rhs + column * rhs_row_stride + t;
+                    even += left * element::<S, NR>(staged_rhs, from);
+                    odd += left * element::<S, NR>(staged_rhs, from + rhs_row_stride);
+                } else {
+                    let from = base_rhs + t * rhs_row_stride + column;
+                    even += left * element::<S, NR>(staged_rhs, from);
+                    odd += left * element::<S, NR>(staged_rhs, from + 1);
+                }
+            }
+            let mut pair = Vector::<f32, Const<2>>::empty();
+            pair.insert(0usize, even);
+            pair.insert(1usize, odd);
+            sums[at] = pair;
+        }
+    }
+}
+
+/// Element `at` of vectors in shared memory.
+#[cube]
+fn element<S: Float, N: Size>(staged: &Shared<[Vector<S, N>]>, at: usize) -> f32 {
+    let lanes = N::value().comptime();
+    let vector = staged[at / lanes];
+    let mut value = f32::cast_from(vector.extract(0usize));
+    #[unroll]
+    for lane in 1..lanes {
+        value = select(at % lanes == lane, f32::cast_from(vector.extract(lane)), value);
+    }
+    value
+}
+
+/// Vectors of `lanes` that a unit writes for eight rows of its plane's part of a tile.
+pub(super) fn vectors_per_unit(plan: MatmulPlan, lanes: usize) -> usize {
+    (8 * plan.per_plane()[1] / lanes).div_ceil(32)
+}
+
+/// Row and column, in the plane's part, of the `k`-th vector that a unit writes of the `eight`-th
+/// eight rows.
+#[cube]
+fn place_of(
+    #[comptime] eight: usize,
+    #[comptime] k: usize,
+    #[comptime] lanes: usize,
+    #[comptime] plan: MatmulPlan,
+) -> (usize, usize) {
+    let per_row = comptime!(plan.per_plane()[1] / lanes);
+    let at = UNIT_POS as usize % 32 + comptime!(k * 32);
+    (comptime!(eight * 8) + at / per_row, (at % per_row) * lanes)
+}
+
+/// The values that a tile is added to, in the order in which [`write`] writes it; past the last row
+/// and column, values of the last one. Loaded early and unconditionally: a load whose value a
+/// condition selects stalls where it stands, and the next one begins only after it.
+#[cube]
+pub(super) fn fetch_addends<O: Float, NO: Size>(
+    out: &mut [Vector<O, NO>],
+    base: usize,
+    first_row: usize,
+    first_column: usize,
+    sizes: &Extents,
+    #[comptime] plan: MatmulPlan,
+) -> Array<Vector<O, NO>> {
+    let lanes = NO::value().comptime();
+    let vectors_per_unit = comptime!(vectors_per_unit(plan, lanes));
+    let eights = comptime!(if plan.form.accumulates { plan.per_plane()[0] / 8 } else { 0 });
+    let mut addends = Array::<Vector<O, NO>>::new(comptime!((eights * vectors_per_unit).max(1)));
+    let (plane_row, plane_column) = plane_begin(plan);
+    #[unroll]
+    for eight in 0..eights {
+        #[unroll]
+        for k in 0..vectors_per_unit {
+            let (y, x) = place_of(eight, k, lanes, plan);
+            let row = min(first_row + plane_row + y, sizes.m as usize - 1);
+            let column = min(first_column + plane_column + x, sizes.n as usize - lanes);
+            let from = base + row * sizes.out_row_stride as usize + column / lanes;
+            addends[comptime!(eight * vectors_per_unit + k)] = out[from];
+        }
+    }
+    addends
+}
+
+/// Writes a tile of the result, from row and column `first_*` and vector `base` of `out` on. It
+/// passes through shared memory so that adjacent units write adjacent 16-byte vectors: eight rows
+/// of a plane at a time, synchronized within the plane.
+#[cube]
+#[expect(clippy::too_many_arguments, reason = "a tile, its place and its type")]
+pub(super) fn write<O: Float, NO: Size>(
+    sums: &Array<Vector<f32, Const<2>>>,
+    addends: &Array<Vector<O, NO>>,
+    staged: &mut Shared<[Vector<f32, Const<2>>]>,
+    bias: &[f32],
+    out: &mut [Vector<O, NO>],
+    base: usize,
+    first_row: usize,
+    first_column: usize,
+    sizes: &Extents,
+    #[comptime] plan: MatmulPlan,
+) {
+    let lanes = NO::value().comptime();
+    let per_plane = comptime!(plan.per_plane());
+    let n_frags = comptime!(per_plane[1] / 8);
+    let row_stride = comptime!(plan.out().row_stride());
+    let vectors_per_unit = comptime!(vectors_per_unit(plan, lanes));
+    let lane = UNIT_POS as usize % 32;
+    let begin = (UNIT_POS as usize / 32) * comptime!(plan.out().len());
+    let (plane_row, plane_column) = plane_begin(plan);
+    #[unroll]
+    for eight in 0..comptime!(per_plane[0] / 8) {
+        #[unroll]
+        for j in 0..n_frags {
+            let at = begin + (lane / 4) * row_stride + comptime!(j * 8) + (lane % 4) * 2;
+            staged[at / 2] = sums[comptime!((eight / 2 * n_frags + j) * 2 + eight % 2)];
+        }
+        wait_for_plane(plan);
+        #[unroll]
+        for k in 0..vectors_per_unit {
+            let (y, x) = place_of(eight, k, lanes, plan);
+            let row = first_row + plane_row + y;
+            let column = first_column + plane_column + x;
+            // The last vectors may be fewer than the units.
+            let in_bounds = y < comptime!(eight * 8 + 8);
+            if in_bounds && row < sizes.m as usize && column < sizes.n as usize {
+                let from = begin + (y % 8) * row_stride + x;
+                let mut value = Vector::<f32, NO>::empty();
+                if comptime!(plan.form.tensor_cores) {
+                    value = staged.with_vector_size::<NO>()[from / lanes];
+                } else {
+                    // WGSL reads shared memory with the declared type only.
+                    #[unroll]
+                    for o in 0..lanes {
+                        let pair = staged[(from + o) / 2];
+                        let odd = (from + o) % 2 == 1;
+                        value.insert(o, select(odd, pair.extract(1usize), pair.extract(0usize)));
+                    }
+                }
+                if comptime!(plan.form.has_bias) {
+                    let mut offset = Vector::<f32, NO>::empty();
+                    #[unroll]
+                    for o in 0..lanes {
+                        offset.insert(o, bias[column + o]);
+                    }
+                    value += offset;
+                }
+                if comptime!(plan.form.accumulates) {
+                    value += Vector::cast_from(addends[comptime!(eight * vectors_per_unit + k)]);
+                }
+                let to = base + row * sizes.out_row_stride as usize + column / lanes;
+                out[to] = Vector::cast_from(value);
+            }
+        }
+        wait_for_plane(plan);
+    }
+}
+
+/// Synchronizes the plane, or the cube where no plane is known.
+#[cube]
+fn wait_for_plane(#[comptime] plan: MatmulPlan) {
+    if comptime!(plan.form.tensor_cores) {
+        sync_plane();
+    } else {
+        sync_cube();
+    }
+}

@@ -1,0 +1,150 @@
+//! A product with a stationary right matrix: for few terms, as in a model's layers.
+//!
+//! A cube holds all terms of its columns of the right matrix in shared memory and iterates over
+//! tiles of rows: while its planes multiply one tile, the next is copied. So it waits for memory
+//! once per tile, not once per few terms.
+
+use cubecl::prelude::*;
+
+use super::copies::{commit_copies, copy_window, wait_copies};
+use super::plan::{Extents, MatmulPlan};
+use super::tile::{accumulate, fetch_addends, write};
+
+/// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to `out`; `k` is at most `plan.depth`.
+///
+/// Cubes are `(column of tiles, worker, product)`; workers take the rows of tiles in turn.
+#[cube(launch_unchecked, address_type = "dynamic")]
+#[expect(clippy::too_many_arguments, reason = "three matrices and their types")]
+pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
+    lhs: &[Vector<S, NL>],
+    rhs: &[Vector<S, NR>],
+    bias: &[f32],
+    out: &mut [Vector<O, NO>],
+    sizes: Extents,
+    #[comptime] plan: MatmulPlan,
+    #[define(S)] _stage_type: ElemType,
+    #[define(O)] _out_type: ElemType,
+) {
+    let lhs_lanes = NL::value().comptime();
+    let rhs_lanes = NR::value().comptime();
+    let lhs_stage = comptime!(plan.lhs());
+    let rhs_stage = comptime!(plan.rhs());
+    let lhs_share = comptime!(lhs_stage.share(lhs_lanes, plan.threads()));
+    let rhs_share = comptime!(rhs_stage.share(rhs_lanes, plan.threads()));
+    let lhs_len = comptime!(lhs_stage.len() / lhs_lanes);
+    let copies = comptime!(plan.copies(lhs_lanes));
+    let rhs_copies = comptime!(plan.copies(rhs_lanes));
+    let count = comptime!(plan.fragments() * 2);
+    let (m, n, k) = (sizes.m as usize, sizes.n as usize, sizes.k as usize);
+    let (lhs_row_stride, rhs_row_stride) =
+        (sizes.lhs_row_stride as usize, sizes.rhs_row_stride as usize);
+    let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
+    let lhs_first = (CUBE_POS_Z * sizes.lhs_batch_stride) as usize;
+    let rhs_first = (CUBE_POS_Z * sizes.rhs_batch_stride) as usize;
+    let base = (CUBE_POS_Z * sizes.out_batch_stride) as usize;
+
+    let mut staged_lhs =
+        Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
+    let mut staged_rhs = Shared::<[Vector<S, NR>]>::new_aligned_slice(
+        comptime!(rhs_stage.len() / rhs_lanes),
+        16usize,
+    );
+    let mut staged_out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
+        comptime!(plan.threads() / 32 * plan.out().len() / 2),
+        16usize,
+    );
+    let mut row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
+    let stride = CUBE_COUNT_Y as usize * comptime!(plan.tile[0]);
+    copy_window::<S, NL>(
+        &mut staged_lhs,
+        0usize,
+        lhs,
+        lhs_first,
+        lhs_row_stride,
+        row,
+        m,
+        0usize,
+        k,
+        lhs_stage,
+        lhs_share,
+        copies,
+    );
+    if comptime!(plan.form.rhs_by_columns) {
+        copy_window::<S, NR>(
+            &mut staged_rhs,
+            0usize,
+            rhs,
+            rhs_first,
+            rhs_row_stride,
+            first_column,
+            n,
+            0usize,
+            k,
+            rhs_stage,
+            rhs_share,
+            rhs_copies,
+        );
+    } else {
+        copy_window::<S, NR>(
+            &mut staged_rhs,
+            0usize,
+            rhs,
+            rhs_first,
+            rhs_row_stride,
+            0usize,
+            k,
+            first_column,
+            n,
+            rhs_stage,
+            rhs_share,
+            rhs_copies,
+        );
+    }
+    commit_copies(comptime!(copies || rhs_copies));
+
+    let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
+    let mut here = 0usize.runtime();
+    while row < m {
+        wait_copies(0usize, comptime!(copies || rhs_copies));
+        // The barrier also ends all reads of the other stage.
+        sync_cube();
+        let other = lhs_len - here;
+        if row + stride < m {
+            copy_window::<S, NL>(
+                &mut staged_lhs,
+                other,
+                lhs,
+                lhs_first,
+                lhs_row_stride,
+                row + stride,
+                m,
+                0usize,
+                k,
+                lhs_stage,
+                lhs_share,
+                copies,
+            );
+            commit_copies(copies);
+        }
+        let addends = fetch_addends::<O, NO>(out, base, row, first_column, &sizes, plan);
+        #[unroll]
+        for i in 0..count {
+            sums[i] = Vector::new(0.0f32);
+        }
+        accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, here, 0usize, plan);
+        write::<O, NO>(
+            &sums,
+            &addends,
+            &mut staged_out,
+            bias,
+            out,
+            base,
+            row,
+            first_column,
+            &sizes,
+            plan,
+        );
+        row += stride;
+        here = other;
+    }
+}

@@ -1,0 +1,155 @@
+//! A bidirectional mixer between its outer projections, as one operation.
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod autodiff;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
+mod weights;
+
+use burn::tensor::{Device, Tensor};
+
+use crate::check::expect;
+use crate::dispatch::{Implementation, device_name, record_run};
+use crate::error::KernelError;
+use crate::precision::Precision;
+use crate::scan::{ScanOptions, ScanSpec};
+
+const OPERATION: &str = "mixer_inner";
+
+/// Whether [`mixer_inner`] runs on `device`: on CUDA only. It passes views with arbitrary offsets,
+/// which WebGPU does not bind.
+#[must_use]
+pub fn has_fused_mixer(device: &Device) -> bool {
+    crate::dispatch::runs_cuda(device)
+}
+
+/// Weights of one direction of the mixer, f32.
+#[derive(Clone, Debug)]
+pub struct DirectionWeights {
+    /// Taps of the convolution, `[D, 1, W]`.
+    pub conv_weight: Tensor<3>,
+    /// `[D]`.
+    pub conv_bias: Tensor<1>,
+    /// `[D, R + 2N]`: the low-rank step, B and C of a token.
+    pub x_proj: Tensor<2>,
+    /// `[R, D]`.
+    pub dt_proj: Tensor<2>,
+    /// `[D]`, added to the step under the softplus.
+    pub delta_bias: Tensor<1>,
+    /// `A = −exp(a_log)`, `[D, N]`.
+    pub a_log: Tensor<2>,
+    /// Gain of the skip connection, `[D]`.
+    pub d: Tensor<1>,
+}
+
+/// The checked call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MixerSpec {
+    pub(crate) options: ScanOptions,
+    pub(crate) dt_rank: usize,
+    pub(crate) precision: Precision,
+    /// Whether the backward pass recomputes the chunk states instead of saving them.
+    pub(crate) recompute: bool,
+}
+
+impl MixerSpec {
+    pub(crate) fn scan(self) -> ScanSpec {
+        ScanSpec {
+            options: self.options,
+            bidirectional: true,
+            has_d: true,
+            has_z: true,
+            has_delta_bias: true,
+            b_constant: false,
+            c_constant: false,
+            compact_states: true,
+        }
+    }
+}
+
+/// Convolutions, projections and scans of both directions over `xz`, and the sum of their outputs.
+///
+/// `causal_conv1d_bidirectional` with silu on the first half of `xz`, the projections `x_proj` and
+/// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half. One node of the graph,
+/// which saves `xz`, the projections, the prepared weights and the chunk states, in the type of
+/// `xz`. The backward pass recomputes the convolutions and the step sizes. Nothing is concatenated.
+///
+/// With `recompute` the backward pass also recomputes the chunk states, most of the saved memory.
+///
+/// # Shapes
+///
+/// - `xz`: `[B, L, 2D]`, of the activations' type of `precision`
+/// - result: `[B, L, D]`, of the same
+///
+/// # Errors
+///
+/// [`KernelError::Shape`] names the argument whose shape disagrees with `xz` and A;
+/// [`KernelError::NoPrecision`] if the device does not multiply in `precision`;
+/// [`KernelError::NoKernel`] where it does not run; [`KernelError::TooLarge`].
+///
+/// # Source
+///
+/// Zhu et al. 2024, algorithm 1; `mamba_inner_fn_no_out_proj` of the original, once for each
+/// direction.
+pub fn mixer_inner(
+    xz: Tensor<3>,
+    fwd: DirectionWeights,
+    rev: DirectionWeights,
+    options: ScanOptions,
+    precision: Precision,
+    recompute: bool,
+) -> Result<Tensor<3>, KernelError> {
+    let device = xz.device();
+    precision.check(&device)?;
+    if !has_fused_mixer(&device) || options.choice.resolve(&device)? == Implementation::Reference {
+        return Err(KernelError::NoKernel { device: device_name(&device) });
+    }
+    let [batch, len, width] = xz.dims();
+    let (d_inner, dt_rank) = (width / 2, fwd.dt_proj.dims()[0]);
+    let spec = MixerSpec { options, dt_rank, precision, recompute };
+    let [_, d_state] = fwd.a_log.dims();
+    for weights in [&fwd, &rev] {
+        weights.check(d_inner, d_state, dt_rank)?;
+    }
+    expect(
+        OPERATION,
+        "xz",
+        &xz.dims(),
+        width == 2 * d_inner && xz.dtype() == precision.activations(),
+        format!("[B, L, 2D] in {}", precision.activations().name()),
+    )?;
+    weights::check_size(batch, len, d_inner, d_state, spec)?;
+    for operation in ["causal_conv1d", "selective_scan", OPERATION] {
+        record_run(operation, Implementation::Kernel);
+    }
+    Ok(on_cubecl(xz, [fwd, rev], spec))
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn on_cubecl(xz: Tensor<3>, [fwd, rev]: [DirectionWeights; 2], spec: MixerSpec) -> Tensor<3> {
+    use autodiff::{MixerArguments, MixerBackend};
+    use burn::backend::Dispatch;
+    let arguments = MixerArguments {
+        xz: xz.into_dispatch(),
+        conv_weight_fwd: fwd.conv_weight.into_dispatch(),
+        conv_bias_fwd: fwd.conv_bias.into_dispatch(),
+        x_proj_fwd: fwd.x_proj.into_dispatch(),
+        dt_proj_fwd: fwd.dt_proj.into_dispatch(),
+        delta_bias_fwd: fwd.delta_bias.into_dispatch(),
+        a_log_fwd: fwd.a_log.into_dispatch(),
+        d_fwd: fwd.d.into_dispatch(),
+        conv_weight_rev: rev.conv_weight.into_dispatch(),
+        conv_bias_rev: rev.conv_bias.into_dispatch(),
+        x_proj_rev: rev.x_proj.into_dispatch(),
+        dt_proj_rev: rev.dt_proj.into_dispatch(),
+        delta_bias_rev: rev.delta_bias.into_dispatch(),
+        a_log_rev: rev.a_log.into_dispatch(),
+        d_rev: rev.d.into_dispatch(),
+    };
+    Tensor::from_dispatch(Dispatch::mixer_inner(arguments, spec).y)
+}
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+fn on_cubecl(_: Tensor<3>, _: [DirectionWeights; 2], _: MixerSpec) -> Tensor<3> {
+    unreachable!("invariant: a device without kernels was refused")
+}

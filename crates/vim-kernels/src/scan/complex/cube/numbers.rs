@@ -1,0 +1,148 @@
+//! One (token, state) of the complex scan, forward and backward, in ordinary Rust over [`Traced`]
+//! numbers: the method's formulas come from [`crate::discretization`].
+
+use cubecl::ir::Scope;
+use cubecl::prelude::*;
+
+use super::plan::{ComplexPair, ComplexPairExpand, ComplexPlan};
+use crate::complex::Complex;
+use crate::cube::traced::Traced;
+use crate::discretization::{discretize, linearize_at};
+use crate::real::Real;
+
+/// A state after a token, and the decay of the step.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Stepped {
+    pub(super) h: ComplexPair,
+    pub(super) a_bar: ComplexPair,
+}
+
+/// Gradients of one (token, state).
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct StepGrads {
+    /// The gradient of the state before.
+    pub(super) h: ComplexPair,
+    pub(super) a: ComplexPair,
+    pub(super) b: ComplexPair,
+    pub(super) c: ComplexPair,
+    pub(super) u: f32,
+    /// Of delta after its softplus.
+    pub(super) delta: f32,
+    /// The state's part of the output.
+    pub(super) y: f32,
+}
+
+fn number<'a>(scope: &'a Scope, plan: ComplexPlan, pair: ComplexPairExpand) -> Complex<Traced<'a>> {
+    Complex::new(Traced::new(scope, plan.ptx, pair.re), Traced::new(scope, plan.ptx, pair.im))
+}
+
+fn pair(number: Complex<Traced<'_>>) -> ComplexPairExpand {
+    ComplexPairExpand { re: number.re.value(), im: number.im.value() }
+}
+
+/// `a_bar·h + b_bar·b·u`.
+#[cube]
+pub(super) fn forward_step(
+    h: ComplexPair,
+    a: ComplexPair,
+    b: ComplexPair,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ComplexPlan,
+) -> Stepped {
+    intrinsic!(|scope| {
+        let number = |value| number(scope, plan, value);
+        let real = |value| Traced::new(scope, plan.ptx, value);
+        let step = discretize(plan.method, plan.series, Complex::real(real(delta)), number(a));
+        let drive = (step.b_bar * number(b)).times(real(u));
+        let next = step.a_bar.clone() * number(h) + drive;
+        SteppedExpand { h: pair(next), a_bar: pair(step.a_bar) }
+    })
+}
+
+/// `2·Re(c·h)`.
+#[cube]
+pub(super) fn output(c: ComplexPair, h: ComplexPair) -> f32 {
+    2.0f32 * (c.re * h.re - c.im * h.im)
+}
+
+/// The adjoint of [`forward_step`] and [`output`] at one token: `grad_h` is the gradient of the
+/// state `h` by later tokens, `grad_y` that of the scan's output, `before` the previous state,
+/// `a_bar` the decay.
+#[cube]
+pub(super) fn backward_step(
+    grad_h: ComplexPair,
+    grad_y: f32,
+    h: ComplexPair,
+    before: ComplexPair,
+    a_bar: ComplexPair,
+    a: ComplexPair,
+    b: ComplexPair,
+    c: ComplexPair,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ComplexPlan,
+) -> StepGrads {
+    intrinsic!(|scope| {
+        let number = |value| number(scope, plan, value);
+        let real = |value| Traced::new(scope, plan.ptx, value);
+        let (h, b, c, u) = (number(h), number(b), number(c), real(u));
+        let delta = Complex::real(real(delta));
+        let lin = linearize_at(plan.method, plan.series, delta, number(a), number(a_bar));
+        let weight = real(grad_y).scale(2.0);
+        let grad = number(grad_h) + c.clone().conj().times(weight.clone());
+        let grad_a_bar = grad.clone() * number(before).conj();
+        let grad_b_bar = (grad.clone() * b.clone().conj()).times(u.clone());
+        let gain = lin.value.b_bar.clone();
+        StepGradsExpand {
+            a: pair(
+                grad_a_bar.clone() * lin.d_a.a_bar.conj()
+                    + grad_b_bar.clone() * lin.d_a.b_bar.conj(),
+            ),
+            b: pair((grad.clone() * gain.clone().conj()).times(u)),
+            c: pair(h.clone().conj().times(weight)),
+            u: (gain * b).dot(grad.clone()).value(),
+            delta: (lin.d_delta.a_bar.dot(grad_a_bar) + lin.d_delta.b_bar.dot(grad_b_bar)).value(),
+            y: c.conj().dot(h).scale(2.0).value(),
+            h: pair(grad * lin.value.a_bar.conj()),
+        }
+    })
+}
+
+/// `ln(1 + eˣ)`: with e = exp(−|x|) and s = e/(2 + e), `ln(1 + e) = 2·atanh(s)`, whose series
+/// converges fast as s ≤ ⅓.
+#[cube]
+fn softplus(x: f32) -> f32 {
+    let e = (-x.abs()).exp();
+    let s = e / (2.0f32 + e);
+    let q = s * s;
+    let series = 1.0f32
+        + q * (0.333_333_34f32
+            + q * (0.2f32
+                + q * (0.142_857_15f32
+                    + q * (0.111_111_11f32 + q * (0.090_909_09f32 + q * 0.076_923_08f32)))));
+    max(x, 0.0f32) + 2.0f32 * s * series
+}
+
+/// `1/(1 + e⁻ˣ)`.
+#[cube]
+pub(super) fn sigmoid(x: f32) -> f32 {
+    let e = (-x.abs()).exp();
+    let small = e / (1.0f32 + e);
+    select(x < 0.0f32, small, 1.0f32 - small)
+}
+
+/// Delta of a token after its bias and softplus, if there are any.
+#[cube]
+pub(super) fn step_size(raw: f32, bias: f32, #[comptime] plan: ComplexPlan) -> f32 {
+    let x = raw + bias;
+    if comptime!(plan.softplus) { softplus(x) } else { x }
+}
+
+/// The derivative of [`step_size`].
+#[cube]
+pub(super) fn step_slope(raw: f32, bias: f32, #[comptime] plan: ComplexPlan) -> f32 {
+    if comptime!(plan.softplus) { sigmoid(raw + bias) } else { 1.0f32.runtime() }
+}

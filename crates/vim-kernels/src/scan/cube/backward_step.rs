@@ -1,0 +1,216 @@
+//! The backward step over one token of a scan, for one channel: the adjoint of
+//! [`forward_step`](super::forward_step::forward_step).
+
+use cubecl::prelude::*;
+
+use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
+use super::plan::ScanPlan;
+use crate::cube::traced::Traced;
+use crate::discretization::factored::Coefficient;
+use crate::real::Real;
+
+/// The backward scan's registers, one for each state.
+#[derive(CubeType)]
+pub(crate) struct Adjoint {
+    /// The state after the current token.
+    pub(crate) h: Array<f32>,
+    /// `a_bar[t+1]·∂L/∂h[t+1]`.
+    pub(crate) carry: Array<f32>,
+    /// The sum of the gradient of a.
+    pub(crate) a: Array<f32>,
+    /// The gradients of B and C: of the token, or their sums where these are constant.
+    pub(crate) b: Array<f32>,
+    pub(crate) c: Array<f32>,
+}
+
+/// Sums over the states of a pass from which a token's gradients follow.
+#[derive(CubeType)]
+pub(crate) struct TokenGrads {
+    /// `Σ c·h`.
+    pub(crate) y: f32,
+    pub(crate) u: f32,
+    pub(crate) delta: f32,
+}
+
+/// Index of the `group`-th vector of a unit's states before the `j`-th token of a chunk.
+#[cube]
+pub(crate) fn saved_index(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
+    let groups = comptime!(plan.states / plan.shared_vector_width());
+    (j * groups + group) * plan.units + UNIT_POS_X as usize
+}
+
+/// The gradient of x = delta·a through `a_bar`. For an exponential decay the slope is a_bar itself,
+/// and its product with the state's gradient, `flow`, is needed anyway.
+fn through_decay<'a>(
+    slope: Option<Traced<'a>>,
+    dh: &Traced<'a>,
+    flow: &Traced<'a>,
+    before: &Traced<'a>,
+) -> Traced<'a> {
+    match slope {
+        Some(slope) => dh.clone() * slope * before.clone(),
+        None => flow.clone() * before.clone(),
+    }
+}
+
+/// The adjoint of [`forward_step`] at the `j`-th token of a chunk: from `h[t]`, `h[t-1]` in
+/// `before`, and the gradient `dy` of `Σ c·h`.
+#[cube]
+pub(crate) fn backward_step<W: Size>(
+    adjoint: &mut Adjoint,
+    rates: &Array<f32>,
+    projections: &Projections,
+    before: &Shared<[Vector<f32, W>]>,
+    j: usize,
+    at: usize,
+    delta: f32,
+    u: f32,
+    dy: f32,
+    #[comptime] plan: ScanPlan,
+) -> TokenGrads {
+    intrinsic!(|scope| {
+        let number = |value| Traced::new(scope, plan.ptx, value);
+        let factored = plan.factored();
+        let token = factored.backward_token(number(delta));
+        let (u, delta, dy) = (number(u), number(delta), number(dy));
+        let zero = dy.constant(0.0);
+        let (mut y, mut du, mut ddelta) = (Sum::new(), Sum::new(), Sum::new());
+        // Σ b·∂L/∂h where b_bar is per token; where it is a function ψ of x up to the token factor,
+        // Σ ψ·b·∂L/∂h without ψ's constant factor. du is a multiple of it, and so is a part of
+        // ddelta, except for the Cayley transform.
+        let mut driven = Sum::new();
+        let mut by_token = None;
+        let token_factor = factored.token_factor(&token);
+        let stepped_u = u.clone() * token_factor.clone();
+        let half_delta = delta.clone().scale(0.5);
+        let by_factors = factored.factors().map(|factor| stepped_u.clone().scale(factor));
+        let mut group = None;
+        for n in 0..plan.states {
+            let state = state_terms(scope, rates, n, factored.backward_state_len(), plan);
+            let width = plan.shared_vector_width();
+            if n % width == 0 {
+                let at = saved_index::expand(scope, j, n / width, plan);
+                group = Some(saved::expand::<W>(scope, before, at));
+            }
+            let vector = group.expect("invariant: set at the first state");
+            let h = number(get::expand(scope, &adjoint.h, n));
+            let h_before = number(lane::expand::<W>(scope, vector, n % width));
+            let b = projections.b(scope, &at, n, plan);
+            let c = projections.c(scope, &at, n, plan);
+            let dh = c.clone() * dy.clone() + number(get::expand(scope, &adjoint.carry, n));
+            y.add(c * h.clone());
+            let mut dc = h * dy.clone();
+            if plan.c_constant {
+                dc = number(get::expand(scope, &adjoint.c, n)) + dc;
+            }
+            set::expand(scope, &mut adjoint.c, n, dc.value());
+
+            let a = state[0].clone();
+            let mut da = number(get::expand(scope, &adjoint.a, n));
+            let (flow, mut db);
+            if factored.is_bilinear() {
+                let r = factored.backward_bilinear(&token, &state);
+                let once = dh.clone() * r.clone();
+                flow = once.clone().scale(2.0) - dh;
+                driven.add(once.clone() * b.clone());
+                db = once.clone() * stepped_u.clone();
+                // Through a_bar and through b_bar, with r² in both.
+                let twice = once * r;
+                let by_decay = twice.clone() * h_before.clone();
+                let by_drive = twice * (b * u.clone());
+                ddelta.add(by_decay.clone() * a);
+                ddelta.add(by_drive.clone());
+                da = da + (by_drive * half_delta.clone() + by_decay) * delta.clone();
+            } else if factored.goes_via_x() {
+                let step = factored.backward_via_x(&token, &state);
+                let into_b = dh.clone() * b.clone();
+                let gained = dh.clone() * step.gain;
+                driven.add(gained.clone() * b);
+                db = gained * by_factors[0].clone();
+                flow = step.a_bar * dh.clone();
+                // The gradient of x, through a_bar and b_bar.
+                let dx = through_decay(step.decay_slope, &dh, &flow, &h_before)
+                    + into_b * by_factors[1].clone() * step.gain_slope;
+                ddelta.add(dx.clone() * a);
+                da = da + dx * delta.clone();
+            } else {
+                let step = factored.backward(&token, &state);
+                let into_b = dh.clone() * b;
+                flow = step.a_bar * dh.clone();
+                let dx = through_decay(step.decay_slope, &dh, &flow, &h_before);
+                ddelta.add(dx.clone() * a);
+                da = da + dx * delta.clone();
+                let d_delta = step.d_delta.value(&token_factor);
+                if let Coefficient::PerToken(b_bar) = &step.b_bar {
+                    let whole = || (b_bar.clone() * u.clone(), d_delta, b_bar.clone());
+                    db = dh * by_token.get_or_insert_with(whole).0.clone();
+                    driven.add(into_b);
+                } else {
+                    let b_bar = step.b_bar.value(&token_factor);
+                    db = dh * (b_bar.clone() * u.clone());
+                    du.add(into_b.clone() * b_bar);
+                    let into_b = into_b * u.clone();
+                    ddelta.add(into_b.clone() * d_delta);
+                    if let Some(d_a) = step.d_a {
+                        da = da + into_b * d_a;
+                    }
+                }
+            }
+            if plan.b_constant {
+                db = number(get::expand(scope, &adjoint.b, n)) + db;
+            }
+            set::expand(scope, &mut adjoint.b, n, db.value());
+            set::expand(scope, &mut adjoint.a, n, da.value());
+            set::expand(scope, &mut adjoint.carry, n, flow.value());
+            set::expand(scope, &mut adjoint.h, n, h_before.value());
+        }
+        if let Some((_, d_delta, b_bar)) = by_token {
+            let driven = driven.or(&zero);
+            du.add(driven.clone() * b_bar);
+            ddelta.add(driven * u * d_delta);
+        } else if factored.goes_via_x() {
+            let driven = driven.or(&zero).scale(factored.factors()[0]);
+            du.add(driven.clone() * token_factor);
+            ddelta.add(driven * u * factored.token_factor_slope(&token));
+        } else if factored.is_bilinear() {
+            du.add(driven.or(&zero) * token_factor);
+        }
+        TokenGradsExpand {
+            y: y.or(&zero).value(),
+            u: du.or(&zero).value(),
+            delta: ddelta.or(&zero).value(),
+        }
+    })
+}
+
+/// The part of [`backward_step`] that the carry needs; multiplies every state's `a_bar` into
+/// `product`, unless [`decay_over`](super::forward_step::decay_over) does.
+#[cube]
+pub(crate) fn backward_carry_only(
+    carry: &mut Array<f32>,
+    product: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    dy: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let number = |value| Traced::new(scope, plan.ptx, value);
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
+        let dy = number(dy);
+        for n in 0..plan.states {
+            let state = state_terms(scope, rates, n, factored.state_len(), plan);
+            let a_bar = factored.forward(&token, &state).a_bar;
+            let dh = projections.c(scope, &at, n, plan) * dy.clone()
+                + number(get::expand(scope, carry, n));
+            set::expand(scope, carry, n, (a_bar.clone() * dh).value());
+            if !factored.decays_by_sum() {
+                let whole = number(get::expand(scope, product, n)) * a_bar;
+                set::expand(scope, product, n, whole.value());
+            }
+        }
+    })
+}

@@ -1,0 +1,375 @@
+//! One token of a scan for one channel: what runs for every (token, channel, state).
+//!
+//! Written as ordinary Rust over [`Traced`] numbers, so that the method's formulas come from
+//! [`crate::discretization`] by way of [`FactoredMethod`].
+
+use cubecl::ir::Scope;
+use cubecl::prelude::*;
+
+use super::plan::ScanPlan;
+use crate::cube::traced::{Traced, exp2, reciprocal};
+use crate::discretization::factored::{
+    Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
+};
+use crate::discretization::term::Term;
+use crate::real::Real;
+
+#[cube]
+pub(super) fn get(values: &Array<f32>, #[comptime] index: usize) -> f32 {
+    values[index]
+}
+
+#[cube]
+pub(super) fn set(values: &mut Array<f32>, #[comptime] index: usize, value: f32) {
+    values[index] = value;
+}
+
+#[cube]
+pub(super) fn row(values: &Shared<[f32]>, start: usize, #[comptime] index: usize) -> f32 {
+    values[start + index]
+}
+
+/// One of the vectors of states that the backward scan stores for a chunk.
+#[cube]
+pub(super) fn saved<W: Size>(values: &Shared<[Vector<f32, W>]>, at: usize) -> Vector<f32, W> {
+    values[at]
+}
+
+/// One state of a vector.
+#[cube]
+pub(super) fn lane<W: Size>(vector: Vector<f32, W>, #[comptime] index: usize) -> f32 {
+    vector.extract(index)
+}
+
+/// The value `four + within` of a unit that permutes them by `order`, a multiple of 4: groups of
+/// four stay together.
+#[cube]
+fn ordered(
+    values: &Shared<[f32]>,
+    start: usize,
+    order: usize,
+    #[comptime] four: usize,
+    #[comptime] within: usize,
+) -> f32 {
+    values[(start + (order ^ four)) + within]
+}
+
+/// `ln(1 + eˣ)`, to 2e-7 of its value everywhere.
+///
+/// With e = exp(−|x|) and s = e/(2 + e), `ln(1 + e) = 2·atanh(s)`, whose series ends soon as s ≤ ⅓.
+#[cube]
+pub(crate) fn softplus(x: f32, #[comptime] ptx: bool) -> f32 {
+    let e = exp2(-x.abs() * std::f32::consts::LOG2_E, ptx);
+    let s = e * reciprocal(2.0f32 + e, ptx);
+    let q = s * s;
+    let series = 1.0f32
+        + q * (0.333_333_34f32
+            + q * (0.2f32 + q * (0.142_857_15f32 + q * (0.111_111_11f32 + q * 0.106f32))));
+    max(x, 0.0f32) + 2.0f32 * s * series
+}
+
+/// `1/(1 + e⁻ˣ)`.
+#[cube]
+pub(crate) fn sigmoid(x: f32, #[comptime] ptx: bool) -> f32 {
+    reciprocal(1.0f32 + exp2(-x * std::f32::consts::LOG2_E, ptx), ptx)
+}
+
+/// Delta of a token: bias, then softplus, if enabled.
+#[cube]
+pub(crate) fn step_size(raw: f32, bias: f32, #[comptime] plan: ScanPlan) -> f32 {
+    let x = if comptime!(plan.has_bias) { raw + bias } else { raw };
+    if comptime!(plan.softplus) { softplus(x, plan.ptx) } else { x }
+}
+
+/// B and C of a token: rows of a tile in shared memory, or the channel's own constants.
+#[derive(CubeType)]
+#[expect(dead_code, reason = "its twin in the kernel's expansion is what is read")]
+pub(crate) struct Projections {
+    pub(crate) b: Shared<[f32]>,
+    pub(crate) c: Shared<[f32]>,
+    pub(crate) own_b: Array<f32>,
+    pub(crate) own_c: Array<f32>,
+    /// See [`super::coords::order`]; 0 in a forward scan.
+    pub(crate) order: usize,
+}
+
+impl ProjectionsExpand {
+    fn row(
+        &self,
+        scope: &Scope,
+        values: &SharedExpand<[f32]>,
+        at: &NativeExpand<usize>,
+        n: usize,
+        plan: ScanPlan,
+    ) -> NativeExpand<f32> {
+        if plan.permutes_states() {
+            ordered::expand(scope, values, *at, self.order, n / 4 * 4, n % 4)
+        } else {
+            row::expand(scope, values, *at, n)
+        }
+    }
+
+    pub(super) fn b<'a>(
+        &self,
+        scope: &'a Scope,
+        at: &NativeExpand<usize>,
+        n: usize,
+        plan: ScanPlan,
+    ) -> Traced<'a> {
+        let value = if plan.b_constant {
+            get::expand(scope, &self.own_b, n)
+        } else {
+            self.row(scope, &self.b, at, n, plan)
+        };
+        Traced::new(scope, plan.ptx, value)
+    }
+
+    pub(super) fn c<'a>(
+        &self,
+        scope: &'a Scope,
+        at: &NativeExpand<usize>,
+        n: usize,
+        plan: ScanPlan,
+    ) -> Traced<'a> {
+        let value = if plan.c_constant {
+            get::expand(scope, &self.own_c, n)
+        } else {
+            self.row(scope, &self.c, at, n, plan)
+        };
+        Traced::new(scope, plan.ptx, value)
+    }
+}
+
+/// The input of the states at a token: factors per token are multiplied by u once, for all states.
+struct Drive<'a> {
+    factored: FactoredMethod,
+    u: Traced<'a>,
+    once: Option<Traced<'a>>,
+    terms: Option<Vec<Term<Traced<'a>>>>,
+}
+
+impl<'a> Drive<'a> {
+    fn new(factored: FactoredMethod, u: Traced<'a>) -> Self {
+        Self { factored, u, once: None, terms: None }
+    }
+
+    /// `a_bar·h + b_bar·b·u`.
+    fn next_state(
+        &mut self,
+        step: &FactoredCoefficients<Traced<'a>>,
+        token: &TokenTerms<Traced<'a>>,
+        state: &[Traced<'a>],
+        h: Traced<'a>,
+        b: Traced<'a>,
+    ) -> Traced<'a> {
+        let Self { factored, u, once, terms } = self;
+        let drive = match step.b_bar.clone() {
+            Coefficient::PerToken(b_bar) => {
+                once.get_or_insert_with(|| b_bar * u.clone()).clone() * b
+            }
+            Coefficient::PerState(b_bar) => b_bar * (u.clone() * b),
+            Coefficient::Factored(_) if factored.is_polynomial_in_x() => {
+                let terms = terms.get_or_insert_with(|| factored.drive(token, u));
+                factored.driven(terms, token, state) * b
+            }
+            Coefficient::Factored(gain) => {
+                let once = once.get_or_insert_with(|| factored.token_factor(token) * u.clone());
+                gain * (once.clone() * b)
+            }
+        };
+        step.a_bar.clone() * h + drive
+    }
+}
+
+/// The `len` terms of state `n`.
+pub(super) fn state_terms<'a>(
+    scope: &'a Scope,
+    rates: &<Array<f32> as CubeType>::ExpandType,
+    n: usize,
+    len: usize,
+    plan: ScanPlan,
+) -> Vec<Traced<'a>> {
+    let number = |i| Traced::new(scope, plan.ptx, get::expand(scope, rates, n * len + i));
+    (0..len).map(number).collect()
+}
+
+/// Registers per state of [`store_state_terms`].
+pub(crate) fn state_terms_len(plan: ScanPlan) -> usize {
+    plan.factored().state_len()
+}
+
+/// Computes the forward scan's terms of state `index` with rate `a`.
+#[cube]
+pub(crate) fn store_state_terms(
+    rates: &mut Array<f32>,
+    a: f32,
+    #[comptime] index: usize,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let factored = plan.factored();
+        let saved = factored.state(Traced::new(scope, plan.ptx, a));
+        let len = saved.len();
+        for (i, value) in saved.into_iter().enumerate() {
+            set::expand(scope, rates, index * len + i, value.value());
+        }
+    })
+}
+
+/// `h ← a_bar·h + b_bar·b·u` for every state; returns `Σ c·h`.
+///
+/// `at` is the index of the token's row in the tile.
+#[cube]
+pub(crate) fn forward_step(
+    h: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ScanPlan,
+) -> f32 {
+    intrinsic!(|scope| {
+        let number = |value| Traced::new(scope, plan.ptx, value);
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
+        let u = number(u);
+        let mut y = Sum::new();
+        let mut drive = Drive::new(factored, u.clone());
+        for n in 0..plan.states {
+            let state = state_terms(scope, rates, n, factored.state_len(), plan);
+            let step = factored.forward(&token, &state);
+            let b = projections.b(scope, &at, n, plan);
+            let before = number(get::expand(scope, h, n));
+            let next = drive.next_state(&step, &token, &state, before, b);
+            set::expand(scope, h, n, next.clone().value());
+            y.add(projections.c(scope, &at, n, plan) * next);
+        }
+        y.or(&u.constant(0.0)).value()
+    })
+}
+
+/// [`forward_step`] without the output; multiplies every state's `a_bar` into `product`, unless
+/// [`decay_over`] does.
+#[cube]
+pub(crate) fn forward_carry_only(
+    h: &mut Array<f32>,
+    product: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let number = |value| Traced::new(scope, plan.ptx, value);
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
+        let mut drive = Drive::new(factored, number(u));
+        for n in 0..plan.states {
+            let state = state_terms(scope, rates, n, factored.state_len(), plan);
+            let step = factored.forward(&token, &state);
+            let b = projections.b(scope, &at, n, plan);
+            let before = number(get::expand(scope, h, n));
+            let next = drive.next_state(&step, &token, &state, before, b);
+            set::expand(scope, h, n, next.value());
+            if !factored.decays_by_sum() {
+                let whole = number(get::expand(scope, product, n)) * step.a_bar;
+                set::expand(scope, product, n, whole.value());
+            }
+        }
+    })
+}
+
+/// Sets `product` to the decay over tokens whose deltas sum to `total`, where it is not multiplied
+/// token by token.
+#[cube]
+pub(crate) fn decay_over(
+    product: &mut Array<f32>,
+    rates: &Array<f32>,
+    total: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let factored = plan.factored();
+        if factored.decays_by_sum() {
+            let total = Traced::new(scope, plan.ptx, total);
+            for n in 0..plan.states {
+                let state = state_terms(scope, rates, n, factored.state_len(), plan);
+                let whole = factored.decay_over(total.clone(), &state);
+                set::expand(scope, product, n, whole.value());
+            }
+        }
+    })
+}
+
+/// Registers per state of [`store_backward_state_terms`].
+pub(crate) fn backward_state_terms_len(plan: ScanPlan) -> usize {
+    plan.factored().backward_state_len()
+}
+
+/// Computes the backward scan's terms of state `index` with rate `a`.
+#[cube]
+pub(crate) fn store_backward_state_terms(
+    rates: &mut Array<f32>,
+    a: f32,
+    #[comptime] index: usize,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let factored = plan.factored();
+        let saved = factored.backward_state(Traced::new(scope, plan.ptx, a));
+        let len = saved.len();
+        for (i, value) in saved.into_iter().enumerate() {
+            set::expand(scope, rates, index * len + i, value.value());
+        }
+    })
+}
+
+/// [`forward_step`] without the output, from the backward scan's state terms.
+#[cube]
+pub(crate) fn recompute_step(
+    h: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let number = |value| Traced::new(scope, plan.ptx, value);
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
+        let mut drive = Drive::new(factored, number(u));
+        for n in 0..plan.states {
+            let state = state_terms(scope, rates, n, factored.backward_state_len(), plan);
+            let step = factored.recompute_forward(&token, &state);
+            let b = projections.b(scope, &at, n, plan);
+            let before = number(get::expand(scope, h, n));
+            let next = drive.next_state(&step, &token, &state, before, b);
+            set::expand(scope, h, n, next.value());
+        }
+    })
+}
+
+/// A sum that begins with its first term.
+pub(super) struct Sum<'a>(Option<Traced<'a>>);
+
+impl<'a> Sum<'a> {
+    pub(super) fn new() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn add(&mut self, term: Traced<'a>) {
+        self.0 = Some(match self.0.take() {
+            Some(sum) => sum + term,
+            None => term,
+        });
+    }
+
+    pub(super) fn or(self, zero: &Traced<'a>) -> Traced<'a> {
+        self.0.unwrap_or_else(|| zero.clone())
+    }
+}

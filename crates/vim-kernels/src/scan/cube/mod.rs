@@ -1,0 +1,395 @@
+//! Launches of the scan on a GPU: which passes run, with which sizes and buffers.
+
+mod backward;
+mod backward_step;
+mod channel_sums;
+mod chunk_copies;
+mod chunk_states;
+mod coords;
+mod forward;
+mod forward_step;
+mod layout;
+mod plan;
+mod reduce;
+mod segments;
+
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::ScanSpec;
+use super::autodiff::ScanArguments;
+use crate::cube::halves::add_halves;
+use crate::cube::strides::fits_u32_index;
+use crate::cube::{dense, elem, empty};
+use crate::op::{Forward, FusedOp};
+use backward::scan_backward;
+use forward::scan_forward;
+use layout::{Layout, Shape};
+use plan::MAX_STATE_VECTOR;
+use reduce::{TableLaunch, add_rows};
+use segments::{carry_over, segment_ends, segment_outflows};
+
+impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
+    type Inputs = ScanArguments<CubeBackend>;
+    type Saved = (ScanArguments<CubeBackend>, CubeTensor);
+
+    fn forward(
+        self,
+        inputs: ScanArguments<CubeBackend>,
+        save: bool,
+    ) -> Forward<CubeBackend, Self::Saved, 1> {
+        let saved = save.then(|| inputs.clone());
+        let (y, last_state, chunk_states) = scan_results(inputs, self, save);
+        (y, [last_state], saved.zip(chunk_states))
+    }
+
+    fn backward(
+        self,
+        grad_y: CubeTensor,
+        (arguments, saved): Self::Saved,
+        _wanted: [bool; 8],
+    ) -> [Option<CubeTensor>; 8] {
+        let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
+        let into = [&arguments.b, &arguments.c].map(out);
+        let mut grads = scan_gradients(grad_y, arguments, saved, self, into);
+        if self.bidirectional && self.has_z {
+            let [batch, len, d_inner] = grads[6].meta.shape().dims();
+            let sum = empty(&grads[6], [batch / 2, len, d_inner], grads[6].dtype);
+            add_halves(&grads[6], &sum, d_inner);
+            grads[6] = sum;
+        }
+        grads.map(Some)
+    }
+}
+
+/// `y` and the last state of a scan; with `save`, also its chunk states.
+pub(crate) fn scan_results(
+    arguments: ScanArguments<CubeBackend>,
+    spec: ScanSpec,
+    save: bool,
+) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
+    let arguments = arguments.dense();
+    let layout = Layout::new(&arguments, spec, None);
+    let Shape { batch, len, d_inner, d_state, .. } = layout.shape;
+    let like = &arguments.u;
+    let client = &like.client;
+    let one = || empty(like, [1], DType::F32);
+    let y = empty(like, [batch, len, d_inner], like.dtype);
+    let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
+    let states = [layout.segments(), batch, d_state, d_inner];
+    let saved = [spec.sweeps() * layout.chunks() * batch * d_state * d_inner];
+    let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
+    let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
+    let passes = layout.passes();
+    let rest = rest_of(&arguments.u, passes.len());
+    for pass in passes {
+        let plan = layout.plan(pass, save);
+        let carry = if plan.segmented {
+            let (carry, product) =
+                (empty(like, states, DType::F32), empty(like, states, DType::F32));
+            // SAFETY: every index is below the sizes that the buffers were allocated with, which
+            // `selective_scan` checked against the arguments' shapes.
+            #[expect(unsafe_code, reason = "launches without bounds checks")]
+            unsafe {
+                segment_ends::launch_unchecked(
+                    client,
+                    layout.cubes(),
+                    layout.units(),
+                    arguments.u.clone().into_buffer_arg(),
+                    arguments.delta.clone().into_buffer_arg(),
+                    arguments.a.clone().into_buffer_arg(),
+                    arguments.b.clone().into_buffer_arg(),
+                    arguments.delta_bias.clone().into_buffer_arg(),
+                    carry.clone().into_buffer_arg(),
+                    product.clone().into_buffer_arg(),
+                    layout.sizes(pass),
+                    plan,
+                    elem(&arguments.u),
+                    elem(&arguments.b),
+                );
+            }
+            carry_over_segments(carry, product, layout, false)
+        } else {
+            one()
+        };
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "launches without bounds checks")]
+        unsafe {
+            scan_forward::launch_unchecked(
+                client,
+                layout.cubes(),
+                layout.units(),
+                plan.state_vector_width(),
+                arguments.u.clone().into_buffer_arg(),
+                arguments.delta.clone().into_buffer_arg(),
+                arguments.a.clone().into_buffer_arg(),
+                arguments.b.clone().into_buffer_arg(),
+                arguments.c.clone().into_buffer_arg(),
+                arguments.d.clone().into_buffer_arg(),
+                arguments.z.clone().into_buffer_arg(),
+                arguments.delta_bias.clone().into_buffer_arg(),
+                carry.into_buffer_arg(),
+                y.clone().into_buffer_arg(),
+                rest.clone().into_buffer_arg(),
+                last_state.clone().into_buffer_arg(),
+                chunk_states.clone().into_buffer_arg(),
+                layout.sizes(pass),
+                plan,
+                elem(&arguments.u),
+                elem(&arguments.b),
+                elem(&arguments.c),
+                elem(&chunk_states),
+            );
+        }
+    }
+    let y = if spec.bidirectional {
+        let sum = empty(&y, [batch / 2, len, d_inner], y.dtype);
+        add_halves(&y, &sum, d_inner);
+        sum
+    } else {
+        y
+    };
+    (y, last_state, save.then_some(chunk_states))
+}
+
+/// The gradients of a scan. Those of B and C are written into `into`, `[B, L, G, N]` with any row
+/// stride. Where two directions run at once, the gradient of z is separate for each direction.
+pub(crate) fn scan_gradients(
+    grad_y: CubeTensor,
+    arguments: ScanArguments<CubeBackend>,
+    saved: CubeTensor,
+    spec: ScanSpec,
+    [grad_b, grad_c]: [CubeTensor; 2],
+) -> [CubeTensor; 8] {
+    let (arguments, grad_y) = (arguments.dense(), in_rows(grad_y));
+    let layout = Layout::new(&arguments, spec, Some(&grad_y));
+    let Shape { batch, directions, len, d_inner, d_state, groups } = layout.shape;
+    let like = &arguments.u;
+    let client = &like.client;
+    let f32s = |count: usize| empty(like, [count], DType::F32);
+    let same = |t: &CubeTensor| empty(like, t.meta.shape().clone(), t.dtype);
+    // Each direction has its own gradient of z, with the shape of u.
+    let [grad_u, grad_delta] = [&arguments.u, &arguments.delta].map(same);
+    let grad_z = same(if spec.has_z { &arguments.u } else { &arguments.z });
+    let passes = layout.passes();
+    let [rest_u, rest_delta, rest_z] = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
+    let rows = layout.segments() * batch / directions;
+    let state_rows = spec.sweeps() * rows;
+    let strip_rows = spec.sweeps() * layout.strips;
+    let per_state = directions * d_state * d_inner;
+    let per_token = batch * len * groups * d_state;
+    let part = |constant: bool| {
+        f32s(if constant { state_rows * per_state } else { strip_rows * per_token })
+    };
+    let (part_b, part_c) = (part(spec.b_constant), part(spec.c_constant));
+    let part_a = f32s(state_rows * per_state);
+    let (part_d, part_bias) =
+        (f32s(rows * directions * d_inner), f32s(rows * directions * d_inner));
+    let states = [layout.segments(), batch, d_state, d_inner];
+    for pass in passes {
+        let plan = layout.plan(pass, false);
+        let carry = if plan.segmented {
+            let (carry, product) =
+                (empty(like, states, DType::F32), empty(like, states, DType::F32));
+            // SAFETY: every index is below the sizes that the buffers were allocated with, which
+            // `selective_scan` checked against the arguments' shapes.
+            #[expect(unsafe_code, reason = "launches without bounds checks")]
+            unsafe {
+                segment_outflows::launch_unchecked(
+                    client,
+                    layout.cubes(),
+                    layout.units(),
+                    arguments.delta.clone().into_buffer_arg(),
+                    arguments.a.clone().into_buffer_arg(),
+                    arguments.c.clone().into_buffer_arg(),
+                    arguments.z.clone().into_buffer_arg(),
+                    arguments.delta_bias.clone().into_buffer_arg(),
+                    grad_y.clone().into_buffer_arg(),
+                    carry.clone().into_buffer_arg(),
+                    product.clone().into_buffer_arg(),
+                    layout.sizes(pass),
+                    plan,
+                    elem(&arguments.u),
+                    elem(&arguments.c),
+                );
+            }
+            carry_over_segments(carry, product, layout, true)
+        } else {
+            f32s(1)
+        };
+        // SAFETY: as above.
+        #[expect(unsafe_code, reason = "launches without bounds checks")]
+        unsafe {
+            scan_backward::launch_unchecked(
+                client,
+                layout.cubes(),
+                layout.units(),
+                plan.state_vector_width(),
+                arguments.u.clone().into_buffer_arg(),
+                arguments.delta.clone().into_buffer_arg(),
+                arguments.a.clone().into_buffer_arg(),
+                arguments.b.clone().into_buffer_arg(),
+                arguments.c.clone().into_buffer_arg(),
+                arguments.d.clone().into_buffer_arg(),
+                arguments.z.clone().into_buffer_arg(),
+                arguments.delta_bias.clone().into_buffer_arg(),
+                grad_y.clone().into_buffer_arg(),
+                saved.clone().into_buffer_arg(),
+                carry.into_buffer_arg(),
+                grad_u.clone().into_buffer_arg(),
+                grad_delta.clone().into_buffer_arg(),
+                grad_z.clone().into_buffer_arg(),
+                rest_u.clone().into_buffer_arg(),
+                rest_delta.clone().into_buffer_arg(),
+                rest_z.clone().into_buffer_arg(),
+                part_b.clone().into_buffer_arg(),
+                part_c.clone().into_buffer_arg(),
+                part_a.clone().into_buffer_arg(),
+                part_d.clone().into_buffer_arg(),
+                part_bias.clone().into_buffer_arg(),
+                layout.sizes(pass),
+                plan,
+                elem(&arguments.u),
+                elem(&arguments.b),
+                elem(&arguments.c),
+                elem(&saved),
+            );
+        }
+    }
+    let grad_a = same(&arguments.a);
+    let channel = |there: bool| f32s(if there { directions * d_inner } else { 1 });
+    let (grad_d, grad_bias) = (channel(spec.has_d), channel(spec.has_delta_bias));
+    let projection = |of: &CubeTensor, constant: bool| {
+        let count = of.meta.shape().num_elements();
+        if constant {
+            (state_rows, count, true, [count.max(1); 2])
+        } else {
+            (strip_rows, count, false, [groups * d_state, of.meta.strides()[1]])
+        }
+    };
+    let dense = |count: usize| [count.max(1); 2];
+    // The table of an absent array is empty: no cube finds a column in it.
+    let width = |there: bool| if there { directions * d_inner } else { 0 };
+    let tables = [
+        projection(&grad_b, spec.b_constant),
+        projection(&grad_c, spec.c_constant),
+        (state_rows, per_state, true, dense(per_state)),
+        (rows, width(spec.has_d), false, dense(width(spec.has_d))),
+        (rows, width(spec.has_delta_bias), false, dense(width(spec.has_delta_bias))),
+    ];
+    let mut first_cube = 0;
+    let mut next = |(rows, width, transposed, [row, pitch]): (usize, usize, bool, [usize; 2])| {
+        let first = first_cube;
+        first_cube += reduce::cubes(rows, width);
+        let reversed = u32::from(transposed);
+        let [rows, width, first, row, pitch] = [rows, width, first, row, pitch].map(|n| n as u32);
+        TableLaunch::new(rows, width, first, reversed, row, pitch)
+    };
+    let [table_b, table_c, table_a, table_d, table_bias] = tables.map(&mut next);
+    // SAFETY: every table has the sizes of its buffers.
+    #[expect(unsafe_code, reason = "launches without bounds checks")]
+    unsafe {
+        add_rows::launch_unchecked(
+            client,
+            CubeCount::Static(first_cube as u32, 1, 1),
+            CubeDim::new_1d(reduce::UNITS as u32),
+            part_b.into_buffer_arg(),
+            part_c.into_buffer_arg(),
+            part_a.into_buffer_arg(),
+            part_d.into_buffer_arg(),
+            part_bias.into_buffer_arg(),
+            grad_b.clone().into_buffer_arg(),
+            grad_c.clone().into_buffer_arg(),
+            grad_a.clone().into_buffer_arg(),
+            grad_d.clone().into_buffer_arg(),
+            grad_bias.clone().into_buffer_arg(),
+            table_b,
+            table_c,
+            table_a,
+            table_d,
+            table_bias,
+            d_inner as u32,
+            d_state as u32,
+            elem(&arguments.b),
+            elem(&arguments.c),
+        );
+    }
+    let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
+    let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
+    let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
+    let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
+    [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
+}
+
+/// The zero that stands for an absent input has a gradient of zero.
+fn zeros_like(of: &CubeTensor) -> CubeTensor {
+    let dtype = of.dtype.into();
+    CubeBackend::float_zeros(of.meta.shape().clone(), &of.device, dtype)
+}
+
+/// A buffer for the low bits of sums that one pass leaves for the next, shaped like `of`.
+fn rest_of(of: &CubeTensor, passes: usize) -> CubeTensor {
+    let split = passes > 1 && of.dtype != DType::F32;
+    let count = if split { of.meta.shape().num_elements() } else { 1 };
+    empty(of, [count], of.dtype)
+}
+
+/// The states at the beginning of segments, from those at their ends.
+fn carry_over_segments(
+    ends: CubeTensor,
+    product: CubeTensor,
+    layout: Layout,
+    backwards: bool,
+) -> CubeTensor {
+    let width = layout.shape.batch * layout.shape.d_state * layout.shape.d_inner;
+    let units = 128;
+    let begins = empty(&ends, ends.meta.shape().clone(), DType::F32);
+    let client = ends.client.clone();
+    // SAFETY: the buffers have `segments · width` elements, and units beyond `width` do nothing.
+    #[expect(unsafe_code, reason = "launches without bounds checks")]
+    unsafe {
+        carry_over::launch_unchecked(
+            &client,
+            CubeCount::Static(width.div_ceil(units) as u32, 1, 1),
+            CubeDim::new_1d(units as u32),
+            ends.into_buffer_arg(),
+            product.into_buffer_arg(),
+            begins.clone().into_buffer_arg(),
+            layout.segments() as u32,
+            width as u32,
+            backwards,
+        );
+    }
+    begins
+}
+
+/// The tensor itself if its rows are contiguous, with any stride between rows; else a copy.
+fn in_rows(tensor: CubeTensor) -> CubeTensor {
+    let in_place = tensor.meta.strides()[2] == 1 && fits_u32_index(&tensor);
+    if in_place { tensor } else { dense(tensor) }
+}
+
+/// The same for B and C, whose rows are groups of states.
+fn in_groups(tensor: CubeTensor) -> CubeTensor {
+    let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
+    let follow = strides[3] == 1 && (shape[2] == 1 || strides[2] == shape[3]);
+    if follow && fits_u32_index(&tensor) { tensor } else { dense(tensor) }
+}
+
+impl ScanArguments<CubeBackend> {
+    fn dense(self) -> Self {
+        Self {
+            u: in_rows(self.u),
+            delta: in_rows(self.delta),
+            a: dense(self.a),
+            b: in_groups(self.b),
+            c: in_groups(self.c),
+            d: dense(self.d),
+            z: in_rows(self.z),
+            delta_bias: dense(self.delta_bias),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Eight channels of a scan: the inputs of every token, and the token's step.
+
+use strum::VariantArray;
+
+use super::inputs::ScanInputs;
+use super::strip::Strip;
+use crate::discretization::{Discretization, Series, discretize};
+use crate::native::lanes::{LANES, Lanes};
+
+/// Inputs of every step of eight channels.
+pub(super) struct Block<const FMA: bool> {
+    /// Delta after bias and softplus, `[L]`.
+    pub(super) delta: Vec<Lanes<FMA>>,
+    /// The slope of softplus, `[L]`.
+    pub(super) delta_slope: Vec<Lanes<FMA>>,
+    /// `[L]`.
+    pub(super) u: Vec<Lanes<FMA>>,
+    /// `[N]`.
+    pub(super) a: Vec<Lanes<FMA>>,
+    /// `[N]`; used where B is constant.
+    pub(super) b: Vec<Lanes<FMA>>,
+    /// `[N]`; used where C is constant.
+    pub(super) c: Vec<Lanes<FMA>>,
+    /// The skip gain.
+    pub(super) d: Lanes<FMA>,
+    /// Sum of `c·h` over states and sweeps, `[L]`.
+    pub(super) y: Vec<Lanes<FMA>>,
+}
+
+impl<const FMA: bool> Block<FMA> {
+    #[inline(always)]
+    pub(super) fn new(inputs: ScanInputs<'_>) -> Self {
+        let tokens = vec![Lanes::ZERO; inputs.sizes.len];
+        let states = vec![Lanes::ZERO; inputs.sizes.d_state];
+        Self {
+            delta: tokens.clone(),
+            delta_slope: tokens.clone(),
+            u: tokens.clone(),
+            y: tokens,
+            a: states.clone(),
+            b: states.clone(),
+            c: states,
+            d: Lanes::ZERO,
+        }
+    }
+
+    /// Reads the block of `width` channels from `first` on.
+    #[inline(always)]
+    pub(super) fn load(
+        &mut self,
+        inputs: ScanInputs<'_>,
+        batch: usize,
+        first: usize,
+        width: usize,
+    ) {
+        let zero = Lanes::ZERO;
+        let bias = match inputs.delta_bias {
+            Some(bias) => Lanes::load(&bias[first..first + width]),
+            None => zero,
+        };
+        for token in 0..inputs.sizes.len {
+            let raw = inputs.columns::<FMA>(inputs.delta, batch, token, first, width) + bias;
+            let softplus = inputs.spec.options.delta_softplus;
+            self.delta[token] = if softplus { raw.softplus() } else { raw };
+            self.delta_slope[token] = if softplus { raw.sigmoid() } else { Lanes::splat(1.0) };
+            self.u[token] = inputs.columns(inputs.u, batch, token, first, width);
+            self.y[token] = zero;
+        }
+        let channels = first * inputs.sizes.d_state..(first + width) * inputs.sizes.d_state;
+        transpose(&inputs.a[channels.clone()], &mut self.a);
+        if inputs.spec.b_constant {
+            transpose(&inputs.b[channels.clone()], &mut self.b);
+        }
+        if inputs.spec.c_constant {
+            transpose(&inputs.c[channels], &mut self.c);
+        }
+        self.d = match inputs.d {
+            Some(d) => Lanes::load(&d[first..first + width]),
+            None => zero,
+        };
+    }
+
+    /// The largest |delta·a| of the channels; a lane without a channel has a = 0.
+    pub(super) fn largest_argument(&self) -> f32 {
+        let largest = |of: &[Lanes<FMA>]| {
+            of.iter().fold([0.0; LANES], |most: [f32; LANES], lanes| {
+                let lanes = lanes.to_array();
+                std::array::from_fn(|lane| most[lane].max(lanes[lane].abs()))
+            })
+        };
+        let (delta, a) = (largest(&self.delta), largest(&self.a));
+        (0..LANES).map(|lane| delta[lane] * a[lane]).fold(0.0, f32::max)
+    }
+
+    /// One token: `h ← a_bar·h + b_bar·b·u`; returns `c·h`, weighted for the mean of a two-way
+    /// method.
+    ///
+    /// Stores every `a_bar` in `decays` if it has room.
+    #[inline(always)]
+    pub(super) fn step<const METHOD: usize, const SERIES: usize>(
+        &self,
+        inputs: ScanInputs<'_>,
+        batch: usize,
+        strip: Strip,
+        token: usize,
+        h: &mut [Lanes<FMA>],
+        decays: &mut [Lanes<FMA>],
+    ) -> Lanes<FMA> {
+        let method = const { Discretization::VARIANTS[METHOD] };
+        let series = const { Series::VARIANTS[SERIES] };
+        let (delta, u) = (self.delta[token], self.u[token]);
+        let b = TokenProjection::new(
+            inputs,
+            inputs.b,
+            &self.b,
+            inputs.spec.b_constant,
+            batch,
+            token,
+            strip,
+        );
+        let c = TokenProjection::new(
+            inputs,
+            inputs.c,
+            &self.c,
+            inputs.spec.c_constant,
+            batch,
+            token,
+            strip,
+        );
+        let d_state = inputs.sizes.d_state;
+        let (h, a) = (&mut h[..d_state], &self.a[..d_state]);
+        let mut y = Lanes::ZERO;
+        for n in 0..d_state {
+            let step = discretize(method, series, delta, a[n]);
+            if let Some(decay) = decays.get_mut(n) {
+                *decay = step.a_bar;
+            }
+            h[n] = step.a_bar.fma(h[n], step.b_bar * (b.at(n) * u));
+            y = c.at(n).fma(h[n], y);
+        }
+        y * Lanes::splat(inputs.spec.sweep_weight())
+    }
+
+    /// `(Σ c·h + d·u)·silu(z)` of a token.
+    #[inline(always)]
+    pub(super) fn gated(
+        &self,
+        inputs: ScanInputs<'_>,
+        batch: usize,
+        first: usize,
+        width: usize,
+        token: usize,
+    ) -> Lanes<FMA> {
+        let y = self.d.fma(self.u[token], self.y[token]);
+        let Some(z) = inputs.z else { return y };
+        y * inputs.columns::<FMA>(z, batch, token, first, width).silu()
+    }
+}
+
+/// `[channels, N]` of up to eight channels into a vector for each state.
+fn transpose<const FMA: bool>(from: &[f32], to: &mut [Lanes<FMA>]) {
+    let d_state = to.len();
+    for (n, to) in to.iter_mut().enumerate() {
+        let mut lanes = [0.0; LANES];
+        for (lane, row) in lanes.iter_mut().zip(from.chunks_exact(d_state)) {
+            *lane = row[n];
+        }
+        *to = Lanes::load(&lanes);
+    }
+}
+
+/// The inverse of [`transpose`], for as many channels as `to` has room for.
+pub(super) fn untranspose<const FMA: bool>(from: &[Lanes<FMA>], to: &mut [f32]) {
+    for (n, lanes) in from.iter().enumerate() {
+        for (row, value) in to.chunks_exact_mut(from.len()).zip(lanes.to_array()) {
+            row[n] = value;
+        }
+    }
+}
+
+/// B or C at one token: a row shared by the channels of a group, or a value for each channel.
+#[derive(Clone, Copy)]
+pub(super) enum TokenProjection<'a, const FMA: bool> {
+    Row(&'a [f32]),
+    PerChannel(&'a [Lanes<FMA>]),
+}
+
+impl<'a, const FMA: bool> TokenProjection<'a, FMA> {
+    #[inline(always)]
+    pub(super) fn new(
+        inputs: ScanInputs<'a>,
+        values: &'a [f32],
+        per_channel: &'a [Lanes<FMA>],
+        constant: bool,
+        batch: usize,
+        token: usize,
+        strip: Strip,
+    ) -> Self {
+        if constant {
+            return Self::PerChannel(per_channel);
+        }
+        let at = inputs.sizes.row(batch, token, strip.group);
+        Self::Row(&values[at..][..inputs.sizes.d_state])
+    }
+
+    #[inline(always)]
+    pub(super) fn at(self, n: usize) -> Lanes<FMA> {
+        match self {
+            Self::Row(row) => Lanes::splat(row[n]),
+            Self::PerChannel(lanes) => lanes[n],
+        }
+    }
+}

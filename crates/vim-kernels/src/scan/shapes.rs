@@ -1,0 +1,193 @@
+//! Checks of a scan's arguments, for any kind of A.
+
+use burn::tensor::Device;
+
+use super::ScanSpec;
+use crate::check::{MAX_ELEMENTS, MAX_ROWS, ShapeAndType, check_dtypes, check_limit, expect};
+use crate::error::KernelError;
+
+/// Shapes and types of a scan's arguments.
+pub(crate) struct ScanShapes<const A: usize> {
+    /// The operation called.
+    pub(crate) operation: &'static str,
+    pub(crate) u: ShapeAndType<3>,
+    pub(crate) delta: ShapeAndType<3>,
+    pub(crate) a: ShapeAndType<A>,
+    pub(crate) b: ShapeAndType<4>,
+    pub(crate) c: ShapeAndType<4>,
+    pub(crate) d: Option<ShapeAndType<1>>,
+    pub(crate) z: Option<ShapeAndType<3>>,
+    pub(crate) delta_bias: Option<ShapeAndType<1>>,
+    pub(crate) b_constant: bool,
+    pub(crate) c_constant: bool,
+}
+
+impl<const A: usize> ScanShapes<A> {
+    /// Checks every shape against `u` and `a`. For D channels, `check_a` returns whether the shape
+    /// of `a` is right, and what it should be.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Shape`] names the argument.
+    pub(crate) fn check_shapes(
+        &self,
+        check_a: impl FnOnce(usize) -> (bool, String),
+    ) -> Result<(), KernelError> {
+        let [batch, len, d_inner] = self.u.0;
+        let d_state = self.a.0[1];
+        let like_u = |tensor, dims: [usize; 3]| {
+            let expected = format!("[B, L, D] = [{batch}, {len}, {d_inner}] as `u`");
+            self.expect(tensor, &dims, dims == [batch, len, d_inner], expected)
+        };
+        let of_channels = |tensor, dims: [usize; 1]| {
+            self.expect(tensor, &dims, dims == [d_inner], format!("[D] = [{d_inner}]"))
+        };
+        let nonempty = batch > 0 && len > 0 && d_inner > 0;
+        self.expect("u", &self.u.0, nonempty, "[B, L, D], none of them 0".to_string())?;
+        like_u("delta", self.delta.0)?;
+        let (good, expected) = check_a(d_inner);
+        self.expect("a", &self.a.0, good, expected)?;
+        for (name, argument, constant) in
+            [("b", &self.b, self.b_constant), ("c", &self.c, self.c_constant)]
+        {
+            let dims @ [lead_batch, lead_len, groups, states] = argument.0;
+            if constant {
+                let expected = format!("[D, N] = [{d_inner}, {d_state}]");
+                self.expect(name, &dims[2..], [groups, states] == [d_inner, d_state], expected)?;
+            } else {
+                let good = [lead_batch, lead_len, states] == [batch, len, d_state]
+                    && groups > 0
+                    && d_inner % groups == 0;
+                let expected = format!(
+                    "[B, L, G, N] = [{batch}, {len}, G, {d_state}] with G dividing {d_inner}"
+                );
+                self.expect(name, &dims, good, expected)?;
+            }
+        }
+        if !self.b_constant && !self.c_constant {
+            let (groups, dims) = (self.b.0[2], self.c.0);
+            self.expect("c", &dims, dims[2] == groups, format!("the {groups} groups of `b`"))?;
+        }
+        self.d.map_or(Ok(()), |(d, _)| of_channels("d", d))?;
+        self.z.map_or(Ok(()), |(z, _)| like_u("z", z))?;
+        self.delta_bias.map_or(Ok(()), |(bias, _)| of_channels("delta_bias", bias))
+    }
+
+    /// Checks that 32 bits index a GPU kernel's buffers, and that a row of cubes fits the grid for
+    /// each batch element: of `directions` that run at once, and `sweeps` that run one after the
+    /// other.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TooLarge`] names what is too large.
+    pub(crate) fn check_size(&self, directions: usize, sweeps: usize) -> Result<(), KernelError> {
+        let ([batch, len, d_inner], d_state) = (self.u.0, self.a.0[1]);
+        let batch = batch * directions;
+        let groups = [(&self.b, self.b_constant), (&self.c, self.c_constant)]
+            .map(|(shapes, constant)| if constant { 1 } else { shapes.0[2] });
+        let groups = groups[0].max(groups[1]);
+        // Cubes have at least 32 channels.
+        let strips = (d_inner / groups).div_ceil(32);
+        let starts = sweeps * len.div_ceil(8) * batch * d_state * d_inner;
+        let sums = sweeps * strips * batch * len * groups * d_state;
+        let largest = (batch * len * d_inner).max(starts).max(sums);
+        check_limit(self.operation, "a batch", batch, MAX_ROWS)?;
+        check_limit(self.operation, "a buffer", largest, MAX_ELEMENTS)
+    }
+
+    fn expect(
+        &self,
+        tensor: &'static str,
+        got: &[usize],
+        good: bool,
+        expected: String,
+    ) -> Result<(), KernelError> {
+        expect(self.operation, tensor, got, good, expected)
+    }
+}
+
+impl ScanShapes<2> {
+    /// Checks every argument against `u` and `a`.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Shape`] or [`KernelError::Dtype`], which name the argument.
+    pub(crate) fn check(&self, device: &Device) -> Result<(), KernelError> {
+        self.check_types(device)?;
+        let [channels, d_state] = self.a.0;
+        self.check_shapes(|d_inner| {
+            let expected = format!("[D, N] with D = {d_inner} and N ≥ 1");
+            (channels == d_inner && d_state > 0, expected)
+        })
+    }
+
+    /// Checks that a GPU's kernels can run a scan of `spec` with `directions` at once.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TooLarge`] names what is too large.
+    pub(crate) fn check_scan_size(
+        &self,
+        spec: ScanSpec,
+        directions: usize,
+    ) -> Result<(), KernelError> {
+        self.check_size(directions, spec.sweeps())
+    }
+
+    fn check_types(&self, device: &Device) -> Result<(), KernelError> {
+        let mut activations = vec![("u", self.u.1), ("delta", self.delta.1)];
+        let mut weights = vec![
+            ("a", Some(self.a.1)),
+            ("d", self.d.map(|(_, dtype)| dtype)),
+            ("delta_bias", self.delta_bias.map(|(_, dtype)| dtype)),
+        ];
+        for (name, (_, dtype), constant) in
+            [("b", self.b, self.b_constant), ("c", self.c, self.c_constant)]
+        {
+            if constant {
+                weights.push((name, Some(dtype)));
+            } else {
+                activations.push((name, dtype));
+            }
+        }
+        activations.extend(self.z.map(|(_, dtype)| ("z", dtype)));
+        check_dtypes(self.operation, device, &activations, &weights)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::DType;
+
+    use super::*;
+
+    // Nothing of these sizes is allocated.
+    #[test]
+    fn what_a_kernel_cannot_count_is_named() {
+        let sized = |batch: usize, len: usize| {
+            let f32 = DType::F32;
+            let shapes = ScanShapes {
+                operation: "a scan",
+                u: ([batch, len, 384], f32),
+                delta: ([batch, len, 384], f32),
+                a: ([384, 16], f32),
+                b: ([batch, len, 1, 16], f32),
+                c: ([batch, len, 1, 16], f32),
+                d: None,
+                z: None,
+                delta_bias: None,
+                b_constant: false,
+                c_constant: false,
+            };
+            [shapes.check_size(1, 1), shapes.check_size(2, 1)].map(|result| match result {
+                Err(KernelError::TooLarge { what, .. }) => what,
+                Ok(()) | Err(_) => "nothing",
+            })
+        };
+        assert_eq!(sized(128, 197), ["nothing", "nothing"]);
+        assert_eq!(sized(40_000, 1), ["nothing", "a batch"]);
+        // The chunk states, 25 · 20 000 · 16 · 384, are under 2³², and twice that is over it.
+        assert_eq!(sized(20_000, 197), ["nothing", "a buffer"]);
+        assert_eq!(sized(60_000, 257), ["a buffer", "a batch"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! Optimizer operations over many tensors at once, on a GPU or a software rasterizer, against loops
+//! in f64.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use vim_kernels::{
+    AdamWHyper, FlatParams, ParamStep, moving_average, sum_of_squares, supports_multi_tensor,
+};
+
+/// More tensors than a launch binds with 31 bindings; the sizes are one, a block and its
+/// neighbours, and several blocks.
+const SIZES: [usize; 17] =
+    [1, 2, 3, 255, 256, 257, 2047, 2048, 2049, 4096, 5000, 7, 1, 1, 12, 6144, 100];
+
+fn numbers(count: usize, seed: usize) -> Vec<f64> {
+    (0..count).map(|i| f64::from(((i * 37 + seed * 101) as f32 * 0.731).sin())).collect()
+}
+
+fn tensor(values: &[f64], device: &Device) -> Tensor<1> {
+    let values: Vec<f32> = values.iter().map(|&x| x as f32).collect();
+    let count = values.len();
+    Tensor::from_data(TensorData::new(values, [count]), device)
+}
+
+fn values(tensor: Tensor<1>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+fn device() -> Device {
+    let device = Device::default();
+    assert!(supports_multi_tensor(&device), "this test is for a GPU, or for one in software");
+    device
+}
+
+// A few rounded operations on numbers of the order of 1.
+fn close(got: &[f64], want: &[f64], what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!((got - want).abs() < 2e-6, "{what}[{i}]: {got} {want}");
+    }
+}
+
+#[test]
+fn the_sum_of_squares_is_over_all_tensors() {
+    let device = device();
+    let all: Vec<Vec<f64>> = SIZES.iter().enumerate().map(|(i, &n)| numbers(n, i)).collect();
+    let tensors: Vec<Tensor<1>> = all.iter().map(|values| tensor(values, &device)).collect();
+    let want: f64 = all.iter().flatten().map(|x| x * x).sum();
+    let got = values(sum_of_squares(&tensors))[0];
+    assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
+    // A view of a larger buffer, whose first element is not the buffer's.
+    let part = tensors[7].clone().narrow(0, 8, 1024);
+    let want: f64 = all[7][8..1032].iter().map(|x| x * x).sum();
+    let got = values(sum_of_squares(&[part]))[0];
+    assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
+}
+
+#[test]
+fn adamw_updates_every_tensor_by_the_formula() {
+    let device = device();
+    // A norm of 4 and a limit of half of it.
+    let norm = || tensor(&[16.0], &device);
+    let (limit, root_scale) = (Some(2.0), 1.0 / 0.0975f64.sqrt());
+    let rule = AdamWHyper { betas: [0.9, 0.95], eps: 1e-8, limit, root_scale };
+    let inputs = |i: usize, n: usize| {
+        let square: Vec<f64> = numbers(n, i + 60).iter().map(|x| x * x + 0.1).collect();
+        [numbers(n, i), numbers(n, i + 20), numbers(n, i + 40), square]
+    };
+    let all = |which: usize| -> Vec<Tensor<1>> {
+        let of = |(i, &n): (usize, &usize)| tensor(&inputs(i, n)[which], &device);
+        SIZES.iter().enumerate().map(of).collect()
+    };
+    let packing = FlatParams::of(&all(0));
+    let rates = (0..SIZES.len()).map(|i| ParamStep {
+        rate: 0.01 * (i + 1) as f64,
+        keep: if i % 2 == 0 { 1.0 } else { 0.995 },
+    });
+    let rates = [rates.collect(), vec![ParamStep { rate: 0.003, keep: 1.0 }; SIZES.len()]];
+    let (mut now, mut moments) = (all(0), [all(2), all(3)].map(|all| packing.pack(all)));
+    for round in 0..2 {
+        // The results of a step are views of common buffers: a second step starts from those.
+        let [value, first, second] =
+            packing.adamw(now, all(1), moments, &rates[round], norm(), rule);
+        let got = [&value, &first, &second].map(|packed| packing.parts(packed));
+        for (i, &n) in SIZES.iter().enumerate() {
+            let [mut v, g, mut m, mut s] = inputs(i, n);
+            for k in 0..n {
+                for rates in &rates[..=round] {
+                    let ParamStep { rate, keep } = rates[i];
+                    let gradient = 0.5 * g[k];
+                    m[k] = 0.9 * m[k] + 0.1 * gradient;
+                    s[k] = 0.95 * s[k] + 0.05 * gradient * gradient;
+                    v[k] = keep * v[k] - rate * m[k] / (s[k].sqrt() * rule.root_scale + 1e-8);
+                }
+            }
+            close(&values(got[0][i].clone()), &v, "value");
+            close(&values(got[1][i].clone()), &m, "first");
+            close(&values(got[2][i].clone()), &s, "second");
+        }
+        (now, moments) = (packing.parts(&value), [first, second]);
+    }
+}
+
+#[test]
+fn what_is_packed_comes_back() {
+    let device = device();
+    let all: Vec<Vec<f64>> = SIZES.iter().enumerate().map(|(i, &n)| numbers(n, i)).collect();
+    let tensors: Vec<Tensor<1>> = all.iter().map(|values| tensor(values, &device)).collect();
+    let packing = FlatParams::of(&tensors);
+    for (got, want) in packing.parts(&packing.pack(tensors)).into_iter().zip(&all) {
+        close(&values(got), want, "a part");
+    }
+}
+
+#[test]
+fn moving_averages_are_those_of_each_pair() {
+    let device = device();
+    let all = |seed: usize| -> Vec<Tensor<1>> {
+        let of = |(i, &n): (usize, &usize)| tensor(&numbers(n, i + seed), &device);
+        SIZES.iter().enumerate().map(of).collect()
+    };
+    let packing = FlatParams::of(&all(0));
+    let [averages, weights] = [0, 9].map(|seed| packing.pack(all(seed)));
+    let got = moving_average(averages, weights, tensor(&[1.0], &device), 0.75);
+    for (i, got) in packing.parts(&got).into_iter().enumerate() {
+        let (a, v) = (numbers(SIZES[i], i), numbers(SIZES[i], i + 9));
+        let want: Vec<f64> = a.iter().zip(&v).map(|(a, v)| 0.75 * a + 0.25 * v).collect();
+        close(&values(got), &want, "average");
+    }
+}
+
+#[test]
+fn a_norm_that_is_not_finite_changes_nothing() {
+    let device = device();
+    let rule = AdamWHyper { betas: [0.9, 0.95], eps: 1e-8, limit: None, root_scale: 1.0 };
+    let [value, first, second, average] =
+        [1, 2, 3, 4].map(|seed| tensor(&numbers(300, seed), &device));
+    let before = [&value, &first, &second, &average].map(|t| values(t.clone()));
+    let packing = FlatParams::of(std::slice::from_ref(&value));
+    let pack = |tensor: &Tensor<1>| packing.pack(vec![tensor.clone()]);
+    for norm in [f64::NAN, f64::INFINITY] {
+        let gradient = tensor(&[f64::NAN; 300], &device);
+        let (moments, rates) = ([&first, &second].map(pack), [ParamStep { rate: 0.1, keep: 0.9 }]);
+        let norm = || tensor(&[norm], &device);
+        let got = packing.adamw(vec![value.clone()], vec![gradient], moments, &rates, norm(), rule);
+        let unchanged = moving_average(pack(&average), got[0].clone(), norm(), 0.75);
+        let [a, b, c] = got;
+        let after = [a, b, c, unchanged].map(|packed| values(packing.parts(&packed).remove(0)));
+        assert_eq!(after, before, "{:?}", values(norm()));
+    }
+}

@@ -1,0 +1,170 @@
+//! The CubeCL kernels against the oracle, on every GPU of the build (Mesa's lavapipe is one).
+//!
+//! The matrix is that of the CPU kernel, at sizes that a software rasterizer can afford: most of
+//! its time is spent compiling a kernel for each method, form and N, so tests of other properties
+//! share N = 16.
+
+use burn::tensor::{Device, FloatDType};
+use strum::VariantArray;
+use vim_kernels::oracle::OracleScan;
+use vim_kernels::{Discretization, KernelChoice, Series};
+
+use crate::devices::{bf16_devices, devices};
+use crate::scan::check_on;
+use crate::support::{Form, grad_of, run_on, scan, to_bf16};
+
+fn gpus() -> Vec<Device> {
+    devices().into_iter().filter(|device| *device != Device::flex()).collect()
+}
+
+fn check(scan: &OracleScan) {
+    for device in gpus() {
+        check_on(&device, FloatDType::F32, scan, KernelChoice::Kernel);
+    }
+}
+
+#[test]
+fn every_method_series_and_direction() {
+    // Each direction with one series: a kernel takes seconds to compile for a software rasterizer.
+    for &method in Discretization::VARIANTS {
+        for (series, reverse) in [(Series::Exact, false), (Series::Taylor, true)] {
+            let base = scan([2, 37, 10, 16], Form::Variable, 4.0, 3);
+            check(&OracleScan { method, series, reverse, ..base });
+        }
+    }
+}
+
+#[test]
+fn every_form_of_b_and_c() {
+    for method in [Discretization::Zoh, Discretization::HighOrder, Discretization::Poly] {
+        for form in [Form::Grouped(2), Form::Constant, Form::Mixed] {
+            check(&OracleScan { method, ..scan([2, 21, 10, 4], form, 4.0, 3) });
+        }
+    }
+}
+
+#[test]
+fn awkward_sizes() {
+    for (len, d_inner, d_state) in
+        [(1, 1, 1), (2, 5, 8), (5, 64, 17), (197, 33, 16), (8, 1, 5), (9, 130, 2), (9, 5, 31)]
+    {
+        // Two-way methods and φ functions only where several passes or kinds of cubes make a
+        // difference.
+        let two_way = d_state == 17 || d_inner == 130;
+        for method in [Discretization::Zoh, Discretization::Poly] {
+            if method == Discretization::Zoh || two_way {
+                let base = scan([1, len, d_inner, d_state], Form::Variable, 4.0, 3);
+                check(&OracleScan { method, ..base });
+            }
+        }
+    }
+}
+
+#[test]
+fn many_states_take_several_passes() {
+    // Whole passes of 10 and of 16, and three of 14 of which the last has two to spare.
+    for (d_state, method) in [
+        (20, Discretization::Zoh),
+        (32, Discretization::Zoh),
+        (40, Discretization::Poly),
+        (256, Discretization::Bilinear),
+    ] {
+        let base = scan([1, 19, 3, d_state], Form::Variable, 4.0, 5);
+        check(&OracleScan { method, ..base });
+    }
+}
+
+#[test]
+fn long_sequences_are_cut_into_segments() {
+    // Each kind of decay, and a two-way method; an awkward N, of which one state is missing from
+    // the second pass.
+    for (method, reverse, len, d_state) in [
+        (Discretization::Zoh, true, 1025, 4),
+        (Discretization::Bilinear, false, 1025, 4),
+        (Discretization::Poly, false, 1025, 4),
+        (Discretization::Zoh, false, 133, 17),
+    ] {
+        let base = scan([1, len, 5, d_state], Form::Variable, 4.0, 7);
+        check(&OracleScan { method, reverse, ..base });
+    }
+}
+
+#[test]
+fn delta_a_may_be_huge() {
+    for &method in Discretization::VARIANTS {
+        for reach in [1000.0, 20_000.0] {
+            let base = scan([1, 11, 6, 16], Form::Variable, reach, 3);
+            check(&OracleScan { method, ..base });
+        }
+    }
+}
+
+#[test]
+fn inputs_may_be_absent() {
+    let full = || scan([2, 5, 6, 4], Form::Variable, 3.0, 11);
+    check(&OracleScan { d: None, ..full() });
+    check(&OracleScan { z: None, ..full() });
+    check(&OracleScan { delta_bias: None, ..full() });
+    let mut plain = OracleScan { delta_softplus: false, delta_bias: None, ..full() };
+    plain.delta.iter_mut().for_each(|d| *d = 0.02 + d.abs() / 4.0);
+    check(&plain);
+}
+
+// A race between the units of a cube, or between cubes through the cache, would not give the same
+// bits fifty times.
+#[test]
+fn the_same_bits_fifty_times() {
+    let scan = scan([3, 197, 150, 16], Form::Variable, 4.0, 13);
+    let grad_y = grad_of(&scan);
+    for device in gpus() {
+        let run = || run_on(&device, FloatDType::F32, &scan, KernelChoice::Kernel, &grad_y);
+        let one = run();
+        for _ in 1..50 {
+            let again = run();
+            assert!(one.y == again.y && one.last_state == again.last_state);
+            assert!(one.grads == again.grads);
+        }
+    }
+}
+
+#[test]
+fn nan_is_not_swallowed() {
+    for device in gpus() {
+        for method in [Discretization::Zoh, Discretization::Bilinear, Discretization::HighOrder] {
+            let clean = scan([1, 5, 3, 16], Form::Variable, 3.0, 17);
+            for input in ["u", "delta", "z"] {
+                let mut scan = OracleScan { method, ..clean.clone() };
+                match input {
+                    "u" => scan.u[4] = f64::NAN,
+                    "delta" => scan.delta[4] = f64::NAN,
+                    _ => scan.z.as_mut().unwrap()[4] = f64::NAN,
+                }
+                let grad_y = grad_of(&scan);
+                let out = run_on(&device, FloatDType::F32, &scan, KernelChoice::Kernel, &grad_y);
+                assert!(out.y[4].is_nan(), "{method}: {input} to y");
+                assert!(input == "z" || out.y[7].is_nan(), "{method}: {input} to later y");
+                assert!(out.y[5].is_finite(), "{method}: nothing reaches another channel");
+            }
+        }
+    }
+}
+
+#[test]
+fn bf16_where_the_device_has_it() {
+    for device in bf16_devices() {
+        for &method in Discretization::VARIANTS {
+            for form in [Form::Variable, Form::Constant] {
+                let mut scan = OracleScan { method, ..scan([2, 37, 10, 16], form, 4.0, 3) };
+                let z = scan.z.take().unwrap();
+                scan.z = Some(to_bf16(&z));
+                scan.u = to_bf16(&scan.u);
+                scan.delta = to_bf16(&scan.delta);
+                if form == Form::Variable {
+                    scan.b = to_bf16(&scan.b);
+                    scan.c = to_bf16(&scan.c);
+                }
+                check_on(&device, FloatDType::BF16, &scan, KernelChoice::Kernel);
+            }
+        }
+    }
+}
