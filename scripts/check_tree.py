@@ -214,8 +214,8 @@ def check_pages():
         for number, line in prose(text):
             if len(line) > PAGE_COLUMNS and not line.lstrip().startswith(("|", "<", ">")):
                 yield f"{shown(path)}:{number}: {len(line)} columns, more than {PAGE_COLUMNS}"
-            for name in re.findall(r"`((?:crates|scripts|docs|\.ci)/[\w./-]*\w)`", line):
-                if not (ROOT / name).exists():
+            for name in re.findall(r"`((?:crates|scripts|docs|\.ci|vim-\w+)/[\w./-]*\w)`", line):
+                if not (ROOT / name).exists() and not (ROOT / "crates" / name).exists():
                     yield f"{shown(path)}:{number}: {name} does not exist"
             for link in re.findall(r"\]\(([^)\s]+)\)", line):
                 if re.match(r"[a-z]+:", link):
