@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use crate::commands::bench::{BenchArgs, EXAMPLES as BENCH_EXAMPLES};
 use crate::commands::completions::{COMPLETIONS_EXAMPLES, CompletionsArgs, MAN_EXAMPLES, ManArgs};
@@ -22,6 +22,7 @@ use crate::commands::sweep::{EXAMPLES as SWEEP_EXAMPLES, SweepCommand};
 use crate::commands::verify::{EXAMPLES as VERIFY_EXAMPLES, VerifyArgs};
 use crate::run::checkpoint::Selection;
 use crate::run::run_dir::Resume;
+use crate::task::EvalSplit;
 use crate::train::{WARMUP_EXAMPLES, WarmupArgs};
 
 /// Train Vision Mamba under six discretizations, from a TOML file.
@@ -201,27 +202,6 @@ pub struct EvalArgs {
     /// Print the result on stdout as JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// The images to evaluate on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum EvalSplit {
-    /// The validation images, by which the best checkpoint was chosen.
-    Val,
-    /// The test images.
-    #[default]
-    Test,
-}
-
-impl EvalSplit {
-    /// Its name in records.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Val => "val",
-            Self::Test => "test",
-        }
-    }
 }
 
 const METHODS_EXAMPLES: &str = "\

@@ -12,6 +12,7 @@ mod error;
 pub mod fatal;
 pub mod output;
 pub mod run;
+pub mod task;
 pub mod train;
 pub mod weights;
 

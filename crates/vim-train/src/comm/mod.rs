@@ -1,8 +1,8 @@
-//! What the processes or devices of a run tell each other. One device tells itself nothing.
+//! What the devices of a run tell each other. One device tells itself nothing.
 
-use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
 
-/// The seam through which a run on several devices averages its gradients.
+/// The communicator of a run's devices.
 pub trait Comm {
     /// Which of the run's devices this is, from 0.
     fn rank(&self) -> usize;
@@ -10,11 +10,8 @@ pub trait Comm {
     /// How many devices the run has.
     fn size(&self) -> usize;
 
-    /// The mean of the devices' gradients.
-    fn mean_gradients(&mut self, gradients: GradientsParams) -> GradientsParams;
-
-    /// The mean of the devices' values.
-    fn mean(&mut self, value: f64) -> f64;
+    /// The sum of each of these flat tensors over the devices: the gradients, and last the loss.
+    fn sum(&mut self, tensors: Vec<Tensor<1>>) -> Vec<Tensor<1>>;
 }
 
 /// A run on one device.
@@ -30,11 +27,7 @@ impl Comm for SingleDevice {
         1
     }
 
-    fn mean_gradients(&mut self, gradients: GradientsParams) -> GradientsParams {
-        gradients
-    }
-
-    fn mean(&mut self, value: f64) -> f64 {
-        value
+    fn sum(&mut self, tensors: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
+        tensors
     }
 }

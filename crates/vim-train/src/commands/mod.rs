@@ -17,4 +17,5 @@ pub mod profile;
 pub mod runs;
 pub mod slurm;
 pub mod sweep;
+pub mod train;
 pub mod verify;

@@ -17,7 +17,7 @@ use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run::checkpoint::Selection;
-use crate::train::batches::to_tensors;
+use crate::task::classification::to_device::to_tensors;
 use crate::weights::source::{Recorded, Source, notes};
 
 /// Shown below the help.

@@ -31,7 +31,7 @@ pub struct IntervalError {
 }
 
 impl Interval {
-    /// The length in steps, not rounded; `None` for minutes, which no number of steps answers to.
+    /// The length in steps, not rounded; `None` for minutes.
     #[must_use]
     pub fn in_steps(self, steps_per_epoch: u64) -> Option<f64> {
         match self {
@@ -150,7 +150,7 @@ impl Cadence {
         match self.interval {
             Interval::Steps(_) | Interval::Epochs(_) => {
                 let period = self.interval.in_steps(self.steps_per_epoch).unwrap_or(f64::INFINITY);
-                // Counting whole periods, not remainders, keeps 0.5ep right where an epoch has an odd number of steps.
+                // Whole periods, not remainders: 0.5ep must work for epochs of an odd number of steps.
                 let periods = |steps: u64| (steps as f64 / period).floor();
                 step > 0 && periods(step) > periods(step - 1)
             }

@@ -1,4 +1,4 @@
-//! How training gets on: a bar on a terminal, plain lines elsewhere.
+//! The progress of training: a bar on a terminal, plain lines elsewhere.
 
 use std::cell::Cell;
 use std::env;
@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::summary::{bytes, duration, percent, rate};
+use crate::output::summary::{bytes, duration, rate};
 use crate::run::log::Log;
+use crate::run::metrics::scores::ScoreKind;
 
-/// What is worth knowing at a step.
+/// The state of training at a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
     /// Steps done.
@@ -21,8 +22,8 @@ pub struct Report {
     pub loss: f64,
     /// Learning rate.
     pub lr: f64,
-    /// Top-1 accuracy of the last evaluation, 0 to 1.
-    pub top1: Option<f64>,
+    /// The score that the run goes by, of the last evaluation.
+    pub score: Option<f64>,
     /// Since the last report.
     pub speed: Speed,
 }
@@ -40,7 +41,7 @@ pub struct Speed {
     pub device_memory: Option<u64>,
 }
 
-/// The least time between two lines where there is no bar. The log has them all.
+/// Least time between two lines where there is no bar. The log gets all lines.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
 /// Shows reports; see [`Progress::new`].
@@ -49,6 +50,7 @@ pub struct Progress {
     log: Log,
     bar: Option<ProgressBar>,
     epochs: u64,
+    kind: ScoreKind,
     total: u64,
     first: u64,
     start: Instant,
@@ -58,10 +60,9 @@ pub struct Progress {
 impl Progress {
     /// Starts at step `first` of `total`.
     ///
-    /// A bar is drawn if stderr is a terminal and neither `NO_COLOR`, `CI` nor `TERM=dumb` says
-    /// that nobody is there to see it move.
+    /// A bar is drawn if stderr is a terminal and none of `NO_COLOR`, `CI` and `TERM=dumb` is set.
     #[must_use]
-    pub fn new(log: &Log, first: u64, total: u64, epochs: u64) -> Self {
+    pub fn new(log: &Log, first: u64, total: u64, epochs: u64, kind: ScoreKind) -> Self {
         let bar = wants_bar().then(|| {
             let template = "{bar:24} {pos}/{len} {elapsed_precise} {wide_msg}";
             let style = ProgressStyle::with_template(template)
@@ -72,7 +73,7 @@ impl Progress {
         });
         log.set_bar(bar.clone());
         let (start, last_line) = (Instant::now(), Cell::new(None));
-        Self { log: log.clone(), bar, epochs, total, first, start, last_line }
+        Self { log: log.clone(), bar, epochs, kind, total, first, start, last_line }
     }
 
     /// Moves the bar; to be called after every step.
@@ -85,7 +86,7 @@ impl Progress {
     /// Shows a report; to be called as often as `log.every` says.
     pub fn report(&self, report: &Report) {
         let left = time_left(self.first, report.step, self.total, self.start.elapsed());
-        let line = line(report, self.epochs, self.total, left);
+        let line = line(report, self.kind, self.epochs, self.total, left);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(report.step);
@@ -134,12 +135,18 @@ fn time_left(first: u64, step: u64, total: u64, elapsed: Duration) -> Option<Dur
 }
 
 /// A report as a line.
-fn line(report: &Report, epochs: u64, total: u64, left: Option<Duration>) -> String {
-    let Report { step, epoch, loss, lr, top1, speed } = report;
+fn line(
+    report: &Report,
+    kind: ScoreKind,
+    epochs: u64,
+    total: u64,
+    left: Option<Duration>,
+) -> String {
+    let Report { step, epoch, loss, lr, score, speed } = report;
     let mut line =
         format!("epoch {}/{epochs} step {step}/{total} loss {loss:.4} lr {lr:.2e}", epoch + 1);
-    if let Some(top1) = top1 {
-        line.push_str(&format!(" top-1 {}", percent(*top1)));
+    if let Some(score) = score {
+        line.push_str(&format!(" {} {}", kind.label, kind.show(*score)));
     }
     let Speed { images_per_second, data_wait, memory, device_memory } = *speed;
     line.push_str(&format!(" {} img/s wait {:.0} %", rate(images_per_second), data_wait * 100.0));
@@ -161,12 +168,13 @@ mod tests {
 
     #[test]
     fn lines() {
+        let top1 = ScoreKind::share("top1", "top-1");
         let mut report = Report {
             step: 1200,
             epoch: 2,
             loss: 3.214_56,
             lr: 8.8e-4,
-            top1: None,
+            score: None,
             speed: Speed {
                 images_per_second: 1840.4,
                 data_wait: 0.014,
@@ -175,14 +183,14 @@ mod tests {
             },
         };
         assert_eq!(
-            line(&report, 300, 117_000, None),
+            line(&report, top1, 300, 117_000, None),
             "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 1840 img/s wait 1 % mem 1.0 GiB"
         );
-        report.top1 = Some(0.2134);
+        report.score = Some(0.2134);
         report.speed.device_memory = Some(31 << 30);
         let left = Some(Duration::from_secs(7980));
         assert_eq!(
-            line(&report, 300, 117_000, left),
+            line(&report, top1, 300, 117_000, left),
             "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 top-1 21.34 % 1840 img/s wait 1 % mem 1.0 GiB gpu 31.0 GiB eta 2h13m"
         );
     }

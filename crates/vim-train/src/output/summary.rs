@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::run::metrics::scores::ScoreKind;
+
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
@@ -14,12 +16,14 @@ pub struct Summary {
     pub steps: (u64, u64),
     /// Mean training loss since the report before.
     pub loss: Option<f64>,
-    /// Top-1 accuracy of the last evaluation on the validation images, 0 to 1.
-    pub top1: Option<f64>,
-    /// The best of these accuracies, and the step it was reached at.
+    /// The score that the run goes by.
+    pub kind: ScoreKind,
+    /// Of the last evaluation on the validation images.
+    pub score: Option<f64>,
+    /// The best of these evaluations, and its step.
     pub best: Option<(f64, u64)>,
-    /// Top-1 accuracy on the test images, 0 to 1.
-    pub test_top1: Option<f64>,
+    /// Of the test images.
+    pub test_score: Option<f64>,
     /// Images per second of training, over this process's life.
     pub images_per_second: Option<f64>,
     /// How long this process was at work.
@@ -32,17 +36,19 @@ pub struct Summary {
 #[must_use]
 pub fn summary(summary: &Summary) -> String {
     let (done, total) = summary.steps;
+    let kind = summary.kind;
+    let (best, test) = (format!("best {}", kind.label), format!("test {}", kind.label));
     let rows = [
         ("run", Some(summary.name.clone())),
         ("outcome", Some(summary.outcome.clone())),
         ("steps", Some(format!("{done} of {total}"))),
         ("loss", summary.loss.map(|loss| format!("{loss:.4}"))),
-        ("top-1", summary.top1.map(percent)),
+        (kind.label, summary.score.map(|score| kind.show(score))),
         (
-            "best top-1",
-            summary.best.map(|(top1, step)| format!("{} at step {step}", percent(top1))),
+            best.as_str(),
+            summary.best.map(|(score, step)| format!("{} at step {step}", kind.show(score))),
         ),
-        ("test top-1", summary.test_top1.map(percent)),
+        (test.as_str(), summary.test_score.map(|score| kind.show(score))),
         ("speed", summary.images_per_second.map(|speed| format!("{} img/s", rate(speed)))),
         ("time", Some(duration(summary.elapsed))),
         ("folder", Some(summary.folder.display().to_string())),
@@ -52,12 +58,6 @@ pub fn summary(summary: &Summary) -> String {
         .filter_map(|(label, value)| Some(format!("{label:<12}{}", value?)))
         .collect();
     lines.join("\n")
-}
-
-/// A share of 1 as a percentage.
-#[must_use]
-pub fn percent(share: f64) -> String {
-    format!("{:.2} %", share * 100.0)
 }
 
 /// A speed, with as many digits as mean something.
@@ -97,9 +97,10 @@ mod tests {
             outcome: "finished".into(),
             steps: (500, 500),
             loss: Some(0.4321),
-            top1: Some(0.912),
+            kind: ScoreKind::share("top1", "top-1"),
+            score: Some(0.912),
             best: Some((0.915, 450)),
-            test_top1: None,
+            test_score: None,
             images_per_second: Some(88.04),
             elapsed: Duration::from_secs(754),
             folder: "data/runs/zoh-s0".into(),
@@ -115,7 +116,7 @@ speed       88.0 img/s
 time        12m34s
 folder      data/runs/zoh-s0";
         assert_eq!(summary(&numbers), expected);
-        numbers.test_top1 = Some(1.0);
+        numbers.test_score = Some(1.0);
         assert!(summary(&numbers).contains("test top-1  100.00 %"));
     }
 

@@ -1,4 +1,4 @@
-//! Room for a run: what it takes, and what there is.
+//! Disk space: what a run takes, and what is free.
 
 use std::path::Path;
 
@@ -6,11 +6,11 @@ use rustix::fs::statvfs;
 
 use crate::config::Config;
 
-/// Bytes of the checkpoints that a run keeps, and of the one in the making: weights, the optimizer's two
-/// averages, and the weights' own where there is one.
+/// Bytes of the checkpoints that a run keeps, and of the one being written: weights, the optimizer's
+/// two moments, and the moving average where there is one.
 #[must_use]
 pub fn checkpoints_of(config: &Config, parameters: u64) -> u64 {
-    // The newest, the best, and one in the making.
+    // The newest, the best, and the one being written.
     let kept = config.checkpoint.keep_last as u64 + 2;
     let arrays = 3 + u64::from(config.train.ema.is_some());
     parameters * arrays * 4 * kept

@@ -3,13 +3,15 @@
 use serde::Serialize;
 use vim_data::Stage;
 
-use super::setup::Plan;
+use super::setup::ResolvedRun;
 use crate::cli::TrainArgs;
+use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run::run_dir::{Found, RunDir};
+use crate::task::{Description, Task};
 use crate::train::disk_space::{checkpoints_of, free_for};
 
 /// What a run would do.
@@ -38,53 +40,45 @@ pub(super) struct Preview {
 }
 
 /// Checks what `train` checks, and prints what it would do.
-pub(super) fn run(args: &TrainArgs, config: &Config) -> Result<(), Error> {
+pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
     let found = RunDir::look(config, args.resume, args.fresh)?;
-    // The node's disk is the job's, and is filled by the job.
+    // Staging fills the node's disk, which is for the job to do.
     let mut here = config.clone();
     here.data.stage = Stage::Off;
-    let preview = Plan::new(&here, args.fresh)?.preview(config, found, args.steps)?;
+    let resolved = ResolvedRun::<T>::new(&here, args.fresh, &SingleDevice)?;
+    let preview = resolved.preview(config, found, args.steps)?;
     if args.json { print_json(&preview) } else { print(&preview.text()) }
 }
 
-impl Plan {
+impl<T: Task> ResolvedRun<T> {
     fn preview(
         &self,
         config: &Config,
         found: Found,
         stop_after: Option<u64>,
     ) -> Result<Preview, Error> {
-        let model = &self.course.model;
-        let parameters = model.cost()?.parameters();
+        let Description { model, parameters, image_bytes, data, notes } = self.task.describe()?;
         let weights = parameters * 4;
-        // Weights, their gradients and the optimizer's two averages; then the weights' own.
+        // Weights, their gradients and the optimizer's two moments; then the moving average.
         let copies = 4 + u64::from(config.train.ema.is_some());
-        let size = model.image_size;
-        let image = (size.height * size.width * 3) as u64;
         let batches = config.data.prefetch as u64 + 1;
         let folder = config.run_folder()?;
         Ok(Preview {
             found,
             device: self.chosen.name.clone(),
             threads: threads::describe(config.data.workers.count()),
-            model: format!(
-                "{} tokens, {} (series {}), {}",
-                model.num_tokens(),
-                model.method_label(),
-                model.ssm.series,
-                config.train.precision
-            ),
+            model: format!("{model}, {}", config.train.precision),
             parameters,
-            data: self.describe_data(),
-            notes: self.splits.notes.clone(),
+            data,
+            notes,
             batch_size: config.train.batch_size,
             accumulate: config.train.accumulate,
             epochs: config.train.epochs,
-            steps_per_epoch: self.course.steps_per_epoch,
-            total_steps: self.course.total_steps,
+            steps_per_epoch: self.steps_per_epoch,
+            total_steps: self.total_steps,
             stop_after,
             least_device_bytes: weights * copies,
-            loader_bytes: image * config.train.batch_size as u64 * batches,
+            loader_bytes: image_bytes * config.train.batch_size as u64 * batches,
             checkpoint_bytes: checkpoints_of(config, parameters),
             free_bytes: free_for(&folder),
             folder: folder.display().to_string(),

@@ -3,10 +3,9 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use vim_kernels::{FlatParams, moving_average};
-use vim_model::Vim;
 
+use super::{flat, multi_tensor};
 use crate::config::TrainConfig;
-use crate::train::{flat, multi_tensor};
 
 /// The average, in f32 whatever the model computes in.
 ///
@@ -23,7 +22,7 @@ pub struct Ema {
     averages: Averages,
 }
 
-/// The numbers: a tensor for each parameter, or all in one.
+/// A tensor for each parameter, or one for all.
 #[derive(Clone, Debug)]
 enum Averages {
     Each(Vec<Tensor<1>>),
@@ -33,14 +32,14 @@ enum Averages {
 impl Ema {
     /// The average that `train` asks for, if it does, starting from `model`.
     #[must_use]
-    pub fn new(train: &TrainConfig, model: &Vim) -> Option<Self> {
+    pub fn new<M: Module>(train: &TrainConfig, model: &M) -> Option<Self> {
         let decay = train.ema?;
         let averages = Averages::Each(flat::values(model));
         Some(Self { decay, warmup: train.ema_warmup, averages })
     }
 
-    /// Takes in the weights after the `updates`-th optimizer step.
-    pub fn update(&mut self, model: &Vim, updates: u64) {
+    /// Adds the weights after the `updates`-th optimizer step to the average.
+    pub fn update<M: Module>(&mut self, model: &M, updates: u64) {
         // Taken, so that no second holder keeps them from being updated in place.
         let averages = match std::mem::replace(&mut self.averages, Averages::Each(Vec::new())) {
             Averages::Each(averages) => averages,
@@ -50,9 +49,10 @@ impl Ema {
         self.averages = Averages::Each(averages);
     }
 
-    /// The same of weights in one tensor, where a device [takes many](vim_kernels::supports_multi_tensor). With the square of the
-    /// gradient's norm, `[1]`: a step that changed nothing, as it was not finite, changes nothing here.
-    pub fn update_at_once(
+    /// [`Self::update`] with weights that are in one tensor, where a device
+    /// [updates many](vim_kernels::supports_multi_tensor). Changes nothing where `square_norm`, the square of the
+    /// gradient's norm, `[1]`, is not finite.
+    pub fn update_packed(
         &mut self,
         (packing, value): (&FlatParams, &Tensor<1>),
         updates: u64,
@@ -81,27 +81,25 @@ impl Ema {
 
     /// `model` with the average in place of its weights, for evaluation.
     #[must_use]
-    pub fn model(&self, model: &Vim) -> Vim {
-        flat::with_values(model.valid(), self.each())
+    pub fn model<M: Module>(&self, model: &M) -> M {
+        flat::with_values(model.clone(), self.each()).valid()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
+    use vim_model::Vim;
 
     use super::*;
-    use crate::train::optim::tests::small_on;
+    use crate::train::optim::tests::{small_on, values};
 
     fn small(seed: u64) -> Vim {
         small_on(&Device::flex(), seed)
     }
 
     fn numbers(model: &Vim) -> Vec<f32> {
-        flat::values(model)
-            .into_iter()
-            .flat_map(|t| t.into_data().iter().collect::<Vec<_>>())
-            .collect()
+        values(model).into_values().flatten().map(|value| value as f32).collect()
     }
 
     #[test]

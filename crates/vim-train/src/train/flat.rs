@@ -1,22 +1,49 @@
-//! A model's numbers as flat tensors without gradients, in the order of [`Vim::parameters`].
+//! A model's trainable parameters as flat tensors without gradients, in the order of its modules.
+//!
+//! Trainable are float parameters that require a gradient, unlike running statistics.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use vim_model::Vim;
 
 fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     let count = tensor.shape().num_elements();
     tensor.reshape([count])
 }
 
-/// The parameters.
+/// Their paths, such as `layers.0.mixer.forward.a_log`, and shapes.
 #[must_use]
-pub fn values(model: &Vim) -> Vec<Tensor<1>> {
+pub fn parameters<M: Module>(model: &M) -> Vec<(String, Vec<usize>)> {
+    #[derive(Default)]
+    struct Parameters(Vec<String>, Vec<(String, Vec<usize>)>);
+    impl ModuleVisitor for Parameters {
+        fn enter_module(&mut self, name: &str, _container_type: &str) {
+            self.0.push(name.to_owned());
+        }
+        fn exit_module(&mut self, _name: &str, _container_type: &str) {
+            self.0.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if param.val().is_require_grad() {
+                self.1.push((self.0.join("."), param.dims().to_vec()));
+            }
+        }
+    }
+    let mut parameters = Parameters::default();
+    model.visit(&mut parameters);
+    parameters.1
+}
+
+/// Their values.
+#[must_use]
+pub fn values<M: Module>(model: &M) -> Vec<Tensor<1>> {
     struct Values(Vec<Tensor<1>>);
     impl ModuleVisitor for Values {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.push(flat(param.val().inner()));
+            let value = param.val();
+            if value.is_require_grad() {
+                self.0.push(flat(value.inner()));
+            }
         }
     }
     let mut values = Values(Vec::new());
@@ -26,7 +53,7 @@ pub fn values(model: &Vim) -> Vec<Tensor<1>> {
 
 /// Their gradients; as many as parameters unless some have none.
 #[must_use]
-pub fn gradients(model: &Vim, gradients: GradientsParams) -> Vec<Tensor<1>> {
+pub fn gradients<M: Module>(model: &M, gradients: GradientsParams) -> Vec<Tensor<1>> {
     struct Gradients(GradientsParams, Vec<Tensor<1>>);
     impl ModuleVisitor for Gradients {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -38,23 +65,21 @@ pub fn gradients(model: &Vim, gradients: GradientsParams) -> Vec<Tensor<1>> {
     gradients.1
 }
 
-/// `model` with other parameters.
+/// `model`, which is on an autodiff device, with other values of them.
 ///
 /// # Panics
 ///
 /// If there are not as many, of the same sizes.
 #[must_use]
-pub fn with_values(model: Vim, values: Vec<Tensor<1>>) -> Vim {
+pub fn with_values<M: Module>(model: M, values: Vec<Tensor<1>>) -> M {
     struct Replace(std::vec::IntoIter<Tensor<1>>);
     impl ModuleMapper for Replace {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            if !param.val().is_require_grad() {
+                return param;
+            }
             let new = self.0.next().expect("a value for every parameter");
-            param.map(|old| {
-                let new = new.reshape(old.dims());
-                let requires_grad = old.is_require_grad();
-                let new = if old.device().is_autodiff() { Tensor::from_inner(new) } else { new };
-                if requires_grad { new.require_grad() } else { new }
-            })
+            param.map(|old| Tensor::from_inner(new.reshape(old.dims())).require_grad())
         }
     }
     let mut replace = Replace(values.into_iter());

@@ -1,98 +1,84 @@
 //! The `train` command: the loop, top to bottom.
 
-pub mod batches;
-mod course;
 pub mod disk_space;
 mod dry_run;
 pub mod ema;
-pub mod evaluate;
 pub mod flat;
-mod init;
-pub mod loaders;
-pub mod loss;
 pub mod multi_tensor;
-mod next;
 pub mod optim;
-pub mod pass;
-mod report;
+mod recorder;
 pub mod schedule;
 mod setup;
-pub(crate) mod step;
+pub mod state;
+pub mod step;
 mod warmup;
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::Device;
-use vim_data::{Loader, LoaderConfig, Split, Splits};
-use vim_model::{NamedArrays, Vim};
+use vim_data::BadSample;
 
 use crate::cli::TrainArgs;
-use crate::comm::SingleDevice;
+use crate::comm::Comm;
 use crate::commands::slurm::Life;
-use crate::config::Config;
 use crate::config::interval::Cadence;
+use crate::config::{Config, NonFinite};
 use crate::error::Error;
 use crate::fatal::Watch;
 use crate::output::progress::{Progress, Report};
-use crate::output::summary::percent;
 use crate::output::{print, print_json};
-use crate::run::checkpoint::{Best, Checkpoint, State, Weights, Window};
+use crate::run::checkpoint::{Best, Checkpoint, Weights, Window};
 use crate::run::log::Log;
-use crate::run::metrics::JsonlWriter;
-use crate::run::metrics::sinks::Sinks;
 use crate::run::run_dir::{ExitRecord, Opened, RunDir};
 use crate::run::saver::{Saver, Snapshot};
 use crate::run::signals::StopRequest;
-use crate::train::ema::Ema;
-use crate::train::evaluate::{Scores, evaluate};
-use crate::train::loss::Loss;
-use crate::train::optim::AdamW;
-use crate::train::schedule::Schedule;
+use crate::task::{BatchStream, EvalSplit, Evaluation, Inputs, Model, Task};
 use crate::weights;
-pub(crate) use course::foresee;
-use next::Next;
-use report::{Metric, Pace};
-use setup::Plan;
+use recorder::{Metric, Pace, Recorder};
+use schedule::Schedule;
+use setup::ResolvedRun;
+pub(crate) use setup::preflight;
+use state::TrainState;
+use step::StepMetrics;
 pub use warmup::{EXAMPLES as WARMUP_EXAMPLES, WarmupArgs, run as warmup};
 
-/// `vim-train train`.
+/// `vim-train train` of the task `T`, on the device of `comm`.
 ///
 /// # Errors
 ///
 /// Whatever keeps the run from its result; the run's folder records it.
-pub fn run(args: &TrainArgs) -> Result<(), Error> {
+pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> {
     let stop = StopRequest::install()
         .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
     let mut sets = args.overrides.set.clone();
     sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
     let config = Config::load(&args.config, &sets)?;
     if args.dry_run {
-        return dry_run::run(args, &config);
+        return dry_run::run::<T>(args, &config);
     }
     // Everything that can be wrong with the experiment is found before its folder is made.
-    let plan = Plan::new(&config, args.fresh)?;
+    let resolved = ResolvedRun::<T>::new(&config, args.fresh, comm)?;
     let (folder, name) = (RunDir::open(&config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,
         Opened::Finished { path, exit } => {
             eprintln!("{} is finished: nothing to resume", path.display());
-            return match exit.top1 {
+            return match exit.scores.get(T::PRIMARY.name) {
                 _ if args.json => print_json(&exit),
-                Some(top1) => print(&result_line(top1)),
+                Some(score) => print(&result_line::<T>(score)),
                 None => Ok(()),
             };
         }
     };
     let log = Log::open(&run.log())?;
-    let load = plan.load();
+    let load = resolved.footprint;
     let watch = Watch::over(run.path().to_owned(), log.clone(), load);
     let life = Life::new(&config.slurm, run.path(), &log, args.resume);
     let work = || -> Result<Outcome, Error> {
-        let mut trainer = Trainer::new(&config, plan, &run, &log, stop, &watch)?;
-        life.begin(trainer.state.step, run.is_resumed())?;
+        let mut trainer = Trainer::new(&config, resolved, comm, &run, &log, stop, &watch)?;
+        life.begin(trainer.train.counters.step, run.is_resumed())?;
         let result = trainer.train(args.steps).map_err(|error| error.with_load(load));
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
@@ -108,9 +94,9 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     // The run's own error is what matters; that its record could not be written comes second.
     let written = run.write_exit(&exit);
     life.end(&exit, result.as_ref().err().and_then(Error::stop));
-    let test = result?;
+    let tested = result?;
     written?;
-    let line = test.map(|test| result_line(test.top1));
+    let line = tested.map(result_line::<T>);
     if let Some(line) = &line {
         log.file_line(line);
     }
@@ -121,197 +107,223 @@ pub fn run(args: &TrainArgs) -> Result<(), Error> {
     }
 }
 
-/// How the process ends, and the scores on the test images if training is finished.
-type Outcome = (ExitRecord, Result<Option<Scores>, Error>);
+/// How the process ends, and the primary score of the test images if training is finished.
+type Outcome = (ExitRecord, Result<Option<f64>, Error>);
 
-fn result_line(top1: f64) -> String {
-    format!("test top-1 {}", percent(top1))
+fn result_line<T: Task>(score: f64) -> String {
+    format!("test {} {}", T::PRIMARY.label, T::PRIMARY.show(score))
 }
 
-struct Trainer<'a> {
+struct Trainer<'a, T: Task> {
     config: &'a Config,
+    task: T,
     device: Device,
-    splits: Splits,
+    comm: &'a mut dyn Comm,
     run: &'a RunDir,
     log: &'a Log,
     watch: &'a Watch,
     stop: StopRequest,
-    comm: SingleDevice,
-    saver: Saver,
-    /// How long saving has held the loop up since the last record of it.
-    save_stall: Duration,
-    metrics: Sinks,
-    timing: JsonlWriter,
-    bad_samples: JsonlWriter,
-    /// Those that the log has named.
-    named_bad: BTreeSet<usize>,
-    loader: Loader,
-    evaluation: LoaderConfig,
+    train: TrainState<Model<T>>,
     schedule: Schedule,
+    steps_per_epoch: u64,
     total_steps: u64,
-    /// Tensors that must have a gradient.
-    num_parameters: usize,
-    /// `None` only while a step makes the next one.
-    model: Option<Vim>,
-    optimizer: AdamW,
-    ema: Option<Ema>,
-    loss: Loss,
-    state: State,
+    saver: Saver,
+    records: Recorder<'a>,
     first_step: u64,
     last_loss: Option<f64>,
-    last_top1: Option<f64>,
-    test_top1: Option<f64>,
-    warned: bool,
+    /// Primary score of the last evaluation on the validation images.
+    last_score: Option<f64>,
+    /// Primary score of the test images.
+    test_score: Option<f64>,
     start: Instant,
 }
 
-impl<'a> Trainer<'a> {
-    fn model(&self) -> &Vim {
-        self.model.as_ref().expect("invariant: taken only within a step")
-    }
-
-    /// Trains to the end, and tests what came of it; or `limit` steps, and leaves it at that.
-    fn train(&mut self, limit: Option<u64>) -> Result<Option<Scores>, Error> {
-        let pause = limit.map_or(u64::MAX, |limit| self.state.step.saturating_add(limit));
-        let steps_per_epoch = self.loader.batches_per_epoch() as u64;
-        let mut log_due = Cadence::new(self.config.log.every, steps_per_epoch);
-        let mut eval_due = Cadence::new(self.config.train.eval_every, steps_per_epoch);
-        let mut save_due = Cadence::new(self.config.checkpoint.every, steps_per_epoch);
-        let archive = self.config.checkpoint.archive;
-        let mut archive_due = archive.map(|every| Cadence::new(every, steps_per_epoch));
-        let progress =
-            Progress::new(self.log, self.state.step, self.total_steps, self.config.train.epochs);
-        let statistics = self.splits.train.statistics(self.config.data.normalize);
-        let mut pace = Pace::start(self.state.step, Duration::ZERO);
-        if self.state.eval_pending && self.validate()? {
+impl<T: Task> Trainer<'_, T> {
+    /// Trains to the end and tests the result, or pauses after `limit` steps.
+    fn train(&mut self, limit: Option<u64>) -> Result<Option<f64>, Error> {
+        let pause = limit.map_or(u64::MAX, |limit| self.step().saturating_add(limit));
+        let cadence = |interval| Cadence::new(interval, self.steps_per_epoch);
+        let mut log_due = cadence(self.config.log.every);
+        let mut eval_due = cadence(self.config.train.eval_every);
+        let mut save_due = cadence(self.config.checkpoint.every);
+        let mut archive_due = self.config.checkpoint.archive.map(cadence);
+        let epochs = self.config.train.epochs;
+        let progress = Progress::new(self.log, self.step(), self.total_steps, epochs, T::PRIMARY);
+        let mut pace = Pace::start(self.step(), Duration::ZERO);
+        if self.train.counters.eval_pending && self.validate()? {
             self.save(true, false)?;
         }
-        let mut batches = self.loader.batches(self.state.step..self.total_steps.min(pause));
-        let mut next = Next::of(&mut batches, statistics, &self.device);
+        let mut batches = self.task.batches(self.step()..self.total_steps.min(pause));
+        let mut next = self.next_batch(&mut batches);
         while let Some(batch) = next.take() {
-            let epoch = self.state.step / steps_per_epoch;
+            let epoch = self.step() / self.steps_per_epoch;
             self.stop_if_asked()?;
             self.saver.check()?;
-            let Next { images, targets, bad } = batch?;
-            self.record_bad(bad)?;
-            let lr = self.schedule.lr(self.state.step);
-            let queued = self.step(images, &targets, lr)?;
-            // While the device is at work, for it has nothing to do once the step's numbers are read. If the loader has it:
-            // what is due after this step waits for no disk.
+            let DeviceBatch { inputs, bad } = batch?;
+            self.records.bad(bad)?;
+            let lr = self.schedule.lr(self.step());
+            let pending =
+                self.train.step(self.task.objective(), inputs, lr, self.comm, |_| Ok(()))?;
+            // Prefetch while the GPU is busy. Only if the batch is ready, so that what is due after
+            // this step never waits for the loader.
             if batches.is_ready() {
-                next = Next::of(&mut batches, statistics, &self.device);
+                next = self.next_batch(&mut batches);
             }
-            let grad_norm = self.finish_step(queued)?;
-            let (step, elapsed) = (self.state.step, self.start.elapsed());
+            let metrics = self.train.finish(pending);
+            let grad_norm = self.check(metrics)?;
+            let (step, elapsed) = (self.step(), self.start.elapsed());
             progress.step(step);
             self.watch.at(step);
             if step == self.first_step + 1 {
                 self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
-                self.log_implementations();
+                self.records.implementations();
             }
 
             let last = step == self.total_steps;
             if log_due.due(step, elapsed) || last {
-                // Of steps that were all skipped there is nothing to tell.
-                let loss = self.state.window.mean();
-                self.state.window = Window::default();
+                // Where all steps were skipped there is no loss to record.
+                let loss = self.train.counters.window.mean();
+                self.train.counters.window = Window::default();
                 self.last_loss = loss.or(self.last_loss);
                 if let Some(loss) = loss {
-                    self.metrics.append(&Metric::Train { step, epoch, loss, lr, grad_norm })?;
+                    self.records.append(&Metric::Train { step, epoch, loss, lr, grad_norm })?;
                 }
-                let waited = batches.stats().waited;
-                let speed = self.record_timing(&pace, step, waited, elapsed)?;
+                let waited = batches.waited();
+                let speed = self.records.timing(&pace, step, waited, elapsed)?;
                 pace = Pace::start(step, waited);
-                let top1 = self.last_top1;
                 if let Some(loss) = self.last_loss {
-                    progress.report(&Report { step, epoch, loss, lr, top1, speed });
+                    let score = self.last_score;
+                    progress.report(&Report { step, epoch, loss, lr, score, speed });
                 }
-                self.warn_of_large_steps();
+                self.records.warn_once(self.task.training_warning());
             }
             let mut is_best = false;
-            if (eval_due.due(step, elapsed) || last) && self.splits.val.is_some() {
-                self.state.eval_pending = true;
+            if (eval_due.due(step, elapsed) || last) && self.task.has_validation() {
+                self.train.counters.eval_pending = true;
                 is_best = self.validate()?;
                 // Time spent on evaluation is not training's.
-                pace = Pace::start(step, batches.stats().waited);
+                pace = Pace::start(step, batches.waited());
             }
             let paused = step == pause;
             let is_archived = archive_due.as_mut().is_some_and(|due| due.due(step, elapsed));
-            // Where steps are being skipped the weights may be past help: what was saved before them is not to make room.
-            let stands = self.state.skipped_in_a_row == 0;
+            // While steps are being skipped the weights may be beyond repair: an earlier checkpoint
+            // must not make room for them.
+            let is_sound = self.train.counters.skipped_in_a_row == 0;
             let save_due = save_due.due(step, elapsed) || is_archived;
-            if (save_due && stands) || is_best || last || paused {
+            if (save_due && is_sound) || is_best || last || paused {
                 self.save(is_best, is_archived)?;
             }
             if next.is_none() {
-                next = Next::of(&mut batches, statistics, &self.device);
+                next = self.next_batch(&mut batches);
             }
         }
         drop(batches);
         drop(progress);
         self.saver.wait()?;
-        if self.state.step < self.total_steps { Ok(None) } else { self.test().map(Some) }
+        if self.step() < self.total_steps { Ok(None) } else { self.test().map(Some) }
+    }
+
+    /// Steps done.
+    fn step(&self) -> u64 {
+        self.train.counters.step
+    }
+
+    /// Waits for the loader and queues the upload of its next batch, if there is one.
+    fn next_batch(&self, batches: &mut T::Batches) -> Option<Result<DeviceBatch<T>, Error>> {
+        let batch = batches.next()?;
+        let bad = batches.take_bad();
+        let upload = |batch| {
+            let inputs = self.task.upload(&batch, &self.device)?;
+            Ok(DeviceBatch { inputs, bad })
+        };
+        Some(batch.and_then(upload))
+    }
+
+    /// The norm of the gradient; `None` if the step was skipped, as the configuration allows.
+    fn check(&mut self, metrics: StepMetrics) -> Result<Option<f64>, Error> {
+        let Some(fault) = metrics.fault() else { return Ok(Some(metrics.grad_norm)) };
+        let step = self.step() + 1;
+        let train = &self.config.train;
+        let in_a_row = self.train.counters.skipped_in_a_row + 1;
+        let what = match train.non_finite {
+            NonFinite::Skip if in_a_row <= train.max_non_finite => {
+                let most = train.max_non_finite;
+                self.log.line(format!(
+                    "warning: step {step} is skipped, {fault} ({in_a_row} in a row, {most} at most)"
+                ));
+                let epoch = self.step() / self.steps_per_epoch;
+                self.records.append(&Metric::Skipped { step, epoch, reason: &fault, in_a_row })?;
+                self.train.skip();
+                return Ok(None);
+            }
+            NonFinite::Skip => format!("{fault}, as at the {} steps before it", in_a_row - 1),
+            NonFinite::Stop => fault,
+        };
+        Err(Error::Diverged { step, what: format!("{what}{}", self.newest_checkpoint()) })
+    }
+
+    fn newest_checkpoint(&mut self) -> String {
+        // One may be in flight; if it fails, an earlier one is the newest.
+        if let Err(error) = self.saver.wait() {
+            self.log.line(format!("warning: {error}"));
+        }
+        let checkpoints = self.saver.checkpoints();
+        match checkpoints.steps().last() {
+            Some(step) => format!(
+                "; the newest checkpoint is of step {step}, {}",
+                checkpoints.path_of(*step).display()
+            ),
+            None => "; there is no checkpoint yet".into(),
+        }
     }
 
     /// Evaluates on the validation images; returns whether it is the best so far.
     fn validate(&mut self) -> Result<bool, Error> {
-        let Some(split) = self.splits.val.clone() else {
-            self.state.eval_pending = false;
+        if !self.task.has_validation() {
+            self.train.counters.eval_pending = false;
             return Ok(false);
-        };
-        // All of them before any is recorded: an evaluation that is made up for records none twice.
+        }
+        // All before any is recorded, so that an evaluation that is repeated on resume records none
+        // twice.
         let mut all = Vec::new();
-        for weights in self.kinds_of_weights() {
-            let Some(scores) = self.evaluate(&self.weights(weights), &split)? else {
-                // The pending evaluation is saved with the state, and made up for on resume.
+        for weights in self.train.kinds() {
+            let Some(scores) = self.evaluate(&self.train.weights(weights), EvalSplit::Val)? else {
+                // The pending evaluation is saved with the state, and repeated on resume.
                 return self.stop_if_asked().map(|()| false);
             };
             all.push((weights, scores));
         }
-        self.state.eval_pending = false;
-        let step = self.state.step;
+        self.train.counters.eval_pending = false;
+        let step = self.step();
         let mut is_best = false;
-        for (weights, scores) in all {
+        for (weights, evaluation) in all {
+            let metric = primary::<T>(&evaluation);
             if weights == Weights::Model {
-                self.last_top1 = Some(scores.top1);
+                self.last_score = Some(metric);
             }
-            self.record("val", "last", step, weights, scores)?;
-            if self.state.best.is_none_or(|best| scores.top1 > best.metric) {
-                self.state.best = Some(Best { metric: scores.top1, step, weights });
+            self.records.evaluation::<T>(EvalSplit::Val, "last", step, weights, &evaluation)?;
+            let best = &mut self.train.counters.best;
+            if best.is_none_or(|best| T::PRIMARY.is_better(metric, best.metric)) {
+                *best = Some(Best { metric, step, weights });
                 is_best = true;
             }
         }
         Ok(is_best)
     }
 
-    /// The kinds of weights that this run has; where they are as good, the first is the better.
-    fn kinds_of_weights(&self) -> Vec<Weights> {
-        let ema = self.ema.is_some().then_some(Weights::Ema);
-        [Weights::Model].into_iter().chain(ema).collect()
-    }
-
-    /// The model as it is to be evaluated.
-    fn weights(&self, weights: Weights) -> Vim {
-        match (weights, &self.ema) {
-            (Weights::Ema, Some(ema)) => ema.model(self.model()),
-            (Weights::Model | Weights::Ema, _) => self.model().valid(),
-        }
-    }
-
-    /// Evaluates the result of the run on the test images.
-    fn test(&mut self) -> Result<Scores, Error> {
-        let test = self.splits.test.clone();
-        let now = self.state.step;
-        // Without validation images nothing chooses between the weights and their average: both are tested, and the
-        // weights are the result.
-        let last = || -> Vec<(Vim, Weights)> {
-            let kinds = self.kinds_of_weights().into_iter();
-            kinds.map(|kind| (self.weights(kind), kind)).collect()
+    /// Evaluates the result of the run on the test images; returns its primary score.
+    fn test(&mut self) -> Result<f64, Error> {
+        let now = self.step();
+        // Without validation images nothing chooses between the weights and their average: both are
+        // tested, and the weights are the result.
+        let last = || -> Vec<(Model<T>, Weights)> {
+            let kinds = self.train.kinds().into_iter();
+            kinds.map(|kind| (self.train.weights(kind), kind)).collect()
         };
-        let (models, step, which) = match self.state.best {
+        let (models, step, which) = match self.train.counters.best {
             None => (last(), now, "last"),
             Some(Best { step, weights, .. }) if step == now => {
-                (vec![(self.weights(weights), weights)], now, "best")
+                (vec![(self.train.weights(weights), weights)], now, "best")
             }
             Some(Best { step, weights, .. }) => match self.load(step, weights) {
                 Ok(model) => (vec![(model, weights)], step, "best"),
@@ -323,33 +335,32 @@ impl<'a> Trainer<'a> {
         };
         let mut all = Vec::new();
         for (model, weights) in models {
-            let Some(scores) = self.evaluate(&model, &test)? else {
+            let Some(evaluation) = self.evaluate(&model, EvalSplit::Test)? else {
                 self.stop_if_asked()?;
                 return Err(Error::Internal("an evaluation ended early, and nobody asked".into()));
             };
-            all.push((weights, scores));
+            all.push((weights, evaluation));
         }
-        for &(weights, scores) in &all {
-            self.record("test", which, step, weights, scores)?;
+        for (weights, evaluation) in &all {
+            self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
         }
-        self.metrics.sync()?;
-        let (_, scores) = *all.first().expect("invariant: there are weights to test");
-        self.test_top1 = Some(scores.top1);
-        Ok(scores)
+        self.records.sync()?;
+        let (_, evaluation) = all.first().expect("invariant: there are weights to test");
+        let score = primary::<T>(evaluation);
+        self.test_score = Some(score);
+        Ok(score)
     }
 
     /// Weights of the checkpoint of `step`, for evaluation.
-    fn load(&self, step: u64, weights: Weights) -> Result<Vim, Error> {
+    fn load(&self, step: u64, weights: Weights) -> Result<Model<T>, Error> {
         let path = self.saver.checkpoints().path_of(step);
         let bytes = Checkpoint::read(&path)?.take(weights::file(weights))?;
-        weights::model_from_bytes(self.model().valid(), &bytes, &path.display().to_string())
+        let model = self.train.model().valid();
+        weights::model_from_bytes(model, &bytes, &path.display().to_string())
     }
 
-    fn evaluate(&self, model: &Vim, split: &Split) -> Result<Option<Scores>, Error> {
-        let statistics = split.statistics(self.config.data.normalize);
-        let device = self.device.clone().inner();
-        let loader = self.evaluation.clone();
-        evaluate(model, split, statistics, loader, &device, Some(&self.stop))
+    fn evaluate(&self, model: &Model<T>, split: EvalSplit) -> Result<Option<Evaluation>, Error> {
+        self.task.evaluate(model, split, &self.device.clone().inner(), &self.stop)
     }
 
     /// Saves and stops if a signal has asked for it.
@@ -357,33 +368,27 @@ impl<'a> Trainer<'a> {
         let Some(stop) = self.stop.get() else { return Ok(()) };
         self.save(false, false)?;
         self.saver.wait()?;
-        Err(Error::Stopped { stop, step: self.state.step })
+        Err(Error::Stopped { stop, step: self.step() })
     }
 
-    /// Takes a snapshot, and has it written while the loop goes on.
+    /// Takes a snapshot; a thread writes it while the loop goes on.
     fn save(&mut self, is_best: bool, is_archived: bool) -> Result<(), Error> {
         let start = Instant::now();
         // Before there is a second snapshot in memory.
         self.saver.wait()?;
-        let steps_per_epoch = self.loader.batches_per_epoch() as u64;
-        self.state.epoch = self.state.step / steps_per_epoch;
-        self.state.batch = self.state.step % steps_per_epoch;
-        self.state.metrics_len = self.metrics.len();
-        let mut files = vec![
-            (weights::MODEL, NamedArrays::of(self.model())),
-            (weights::OPTIMIZER, weights::optimizer_arrays(&self.optimizer)),
-        ];
-        if let Some(ema) = &self.ema {
-            files.push((weights::EMA, NamedArrays::of(&ema.model(self.model()))));
-        }
-        let snapshot = Snapshot { files, state: self.state.clone(), is_best, is_archived };
-        self.saver.start(snapshot, self.metrics.handle()?)?;
-        self.save_stall += start.elapsed();
+        let counters = &mut self.train.counters;
+        counters.epoch = counters.step / self.steps_per_epoch;
+        counters.batch = counters.step % self.steps_per_epoch;
+        counters.metrics_len = self.records.len();
+        let (files, state) = (self.train.files(), self.train.counters.clone());
+        let snapshot = Snapshot { files, state, is_best, is_archived };
+        self.saver.start(snapshot, self.records.handle()?)?;
+        self.records.stalled(start.elapsed());
         Ok(())
     }
 
     /// Waits for the save in flight; its error is the run's, unless that has one of its own.
-    fn finish_saving<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
+    fn finish_saving<R>(&mut self, result: Result<R, Error>) -> Result<R, Error> {
         match (result, self.saver.wait()) {
             (Ok(_), Err(error)) => Err(error),
             (Err(error), Err(second)) => {
@@ -393,4 +398,15 @@ impl<'a> Trainer<'a> {
             (result, Ok(())) => result,
         }
     }
+}
+
+/// A batch on the device, and the images that could not be read for it.
+struct DeviceBatch<T: Task> {
+    inputs: Inputs<T>,
+    bad: Vec<BadSample>,
+}
+
+/// The score that the best checkpoint is chosen by; NaN where it was not measured.
+fn primary<T: Task>(evaluation: &Evaluation) -> f64 {
+    evaluation.scores.get(T::PRIMARY.name).unwrap_or(f64::NAN)
 }

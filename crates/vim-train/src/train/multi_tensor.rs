@@ -1,7 +1,7 @@
-//! What an optimizer step does to the tensors of a model where each takes operations of its own.
+//! The arithmetic of an optimizer step, tensor by tensor.
 //!
-//! The tensors are flat, and in the order of [`Vim::parameters`](vim_model::Vim::parameters). Where a device
-//! [takes many](vim_kernels::supports_multi_tensor) at once, [`FlatParams`](vim_kernels::FlatParams) has the same.
+//! The tensors are flat, in the order of [`super::flat`]. Where a device
+//! [updates many](vim_kernels::supports_multi_tensor) at once, [`FlatParams`](vim_kernels::FlatParams) does the same.
 
 use burn::tensor::Tensor;
 use vim_kernels::supports_multi_tensor;
@@ -9,7 +9,7 @@ use vim_kernels::supports_multi_tensor;
 /// A parameter and its moments.
 #[derive(Debug)]
 pub struct Parameter {
-    /// Its numbers.
+    /// Its value.
     pub value: Tensor<1>,
     /// Running mean of the gradient.
     pub first: Tensor<1>,
@@ -17,20 +17,20 @@ pub struct Parameter {
     pub second: Tensor<1>,
 }
 
-/// What a step is to do to one parameter.
+/// A parameter before a step, and how the step updates it.
 #[derive(Debug)]
 pub struct Update {
-    /// As it is before the step.
+    /// Value and moments before the step.
     pub before: Parameter,
     /// Its gradient.
     pub gradient: Tensor<1>,
     /// Its learning rate.
     pub lr: f64,
-    /// Its weight decay, to be multiplied by the learning rate.
+    /// Its weight decay; the step multiplies it by the learning rate.
     pub weight_decay: f64,
 }
 
-/// What all parameters of a step share.
+/// The numbers that all parameters of a step share.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// Decay rates of the two means.
@@ -41,7 +41,7 @@ pub struct Rule {
     pub corrections: [f64; 2],
 }
 
-/// The sum of the squares of all numbers, `[1]`; `None` of no tensors.
+/// The sum of the squares of all elements, `[1]`; `None` without tensors.
 #[must_use]
 pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Option<Tensor<1>> {
     if supports_multi_tensor(&tensors.first()?.device()) {

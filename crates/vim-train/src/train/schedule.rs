@@ -4,31 +4,33 @@ use std::f64::consts::PI;
 
 use crate::config::{ConfigError, OptimConfig, ScheduleKind};
 
-/// A linear warm-up, and half a cosine down to the least rate: every rate in closed form.
+/// A linear warm-up and half a cosine down to the least rate, in closed form.
 ///
 /// [`ScheduleKind::Cosine`], with a new rate at every step; the two pieces join at `lr`:
 ///
 /// > `step < warmup`: `warmup_lr + (lr − warmup_lr)·step/warmup`
 /// > `step ≥ warmup`: `min_lr + ½(lr − min_lr)(1 + cos(π·(step − warmup)/(total − warmup)))`
 ///
-/// [`ScheduleKind::Reference`], with a rate for every epoch, that of `t = max(epoch − 1, 0)`, as the original sets an epoch's
-/// rate after it and by its own number; the cosine begins at 0 and the two pieces do not join:
+/// [`ScheduleKind::Reference`], with one rate an epoch, that of `t = max(epoch − 1, 0)`, as the
+/// original sets the rate at the end of an epoch from that epoch's number; the cosine begins at 0
+/// and the two pieces do not join:
 ///
 /// > `t < warmup`: `warmup_lr + (lr − warmup_lr)·t/warmup`
 /// > `t ≥ warmup`: `min_lr + ½(lr − min_lr)(1 + cos(π·t/epochs))`
 ///
 /// # Source
 ///
-/// Loshchilov and Hutter 2017; timm 0.4.12's `CosineLRScheduler` with one cycle, as the original's `main.py` steps it.
+/// Loshchilov and Hutter 2017; timm 0.4.12's `CosineLRScheduler` with one cycle, as the original's
+/// `main.py` steps it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     lr: f64,
     warmup_lr: f64,
     min_lr: f64,
-    /// Counted in units.
+    /// In units.
     warmup: u64,
     total: u64,
-    /// Steps that have one rate: 1, or an epoch's.
+    /// Steps that share a rate: 1, or those of an epoch.
     unit: u64,
     kind: ScheduleKind,
 }
@@ -138,21 +140,22 @@ mod tests {
         assert!(!of(ScheduleKind::Reference, "10ep", 100).unwrap().reaches_its_peak());
     }
 
-    /// Ten steps an epoch, 300 epochs, the original's defaults at a rate of 1e-3: the rates of timm 0.4.12, worked
-    /// out from its formula by other means, epoch by epoch.
+    /// Ten steps an epoch, 300 epochs, the original's defaults at a rate of 1e-3: the rates of timm
+    /// 0.4.12, computed independently from its formula.
     #[test]
     fn the_original_s_rates() {
         let schedule = of(ScheduleKind::Reference, "5ep", 3000).unwrap();
         let epoch = |number: u64| schedule.lr(10 * number);
-        // The first two at the least rate of the warm-up, then fifths of the way up; the sixth is the warm-up's last.
+        // Two epochs at the least rate of the warm-up, then fifths of the way up.
         for (number, want) in
             [(0, 1e-6), (1, 1e-6), (2, 2.008e-4), (3, 4.006e-4), (4, 6.004e-4), (5, 8.002e-4)]
         {
             assert!((epoch(number) - want).abs() < 1e-15, "{number}: {}", epoch(number));
         }
-        // The cosine is there already 5/300 of its way down: 1e-5 + ½ · 9.9e-4 · (1 + cos 3°).
+        // The cosine has already gone 5/300 of its way: 1e-5 + ½ · 9.9e-4 · (1 + cos 3°).
         assert!((epoch(6) - 9.993_216_197_035e-4).abs() < 1e-15, "{}", epoch(6));
-        // Half way one epoch late, at cos 90° = 0; and the last epoch at cos(π · 298/300), above the least rate.
+        // Half way one epoch late, at cos 90° = 0; the last epoch at cos(π · 298/300), above the
+        // least rate.
         assert!((epoch(151) - 5.05e-4).abs() < 1e-15, "{}", epoch(151));
         assert!((epoch(299) - 1.010_856_168e-5).abs() < 1e-14, "{}", epoch(299));
         // One rate for all steps of an epoch.

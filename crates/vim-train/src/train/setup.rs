@@ -1,279 +1,245 @@
 //! From a configuration and a run's folder to a trainer that is ready for its next step.
 
-use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use burn::module::Module;
-use vim_data::{Split, Splits};
-use vim_model::{Vim, VimConfig};
+use vim_data::Replica;
 
 use super::Trainer;
-use super::course::Course;
-use super::init::Initial;
-use crate::config::Config;
-use crate::device::code_cache;
+use super::recorder::Recorder;
+use super::schedule::Schedule;
+use super::state::TrainState;
+use crate::comm::Comm;
+use crate::config::{Config, ConfigError};
 use crate::device::fault::Load;
 use crate::device::machine::Machine;
-use crate::device::threads;
-use crate::device::{self, Chosen};
+use crate::device::{self, Chosen, code_cache, threads};
 use crate::error::Error;
 use crate::fatal::Watch;
 use crate::run::checkpoint::retention;
-use crate::run::checkpoint::{Checkpoint, Checkpoints, State};
+use crate::run::checkpoint::{Checkpoint, Checkpoints};
 use crate::run::log::Log;
-use crate::run::metrics::JsonlWriter;
-use crate::run::metrics::sinks::Sinks;
-use crate::run::run_dir::{RunDir, checkpoints_in};
+use crate::run::run_dir::{INIT, RunDir, checkpoints_in};
 use crate::run::run_env::Environment;
 use crate::run::saver::Saver;
 use crate::run::signals::StopRequest;
-use crate::train::ema::Ema;
-use crate::train::optim::AdamW;
-use crate::weights;
+use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
 
 /// All that can be known, and be wrong, before there is a folder.
-pub(super) struct Plan {
+pub(super) struct ResolvedRun<T: Task> {
     pub(super) chosen: Chosen,
-    pub(super) splits: Splits,
-    pub(super) course: Course,
+    pub(super) task: T,
+    pub(super) schedule: Schedule,
+    pub(super) steps_per_epoch: u64,
+    pub(super) total_steps: u64,
+    /// What the device has to hold at a time.
+    pub(super) footprint: Load,
     /// Where the run starts now, and from given weights.
-    pub(super) initial: Option<Initial>,
+    pub(super) init: Option<InitWeights<Model<T>>>,
 }
 
-impl Plan {
-    /// The plan of a run of `config`, which starts anew if `fresh` says so or it has no checkpoint yet.
-    pub(super) fn new(config: &Config, fresh: bool) -> Result<Self, Error> {
+impl<T: Task> ResolvedRun<T> {
+    /// The run of `config`, which starts anew if `fresh` says so or it has no checkpoint yet.
+    pub(super) fn new(config: &Config, fresh: bool, comm: &dyn Comm) -> Result<Self, Error> {
         threads::start(config.devices.threads)?;
         let chosen = device::choose(&config.devices)?;
-        config.ssm.scan.resolve(&chosen.device)?;
-        config.train.precision.check(&chosen.device)?;
-        let splits = vim_data::open(&config.data, config.run.seed)?;
-        let course = Course::new(config, &splits)?;
-        let starts = fresh || checkpoints_are_none(&config.run_folder()?);
+        let replica = Replica { rank: comm.rank(), world: comm.size() };
+        let task = T::open(config, &chosen.device, replica)?;
+        let steps_per_epoch = task.steps_per_epoch();
+        let (schedule, total_steps) = schedule(config, &task)?;
+        // A run that resumes has its weights in a checkpoint.
+        let starts = fresh || retention::list(&checkpoints_in(&config.run_folder()?)).is_empty();
         let device = chosen.device.clone().autodiff();
-        let initial = if starts { Initial::load(config, &course.model, &device)? } else { None };
-        Ok(Self { chosen, splits, course, initial })
-    }
-
-    /// The images and classes, in a line.
-    pub(super) fn describe_data(&self) -> String {
-        describe_data(&self.splits, &self.course.model)
-    }
-
-    /// What the device has to hold at a time.
-    pub(super) fn load(&self) -> Load {
-        self.course.load
+        let init = if starts { task.objective().load_init(&device)? } else { None };
+        let footprint = Load::of(&config.train, task.mixes_pairs());
+        Ok(Self { chosen, task, schedule, steps_per_epoch, total_steps, footprint, init })
     }
 }
 
-impl<'a> Trainer<'a> {
+/// The learning rate of every step, and how many steps there are.
+fn schedule<T: Task>(config: &Config, task: &T) -> Result<(Schedule, u64), ConfigError> {
+    let steps_per_epoch = task.steps_per_epoch();
+    let total_steps = steps_per_epoch * config.train.epochs;
+    Ok((Schedule::new(&config.optim, steps_per_epoch, total_steps)?, total_steps))
+}
+
+/// Whether `train` would refuse `config` at its start, as far as that can be known without reading
+/// an image and without the device; returns a text for each file that may be missing where the run
+/// is to be.
+///
+/// # Errors
+///
+/// The first key that `train` would refuse.
+pub(crate) fn preflight<T: Task>(config: &Config) -> Result<Vec<String>, ConfigError> {
+    let (task, absent) = T::preflight(config)?;
+    if let Some(task) = task {
+        schedule(config, &task)?;
+    }
+    Ok(absent)
+}
+
+impl<'a, T: Task> Trainer<'a, T> {
     pub(super) fn new(
         config: &'a Config,
-        plan: Plan,
+        resolved: ResolvedRun<T>,
+        comm: &'a mut dyn Comm,
         run: &'a RunDir,
         log: &'a Log,
         stop: StopRequest,
         watch: &'a Watch,
     ) -> Result<Self, Error> {
-        let Plan { chosen, splits, course, initial } = plan;
-        let Course { model: model_config, comm, loader, evaluation, schedule, .. } = course;
-        let Course { loss, steps_per_epoch, total_steps, .. } = course;
-        let workers = config.data.workers.count();
-        let threads = threads::count();
+        let ResolvedRun { chosen, task, schedule, steps_per_epoch, total_steps, init, .. } =
+            resolved;
         let (on, kind) = (chosen.with_hardware(), chosen.kind());
-        let environment = Environment::of_this_process(on.clone(), threads, total_steps);
+        let environment = Environment::of_this_process(on.clone(), threads::count(), total_steps);
         run.write_environment(&environment)?;
         if let Some(aside) = run.moved_aside() {
             log.line(format!("the run that was here is now {}", aside.display()));
         }
         if !run.is_locked() {
-            log.line("warning: this file system has no locks; nothing keeps a second run out of the folder");
+            log.line(
+                "warning: this file system has no locks; nothing keeps a second run out of the \
+                 folder",
+            );
         }
-
-        let seed = config.run.seed;
-
         let (is_cuda, compiles) = (chosen.is_cuda(), !chosen.is_cpu());
 
-        // 1. The model and the optimizer: from the newest checkpoint that is whole, else from the seed.
+        // 1. Model and optimizer: from the newest whole checkpoint, else from the seed.
         let device = chosen.device.autodiff();
-        let (mut model, init_lines) = match initial {
-            None => (model_config.init(&device, seed)?, Vec::new()),
-            Some(initial) => {
-                initial.check_same(run.path())?;
-                run.write_init(&initial.record)?;
-                (initial.model, initial.lines)
+        let (model, init_lines) = match init {
+            None => (task.objective().init(&device)?, Vec::new()),
+            Some(InitWeights { model, record, lines }) => {
+                check_same_init(&record, run.path())?;
+                run.write_init(&record)?;
+                (model, lines)
             }
         };
-        let mut optimizer = AdamW::new(&config.optim);
-        let mut ema = Ema::new(&config.train, &model);
-        let mut state = State::default();
+        let mut train = TrainState::new(task.objective(), config, model);
         let checkpoints = Checkpoints::open(&run.checkpoints(), config.checkpoint.keep_last)?;
         let latest = checkpoints.latest_valid()?;
         for error in &latest.passed_over {
             log.line(format!("warning: {error}; passed over, and kept under another name"));
         }
-        model =
-            model.with_precision(config.train.precision)?.with_recompute(config.train.recompute);
-        if let Some(mut checkpoint) = latest.checkpoint {
+        if let Some(checkpoint) = latest.checkpoint {
             let source = checkpoint.path.display().to_string();
-            model = weights::model_from_bytes(model, &checkpoint.take(weights::MODEL)?, &source)?;
-            let bytes = checkpoint.take(weights::OPTIMIZER)?;
-            optimizer = weights::optimizer_from_bytes(&config.optim, &bytes, &device, &source)?;
-            if ema.is_some() {
-                let bytes = checkpoint.take(weights::EMA)?;
-                let average = weights::model_from_bytes(model.clone(), &bytes, &source)?;
-                ema = Ema::new(&config.train, &average);
-            }
-            state = checkpoint.state;
-            if state.steps_per_epoch != steps_per_epoch {
+            train = train.restored(checkpoint, config, &device, &source)?;
+            let counters = &mut train.counters;
+            if counters.steps_per_epoch != steps_per_epoch {
                 return Err(Error::Failed(format!(
-                    "{source} counts {} steps an epoch, these data make {steps_per_epoch}: data.path holds other images than those trained on",
-                    state.steps_per_epoch
+                    "{source} counts {} steps an epoch, these data make {steps_per_epoch}: \
+                     data.path holds other images than those trained on",
+                    counters.steps_per_epoch
                 )));
             }
-            if state.device != kind {
+            if counters.device != kind {
                 log.line(format!(
-                    "warning: so far this run was on {}, now it is on {kind}: the numbers will differ in rounding",
-                    state.device
+                    "warning: so far this run was on {}, now it is on {kind}: the numbers will \
+                     differ in rounding",
+                    counters.device
                 ));
             }
             for change in run.rounding() {
                 log.line(format!("warning: {change}: the numbers will differ in rounding"));
             }
-            check_moments(&model, &optimizer, &source)?;
-            if let Some(best) = state.best
+            train.check_moments(&source)?;
+            let counters = &mut train.counters;
+            if let Some(best) = counters.best
                 && Checkpoint::read(&checkpoints.path_of(best.step)).is_err()
             {
                 log.line(format!(
-                    "warning: the best checkpoint, of step {}, is lost; the best is now sought among later ones",
+                    "warning: the best checkpoint, of step {}, is lost; the best is now sought \
+                     among later ones",
                     best.step
                 ));
-                state.best = None;
+                counters.best = None;
             }
         }
-        optimizer = optimizer.with_layer_decay(config.train.layer_decay, model_config.depth);
-        state.steps_per_epoch = steps_per_epoch;
-        state.device = kind;
+        train.counters.steps_per_epoch = steps_per_epoch;
+        train.counters.device = kind;
 
-        // 2. Files, cut back to where the checkpoint stands: what comes after is written again.
-        let metrics = Sinks::open(run, state.metrics_len, state.step, log)?;
-        let timing = JsonlWriter::appending(&run.timing())?;
-        let bad_samples = JsonlWriter::appending(&run.bad_samples())?;
+        // 2. Files, and the first lines of the log.
+        let counters = &train.counters;
+        let (step, len) = (counters.step, counters.metrics_len);
+        let records = Recorder::open(run, log, &device, config.train.batch_size, (step, len))?;
         run.sync()?;
-
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {on}, {}", config.train.precision));
-        log.line(threads::describe(workers));
+        log.line(threads::describe(config.data.workers.count()));
         if is_cuda {
             log.line(match code_cache::folder(&Machine::this()) {
                 Some(folder) => format!(
                     "compiling what is not yet in {} (vim-train warmup does it beforehand)",
                     folder.display()
                 ),
-                None => {
-                    "compiling; nothing is kept for the next process, as CUDA_CACHE_DISABLE says"
-                        .into()
-                }
+                None => "compiling; nothing is kept for the next process, as CUDA_CACHE_DISABLE \
+                         says"
+                    .into(),
             });
         } else if compiles {
             log.line("compiling what the first step needs");
         }
-        log.line(format!(
-            "model {} parameters, {} tokens, {} (series {})",
-            model.num_params(),
-            model_config.num_tokens(),
-            model_config.method_label(),
-            model_config.ssm.series
-        ));
-        if config.train.recompute && !model.can_recompute(&device) {
-            log.line("warning: train.recompute changes nothing here: only kernels for CUDA that take both directions at once have it");
-        }
-        for line in init_lines {
+        let about = task.describe()?;
+        log.line(format!("model {} parameters, {}", train.model().num_params(), about.model));
+        let warning = task.device_warning(train.model(), &device);
+        for line in warning.into_iter().chain(init_lines) {
             log.line(line);
         }
-        log.line(describe_data(&splits, &model_config));
-        for note in &splits.notes {
+        log.line(about.data);
+        for note in &about.notes {
             log.line(format!("note: {note}"));
         }
-        if splits.val.is_none() {
-            log.line("no validation images: the last weights are the result (data.val_fraction holds some out)");
+        if !task.has_validation() {
+            log.line(
+                "no validation images: the last weights are the result (data.val_fraction holds \
+                 some out)",
+            );
         }
         log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
         if !schedule.reaches_its_peak() {
             log.line(format!(
-                "warning: optim.warmup = {} is as long as training or longer: optim.lr is never reached",
+                "warning: optim.warmup = {} is as long as training or longer: optim.lr is never \
+                 reached",
                 config.optim.warmup
             ));
         }
         if run.is_resumed() {
-            log.line(format!("resumed at step {}", state.step));
+            log.line(format!("resumed at step {step}"));
         }
-        watch.at(state.step);
+        watch.at(step);
         Ok(Self {
-            first_step: state.step,
-            stop,
             config,
+            task,
             device,
-            splits,
+            comm,
             run,
             log,
             watch,
-            comm,
-            saver: Saver::new(checkpoints),
-            save_stall: Duration::ZERO,
-            metrics,
-            timing,
-            bad_samples,
-            named_bad: BTreeSet::new(),
-            loader,
-            evaluation,
+            stop,
+            train,
             schedule,
+            steps_per_epoch,
             total_steps,
-            num_parameters: model.parameters().len(),
-            model: Some(model),
-            optimizer,
-            ema,
-            loss,
-            state,
+            saver: Saver::new(checkpoints),
+            records,
+            first_step: step,
             last_loss: None,
-            last_top1: None,
-            test_top1: None,
-            warned: false,
+            last_score: None,
+            test_score: None,
             start: Instant::now(),
         })
     }
 }
 
-fn describe_data(splits: &Splits, model: &VimConfig) -> String {
-    format!(
-        "data {} train, {} val, {} test images of {} px, {} classes",
-        splits.train.len(),
-        splits.val.as_ref().map_or(0, Split::len),
-        splits.test.len(),
-        model.image_size,
-        splits.train.num_classes()
-    )
-}
-
-/// Whether the run in `run` has no checkpoint to go on from.
-fn checkpoints_are_none(run: &Path) -> bool {
-    retention::list(&checkpoints_in(run)).is_empty()
-}
-
-/// Every parameter must have its moments, of its size: a fresh one among old ones would be corrected
-/// for steps that it has not seen.
-fn check_moments(model: &Vim, optimizer: &AdamW, source: &str) -> Result<(), Error> {
-    let (parameters, moments) = (model.parameters(), optimizer.moments());
-    for parameter in &parameters {
-        let count: usize = parameter.shape.iter().product();
-        let fits = moments.get(&parameter.path).is_some_and(|moments| {
-            moments.first.dims() == [count] && moments.second.dims() == [count]
-        });
-        if !fits {
-            let problems = format!("the optimizer's moments of {} are not its own", parameter.path);
-            return Err(Error::Weights { checkpoint: source.to_owned(), problems });
-        }
+/// A run that was stopped before its first checkpoint must start from the same weights again.
+fn check_same_init(record: &InitRecord, run: &Path) -> Result<(), Error> {
+    let Ok(text) = fs::read(run.join(INIT)) else { return Ok(()) };
+    let Ok(recorded) = serde_json::from_slice::<InitRecord>(&text) else { return Ok(()) };
+    if recorded.blake3 == record.blake3 {
+        return Ok(());
     }
-    Ok(())
+    let (before, now) = (recorded.blake3, &record.blake3);
+    let difference = format!("train.init's content (recorded BLAKE3 {before}, now {now})");
+    Err(Error::ConfigChanged { path: run.to_owned(), differences: vec![difference] })
 }

@@ -1,29 +1,168 @@
-//! One step of training: forward, backward, and the update, or none where the numbers are not finite.
+//! The one step of training: forward, backward, sum over the devices, update.
 
+use std::ops::Range;
+
+use burn::module::Module;
+use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 use vim_kernels::supports_multi_tensor;
-use vim_model::Vim;
 
-use super::Trainer;
-use super::report::Metric;
+use super::optim::{Clip, Gradients, clip_factor};
+use super::state::TrainState;
 use crate::comm::Comm;
-use crate::config::NonFinite;
 use crate::error::Error;
-use crate::train::batches::Targets;
-use crate::train::ema::Ema;
-use crate::train::optim::{AdamW, Clip, Gradients, clip_factor};
-use crate::train::pass::forward_backward;
+use crate::task::Objective;
 
-/// The numbers that the host reads from the device at a step, and all that it decides by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Readings {
-    pub(crate) loss: f64,
-    pub(crate) grad_norm: f64,
+impl<M: Module> TrainState<M> {
+    /// One step: forward, backward, sum over the devices, and the update, which does nothing where
+    /// loss or gradient are not finite. [`Self::finish`] must follow before anything else is done.
+    ///
+    /// On a GPU all of it is queued before anything is read, so that the host can prepare the next
+    /// batch meanwhile. `after` is called after each forward and backward pass.
+    ///
+    /// # Errors
+    ///
+    /// Those of the loss, or if a parameter has no gradient.
+    pub fn step<O: Objective<Model = M>>(
+        &mut self,
+        objective: &O,
+        inputs: O::Inputs,
+        lr: f64,
+        comm: &mut dyn Comm,
+        mut after: impl FnMut(Phase) -> Result<(), Error>,
+    ) -> Result<PendingStep, Error> {
+        let seed = step_seed(self.seed, self.counters.step, comm.rank());
+        let (count, model) = (O::count(&inputs), self.model());
+        let loss = |inputs, range| objective.loss(model, inputs, range, seed);
+        let (loss, gradients) =
+            forward_backward(model, inputs, count, self.micro_batches, loss, &mut after)?;
+        let gradients = Gradients::new(model, gradients);
+        let (got, parameters) = (gradients.len(), self.optimizer.parameters());
+        if got != parameters {
+            return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
+        }
+        let (loss, gradients) = gradients.summed(loss, comm);
+        Ok(self.update(loss, gradients, lr))
+    }
+
+    fn update(&mut self, loss: Tensor<1>, gradients: Gradients, lr: f64) -> PendingStep {
+        let square = self.optimizer.square_norm(&gradients);
+        let (clip, guard, pending) = match square {
+            Some(square) if supports_multi_tensor(&square.device()) => {
+                // Not finite where the loss is not.
+                let guard = square.clone() + (loss.clone() - loss.clone());
+                let clip = Clip::To { square_norm: guard.clone(), limit: self.clip };
+                (clip, Some(guard), PendingStep::Unread { loss, square_norm: square })
+            }
+            square => {
+                let metrics = StepMetrics::read(loss, square);
+                if metrics.fault().is_some() {
+                    return PendingStep::Read(metrics);
+                }
+                let clip = Clip::By(clip_factor(metrics.grad_norm, self.clip));
+                (clip, None, PendingStep::Read(metrics))
+            }
+        };
+        let model = self.model.take().expect("invariant: taken only here");
+        let model = self.optimizer.step(model, gradients, clip, lr);
+        if let Some(ema) = &mut self.ema {
+            match self.optimizer.packed().zip(guard) {
+                Some((weights, guard)) => ema.update_packed(weights, self.optimizer.steps, guard),
+                None => ema.update(&model, self.optimizer.steps),
+            }
+        }
+        self.model = Some(model);
+        pending
+    }
+
+    /// Waits for the device, and counts the step unless it turned out to change nothing.
+    pub fn finish(&mut self, pending: PendingStep) -> StepMetrics {
+        let metrics = match pending {
+            PendingStep::Read(metrics) => metrics,
+            PendingStep::Unread { loss, square_norm } => {
+                let metrics = StepMetrics::read(loss, Some(square_norm));
+                if metrics.fault().is_some() {
+                    self.optimizer.steps -= 1;
+                }
+                metrics
+            }
+        };
+        if metrics.fault().is_none() {
+            self.counters.step += 1;
+            self.counters.skipped_in_a_row = 0;
+            self.counters.window.add(metrics.loss);
+        }
+        metrics
+    }
+
+    /// Counts a step that changed nothing.
+    pub fn skip(&mut self) {
+        self.counters.step += 1;
+        self.counters.skipped += 1;
+        self.counters.skipped_in_a_row += 1;
+    }
 }
 
-impl Readings {
+/// A part of a step that has been queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The loss of a micro-batch.
+    Forward,
+    /// Its gradients.
+    Backward,
+}
+
+/// The loss of a batch of `count` images, `[1]` and not yet read from the device, and its
+/// gradients.
+///
+/// The batch is computed in `micro_batches`, one after the other. Each loss is weighted by its share
+/// of the images, so that the sum is the whole batch's but for rounding. `loss` gets the whole batch
+/// and the range of images to take; `after` is called after each pass.
+pub fn forward_backward<M: Module, I: Clone>(
+    model: &M,
+    inputs: I,
+    count: usize,
+    micro_batches: usize,
+    loss: impl Fn(I, Range<usize>) -> Result<Tensor<1>, Error>,
+    after: &mut impl FnMut(Phase) -> Result<(), Error>,
+) -> Result<(Tensor<1>, GradientsParams), Error> {
+    let largest = count.div_ceil(micro_batches);
+    let mut sum: Option<Tensor<1>> = None;
+    // Moved into the last micro-batch, so that their memory is freed during its forward pass.
+    let mut inputs = Some(inputs);
+    let mut gradients = GradientsAccumulator::new();
+    for first in (0..count).step_by(largest) {
+        let end = (first + largest).min(count);
+        let whole = if end == count { inputs.take() } else { inputs.clone() };
+        let whole = whole.expect("invariant: only the last micro-batch takes them");
+        let mut part = loss(whole, first..end)?;
+        if end - first < count {
+            part = part * ((end - first) as f64 / count as f64);
+        }
+        after(Phase::Forward)?;
+        let value = part.clone().inner();
+        sum = Some(match sum {
+            Some(sum) => sum + value,
+            None => value,
+        });
+        gradients.accumulate(model, GradientsParams::from_grads(part.backward(), model));
+        after(Phase::Backward)?;
+    }
+    Ok((sum.expect("invariant: a batch has images"), gradients.grads()))
+}
+
+/// The numbers of a step that the host reads, and all that it decides by.
+#[derive(Clone, Copy, Debug)]
+pub struct StepMetrics {
+    /// Mean over the batch.
+    pub loss: f64,
+    /// Of all parameters together, before clipping.
+    pub grad_norm: f64,
+}
+
+impl StepMetrics {
     /// Waits for the device, once.
-    pub(crate) fn read(loss: Tensor<1>, square_norm: Option<Tensor<1>>) -> Self {
+    fn read(loss: Tensor<1>, square_norm: Option<Tensor<1>>) -> Self {
         let numbers = Tensor::cat([Some(loss), square_norm].into_iter().flatten().collect(), 0);
         let numbers: Vec<f32> = numbers.into_data().iter().collect();
         let number = |place: usize| numbers.get(place).map_or(0.0, |&number| f64::from(number));
@@ -31,7 +170,8 @@ impl Readings {
     }
 
     /// What is not finite, if anything.
-    pub(crate) fn fault(self) -> Option<String> {
+    #[must_use]
+    pub fn fault(self) -> Option<String> {
         [("loss", self.loss), ("gradient norm", self.grad_norm)]
             .into_iter()
             .find(|(_, number)| !number.is_finite())
@@ -39,160 +179,24 @@ impl Readings {
     }
 }
 
-/// A step whose numbers the host has not seen yet, or has where it had to before it could take the step.
+/// A queued step: loss and norm are still on the device (GPU), or already read (CPU).
 #[derive(Debug)]
 #[must_use = "a step that is not finished is not counted, and its numbers are not checked"]
-#[expect(clippy::large_enum_variant, reason = "one lives at a time, for the length of a step")]
-pub(crate) enum Queued {
-    /// All of it is before the device.
-    Unread { loss: Tensor<1>, square_norm: Tensor<1> },
-    /// It had to be read before the step could be taken.
-    Read(Readings),
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, for the length of a step")]
+pub enum PendingStep {
+    /// Loss and square of the gradient's norm, `[1]` each.
+    Unread {
+        /// Mean over the batch.
+        loss: Tensor<1>,
+        /// Before clipping.
+        square_norm: Tensor<1>,
+    },
+    /// The numbers had to be read before the update.
+    Read(StepMetrics),
 }
 
-impl Queued {
-    /// Waits for the device, and takes back what the optimizer counted if the step turned out to change nothing.
-    pub(crate) fn read(self, optimizer: &mut AdamW) -> Readings {
-        match self {
-            Self::Read(readings) => readings,
-            Self::Unread { loss, square_norm } => {
-                let readings = Readings::read(loss, Some(square_norm));
-                if readings.fault().is_some() {
-                    optimizer.steps -= 1;
-                }
-                readings
-            }
-        }
-    }
-}
-
-/// Updates `model` and its moving average if loss and gradient are finite.
-///
-/// On a GPU all of it is queued behind the backward pass before anything is read, and does nothing by itself where they
-/// are not: the host prepares the next batch while the device works.
-pub(crate) fn update(
-    optimizer: &mut AdamW,
-    ema: Option<&mut Ema>,
-    model: Vim,
-    loss: Tensor<1>,
-    gradients: Gradients,
-    limit: Option<f64>,
-    lr: f64,
-) -> (Vim, Queued) {
-    let (model, guard, queued) = match optimizer.square_norm(&gradients) {
-        Some(square) if supports_multi_tensor(&square.device()) => {
-            // Not finite where the loss is not.
-            let guard = square.clone() + (loss.clone() - loss.clone());
-            let clip = Clip::To { square_norm: guard.clone(), limit };
-            let model = optimizer.step(model, gradients, clip, lr);
-            (model, Some(guard), Queued::Unread { loss, square_norm: square })
-        }
-        square => {
-            let readings = Readings::read(loss, square);
-            if readings.fault().is_some() {
-                return (model, Queued::Read(readings));
-            }
-            let clip = Clip::By(clip_factor(readings.grad_norm, limit));
-            (optimizer.step(model, gradients, clip, lr), None, Queued::Read(readings))
-        }
-    };
-    if let Some(ema) = ema {
-        match optimizer.packed().zip(guard) {
-            Some((weights, guard)) => ema.update_at_once(weights, optimizer.steps, guard),
-            None => ema.update(&model, optimizer.steps),
-        }
-    }
-    (model, queued)
-}
-
-impl Trainer<'_> {
-    /// One step, which [`finish_step`](Self::finish_step) must follow before anything else is done with the model.
-    pub(super) fn step(
-        &mut self,
-        images: Tensor<4>,
-        targets: &Targets,
-        lr: f64,
-    ) -> Result<Queued, Error> {
-        let model = self.model.take().expect("invariant: taken only within a step");
-        let seed = drop_seed(self.config.run.seed, self.state.step, self.comm.rank());
-        let parts = self.config.train.accumulate;
-        let result = forward_backward(&model, images, targets, &self.loss, seed, parts);
-        let (loss, gradients) = match result {
-            Ok(done) => done,
-            Err(error) => {
-                self.model = Some(model);
-                return Err(error.into());
-            }
-        };
-        let gradients = Gradients::new(&model, self.comm.mean_gradients(gradients));
-        let parameters = self.num_parameters;
-        if gradients.len() != parameters {
-            let got = gradients.len();
-            self.model = Some(model);
-            return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
-        }
-        let clip = self.config.train.clip_grad;
-        let (optimizer, ema) = (&mut self.optimizer, self.ema.as_mut());
-        let (model, queued) = update(optimizer, ema, model, loss, gradients, clip, lr);
-        self.model = Some(model);
-        Ok(queued)
-    }
-
-    /// Counts a step; returns the norm of the gradient, or nothing if the step was skipped.
-    pub(super) fn finish_step(&mut self, queued: Queued) -> Result<Option<f64>, Error> {
-        let Readings { loss, grad_norm } = queued.read(&mut self.optimizer);
-        let readings = Readings { loss: self.comm.mean(loss), grad_norm };
-        if let Some(fault) = readings.fault() {
-            return self.not_finite(fault).map(|()| None);
-        }
-        self.state.step += 1;
-        self.state.skipped_in_a_row = 0;
-        self.state.window.add(readings.loss);
-        Ok(Some(grad_norm))
-    }
-
-    /// A step that may not happen: the end of the run, or a step that is counted and changes nothing else.
-    fn not_finite(&mut self, fault: String) -> Result<(), Error> {
-        let step = self.state.step + 1;
-        let train = &self.config.train;
-        let in_a_row = self.state.skipped_in_a_row + 1;
-        let what = match train.non_finite {
-            NonFinite::Skip if in_a_row <= train.max_non_finite => {
-                let most = train.max_non_finite;
-                self.log.line(format!(
-                    "warning: step {step} is skipped, {fault} ({in_a_row} in a row, {most} at most)"
-                ));
-                let epoch = self.state.step / self.loader.batches_per_epoch() as u64;
-                self.metrics.append(&Metric::Skipped { step, epoch, reason: &fault, in_a_row })?;
-                self.state.step = step;
-                self.state.skipped += 1;
-                self.state.skipped_in_a_row = in_a_row;
-                return Ok(());
-            }
-            NonFinite::Skip => format!("{fault}, as at the {} steps before it", in_a_row - 1),
-            NonFinite::Stop => fault,
-        };
-        Err(Error::Diverged { step, what: format!("{what}{}", self.newest()) })
-    }
-
-    fn newest(&mut self) -> String {
-        // One may be in flight; should it fail, an earlier one is the last.
-        if let Err(error) = self.saver.wait() {
-            self.log.line(format!("warning: {error}"));
-        }
-        let checkpoints = self.saver.checkpoints();
-        match checkpoints.steps().last() {
-            Some(step) => format!(
-                "; the newest checkpoint is of step {step}, {}",
-                checkpoints.path_of(*step).display()
-            ),
-            None => "; there is no checkpoint yet".into(),
-        }
-    }
-}
-
-/// A seed for the blocks dropped at a step, different for every run, step and device.
-fn drop_seed(seed: u64, step: u64, rank: usize) -> u64 {
+/// The seed of what a step draws, different for every run, step and device.
+fn step_seed(seed: u64, step: u64, rank: usize) -> u64 {
     let mut key = [0; 24];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     key[8..16].copy_from_slice(&step.to_le_bytes());
@@ -203,16 +207,84 @@ fn drop_seed(seed: u64, step: u64, rank: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
+    use burn::tensor::{Device, Int, TensorData};
+    use vim_model::{ModelConfig, SsmConfig, Vim, VimConfig};
 
     use super::*;
+    use crate::config::Config;
+    use crate::config::{LossKind, TrainConfig};
+    use crate::task::classification::to_device::Targets;
+    use crate::task::classification::{Classifier, Labelled};
+    use crate::train::flat;
+
+    /// With everything that is drawn per image: drop path and dropout.
+    fn model(device: &Device) -> Vim {
+        let model = ModelConfig {
+            image_size: Some(8.into()),
+            patch_size: Some(4),
+            depth: Some(3),
+            d_model: Some(16),
+            d_state: Some(2),
+            drop_path: Some(0.4),
+            dropout: Some(0.2),
+            ..ModelConfig::default()
+        };
+        VimConfig::new(&model, SsmConfig::default(), 5).unwrap().init(device, 0).unwrap()
+    }
 
     #[test]
-    fn readings_are_the_loss_and_the_root_and_say_what_is_not_finite() {
+    fn micro_batches_make_the_gradient_of_the_whole_batch() {
+        let device = Device::flex().autodiff();
+        let model = model(&device);
+        let pixels: Vec<f32> = (0..12 * 3 * 64_u16).map(|i| (f32::from(i) * 0.37).sin()).collect();
+        let images = Tensor::<4>::from_data(TensorData::new(pixels, [12, 3, 8, 8]), &device);
+        let labels = Tensor::<1, Int>::from_ints([0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1], &device);
+        let shares = Tensor::from_floats(
+            [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.0, 0.5],
+            &device,
+        );
+        let targets = Targets::new(labels, Some(shares));
+        for kind in [LossKind::CrossEntropy, LossKind::Bce] {
+            let train = TrainConfig { loss: kind, ..TrainConfig::default() };
+            let config = Config { train, ..Config::default() };
+            let classifier = Classifier::new(&config, model.config().clone()).unwrap();
+            let run = |parts, seed| -> (f64, Vec<Vec<f32>>) {
+                let inputs = Labelled { images: images.clone(), targets: targets.clone() };
+                let loss = |inputs, range| classifier.loss(&model, inputs, range, seed);
+                let (value, gradients) =
+                    forward_backward(&model, inputs, 12, parts, loss, &mut |_| Ok(())).unwrap();
+                let gradients = flat::gradients(&model, gradients);
+                let gradients = gradients.into_iter().map(|g| g.into_data().iter().collect());
+                (f64::from(value.into_scalar::<f32>()), gradients.collect())
+            };
+            let distance = |a: &[Vec<f32>], b: &[Vec<f32>]| -> f64 {
+                let square = |x: f64| x * x;
+                let all = || a.iter().flatten().zip(b.iter().flatten());
+                let far: f64 = all().map(|(a, b)| square(f64::from(a - b))).sum();
+                let size: f64 = all().map(|(_, b)| square(f64::from(*b))).sum();
+                (far / size).sqrt()
+            };
+            let (whole, wanted) = run(1, 7);
+            // 12 images in 2, 3, 4 and 12 micro-batches of equal sizes, and in 5 of unequal ones.
+            for parts in [2, 3, 4, 12, 5] {
+                let (value, got) = run(parts, 7);
+                assert_eq!(got.len(), wanted.len());
+                assert!((value - whole).abs() < 1e-5, "{parts}: {value} {whole}");
+                // Sums of f32 in another order.
+                let far = distance(&got, &wanted);
+                assert!(far < 1e-5, "{kind:?} in {parts} parts: {far:e}");
+            }
+            // The bound is meaningful: with another seed the gradient is far away.
+            assert!(distance(&run(2, 8).1, &wanted) > 1e-2);
+        }
+    }
+
+    #[test]
+    fn metrics_are_the_loss_and_the_root_and_say_what_is_not_finite() {
         let read = |loss: f32, square: f32| {
             let device = Device::flex();
             let number = |number: f32| Tensor::<1>::from_floats([number], &device);
-            Readings::read(number(loss), Some(number(square)))
+            StepMetrics::read(number(loss), Some(number(square)))
         };
         let good = read(2.5, 9.0);
         assert_eq!((good.loss, good.grad_norm, good.fault()), (2.5, 3.0, None));

@@ -3,16 +3,14 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use burn::module::Module;
 use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
-use vim_data::{Batch, Loader, Split};
 
-use super::course::Course;
-use super::setup::Plan;
-use super::step::update;
+use super::setup::ResolvedRun;
+use super::state::TrainState;
 use crate::cli::Overrides;
+use crate::comm::SingleDevice;
 use crate::commands::profile::wait;
 use crate::config::Config;
 use crate::device::code_cache;
@@ -20,10 +18,8 @@ use crate::device::machine::Machine;
 use crate::error::Error;
 use crate::output::summary::bytes;
 use crate::output::{print, print_json};
-use crate::train::batches::to_tensors;
-use crate::train::ema::Ema;
-use crate::train::optim::{AdamW, Gradients};
-use crate::train::pass::forward_backward;
+use crate::run::checkpoint::Weights;
+use crate::task::{BatchStream, Objective, Task};
 
 /// What `vim-train warmup --help` ends with.
 pub const EXAMPLES: &str = "\
@@ -84,20 +80,20 @@ struct Cache {
 /// # Errors
 ///
 /// Whatever would keep `train` from its first step.
-pub fn run(args: &WarmupArgs) -> Result<(), Error> {
+pub fn run<T: Task>(args: &WarmupArgs) -> Result<(), Error> {
     let config = Config::load_base(&args.config, &args.overrides.set)?;
-    let plan = Plan::new(&config, true)?;
-    let device = plan.chosen.name.clone();
-    if plan.chosen.is_cpu() {
+    let resolved = ResolvedRun::<T>::new(&config, true, &SingleDevice)?;
+    let device = resolved.chosen.name.clone();
+    if resolved.chosen.is_cpu() {
         return Err(Error::Failed(
             "a CPU has nothing to warm up: kernels are compiled for GPUs; set devices.backend"
                 .into(),
         ));
     }
-    let kept = plan.chosen.is_cuda().then(|| code_cache::folder(&Machine::this())).flatten();
+    let kept = resolved.chosen.is_cuda().then(|| code_cache::folder(&Machine::this())).flatten();
     let bytes_before = kept.as_deref().map_or(0, code_cache::size);
     eprintln!("compiling for {device}");
-    let stages = stages(&config, plan)?;
+    let stages = stages(&config, resolved)?;
     let cache = kept.map(|folder| {
         let bytes = code_cache::size(&folder);
         Cache { folder, bytes_before, bytes }
@@ -124,51 +120,22 @@ fn text(report: &Report) -> String {
 }
 
 /// What a run does, as a run does it.
-fn stages(config: &Config, plan: Plan) -> Result<Vec<Stage>, Error> {
-    let Plan { chosen, splits, course, .. } = plan;
-    let Course { model: shape, loader, evaluation, loss, .. } = course;
-    let plain = chosen.device;
+fn stages<T: Task>(config: &Config, resolved: ResolvedRun<T>) -> Result<Vec<Stage>, Error> {
+    let ResolvedRun { chosen, task, .. } = resolved;
+    let (plain, objective) = (chosen.device, task.objective());
     let device = plain.clone().autodiff();
-    let built = shape.init(&device, config.run.seed)?;
-    let mut ema = Ema::new(&config.train, &built);
-    let with = &config.train;
-    let model = built.with_precision(with.precision)?.with_recompute(with.recompute);
-    // As in training, nothing else holds the weights while they are updated.
-    let mut held = Some(model);
-    let mut optimizer = AdamW::new(&config.optim);
-    let statistics = splits.train.statistics(config.data.normalize);
-
-    let batch = first(&loader)?;
+    let mut state = TrainState::new(objective, config, objective.init(&device)?);
+    let batch = task.batches(0..1).next().expect("invariant: an epoch has at least one batch")?;
     let train = twice("training step", &device, || {
-        let model = held.take().expect("invariant: taken only within a step");
-        let (images, targets) = to_tensors(&batch, statistics, &device)?;
-        let (value, gradients) =
-            forward_backward(&model, images, &targets, &loss, 0, with.accumulate)?;
-        let gradients = Gradients::new(&model, gradients);
-        let lr = config.optim.lr;
-        let clip = with.clip_grad;
-        let (model, queued) =
-            update(&mut optimizer, ema.as_mut(), model, value, gradients, clip, lr);
-        let _ = queued.read(&mut optimizer);
-        held = Some(model);
+        let (inputs, lr) = (task.upload(&batch, &device)?, config.optim.lr);
+        let pending = state.step(objective, inputs, lr, &mut SingleDevice, |_| Ok(()))?;
+        state.finish(pending);
         Ok(())
     })?;
-
-    let split: &Split = splits.val.as_ref().unwrap_or(&splits.test);
-    let statistics = split.statistics(config.data.normalize);
-    let batch = first(&Loader::new(split.clone(), evaluation)?)?;
-    let model = held.expect("invariant: taken only within a step").valid();
-    let evaluation = twice("evaluation batch", &plain, || {
-        let (images, _) = to_tensors(&batch, statistics, &plain)?;
-        let _: Vec<f32> = model.forward(images)?.into_data().iter().collect();
-        Ok(())
-    })?;
-    Ok(vec![train, evaluation])
-}
-
-fn first(loader: &Loader) -> Result<Batch, Error> {
-    let batch = loader.epoch(0, 0).next();
-    Ok(batch.expect("invariant: a loader has at least one batch")?)
+    let model = state.weights(Weights::Model);
+    drop(state);
+    let evaluate = task.evaluation_batch(&plain)?;
+    Ok(vec![train, twice("evaluation batch", &plain, || evaluate(&model))?])
 }
 
 fn twice(

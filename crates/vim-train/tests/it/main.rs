@@ -35,6 +35,7 @@ mod slurm;
 mod slurm_task;
 mod sweep;
 mod sweep_mistakes;
+mod toy_task;
 mod train;
 mod verify;
 mod weights;

@@ -32,7 +32,8 @@ fn with_run() -> (TempDir, Config, PathBuf) {
 }
 
 fn exit(reason: ExitReason) -> ExitRecord {
-    ExitRecord { reason, step: 7, top1: Some(0.5), best_top1: None, error: None, exit_code: 0 }
+    let scores = [("top1", 0.5)].into_iter().collect();
+    ExitRecord { reason, step: 7, scores, error: None, exit_code: 0 }
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn a_finished_run_is_not_worked_on() {
         let Opened::Finished { exit, .. } = RunDir::open(&config, resume, false).unwrap() else {
             panic!("a finished run was opened for work")
         };
-        assert_eq!((exit.step, exit.top1), (7, Some(0.5)));
+        assert_eq!((exit.step, exit.scores.get("top1")), (7, Some(0.5)));
     }
     assert_eq!(open(&config, Resume::Never).unwrap_err().exit_code(), 73);
 }

@@ -6,14 +6,14 @@ use vim_model::{Vim, VimConfig};
 use super::clock::{Plan, measure};
 use super::memory::Meter;
 use super::record::{Latency, Mode, Throughput};
+use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::error::Error;
-use crate::train::batches::Targets;
-use crate::train::ema::Ema;
-use crate::train::loss::Loss;
-use crate::train::optim::{AdamW, Gradients};
-use crate::train::pass::forward_backward;
-use crate::train::step::update;
+use crate::task::Objective;
+use crate::task::classification::to_device::Targets;
+use crate::task::classification::{Classifier, Labelled};
+use crate::train::state::TrainState;
+use crate::train::step::Phase;
 
 /// A model with random weights, and how it is trained.
 #[derive(Debug)]
@@ -96,17 +96,26 @@ impl<'a> Subject<'a> {
         let images = self.images(batch, &device);
         let labels: Vec<i32> = (0..batch).map(|i| (i % self.model.num_classes) as i32).collect();
         let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [batch]), &device);
-        let targets = Targets::new(labels, None);
-        let model = self.build(&device)?;
-        let mut step = Training {
-            config: self.config,
-            ema: Ema::new(&self.config.train, &model),
-            model: Some(model),
-            optimizer: AdamW::new(&self.config.optim),
-            loss: Loss::new(&self.config.train, self.model.num_classes)?,
-            steps: 0,
-        };
-        measure(self.device, plan, batch, || step.take(images.clone(), &targets, meter))
+        let inputs = Labelled { images, targets: Targets::new(labels, None) };
+        let classifier = Classifier::new(self.config, self.model.clone())?;
+        let mut state = TrainState::new(&classifier, self.config, classifier.init(&device)?)
+            .with_micro_batches(self.config.train.accumulate.min(batch));
+        measure(self.device, plan, batch, || {
+            // The least learning rate of the schedule: the weights must stay finite, not learn.
+            let (inputs, lr) = (inputs.clone(), self.config.optim.warmup_lr);
+            let pending = state.step(&classifier, inputs, lr, &mut SingleDevice, |phase| {
+                if phase == Phase::Backward {
+                    meter.sample();
+                }
+                Ok(())
+            })?;
+            // Reads the loss and the norm, as the loop does.
+            if let Some(fault) = state.finish(pending).fault() {
+                return Err(Error::Failed(format!("{fault}: what was timed is no use")));
+            }
+            meter.sample();
+            Ok(())
+        })
     }
 
     fn images(&self, batch: usize, device: &Device) -> Tensor<4> {
@@ -114,48 +123,6 @@ impl<'a> Subject<'a> {
         let size = self.model.image_size;
         let shape = [batch, 3, size.height, size.width];
         Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
-    }
-}
-
-/// Training on one batch over and over.
-struct Training<'a> {
-    config: &'a Config,
-    /// `None` only while a step makes the next one.
-    model: Option<Vim>,
-    optimizer: AdamW,
-    ema: Option<Ema>,
-    loss: Loss,
-    steps: u64,
-}
-
-impl Training<'_> {
-    /// A step as the loop takes it: it reads the loss and the norm, as that does.
-    fn take(
-        &mut self,
-        images: Tensor<4>,
-        targets: &Targets,
-        meter: &mut Meter,
-    ) -> Result<(), Error> {
-        let model = self
-            .model
-            .take()
-            .ok_or_else(|| Error::Internal("a step after one that failed".into()))?;
-        let parts = self.config.train.accumulate.min(images.dims()[0]);
-        let (loss, gradients) =
-            forward_backward(&model, images, targets, &self.loss, self.steps, parts)?;
-        let gradients = Gradients::new(&model, gradients);
-        meter.sample();
-        // The least learning rate of the schedule: how fast it learns does not matter, that it stays finite does.
-        let (limit, lr) = (self.config.train.clip_grad, self.config.optim.warmup_lr);
-        let (optimizer, ema) = (&mut self.optimizer, self.ema.as_mut());
-        let (model, queued) = update(optimizer, ema, model, loss, gradients, limit, lr);
-        if let Some(fault) = queued.read(&mut self.optimizer).fault() {
-            return Err(Error::Failed(format!("{fault}: what was timed is no use")));
-        }
-        self.model = Some(model);
-        self.steps += 1;
-        meter.sample();
-        Ok(())
     }
 }
 

@@ -11,12 +11,12 @@ use strum::VariantArray;
 use vim_data::{Loader, LoaderStage, LoaderStats, Replica};
 use vim_model::VimConfig;
 
-use crate::cli::{EvalSplit, Overrides};
+use crate::cli::Overrides;
 use crate::config::Config;
 use crate::device::memory;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::train::loaders;
+use crate::task::{EvalSplit, loaders};
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

@@ -14,8 +14,8 @@ use crate::cli::Overrides;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::train::batches::to_tensors;
-use crate::train::loaders;
+use crate::task::classification::to_device::to_tensors;
+use crate::task::loaders;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

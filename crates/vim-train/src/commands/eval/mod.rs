@@ -5,20 +5,21 @@ pub mod predictions;
 use serde::Serialize;
 use vim_model::VimConfig;
 
-use crate::cli::{EvalArgs, EvalSplit};
+use crate::cli::EvalArgs;
 use crate::commands::eval::predictions::Predictions;
 use crate::config::Config;
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
-use crate::output::summary::percent;
 use crate::output::{print, print_json};
 use crate::run::checkpoint::{Selection, Weights};
+use crate::run::metrics::scores::Scores;
 use crate::run::run_dir::check_same_model_and_data;
 use crate::run::signals::StopRequest;
-use crate::train::batches::check_image_size;
-use crate::train::evaluate::{Scores, evaluate_each};
-use crate::train::loaders;
+use crate::task::classification::evaluate::{SCORES, evaluate};
+use crate::task::classification::to_device::check_image_size;
+use crate::task::loaders;
+use crate::task::{EvalSplit, Evaluation};
 use crate::weights::source::{Source, check_free, notes};
 
 /// `vim-train eval`.
@@ -71,9 +72,8 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         }
     };
     let device = &chosen.device;
-    let scores =
-        evaluate_each(&model, &split, statistics, loading, device, Some(&stop), &mut each)?;
-    let Some(scores) = scores else {
+    let evaluation = evaluate(&model, &split, statistics, loading, device, &stop, &mut each)?;
+    let Some(Evaluation { scores, images }) = evaluation else {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
         return Err(Error::Interrupted { stop });
     };
@@ -88,21 +88,17 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
             #[serde(skip_serializing_if = "Option::is_none")]
             step: Option<u64>,
             split: &'static str,
-            loss: f64,
-            top1: f64,
-            top5: f64,
+            #[serde(flatten)]
+            scores: Scores,
             images: usize,
         }
-        let Scores { images, loss, top1, top5 } = scores;
         let (split, step) = (args.split.name(), weights.step);
         return print_json(&Record {
             checkpoint: weights.name,
             weights: weights.weights.name(),
             step,
             split,
-            loss,
-            top1,
-            top5,
+            scores,
             images,
         });
     }
@@ -113,7 +109,14 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         Weights::Ema => ", moving average of the weights",
     };
     print(&format!("checkpoint {}{step}{average}", weights.name))?;
-    print(&format!("{name} images {}, loss {:.4}", scores.images, scores.loss))?;
-    print(&format!("{name} top-5 {}", percent(scores.top5)))?;
-    print(&format!("{name} top-1 {}", percent(scores.top1)))
+    // Shares in lines of their own, the one that counts last.
+    let shown = |is_share: bool| {
+        let kinds = SCORES.iter().filter(move |kind| kind.is_share == is_share);
+        let shown = kinds.filter_map(|kind| {
+            Some(format!("{} {}", kind.label, kind.show(scores.get(kind.name)?)))
+        });
+        shown.collect::<Vec<_>>()
+    };
+    print(&format!("{name} images {images}, {}", shown(false).join(", ")))?;
+    shown(true).iter().rev().try_for_each(|share| print(&format!("{name} {share}")))
 }

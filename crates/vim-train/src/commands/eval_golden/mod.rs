@@ -18,7 +18,7 @@ use crate::device::threads;
 use crate::device::{self, DeviceName};
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::train::loss::cross_entropy;
+use crate::task::classification::loss::cross_entropy;
 use arrays::{Arrays, Floats, damaged};
 use compare::Comparison;
 

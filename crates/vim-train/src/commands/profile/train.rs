@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
-use burn::optim::GradientsParams;
-use burn::tensor::{Device, Distribution, Int, Tensor};
+use burn::tensor::{Device, Distribution, Tensor};
 use serde::Serialize;
 use serde_json::{Value, json};
 use vim_model::{Vim, VimConfig};
@@ -14,17 +13,18 @@ use vim_model::{Vim, VimConfig};
 use super::Head;
 use super::args::TrainStepArgs;
 use super::timer::wait;
+use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::memory::device_memory;
 use crate::device::threads;
 use crate::device::{self, Chosen};
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::train::batches::Targets;
-use crate::train::ema::Ema;
-use crate::train::loss::Loss;
-use crate::train::optim::{AdamW, Gradients};
-use crate::train::step::update;
+use crate::task::Objective;
+use crate::task::classification::to_device::Targets;
+use crate::task::classification::{Classifier, Labelled};
+use crate::train::state::TrainState;
+use crate::train::step;
 use crate::weights::source::check_free;
 
 /// What a step consists of.
@@ -118,37 +118,22 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
 }
 
 /// Model, optimizer and one batch.
-struct Step {
-    model: Option<Vim>,
-    optimizer: AdamW,
-    ema: Option<Ema>,
-    images: Tensor<4>,
-    labels: Tensor<1, Int>,
-    loss: Loss,
-    clip: Option<f64>,
-    lr: f64,
-    seed: u64,
+struct Subject {
+    classifier: Classifier,
+    state: TrainState<Vim>,
+    inputs: Labelled,
 }
 
-impl Step {
+impl Subject {
     /// One step; `after` is called after each phase.
-    fn run(&mut self, mut after: impl FnMut(usize) -> Result<(), Error>) -> Result<(), Error> {
-        self.seed += 1;
-        let model = self.model.take().expect("invariant: taken only within a step");
-        let targets = Targets::new(self.labels.clone(), None);
-        // The loss is there before its gradient: the loop's own function has no seam between the two.
-        let logits = model.forward_train_part(self.images.clone(), self.seed, 0)?;
-        let loss = self.loss.of(logits, targets);
-        after(0)?;
-        let loss_value = loss.clone().inner();
-        let gradients = GradientsParams::from_grads(loss.backward(), &model);
-        let gradients = Gradients::new(&model, gradients);
-        after(1)?;
-        let (optimizer, ema) = (&mut self.optimizer, self.ema.as_mut());
-        let (model, queued) =
-            update(optimizer, ema, model, loss_value, gradients, self.clip, self.lr);
-        let _ = queued.read(&mut self.optimizer);
-        self.model = Some(model);
+    fn step(&mut self, mut after: impl FnMut(usize) -> Result<(), Error>) -> Result<(), Error> {
+        let passed = |phase| match phase {
+            step::Phase::Forward => after(0),
+            step::Phase::Backward => after(1),
+        };
+        let (inputs, comm) = (self.inputs.clone(), &mut SingleDevice);
+        let pending = self.state.step(&self.classifier, inputs, 1e-4, comm, passed)?;
+        self.state.finish(pending);
         after(2)
     }
 }
@@ -166,34 +151,29 @@ fn measure(
     let images = Tensor::random([batch, 3, height, width], Distribution::Normal(0.0, 1.0), device);
     let labels: Vec<i32> = (0..batch).map(|i| (i % model.num_classes) as i32).collect();
     let labels = Tensor::from_ints(&labels[..], device);
-    let built = model.init(&device.clone().autodiff(), config.run.seed)?;
+    let images = Tensor::from_inner(images);
+    let classifier = Classifier::new(config, model.clone())?;
+    let built = classifier.init(&device.clone().autodiff())?;
     let parameters = built.num_params();
-    let mut step = Step {
-        ema: Ema::new(&config.train, &built),
-        model: Some(
-            built.with_precision(config.train.precision)?.with_recompute(config.train.recompute),
-        ),
-        optimizer: AdamW::new(&config.optim),
-        images: Tensor::from_inner(images),
-        labels,
-        loss: Loss::new(&config.train, model.num_classes)?,
-        clip: config.train.clip_grad,
-        lr: 1e-4,
-        seed: 0,
+    let mut subject = Subject {
+        // A phase is one pass over the whole batch.
+        state: TrainState::new(&classifier, config, built).with_micro_batches(1),
+        classifier,
+        inputs: Labelled { images, targets: Targets::new(labels, None) },
     };
-    step.run(|_| Ok(()))?;
+    subject.step(|_| Ok(()))?;
     wait(device)?;
     let first_step_s = start.elapsed().as_secs_f64();
     for _ in 1..args.warmup {
-        step.run(|_| Ok(()))?;
+        subject.step(|_| Ok(()))?;
     }
     wait(device)?;
     let mut whole = Vec::new();
     let begin = Instant::now();
     let mut last = begin;
     for _ in 0..args.steps {
-        // The norm is read on the host: a step's end is seen there, and the next one's work queued behind the update.
-        step.run(|_| Ok(()))?;
+        // Reading the norm waits for the step, as in training.
+        subject.step(|_| Ok(()))?;
         whole.push(last.elapsed());
         last = Instant::now();
     }
@@ -202,7 +182,7 @@ fn measure(
     let (mut spans, start) = (Vec::new(), Instant::now());
     for _ in 0..args.steps {
         let mut last = start.elapsed();
-        step.run(|phase| {
+        subject.step(|phase| {
             wait(device)?;
             let now = start.elapsed();
             spans.push((phase, last, now - last));

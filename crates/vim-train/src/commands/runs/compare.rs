@@ -8,14 +8,17 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use super::history::Evaluated;
 use super::list::steps;
 use super::plot::{self, Curves};
 use super::run::Run;
 use super::show::plain;
 use super::{RootArg, Status, UNKNOWN, columns, find};
+use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
-use crate::output::summary::{duration, percent, rate};
+use crate::output::summary::{duration, rate};
 use crate::output::{print, print_json};
+use crate::run::metrics::scores::ScoreKind;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -66,7 +69,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
         let curves = runs.iter().zip(&names).map(|(run, name)| Curves {
             name: name.clone(),
             loss: run.history.loss_curve(),
-            top1: run.history.top1_curve(),
+            score: run.history.score_curve(),
         });
         let figure = plot::draw(&curves.collect::<Vec<_>>());
         fs::write(path, figure).map_err(Error::io("write", path))?;
@@ -146,18 +149,23 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
         [label.to_owned()].into_iter().chain(values).collect()
     };
     let loss = |loss: f64| format!("{loss:.4}");
-    vec![
+    let of = |evaluated: Option<&Evaluated>, kind: &ScoreKind| {
+        evaluated?.score(kind.name).map(|score| kind.show(score))
+    };
+    let mut rows = vec![
         row("status", &|run| Some(run.row.status.to_string())),
         row("steps", &|run| Some(steps(&run.row))),
         row("train loss, last", &|run| run.history.train.last()?.loss.map(loss)),
-        row("val loss, last", &|run| run.history.last_val()?.loss.map(loss)),
-        row("val top-1, last", &|run| run.history.last_val()?.top1.map(percent)),
-        row("val top-5, last", &|run| run.history.last_val()?.top5.map(percent)),
-        row("val top-1, best", &|run| run.row.best.map(|best| percent(best.top1))),
-        row("  at step", &|run| run.row.best.map(|best| best.step.to_string())),
-        row("test loss", &|run| run.history.test.as_ref()?.loss.map(loss)),
-        row("test top-1", &|run| run.row.test_top1.map(percent)),
-        row("test top-5", &|run| run.history.test.as_ref()?.top5.map(percent)),
+    ];
+    rows.extend(SCORES.iter().map(|kind| {
+        row(&format!("val {}, last", kind.label), &|run| of(run.history.last_val(), kind))
+    }));
+    rows.push(row(&format!("val {}, best", PRIMARY.label), &|run| run.row.best_shown()));
+    rows.push(row("  at step", &|run| run.row.best.as_ref().map(|best| best.step.to_string())));
+    rows.extend(SCORES.iter().map(|kind| {
+        row(&format!("test {}", kind.label), &|run| of(run.history.test.as_ref(), kind))
+    }));
+    rows.extend([
         row("img/s, median", &|run| run.history.median_speed().map(rate)),
         row("time", &|run| {
             let time = Duration::try_from_secs_f64(run.history.seconds).ok()?;
@@ -167,7 +175,8 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
         row("commit", &|run| {
             run.environment("commit").map(|commit| commit.chars().take(9).collect())
         }),
-    ]
+    ]);
+    rows
 }
 
 /// What keeps the numbers from being like for like.

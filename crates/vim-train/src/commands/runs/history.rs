@@ -7,7 +7,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::run::Best;
+use crate::commands::train::PRIMARY;
 use crate::run::metrics::record::{OWN_WEIGHTS, Record};
+use crate::run::metrics::scores::Scores;
 use crate::run::run_dir::{METRICS, TIMING};
 
 /// A record of training.
@@ -27,19 +29,24 @@ pub struct Train {
 
 /// A record of an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Scores {
+pub struct Evaluated {
     /// Steps that the weights had seen.
     pub step: u64,
     /// Of which checkpoint: `last` or `best`.
     pub checkpoint: String,
     /// Which weights of it, if not the model's own: averaged ones.
     pub averaged: Option<String>,
-    /// Mean cross-entropy.
-    pub loss: Option<f64>,
-    /// Top-1 accuracy, 0 to 1.
-    pub top1: Option<f64>,
-    /// Top-5 accuracy, 0 to 1.
-    pub top5: Option<f64>,
+    /// What was measured.
+    #[serde(flatten)]
+    pub scores: Scores,
+}
+
+impl Evaluated {
+    /// The number called `name`, where it is finite.
+    #[must_use]
+    pub fn score(&self, name: &str) -> Option<f64> {
+        self.scores.get(name).filter(|number| number.is_finite())
+    }
 }
 
 /// All records of a run.
@@ -48,9 +55,9 @@ pub struct History {
     /// Of training.
     pub train: Vec<Train>,
     /// On the validation images.
-    pub val: Vec<Scores>,
+    pub val: Vec<Evaluated>,
     /// On the test images, the newest.
-    pub test: Option<Scores>,
+    pub test: Option<Evaluated>,
     /// Images per second, record by record.
     pub images_per_second: Vec<f64>,
     /// Time at work of all processes together, in seconds.
@@ -63,8 +70,8 @@ impl History {
         for record in lines(folder, METRICS, &["kind", "step"], problems) {
             let number = |key: &str| record.number::<f64>(key);
             let Some(step) = record.number("step") else { continue };
-            let loss = number("loss");
             if record.text("kind") == Some("train") {
+                let loss = number("loss");
                 let (epoch, lr, grad_norm) =
                     (record.number("epoch"), number("lr"), number("grad_norm"));
                 history.train.push(Train { step, epoch, loss, lr, grad_norm });
@@ -73,11 +80,11 @@ impl History {
             let checkpoint = record.text("checkpoint").unwrap_or_default().to_owned();
             let averaged = record.text("weights").filter(|name| *name != OWN_WEIGHTS);
             let averaged = averaged.map(str::to_owned);
-            let (top1, top5) = (number("top1"), number("top5"));
-            let scores = Scores { step, checkpoint, averaged, loss, top1, top5 };
+            let scores = record.measured().collect();
+            let evaluated = Evaluated { step, checkpoint, averaged, scores };
             match record.text("split") {
-                Some("val") => history.val.push(scores),
-                Some("test") if history.is_result(&scores) => history.test = Some(scores),
+                Some("val") => history.val.push(evaluated),
+                Some("test") if history.is_result(&evaluated) => history.test = Some(evaluated),
                 Some(_) | None => {}
             }
         }
@@ -93,24 +100,26 @@ impl History {
     }
 
     /// Whether `test` is the run's result: where both are tested, that is the model's own weights and not their average.
-    fn is_result(&self, test: &Scores) -> bool {
-        let is_own = |known: &Scores| known.step == test.step && known.averaged.is_none();
+    fn is_result(&self, test: &Evaluated) -> bool {
+        let is_own = |known: &Evaluated| known.step == test.step && known.averaged.is_none();
         test.averaged.is_none() || !self.test.as_ref().is_some_and(is_own)
     }
 
     /// The best evaluation on the validation images; of equal ones the first, as in training.
     #[must_use]
     pub fn best(&self) -> Option<Best> {
-        let scored = self.val.iter().filter_map(|val| Some((val.top1?, val.step)));
-        scored.fold(None, |best, (top1, step)| match best {
-            Some(Best { top1: known, .. }) if known >= top1 => best,
-            Some(_) | None => Some(Best { top1, step }),
+        let scored = self.val.iter().filter_map(|val| Some((val.score(PRIMARY.name)?, val.step)));
+        let best =
+            scored.reduce(|best, next| if PRIMARY.is_better(next.0, best.0) { next } else { best });
+        best.map(|(score, step)| Best {
+            score: [(PRIMARY.name, score)].into_iter().collect(),
+            step,
         })
     }
 
     /// The newest evaluation of the model's own weights on the validation images.
     #[must_use]
-    pub fn last_val(&self) -> Option<&Scores> {
+    pub fn last_val(&self) -> Option<&Evaluated> {
         self.val.iter().rev().find(|val| val.averaged.is_none()).or(self.val.last())
     }
 
@@ -120,11 +129,11 @@ impl History {
         self.train.iter().filter_map(|train| Some((train.step as f64, train.loss?))).collect()
     }
 
-    /// Top-1 accuracy of the model's own weights on the validation images by step.
+    /// The primary score of the model's own weights on the validation images by step.
     #[must_use]
-    pub fn top1_curve(&self) -> Vec<(f64, f64)> {
+    pub fn score_curve(&self) -> Vec<(f64, f64)> {
         let own = self.val.iter().filter(|val| val.averaged.is_none());
-        own.filter_map(|val| Some((val.step as f64, val.top1?))).collect()
+        own.filter_map(|val| Some((val.step as f64, val.score(PRIMARY.name)?))).collect()
     }
 
     /// The median of the speeds: the first ones, while all is being tuned, do not count.

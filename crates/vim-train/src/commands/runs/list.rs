@@ -8,8 +8,9 @@ use clap::{Args, ValueEnum};
 
 use super::run::{Row, Run};
 use super::{Status, UNKNOWN, columns, find};
+use crate::commands::train::PRIMARY;
 use crate::error::Error;
-use crate::output::summary::{duration, percent};
+use crate::output::summary::duration;
 use crate::output::{print, print_json};
 
 /// Shown below the options.
@@ -94,7 +95,6 @@ fn order(by: SortBy, a: &Row, b: &Row) -> Ordering {
     fn down<T: PartialOrd>(a: Option<T>, b: Option<T>) -> Ordering {
         b.partial_cmp(&a).unwrap_or(Ordering::Equal)
     }
-    let best = |row: &Row| row.best.map(|best| best.top1);
     match by {
         SortBy::Name => a.name.cmp(&b.name),
         SortBy::Status => a.status.cmp(&b.status),
@@ -102,15 +102,15 @@ fn order(by: SortBy, a: &Row, b: &Row) -> Ordering {
             (a.method.is_none(), &a.method, a.seed).cmp(&(b.method.is_none(), &b.method, b.seed))
         }
         SortBy::Steps => down(a.step, b.step),
-        SortBy::Best => down(best(a), best(b)),
-        SortBy::Test => down(a.test_top1, b.test_top1),
+        SortBy::Best => down(a.best_score(), b.best_score()),
+        SortBy::Test => down(a.test_score(), b.test_score()),
         SortBy::Age => down(a.age_s.map(Reverse), b.age_s.map(Reverse)),
     }
 }
 
 fn table(rows: &[Row]) -> String {
-    let head =
-        ["run", "status", "method", "dataset", "seed", "steps", "best top-1", "test top-1", "age"];
+    let [best, test] = ["best", "test"].map(|split| format!("{split} {}", PRIMARY.label));
+    let head = ["run", "status", "method", "dataset", "seed", "steps", &best, &test, "age"];
     let cells = rows.iter().map(|row| {
         let or_unknown = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
         vec![
@@ -120,8 +120,8 @@ fn table(rows: &[Row]) -> String {
             or_unknown(row.dataset.clone()),
             or_unknown(row.seed.map(|seed| seed.to_string())),
             steps(row),
-            or_unknown(row.best.map(|best| percent(best.top1))),
-            or_unknown(row.test_top1.map(percent)),
+            or_unknown(row.best_shown()),
+            or_unknown(row.test_score().map(|score| PRIMARY.show(score))),
             or_unknown(row.age_s.map(|age| duration(Duration::from_secs(age)))),
         ]
     });

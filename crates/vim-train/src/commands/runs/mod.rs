@@ -22,7 +22,7 @@ use compare::CompareArgs;
 use list::ListArgs;
 use show::ShowArgs;
 
-pub use history::{History, Scores};
+pub use history::{Evaluated, History};
 pub(crate) use list::steps;
 pub(crate) use run::holds_run;
 pub use run::{Best, Row, Run};

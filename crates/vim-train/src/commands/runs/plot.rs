@@ -5,6 +5,7 @@ use std::path::Path;
 use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, document, legend, rounded, text};
 
 use super::curve::thinned;
+use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::weights::source::check_free;
 
@@ -14,8 +15,8 @@ pub(super) struct Curves {
     pub(super) name: String,
     /// Training loss by step.
     pub(super) loss: Vec<(f64, f64)>,
-    /// Top-1 accuracy on the validation images by step, 0 to 1.
-    pub(super) top1: Vec<(f64, f64)>,
+    /// The primary score of the validation images by step.
+    pub(super) score: Vec<(f64, f64)>,
 }
 
 /// Checks that a figure may be written to `path`.
@@ -49,11 +50,13 @@ pub(super) fn draw(curves: &[Curves]) -> String {
     let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
     let (mut body, top) = legend(&names, 72.0, WIDTH - 72.0);
     let loss = curves.iter().map(|curve| curve.loss.clone());
-    let percent = |&(step, top1): &(f64, f64)| (step, 100.0 * top1);
-    let top1 = curves.iter().map(|curve| curve.top1.iter().map(percent).collect());
+    let (factor, unit) = if PRIMARY.is_share { (100.0, ", %") } else { (1.0, "") };
+    let scaled = |&(step, score): &(f64, f64)| (step, factor * score);
+    let score = curves.iter().map(|curve| curve.score.iter().map(scaled).collect());
+    let title = format!("validation {}", PRIMARY.label);
     body.push_str(&panel("training loss", loss.collect(), top));
-    body.push_str(&panel("validation top-1, %", top1.collect(), top + PANEL));
-    let label = format!("training loss and validation top-1 of {}", names.join(", "));
+    body.push_str(&panel(&format!("{title}{unit}"), score.collect(), top + PANEL));
+    let label = format!("training loss and {title} of {}", names.join(", "));
     document(WIDTH, top + 2.0 * PANEL, &label, &body)
 }
 
@@ -81,7 +84,7 @@ mod tests {
 
     fn curves(name: &str, from: f64) -> Curves {
         let line = |slope: f64| (0..60).map(move |i| (f64::from(i), from + slope * f64::from(i)));
-        Curves { name: name.into(), loss: line(-0.02).collect(), top1: line(0.001).collect() }
+        Curves { name: name.into(), loss: line(-0.02).collect(), score: line(0.001).collect() }
     }
 
     #[test]

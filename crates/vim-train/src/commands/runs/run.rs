@@ -11,18 +11,21 @@ use vim_model::VimConfig;
 
 use super::history::History;
 use super::status::{self, Status};
+use crate::commands::train::PRIMARY;
 use crate::config::{Config, dotted};
 use crate::run::checkpoint::State;
 use crate::run::checkpoint::retention;
+use crate::run::metrics::scores::Scores;
 use crate::run::run_dir::{
     CONFIG, ENVIRONMENT, EXIT, ExitRecord, LOG, METRICS, TIMING, checkpoints_in,
 };
 
-/// A top-1 accuracy, and the step it was reached at.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// The best evaluation, and its step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Best {
-    /// 0 to 1.
-    pub top1: f64,
+    /// The primary score.
+    #[serde(flatten)]
+    pub score: Scores,
     /// Steps done then.
     pub step: u64,
 }
@@ -48,12 +51,30 @@ pub struct Row {
     pub total_steps: Option<u64>,
     /// The best evaluation on the validation images.
     pub best: Option<Best>,
-    /// Top-1 accuracy on the test images, 0 to 1.
-    pub test_top1: Option<f64>,
+    /// The primary score of the test images, as `test_top1`.
+    #[serde(flatten)]
+    pub test: BTreeMap<String, Option<f64>>,
     /// Seconds since anything in it changed.
     pub age_s: Option<u64>,
     /// What cannot be read, or is not there.
     pub problems: Vec<String>,
+}
+
+impl Row {
+    /// The best primary score, as people read it.
+    pub(super) fn best_shown(&self) -> Option<String> {
+        self.best_score().map(|score| PRIMARY.show(score))
+    }
+
+    /// The best primary score.
+    pub(super) fn best_score(&self) -> Option<f64> {
+        self.best.as_ref()?.score.get(PRIMARY.name)
+    }
+
+    /// The primary score of the test images.
+    pub(super) fn test_score(&self) -> Option<f64> {
+        self.test.values().next().copied().flatten()
+    }
 }
 
 /// All that a folder says of a run.
@@ -106,7 +127,11 @@ impl Run {
             step: recorded.max(saved).max(exit.as_ref().map(|exit| exit.step)),
             total_steps: total_steps(&environment, &config, &checkpoints),
             best: history.best(),
-            test_top1: history.test.as_ref().and_then(|test| test.top1),
+            test: [(
+                format!("test_{}", PRIMARY.name),
+                history.test.as_ref().and_then(|test| test.score(PRIMARY.name)),
+            )]
+            .into(),
             age_s: age.map(|age| age.as_secs()),
             problems,
         };

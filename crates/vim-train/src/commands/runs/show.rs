@@ -8,14 +8,16 @@ use clap::Args;
 use serde_json::json;
 
 use super::curve::sparkline;
-use super::history::Scores;
+use super::history::Evaluated;
 use super::list::steps;
 use super::run::Run;
 use super::{RootArg, find};
+use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
-use crate::output::summary::{bytes, duration, percent, rate};
+use crate::output::summary::{bytes, duration, rate};
 use crate::output::{print, print_json};
 use crate::run::checkpoint::best_step;
+use crate::run::metrics::scores::ScoreKind;
 use crate::run::run_dir::checkpoints_in;
 
 /// Shown below the options.
@@ -92,9 +94,11 @@ fn text(run: &Run) -> String {
         let (lr, norm) = (number("lr", train.lr), number("grad_norm", train.grad_norm));
         format!("step {}: loss {loss}{lr}{norm}", train.step)
     });
-    let best = row.best.map(|best| format!("{} at step {}", percent(best.top1), best.step));
+    let best = row.best.as_ref().zip(row.best_shown());
+    let best = best.map(|(best, shown)| format!("{shown} at step {}", best.step));
     let speed = history.median_speed().map(|speed| format!("{} img/s", rate(speed)));
     let seconds = Duration::try_from_secs_f64(history.seconds).ok().filter(|t| !t.is_zero());
+    let [best_label, val_label] = ["best", "val"].map(|of| format!("{of} {}", PRIMARY.label));
     let rows = [
         ("run", Some(row.name.clone())),
         ("folder", Some(row.path.display().to_string())),
@@ -122,12 +126,12 @@ fn text(run: &Run) -> String {
         ("command", command),
         ("train", train),
         ("val", history.last_val().map(scores)),
-        ("best top-1", best),
+        (best_label.as_str(), best),
         ("test", history.test.as_ref().map(scores)),
         ("speed", speed),
         ("time", seconds.map(duration)),
         ("loss", drawn(&history.loss_curve(), |loss| format!("{loss:.4}"))),
-        ("val top-1", drawn(&history.top1_curve(), percent)),
+        (val_label.as_str(), drawn(&history.score_curve(), |score| PRIMARY.show(score))),
     ];
     let mut lines: Vec<String> = rows
         .into_iter()
@@ -149,19 +153,14 @@ fn job(run: &Run) -> Option<String> {
     Some(format!("{id}{}", restarts.unwrap_or_default()))
 }
 
-fn scores(scores: &Scores) -> String {
-    let averaged = scores.averaged.as_ref().map_or_else(String::new, |name| format!(", {name}"));
-    let mut text = format!("step {} ({}{averaged})", scores.step, scores.checkpoint);
-    let numbers = [
-        ("loss", scores.loss.map(|loss| format!("{loss:.4}"))),
-        ("top-1", scores.top1.map(percent)),
-        ("top-5", scores.top5.map(percent)),
-    ];
-    for (number, (name, value)) in numbers.iter().enumerate() {
-        let mark = if number == 0 { ":" } else { "," };
-        text.push_str(&format!("{mark} {name} {}", value.as_deref().unwrap_or("not finite")));
-    }
-    text
+fn scores(evaluated: &Evaluated) -> String {
+    let Evaluated { step, checkpoint, averaged, scores } = evaluated;
+    let averaged = averaged.as_ref().map_or_else(String::new, |name| format!(", {name}"));
+    let show = |kind: &ScoreKind, number: f64| match number.is_finite() {
+        true => kind.show(number),
+        false => "not finite".to_owned(),
+    };
+    format!("step {step} ({checkpoint}{averaged}): {}", scores.describe(SCORES, show))
 }
 
 /// A curve with its first and last value.

@@ -12,12 +12,12 @@ use vim_slurm::{Client, JobId, JobState};
 use super::placed;
 use super::plan::{Plan, frozen};
 use crate::cli::Overrides;
+use crate::commands::train::preflight;
 use crate::config::{Config, Loaded};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run::run_dir::{can_go_on, write_file};
 use crate::run::timestamp::rfc3339;
-use crate::train::foresee;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -88,7 +88,7 @@ pub(super) fn script(args: &ScriptArgs) -> Result<(), Error> {
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     let loaded = Loaded::run(&args.config, &args.overrides.set)?;
     // What would end the job at its start, and what this machine cannot know of the node's files.
-    let absent = foresee(&loaded.config).map_err(|error| loaded.place(error))?;
+    let absent = preflight(&loaded.config).map_err(|error| loaded.place(error))?;
     let plan = Plan::new(loaded.config.clone(), args.after.as_deref());
     let plan = plan.map_err(|error| placed(error, &loaded, None))?;
     let client = Client::new();

@@ -8,10 +8,10 @@ use vim_sweep::{
 };
 
 use super::error::StudyError;
+use crate::commands::train::preflight;
 use crate::config::{Config, ConfigError, Loaded, Origin, Problem, check_key, dotted_values, keys};
 use crate::error::Error;
 use crate::run::run_dir::is_free;
-use crate::train::foresee;
 
 /// A file's sweep.
 pub(super) struct Base {
@@ -149,7 +149,7 @@ fn run(
         let mut loaded = Loaded::read(path, &[sets, of_grid.as_slice()].concat())?;
         loaded.config.sweep = None;
         loaded.config.run.root.clone_from(&base.folder);
-        let absent = foresee(&loaded.config).map_err(|error| loaded.place(error))?;
+        let absent = preflight(&loaded.config).map_err(|error| loaded.place(error))?;
         let name = loaded.config.run_name().map_err(|error| loaded.place(error))?;
         Ok((name, loaded.config, absent))
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use vim_sweep::{Machine, PlannedRun, RunOutcome, RunState, Score};
 
 use super::folder::Sweep;
-use crate::commands::runs::{Run, Scores, Status, holds_run};
+use crate::commands::runs::{Evaluated, Run, Status, holds_run};
 
 /// How the run in `folder` stands, by what is in it.
 pub(super) fn state(folder: &Path) -> RunState {
@@ -61,17 +61,14 @@ pub(super) fn outcome(sweep: &Sweep, entry: &PlannedRun) -> RunOutcome {
     }
 }
 
-fn score(split: &str, scores: &Scores) -> Score {
-    let numbers = [("loss", scores.loss), ("top1", scores.top1), ("top5", scores.top5)];
+fn score(split: &str, evaluated: &Evaluated) -> Score {
+    let finite = evaluated.scores.iter().filter(|(_, number)| number.is_finite());
     Score {
-        step: scores.step,
+        step: evaluated.step,
         split: split.to_owned(),
-        checkpoint: scores.checkpoint.clone(),
-        averaged: scores.averaged.clone(),
-        values: numbers
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), value?)))
-            .collect(),
+        checkpoint: evaluated.checkpoint.clone(),
+        averaged: evaluated.averaged.clone(),
+        values: finite.map(|(name, number)| (name.to_owned(), number)).collect(),
     }
 }
 

@@ -15,11 +15,11 @@ use super::WhichArgs;
 use super::folder::Sweep;
 use super::queue::{outcomes_with_jobs, script_name};
 use crate::commands::slurm::site_and_request;
+use crate::commands::train::preflight;
 use crate::config::Loaded;
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run::timestamp::rfc3339;
-use crate::train::foresee;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -78,7 +78,7 @@ pub(super) fn submit(
     let mut configs = Vec::new();
     for run in chosen {
         let loaded = Loaded::run(&folder.join(&sweep.plan.entries[run.index].config), &[])?;
-        absent.extend(foresee(&loaded.config).map_err(|error| loaded.place(error))?);
+        absent.extend(preflight(&loaded.config).map_err(|error| loaded.place(error))?);
         configs.push(loaded.config);
     }
     say(&absent);

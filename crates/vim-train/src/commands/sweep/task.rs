@@ -12,9 +12,9 @@ use vim_data::CpuAllocation;
 use super::error::StudyError;
 use super::folder::Sweep;
 use crate::cli::{Cli, Command};
+use crate::commands::train;
 use crate::error::Error;
 use crate::run::run_dir::{CONFIG, EXIT, ExitRecord, write_exit_in};
-use crate::train;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

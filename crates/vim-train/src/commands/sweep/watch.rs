@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::commands::train::PRIMARY;
 use crate::output::progress::wants_bar;
-use crate::output::summary::percent;
 use crate::run::metrics::record::Record;
 use crate::run::run_dir::{ENVIRONMENT, METRICS};
 
@@ -67,8 +67,9 @@ impl Shown {
             bar.set_position(step as u64);
         }
         let loss = newest("loss").map(|loss| format!("loss {loss:.4}"));
-        let top1 = newest("top1").map(|top1| format!("top-1 {}", percent(top1)));
-        let parts: Vec<String> = loss.into_iter().chain(top1).collect();
+        let score = newest(PRIMARY.name);
+        let score = score.map(|score| format!("{} {}", PRIMARY.label, PRIMARY.show(score)));
+        let parts: Vec<String> = loss.into_iter().chain(score).collect();
         bar.set_message(parts.join(", "));
     }
 }

@@ -3,6 +3,7 @@
 pub mod csv;
 pub mod events;
 pub(crate) mod record;
+pub mod scores;
 pub mod sinks;
 
 use std::fs::{File, OpenOptions};

@@ -52,6 +52,17 @@ impl Record {
         self.fields.iter().find(|(found, _)| found == key)?.1.as_deref()
     }
 
+    /// What was measured: every number but those that say when and of how many images, NaN for
+    /// `null`.
+    pub(crate) fn measured(&self) -> impl Iterator<Item = (&str, f64)> {
+        let described = ["step", "epoch", "images"];
+        let numbers = self.fields.iter().filter(move |(key, _)| !described.contains(&key.as_str()));
+        numbers.filter_map(|(key, text)| {
+            let number = text.as_ref().map_or(Some(f64::NAN), |text| text.parse().ok());
+            Some((key.as_str(), number?))
+        })
+    }
+
     /// The number of a key, where it has one.
     pub(crate) fn number<T: FromStr>(&self, key: &str) -> Option<T> {
         self.text(key)?.parse().ok()

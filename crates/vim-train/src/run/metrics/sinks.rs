@@ -108,15 +108,7 @@ fn scalars(record: &Record) -> Vec<(String, f64)> {
     if let Some(weights) = record.text("weights").filter(|name| *name != OWN_WEIGHTS) {
         group = format!("{group}/{weights}");
     }
-    let described = ["step", "epoch", "images"];
-    let numbers = record.fields.iter().filter(|(key, _)| !described.contains(&key.as_str()));
-    numbers
-        .filter_map(|(key, text)| {
-            // `null` is how the record has a number that is not finite.
-            let number = text.as_ref().map_or(Some(f64::NAN), |text| text.parse().ok());
-            Some((format!("{group}/{key}"), number?))
-        })
-        .collect()
+    record.measured().map(|(key, number)| (format!("{group}/{key}"), number)).collect()
 }
 
 /// What was made, or a warning.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EXIT, write_json_in};
 use crate::error::Error;
+use crate::run::metrics::scores::Scores;
 
 /// How a process at work on a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,12 +33,10 @@ pub struct ExitRecord {
     pub reason: ExitReason,
     /// Optimizer steps done.
     pub step: u64,
-    /// Top-1 accuracy on the test images, 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub top1: Option<f64>,
-    /// The best top-1 accuracy of all evaluations on the validation images, 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub best_top1: Option<f64>,
+    /// The score that the run goes by, where it is known: of the test images under its own name, as
+    /// `top1`, and the best of all evaluations on the validation images, as `best_top1`.
+    #[serde(flatten)]
+    pub scores: Scores,
     /// The error, in a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -52,8 +51,7 @@ impl ExitRecord {
         Self {
             reason: ExitReason::Failed,
             step: 0,
-            top1: None,
-            best_top1: None,
+            scores: Scores::default(),
             error: Some(error.to_string()),
             exit_code: error.exit_code(),
         }

@@ -1,24 +1,28 @@
-//! AdamW: who decays, who learns how fast, and the state. What it computes is in [`crate::train::multi_tensor`], and where a device takes
-//! many tensors at once in [`vim_kernels::FlatParams`].
+//! AdamW: parameter groups and moments. The arithmetic is in [`super::multi_tensor`], and where a
+//! device updates many tensors at once in [`vim_kernels::FlatParams`].
 //!
-//! Our own, because a run's numerics and its exact resumption are this program's business: the
-//! state is saved by parameter path, and the formula is PyTorch's.
+//! Our own optimizer, because resuming must give the same bytes: moments are saved by parameter
+//! path, and the formula is PyTorch's.
 
 mod packed;
+mod saved;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use vim_kernels::FlatParams;
-use vim_model::{DecayGroups, Vim, decays, layer_of};
 
-use crate::config::OptimConfig;
-use crate::train::flat;
-use crate::train::multi_tensor::{Parameter, Rule, Update, adamw, sum_of_squares};
+use super::flat;
+use super::multi_tensor::{Parameter, Rule, Update, adamw, sum_of_squares};
+use crate::comm::Comm;
+use crate::config::{Config, OptimConfig};
+use crate::task::Placement;
 use packed::Packed;
+pub use saved::{optimizer_arrays, optimizer_from_bytes};
 
 /// The first and second moments of a parameter's gradient, flat.
 #[derive(Clone, Debug)]
@@ -38,12 +42,13 @@ impl Moments {
 
 /// How gradients are clipped.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one lives at a time, for the length of a call")]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, for the length of a call")]
 pub enum Clip {
     /// Multiplied by a factor that the host knows.
     By(f64),
-    /// Scaled down to a norm of `limit` by the norm whose square, `[1]`, is still on the device. Where that is not finite,
-    /// the step changes nothing. Where the device [takes many](vim_kernels::supports_multi_tensor) tensors at once.
+    /// Scaled down to a norm of `limit`. The square of the norm, `[1]`, is still on the device;
+    /// where it is not finite, the step changes nothing. For devices that
+    /// [update many](vim_kernels::supports_multi_tensor) tensors at once.
     To {
         /// The square of the norm.
         square_norm: Tensor<1>,
@@ -52,16 +57,38 @@ pub enum Clip {
     },
 }
 
-/// What a parameter has of its own in a step.
+/// How a parameter is updated.
 #[derive(Clone, Debug)]
-struct Own {
+pub struct ParamGroup {
     path: String,
-    /// What its learning rate is multiplied by; none is not multiplied.
+    /// Factor of its learning rate; `None` where the rate is not scaled.
     lr_scale: Option<f64>,
     weight_decay: f64,
 }
 
-impl Own {
+impl ParamGroup {
+    /// Those of the trainable parameters of `model`, in its order. `placement` gets a parameter's
+    /// path and rank.
+    ///
+    /// # Source
+    ///
+    /// Layer decay: Bao et al. 2021 (BEiT), `factor^(depth + 1 − layer)`.
+    pub fn all<M: Module>(
+        model: &M,
+        config: &Config,
+        placement: impl Fn(&str, usize) -> Placement,
+    ) -> Vec<Self> {
+        let groups = flat::parameters(model).into_iter().map(|(path, shape)| {
+            let Placement { decays, layers_above } = placement(&path, shape.len());
+            Self {
+                lr_scale: config.train.layer_decay.map(|factor| factor.powi(layers_above as i32)),
+                weight_decay: if decays { config.optim.weight_decay } else { 0.0 },
+                path,
+            }
+        });
+        groups.collect()
+    }
+
     fn rate(&self, lr: f64) -> f64 {
         self.lr_scale.map_or(lr, |scale| lr * scale)
     }
@@ -69,32 +96,14 @@ impl Own {
 
 /// Where the moments are.
 #[derive(Clone, Debug)]
-enum Kept {
-    /// Of each parameter by its path: as read from a file, and where each takes operations of its own.
-    Each(BTreeMap<String, Moments>),
-    /// Of all in one.
+enum MomentStorage {
+    /// A pair of tensors for each parameter, by its path.
+    ByPath(BTreeMap<String, Moments>),
+    /// One pair for all parameters.
     Packed(Box<Packed>),
 }
 
-/// Smaller learning rates the nearer a layer is to the input.
-#[derive(Clone, Copy, Debug)]
-struct LayerDecay {
-    factor: f64,
-    depth: usize,
-}
-
-impl LayerDecay {
-    /// What the learning rate of the parameter at `path` is multiplied by.
-    ///
-    /// # Source
-    ///
-    /// Bao et al. 2021 (BEiT): `factor^(depth + 1 − layer)`.
-    fn scale(self, path: &str) -> f64 {
-        self.factor.powi((self.depth + 1 - layer_of(path, self.depth)) as i32)
-    }
-}
-
-/// AdamW with decoupled weight decay on the parameters that [`decays`] names.
+/// AdamW with decoupled weight decay.
 ///
 /// # Source
 ///
@@ -103,65 +112,63 @@ impl LayerDecay {
 pub struct AdamW {
     betas: [f64; 2],
     eps: f64,
-    weight_decay: f64,
-    decay_groups: DecayGroups,
-    layer_decay: Option<LayerDecay>,
+    groups: Vec<ParamGroup>,
     /// Updates done.
     pub steps: u64,
-    kept: Kept,
+    moments: MomentStorage,
 }
 
 impl AdamW {
-    /// An optimizer that has seen no gradient.
+    /// An optimizer that has seen no gradient, of the parameters of `groups`.
     #[must_use]
-    pub fn new(config: &OptimConfig) -> Self {
+    pub fn new(config: &OptimConfig, groups: Vec<ParamGroup>) -> Self {
         Self {
             betas: config.betas,
             eps: config.eps,
-            weight_decay: config.weight_decay,
-            decay_groups: config.decay_groups,
-            layer_decay: None,
+            groups,
             steps: 0,
-            kept: Kept::Each(BTreeMap::new()),
+            moments: MomentStorage::ByPath(BTreeMap::new()),
         }
-    }
-
-    /// The same for a model of `depth` blocks, a layer learning at `factor` times the rate of the next.
-    #[must_use]
-    pub fn with_layer_decay(self, factor: Option<f64>, depth: usize) -> Self {
-        Self { layer_decay: factor.map(|factor| LayerDecay { factor, depth }), ..self }
     }
 
     /// The same after `steps` updates that left these moments, by parameter path.
     #[must_use]
     pub fn resumed(self, steps: u64, moments: BTreeMap<String, Moments>) -> Self {
-        Self { steps, kept: Kept::Each(moments), ..self }
+        Self { steps, moments: MomentStorage::ByPath(moments), ..self }
+    }
+
+    /// How many parameters are updated.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.groups.len()
     }
 
     /// The moments by parameter path.
     #[must_use]
     pub fn moments(&self) -> BTreeMap<String, Moments> {
-        match &self.kept {
-            Kept::Each(moments) => moments.clone(),
-            Kept::Packed(packed) => packed.moments(),
+        match &self.moments {
+            MomentStorage::ByPath(moments) => moments.clone(),
+            MomentStorage::Packed(packed) => packed.moments(&self.groups),
         }
     }
 
-    /// The parameters after the last step, in one tensor, if they lie so.
+    /// The parameters after the last step, where they are in one tensor.
     #[must_use]
     pub fn packed(&self) -> Option<(&FlatParams, &Tensor<1>)> {
-        match &self.kept {
-            Kept::Each(_) => None,
-            Kept::Packed(packed) => packed.value(),
+        match &self.moments {
+            MomentStorage::ByPath(_) => None,
+            MomentStorage::Packed(packed) => packed.value(),
         }
     }
 
-    /// [`Gradients::square_norm`], which an optimizer that knows their sizes takes with fewer transfers.
+    /// [`Gradients::square_norm`], which takes fewer transfers where the layout is known.
     #[must_use]
     pub fn square_norm(&self, gradients: &Gradients) -> Option<Tensor<1>> {
-        match &self.kept {
-            Kept::Packed(packed) if !gradients.is_empty() => Some(packed.square_norm(&gradients.0)),
-            Kept::Packed(_) | Kept::Each(_) => gradients.square_norm(),
+        match &self.moments {
+            MomentStorage::Packed(packed) if !gradients.is_empty() => {
+                Some(packed.square_norm(&gradients.0))
+            }
+            MomentStorage::Packed(_) | MomentStorage::ByPath(_) => gradients.square_norm(),
         }
     }
 
@@ -171,7 +178,7 @@ impl AdamW {
     ///
     /// If there is not a gradient for each parameter.
     #[must_use]
-    pub fn step(&mut self, model: Vim, gradients: Gradients, clip: Clip, lr: f64) -> Vim {
+    pub fn step<M: Module>(&mut self, model: M, gradients: Gradients, clip: Clip, lr: f64) -> M {
         let values = flat::values(&model);
         assert_eq!(gradients.len(), values.len(), "a gradient for each parameter");
         self.steps += 1;
@@ -179,46 +186,30 @@ impl AdamW {
         let rule =
             Rule { betas: self.betas, eps: self.eps, corrections: self.betas.map(correction) };
         let values = match clip {
-            Clip::By(scale) => self.one_by_one(&model, values, gradients, lr, rule, scale),
+            Clip::By(scale) => self.one_by_one(values, gradients, lr, rule, scale),
             Clip::To { square_norm, limit } => {
-                let packed = self.packed_for(&model, &values);
-                packed.step(values, gradients.0, lr, rule, square_norm, limit)
+                self.pack(&values);
+                let MomentStorage::Packed(packed) = &mut self.moments else {
+                    unreachable!("invariant: packed above")
+                };
+                let rates = packed::rates(&self.groups, lr, rule);
+                packed.step(values, gradients.0, &rates, rule, square_norm, limit)
             }
         };
         flat::with_values(model, values)
     }
 
-    /// What each parameter of `model` has of its own, in their order.
-    fn own(&self, model: &Vim) -> Vec<Own> {
-        let own = model.parameters().into_iter().map(|parameter| Own {
-            lr_scale: self.layer_decay.map(|decay| decay.scale(&parameter.path)),
-            weight_decay: if decays(&parameter.path, parameter.shape.len(), self.decay_groups) {
-                self.weight_decay
-            } else {
-                0.0
-            },
-            path: parameter.path,
-        });
-        own.collect()
-    }
-
-    /// The state in one, made so if it is not.
-    fn packed_for(&mut self, model: &Vim, values: &[Tensor<1>]) -> &mut Packed {
-        if let Kept::Each(moments) = &mut self.kept {
-            let moments = std::mem::take(moments);
-            let packed = Packed::new(self.own(model), values, moments);
-            self.kept = Kept::Packed(Box::new(packed));
-        }
-        match &mut self.kept {
-            Kept::Packed(packed) => packed,
-            Kept::Each(_) => unreachable!("invariant: made above"),
+    /// Packs the moments into one pair of tensors, if they are not.
+    fn pack(&mut self, values: &[Tensor<1>]) {
+        if let MomentStorage::ByPath(moments) = &mut self.moments {
+            let packed = Packed::new(&self.groups, values, std::mem::take(moments));
+            self.moments = MomentStorage::Packed(Box::new(packed));
         }
     }
 
-    /// A step of operations for each parameter.
+    /// A step with operations for each parameter.
     fn one_by_one(
         &mut self,
-        model: &Vim,
         values: Vec<Tensor<1>>,
         gradients: Gradients,
         lr: f64,
@@ -226,30 +217,30 @@ impl AdamW {
         scale: f64,
     ) -> Vec<Tensor<1>> {
         // Taken, so that no second holder keeps them from being updated in place.
-        let mut moments = match std::mem::replace(&mut self.kept, Kept::Each(BTreeMap::new())) {
-            Kept::Each(moments) => moments,
-            Kept::Packed(packed) => packed.moments(),
+        let empty = MomentStorage::ByPath(BTreeMap::new());
+        let mut moments = match std::mem::replace(&mut self.moments, empty) {
+            MomentStorage::ByPath(moments) => moments,
+            MomentStorage::Packed(packed) => packed.moments(&self.groups),
         };
-        let own = self.own(model);
-        let given = own.iter().zip(values.into_iter().zip(gradients.0));
-        let updates = given.map(|(own, (value, gradient))| {
-            let kept = moments.remove(&own.path);
-            let Moments { first, second } = kept.unwrap_or_else(|| Moments::zeros(&value));
+        let tensors = self.groups.iter().zip(values.into_iter().zip(gradients.0));
+        let updates = tensors.map(|(group, (value, gradient))| {
+            let known = moments.remove(&group.path);
+            let Moments { first, second } = known.unwrap_or_else(|| Moments::zeros(&value));
             Update {
                 before: Parameter { value, first, second },
                 gradient,
-                lr: own.rate(lr),
-                weight_decay: own.weight_decay,
+                lr: group.rate(lr),
+                weight_decay: group.weight_decay,
             }
         });
         let updates = updates.collect();
-        let (mut values, mut moments) = (Vec::with_capacity(own.len()), BTreeMap::new());
-        for (own, after) in own.into_iter().zip(adamw(updates, rule, scale)) {
+        let (mut values, mut moments) = (Vec::new(), BTreeMap::new());
+        for (group, after) in self.groups.iter().zip(adamw(updates, rule, scale)) {
             let Parameter { value, first, second } = after;
             values.push(value);
-            moments.insert(own.path, Moments { first, second });
+            moments.insert(group.path.clone(), Moments { first, second });
         }
-        self.kept = Kept::Each(moments);
+        self.moments = MomentStorage::ByPath(moments);
         values
     }
 }
@@ -261,7 +252,7 @@ pub struct Gradients(Vec<Tensor<1>>);
 impl Gradients {
     /// Those of `model` that there are.
     #[must_use]
-    pub fn new(model: &Vim, gradients: GradientsParams) -> Self {
+    pub fn new<M: Module>(model: &M, gradients: GradientsParams) -> Self {
         Self(flat::gradients(model, gradients))
     }
 
@@ -277,7 +268,16 @@ impl Gradients {
         self.0.is_empty()
     }
 
-    /// The square of the Euclidean norm of all together, `[1]`, not yet read from the device; `None` if there are none.
+    /// Summed over the devices of a run, and the loss with them.
+    pub fn summed(mut self, loss: Tensor<1>, comm: &mut dyn Comm) -> (Tensor<1>, Self) {
+        self.0.push(loss);
+        let mut tensors = comm.sum(self.0);
+        let loss = tensors.pop().expect("invariant: as many sums as tensors");
+        (loss, Self(tensors))
+    }
+
+    /// The square of the Euclidean norm of all together, `[1]`, still on the device; `None` if
+    /// there are none.
     #[must_use]
     pub fn square_norm(&self) -> Option<Tensor<1>> {
         sum_of_squares(&self.0)

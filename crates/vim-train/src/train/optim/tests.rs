@@ -2,9 +2,12 @@
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Device;
-use vim_model::{ModelConfig, SsmConfig, VimConfig};
+use vim_model::{DecayGroups, ModelConfig, SsmConfig, Vim, VimConfig};
 
 use super::*;
+use crate::config::TrainConfig;
+use crate::task::Objective;
+use crate::task::classification::Classifier;
 
 /// The update of `torch.optim.AdamW`'s documentation, for one number, in f64.
 struct Scalar {
@@ -22,6 +25,15 @@ impl Scalar {
         let second = self.second / (1.0 - 0.95f64.powi(step));
         self.value -= lr * first / (second.sqrt() + 1e-8);
     }
+}
+
+/// An optimizer of `model`, a layer learning at `layer_decay` times the rate of the next.
+fn optimizer(optim: &OptimConfig, model: &Vim, layer_decay: Option<f64>) -> AdamW {
+    let train = TrainConfig { layer_decay, ..TrainConfig::default() };
+    let config = Config { optim: optim.clone(), train, ..Config::default() };
+    let classifier = Classifier::new(&config, model.config().clone()).unwrap();
+    let groups = ParamGroup::all(model, &config, |path, rank| classifier.placement(path, rank));
+    AdamW::new(optim, groups)
 }
 
 fn small() -> Vim {
@@ -47,11 +59,11 @@ fn model_to_bytes(model: &Vim) -> Vec<u8> {
 }
 
 fn optimizer_to_bytes(optimizer: &AdamW) -> Vec<u8> {
-    crate::weights::optimizer_arrays(optimizer).to_safetensors().unwrap()
+    optimizer_arrays(optimizer).to_safetensors().unwrap()
 }
 
 /// Every parameter with its path, flat.
-fn values(model: &Vim) -> BTreeMap<String, Vec<f64>> {
+pub(crate) fn values(model: &Vim) -> BTreeMap<String, Vec<f64>> {
     let bytes = model_to_bytes(model);
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let floats = |data: &[u8]| -> Vec<f64> {
@@ -90,7 +102,7 @@ fn updates_are_those_of_the_formula(decay_groups: DecayGroups) {
         ..OptimConfig::default()
     };
     let mut model = small();
-    let mut optimizer = AdamW::new(&config);
+    let mut optimizer = optimizer(&config, &model, None);
     let mut want: BTreeMap<String, Vec<Scalar>> = values(&model)
         .into_iter()
         .map(|(path, values)| {
@@ -127,12 +139,12 @@ fn updates_are_those_of_the_formula(decay_groups: DecayGroups) {
 
 #[test]
 fn layers_near_the_input_learn_more_slowly() {
-    // Without weight decay and at the first step, a change is the learning rate times the same number.
+    // Without weight decay, the first step changes a parameter in proportion to its learning rate.
     let config = OptimConfig { weight_decay: 0.0, ..OptimConfig::default() };
     let step = |factor| {
         let model = small();
         let gradients = gradients(&model, 1.0);
-        let mut optimizer = AdamW::new(&config).with_layer_decay(factor, 1);
+        let mut optimizer = optimizer(&config, &model, factor);
         (values(&model), values(&optimizer.step(model, gradients, Clip::By(1.0), 0.01)))
     };
     let ((before, plain), (_, decayed)) = (step(None), step(Some(0.5)));
@@ -172,35 +184,35 @@ fn the_norm_is_over_all_parameters_and_clipping_reaches_its_limit() {
 #[test]
 fn state_survives_the_bytes_exactly() {
     let (mut model, config) = (small(), OptimConfig::default());
-    let mut optimizer = AdamW::new(&config);
+    let new = || optimizer(&config, &small(), None);
+    let mut optimizer = new();
     let first = gradients(&model, 1.0);
     model = optimizer.step(model, first, Clip::By(1.0), 0.01);
     let bytes = optimizer_to_bytes(&optimizer);
     let device = Device::flex().autodiff();
-    let mut back = crate::weights::optimizer_from_bytes(&config, &bytes, &device, "x").unwrap();
+    let mut back = optimizer_from_bytes(new(), &bytes, &device, "x").unwrap();
     let weights = model_to_bytes(&model);
     let twin = crate::weights::model_from_bytes(small(), &weights, "x").unwrap();
     let (ours, theirs) = (gradients(&model, -1.0), gradients(&twin, -1.0));
     model = optimizer.step(model, ours, Clip::By(1.0), 0.02);
     let twin = back.step(twin, theirs, Clip::By(1.0), 0.02);
     assert_eq!(values(&model), values(&twin));
-    assert!(crate::weights::optimizer_from_bytes(&config, &bytes[..99], &device, "x").is_err());
+    assert!(optimizer_from_bytes(new(), &bytes[..99], &device, "x").is_err());
 }
 
-// On a GPU, or one in software: the state in one tensor for all parameters, against a tensor for each on the processor.
+// Packed state on a GPU, or one in software, against a tensor for each parameter on the CPU.
 #[cfg(feature = "wgpu")]
 #[test]
 fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
     use burn::tensor::DeviceKind;
 
-    use crate::config::TrainConfig;
     use crate::train::ema::Ema;
-    use crate::weights::{model_from_bytes, optimizer_from_bytes};
+    use crate::weights::model_from_bytes;
 
     let device = Device::wgpu(DeviceKind::DefaultDevice);
     let config = OptimConfig { weight_decay: 0.3, ..OptimConfig::default() };
     let train = TrainConfig { ema: Some(0.75), ..TrainConfig::default() };
-    let new = || AdamW::new(&config).with_layer_decay(Some(0.5), 1);
+    let new = || optimizer(&config, &small(), Some(0.5));
     let mut each = small();
     let mut packed = model_from_bytes(small_on(&device, 0), &model_to_bytes(&each), "x").unwrap();
     let (mut of_each, mut of_packed) = (new(), new());
@@ -218,13 +230,13 @@ fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
         let clip = Clip::To { square_norm: square_norm.clone(), limit };
         packed = of_packed.step(packed, there, clip, lr);
         let weights = of_packed.packed().expect("packed by the step");
-        averages[1].update_at_once(weights, of_packed.steps, square_norm);
+        averages[1].update_packed(weights, of_packed.steps, square_norm);
         if step == 2 {
             // It goes on from a file.
             let bytes = optimizer_to_bytes(&of_packed);
-            let back = optimizer_from_bytes(&config, &bytes, &device, "x").unwrap();
+            let back = optimizer_from_bytes(new(), &bytes, &device, "x").unwrap();
             assert_eq!(optimizer_to_bytes(&back), bytes);
-            of_packed = back.with_layer_decay(Some(0.5), 1);
+            of_packed = back;
         }
     }
     let close = |got: BTreeMap<String, Vec<f64>>, want: BTreeMap<String, Vec<f64>>, what: &str| {
@@ -246,6 +258,6 @@ fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
     let clip = Clip::To { square_norm: square_norm.clone(), limit: None };
     packed = of_packed.step(packed, there, clip, 0.1);
     let weights = of_packed.packed().expect("packed by the step");
-    averages[1].update_at_once(weights, of_packed.steps, square_norm);
+    averages[1].update_packed(weights, of_packed.steps, square_norm);
     assert_eq!([values(&packed), values(&averages[1].model(&packed))], before);
 }

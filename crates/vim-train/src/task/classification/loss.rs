@@ -1,10 +1,10 @@
-//! What training minimises, of whole and of mixed targets: cross-entropy, or binary cross-entropy.
+//! The training loss on plain or mixed targets: cross-entropy, or binary cross-entropy.
 
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{Int, Tensor};
 
+use super::to_device::{Mixed, Targets};
 use crate::config::{ConfigError, LossKind, TrainConfig};
-use crate::train::batches::{Mixed, Targets};
 
 /// The loss of a run.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,8 @@ impl Loss {
     ///
     /// # Errors
     ///
-    /// If `train.bce_threshold` makes every class a target, as what smoothing spreads is above it.
+    /// If `train.bce_threshold` is below the smoothed target of absent classes, which would make
+    /// every class a target.
     pub fn new(train: &TrainConfig, classes: usize) -> Result<Self, ConfigError> {
         let (smoothing, threshold) = (train.label_smoothing, train.bce_threshold);
         let spread = smoothing / classes as f64;
@@ -58,9 +59,9 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>, smoothing: f64) 
     target_loss(logits, Targets::new(labels, None), smoothing)
 }
 
-/// The same where images are mixed: each image's `nll` is its share of its own label's and the rest of its partner's.
-///
-/// It is the cross-entropy with the mixed, smoothed targets, which is linear in them.
+/// [`cross_entropy`] of mixed images: each image's `nll` is the mean of its own label's and its
+/// partner's, weighted by its share. Cross-entropy is linear in the targets, so this equals the
+/// cross-entropy with the mixed, smoothed targets.
 ///
 /// # Source
 ///
@@ -80,8 +81,8 @@ pub fn target_loss(logits: Tensor<2>, targets: Targets, smoothing: f64) -> Tenso
     if smoothing == 0.0 { loss } else { loss - log_p.mean() * smoothing }
 }
 
-/// The mean over images and classes of `−t·log σ(x) − (1 − t)·log(1 − σ(x))`, t the mixed, smoothed target of the
-/// class, or with `threshold` whether it is above that.
+/// The mean over images and classes of `−t·log σ(x) − (1 − t)·log(1 − σ(x))`, t the mixed, smoothed
+/// target of the class; with `threshold`, 1 where that is above it and 0 elsewhere.
 ///
 /// # Shapes
 ///
@@ -89,7 +90,8 @@ pub fn target_loss(logits: Tensor<2>, targets: Targets, smoothing: f64) -> Tenso
 ///
 /// # Source
 ///
-/// timm's `BinaryCrossEntropy` with its `target_threshold`; the original's `--bce-loss`, whose threshold is 0.
+/// timm's `BinaryCrossEntropy` with its `target_threshold`; the original's `--bce-loss`, whose
+/// threshold is 0.
 #[must_use]
 pub fn bce(
     logits: Tensor<2>,
@@ -116,7 +118,7 @@ pub fn bce(
         None => target,
         Some(threshold) => target.greater_elem(threshold).float(),
     };
-    // −log(1 − σ(x)) is −log σ(−x), and that is x − log σ(x): both logarithms from one, stable for every x.
+    // −log(1 − σ(x)) = −log σ(−x) = x − log σ(x): one logarithm, stable for every x.
     (logits.clone() * (-target + 1.0) - log_sigmoid(logits)).mean()
 }
 
@@ -146,7 +148,7 @@ mod tests {
         mixed_targets(&LABELS.map(|x| x as u32), 3, &shares.map(f64::from), smoothing)
     }
 
-    // f32 of numbers of the order of 1.
+    // f32 rounding of numbers of order 1.
     fn close(got: Tensor<1>, want: f64) {
         let got = f64::from(got.into_scalar::<f32>());
         assert!((got - want).abs() < 1e-6, "{got} {want}");
@@ -203,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Logits of 0, as of a head that starts from nothing, and such that `exp` overflows.
+    /// Logits of 0, as of a head initialized with zeros, and logits for which `exp` overflows.
     #[test]
     fn bce_has_its_gradient_everywhere() {
         let device = Device::flex().autodiff();

@@ -8,35 +8,35 @@ use vim_model::VimConfig;
 use crate::config::ConfigError;
 use crate::error::Error;
 
-/// What the images of a batch show.
+/// The targets of a batch.
 #[derive(Clone, Debug)]
 pub struct Targets {
     /// Classes, `[B]`.
     pub labels: Tensor<1, Int>,
-    /// What is mixed in; absent if nothing is.
+    /// The targets of the images mixed in, if any.
     pub mixed: Option<Mixed>,
 }
 
-/// What other images add to the targets of a batch.
+/// The partners that the images of a batch are mixed with.
 #[derive(Clone, Debug)]
 pub struct Mixed {
-    /// Classes of the partners, `[B]`: of the image as far from the end of the batch as this one is from its start.
+    /// Classes of the partners, `[B]`: the partner of image `i` is image `B − 1 − i`.
     pub partners: Tensor<1, Int>,
-    /// How much of its own target each image keeps, `[B]`; the rest is its partner's.
+    /// Weight of each image's own target, `[B]`; the rest of 1 is its partner's.
     pub shares: Tensor<1>,
 }
 
 impl Targets {
-    /// Targets of classes, with partners from the other end of the batch where there are `shares`.
+    /// Targets of the classes `labels`, mixed in reverse order where there are `shares`.
     #[must_use]
     pub fn new(labels: Tensor<1, Int>, shares: Option<Tensor<1>>) -> Self {
         let partners = || labels.clone().flip([0]);
         Self { mixed: shares.map(|shares| Mixed { partners: partners(), shares }), labels }
     }
 
-    /// Those of `len` images from `first` on; partners may be outside.
+    /// Those of `len` images from `first` on; partners may be outside the range.
     #[must_use]
-    pub fn part(&self, first: usize, len: usize) -> Self {
+    pub fn narrow(&self, first: usize, len: usize) -> Self {
         let mixed = self.mixed.clone().map(|Mixed { partners, shares }| Mixed {
             partners: partners.narrow(0, first, len),
             shares: shares.narrow(0, first, len),
@@ -79,7 +79,7 @@ pub fn to_tensors(
         })
         .collect();
     let images = ImageBatch {
-        // Where they lie: the loader gets its memory back once they are on their way.
+        // Not copied: the loader gets its buffer back once the upload is done.
         pixels: Bytes::from_shared(batch.images.shared(), AllocationProperty::Other),
         size: [count, batch.height, batch.width],
         mean: by.mean,
@@ -100,7 +100,7 @@ fn area(Region { top, left, height, width }: Region) -> Area {
     Area { top, left, height, width }
 }
 
-/// Images that are padded and cropped, not resized, must be of the model's size.
+/// Images that are padded and cropped instead of resized must have the model's size.
 ///
 /// # Errors
 ///
@@ -158,7 +158,8 @@ mod tests {
             vec![MixPlan::Mixup { lambda: 0.25 }, MixPlan::Cutmix { region, lambda: 0.5 }];
         let (images, targets) = to_tensors(&batch, BY, &Device::flex()).unwrap();
         let got: Vec<f32> = images.into_data().iter().collect();
-        // Black is −1, 0, −1; the second pixel of the first image is erased, and the second image has it pasted.
+        // Black is −1, 0, −1. The second pixel of the first image is erased and pasted into the
+        // second image.
         let want = [
             -1.0,
             0.25 * 9.0 - 0.75,
@@ -180,8 +181,8 @@ mod tests {
             let (partners, shares) = (mixed.partners.into_data(), mixed.shares.into_data());
             (partners.iter().collect(), shares.iter().collect())
         };
-        // The partner of the part's only image is outside the part.
-        let part = targets.part(1, 1);
+        // The partner of the range's only image is outside the range.
+        let part = targets.narrow(1, 1);
         assert_eq!(numbers(targets.mixed.unwrap()), (vec![2, 1], vec![0.25, 0.5]));
         assert_eq!(part.labels.into_scalar::<i32>(), 2);
         assert_eq!(numbers(part.mixed.unwrap()), (vec![1], vec![0.5]));

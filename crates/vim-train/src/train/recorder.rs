@@ -1,43 +1,47 @@
 //! What a run says about itself: metrics, timings, warnings, its end.
 
+use std::collections::BTreeSet;
 use std::mem;
 use std::time::{Duration, Instant};
 
+use burn::tensor::Device;
 use serde::Serialize;
 use vim_data::BadSample;
 
 use super::Trainer;
-use crate::device::memory;
-use crate::device::memory::device_memory;
+use crate::device::memory::{device_memory, resident};
 use crate::error::Error;
 use crate::output::progress::Speed;
-use crate::output::summary::{Summary, percent, summary};
+use crate::output::summary::{Summary, summary};
 use crate::run::checkpoint::Weights;
-use crate::run::run_dir::{ExitReason, ExitRecord};
-use crate::train::evaluate::Scores;
+use crate::run::log::Log;
+use crate::run::metrics::JsonlWriter;
+use crate::run::metrics::scores::{ScoreKind, Scores};
+use crate::run::metrics::sinks::Sinks;
+use crate::run::run_dir::{ExitReason, ExitRecord, RunDir};
+use crate::task::{EvalSplit, Evaluation, Task};
 
 /// A line of `metrics.jsonl`. Nothing in it depends on the clock.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Metric<'a> {
-    /// Since the record before: the mean loss. At this step: the rest; no norm if it was skipped.
+    /// The mean loss since the record before, and the rest at this step; no norm if it was skipped.
     Train { step: u64, epoch: u64, loss: f64, lr: f64, grad_norm: Option<f64> },
     /// A step that changed nothing, as its numbers were not finite.
     Skipped { step: u64, epoch: u64, reason: &'a str, in_a_row: u64 },
-    /// An evaluation; `checkpoint` says of which checkpoint, `weights` of which of its weights.
+    /// An evaluation of a checkpoint's `weights`.
     Eval {
         step: u64,
         split: &'a str,
         checkpoint: &'a str,
         weights: &'a str,
-        loss: f64,
-        top1: f64,
-        top5: f64,
+        #[serde(flatten)]
+        scores: &'a Scores,
         images: usize,
     },
 }
 
-/// A line of `timing.jsonl`: since the line before, or the evaluation before, where there is no other unit.
+/// A line of `timing.jsonl`; without a unit in its name, since the line or evaluation before.
 #[derive(Serialize)]
 struct Timing {
     step: u64,
@@ -70,40 +74,69 @@ impl Pace {
     }
 }
 
-impl Trainer<'_> {
-    pub(super) fn record(
+/// The files that records go to.
+pub(super) struct Recorder<'a> {
+    log: &'a Log,
+    device: Device,
+    batch_size: usize,
+    metrics: Sinks,
+    timing: JsonlWriter,
+    bad_samples: JsonlWriter,
+    /// Bad samples that the log has named.
+    named_bad: BTreeSet<usize>,
+    /// How long saving has held the loop up since the last record of it.
+    save_stall: Duration,
+    warned: bool,
+}
+
+impl<'a> Recorder<'a> {
+    /// Opens the files of `run`, cut back to the `len` bytes of metrics at `step`: what comes after
+    /// is written again.
+    pub(super) fn open(
+        run: &RunDir,
+        log: &'a Log,
+        device: &Device,
+        batch_size: usize,
+        (step, len): (u64, u64),
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            log,
+            device: device.clone(),
+            batch_size,
+            metrics: Sinks::open(run, len, step, log)?,
+            timing: JsonlWriter::appending(&run.timing())?,
+            bad_samples: JsonlWriter::appending(&run.bad_samples())?,
+            named_bad: BTreeSet::new(),
+            save_stall: Duration::ZERO,
+            warned: false,
+        })
+    }
+
+    pub(super) fn append(&mut self, metric: &Metric<'_>) -> Result<(), Error> {
+        self.metrics.append(metric)
+    }
+
+    pub(super) fn evaluation<T: Task>(
         &mut self,
-        split: &str,
+        split: EvalSplit,
         checkpoint: &str,
         step: u64,
         weights: Weights,
-        scores: Scores,
+        Evaluation { scores, images }: &Evaluation,
     ) -> Result<(), Error> {
-        let Scores { images, loss, top1, top5 } = scores;
         let average = match weights {
             Weights::Model => "",
             Weights::Ema => ", moving average",
         };
-        let weights = weights.name();
-        self.log.line(format!(
-            "{split} at step {step} ({checkpoint}{average}): loss {loss:.4}, top-1 {}, top-5 {}",
-            percent(top1),
-            percent(top5)
-        ));
-        self.metrics.append(&Metric::Eval {
-            step,
-            split,
-            checkpoint,
-            weights,
-            loss,
-            top1,
-            top5,
-            images,
-        })
+        let (split, weights) = (split.name(), weights.name());
+        let shown = scores.describe(T::SCORES, ScoreKind::show);
+        self.log.line(format!("{split} at step {step} ({checkpoint}{average}): {shown}"));
+        let images = *images;
+        self.append(&Metric::Eval { step, split, checkpoint, weights, scores, images })
     }
 
     /// Records how fast the stretch since `pace` went, and what memory is held.
-    pub(super) fn record_timing(
+    pub(super) fn timing(
         &mut self,
         pace: &Pace,
         step: u64,
@@ -111,12 +144,12 @@ impl Trainer<'_> {
         elapsed: Duration,
     ) -> Result<Speed, Error> {
         let seconds = pace.at.elapsed().as_secs_f64();
-        let images = (step - pace.step) * self.config.train.batch_size as u64;
+        let images = (step - pace.step) * self.batch_size as u64;
         let data_wait_s = waited.saturating_sub(pace.waited).as_secs_f64();
         let speed = Speed {
             images_per_second: images as f64 / seconds,
             data_wait: data_wait_s / seconds,
-            memory: memory::resident(),
+            memory: resident(),
             device_memory: device_memory(&self.device),
         };
         let Speed { images_per_second, data_wait, memory, device_memory } = speed;
@@ -141,8 +174,14 @@ impl Trainer<'_> {
         Ok(speed)
     }
 
-    /// Names the images that could not be read: in the log once, in `bad_samples.jsonl` each time that they were drawn.
-    pub(super) fn record_bad(&mut self, samples: Vec<BadSample>) -> Result<(), Error> {
+    /// Adds to the time that saving has held the loop up.
+    pub(super) fn stalled(&mut self, duration: Duration) {
+        self.save_stall += duration;
+    }
+
+    /// Names the images that could not be read: in the log once, in `bad_samples.jsonl` each time
+    /// that they were drawn.
+    pub(super) fn bad(&mut self, samples: Vec<BadSample>) -> Result<(), Error> {
         for bad in samples {
             if self.named_bad.insert(bad.index) {
                 self.log
@@ -153,27 +192,39 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    /// Says once which implementation of each operation runs.
-    pub(super) fn log_implementations(&self) {
+    /// Says which implementation of each operation runs.
+    pub(super) fn implementations(&self) {
         for (operation, implementation) in vim_kernels::implementations_run() {
             self.log.line(format!("{operation}: {implementation}"));
         }
     }
 
-    /// Warns once if a method that is a polynomial is used where a polynomial is no good.
-    pub(super) fn warn_of_large_steps(&mut self) {
-        let largest = vim_kernels::largest_polynomial_argument();
-        if self.warned || largest <= vim_kernels::POLYNOMIAL_LIMIT {
-            return;
+    /// Logs the first warning that there is.
+    pub(super) fn warn_once(&mut self, warning: Option<String>) {
+        if let Some(warning) = warning.filter(|_| !self.warned) {
+            self.log.line(format!("warning: {warning}"));
+            self.warned = true;
         }
-        self.warned = true;
-        let (method, series) = (self.model().config().method_label(), self.config.ssm.series);
-        self.log.line(format!(
-            "warning: |delta·A| reaches {largest:.1}; {method} under series {series} is a polynomial in it, whose input gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)"
-        ));
     }
 
-    pub(super) fn exit_record(&self, outcome: &Result<Option<Scores>, Error>) -> ExitRecord {
+    /// Returns when all metrics are on the disk.
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        self.metrics.sync()
+    }
+
+    /// Length of `metrics.jsonl` in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.metrics.len()
+    }
+
+    /// Another handle of `metrics.jsonl`, for the thread that saves.
+    pub(super) fn handle(&self) -> Result<JsonlWriter, Error> {
+        self.metrics.handle()
+    }
+}
+
+impl<T: Task> Trainer<'_, T> {
+    pub(super) fn exit_record(&self, outcome: &Result<Option<f64>, Error>) -> ExitRecord {
         let (reason, error) = match outcome {
             Ok(Some(_)) => (ExitReason::Finished, None),
             Ok(None) => (ExitReason::Paused, None),
@@ -181,19 +232,21 @@ impl Trainer<'_> {
             Err(error @ Error::Diverged { .. }) => (ExitReason::Diverged, Some(error)),
             Err(error) => (ExitReason::Failed, Some(error)),
         };
+        let name = T::PRIMARY.name;
+        let best = self.train.counters.best.map(|best| best.metric);
+        let scores = [(name.to_owned(), self.test_score), (format!("best_{name}"), best)];
         ExitRecord {
             reason,
-            step: self.state.step,
-            top1: self.test_top1,
-            best_top1: self.state.best.map(|best| best.metric),
+            step: self.step(),
+            scores: scores.into_iter().filter_map(|(name, score)| Some((name, score?))).collect(),
             exit_code: error.map_or(0, Error::exit_code),
             error: error.map(ToString::to_string),
         }
     }
 
-    pub(super) fn summary(&self, name: String, outcome: &Result<Option<Scores>, Error>) -> String {
+    pub(super) fn summary(&self, name: String, outcome: &Result<Option<f64>, Error>) -> String {
         let elapsed = self.start.elapsed();
-        let images = (self.state.step - self.first_step) * self.config.train.batch_size as u64;
+        let images = (self.step() - self.first_step) * self.config.train.batch_size as u64;
         summary(&Summary {
             name,
             outcome: match outcome {
@@ -201,11 +254,12 @@ impl Trainer<'_> {
                 Ok(None) => "paused as asked: the same command with --resume auto goes on".into(),
                 Err(error) => error.to_string(),
             },
-            steps: (self.state.step, self.total_steps),
+            steps: (self.step(), self.total_steps),
             loss: self.last_loss,
-            top1: self.last_top1,
-            best: self.state.best.map(|best| (best.metric, best.step)),
-            test_top1: self.test_top1,
+            kind: T::PRIMARY,
+            score: self.last_score,
+            best: self.train.counters.best.map(|best| (best.metric, best.step)),
+            test_score: self.test_score,
             images_per_second: (images > 0).then(|| images as f64 / elapsed.as_secs_f64()),
             elapsed,
             folder: self.run.path().to_owned(),

@@ -1,28 +1,25 @@
-//! Evaluation: loss, top-1 and top-5 over a split.
+//! Loss, top-1 and top-5 over a split.
 
 use burn::tensor::Device;
-use serde::Serialize;
 use vim_data::{Batch, Loader, LoaderConfig, Split, Statistics};
 use vim_model::Vim;
 
+use super::to_device::to_tensors;
 use crate::error::Error;
+use crate::run::metrics::scores::ScoreKind;
 use crate::run::signals::StopRequest;
-use crate::train::batches::to_tensors;
+use crate::task::Evaluation;
 
-/// What an evaluation measured.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Scores {
-    /// Images evaluated.
-    pub images: usize,
-    /// Mean cross-entropy, without smoothing.
-    pub loss: f64,
-    /// Share of images whose class has the largest logit.
-    pub top1: f64,
-    /// Share of images whose class is among the five largest logits.
-    pub top5: f64,
-}
+/// Share of images whose class has the largest logit.
+pub const TOP1: ScoreKind = ScoreKind::share("top1", "top-1");
+
+/// The mean cross-entropy without smoothing, top-1, and the share of images whose class is among
+/// the five largest logits.
+pub const SCORES: &[ScoreKind] = &[ScoreKind::LOSS, TOP1, ScoreKind::share("top5", "top-5")];
 
 /// Evaluates `model` on `split`; `None` if `stop` asked to stop on the way.
+///
+/// `each` gets the logits of every image, in the split's order, and whether the image was read.
 ///
 /// # Errors
 ///
@@ -33,21 +30,9 @@ pub fn evaluate(
     statistics: Statistics,
     config: LoaderConfig,
     device: &Device,
-    stop: Option<&StopRequest>,
-) -> Result<Option<Scores>, Error> {
-    evaluate_each(model, split, statistics, config, device, stop, &mut |_, _| {})
-}
-
-/// As [`evaluate`], and gives each image's logits to `each`, in the split's order, with whether it was read.
-pub(crate) fn evaluate_each(
-    model: &Vim,
-    split: &Split,
-    statistics: Statistics,
-    config: LoaderConfig,
-    device: &Device,
-    stop: Option<&StopRequest>,
+    stop: &StopRequest,
     each: &mut dyn FnMut(&[f32], bool),
-) -> Result<Option<Scores>, Error> {
+) -> Result<Option<Evaluation>, Error> {
     let loader = Loader::new(split.clone(), config)?;
     let (mut images, mut loss, mut top1, mut top5) = (0, 0.0, 0, 0);
     let mut batches = loader.epoch(0, 0);
@@ -61,12 +46,12 @@ pub(crate) fn evaluate_each(
     };
     let mut next = upload();
     while let Some(batch) = next {
-        if stop.is_some_and(|stop| stop.get().is_some()) {
+        if stop.get().is_some() {
             return Ok(None);
         }
         let (pixels, labels, count, unread) = batch?;
         let logits = model.forward(pixels)?;
-        // While the device is at work, as in training.
+        // Prefetch while the device computes, as in training.
         next = upload();
         let logits: Vec<f32> = logits.into_data().iter().collect();
         let classes = logits.len() / labels.len();
@@ -85,7 +70,9 @@ pub(crate) fn evaluate_each(
         images += count;
     }
     let share = |count: usize| count as f64 / images as f64;
-    Ok(Some(Scores { images, loss: loss / images as f64, top1: share(top1), top5: share(top5) }))
+    let numbers = [loss / images as f64, share(top1), share(top5)];
+    let names = SCORES.iter().map(|kind| kind.name);
+    Ok(Some(Evaluation { scores: names.zip(numbers).collect(), images }))
 }
 
 /// Negative log-likelihood of `label`, and how many classes come before it.

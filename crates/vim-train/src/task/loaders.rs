@@ -33,7 +33,8 @@ pub fn training(
     }
 }
 
-/// How images are loaded for evaluation at the model's size: as many at a time as training computes on.
+/// How images are loaded for evaluation at the model's size, in batches as large as training's
+/// micro-batches.
 #[must_use]
 pub fn evaluation(config: &Config, recipe: &Recipe, size: ImageSize) -> LoaderConfig {
     let batch = config.train.batch_size.div_ceil(config.train.accumulate);

@@ -1,0 +1,42 @@
+//! The commands that train: each configuration's task is chosen here, and nowhere else.
+
+use crate::cli::TrainArgs;
+use crate::comm::SingleDevice;
+use crate::config::{Config, ConfigError};
+use crate::error::Error;
+use crate::run::metrics::scores::ScoreKind;
+use crate::task::Task;
+use crate::task::classification::Classification;
+use crate::train::{self, WarmupArgs};
+
+/// The scores of the runs that are listed and compared.
+pub(crate) const SCORES: &[ScoreKind] = Classification::SCORES;
+/// The one that they go by.
+pub(crate) const PRIMARY: ScoreKind = Classification::PRIMARY;
+
+/// `vim-train train`.
+///
+/// # Errors
+///
+/// Whatever keeps the run from its result.
+pub fn run(args: &TrainArgs) -> Result<(), Error> {
+    train::run::<Classification>(args, &mut SingleDevice)
+}
+
+/// `vim-train warmup`.
+///
+/// # Errors
+///
+/// Whatever would keep `train` from its first step.
+pub fn warmup(args: &WarmupArgs) -> Result<(), Error> {
+    train::warmup::<Classification>(args)
+}
+
+/// As [`train::preflight`].
+///
+/// # Errors
+///
+/// The first key that `train` would refuse.
+pub(crate) fn preflight(config: &Config) -> Result<Vec<String>, ConfigError> {
+    train::preflight::<Classification>(config)
+}

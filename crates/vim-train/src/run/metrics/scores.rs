@@ -1,0 +1,115 @@
+//! The numbers that an evaluation measures, by name.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// A score: what records call it, and how people read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScoreKind {
+    /// Key in records, such as `top1`.
+    pub name: &'static str,
+    /// Name in lines for people, such as `top-1`.
+    pub label: &'static str,
+    /// Whether it is a share of 1, shown in percent.
+    pub is_share: bool,
+    /// Whether a larger number is the better one.
+    pub larger_is_better: bool,
+}
+
+impl ScoreKind {
+    /// The mean loss.
+    pub const LOSS: Self =
+        Self { name: "loss", label: "loss", is_share: false, larger_is_better: false };
+
+    /// A share of 1, of which more is better.
+    #[must_use]
+    pub const fn share(name: &'static str, label: &'static str) -> Self {
+        Self { name, label, is_share: true, larger_is_better: true }
+    }
+
+    /// `number` as people read it.
+    #[must_use]
+    pub fn show(&self, number: f64) -> String {
+        if self.is_share { format!("{:.2} %", number * 100.0) } else { format!("{number:.4}") }
+    }
+
+    /// Whether `number` is better than `best`.
+    #[must_use]
+    pub fn is_better(&self, number: f64, best: f64) -> bool {
+        if self.larger_is_better { number > best } else { number < best }
+    }
+}
+
+/// Numbers by name, in the order in which records list them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores(Vec<(String, f64)>);
+
+impl Scores {
+    /// The number called `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, number)| *number)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().map(|(name, number)| (name.as_str(), *number))
+    }
+
+    /// `loss 0.1234, top-1 97.00 %`, as `kinds` label and `show` writes them.
+    pub fn describe(
+        &self,
+        kinds: &[ScoreKind],
+        show: impl Fn(&ScoreKind, f64) -> String,
+    ) -> String {
+        let shown =
+            self.iter().map(|(name, number)| match kinds.iter().find(|kind| kind.name == name) {
+                Some(kind) => format!("{} {}", kind.label, show(kind, number)),
+                None => format!("{name} {}", show(&ScoreKind::LOSS, number)),
+            });
+        shown.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, f64)> for Scores {
+    fn from_iter<I: IntoIterator<Item = (N, f64)>>(scores: I) -> Self {
+        Self(scores.into_iter().map(|(name, number)| (name.into(), number)).collect())
+    }
+}
+
+impl Serialize for Scores {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, number) in &self.0 {
+            map.serialize_entry(name, number)?;
+        }
+        map.end()
+    }
+}
+
+/// Reads the numbers of a map, and passes over everything else in it.
+impl<'de> Deserialize<'de> for Scores {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Numbers;
+        impl<'de> Visitor<'de> for Numbers {
+            type Value = Scores;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a table of numbers")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scores, A::Error> {
+                let mut scores = Vec::new();
+                while let Some(name) = map.next_key()? {
+                    if let Some(number) = map.next_value::<serde_json::Value>()?.as_f64() {
+                        scores.push((name, number));
+                    }
+                }
+                Ok(Scores(scores))
+            }
+        }
+        deserializer.deserialize_map(Numbers)
+    }
+}

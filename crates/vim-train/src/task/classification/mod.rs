@@ -1,0 +1,379 @@
+//! Image classification by a Vision Mamba: top-1 is the score that counts.
+
+pub mod evaluate;
+pub mod loss;
+pub mod to_device;
+
+use std::ops::Range;
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor};
+use vim_data::{Batch, Loader, LoaderConfig, Replica, Split, Splits};
+use vim_model::{LoadOptions, Vim, VimConfig, decays, layer_of};
+
+use super::{
+    Description, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
+    loaders,
+};
+use crate::config::{ANY_CLASSES, Config, ConfigError};
+use crate::error::Error;
+use crate::run::checkpoint::Selection;
+use crate::run::metrics::scores::ScoreKind;
+use crate::run::signals::StopRequest;
+use crate::weights::source::{Source, notes};
+use evaluate::evaluate;
+use loss::Loss;
+use to_device::{Targets, check_image_size, to_tensors};
+
+/// A Vision Mamba and the loss of its classes.
+#[derive(Debug)]
+pub struct Classifier {
+    config: Config,
+    model: VimConfig,
+    loss: Loss,
+}
+
+/// Images and targets on the device.
+#[derive(Clone, Debug)]
+pub struct Labelled {
+    /// `[B, 3, H, W]`, normalized, erased and mixed.
+    pub images: Tensor<4>,
+    /// Classes, and those mixed in.
+    pub targets: Targets,
+}
+
+impl Classifier {
+    /// The classifier of `config` with a head as `model` has it.
+    ///
+    /// # Errors
+    ///
+    /// If the loss does not go with the number of classes.
+    pub fn new(config: &Config, model: VimConfig) -> Result<Self, ConfigError> {
+        let loss = Loss::new(&config.train, model.num_classes)?;
+        Ok(Self { config: config.clone(), model, loss })
+    }
+
+    fn seeded(&self, device: &Device) -> Result<Vim, Error> {
+        Ok(self.model.init(device, self.config.run.seed)?)
+    }
+
+    /// `model`, computing as `train.precision` and `train.recompute` say.
+    fn computing(&self, model: Vim) -> Result<Vim, Error> {
+        let train = &self.config.train;
+        Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
+    }
+}
+
+impl Objective for Classifier {
+    type Model = Vim;
+    type Inputs = Labelled;
+
+    fn init(&self, device: &Device) -> Result<Vim, Error> {
+        self.computing(self.seeded(device)?)
+    }
+
+    /// The head may be of other classes, and positions of another grid: a fine-tune is for that.
+    fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Vim>>, Error> {
+        let train = &self.config.train;
+        let Some(path) = &train.init else { return Ok(None) };
+        let resize = Some(train.init_pos_embed);
+        let options = LoadOptions { head: true, missing: false, resize };
+        let source = Source::open(path, None, &Selection::Best)?;
+        let (model, report) = source.load(self.seeded(device)?, options)?;
+        let notes = notes(&report, options);
+        let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
+        lines.extend(notes.iter().map(|note| format!("init: {note}")));
+        let ours = model.config().method_label();
+        if let Some(recorded) = &source.recorded
+            && let Ok(theirs) = VimConfig::new(&recorded.model, recorded.ssm, 1)
+            && theirs.method_label() != ours
+        {
+            let theirs = theirs.method_label();
+            lines.push(format!("warning: these weights were trained with {theirs}, not {ours}"));
+        }
+        let record = InitRecord { name: source.name, blake3: source.blake3, notes };
+        Ok(Some(InitWeights { model: self.computing(model)?, record, lines }))
+    }
+
+    fn placement(&self, path: &str, rank: usize) -> Placement {
+        let depth = self.model.depth;
+        Placement {
+            decays: decays(path, rank, self.config.optim.decay_groups),
+            layers_above: depth + 1 - layer_of(path, depth),
+        }
+    }
+
+    fn count(inputs: &Labelled) -> usize {
+        inputs.images.dims()[0]
+    }
+
+    fn loss(
+        &self,
+        model: &Vim,
+        Labelled { images, targets }: Labelled,
+        range: Range<usize>,
+        seed: u64,
+    ) -> Result<Tensor<1>, Error> {
+        let (first, len) = (range.start, range.len());
+        let (images, targets) = if len == images.dims()[0] {
+            (images, targets)
+        } else {
+            (images.narrow(0, first, len), targets.narrow(first, len))
+        };
+        Ok(self.loss.of(model.forward_train_part(images, seed, first)?, targets))
+    }
+}
+
+/// Classification of a dataset's images.
+#[derive(Debug)]
+pub struct Classification {
+    classifier: Classifier,
+    splits: Splits,
+    loader: Loader,
+    evaluation: LoaderConfig,
+    mixes_pairs: bool,
+}
+
+impl Classification {
+    fn new(config: &Config, splits: Splits, replica: Replica) -> Result<Self, ConfigError> {
+        let classes = splits.train.num_classes();
+        let model = VimConfig::new(&config.model, config.ssm, classes)?;
+        let recipe = loaders::recipe(config)?;
+        check_image_size(&model, &recipe, &splits.train)?;
+        let mixes_pairs = recipe.mix.is_on();
+        let evaluation = loaders::evaluation(config, &recipe, model.image_size);
+        let training = loaders::training(config, recipe, model.image_size, replica);
+        let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
+        let classifier = Classifier::new(config, model)?;
+        Ok(Self { classifier, splits, loader, evaluation, mixes_pairs })
+    }
+
+    /// Queues the upload of a batch of `split`, normalized by its statistics.
+    fn upload_of(&self, split: &Split, batch: &Batch, device: &Device) -> Result<Labelled, Error> {
+        let statistics = split.statistics(self.classifier.config.data.normalize);
+        let (images, targets) = to_tensors(batch, statistics, device)?;
+        Ok(Labelled { images, targets })
+    }
+}
+
+impl Task for Classification {
+    type Objective = Classifier;
+    type Batch = Batch;
+    type Batches = vim_data::Batches;
+
+    const SCORES: &'static [ScoreKind] = evaluate::SCORES;
+    const PRIMARY: ScoreKind = evaluate::TOP1;
+
+    fn open(config: &Config, device: &Device, replica: Replica) -> Result<Self, Error> {
+        config.ssm.scan.resolve(device)?;
+        config.train.precision.check(device)?;
+        let splits = vim_data::open(&config.data, config.run.seed)?;
+        Ok(Self::new(config, splits, replica)?)
+    }
+
+    fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
+        let splits =
+            vim_data::dry_run(&config.data, config.run.seed).map_err(ConfigError::of_data)?;
+        let task = match splits {
+            Some(splits) => Some(Self::new(config, splits, Replica::SINGLE)?),
+            None => {
+                let model = VimConfig::new(&config.model, config.ssm, ANY_CLASSES)?;
+                let recipe = loaders::recipe(config)?;
+                let training = loaders::training(config, recipe, model.image_size, Replica::SINGLE);
+                training.check().map_err(ConfigError::of_data)?;
+                None
+            }
+        };
+        Ok((task, absent(config)))
+    }
+
+    fn objective(&self) -> &Classifier {
+        &self.classifier
+    }
+
+    fn describe(&self) -> Result<Description, Error> {
+        let (model, splits) = (&self.classifier.model, &self.splits);
+        let size = model.image_size;
+        Ok(Description {
+            model: format!(
+                "{} tokens, {} (series {})",
+                model.num_tokens(),
+                model.method_label(),
+                model.ssm.series
+            ),
+            parameters: model.cost()?.parameters(),
+            image_bytes: (size.height * size.width * 3) as u64,
+            data: format!(
+                "data {} train, {} val, {} test images of {size} px, {} classes",
+                splits.train.len(),
+                splits.val.as_ref().map_or(0, Split::len),
+                splits.test.len(),
+                splits.train.num_classes()
+            ),
+            notes: splits.notes.clone(),
+        })
+    }
+
+    fn device_warning(&self, model: &Vim, device: &Device) -> Option<String> {
+        let is_lost = self.classifier.config.train.recompute && !model.can_recompute(device);
+        is_lost.then(|| {
+            "warning: train.recompute changes nothing here: only kernels for CUDA that take both \
+             directions at once have it"
+                .into()
+        })
+    }
+
+    /// A method that is a polynomial, where a polynomial is no good.
+    fn training_warning(&self) -> Option<String> {
+        let largest = vim_kernels::largest_polynomial_argument();
+        let model = &self.classifier.model;
+        (largest > vim_kernels::POLYNOMIAL_LIMIT).then(|| {
+            format!(
+                "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose \
+                 input gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)",
+                model.method_label(),
+                model.ssm.series
+            )
+        })
+    }
+
+    fn mixes_pairs(&self) -> bool {
+        self.mixes_pairs
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        self.loader.batches_per_epoch() as u64
+    }
+
+    fn batches(&self, steps: Range<u64>) -> vim_data::Batches {
+        self.loader.batches(steps)
+    }
+
+    fn upload(&self, batch: &Batch, device: &Device) -> Result<Labelled, Error> {
+        self.upload_of(&self.splits.train, batch, device)
+    }
+
+    fn has_validation(&self) -> bool {
+        self.splits.val.is_some()
+    }
+
+    fn evaluate(
+        &self,
+        model: &Vim,
+        split: EvalSplit,
+        device: &Device,
+        stop: &StopRequest,
+    ) -> Result<Option<Evaluation>, Error> {
+        let split = match split {
+            EvalSplit::Val => self.splits.val.as_ref().unwrap_or(&self.splits.test),
+            EvalSplit::Test => &self.splits.test,
+        };
+        let statistics = split.statistics(self.classifier.config.data.normalize);
+        let loader = self.evaluation.clone();
+        evaluate(model, split, statistics, loader, device, stop, &mut |_, _| {})
+    }
+
+    fn evaluation_batch(
+        &self,
+        device: &Device,
+    ) -> Result<impl Fn(&Vim) -> Result<(), Error>, Error> {
+        let split = self.splits.val.as_ref().unwrap_or(&self.splits.test);
+        let batch = Loader::new(split.clone(), self.evaluation.clone())?.epoch(0, 0).next();
+        let batch = batch.expect("invariant: a loader has at least one batch")?;
+        Ok(move |model: &Vim| {
+            let Labelled { images, .. } = self.upload_of(split, &batch, device)?;
+            let _: Vec<f32> = model.forward(images)?.into_data().iter().collect();
+            Ok(())
+        })
+    }
+}
+
+/// A text for each file or folder to be read that is not on this machine.
+fn absent(config: &Config) -> Vec<String> {
+    let data = &config.data;
+    let of_data = [
+        ("data.path", &data.path),
+        ("data.val_path", &data.val_path),
+        ("data.val_labels", &data.val_labels),
+    ];
+    // Procedural images are read from nowhere, whatever the keys say.
+    let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());
+    let all = of_data.chain([("train.init", &config.train.init)]);
+    let missing = all.filter_map(|(key, path)| Some((key, path.as_deref()?)));
+    let missing = missing.filter(|(_, path)| !path.exists());
+    let text = |(key, path): (&str, &Path)| {
+        format!(
+            "{key}: {} is not on this machine: it must be there where the run starts",
+            path.display()
+        )
+    };
+    missing.map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::preflight;
+
+    fn config(sets: &[&str]) -> Config {
+        let sets: Vec<String> = sets.iter().map(|&set| set.to_owned()).collect();
+        Config::from_defaults(&sets).unwrap()
+    }
+
+    #[test]
+    fn what_train_would_refuse_is_foreseen() {
+        let cifar = ["data.dataset=cifar100", "data.path=/no/such", "data.val_fraction=0.1"];
+        let small = ["model.image_size=32", "model.patch_size=4"];
+        for (sets, expected) in [
+            (
+                &["data.shapes.train=100", small[0], small[1]][..],
+                "train.batch_size: failed to cut 100 training images into batches of 128 without a partial one: an epoch would hold none; lower the batch size",
+            ),
+            (
+                &["data.shapes.train=140", "data.val_fraction=0.1", small[0], small[1]],
+                "train.batch_size: failed to cut 126 training images into batches of 128 without a partial one: an epoch would hold none; lower the batch size",
+            ),
+            (
+                &[cifar[0], cifar[1], cifar[2], small[0], small[1], "train.batch_size=45056"],
+                "train.batch_size: failed to cut 45000 training images into batches of 45056 without a partial one: an epoch would hold none; lower the batch size",
+            ),
+            (
+                &[cifar[0]],
+                "data.dataset: failed to open dataset `cifar100`: `data.path` is not set; point it at the archive as downloaded, or at the folder holding it",
+            ),
+            (
+                &["model.image_size=16", "model.patch_size=4"],
+                "model.image_size: 16 is out of range: expected 32, the size of the dataset's images, which augment.crop = \"pad\" does not change",
+            ),
+            (
+                &["data.dataset=imagenet", "data.path=/no/such", "data.prefetch=0"],
+                "data.prefetch: 0 is out of range: expected 1 or more",
+            ),
+        ] {
+            assert_eq!(
+                preflight::<Classification>(&config(sets)).unwrap_err().to_string(),
+                expected,
+                "{sets:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_that_may_be_elsewhere_are_told() {
+        let told = |key: &str| {
+            format!("{key}: /no/such is not on this machine: it must be there where the run starts")
+        };
+        let path = "data.path=/no/such";
+        let drawn = config(&[path, "model.image_size=32", "model.patch_size=4"]);
+        assert_eq!(preflight::<Classification>(&drawn).unwrap(), [""; 0], "drawn images need none");
+        let found = preflight::<Classification>(&config(&[
+            "data.dataset=imagenet",
+            path,
+            "train.init=/no/such",
+        ]));
+        assert_eq!(found.unwrap(), [told("data.path"), told("train.init")]);
+        let here = preflight::<Classification>(&config(&["data.dataset=imagenet", "data.path=/"]))
+            .unwrap();
+        assert_eq!(here, [""; 0]);
+    }
+}
