@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::tensor::Device;
 use serde::Serialize;
 use strum::VariantArray;
-use vim_kernels::{Discretization, Implementation, KernelError, KernelChoice, Series, has_kernel};
+use vim_kernels::{Discretization, Implementation, KernelChoice, KernelError, Series, has_kernel};
 
 use super::args::Dtype;
 use super::compare::Figures;

@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleScan};
 use vim_kernels::{
-    Discretization, Implementation, DirectionWeights, KernelError, Precision, KernelChoice, ScanOptions,
-    Series, mixer_inner, has_fused_mixer,
+    DirectionWeights, Discretization, Implementation, KernelChoice, KernelError, Precision,
+    ScanOptions, Series, has_fused_mixer, mixer_inner,
 };
 
 use super::args::Dtype;

@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Tensor};
 use vim_kernels::oracle::{Number, OracleFullScan, OracleScan, OracleScanGrads};
 use vim_kernels::{
-    Complex, FullScanOptions, Implementation, KernelError, ScanBC, ScanA, ScanOptions,
-    ScanOutput, full_scan, selective_scan,
+    Complex, FullScanOptions, Implementation, KernelError, ScanA, ScanBC, ScanOptions, ScanOutput,
+    full_scan, selective_scan,
 };
 
 use super::args::Dtype;

@@ -80,7 +80,10 @@ mod tests {
         assert_eq!(finding(Discretization::Foh, &[&good]).verdict, Verdict::Pass);
         let both = finding(Discretization::Foh, &[&good, &bad]);
         assert_eq!(both.verdict, Verdict::Fail);
-        assert!(both.detail.contains("selective_scan_bidirectional by the kernel: y is off"), "{both:?}");
+        assert!(
+            both.detail.contains("selective_scan_bidirectional by the kernel: y is off"),
+            "{both:?}"
+        );
         assert_eq!(finding(Discretization::Foh, &[]).verdict, Verdict::Fail);
     }
 }
