@@ -47,7 +47,7 @@ pub trait Dataset: Send + Sync {
     /// The dataset's own pixel statistics.
     fn statistics(&self) -> Statistics;
 
-    /// Identifies the images, their order and their labels, wherever they lie.
+    /// Identifies the images, their order and their labels, independent of where the files are.
     fn fingerprint(&self) -> Fingerprint;
 }
 

@@ -79,9 +79,9 @@ pub struct BadSample {
     pub reason: String,
 }
 
-/// Up to so many bad images are accepted, however few were drawn.
+/// Number of bad images that is accepted however few images were drawn.
 const ALWAYS: u64 = 10;
-/// One bad image in so many draws is accepted.
+/// Number of draws per accepted bad image.
 const ONE_IN: u64 = 10_000;
 
 /// Bad images so far.

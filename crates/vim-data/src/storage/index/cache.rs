@@ -142,7 +142,7 @@ pub(crate) fn write(file: &Path, content: &impl Serialize) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 pub(crate) fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Unusable> {
     let bytes = fs::read(file).map_err(|error| match error.kind() == io::ErrorKind::NotFound {
         true => Unusable::Absent,

@@ -61,7 +61,7 @@ fn color_jitter(rng: &mut ChaCha8Rng, most: f64) -> [Op; 3] {
     ops
 }
 
-/// One of grayscale, solarize and blur, as likely.
+/// One of grayscale, solarize and blur, with equal probability.
 ///
 /// # Source
 /// Touvron et al. 2022, "DeiT III", §3; the original's `augment.py`: solarize from 128 on, Pillow's
