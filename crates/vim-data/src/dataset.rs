@@ -4,8 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use crate::error::DataError;
-use crate::statistics::Statistics;
+use crate::{error::DataError, statistics::Statistics};
 
 /// RGB images with one label each, readable from any thread in any order.
 ///

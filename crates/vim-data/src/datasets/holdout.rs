@@ -1,7 +1,6 @@
 //! Which training images are held out for validation.
 
-use crate::dataset::Dataset;
-use crate::rng;
+use crate::{dataset::Dataset, rng};
 
 /// Splits a dataset's indices into those to train on and those held out, both ascending.
 ///

@@ -1,11 +1,9 @@
 //! ImageNet and other images in files: folders, archives read in place, WebDataset shards, packs.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
-use super::config::DataConfig;
-use super::kind::DatasetKind;
 use super::source::{Files, Source, Splits};
+use super::{config::DataConfig, kind::DatasetKind};
 use crate::error::{DataError, SourceError, StagingError};
 use crate::statistics::Statistics;
 use crate::storage::cached_index::{self, CachedIndex};

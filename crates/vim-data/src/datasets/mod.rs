@@ -14,15 +14,14 @@ mod source;
 
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 use config::DataConfig;
-pub use image_files::{Sources, open_images};
 use kind::DatasetKind;
-pub use shapes::{Shapes, ShapesPart};
-pub use source::Splits;
 use source::{Files, Source};
 
-use crate::error::DataError;
-use crate::statistics::Statistics;
-use crate::storage::env_paths::EnvPaths;
+use crate::{error::DataError, statistics::Statistics, storage::env_paths::EnvPaths};
+
+pub use image_files::{Sources, open_images};
+pub use shapes::{Shapes, ShapesPart};
+pub use source::Splits;
 
 impl DatasetKind {
     fn source(self) -> &'static Source {

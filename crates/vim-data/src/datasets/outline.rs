@@ -1,8 +1,7 @@
 //! A dataset without its files: as many images as are published, none of which can be read.
 
 use crate::dataset::{Dataset, Encoding, Fingerprint};
-use crate::error::DataError;
-use crate::statistics::Statistics;
+use crate::{error::DataError, statistics::Statistics};
 
 /// A part of such a dataset.
 #[derive(Debug)]

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::config::DataConfig;
-use super::outline::Outline;
+use super::{config::DataConfig, outline::Outline};
 use crate::dataset::Dataset;
 use crate::error::DataError;
 use crate::split::Split;

@@ -18,9 +18,9 @@ mod zune;
 
 use std::panic::{self, AssertUnwindSafe};
 
-pub use error::DecodeError;
-
 use crate::pixels::{Pixels, Region};
+
+pub use error::DecodeError;
 
 /// The largest files and images that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,15 +3,13 @@
 mod source;
 mod staging;
 
-use std::{
-    fmt, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use crate::decode::DecodeError;
 
 pub use source::SourceError;
 pub use staging::StagingError;
-
-use crate::decode::DecodeError;
 
 /// A file, or a member of an archive, that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,7 @@
 //! Why archives could not be staged.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Why archives could not be copied to the node's disk. Each text follows "failed to".
 #[derive(Debug, thiserror::Error)]

@@ -1,15 +1,13 @@
 //! A folder of golden arrays.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::{collections::BTreeMap, fs};
 
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::error::DataError;
-use crate::pixels::Pixels;
+use crate::{error::DataError, pixels::Pixels};
 
 /// A manifest's description of a file, at any depth.
 #[derive(Clone, Debug, Deserialize)]

@@ -11,11 +11,11 @@ mod report;
 
 use std::path::Path;
 
+use folder::Folder;
 use serde_json::Value;
 
 use crate::error::DataError;
 
-use folder::Folder;
 pub use report::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport};
 
 /// Checks every file and entry of the golden arrays in `dir`.

@@ -4,15 +4,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::report::{EQUAL, GoldenReport, Measured, largest_difference};
+use super::{folder::Folder, listed, pixels::read};
 use crate::loader::order::{Order, OrderKey};
 use crate::transforms::recipe::{
     OrderKind, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss,
 };
-
-use super::folder::Folder;
-use super::listed;
-use super::pixels::read;
-use super::report::{EQUAL, GoldenReport, Measured, largest_difference};
 
 /// Tolerance for numbers of order 1 that the original computed in f32.
 const F32: f64 = 1e-6;

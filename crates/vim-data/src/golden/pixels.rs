@@ -3,18 +3,13 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::report::{Measured, largest_difference};
+use super::{arguments::operation, folder::Folder};
 use crate::decode::{DecodeLimits, Decoder, JpegLibrary};
 use crate::pixels::{Pixels, Region};
-use crate::statistics::Statistics;
 use crate::transforms::eval_transform::{EVAL_CROP, EvalTransform};
-use crate::transforms::ops;
-use crate::transforms::ops::Scratch;
-use crate::transforms::recipe::Recipe;
-use crate::transforms::resize::Resizer;
-
-use super::arguments::operation;
-use super::folder::Folder;
-use super::report::{Measured, largest_difference};
+use crate::transforms::ops::{self, Scratch};
+use crate::{statistics::Statistics, transforms::recipe::Recipe, transforms::resize::Resizer};
 
 /// Tolerance in levels for another decoder than Pillow's, which interpolates subsampled colour with
 /// other rounding.

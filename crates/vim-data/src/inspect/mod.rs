@@ -7,11 +7,10 @@ mod verify;
 
 use serde::Serialize;
 
+use crate::{dataset::Dataset, storage::images::Images};
+
 pub use scan::{ClassCount, ScanReport, Sides, scan};
 pub use verify::{VerifyOptions, VerifyReport, verify};
-
-use crate::dataset::Dataset;
-use crate::storage::images::Images;
 
 /// A remark on an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

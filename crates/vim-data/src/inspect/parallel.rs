@@ -1,12 +1,7 @@
 //! Runs over all images of a range with several threads.
 
-use std::{
-    any::Any,
-    ops::Range,
-    panic,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    thread,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::{any::Any, ops::Range, panic, thread};
 
 use crate::error::DataError;
 use crate::progress::{OnProgress, Progress};

@@ -4,14 +4,11 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
-use crate::dataset::{Dataset, Fingerprint};
-use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
-use crate::error::DataError;
-use crate::progress::OnProgress;
-use crate::storage::images::Images;
-
 use super::Finding;
 use super::parallel::{ProgressCounter, for_each};
+use crate::dataset::{Dataset, Fingerprint};
+use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
+use crate::{error::DataError, progress::OnProgress, storage::images::Images};
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
 const START: usize = 16 << 10;

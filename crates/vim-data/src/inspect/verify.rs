@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
+use super::Finding;
+use super::parallel::{ProgressCounter, for_each};
 use crate::dataset::Dataset;
 use crate::decode::{DecodeLimits, Decoder};
 use crate::error::DataError;
@@ -11,9 +13,6 @@ use crate::pixels::Pixels;
 use crate::progress::OnProgress;
 use crate::storage::images::Images;
 use crate::storage::index::{Facts, Verdict};
-
-use super::Finding;
-use super::parallel::{ProgressCounter, for_each};
 
 /// Images whose verdicts are saved at a time: an interruption loses no more.
 const BLOCK: usize = 1 << 16;

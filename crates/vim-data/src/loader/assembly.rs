@@ -5,14 +5,10 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::bad::BadSample;
 use super::batch::{Batch, BatchBuffer, BufferPool};
-use super::order::Order;
-use super::{LoaderConfig, Purpose};
-use crate::dataset::Encoding;
-use crate::error::DataError;
-use crate::split::Split;
+use super::{LoaderConfig, Purpose, bad::BadSample, order::Order};
 use crate::transforms::recipe::{EraseBox, MixKey, MixPlan};
+use crate::{dataset::Encoding, error::DataError, split::Split};
 
 /// Images in memory per task: making a single one is too little work for a task of its own.
 const GROUPS_IN_MEMORY: usize = 32;

@@ -1,10 +1,7 @@
 //! A batch as the device receives it, and the reused memory of its pixels.
 
-use std::{
-    fmt,
-    ops::Deref,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, ops::Deref};
 
 use bytes::{Bytes, BytesMut};
 

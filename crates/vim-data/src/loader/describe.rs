@@ -2,13 +2,10 @@
 
 use serde::Serialize;
 
-use super::Loader;
-use super::assembly::EpochPlans;
-use super::{LoaderConfig, Purpose};
-use crate::dataset::Encoding;
+use super::{Loader, LoaderConfig, Purpose, assembly::EpochPlans};
 use crate::decode::{DecodeLimits, Decoder};
-use crate::error::DataError;
 use crate::transforms::recipe::{MixPlan, SampleKey, SamplePlan};
+use crate::{dataset::Encoding, error::DataError};
 
 /// One slot of a batch: the image, and what is done to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

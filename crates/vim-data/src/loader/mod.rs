@@ -13,15 +13,14 @@ pub(crate) mod workers;
 
 use std::{fmt, ops::Range, sync::Arc, time::Instant};
 
-use crate::error::DataError;
-use crate::split::Split;
-use crate::transforms::recipe::Recipe;
-use batch::Batch;
-
 use assembly::EpochPlans;
 use bad::{BadSample, OnBad};
-pub use describe::Described;
+use batch::Batch;
 use pipeline::Pipeline;
+
+use crate::{error::DataError, split::Split, transforms::recipe::Recipe};
+
+pub use describe::Described;
 pub use pipeline::THREAD_PREFIX;
 pub use stats::{LoaderStage, LoaderStats};
 

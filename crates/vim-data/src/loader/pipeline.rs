@@ -1,23 +1,16 @@
 //! Threads that read files and make batches ahead of the consumer, handed over in order.
 
-use std::{
-    any::Any,
-    collections::{BTreeMap, VecDeque},
-    ops::Range,
-    panic::{self, AssertUnwindSafe},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::{any::Any, ops::Range, time::Duration};
 
-use super::LoaderConfig;
 use super::assembly::{Assembly, EpochPlans, FinishedBatch, Task, TaskResult};
-use super::batch::BufferPool;
 use super::stats::{Counters, LoaderStage, LoaderStats};
 use super::worker::{Worker, read};
-use crate::dataset::Encoding;
-use crate::error::DataError;
-use crate::split::Split;
+use super::{LoaderConfig, batch::BufferPool};
+use crate::{dataset::Encoding, error::DataError, split::Split};
 
 /// Files that may wait for a worker, per reader.
 const AHEAD: usize = 4;

@@ -1,9 +1,7 @@
 //! Counters of a loader, and its time per stage.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{sync::atomic::AtomicU64, sync::atomic::Ordering::Relaxed};
 
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};

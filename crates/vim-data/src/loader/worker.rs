@@ -8,12 +8,9 @@ use super::stats::{Counters, LoaderStage};
 use super::{LoaderConfig, Purpose};
 use crate::dataset::{Dataset, Encoding};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
-use crate::error::DataError;
 use crate::pixels::{Pixels, Region};
-use crate::rng;
-use crate::split::Split;
 use crate::transforms::recipe::{CropPlan, SampleKey, SamplePlan};
-use crate::transforms::transform::Transform;
+use crate::{error::DataError, rng, split::Split, transforms::transform::Transform};
 
 /// Pauses before a file is tried again.
 const PAUSES: [Duration; 3] =

@@ -1,20 +1,11 @@
 //! An index and the file that caches it.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use super::env_paths::EnvPaths;
-use super::index::cache::{FileStamp, Unusable};
-use super::index::{Index, cache};
-use crate::error::DataError;
-
-use super::folder;
-use super::labels::List;
-use super::layout::Part;
-use super::{pack, tars};
-use crate::error::SourceError;
+use super::index::cache::{self, FileStamp, Unusable};
+use super::{env_paths::EnvPaths, folder, index::Index, labels::List, layout::Part, pack, tars};
+use crate::error::{DataError, SourceError};
 
 /// The index of a part, and where it is cached.
 #[derive(Debug)]

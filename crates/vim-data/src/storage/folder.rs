@@ -3,20 +3,14 @@
 //! `readdir` tells files from folders on every file system that matters, so no file is `stat`ed: on
 //! a cluster's file system that would take minutes for ImageNet.
 
-use std::{
-    fs::{self, DirEntry, FileType},
-    path::{Path, PathBuf},
-};
+use std::fs::{self, DirEntry, FileType};
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::index::cache::FileStamp;
-use super::index::{Builder, FoundImage, Index};
-use crate::error::{DataError, Location};
-
-use super::index::{is_hidden, is_image};
-use super::labels::List;
-use crate::error::SourceError;
+use super::index::{Builder, FoundImage, Index, is_hidden, is_image};
+use super::{index::cache::FileStamp, labels::List};
+use crate::error::{DataError, Location, SourceError};
 
 /// The deepest nesting of folders; a link to a parent folder would have no end.
 const DEPTH: usize = 16;

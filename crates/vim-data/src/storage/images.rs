@@ -1,20 +1,13 @@
 //! A part of a dataset of files.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
-};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use super::index::{Extent, Facts, Index, IndexEntry, base_name};
-use super::staging::Staging;
+use super::{cached_index::CachedIndex, layout::Part, reader::Reader, staging::Staging};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
-use crate::error::{DataError, Location};
+use crate::error::{DataError, Location, SourceError};
 use crate::statistics::Statistics;
-
-use super::cached_index::CachedIndex;
-use super::layout::Part;
-use super::reader::Reader;
-use crate::error::SourceError;
 
 /// Encoded images in files or archives, ordered by class and then by file name.
 #[derive(Debug)]

@@ -1,15 +1,11 @@
 //! Lists of the classes of images that lie in no folder of a class.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::index::base_name;
-use crate::error::DataError;
-
-use crate::error::SourceError;
+use crate::error::{DataError, SourceError};
 
 /// A list as read.
 #[derive(Debug)]

@@ -4,11 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::pack;
-use crate::error::DataError;
-
-use super::folder::Listing;
-use crate::error::SourceError;
+use super::{folder::Listing, pack};
+use crate::error::{DataError, SourceError};
 
 /// One part, training or validation, as it is on disk. An index belongs to one of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

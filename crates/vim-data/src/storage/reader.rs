@@ -1,16 +1,12 @@
 //! Reads the bytes of images, from separate files or from archives.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fs::File,
-    io::{self, Read},
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs::File, os::unix::fs::FileExt};
 
-use super::index::Extent;
-use super::staging::Staged;
+use super::{index::Extent, staging::Staged};
 
 /// The most archives open at a time: there may be more shards than files that a process may have
 /// open, often 1024.

@@ -1,10 +1,8 @@
 //! Application of a plan to pixels.
 
-use super::eval_transform::EvalTransform;
-use super::ops;
-use super::ops::Scratch;
+use super::ops::{self, Scratch};
 use super::recipe::{CropPlan, Recipe, SamplePlan};
-use super::resize::Resizer;
+use super::{eval_transform::EvalTransform, resize::Resizer};
 use crate::pixels::{Pixels, Region};
 use crate::statistics::Statistics;
 

@@ -1,7 +1,6 @@
 //! `check_golden`: what it accepts, what it reports, what it refuses.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 use vim_data::{GoldenOutcome, GoldenReport, check_golden};

@@ -1,9 +1,11 @@
 //! The `[data]` section: defaults, accepted forms, messages.
 
-use serde::{Deserialize, de::IntoDeserializer};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
 use vim_data::{DataConfig, DatasetKind, Normalize, Workers};
 
 #[test]
+
 fn empty_section_is_the_default() {
     let config: DataConfig = serde_json::from_str("{}").unwrap();
     assert_eq!(config, DataConfig::default());

@@ -11,6 +11,7 @@ use crate::chi2::{assert_distributed, assert_fits, normal_cdf};
 use crate::draws::{DRAWS, draws, none};
 
 #[test]
+
 fn three_augment() {
     let config = AugmentConfig { preset: AugmentPreset::Three, ..AugmentConfig::default() };
     let (mut kinds, mut radii) = (vec![0; 3], Vec::new());

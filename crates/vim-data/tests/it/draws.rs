@@ -1,8 +1,7 @@
 //! What recipes draw, beside what timm 0.4.12 and torchvision 0.16.1 draw: the histograms of
 //! `scripts/reference_draws.py`, over 300 000 draws there and 100 000 here.
 
-use std::collections::BTreeMap;
-use std::iter::zip;
+use std::{collections::BTreeMap, iter::zip};
 
 use serde::Deserialize;
 use vim_data::ops::Op;

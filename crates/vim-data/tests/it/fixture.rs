@@ -1,11 +1,8 @@
 //! Datasets and archives that the tests read.
 
-use std::{
-    fs::{self, File},
-    path::{Path, PathBuf},
-    process::Command,
-    sync::OnceLock,
-};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::{process::Command, sync::OnceLock};
 
 use tempfile::TempDir;
 use vim_data::{DataConfig, DataError, DatasetKind, ShapesConfig, Splits};

@@ -7,6 +7,7 @@ use vim_data::{DataConfig, DatasetKind, Encoding};
 use crate::trees::{VAL_LIST, check, config, content, folder, open, refusal, train, unpacked, val};
 
 #[test]
+
 fn folders_of_classes_are_read_in_byte_order() {
     let root = unpacked();
     let splits = check(&config(root.path()));

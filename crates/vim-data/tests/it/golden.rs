@@ -2,7 +2,8 @@
 
 use std::{fmt::Write, fs, path::PathBuf};
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 /// Measured by the original's own programs: `manifest.json`.

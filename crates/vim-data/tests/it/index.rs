@@ -1,11 +1,9 @@
 //! Indexes kept between runs: used when nothing has changed, and only then.
 
-use std::{
-    fs::{self, File},
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use vim_data::{DataConfig, EnvPaths, Splits};
 

@@ -1,14 +1,9 @@
 //! What a loader does when something goes wrong or is left unfinished.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use vim_data::{
     AugmentPreset, DataError, Dataset, Encoding, Fingerprint, Loader, LoaderConfig, Recipe, Shapes,

@@ -1,9 +1,7 @@
 //! A loader over encoded files: parts decoded, repeats, bad files, readers, memory.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vim_data::{
     AugmentPreset, Batch, CropPlan, DataError, Dataset, DecodeLimits, Decoder, Encoding,

@@ -1,11 +1,7 @@
 //! Packs: the same images in a few files.
 
-use std::{
-    fs,
-    io::Read,
-    path::Path,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, io::Read, path::Path};
 
 use vim_data::{DataConfig, EnvPaths, Images, PackOptions, PackReport, Sources, open_images, pack};
 

@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use vim_data::{DataConfig, DataError, Normalize, ShapesConfig, Split};
 
-use crate::{
-    fixture::shapes,
-    softmax::{Fit, Pixels, Softmax},
-};
+use crate::fixture::shapes;
+use crate::softmax::{Fit, Pixels, Softmax};
 
 fn hash(split: &Split, count: usize) -> String {
     let mut hasher = blake3::Hasher::new();

@@ -1,13 +1,9 @@
 //! Archives copied to the node's disk: same data, one copy, no trace of interrupted ones.
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::Write,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{io::Write, os::unix::fs::FileExt, thread};
 
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;

@@ -1,10 +1,7 @@
 //! Archives read in place: kinds, labels, damage.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-};
+use std::path::{Path, PathBuf};
+use std::{fs, thread};
 
 use tempfile::TempDir;
 use vim_data::{DataConfig, DatasetKind};

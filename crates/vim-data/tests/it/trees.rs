@@ -2,11 +2,9 @@
 //!
 //! Its "images" are a few bytes each: none is decoded here.
 
-use std::{
-    fs::{self, File},
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use vim_data::{DataConfig, DataError, DatasetKind, EnvPaths, Split, Splits, Stage};

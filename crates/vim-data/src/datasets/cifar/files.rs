@@ -1,17 +1,14 @@
 //! Finding the dataset's files, in a folder or in an archive.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io::{self, BufReader, Read},
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
 
 use flate2::bufread::GzDecoder;
 
-use crate::error::{DataError, Location};
-
 use super::layout::{Layout, Version};
+use crate::error::{DataError, Location};
 
 /// Larger than any CIFAR file. A larger `train` is another file, and is not read into memory.
 const MEMBER_LIMIT: u64 = 1 << 30;

@@ -1,9 +1,7 @@
 //! Names and record formats of the two datasets.
 
-use crate::datasets::kind::DatasetKind;
-use crate::statistics::Statistics;
-
 use super::names;
+use crate::{datasets::kind::DatasetKind, statistics::Statistics};
 
 /// The two published forms that are read; MATLAB's is a third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

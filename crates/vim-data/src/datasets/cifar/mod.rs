@@ -12,13 +12,14 @@ mod python;
 
 pub use published::{PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 
+use files::Files;
+use layout::{Layout, Version};
+
 use super::config::DataConfig;
 use super::source::{self, Source, Splits};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::error::{DataError, Location};
 use crate::statistics::Statistics;
-use files::Files;
-use layout::{Layout, Version};
 
 /// Height and width of an image, in pixels.
 const SIZE: usize = 32;

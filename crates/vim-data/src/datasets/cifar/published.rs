@@ -2,8 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::datasets::kind::DatasetKind;
-use crate::error::DataError;
+use crate::{datasets::kind::DatasetKind, error::DataError};
 
 /// An archive on <https://www.cs.toronto.edu/~kriz/cifar.html>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

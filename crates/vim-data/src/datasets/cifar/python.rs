@@ -9,10 +9,8 @@ use std::collections::BTreeMap;
 
 use serde_pickle::{DeOptions, HashableValue, Value};
 
+use super::{IMAGE, RawImages, layout::Layout};
 use crate::error::{DataError, Location};
-
-use super::layout::Layout;
-use super::{IMAGE, RawImages};
 
 /// Reads images and labels from the pickle in `bytes`.
 pub(super) fn decode(

@@ -11,15 +11,14 @@
 mod render;
 mod scene;
 
+use std::sync::Arc;
+
+use scene::Scene;
+
 use super::config::{DataConfig, ShapesConfig};
 use super::source::{Files, Source, Splits};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
-use crate::error::DataError;
-use crate::rng;
-use crate::split::Split;
-use crate::statistics::Statistics;
-use scene::Scene;
-use std::sync::Arc;
+use crate::{error::DataError, rng, split::Split, statistics::Statistics};
 
 pub(super) static SOURCE: Source = Source {
     class_names: &CLASS_NAMES,

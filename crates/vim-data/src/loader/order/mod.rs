@@ -2,9 +2,8 @@
 
 mod reference;
 
-use crate::error::DataError;
-use crate::rng;
 use crate::transforms::recipe::{OrderKind, Recipe};
+use crate::{error::DataError, rng};
 
 /// Which image an epoch draws at which position, over all devices: a pure function of the seed, the
 /// epoch and the number of images.

@@ -6,9 +6,8 @@
 //! original uses PyTorch's `RandomSampler`, whose order depends on all earlier random numbers;
 //! `DistributedSampler` of one device replaces it here.
 
-use crate::error::DataError;
-
 use super::places;
+use crate::error::DataError;
 
 /// The most images for which `torch.randperm` draws 32-bit numbers, 2³² / 20.
 const MOST: u32 = u32::MAX / 20;

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::error::{DataError, Location, SourceError};
-
 use super::{Extent, Index, IndexEntry, base_name};
+use crate::error::{DataError, Location, SourceError};
 
 /// One image, as found.
 #[derive(Clone, Debug)]

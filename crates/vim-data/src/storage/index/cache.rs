@@ -11,14 +11,12 @@
 //! A file of another version or with another hash, a file of something else, and one older than the
 //! data are ignored: the index is made again.
 
-use std::{
-    fs,
-    io::{self, Write},
-    path::{Path, PathBuf},
-    time::UNIX_EPOCH,
-};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::{fs, time::UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::Index;
 

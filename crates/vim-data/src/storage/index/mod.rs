@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::Header;
+
 pub(crate) use builder::{Builder, FoundImage};
 
 /// The images of one part of a dataset, ordered by class and name.

@@ -17,11 +17,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use write::{PackOptions, PackReport, ShardReport, pack};
-
-use super::index::cache::FileStamp;
-use super::index::{Index, cache};
+use super::index::Index;
+use super::index::cache::{self, FileStamp};
 use crate::error::{DataError, SourceError};
+
+pub use write::{PackOptions, PackReport, ShardReport, pack};
 
 /// The file that marks a folder as a pack.
 const INDEX: &str = "pack.index";

@@ -1,15 +1,12 @@
 //! Tar files, filled one after the other.
 
-use std::{
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use tar::{Builder, Header};
 
-use crate::decode::ImageKind;
-use crate::storage::index::Extent;
+use crate::{decode::ImageKind, storage::index::Extent};
 
 /// Bytes in a header, and the multiple that contents are padded to.
 const BLOCK: u64 = 512;

@@ -1,24 +1,17 @@
 //! Writing a pack.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::mpsc,
-    thread,
-};
+use std::path::{Path, PathBuf};
+use std::{fs, sync::mpsc, thread};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::{INDEX, SUMMARY, Sidecar, shards::Shards};
 use crate::dataset::{Dataset, Fingerprint};
 use crate::error::{DataError, SourceError};
 use crate::progress::{OnProgress, Progress};
-use crate::rng;
-use crate::storage::images::Images;
 use crate::storage::index::{Index, cache};
-
-use super::shards::Shards;
-use super::{INDEX, SUMMARY, Sidecar};
+use crate::{rng, storage::images::Images};
 
 /// Images read in parallel at a time, while the previous ones are written.
 const CHUNK: usize = 128;

@@ -4,23 +4,14 @@
 //! writes the partial file, and renames it to `NAME` once it is complete and compared. The lock is
 //! the operating system's: it ends with its process, and another process starts again.
 
-use std::{
-    ffi::OsString,
-    fs::{self, File, OpenOptions, TryLockError},
-    io,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{ffi::OsString, io, sync::Arc, thread, time::Duration};
 
 use rustix::fs::statvfs;
 
-use super::Staged;
-use super::copy::copy;
+use super::{Staged, copy::copy};
 use crate::error::StagingError;
 
 /// Interval at which other processes are polled.

@@ -1,18 +1,13 @@
 //! Copying one archive.
 
-use std::{
-    fs::{File, OpenOptions},
-    os::unix::fs::FileExt,
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::fs::{File, OpenOptions};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{os::unix::fs::FileExt, path::Path};
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::storage::index::cache::FileStamp;
-
 use super::Staged;
-use crate::error::StagingError;
+use crate::{error::StagingError, storage::index::cache::FileStamp};
 
 /// Bytes copied, compared and made available at a time.
 const CHUNK: usize = 8 << 20;

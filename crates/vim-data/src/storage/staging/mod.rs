@@ -7,24 +7,17 @@
 mod claim;
 mod copy;
 
-use std::{
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::{self, JoinHandle},
-};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::{fs::File, io, os::unix::fs::FileExt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 
-use super::index::Extent;
-use super::index::cache::FileStamp;
+use super::{index::Extent, index::cache::FileStamp};
 use crate::error::StagingError;
 
 /// Folder on the node's disk.

@@ -2,10 +2,9 @@
 
 use std::{collections::BTreeSet, path::Path};
 
+use super::{Members, found};
 use crate::error::{DataError, SourceError};
 use crate::storage::index::Builder;
-
-use super::{Members, found};
 
 /// Gives every image the class that the innermost folder or archive around it is named after.
 ///

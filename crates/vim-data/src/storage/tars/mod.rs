@@ -8,17 +8,15 @@ mod section;
 mod walk;
 mod webdataset;
 
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
-};
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use walk::{Member, walk};
 
 use super::index::{Builder, Extent, FoundImage, Index, is_hidden, is_image};
 use super::labels::List;
 use crate::error::{DataError, Location, SourceError};
-use walk::{Member, walk};
 
 /// What was found in all archives.
 struct Members {

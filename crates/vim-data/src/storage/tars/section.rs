@@ -1,10 +1,7 @@
 //! A part of a file, read as if it were a file.
 
-use std::{
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    os::unix::fs::FileExt,
-};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::{fs::File, os::unix::fs::FileExt};
 
 /// Bytes `start..start + length` of a file.
 ///

@@ -1,17 +1,12 @@
 //! The files of an archive, and of the archives inside it, without reading their contents.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    os::unix::fs::FileExt,
-    path::Path,
-};
+use std::io::{self, Read};
+use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
 use tar::{Archive, Entry};
 
-use crate::error::{DataError, Location, SourceError};
-
 use super::section::Section;
+use crate::error::{DataError, Location, SourceError};
 
 /// Bytes in a header, and the multiple that contents are padded to.
 const BLOCK: u64 = 512;

@@ -2,10 +2,9 @@
 
 use std::{collections::HashMap, fs::File, os::unix::fs::FileExt, path::PathBuf};
 
+use super::{Member, Members, found, location};
 use crate::error::{DataError, SourceError};
 use crate::storage::index::Builder;
-
-use super::{Member, Members, found, location};
 
 /// More classes than any dataset has; a larger number is no class.
 const CLASSES: u32 = 1 << 20;

@@ -1,8 +1,6 @@
 //! `augment.auto_augment`: RandAugment in timm's notation.
 
-use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
+use std::{borrow::Cow, fmt, str::FromStr};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};

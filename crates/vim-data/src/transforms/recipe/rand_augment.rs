@@ -2,10 +2,8 @@
 
 use rand_chacha::ChaCha8Rng;
 
-use crate::rng;
-use crate::transforms::ops::Op;
-
 use super::auto_augment::RandAugment;
+use crate::{rng, transforms::ops::Op};
 
 /// The largest magnitude.
 const MOST: f64 = 10.0;
