@@ -2,9 +2,10 @@
 
 use super::Context;
 use super::finding::Finding;
-use crate::commands::verify::smoke;
+use crate::commands::verify::explain;
 use crate::config::Backend;
 use crate::device::{self, DeviceName};
+use vim_verify::smoke;
 
 /// Each backend of this build: what it is here, or why it is not.
 pub(super) fn backends(_: &Context) -> Vec<Finding> {
@@ -45,5 +46,5 @@ pub(super) fn kernels(context: &Context) -> Vec<Finding> {
             ),
         }
     };
-    smoke::scans(chosen).map(finding).collect()
+    smoke::scans(&chosen.device, !chosen.is_cpu(), explain).map(finding).collect()
 }

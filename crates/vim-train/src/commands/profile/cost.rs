@@ -1,9 +1,9 @@
 //! The work that a scan cannot do without.
 
 use serde::Serialize;
+use vim_verify::Dtype;
 
 use super::args::Shape;
-use crate::commands::verify::Dtype;
 
 /// Counts of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -14,17 +14,6 @@ pub(crate) struct Work {
     pub(crate) exponentials: u64,
     /// Of zoh.
     pub(crate) multiply_adds: u64,
-}
-
-impl Dtype {
-    /// Bytes of a number.
-    #[must_use]
-    pub fn bytes(self) -> u64 {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 => 2,
-        }
-    }
 }
 
 /// A scan with z, D and the bias of delta, and with B and C variable.

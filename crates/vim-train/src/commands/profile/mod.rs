@@ -18,11 +18,12 @@ pub(crate) use args::{EXAMPLES, count};
 use timer::Plan;
 pub(crate) use timer::wait;
 
-use crate::commands::verify::{Dtype, DtypeChoice};
+use crate::commands::verify::DtypeChoice;
 use crate::device::threads;
 use crate::device::{self, Chosen};
 use crate::error::Error;
 use crate::run::timestamp::rfc3339;
+use vim_verify::Dtype;
 
 /// Measures and prints.
 ///

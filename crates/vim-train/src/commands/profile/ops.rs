@@ -11,11 +11,11 @@ use vim_kernels::{
 use super::args::OpsArgs;
 use super::timer::{Plan, Times, measure};
 use super::{Head, Skipped, no_such_type, plan, skip};
-use crate::commands::verify::{Dtype, choice, preferred};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use vim_verify::{Dtype, choice, preferred};
 
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]

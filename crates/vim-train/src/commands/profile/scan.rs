@@ -13,11 +13,12 @@ use super::cost::{self, Work};
 use super::peaks::Peaks;
 use super::timer::{Plan, Times, measure};
 use super::{Head, Skipped, no_such_type, plan, skip};
-use crate::commands::verify::{Dtype, choice, methods};
+use crate::commands::verify::methods;
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use vim_verify::{Dtype, choice};
 
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]

@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use strum::{Display, VariantArray};
+use strum::VariantArray;
 use vim_kernels::Discretization;
+use vim_verify::Dtype;
 
 use crate::device::DeviceName;
 
@@ -59,17 +60,6 @@ pub struct VerifyArgs {
     /// Print one JSON document instead of tables.
     #[arg(long)]
     pub json: bool,
-}
-
-/// A type of activations.
-#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, VariantArray, serde::Serialize)]
-#[strum(serialize_all = "lowercase")]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    /// 24 bits of significand.
-    F32,
-    /// 8 bits of significand.
-    Bf16,
 }
 
 /// Which types to check.

@@ -1,61 +1,22 @@
 //! `vim-train verify`: every operation on a device against loops in f64.
 
-mod adjoint;
-mod agreement;
 mod args;
-mod bits;
-mod both;
-mod check;
-mod compare;
-mod conv;
-mod full;
-mod images;
-mod inner;
-mod linear;
-mod norm;
-mod run;
-mod scan;
-pub(crate) mod smoke;
-mod stability;
 mod table;
 
 use std::time::Instant;
 
-use serde::Serialize;
-use vim_kernels::Complex;
+use std::any::Any;
 
-pub use args::{Dtype, DtypeChoice, Shard, VerifyArgs};
+use serde::Serialize;
+use vim_verify::{Context, Dtype, Outcome, all_checks};
+
+pub use args::{DtypeChoice, Shard, VerifyArgs};
 pub(crate) use args::{EXAMPLES, method, methods};
-pub(crate) use check::choice;
-use check::{Check, Context, Outcome};
-pub(crate) use scan::preferred;
 
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
-
-/// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 13] = [
-    scan::checks::<f64>,
-    scan::checks::<Complex<f64>>,
-    both::checks,
-    inner::checks,
-    linear::checks,
-    full::checks,
-    conv::checks,
-    norm::checks,
-    images::checks,
-    adjoint::checks,
-    agreement::checks,
-    bits::checks,
-    stability::checks,
-];
-
-/// All checks for what is asked for, in a fixed order.
-fn all_checks(context: &Context) -> Vec<Check> {
-    OPERATIONS.iter().flat_map(|operation| operation(context)).collect()
-}
 
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]
@@ -127,6 +88,11 @@ impl Summary {
     }
 }
 
+/// The error that a panic of a check stands for, in a line.
+pub(crate) fn explain(panic: &(dyn Any + Send)) -> String {
+    Error::from_panic(panic).to_string()
+}
+
 /// Checks the device and prints what was found.
 ///
 /// # Errors
@@ -143,7 +109,8 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
         methods: methods(&args.methods),
         dtypes: args.dtype.dtypes(),
         quick: args.quick,
-        compiles: chosen.name != "cpu",
+        compiles: !chosen.is_cpu(),
+        explain_panic: explain,
     };
     let mut out = table::Table::new(!args.json);
     out.head(&chosen.name, hardware.as_deref())?;
@@ -198,31 +165,19 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use burn::tensor::Device;
 
-    use super::check::Verdict;
     use super::*;
 
     fn context() -> Context {
-        let dtypes = DtypeChoice::All.dtypes();
         Context {
             device: Device::flex(),
             methods: methods(&[]),
-            dtypes,
+            dtypes: DtypeChoice::All.dtypes(),
             quick: true,
             compiles: false,
+            explain_panic: explain,
         }
-    }
-
-    #[test]
-    fn names_are_unique_and_the_order_is_fixed() {
-        let names = || all_checks(&context()).iter().map(Check::name).collect::<Vec<_>>();
-        let set: HashSet<String> = names().into_iter().collect();
-        assert_eq!(set.len(), names().len());
-        assert_eq!(names(), names());
-        assert!(names().contains(&"oracle/selective_scan/rk4/taylor/kernel/f32".to_owned()));
     }
 
     #[test]
@@ -241,56 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_fails_its_check_alone() {
-        let mut checks = all_checks(&context());
-        let mut check = checks.swap_remove(0);
-        check.run = Box::new(|_, _| panic!("the kernel does not compile"));
-        let outcome = Outcome::of(&check, &context(), 1.0);
-        assert!(outcome.failed());
-        assert!(outcome.error.is_some_and(|text| text.contains("does not compile")));
-        let summary = Summary::of(&[Outcome { error: None, passed: true, ..outcome_of_nothing() }]);
-        assert!(summary.passed && summary.line().starts_with("1 checks, 0 failed"));
-    }
-
-    fn outcome_of_nothing() -> Outcome {
-        let mut checks = all_checks(&context());
-        let mut check = checks.swap_remove(0);
+    fn a_check_without_rows_passes() {
+        let mut check = all_checks(&context()).swap_remove(0);
         check.run = Box::new(|_, _| Ok(Vec::new()));
-        Outcome::of(&check, &context(), 1.0)
-    }
-
-    /// On a GPU, `--quick` still has every operation, every method and both ways, and passes.
-    #[test]
-    fn few_kernels_are_of_every_method() {
-        let context = Context { compiles: true, ..context() };
-        let kernels: Vec<Check> = all_checks(&context)
-            .into_iter()
-            .filter(|check| check.implementation == "kernel" && check.dtype == "f32")
-            .collect();
-        let names: Vec<String> = kernels.iter().map(Check::name).collect();
-        let of = |part: &str| names.iter().filter(|name| name.starts_with(part)).count();
-        assert_eq!(of("oracle/selective_scan/"), 6 + 2, "{names:?}");
-        assert_eq!(of("oracle/selective_scan_complex/"), 6 + 2, "{names:?}");
-        for operation in ["full_scan", "causal_conv1d", "add_rms_norm"] {
-            assert_eq!(of(&format!("oracle/{operation}/")), 1, "{names:?}");
-        }
-        assert_eq!(of("oracle/selective_scan_bidirectional/"), 6, "{names:?}");
-        assert_eq!(of("bits/"), 1, "{names:?}");
-        assert_eq!(of("stability/"), 6, "{names:?}");
-        for check in kernels {
-            let outcome = Outcome::of(&check, &context, 1.0);
-            // The CPU has no kernel for complex A.
-            let absent = check.operation == "selective_scan_complex";
-            assert_eq!(outcome.skipped.is_some(), absent, "{}", outcome.name);
-            assert!(!outcome.failed(), "{}: {:?}", outcome.name, outcome.worst());
-        }
-    }
-
-    #[test]
-    fn what_is_not_a_number_fails() {
-        let figures = compare::Figures { max: f64::NAN, mean: 0.0 };
-        let row = check::Row::judged("y", figures, 1.0, "");
-        assert_eq!(row.verdict, Verdict::Fail);
-        assert_eq!(row.ratio(), f64::INFINITY);
+        let summary = Summary::of(&[Outcome::of(&check, &context(), 1.0)]);
+        assert!(summary.passed && summary.line().starts_with("1 checks, 0 failed"));
     }
 }

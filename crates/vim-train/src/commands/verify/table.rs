@@ -1,6 +1,7 @@
 //! What `verify` prints on a terminal.
 
-use super::check::{Outcome, Row, Subject, Verdict};
+use vim_verify::{Outcome, Row, Subject, Verdict};
+
 use crate::error::Error;
 use crate::output::print;
 
@@ -14,32 +15,26 @@ pub(crate) struct Table {
 const NAME: usize = 32;
 const COLUMN: usize = 11;
 
-impl Subject {
-    /// Whether its rows hold errors rather than differences or ratios.
-    pub(crate) fn has_errors(self) -> bool {
-        matches!(self, Self::Oracle | Self::Adjoint)
-    }
-
-    fn title(self, operation: &str) -> String {
-        match self {
-            Self::Oracle => format!(
-                "{operation} against loops in f64: max error (below it the mean), over the largest |reference|"
-            ),
-            Self::Adjoint => format!(
-                "the f64 gradients of {operation} against finite differences: max error (below it the mean)"
-            ),
-            Self::Methods => format!(
-                "{operation}, method against method, y on one input: max above the diagonal, mean below it"
-            ),
-            Self::Bits => {
-                format!(
-                    "{operation}, the same bits: from launch to launch, and wherever the inputs lie"
-                )
-            }
-            Self::Stability => format!(
-                "{operation} over |delta A|: largest |y| over what an integrator of the input would reach"
-            ),
+/// The heading of the part for `operation`.
+fn title(subject: Subject, operation: &str) -> String {
+    match subject {
+        Subject::Oracle => format!(
+            "{operation} against loops in f64: max error (below it the mean), over the largest |reference|"
+        ),
+        Subject::Adjoint => format!(
+            "the f64 gradients of {operation} against finite differences: max error (below it the mean)"
+        ),
+        Subject::Methods => format!(
+            "{operation}, method against method, y on one input: max above the diagonal, mean below it"
+        ),
+        Subject::Bits => {
+            format!(
+                "{operation}, the same bits: from launch to launch, and wherever the inputs lie"
+            )
         }
+        Subject::Stability => format!(
+            "{operation} over |delta A|: largest |y| over what an integrator of the input would reach"
+        ),
     }
 }
 
@@ -64,7 +59,7 @@ impl Table {
         if self.part != Some((outcome.subject, outcome.operation)) {
             self.part = Some((outcome.subject, outcome.operation));
             self.line("")?;
-            self.line(&outcome.subject.title(outcome.operation))?;
+            self.line(&title(outcome.subject, outcome.operation))?;
             if !matches!(outcome.subject, Subject::Methods | Subject::Bits) {
                 let arrays = shown_rows(outcome).map(|row| format!("{:>COLUMN$}", row.array));
                 self.line(&format!("{:<NAME$}{}", "", arrays.collect::<String>()))?;

@@ -23,9 +23,9 @@ use super::finding::Finding;
 use crate::commands::profile::scan::{Inputs, options};
 use crate::commands::profile::timer::Plan;
 use crate::commands::profile::{Shape, count};
-use crate::commands::verify::Dtype;
 use crate::device::Chosen;
 use crate::error::Error;
+use vim_verify::Dtype;
 
 /// What `--performance` takes.
 #[derive(Clone, Debug, Default, Args)]

@@ -6,12 +6,15 @@ use vim_kernels::Discretization;
 
 use super::super::finding::Finding;
 use super::Bench;
-use crate::commands::verify::smoke::{Smoke, mixers};
+use crate::commands::verify::explain;
 use crate::error::Error;
+use vim_verify::smoke::{Smoke, mixers};
 
 /// A line for each method, over the operations that a mixer may take.
 pub(super) fn agree(bench: &Bench) -> Result<Vec<Finding>, Error> {
-    let ran: Vec<Smoke> = mixers(bench.chosen, bench.implementation).collect();
+    let ran: Vec<Smoke> =
+        mixers(&bench.chosen.device, !bench.chosen.is_cpu(), bench.implementation, explain)
+            .collect();
     let of = |method: Discretization| ran.iter().filter(move |one| one.method == method);
     let line = |&method: &Discretization| finding(method, &of(method).collect::<Vec<_>>());
     Ok(Discretization::VARIANTS.iter().map(line).collect())

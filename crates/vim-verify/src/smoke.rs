@@ -1,54 +1,70 @@
-//! The shortest answers to whether a device computes the right thing: one check of each method, or of each operation that a
-//! mixer runs.
+//! The shortest answers to whether a device computes the right thing: one check of each method, or
+//! of each operation that a mixer runs.
 
+use burn::tensor::Device;
+use strum::VariantArray;
 use vim_kernels::{Discretization, Implementation, Series};
 
-use super::args::{Dtype, DtypeChoice, methods};
-use super::check::{Check, Context, Outcome, Row, Subject};
-use super::{both, inner, scan};
-use crate::device::Chosen;
+use crate::check::{Check, Context, ExplainPanic, Outcome, Row, Subject};
+use crate::dtype::Dtype;
+use crate::{bidirectional, mixer_inner, scan};
 
-/// What a check of a method came to.
-pub(crate) struct Smoke {
-    pub(crate) method: Discretization,
+/// The result of one check of a method.
+#[derive(Clone, Debug)]
+pub struct Smoke {
+    /// The method.
+    pub method: Discretization,
     /// `selective_scan`, `selective_scan_bidirectional` or `mixer_inner`.
-    pub(crate) operation: &'static str,
+    pub operation: &'static str,
     /// `kernel`, or `reference` where the device has none.
-    pub(crate) implementation: String,
-    pub(crate) seconds: f64,
+    pub implementation: String,
+    /// Time of the check, in seconds.
+    pub seconds: f64,
     /// The array of a forward pass that is closest to its tolerance, and the gradient that is.
-    pub(crate) closest: [Option<Row>; 2],
+    pub closest: [Option<Row>; 2],
     /// Why it failed, in a line.
-    pub(crate) failure: Option<String>,
+    pub failure: Option<String>,
 }
 
-/// Runs every method's scan on `chosen`, forward and backward in f32, one by one as the iterator is asked.
-pub(crate) fn scans(chosen: &Chosen) -> impl Iterator<Item = Smoke> {
-    let context = context(chosen);
+/// Runs every method's scan on `device`, forward and backward in f32, one by one as the iterator is
+/// asked. `compiles` and `explain_panic` are those of [`Context`].
+pub fn scans(
+    device: &Device,
+    compiles: bool,
+    explain_panic: ExplainPanic,
+) -> impl Iterator<Item = Smoke> {
+    let context = context(device, compiles, explain_panic);
     let preferred = context.implementations().first().copied();
     let checks = scan::checks::<f64>(&context).into_iter().filter(wanted(preferred));
     checks.filter_map(move |check| smoke(&check, &context))
 }
 
-/// Runs the operations that a mixer may take, of every method by `implementation`: the scan, the scan in both directions at
-/// once, and where the device has it, all between the projections as one.
-pub(crate) fn mixers(
-    chosen: &Chosen,
+/// Runs the operations that a mixer may take, of every method by `implementation`: the scan, the
+/// bidirectional scan, and where the device has it, the fused mixer.
+pub fn mixers(
+    device: &Device,
+    compiles: bool,
     implementation: Implementation,
+    explain_panic: ExplainPanic,
 ) -> impl Iterator<Item = Smoke> {
-    let context = context(chosen);
-    let checks = [scan::checks::<f64>(&context), both::checks(&context), inner::checks(&context)];
+    let context = context(device, compiles, explain_panic);
+    let checks = [
+        scan::checks::<f64>(&context),
+        bidirectional::checks(&context),
+        mixer_inner::checks(&context),
+    ];
     let checks = checks.into_iter().flatten().filter(wanted(Some(implementation)));
     checks.filter_map(move |check| smoke(&check, &context))
 }
 
-fn context(chosen: &Chosen) -> Context {
+fn context(device: &Device, compiles: bool, explain_panic: ExplainPanic) -> Context {
     Context {
-        device: chosen.device.clone(),
-        methods: methods(&[]),
-        dtypes: DtypeChoice::F32.dtypes(),
+        device: device.clone(),
+        methods: Discretization::VARIANTS.to_vec(),
+        dtypes: &[Dtype::F32],
         quick: true,
-        compiles: chosen.name != "cpu",
+        compiles,
+        explain_panic,
     }
 }
 

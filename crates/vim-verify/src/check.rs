@@ -1,5 +1,6 @@
 //! A check: a name, an operation, and a run that returns rows.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::Device;
@@ -7,58 +8,65 @@ use serde::Serialize;
 use strum::VariantArray;
 use vim_kernels::{Discretization, Implementation, KernelChoice, KernelError, Series, has_kernel};
 
-use super::args::Dtype;
-use super::compare::Figures;
-use crate::error::Error;
+use crate::compare::Figures;
+use crate::dtype::Dtype;
+
+/// Methods whose kernels under Taylor's series are checked where kernels are to be few.
+pub const FEW_TAYLOR: usize = 2;
+
+/// Puts a panic, as of a kernel that does not compile, into words.
+pub type ExplainPanic = fn(&(dyn Any + Send)) -> String;
 
 /// What checks are made for.
 #[derive(Clone, Debug)]
-pub(crate) struct Context {
+pub struct Context {
     /// Without autodiff.
-    pub(crate) device: Device,
-    pub(crate) methods: Vec<Discretization>,
-    pub(crate) dtypes: &'static [Dtype],
-    pub(crate) quick: bool,
+    pub device: Device,
+    /// The methods to check.
+    pub methods: Vec<Discretization>,
+    /// The types of activations to check.
+    pub dtypes: &'static [Dtype],
+    /// Fewer and smaller shapes.
+    pub quick: bool,
     /// Whether a kernel is compiled when it first runs, a second or two each, as on a GPU.
-    pub(crate) compiles: bool,
+    pub compiles: bool,
+    /// What a check that panics reports.
+    pub explain_panic: ExplainPanic,
 }
 
 impl Context {
     /// What this build has for the device.
-    pub(crate) fn implementations(&self) -> Vec<Implementation> {
+    pub fn implementations(&self) -> Vec<Implementation> {
         let kernel = has_kernel(&self.device).then_some(Implementation::Kernel);
         kernel.into_iter().chain([Implementation::Reference]).collect()
     }
 
     /// Whether to run as few distinct kernels as still touch every method and both ways.
-    pub(crate) fn few_kernels(&self, implementation: Implementation) -> bool {
+    pub fn few_kernels(&self, implementation: Implementation) -> bool {
         self.quick && self.compiles && implementation == Implementation::Kernel
     }
 
     /// The series to check `method` under: both, or where kernels are to be few, Taylor's for the
     /// first two of the methods that it changes.
-    pub(crate) fn series(
-        &self,
-        method: Discretization,
-        implementation: Implementation,
-    ) -> Vec<Series> {
+    pub fn series(&self, method: Discretization, implementation: Implementation) -> Vec<Series> {
         let changed = |method: &&Discretization| {
             method.bounded(Series::Exact) && !method.bounded(Series::Taylor)
         };
-        let mut chosen = self.methods.iter().filter(changed).take(2);
+        let mut chosen = self.methods.iter().filter(changed).take(FEW_TAYLOR);
         if self.few_kernels(implementation) && !chosen.any(|&one| one == method) {
             return vec![Series::Exact];
         }
         Series::VARIANTS.to_vec()
     }
 
-    pub(crate) fn supports(&self, dtype: Dtype) -> bool {
+    /// Whether the device computes in `dtype`.
+    pub fn supports(&self, dtype: Dtype) -> bool {
         self.device.supports_dtype(dtype.float())
     }
 }
 
 /// The choice that runs `implementation` and nothing else.
-pub(crate) fn choice(implementation: Implementation) -> KernelChoice {
+pub fn choice(implementation: Implementation) -> KernelChoice {
     match implementation {
         Implementation::Kernel => KernelChoice::Kernel,
         Implementation::Reference => KernelChoice::Reference,
@@ -68,7 +76,7 @@ pub(crate) fn choice(implementation: Implementation) -> KernelChoice {
 /// What a check is about; the table has a part for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Subject {
+pub enum Subject {
     /// An implementation against the f64 loops.
     Oracle,
     /// The f64 gradients against finite differences.
@@ -81,28 +89,38 @@ pub(crate) enum Subject {
     Stability,
 }
 
+impl Subject {
+    /// Whether its rows hold errors rather than differences or ratios.
+    #[must_use]
+    pub fn has_errors(self) -> bool {
+        matches!(self, Self::Oracle | Self::Adjoint)
+    }
+}
+
 /// What was found for an array, a pair of methods or a magnitude.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Row {
+pub struct Row {
     /// Which.
-    pub(crate) array: String,
+    pub array: String,
     /// The largest error.
-    pub(crate) max: f64,
+    pub max: f64,
     /// The mean error.
-    pub(crate) mean: f64,
+    pub mean: f64,
     /// What the largest may be.
-    pub(crate) tolerance: f64,
+    pub tolerance: f64,
     /// What it comes to.
-    pub(crate) verdict: Verdict,
+    pub verdict: Verdict,
     /// Where the largest error was, or what the figures say.
-    pub(crate) note: String,
+    pub note: String,
 }
 
 /// What a row comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// Within the tolerance.
     Pass,
+    /// Beyond the tolerance, or not a number.
     Fail,
     /// For information: nothing is asked of it.
     Reported,
@@ -123,7 +141,7 @@ impl Row {
     }
 
     /// The error over what it may be; infinite where it is not a number.
-    pub(crate) fn ratio(&self) -> f64 {
+    pub fn ratio(&self) -> f64 {
         let ratio = self.max / self.tolerance;
         if ratio.is_nan() { f64::INFINITY } else { ratio }
     }
@@ -153,25 +171,30 @@ impl Worst {
 }
 
 /// What a check does, given the factor on tolerances.
-pub(crate) type Run = Box<dyn Fn(&Context, f64) -> Result<Vec<Row>, KernelError>>;
+pub type Run = Box<dyn Fn(&Context, f64) -> Result<Vec<Row>, KernelError>>;
 
 /// One check. A further operation is a function that returns some of these, and an entry in
 /// `OPERATIONS`.
-pub(crate) struct Check {
-    pub(crate) subject: Subject,
-    pub(crate) operation: &'static str,
-    pub(crate) method: Option<Discretization>,
-    pub(crate) series: Option<Series>,
+pub struct Check {
+    /// The kind of check.
+    pub subject: Subject,
+    /// The operation, such as `selective_scan`.
+    pub operation: &'static str,
+    /// The method, where the check is of one.
+    pub method: Option<Discretization>,
+    /// The series, where the check is of one.
+    pub series: Option<Series>,
     /// `kernel`, `reference` or `oracle`.
-    pub(crate) implementation: String,
+    pub implementation: String,
     /// `f32`, `bf16` or `f64`.
-    pub(crate) dtype: String,
-    pub(crate) run: Run,
+    pub dtype: String,
+    /// Runs the check.
+    pub run: Run,
 }
 
 impl Check {
     /// A name that no other check has, such as `oracle/selective_scan/zoh/exact/kernel/f32`.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let subject = match self.subject {
             Subject::Oracle => "oracle",
             Subject::Adjoint => "adjoint",
@@ -195,26 +218,36 @@ impl Check {
 
 /// What a check came to.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Outcome {
-    pub(crate) name: String,
-    pub(crate) subject: Subject,
-    pub(crate) operation: &'static str,
-    pub(crate) method: Option<Discretization>,
-    pub(crate) series: Option<Series>,
-    pub(crate) implementation: String,
-    pub(crate) dtype: String,
-    pub(crate) passed: bool,
+pub struct Outcome {
+    /// [`Check::name`].
+    pub name: String,
+    /// The kind of check.
+    pub subject: Subject,
+    /// The operation.
+    pub operation: &'static str,
+    /// The method, where the check is of one.
+    pub method: Option<Discretization>,
+    /// The series, where the check is of one.
+    pub series: Option<Series>,
+    /// `kernel`, `reference` or `oracle`.
+    pub implementation: String,
+    /// `f32`, `bf16` or `f64`.
+    pub dtype: String,
+    /// Whether every judged row is within its tolerance.
+    pub passed: bool,
     /// Why it did not run here; it then counts neither as passed nor as failed.
-    pub(crate) skipped: Option<String>,
+    pub skipped: Option<String>,
     /// Why it could not be run to its end.
-    pub(crate) error: Option<String>,
-    pub(crate) seconds: f64,
-    pub(crate) rows: Vec<Row>,
+    pub error: Option<String>,
+    /// Time of the check, in seconds.
+    pub seconds: f64,
+    /// What the check measured.
+    pub rows: Vec<Row>,
 }
 
 impl Outcome {
     /// Runs `check`. A panic, as of a kernel that does not compile, is a failure of this check alone.
-    pub(crate) fn of(check: &Check, context: &Context, factor: f64) -> Self {
+    pub fn of(check: &Check, context: &Context, factor: f64) -> Self {
         let start = std::time::Instant::now();
         let unsupported = (check.dtype == Dtype::Bf16.to_string()
             && !context.supports(Dtype::Bf16))
@@ -225,7 +258,7 @@ impl Outcome {
                 Ok(Ok(rows)) => Ok(Ok(rows)),
                 Ok(Err(error)) if not_here(&error) => Ok(Err(error.to_string())),
                 Ok(Err(error)) => Err(error.to_string()),
-                Err(panic) => Err(Error::from_panic(&*panic).to_string()),
+                Err(panic) => Err((context.explain_panic)(&*panic)),
             },
         };
         let (rows, skipped, error) = match result {
@@ -250,12 +283,13 @@ impl Outcome {
         }
     }
 
-    pub(crate) fn failed(&self) -> bool {
+    /// Whether the check ran and did not pass.
+    pub fn failed(&self) -> bool {
         !self.passed && self.skipped.is_none()
     }
 
     /// The judged row that is closest to its tolerance, or farthest beyond it.
-    pub(crate) fn worst(&self) -> Option<&Row> {
+    pub fn worst(&self) -> Option<&Row> {
         let judged = self.rows.iter().filter(|row| row.verdict != Verdict::Reported);
         judged.max_by(|one, two| one.ratio().total_cmp(&two.ratio()))
     }
@@ -264,4 +298,17 @@ impl Outcome {
 /// Whether the device, rather than the call, is what an operation failed for.
 fn not_here(error: &KernelError) -> bool {
     matches!(error, KernelError::Dtype { .. } | KernelError::NoKernel { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_number_fails() {
+        let figures = Figures { max: f64::NAN, mean: 0.0 };
+        let row = Row::judged("y", figures, 1.0, "");
+        assert_eq!(row.verdict, Verdict::Fail);
+        assert_eq!(row.ratio(), f64::INFINITY);
+    }
 }

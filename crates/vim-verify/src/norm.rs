@@ -4,10 +4,10 @@ use burn::tensor::Device;
 use vim_kernels::oracle::OracleNorm;
 use vim_kernels::{Implementation, KernelError, add_rms_norm};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Worst, choice};
-use super::compare::{Numbers, figures, tensor, values};
-use super::run::STORED_BF16;
+use crate::check::{Check, Context, Row, Subject, Worst, choice};
+use crate::compare::{Numbers, figures, tensor, values};
+use crate::dtype::Dtype;
+use crate::run::STORED_BF16;
 
 /// max |difference| / max |reference| in f32: a few roundings of 6e-8 an element, and means over up to
 /// 2000 of them; the gradient of the weight sums over rows.

@@ -1,8 +1,8 @@
 //! Inputs that are the same everywhere, and how far an array is from another.
 
-use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 
-use super::args::Dtype;
+use crate::dtype::Dtype;
 
 /// Reproducible uniform numbers (SplitMix64: Steele, Lea and Flood 2014).
 pub(crate) struct Numbers(u64);
@@ -23,31 +23,6 @@ impl Numbers {
     /// `n` numbers in [low, high), rounded to `dtype`, so that all start from the same.
     pub(crate) fn vec(&mut self, n: usize, low: f64, high: f64, dtype: Dtype) -> Vec<f64> {
         (0..n).map(|_| dtype.round(low + (high - low) * self.next())).collect()
-    }
-}
-
-impl Dtype {
-    /// The nearest number of this type, of two the even one.
-    #[must_use]
-    pub fn round(self, value: f64) -> f64 {
-        let value = value as f32;
-        f64::from(match self {
-            Self::F32 => value,
-            Self::Bf16 => {
-                let bits = value.to_bits();
-                let half = 0x7FFF + ((bits >> 16) & 1);
-                f32::from_bits(bits.wrapping_add(half) & 0xFFFF_0000)
-            }
-        })
-    }
-
-    /// Its name in Burn.
-    #[must_use]
-    pub fn float(self) -> FloatDType {
-        match self {
-            Self::F32 => FloatDType::F32,
-            Self::Bf16 => FloatDType::BF16,
-        }
     }
 }
 

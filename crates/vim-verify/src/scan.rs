@@ -5,10 +5,10 @@ use burn::tensor::Device;
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, Implementation, Series, has_kernel};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Subject, Worst};
-use super::compare::Numbers;
-use super::run::{Parts, Results, judged};
+use crate::check::{Check, Context, Subject, Worst};
+use crate::compare::Numbers;
+use crate::dtype::Dtype;
+use crate::run::{Parts, Results, judged};
 
 /// Which form B and C take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -274,6 +274,7 @@ pub(crate) fn without_optional_inputs(dtype: Dtype) -> [(OracleScan, &'static st
 }
 
 /// Whether the kernel is there, which is then what a check with one implementation takes.
-pub(crate) fn preferred(device: &Device) -> Implementation {
+#[must_use]
+pub fn preferred(device: &Device) -> Implementation {
     if has_kernel(device) { Implementation::Kernel } else { Implementation::Reference }
 }

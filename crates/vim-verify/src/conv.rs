@@ -4,10 +4,10 @@ use burn::tensor::Device;
 use vim_kernels::oracle::OracleConv;
 use vim_kernels::{ConvOptions, Implementation, KernelError, causal_conv1d};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Worst, choice};
-use super::compare::{Numbers, figures, tensor, values};
-use super::run::STORED_BF16;
+use crate::check::{Check, Context, Row, Subject, Worst, choice};
+use crate::compare::{Numbers, figures, tensor, values};
+use crate::dtype::Dtype;
+use crate::run::STORED_BF16;
 
 /// max |difference| / max |reference| in f32: four products and a silu forward, the weights' gradients
 /// sums over B·L, and the exponential of a GPU good to a few units in the last place.

@@ -3,11 +3,11 @@
 use vim_kernels::oracle::{OracleScan, OracleScanGrads};
 use vim_kernels::{KernelError, ScanOptions, Series, selective_scan_bidirectional};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Worst, choice};
-use super::compare::{tensor, values};
-use super::run::{Results, judged};
-use super::scan::{Form, grad_of, inputs};
+use crate::check::{Check, Context, Row, Subject, Worst, choice};
+use crate::compare::{tensor, values};
+use crate::dtype::Dtype;
+use crate::run::{Results, judged};
+use crate::scan::{Form, grad_of, inputs};
 
 /// Every method, implementation and type: the sum of both outputs, and all gradients.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {

@@ -4,11 +4,11 @@
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Implementation, KernelError, Series};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Verdict};
-use super::compare::figures;
-use super::run::{PER_TOKEN, Results, STORED_BF16};
-use super::scan::{Form, grad_of, inputs};
+use crate::check::{Check, Context, Row, Subject, Verdict};
+use crate::compare::figures;
+use crate::dtype::Dtype;
+use crate::run::{PER_TOKEN, Results, STORED_BF16};
+use crate::scan::{Form, grad_of, inputs};
 
 /// How near the outputs of two methods are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

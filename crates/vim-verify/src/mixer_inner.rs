@@ -7,9 +7,9 @@ use vim_kernels::{
     ScanOptions, Series, has_fused_mixer, mixer_inner,
 };
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Worst};
-use super::compare::{Numbers, figures, tensor, values};
+use crate::check::{Check, Context, Row, Subject, Worst};
+use crate::compare::{Numbers, figures, tensor, values};
+use crate::dtype::Dtype;
 
 /// max |difference| / max |reference| in f32: five operations, one after the other.
 const F32: f64 = 5e-5;

@@ -4,11 +4,11 @@ use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, Implementation, KernelError, Series, discretize};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Verdict};
-use super::compare::Numbers;
-use super::run::{Results, STORED_BF16};
-use super::scan::grad_of;
+use crate::check::{Check, Context, Row, Subject, Verdict};
+use crate::compare::Numbers;
+use crate::dtype::Dtype;
+use crate::run::{Results, STORED_BF16};
+use crate::scan::grad_of;
 
 /// The step. A power of two: `a` is then exactly x/delta in every type.
 const DELTA: f64 = 0.5;

@@ -5,9 +5,9 @@ use vim_kernels::{
     Area, Erased, Fill, ImageBatch, Implementation, KernelError, Mixing, image_batch, oracle,
 };
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Worst};
-use super::compare::{figures, values};
+use crate::check::{Check, Context, Row, Subject, Worst};
+use crate::compare::{figures, values};
+use crate::dtype::Dtype;
 
 /// max |difference| / max |reference|: a few roundings of f32, of numbers up to 5.8, the largest noise.
 const F32: f64 = 2e-6;

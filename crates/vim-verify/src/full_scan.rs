@@ -3,11 +3,11 @@
 use vim_kernels::Implementation;
 use vim_kernels::oracle::{OracleFullScan, OracleScan};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Subject, Worst};
-use super::compare::Numbers;
-use super::run::{Results, judged};
-use super::scan::{Case, Form, grad_of, inputs, without_optional_inputs};
+use crate::check::{Check, Context, Subject, Worst};
+use crate::compare::Numbers;
+use crate::dtype::Dtype;
+use crate::run::{Results, judged};
+use crate::scan::{Case, Form, grad_of, inputs, without_optional_inputs};
 
 /// What multiplies the tolerances of a scan with a diagonal A where delta·a is huge: a state then turns
 /// by almost −1 a token, and its small decay carries what the tokens before it rounded. Elsewhere

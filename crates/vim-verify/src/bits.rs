@@ -6,11 +6,11 @@ use vim_kernels::{
     Discretization, Implementation, KernelError, ScanOptions, Series, selective_scan,
 };
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Verdict, choice};
-use super::compare::{tensor, values};
-use super::run::Results;
-use super::scan::{Form, grad_of, inputs, preferred};
+use crate::check::{Check, Context, Row, Subject, Verdict, choice};
+use crate::compare::{tensor, values};
+use crate::dtype::Dtype;
+use crate::run::Results;
+use crate::scan::{Form, grad_of, inputs, preferred};
 
 /// Launches of one scan: a race through the cache shows in some of them only.
 const LAUNCHES: usize = 50;

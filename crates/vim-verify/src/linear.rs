@@ -2,9 +2,9 @@
 
 use vim_kernels::{Implementation, KernelError, Precision, linear};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Subject, Worst};
-use super::compare::{Numbers, figures, tensor, values};
+use crate::check::{Check, Context, Row, Subject, Worst};
+use crate::compare::{Numbers, figures, tensor, values};
+use crate::dtype::Dtype;
 
 /// max |difference| / max |reference| in f32: sums of up to 400 products, and of the weights' gradients of 1600.
 const F32: f64 = 1e-5;

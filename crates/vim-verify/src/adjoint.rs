@@ -5,13 +5,13 @@ use strum::VariantArray;
 use vim_kernels::oracle::{OracleConv, OracleFullScan, OracleNorm, OracleScan, OracleScanGrads};
 use vim_kernels::{Complex, Series};
 
-use super::args::Dtype;
-use super::check::{Check, Context, Row, Run, Subject, Worst};
-use super::compare::{Numbers, figures};
-use super::full::full;
-use super::norm;
-use super::run::{Parts, named, real};
-use super::scan::{Form, grad_of, inputs, with_parts};
+use crate::check::{Check, Context, Row, Run, Subject, Worst};
+use crate::compare::{Numbers, figures};
+use crate::dtype::Dtype;
+use crate::full_scan::full;
+use crate::norm;
+use crate::run::{Parts, named, real};
+use crate::scan::{Form, grad_of, inputs, with_parts};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about 1e-12
 /// and rounds at about 1e-11.

@@ -7,9 +7,9 @@ use vim_kernels::{
     full_scan, selective_scan,
 };
 
-use super::args::Dtype;
-use super::check::{Row, choice};
-use super::compare::{figures, tensor, values};
+use crate::check::{Row, choice};
+use crate::compare::{figures, tensor, values};
+use crate::dtype::Dtype;
 
 /// max |difference| / max |reference| in f32, of arrays with a value per token. A coefficient is good
 /// to about 4 units in the last place (2.4e-7), and a state sums of the order of 1/(1 − a_bar) of

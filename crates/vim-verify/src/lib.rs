@@ -1,0 +1,54 @@
+//! The conformance suite of [`vim_kernels`]: every operation and every method on a device, forward
+//! and backward, against loops in f64.
+//!
+//! A [`Check`] has a name, runs on the device of a [`Context`] and returns [`Row`]s: an array, its
+//! error, the tolerance with its reason beside it in the code, and the verdict. `vim-train verify`
+//! prints the rows; the tests of this crate demand that they pass.
+
+mod adjoint;
+mod agreement;
+mod bidirectional;
+mod bits;
+mod check;
+mod compare;
+mod conv;
+mod dtype;
+mod full_scan;
+mod images;
+mod linear;
+mod mixer_inner;
+mod norm;
+mod run;
+mod scan;
+pub mod smoke;
+mod stability;
+
+pub use check::{
+    Check, Context, ExplainPanic, FEW_TAYLOR, Outcome, Row, Run, Subject, Verdict, choice,
+};
+pub use dtype::Dtype;
+pub use scan::preferred;
+use vim_kernels::Complex;
+
+/// Every operation that is checked, and every way in which: one entry each.
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 13] = [
+    scan::checks::<f64>,
+    scan::checks::<Complex<f64>>,
+    bidirectional::checks,
+    mixer_inner::checks,
+    linear::checks,
+    full_scan::checks,
+    conv::checks,
+    norm::checks,
+    images::checks,
+    adjoint::checks,
+    agreement::checks,
+    bits::checks,
+    stability::checks,
+];
+
+/// All checks for what is asked for, in a fixed order.
+#[must_use]
+pub fn all_checks(context: &Context) -> Vec<Check> {
+    OPERATIONS.iter().flat_map(|operation| operation(context)).collect()
+}
