@@ -43,7 +43,7 @@ pub use dispatch::{
 };
 pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
-pub use image_batch::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
+pub use image_batch::{EraseBox, EraseFill, ImageBatch, MixPlan, Region, image_batch};
 pub use matmul::linear;
 pub use mixer_inner::{DirectionWeights, has_fused_mixer, mixer_inner};
 pub use multi_tensor::{

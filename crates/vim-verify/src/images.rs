@@ -2,7 +2,8 @@
 
 use burn::tensor::{Bytes, Device};
 use vim_kernels::{
-    Area, Erased, Fill, ImageBatch, Implementation, KernelError, Mixing, image_batch, oracle,
+    EraseBox, EraseFill, ImageBatch, Implementation, KernelError, MixPlan, Region, image_batch,
+    oracle,
 };
 
 use crate::check::{Check, Context, Row, Subject, Worst};
@@ -45,15 +46,16 @@ fn row(size: [usize; 3], mixes: bool, device: &Device, factor: f64) -> Result<Ro
     let pixels: Vec<u8> = (0..bytes).map(|i| (i.wrapping_mul(2_654_435_761) >> 7) as u8).collect();
     let area = |share: usize| {
         let (height, width) = (height.div_ceil(share), width.div_ceil(share));
-        Area { top: 0, left: 0, height, width }
+        Region { top: 0, left: 0, height, width }
     };
     let erased = [
-        Erased { image: 0, area: area(2), fill: Fill::Noise { seed: 0xdead_beef } },
-        Erased { image: 0, area: area(5), fill: Fill::Colour([0.5, -1.0, 2.0]) },
-        Erased { image: count - 1, area: area(3), fill: Fill::Noise { seed: 3 } },
+        EraseBox { image: 0, region: area(2), fill: EraseFill::Pixels { seed: 0xdead_beef } },
+        EraseBox { image: 0, region: area(5), fill: EraseFill::Colour([0.5, -1.0, 2.0]) },
+        EraseBox { image: count - 1, region: area(3), fill: EraseFill::Pixels { seed: 3 } },
     ];
-    let kinds = [Mixing::Blend { share: 0.3 }, Mixing::Paste(area(4)), Mixing::None];
-    let mixing: Vec<Mixing> =
+    let kinds =
+        [MixPlan::Mixup { lambda: 0.3 }, MixPlan::Cutmix { region: area(4) }, MixPlan::None];
+    let mixing: Vec<MixPlan> =
         if mixes { (0..count).map(|image| kinds[image % 3]).collect() } else { Vec::new() };
     let batch = ImageBatch {
         pixels: Bytes::from_bytes_vec(pixels),

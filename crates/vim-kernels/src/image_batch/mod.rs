@@ -20,7 +20,7 @@ const OPERATION: &str = "image_batch";
 
 /// A rectangle of an image, in pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Area {
+pub struct Region {
     /// First row.
     pub top: usize,
     /// First column.
@@ -33,11 +33,11 @@ pub struct Area {
 
 /// What an erased rectangle is filled with, in normalized values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fill {
+pub enum EraseFill {
     /// One value for each channel.
     Colour([f32; 3]),
     /// Independent normal numbers, a function of the seed and the position in the image.
-    Noise {
+    Pixels {
         /// Another seed gives other numbers.
         seed: u32,
     },
@@ -45,28 +45,31 @@ pub enum Fill {
 
 /// A rectangle to erase.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Erased {
+pub struct EraseBox {
     /// Index of the image in the batch.
     pub image: usize,
-    /// The erased area.
-    pub area: Area,
+    /// The erased rectangle.
+    pub region: Region,
     /// Its fill.
-    pub fill: Fill,
+    pub fill: EraseFill,
 }
 
 /// How each image is mixed with its partner: image `i` of `B` with image `B − 1 − i`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Mixing {
+pub enum MixPlan {
     /// Not at all.
     #[default]
     None,
-    /// `share·image + (1 − share)·partner`.
-    Blend {
-        /// The share of the image itself.
-        share: f32,
+    /// `lambda·image + (1 − lambda)·partner`.
+    Mixup {
+        /// Weight of the image itself.
+        lambda: f32,
     },
-    /// The partner's pixels within the area.
-    Paste(Area),
+    /// The partner's pixels within the region.
+    Cutmix {
+        /// The region; it may be empty.
+        region: Region,
+    },
 }
 
 /// Images as bytes, and their augmentation.
@@ -82,9 +85,9 @@ pub struct ImageBatch<'a> {
     /// Standard deviation of the same.
     pub std: [f32; 3],
     /// Erased before mixing; of two overlapping rectangles of an image the later one wins.
-    pub erased: &'a [Erased],
+    pub erased: &'a [EraseBox],
     /// Applied last, one per image; empty for none at all.
-    pub mixing: &'a [Mixing],
+    pub mixing: &'a [MixPlan],
 }
 
 /// Uploads the bytes and makes `[B, 3, H, W]` images of them in f32, on the device:
@@ -157,24 +160,24 @@ impl ImageBatch<'_> {
             let (operation, what) = (OPERATION, "a batch of images");
             return Err(KernelError::TooLarge { operation, what, got: elements, limit });
         }
-        let inside = |name, area: &Area| {
+        let inside = |name, region: &Region| {
             let (bottom, right) =
-                (area.top.checked_add(area.height), area.left.checked_add(area.width));
+                (region.top.checked_add(region.height), region.left.checked_add(region.width));
             let good = bottom.is_some_and(|y| y <= height) && right.is_some_and(|x| x <= width);
-            let got = [area.top, area.left, area.height, area.width];
+            let got = [region.top, region.left, region.height, region.width];
             expect(OPERATION, name, &got, good, format!("an area within [{height}, {width}]"))
         };
         for erased in self.erased {
             let good = erased.image < count;
             expect(OPERATION, "erased.image", &[erased.image], good, format!("below {count}"))?;
-            inside("erased.area", &erased.area)?;
+            inside("erased.region", &erased.region)?;
         }
         let good = self.mixing.is_empty() || self.mixing.len() == count;
         let expected = format!("one for each of {count} images, or none");
         expect(OPERATION, "mixing", &[self.mixing.len()], good, expected)?;
         self.mixing.iter().try_for_each(|mixing| match mixing {
-            Mixing::Paste(area) => inside("mixing.area", area),
-            Mixing::None | Mixing::Blend { .. } => Ok(()),
+            MixPlan::Cutmix { region } => inside("mixing.region", region),
+            MixPlan::None | MixPlan::Mixup { .. } => Ok(()),
         })
     }
 
@@ -201,34 +204,34 @@ impl ImageBatch<'_> {
         let mut values = [self.mean, self.std].concat();
         values.resize(STATISTICS + count * boxes * 3, 0.0);
         used.fill(0);
-        for Erased { image, area, fill } in self.erased {
+        for EraseBox { image, region, fill } in self.erased {
             let at = image * boxes + used[*image];
             used[*image] += 1;
             let (kind, seed) = match fill {
-                Fill::Colour(colour) => {
+                EraseFill::Colour(colour) => {
                     values[STATISTICS + 3 * at..][..3].copy_from_slice(colour);
                     (COLOUR, 0)
                 }
-                Fill::Noise { seed } => (NOISE, seed.cast_signed()),
+                EraseFill::Pixels { seed } => (NOISE, seed.cast_signed()),
             };
-            places[BOX * at..][..AREA].copy_from_slice(&area.numbers());
+            places[BOX * at..][..AREA].copy_from_slice(&region.numbers());
             places[BOX * at + AREA..][..2].copy_from_slice(&[kind, seed]);
         }
-        let all = std::iter::repeat_n(&Mixing::None, count - self.mixing.len());
+        let all = std::iter::repeat_n(&MixPlan::None, count - self.mixing.len());
         for mixing in self.mixing.iter().chain(all) {
-            let (area, [inside, outside]) = match *mixing {
-                Mixing::None => (Area::default(), [1.0; 2]),
-                Mixing::Blend { share } => (Area::default(), [share; 2]),
-                Mixing::Paste(area) => (area, [0.0, 1.0]),
+            let (region, [inside, outside]) = match *mixing {
+                MixPlan::None => (Region::default(), [1.0; 2]),
+                MixPlan::Mixup { lambda } => (Region::default(), [lambda; 2]),
+                MixPlan::Cutmix { region } => (region, [0.0, 1.0]),
             };
-            places.extend(area.numbers());
+            places.extend(region.numbers());
             values.extend([inside, outside]);
         }
         Plan { places, values, boxes }
     }
 }
 
-impl Area {
+impl Region {
     /// As the kernels take it: an image of fewer than 2³² elements has sides below 2³¹.
     fn numbers(&self) -> [i32; AREA] {
         [self.top, self.left, self.height, self.width].map(|n| n as i32)

@@ -1,6 +1,6 @@
 //! Bytes to images, one element at a time, with its own implementation of the noise.
 
-use super::{Area, Fill, ImageBatch, Mixing};
+use super::{EraseFill, ImageBatch, MixPlan, Region};
 
 /// The normal numbers of [`crate::image_batch()`] again, in 64-bit integers and floats.
 fn normal(seed: u32, element: u64) -> f64 {
@@ -31,11 +31,11 @@ pub fn image_batch(batch: &ImageBatch<'_>) -> Vec<f64> {
         let (mean, std) = (f64::from(batch.mean[channel]), f64::from(batch.std[channel]));
         let mut value = (pixel / 255.0 - mean) / std;
         for erased in batch.erased.iter().filter(|erased| erased.image == image) {
-            let Area { top, left, height, width } = erased.area;
+            let Region { top, left, height, width } = erased.region;
             if (top..top + height).contains(&y) && (left..left + width).contains(&x) {
                 value = match erased.fill {
-                    Fill::Colour(colour) => f64::from(colour[channel]),
-                    Fill::Noise { seed } => normal(seed, place as u64),
+                    EraseFill::Colour(colour) => f64::from(colour[channel]),
+                    EraseFill::Pixels { seed } => normal(seed, place as u64),
                 };
             }
         }
@@ -49,13 +49,13 @@ pub fn image_batch(batch: &ImageBatch<'_>) -> Vec<f64> {
                     let own = value(image, channel, y, x);
                     let theirs = value(count - 1 - image, channel, y, x);
                     images.push(match batch.mixing.get(image).copied().unwrap_or_default() {
-                        Mixing::None => own,
-                        Mixing::Blend { share } => {
-                            f64::from(share) * own + (1.0 - f64::from(share)) * theirs
+                        MixPlan::None => own,
+                        MixPlan::Mixup { lambda } => {
+                            f64::from(lambda) * own + (1.0 - f64::from(lambda)) * theirs
                         }
-                        Mixing::Paste(area) => {
-                            let rows = area.top..area.top + area.height;
-                            let columns = area.left..area.left + area.width;
+                        MixPlan::Cutmix { region } => {
+                            let rows = region.top..region.top + region.height;
+                            let columns = region.left..region.left + region.width;
                             if rows.contains(&y) && columns.contains(&x) { theirs } else { own }
                         }
                     });

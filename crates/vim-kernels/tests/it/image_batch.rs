@@ -1,7 +1,9 @@
 //! Bytes to images, against loops in f64.
 
 use burn::tensor::{Bytes, Device};
-use vim_kernels::{Area, Erased, Fill, ImageBatch, KernelError, Mixing, image_batch, oracle};
+use vim_kernels::{
+    EraseBox, EraseFill, ImageBatch, KernelError, MixPlan, Region, image_batch, oracle,
+};
 
 use crate::devices::devices;
 
@@ -37,26 +39,28 @@ fn bytes(count: usize) -> Bytes {
 
 #[test]
 fn images_are_normalized_erased_and_mixed() {
-    let (colour, noise) = (Fill::Colour([0.5, -1.0, 2.0]), Fill::Noise { seed: 0xdead_beef });
+    let (colour, noise) =
+        (EraseFill::Colour([0.5, -1.0, 2.0]), EraseFill::Pixels { seed: 0xdead_beef });
     for size in [[1, 1, 1], [2, 1, 3], [3, 5, 7], [5, 32, 32], [2, 33, 65]] {
         let [count, height, width] = size;
         let pixels = bytes(3 * count * height * width);
         let area = |top: usize, left: usize| {
             let (top, left) = (top.min(height - 1), left.min(width - 1));
             let (height, width) = ((height - top).min(9), (width - left).min(4));
-            Area { top, left, height, width }
+            Region { top, left, height, width }
         };
-        let one = [Erased { image: count - 1, area: area(1, 2), fill: noise }];
+        let one = [EraseBox { image: count - 1, region: area(1, 2), fill: noise }];
         // Two that overlap, one without pixels.
         let several = [
-            Erased { image: 0, area: area(0, 0), fill: noise },
-            Erased { image: 0, area: area(2, 1), fill: colour },
-            Erased { image: count / 2, area: area(3, 3), fill: Fill::Noise { seed: 3 } },
-            Erased { image: count - 1, area: Area::default(), fill: colour },
+            EraseBox { image: 0, region: area(0, 0), fill: noise },
+            EraseBox { image: 0, region: area(2, 1), fill: colour },
+            EraseBox { image: count / 2, region: area(3, 3), fill: EraseFill::Pixels { seed: 3 } },
+            EraseBox { image: count - 1, region: Region::default(), fill: colour },
         ];
         for erased in [&[][..], &one, &several] {
-            let (blend, paste) = (Mixing::Blend { share: 0.3 }, Mixing::Paste(area(1, 1)));
-            let kinds = [blend, paste, Mixing::None, Mixing::Blend { share: 0.9 }];
+            let (blend, paste) =
+                (MixPlan::Mixup { lambda: 0.3 }, MixPlan::Cutmix { region: area(1, 1) });
+            let kinds = [blend, paste, MixPlan::None, MixPlan::Mixup { lambda: 0.9 }];
             let mixings = [
                 vec![],
                 vec![blend; count],
@@ -81,8 +85,8 @@ fn what_does_not_fit_is_named() {
     let pixels = bytes(3 * 2 * 4 * 4);
     let good =
         ImageBatch { pixels, size: [2, 4, 4], mean: MEAN, std: STD, erased: &[], mixing: &[] };
-    let area = Area { top: 1, left: 1, height: 4, width: 1 };
-    let fill = Fill::Colour([0.0; 3]);
+    let area = Region { top: 1, left: 1, height: 4, width: 1 };
+    let fill = EraseFill::Colour([0.0; 3]);
     let named = |batch: ImageBatch<'_>| {
         let error = image_batch(batch, &Device::flex()).unwrap_err();
         let KernelError::Shape { tensor, .. } = error else { panic!("{error}") };
@@ -90,11 +94,11 @@ fn what_does_not_fit_is_named() {
     };
     assert_eq!(named(ImageBatch { size: [3, 4, 4], ..good.clone() }), "pixels");
     assert_eq!(named(ImageBatch { size: [0, 4, 4], ..good.clone() }), "pixels");
-    assert_eq!(named(ImageBatch { mixing: &[Mixing::None], ..good.clone() }), "mixing");
-    let pastes = [Mixing::Paste(area); 2];
-    assert_eq!(named(ImageBatch { mixing: &pastes, ..good.clone() }), "mixing.area");
-    let outside = [Erased { image: 0, area, fill }];
-    assert_eq!(named(ImageBatch { erased: &outside, ..good.clone() }), "erased.area");
-    let beyond = [Erased { image: 2, area: Area::default(), fill }];
+    assert_eq!(named(ImageBatch { mixing: &[MixPlan::None], ..good.clone() }), "mixing");
+    let pastes = [MixPlan::Cutmix { region: area }; 2];
+    assert_eq!(named(ImageBatch { mixing: &pastes, ..good.clone() }), "mixing.region");
+    let outside = [EraseBox { image: 0, region: area, fill }];
+    assert_eq!(named(ImageBatch { erased: &outside, ..good.clone() }), "erased.region");
+    let beyond = [EraseBox { image: 2, region: Region::default(), fill }];
     assert_eq!(named(ImageBatch { erased: &beyond, ..good }), "erased.image");
 }

@@ -1,8 +1,10 @@
 //! From a batch of bytes to tensors: upload as bytes; normalize, erase and mix on the device.
 
 use burn::tensor::{AllocationProperty, Bytes, Device, Int, Tensor, TensorData};
-use vim_data::{Batch, CropMode, Encoding, EraseFill, MixPlan, Recipe, Region, Split, Statistics};
-use vim_kernels::{Area, Erased, Fill, ImageBatch, Mixing, image_batch};
+use vim_data::{
+    Batch, CropMode, Encoding, EraseBox, EraseFill, MixPlan, Recipe, Region, Split, Statistics,
+};
+use vim_kernels::{ImageBatch, image_batch};
 use vim_model::VimConfig;
 
 use crate::config::ConfigError;
@@ -56,26 +58,28 @@ pub fn to_tensors(
     device: &Device,
 ) -> Result<(Tensor<4>, Targets), Error> {
     let count = batch.len();
-    let erased: Vec<Erased> = batch
+    let erased: Vec<vim_kernels::EraseBox> = batch
         .erased
         .iter()
-        .map(|&(image, erased)| Erased {
+        .map(|&(image, EraseBox { region, fill })| vim_kernels::EraseBox {
             image,
-            area: area(erased.region),
-            fill: match erased.fill {
-                EraseFill::Constant => Fill::Colour([0.0; 3]),
-                EraseFill::Colour(colour) => Fill::Colour(colour),
-                EraseFill::Pixels { seed } => Fill::Noise { seed },
+            region: on_device(region),
+            fill: match fill {
+                EraseFill::Constant => vim_kernels::EraseFill::Colour([0.0; 3]),
+                EraseFill::Colour(colour) => vim_kernels::EraseFill::Colour(colour),
+                EraseFill::Pixels { seed } => vim_kernels::EraseFill::Pixels { seed },
             },
         })
         .collect();
-    let mixing: Vec<Mixing> = batch
+    let mixing: Vec<vim_kernels::MixPlan> = batch
         .mixed
         .iter()
         .map(|mixed| match *mixed {
-            MixPlan::None => Mixing::None,
-            MixPlan::Mixup { lambda } => Mixing::Blend { share: lambda as f32 },
-            MixPlan::Cutmix { region, .. } => Mixing::Paste(area(region)),
+            MixPlan::None => vim_kernels::MixPlan::None,
+            MixPlan::Mixup { lambda } => vim_kernels::MixPlan::Mixup { lambda: lambda as f32 },
+            MixPlan::Cutmix { region, .. } => {
+                vim_kernels::MixPlan::Cutmix { region: on_device(region) }
+            }
         })
         .collect();
     let images = ImageBatch {
@@ -96,8 +100,8 @@ pub fn to_tensors(
     Ok((images, Targets::new(labels, shares)))
 }
 
-fn area(Region { top, left, height, width }: Region) -> Area {
-    Area { top, left, height, width }
+fn on_device(Region { top, left, height, width }: Region) -> vim_kernels::Region {
+    vim_kernels::Region { top, left, height, width }
 }
 
 /// Images that are padded and cropped instead of resized must have the model's size.
@@ -129,8 +133,6 @@ pub fn check_image_size(
 
 #[cfg(test)]
 mod tests {
-    use vim_data::EraseBox;
-
     use super::*;
 
     const BY: Statistics = Statistics { mean: [0.5, 0.0, 0.25], std: [0.5, 2.0, 0.25] };
