@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `patch_embed.proj.weight` | LeCun normal: truncated at two deviations, variance 1/(3·P²) |
 //! | `patch_embed.proj.bias`, `head.bias` | 0 |
-//! | `cls_token` (`_head`, `_tail`), `pos_embed`, `head.weight` | truncated normal, σ = 0.02, cut at ±2 |
+//! | class tokens, `pos_embed`, `head.weight` | truncated normal, σ = 0.02, cut at ±2 |
 //! | `in_proj.weight`, `x_proj.weight` | U(±1/√inputs) |
 //! | `conv1d.weight`, `conv1d.bias` | U(±1/√W) |
 //! | `dt_proj.weight` | U(±1/√R) |
-//! | `dt_proj.bias` | softplus⁻¹(delta), delta log-uniform in 0.001 … 0.1; backward: [`DtBInit`] |
+//! | `dt_proj.bias` | softplus⁻¹(delta), delta log-uniform in 0.001 … 0.1; backward: `DtBInit` |
 //! | `a_log` | ln 1, ln 2, … ln N in every channel (S4D-real) |
 //! | `a_off`, if there is one | 0: a full A starts as the diagonal one |
 //! | `d`, every norm's `weight` | 1 |

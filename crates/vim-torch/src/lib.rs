@@ -39,6 +39,7 @@ pub use checkpoint::{Checkpoint, Format};
 pub use element::Element;
 pub use error::{ReadError, WriteError};
 pub use read::read_checkpoint;
+pub use safetensors_file::read_safetensors;
 pub use sections::Section;
 pub use state_dict::{Array, ArrayView, Item, StateDict};
 pub use write::{write_pytorch, write_safetensors};

@@ -32,7 +32,12 @@ pub fn read_checkpoint(
     let mut checkpoint = match start.as_slice() {
         [b'P', b'K', 3 | 5, 4 | 6, ..] => pytorch(reader, length, section)?,
         start if safetensors_file::looks_like(start) => {
-            safetensors_file::read(reader, length, section)?
+            if section != Section::Model {
+                return Err(section.not_in(vec!["its tensors alone, being safetensors".to_owned()]));
+            }
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes)?;
+            safetensors_file::read_safetensors(&bytes)?
         }
         start => return Err(unknown(start)),
     };

@@ -1,7 +1,6 @@
 //! Safetensors files.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom};
 
 use safetensors::SafeTensors;
 
@@ -9,7 +8,6 @@ use crate::checkpoint::{Checkpoint, Format};
 use crate::element::Element;
 use crate::error::ReadError;
 use crate::limits::{Budget, MAX_HEADER};
-use crate::sections::Section;
 use crate::state_dict::{Array, Item, StateDict};
 
 /// Whether a file that begins with `start` looks like one: a length, then JSON.
@@ -17,36 +15,29 @@ pub(crate) fn looks_like(start: &[u8]) -> bool {
     matches!(start, [_, _, _, _, _, 0, 0, 0, b'{', ..])
 }
 
-/// Reads the file of `length` bytes.
-pub(crate) fn read(
-    mut reader: impl Read + Seek,
-    length: u64,
-    section: Section,
-) -> Result<Checkpoint, ReadError> {
-    if section != Section::Model {
-        return Err(section.not_in(vec!["its tensors alone, being safetensors".to_owned()]));
-    }
-    let mut size = [0; 8];
-    reader.read_exact(&mut size)?;
-    let size = u64::from_le_bytes(size);
+/// Reads the bytes of a safetensors file. Keys stay as they are.
+///
+/// # Errors
+///
+/// [`ReadError`] says in one line what is wrong with the file.
+pub fn read_safetensors(bytes: &[u8]) -> Result<Checkpoint, ReadError> {
+    let length = bytes.len() as u64;
+    let size = bytes.first_chunk().ok_or_else(|| ReadError::damaged("it ends early"))?;
+    let size = u64::from_le_bytes(*size);
     if size > MAX_HEADER || size > length {
         return Err(ReadError::damaged(format!(
             "its header would have {size} bytes, the file has {length}"
         )));
     }
     let mut budget = Budget::of_file(length);
-    // The library checks the header against the length of the whole file, so all of it is read.
-    reader.seek(SeekFrom::Start(0))?;
-    let mut bytes = Vec::new();
-    reader.read_to_end(&mut bytes)?;
     let wrong = |error: safetensors::SafeTensorError| {
         ReadError::damaged(error.to_string().replace('\n', " "))
     };
-    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(wrong)?;
     let about = header.metadata().iter().flatten();
     let about: BTreeMap<String, String> =
         about.map(|(key, text)| (key.clone(), text.clone())).collect();
-    let tensors = SafeTensors::deserialize(&bytes).map_err(wrong)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(wrong)?;
     let mut state = StateDict::default();
     for key in header.offset_keys() {
         let tensor = tensors.tensor(&key).map_err(wrong)?;

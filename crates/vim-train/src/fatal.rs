@@ -7,7 +7,7 @@
 //! | thread | a panic there |
 //! |---|---|
 //! | main, the loader's, the saver's | unwinds and becomes an error |
-//! | CubeCL's | may be caught on purpose, as in autotuning; ends the process if the warning follows |
+//! | CubeCL's | may be caught on purpose, as in autotuning; ends the process if a warning follows |
 //! | any other | the process ends |
 //!
 //! The process ends with one line on stderr and in the run's log, `exit.json`, and the exit code of

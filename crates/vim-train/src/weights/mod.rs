@@ -2,11 +2,9 @@
 
 pub mod source;
 
-use std::io::Cursor;
-
 use burn::module::Module;
 use vim_model::load_module;
-use vim_torch::{Checkpoint as ArrayFile, ReadError, Section, read_checkpoint};
+use vim_torch::{Checkpoint as ArrayFile, read_safetensors};
 
 use crate::error::Error;
 use crate::run::checkpoint::Weights;
@@ -39,8 +37,8 @@ pub fn model_from_bytes<M: Module>(model: M, bytes: &[u8], source: &str) -> Resu
 }
 
 pub(crate) fn read(bytes: &[u8], source: &str) -> Result<ArrayFile, Error> {
-    let unread = |error: ReadError| Error::Unreadable { path: source.to_owned(), source: error };
-    read_checkpoint(Cursor::new(bytes), Section::Model).map_err(unread)
+    read_safetensors(bytes)
+        .map_err(|error| Error::Unreadable { path: source.to_owned(), source: error })
 }
 
 pub(crate) fn misfit(source: &str, problems: &str) -> Error {

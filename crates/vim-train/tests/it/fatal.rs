@@ -1,4 +1,4 @@
-//! Panics on threads that nobody waits for: another process, this test binary again, runs into each.
+//! Panics on threads that nobody waits for, each in another process of this test binary.
 
 use std::env;
 use std::fs;
