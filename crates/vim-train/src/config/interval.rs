@@ -32,7 +32,6 @@ pub struct IntervalError {
 
 impl Interval {
     /// The length in steps, not rounded; `None` for minutes.
-    #[must_use]
     pub fn in_steps(self, steps_per_epoch: u64) -> Option<f64> {
         match self {
             Self::Steps(steps) => Some(steps as f64),
@@ -42,7 +41,6 @@ impl Interval {
     }
 
     /// Whether the length is nothing at all.
-    #[must_use]
     pub fn is_zero(self) -> bool {
         match self {
             Self::Steps(steps) => steps == 0,
@@ -137,7 +135,6 @@ pub struct Cadence {
 
 impl Cadence {
     /// A cadence whose clock, should it need one, starts at 0.
-    #[must_use]
     pub fn new(interval: Interval, steps_per_epoch: u64) -> Self {
         Self { interval, steps_per_epoch, last: Duration::ZERO }
     }

@@ -61,7 +61,6 @@ impl Progress {
     /// Starts at step `first` of `total`.
     ///
     /// A bar is drawn if stderr is a terminal and none of `NO_COLOR`, `CI` and `TERM=dumb` is set.
-    #[must_use]
     pub fn new(log: &Log, first: u64, total: u64, epochs: u64, kind: ScoreKind) -> Self {
         let bar = wants_bar().then(|| {
             let template = "{bar:24} {pos}/{len} {elapsed_precise} {wide_msg}";

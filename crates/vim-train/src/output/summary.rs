@@ -33,7 +33,6 @@ pub struct Summary {
 }
 
 /// The summary as lines, without a newline at the end.
-#[must_use]
 pub fn summary(summary: &Summary) -> String {
     let (done, total) = summary.steps;
     let kind = summary.kind;
@@ -61,20 +60,17 @@ pub fn summary(summary: &Summary) -> String {
 }
 
 /// A speed, with as many digits as mean something.
-#[must_use]
 pub fn rate(per_second: f64) -> String {
     if per_second < 100.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
 }
 
 /// A size in bytes, in the unit of memory that fits.
-#[must_use]
 pub fn bytes(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
     if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
 }
 
 /// A duration in its two largest units.
-#[must_use]
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

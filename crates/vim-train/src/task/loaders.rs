@@ -15,7 +15,6 @@ pub fn recipe(config: &Config) -> Result<Recipe, ConfigError> {
 }
 
 /// How training images are loaded at the model's size, on one device of several.
-#[must_use]
 pub fn training(
     config: &Config,
     recipe: Recipe,
@@ -35,7 +34,6 @@ pub fn training(
 
 /// How images are loaded for evaluation at the model's size, in batches as large as training's
 /// micro-batches.
-#[must_use]
 pub fn evaluation(config: &Config, recipe: &Recipe, size: ImageSize) -> LoaderConfig {
     let batch = config.train.batch_size.div_ceil(config.train.accumulate);
     let workers = config.data.workers.count();

@@ -18,6 +18,8 @@ use crate::run::metrics::scores::{ScoreKind, Scores};
 use crate::run::signals::StopRequest;
 
 /// A model and its loss: what a step of training needs of a task.
+///
+/// Errors name the key, file or kernel that is wrong.
 pub trait Objective {
     /// What is trained. Float parameters that require a gradient are optimized; all others, such as
     /// running statistics, are only saved and restored with them.
@@ -26,17 +28,9 @@ pub trait Objective {
     type Inputs: Clone;
 
     /// The model with initial weights drawn from `run.seed`.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be built.
     fn init(&self, device: &Device) -> Result<Self::Model, Error>;
 
     /// The model with the weights of `train.init`, where that is set.
-    ///
-    /// # Errors
-    ///
-    /// If they cannot be read, or do not fit.
     fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Self::Model>>, Error>;
 
     /// How the optimizer treats the parameter at `path`, a tensor with `rank` dimensions.
@@ -47,10 +41,6 @@ pub trait Objective {
 
     /// The mean loss over the images `range` of a batch, `[1]`. What is drawn for an image depends
     /// on `seed` and on its place in the whole batch alone.
-    ///
-    /// # Errors
-    ///
-    /// If a kernel of the device cannot take so many.
     fn loss(
         &self,
         model: &Self::Model,
@@ -63,6 +53,7 @@ pub trait Objective {
 /// What a run learns: an objective, the data, and an evaluation.
 ///
 /// The loop owns everything else: steps, optimizer, moving average, checkpoints, resume, records.
+/// Errors name the key, file or kernel that is wrong.
 pub trait Task: Sized {
     /// The model and its loss.
     type Objective: Objective;
@@ -76,30 +67,17 @@ pub trait Task: Sized {
     /// The score that chooses the best checkpoint; one of [`Self::SCORES`].
     const PRIMARY: ScoreKind;
 
-    /// Opens the data, of whose training batches this device is `replica`, and checks whatever can
-    /// be wrong with the configuration.
-    ///
-    /// # Errors
-    ///
-    /// Whatever would keep a run from training or from being evaluated.
+    /// Opens the data for the device `replica`, and checks all that can be checked before training.
     fn open(config: &Config, device: &Device, replica: Replica) -> Result<Self, Error>;
 
     /// The task on data that are counted and not read, where their number is known without them;
     /// and a text for each file that may be missing where the run is to be.
-    ///
-    /// # Errors
-    ///
-    /// The first key that [`Self::open`] would refuse, as far as the configuration alone tells.
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError>;
 
     /// The model and its loss.
     fn objective(&self) -> &Self::Objective;
 
     /// Model and data in words and numbers.
-    ///
-    /// # Errors
-    ///
-    /// If the model is too large to be counted.
     fn describe(&self) -> Result<Description, Error>;
 
     /// What the configuration asks for and `device` does not do, if anything.
@@ -124,20 +102,12 @@ pub trait Task: Sized {
     fn batches(&self, steps: Range<u64>) -> Self::Batches;
 
     /// Queues the upload of a training batch.
-    ///
-    /// # Errors
-    ///
-    /// If it is too large for the device's kernels.
     fn upload(&self, batch: &Self::Batch, device: &Device) -> Result<Inputs<Self>, Error>;
 
     /// Whether there are images to choose the best checkpoint by.
     fn has_validation(&self) -> bool;
 
     /// Evaluates `model`, which is not on an autodiff device; `None` if `stop` asked to stop.
-    ///
-    /// # Errors
-    ///
-    /// Whatever is wrong with the images.
     fn evaluate(
         &self,
         model: &Model<Self>,
@@ -147,10 +117,6 @@ pub trait Task: Sized {
     ) -> Result<Option<Evaluation>, Error>;
 
     /// A batch of evaluation that each call uploads and computes, for `warmup`.
-    ///
-    /// # Errors
-    ///
-    /// Whatever is wrong with the images.
     fn evaluation_batch(
         &self,
         device: &Device,
@@ -212,7 +178,6 @@ pub enum EvalSplit {
 
 impl EvalSplit {
     /// Its name in records.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Val => "val",

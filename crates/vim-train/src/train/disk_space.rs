@@ -8,7 +8,6 @@ use crate::config::Config;
 
 /// Bytes of the checkpoints that a run keeps, and of the one being written: weights, the optimizer's
 /// two moments, and the moving average where there is one.
-#[must_use]
 pub fn checkpoints_of(config: &Config, parameters: u64) -> u64 {
     // The newest, the best, and the one being written.
     let kept = config.checkpoint.keep_last as u64 + 2;
@@ -17,7 +16,6 @@ pub fn checkpoints_of(config: &Config, parameters: u64) -> u64 {
 }
 
 /// Bytes that are free where `folder` is, or would be; `None` if the system does not say.
-#[must_use]
 pub fn free_for(folder: &Path) -> Option<u64> {
     let found = folder.ancestors().find(|one| one.is_dir());
     let existing = found.filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use vim_kernels::{FlatParams, moving_average};
 
-use super::{flat, multi_tensor};
+use super::flat;
 use crate::config::TrainConfig;
 
 /// The average, in f32 whatever the model computes in.
@@ -31,7 +31,6 @@ enum Averages {
 
 impl Ema {
     /// The average that `train` asks for, if it does, starting from `model`.
-    #[must_use]
     pub fn new<M: Module>(train: &TrainConfig, model: &M) -> Option<Self> {
         let decay = train.ema?;
         let averages = Averages::Each(flat::values(model));
@@ -45,8 +44,11 @@ impl Ema {
             Averages::Each(averages) => averages,
             Averages::Packed(packed) => packed.0.parts(&packed.1),
         };
-        let averages = multi_tensor::ema(averages, flat::values(model), self.decay_at(updates));
-        self.averages = Averages::Each(averages);
+        let decay = self.decay_at(updates);
+        let pairs = averages.into_iter().zip(flat::values(model));
+        let averages =
+            pairs.map(|(average, value)| average.mul_scalar(decay) + value.mul_scalar(1.0 - decay));
+        self.averages = Averages::Each(averages.collect());
     }
 
     /// [`Self::update`] with weights that are in one tensor, where a device
@@ -80,7 +82,6 @@ impl Ema {
     }
 
     /// `model` with the average in place of its weights, for evaluation.
-    #[must_use]
     pub fn model<M: Module>(&self, model: &M) -> M {
         flat::with_values(model.clone(), self.each()).valid()
     }

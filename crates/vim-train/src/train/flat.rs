@@ -12,7 +12,6 @@ fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
 }
 
 /// Their paths, such as `layers.0.mixer.forward.a_log`, and shapes.
-#[must_use]
 pub fn parameters<M: Module>(model: &M) -> Vec<(String, Vec<usize>)> {
     #[derive(Default)]
     struct Parameters(Vec<String>, Vec<(String, Vec<usize>)>);
@@ -35,7 +34,6 @@ pub fn parameters<M: Module>(model: &M) -> Vec<(String, Vec<usize>)> {
 }
 
 /// Their values.
-#[must_use]
 pub fn values<M: Module>(model: &M) -> Vec<Tensor<1>> {
     struct Values(Vec<Tensor<1>>);
     impl ModuleVisitor for Values {
@@ -52,7 +50,6 @@ pub fn values<M: Module>(model: &M) -> Vec<Tensor<1>> {
 }
 
 /// Their gradients; as many as parameters unless some have none.
-#[must_use]
 pub fn gradients<M: Module>(model: &M, gradients: GradientsParams) -> Vec<Tensor<1>> {
     struct Gradients(GradientsParams, Vec<Tensor<1>>);
     impl ModuleVisitor for Gradients {
@@ -70,7 +67,6 @@ pub fn gradients<M: Module>(model: &M, gradients: GradientsParams) -> Vec<Tensor
 /// # Panics
 ///
 /// If there are not as many, of the same sizes.
-#[must_use]
 pub fn with_values<M: Module>(model: M, values: Vec<Tensor<1>>) -> M {
     struct Replace(std::vec::IntoIter<Tensor<1>>);
     impl ModuleMapper for Replace {

@@ -3,8 +3,8 @@
 pub mod disk_space;
 mod dry_run;
 pub mod ema;
+mod evaluation;
 pub mod flat;
-pub mod multi_tensor;
 pub mod optim;
 mod recorder;
 pub mod schedule;
@@ -16,7 +16,6 @@ mod warmup;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use burn::module::Module;
 use burn::tensor::Device;
 use vim_data::BadSample;
 
@@ -29,13 +28,12 @@ use crate::error::Error;
 use crate::fatal::Watch;
 use crate::output::progress::{Progress, Report};
 use crate::output::{print, print_json};
-use crate::run::checkpoint::{Best, Checkpoint, Weights, Window};
+use crate::run::checkpoint::Window;
 use crate::run::log::Log;
 use crate::run::run_dir::{ExitRecord, Opened, RunDir};
 use crate::run::saver::{Saver, Snapshot};
 use crate::run::signals::StopRequest;
-use crate::task::{BatchStream, EvalSplit, Evaluation, Inputs, Model, Task};
-use crate::weights;
+use crate::task::{BatchStream, Inputs, Model, Task};
 use recorder::{Metric, Pace, Recorder};
 use schedule::Schedule;
 use setup::ResolvedRun;
@@ -186,7 +184,13 @@ impl<T: Task> Trainer<'_, T> {
                 self.train.counters.window = Window::default();
                 self.last_loss = loss.or(self.last_loss);
                 if let Some(loss) = loss {
-                    self.records.append(&Metric::Train { step, epoch, loss, lr, grad_norm })?;
+                    self.records.metrics.append(&Metric::Train {
+                        step,
+                        epoch,
+                        loss,
+                        lr,
+                        grad_norm,
+                    })?;
                 }
                 let waited = batches.waited();
                 let speed = self.records.timing(&pace, step, waited, elapsed)?;
@@ -252,7 +256,12 @@ impl<T: Task> Trainer<'_, T> {
                     "warning: step {step} is skipped, {fault} ({in_a_row} in a row, {most} at most)"
                 ));
                 let epoch = self.step() / self.steps_per_epoch;
-                self.records.append(&Metric::Skipped { step, epoch, reason: &fault, in_a_row })?;
+                self.records.metrics.append(&Metric::Skipped {
+                    step,
+                    epoch,
+                    reason: &fault,
+                    in_a_row,
+                })?;
                 self.train.skip();
                 return Ok(None);
             }
@@ -277,92 +286,6 @@ impl<T: Task> Trainer<'_, T> {
         }
     }
 
-    /// Evaluates on the validation images; returns whether it is the best so far.
-    fn validate(&mut self) -> Result<bool, Error> {
-        if !self.task.has_validation() {
-            self.train.counters.eval_pending = false;
-            return Ok(false);
-        }
-        // All before any is recorded, so that an evaluation that is repeated on resume records none
-        // twice.
-        let mut all = Vec::new();
-        for weights in self.train.kinds() {
-            let Some(scores) = self.evaluate(&self.train.weights(weights), EvalSplit::Val)? else {
-                // The pending evaluation is saved with the state, and repeated on resume.
-                return self.stop_if_asked().map(|()| false);
-            };
-            all.push((weights, scores));
-        }
-        self.train.counters.eval_pending = false;
-        let step = self.step();
-        let mut is_best = false;
-        for (weights, evaluation) in all {
-            let metric = primary::<T>(&evaluation);
-            if weights == Weights::Model {
-                self.last_score = Some(metric);
-            }
-            self.records.evaluation::<T>(EvalSplit::Val, "last", step, weights, &evaluation)?;
-            let best = &mut self.train.counters.best;
-            if best.is_none_or(|best| T::PRIMARY.is_better(metric, best.metric)) {
-                *best = Some(Best { metric, step, weights });
-                is_best = true;
-            }
-        }
-        Ok(is_best)
-    }
-
-    /// Evaluates the result of the run on the test images; returns its primary score.
-    fn test(&mut self) -> Result<f64, Error> {
-        let now = self.step();
-        // Without validation images nothing chooses between the weights and their average: both are
-        // tested, and the weights are the result.
-        let last = || -> Vec<(Model<T>, Weights)> {
-            let kinds = self.train.kinds().into_iter();
-            kinds.map(|kind| (self.train.weights(kind), kind)).collect()
-        };
-        let (models, step, which) = match self.train.counters.best {
-            None => (last(), now, "last"),
-            Some(Best { step, weights, .. }) if step == now => {
-                (vec![(self.train.weights(weights), weights)], now, "best")
-            }
-            Some(Best { step, weights, .. }) => match self.load(step, weights) {
-                Ok(model) => (vec![(model, weights)], step, "best"),
-                Err(error) => {
-                    self.log.line(format!("warning: {error}; testing the last weights instead"));
-                    (last(), now, "last")
-                }
-            },
-        };
-        let mut all = Vec::new();
-        for (model, weights) in models {
-            let Some(evaluation) = self.evaluate(&model, EvalSplit::Test)? else {
-                self.stop_if_asked()?;
-                return Err(Error::Internal("an evaluation ended early, and nobody asked".into()));
-            };
-            all.push((weights, evaluation));
-        }
-        for (weights, evaluation) in &all {
-            self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
-        }
-        self.records.sync()?;
-        let (_, evaluation) = all.first().expect("invariant: there are weights to test");
-        let score = primary::<T>(evaluation);
-        self.test_score = Some(score);
-        Ok(score)
-    }
-
-    /// Weights of the checkpoint of `step`, for evaluation.
-    fn load(&self, step: u64, weights: Weights) -> Result<Model<T>, Error> {
-        let path = self.saver.checkpoints().path_of(step);
-        let bytes = Checkpoint::read(&path)?.take(weights::file(weights))?;
-        let model = self.train.model().valid();
-        weights::model_from_bytes(model, &bytes, &path.display().to_string())
-    }
-
-    fn evaluate(&self, model: &Model<T>, split: EvalSplit) -> Result<Option<Evaluation>, Error> {
-        self.task.evaluate(model, split, &self.device.clone().inner(), &self.stop)
-    }
-
     /// Saves and stops if a signal has asked for it.
     fn stop_if_asked(&mut self) -> Result<(), Error> {
         let Some(stop) = self.stop.get() else { return Ok(()) };
@@ -379,11 +302,11 @@ impl<T: Task> Trainer<'_, T> {
         let counters = &mut self.train.counters;
         counters.epoch = counters.step / self.steps_per_epoch;
         counters.batch = counters.step % self.steps_per_epoch;
-        counters.metrics_len = self.records.len();
+        counters.metrics_len = self.records.metrics.len();
         let (files, state) = (self.train.files(), self.train.counters.clone());
         let snapshot = Snapshot { files, state, is_best, is_archived };
-        self.saver.start(snapshot, self.records.handle()?)?;
-        self.records.stalled(start.elapsed());
+        self.saver.start(snapshot, self.records.metrics.handle()?)?;
+        self.records.save_stall += start.elapsed();
         Ok(())
     }
 
@@ -404,9 +327,4 @@ impl<T: Task> Trainer<'_, T> {
 struct DeviceBatch<T: Task> {
     inputs: Inputs<T>,
     bad: Vec<BadSample>,
-}
-
-/// The score that the best checkpoint is chosen by; NaN where it was not measured.
-fn primary<T: Task>(evaluation: &Evaluation) -> f64 {
-    evaluation.scores.get(T::PRIMARY.name).unwrap_or(f64::NAN)
 }

@@ -79,13 +79,13 @@ pub(super) struct Recorder<'a> {
     log: &'a Log,
     device: Device,
     batch_size: usize,
-    metrics: Sinks,
+    pub(super) metrics: Sinks,
     timing: JsonlWriter,
     bad_samples: JsonlWriter,
     /// Bad samples that the log has named.
     named_bad: BTreeSet<usize>,
     /// How long saving has held the loop up since the last record of it.
-    save_stall: Duration,
+    pub(super) save_stall: Duration,
     warned: bool,
 }
 
@@ -112,10 +112,6 @@ impl<'a> Recorder<'a> {
         })
     }
 
-    pub(super) fn append(&mut self, metric: &Metric<'_>) -> Result<(), Error> {
-        self.metrics.append(metric)
-    }
-
     pub(super) fn evaluation<T: Task>(
         &mut self,
         split: EvalSplit,
@@ -132,7 +128,7 @@ impl<'a> Recorder<'a> {
         let shown = scores.describe(T::SCORES, ScoreKind::show);
         self.log.line(format!("{split} at step {step} ({checkpoint}{average}): {shown}"));
         let images = *images;
-        self.append(&Metric::Eval { step, split, checkpoint, weights, scores, images })
+        self.metrics.append(&Metric::Eval { step, split, checkpoint, weights, scores, images })
     }
 
     /// Records how fast the stretch since `pace` went, and what memory is held.
@@ -174,11 +170,6 @@ impl<'a> Recorder<'a> {
         Ok(speed)
     }
 
-    /// Adds to the time that saving has held the loop up.
-    pub(super) fn stalled(&mut self, duration: Duration) {
-        self.save_stall += duration;
-    }
-
     /// Names the images that could not be read: in the log once, in `bad_samples.jsonl` each time
     /// that they were drawn.
     pub(super) fn bad(&mut self, samples: Vec<BadSample>) -> Result<(), Error> {
@@ -205,21 +196,6 @@ impl<'a> Recorder<'a> {
             self.log.line(format!("warning: {warning}"));
             self.warned = true;
         }
-    }
-
-    /// Returns when all metrics are on the disk.
-    pub(super) fn sync(&self) -> Result<(), Error> {
-        self.metrics.sync()
-    }
-
-    /// Length of `metrics.jsonl` in bytes.
-    pub(super) fn len(&self) -> u64 {
-        self.metrics.len()
-    }
-
-    /// Another handle of `metrics.jsonl`, for the thread that saves.
-    pub(super) fn handle(&self) -> Result<JsonlWriter, Error> {
-        self.metrics.handle()
     }
 }
 

@@ -65,13 +65,11 @@ impl Schedule {
     }
 
     /// Whether the warm-up ends before training does; if not, the peak is never reached.
-    #[must_use]
     pub fn reaches_its_peak(&self) -> bool {
         self.warmup < self.total
     }
 
     /// The learning rate of step `step`, counted from 0; from the last step on, the last one.
-    #[must_use]
     pub fn lr(&self, step: u64) -> f64 {
         let t = match self.kind {
             ScheduleKind::Cosine => step,

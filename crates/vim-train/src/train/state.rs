@@ -44,7 +44,6 @@ impl<M: Module> TrainState<M> {
     }
 
     /// The same, computing a batch in `count` micro-batches.
-    #[must_use]
     pub fn with_micro_batches(self, count: usize) -> Self {
         Self { micro_batches: count, ..self }
     }

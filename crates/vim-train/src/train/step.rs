@@ -7,7 +7,8 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 use vim_kernels::supports_multi_tensor;
 
-use super::optim::{Clip, Gradients, clip_factor};
+use super::flat;
+use super::optim::{Clip, clip_factor};
 use super::state::TrainState;
 use crate::comm::Comm;
 use crate::error::Error;
@@ -36,16 +37,18 @@ impl<M: Module> TrainState<M> {
         let loss = |inputs, range| objective.loss(model, inputs, range, seed);
         let (loss, gradients) =
             forward_backward(model, inputs, count, self.micro_batches, loss, &mut after)?;
-        let gradients = Gradients::new(model, gradients);
-        let (got, parameters) = (gradients.len(), self.optimizer.parameters());
+        let mut tensors = flat::gradients(model, gradients);
+        let (got, parameters) = (tensors.len(), self.optimizer.parameters());
         if got != parameters {
             return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
         }
-        let (loss, gradients) = gradients.summed(loss, comm);
-        Ok(self.update(loss, gradients, lr))
+        tensors.push(loss);
+        let mut tensors = comm.sum(tensors);
+        let loss = tensors.pop().expect("invariant: as many sums as tensors");
+        Ok(self.update(loss, tensors, lr))
     }
 
-    fn update(&mut self, loss: Tensor<1>, gradients: Gradients, lr: f64) -> PendingStep {
+    fn update(&mut self, loss: Tensor<1>, gradients: Vec<Tensor<1>>, lr: f64) -> PendingStep {
         let square = self.optimizer.square_norm(&gradients);
         let (clip, guard, pending) = match square {
             Some(square) if supports_multi_tensor(&square.device()) => {
@@ -170,7 +173,6 @@ impl StepMetrics {
     }
 
     /// What is not finite, if anything.
-    #[must_use]
     pub fn fault(self) -> Option<String> {
         [("loss", self.loss), ("gradient norm", self.grad_norm)]
             .into_iter()

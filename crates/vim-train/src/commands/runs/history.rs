@@ -6,7 +6,6 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::run::Best;
 use crate::commands::train::PRIMARY;
 use crate::run::metrics::record::{OWN_WEIGHTS, Record};
 use crate::run::metrics::scores::Scores;
@@ -47,6 +46,16 @@ impl Evaluated {
     pub fn score(&self, name: &str) -> Option<f64> {
         self.scores.get(name).filter(|number| number.is_finite())
     }
+}
+
+/// The best evaluation, and its step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Best {
+    /// The primary score.
+    #[serde(flatten)]
+    pub score: Scores,
+    /// Steps done then.
+    pub step: u64,
 }
 
 /// All records of a run.

@@ -22,10 +22,10 @@ use compare::CompareArgs;
 use list::ListArgs;
 use show::ShowArgs;
 
-pub use history::{Evaluated, History};
+pub use history::{Best, Evaluated, History};
 pub(crate) use list::steps;
 pub(crate) use run::holds_run;
-pub use run::{Best, Row, Run};
+pub use run::{Row, Run};
 pub use status::Status;
 
 /// Shown below the help.

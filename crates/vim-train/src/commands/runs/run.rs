@@ -9,26 +9,15 @@ use serde::Serialize;
 use serde_json::Value;
 use vim_model::VimConfig;
 
-use super::history::History;
+use super::history::{Best, History};
 use super::status::{self, Status};
 use crate::commands::train::PRIMARY;
 use crate::config::{Config, dotted};
 use crate::run::checkpoint::State;
 use crate::run::checkpoint::retention;
-use crate::run::metrics::scores::Scores;
 use crate::run::run_dir::{
     CONFIG, ENVIRONMENT, EXIT, ExitRecord, LOG, METRICS, TIMING, checkpoints_in,
 };
-
-/// The best evaluation, and its step.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Best {
-    /// The primary score.
-    #[serde(flatten)]
-    pub score: Scores,
-    /// Steps done then.
-    pub step: u64,
-}
 
 /// A run as `runs list` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

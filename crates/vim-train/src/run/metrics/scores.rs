@@ -24,19 +24,16 @@ impl ScoreKind {
         Self { name: "loss", label: "loss", is_share: false, larger_is_better: false };
 
     /// A share of 1, of which more is better.
-    #[must_use]
     pub const fn share(name: &'static str, label: &'static str) -> Self {
         Self { name, label, is_share: true, larger_is_better: true }
     }
 
     /// `number` as people read it.
-    #[must_use]
     pub fn show(&self, number: f64) -> String {
         if self.is_share { format!("{:.2} %", number * 100.0) } else { format!("{number:.4}") }
     }
 
     /// Whether `number` is better than `best`.
-    #[must_use]
     pub fn is_better(&self, number: f64, best: f64) -> bool {
         if self.larger_is_better { number > best } else { number < best }
     }
@@ -48,7 +45,6 @@ pub struct Scores(Vec<(String, f64)>);
 
 impl Scores {
     /// The number called `name`.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, number)| *number)
     }

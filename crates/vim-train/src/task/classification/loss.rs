@@ -34,7 +34,6 @@ impl Loss {
     }
 
     /// The mean over the images of `logits`, `[B, K]`; one number, `[1]`.
-    #[must_use]
     pub fn of(&self, logits: Tensor<2>, targets: Targets) -> Tensor<1> {
         match self.kind {
             LossKind::CrossEntropy => target_loss(logits, targets, self.smoothing),
@@ -54,7 +53,6 @@ impl Loss {
 /// # Source
 ///
 /// Szegedy et al. 2016, §7; timm's `LabelSmoothingCrossEntropy`.
-#[must_use]
 pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>, smoothing: f64) -> Tensor<1> {
     target_loss(logits, Targets::new(labels, None), smoothing)
 }
@@ -66,7 +64,6 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>, smoothing: f64) 
 /// # Source
 ///
 /// Zhang et al. 2018, "mixup", §2; timm 0.4.12's `Mixup` with `SoftTargetCrossEntropy`.
-#[must_use]
 pub fn target_loss(logits: Tensor<2>, targets: Targets, smoothing: f64) -> Tensor<1> {
     let log_p = log_softmax(logits, 1); // [B, K]
     let of = |labels: Tensor<1, Int>| log_p.clone().gather(1, labels.unsqueeze_dim(1)); // [B, 1]
@@ -92,7 +89,6 @@ pub fn target_loss(logits: Tensor<2>, targets: Targets, smoothing: f64) -> Tenso
 ///
 /// timm's `BinaryCrossEntropy` with its `target_threshold`; the original's `--bce-loss`, whose
 /// threshold is 0.
-#[must_use]
 pub fn bce(
     logits: Tensor<2>,
     targets: Targets,

@@ -30,14 +30,12 @@ pub struct Mixed {
 
 impl Targets {
     /// Targets of the classes `labels`, mixed in reverse order where there are `shares`.
-    #[must_use]
     pub fn new(labels: Tensor<1, Int>, shares: Option<Tensor<1>>) -> Self {
         let partners = || labels.clone().flip([0]);
         Self { mixed: shares.map(|shares| Mixed { partners: partners(), shares }), labels }
     }
 
     /// Those of `len` images from `first` on; partners may be outside the range.
-    #[must_use]
     pub fn narrow(&self, first: usize, len: usize) -> Self {
         let mixed = self.mixed.clone().map(|Mixed { partners, shares }| Mixed {
             partners: partners.narrow(0, first, len),

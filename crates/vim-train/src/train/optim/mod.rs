@@ -1,5 +1,5 @@
-//! AdamW: parameter groups and moments. The arithmetic is in [`super::multi_tensor`], and where a
-//! device updates many tensors at once in [`vim_kernels::FlatParams`].
+//! AdamW: parameter groups, moments, and the arithmetic for one tensor. Where a device updates many
+//! tensors at once, the arithmetic is in [`vim_kernels::FlatParams`].
 //!
 //! Our own optimizer, because resuming must give the same bytes: moments are saved by parameter
 //! path, and the formula is PyTorch's.
@@ -12,13 +12,10 @@ pub(crate) mod tests;
 use std::collections::BTreeMap;
 
 use burn::module::Module;
-use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use vim_kernels::FlatParams;
+use vim_kernels::{FlatParams, supports_multi_tensor};
 
 use super::flat;
-use super::multi_tensor::{Parameter, Rule, Update, adamw, sum_of_squares};
-use crate::comm::Comm;
 use crate::config::{Config, OptimConfig};
 use crate::task::Placement;
 use packed::Packed;
@@ -120,7 +117,6 @@ pub struct AdamW {
 
 impl AdamW {
     /// An optimizer that has seen no gradient, of the parameters of `groups`.
-    #[must_use]
     pub fn new(config: &OptimConfig, groups: Vec<ParamGroup>) -> Self {
         Self {
             betas: config.betas,
@@ -132,19 +128,16 @@ impl AdamW {
     }
 
     /// The same after `steps` updates that left these moments, by parameter path.
-    #[must_use]
     pub fn resumed(self, steps: u64, moments: BTreeMap<String, Moments>) -> Self {
         Self { steps, moments: MomentStorage::ByPath(moments), ..self }
     }
 
     /// How many parameters are updated.
-    #[must_use]
     pub fn parameters(&self) -> usize {
         self.groups.len()
     }
 
     /// The moments by parameter path.
-    #[must_use]
     pub fn moments(&self) -> BTreeMap<String, Moments> {
         match &self.moments {
             MomentStorage::ByPath(moments) => moments.clone(),
@@ -153,7 +146,6 @@ impl AdamW {
     }
 
     /// The parameters after the last step, where they are in one tensor.
-    #[must_use]
     pub fn packed(&self) -> Option<(&FlatParams, &Tensor<1>)> {
         match &self.moments {
             MomentStorage::ByPath(_) => None,
@@ -161,15 +153,18 @@ impl AdamW {
         }
     }
 
-    /// [`Gradients::square_norm`], which takes fewer transfers where the layout is known.
-    #[must_use]
-    pub fn square_norm(&self, gradients: &Gradients) -> Option<Tensor<1>> {
-        match &self.moments {
-            MomentStorage::Packed(packed) if !gradients.is_empty() => {
-                Some(packed.square_norm(&gradients.0))
-            }
-            MomentStorage::Packed(_) | MomentStorage::ByPath(_) => gradients.square_norm(),
+    /// The sum of the squares of all gradients, `[1]` and still on the device; `None` if there are
+    /// none. Takes fewer transfers where the layout is known.
+    pub fn square_norm(&self, gradients: &[Tensor<1>]) -> Option<Tensor<1>> {
+        let first = gradients.first()?;
+        if let MomentStorage::Packed(packed) = &self.moments {
+            return Some(packed.square_norm(gradients));
         }
+        if supports_multi_tensor(&first.device()) {
+            return Some(vim_kernels::sum_of_squares(gradients));
+        }
+        let squares = gradients.iter().map(|tensor| (tensor.clone() * tensor.clone()).sum());
+        squares.reduce(|sum, square| sum + square)
     }
 
     /// Updates `model` by its gradients, clipped, at the learning rate `lr`.
@@ -177,8 +172,13 @@ impl AdamW {
     /// # Panics
     ///
     /// If there is not a gradient for each parameter.
-    #[must_use]
-    pub fn step<M: Module>(&mut self, model: M, gradients: Gradients, clip: Clip, lr: f64) -> M {
+    pub fn step<M: Module>(
+        &mut self,
+        model: M,
+        gradients: Vec<Tensor<1>>,
+        clip: Clip,
+        lr: f64,
+    ) -> M {
         let values = flat::values(&model);
         assert_eq!(gradients.len(), values.len(), "a gradient for each parameter");
         self.steps += 1;
@@ -193,7 +193,7 @@ impl AdamW {
                     unreachable!("invariant: packed above")
                 };
                 let rates = packed::rates(&self.groups, lr, rule);
-                packed.step(values, gradients.0, &rates, rule, square_norm, limit)
+                packed.step(values, gradients, &rates, rule, square_norm, limit)
             }
         };
         flat::with_values(model, values)
@@ -211,7 +211,7 @@ impl AdamW {
     fn one_by_one(
         &mut self,
         values: Vec<Tensor<1>>,
-        gradients: Gradients,
+        gradients: Vec<Tensor<1>>,
         lr: f64,
         rule: Rule,
         scale: f64,
@@ -222,66 +222,56 @@ impl AdamW {
             MomentStorage::ByPath(moments) => moments,
             MomentStorage::Packed(packed) => packed.moments(&self.groups),
         };
-        let tensors = self.groups.iter().zip(values.into_iter().zip(gradients.0));
-        let updates = tensors.map(|(group, (value, gradient))| {
+        let (mut updated, mut after) = (Vec::with_capacity(values.len()), BTreeMap::new());
+        for (group, (value, gradient)) in self.groups.iter().zip(values.into_iter().zip(gradients))
+        {
             let known = moments.remove(&group.path);
-            let Moments { first, second } = known.unwrap_or_else(|| Moments::zeros(&value));
-            Update {
-                before: Parameter { value, first, second },
-                gradient,
-                lr: group.rate(lr),
-                weight_decay: group.weight_decay,
-            }
-        });
-        let updates = updates.collect();
-        let (mut values, mut moments) = (Vec::new(), BTreeMap::new());
-        for (group, after) in self.groups.iter().zip(adamw(updates, rule, scale)) {
-            let Parameter { value, first, second } = after;
-            values.push(value);
-            moments.insert(group.path.clone(), Moments { first, second });
+            let known = known.unwrap_or_else(|| Moments::zeros(&value));
+            let (value, known) = adamw(group, value, known, gradient, lr, rule, scale);
+            updated.push(value);
+            after.insert(group.path.clone(), known);
         }
-        self.moments = MomentStorage::ByPath(moments);
-        values
+        self.moments = MomentStorage::ByPath(after);
+        updated
     }
 }
 
-/// The gradients of a model's parameters, flat, in their order.
-#[derive(Clone, Debug)]
-pub struct Gradients(Vec<Tensor<1>>);
+/// The numbers that all parameters of a step share.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    /// Decay rates of the two means.
+    betas: [f64; 2],
+    /// Added to the denominator.
+    eps: f64,
+    /// `1 − betaᵗ` of the two means at the t-th step.
+    corrections: [f64; 2],
+}
 
-impl Gradients {
-    /// Those of `model` that there are.
-    #[must_use]
-    pub fn new<M: Module>(model: &M, gradients: GradientsParams) -> Self {
-        Self(flat::gradients(model, gradients))
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Summed over the devices of a run, and the loss with them.
-    pub fn summed(mut self, loss: Tensor<1>, comm: &mut dyn Comm) -> (Tensor<1>, Self) {
-        self.0.push(loss);
-        let mut tensors = comm.sum(self.0);
-        let loss = tensors.pop().expect("invariant: as many sums as tensors");
-        (loss, Self(tensors))
-    }
-
-    /// The square of the Euclidean norm of all together, `[1]`, still on the device; `None` if
-    /// there are none.
-    #[must_use]
-    pub fn square_norm(&self) -> Option<Tensor<1>> {
-        sum_of_squares(&self.0)
-    }
+/// A step of one parameter by its gradient times `scale`.
+///
+/// # Source
+///
+/// Loshchilov and Hutter 2019, algorithm 2; `torch.optim.AdamW`.
+fn adamw(
+    group: &ParamGroup,
+    value: Tensor<1>,
+    Moments { first, second }: Moments,
+    gradient: Tensor<1>,
+    lr: f64,
+    rule: Rule,
+    scale: f64,
+) -> (Tensor<1>, Moments) {
+    let Rule { betas: [beta1, beta2], eps, corrections } = rule;
+    let lr = group.rate(lr);
+    let gradient = if scale == 1.0 { gradient } else { gradient.mul_scalar(scale) };
+    let first = first.mul_scalar(beta1) + gradient.clone().mul_scalar(1.0 - beta1);
+    let second = second.mul_scalar(beta2) + (gradient.clone() * gradient).mul_scalar(1.0 - beta2);
+    let denominator =
+        second.clone().sqrt().mul_scalar(corrections[1].sqrt().recip()).add_scalar(eps);
+    let change = (first.clone() / denominator).mul_scalar(lr / corrections[0]);
+    let decay = 1.0 - lr * group.weight_decay;
+    let value = if decay == 1.0 { value } else { value.mul_scalar(decay) };
+    (value - change, Moments { first, second })
 }
 
 /// What gradients of norm `norm` are multiplied by so that it does not exceed `limit`.
@@ -289,7 +279,6 @@ impl Gradients {
 /// # Source
 ///
 /// `torch.nn.utils.clip_grad_norm_`, with its 1e-6.
-#[must_use]
 pub fn clip_factor(norm: f64, limit: Option<f64>) -> f64 {
     limit.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0))
 }

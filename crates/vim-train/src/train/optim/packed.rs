@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use burn::tensor::Tensor;
 use vim_kernels::{AdamWHyper, FlatParams, ParamStep};
 
-use super::super::multi_tensor::Rule;
-use super::{Moments, ParamGroup};
+use super::{Moments, ParamGroup, Rule};
 
 /// The moments of all parameters, each in one tensor.
 #[derive(Clone, Debug)]

@@ -14,7 +14,6 @@ use crate::weights::{misfit, read};
 const STEPS: &str = "steps";
 
 /// The optimizer's state.
-#[must_use]
 pub fn optimizer_arrays(optimizer: &AdamW) -> NamedArrays {
     let mut pending = PendingArrays::default();
     for (path, Moments { first, second }) in optimizer.moments() {

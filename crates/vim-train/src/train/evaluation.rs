@@ -1,0 +1,102 @@
+//! Evaluation during and at the end of training, and the choice of the best checkpoint.
+
+use burn::module::Module;
+
+use super::Trainer;
+use crate::error::Error;
+use crate::run::checkpoint::{Best, Checkpoint, Weights};
+use crate::task::{EvalSplit, Evaluation, Model, Task};
+use crate::weights;
+
+impl<T: Task> Trainer<'_, T> {
+    /// Evaluates on the validation images; returns whether it is the best so far.
+    pub(super) fn validate(&mut self) -> Result<bool, Error> {
+        if !self.task.has_validation() {
+            self.train.counters.eval_pending = false;
+            return Ok(false);
+        }
+        // All before any is recorded, so that an evaluation that is repeated on resume records none
+        // twice.
+        let mut all = Vec::new();
+        for weights in self.train.kinds() {
+            let Some(scores) = self.evaluate(&self.train.weights(weights), EvalSplit::Val)? else {
+                // The pending evaluation is saved with the state, and repeated on resume.
+                return self.stop_if_asked().map(|()| false);
+            };
+            all.push((weights, scores));
+        }
+        self.train.counters.eval_pending = false;
+        let step = self.step();
+        let mut is_best = false;
+        for (weights, evaluation) in all {
+            let metric = primary::<T>(&evaluation);
+            if weights == Weights::Model {
+                self.last_score = Some(metric);
+            }
+            self.records.evaluation::<T>(EvalSplit::Val, "last", step, weights, &evaluation)?;
+            let best = &mut self.train.counters.best;
+            if best.is_none_or(|best| T::PRIMARY.is_better(metric, best.metric)) {
+                *best = Some(Best { metric, step, weights });
+                is_best = true;
+            }
+        }
+        Ok(is_best)
+    }
+
+    /// Evaluates the result of the run on the test images; returns its primary score.
+    pub(super) fn test(&mut self) -> Result<f64, Error> {
+        let now = self.step();
+        // Without validation images nothing chooses between the weights and their average: both are
+        // tested, and the weights are the result.
+        let last = || -> Vec<(Model<T>, Weights)> {
+            let kinds = self.train.kinds().into_iter();
+            kinds.map(|kind| (self.train.weights(kind), kind)).collect()
+        };
+        let (models, step, which) = match self.train.counters.best {
+            None => (last(), now, "last"),
+            Some(Best { step, weights, .. }) if step == now => {
+                (vec![(self.train.weights(weights), weights)], now, "best")
+            }
+            Some(Best { step, weights, .. }) => match self.load(step, weights) {
+                Ok(model) => (vec![(model, weights)], step, "best"),
+                Err(error) => {
+                    self.log.line(format!("warning: {error}; testing the last weights instead"));
+                    (last(), now, "last")
+                }
+            },
+        };
+        let mut all = Vec::new();
+        for (model, weights) in models {
+            let Some(evaluation) = self.evaluate(&model, EvalSplit::Test)? else {
+                self.stop_if_asked()?;
+                return Err(Error::Internal("an evaluation ended early, and nobody asked".into()));
+            };
+            all.push((weights, evaluation));
+        }
+        for (weights, evaluation) in &all {
+            self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
+        }
+        self.records.metrics.sync()?;
+        let (_, evaluation) = all.first().expect("invariant: there are weights to test");
+        let score = primary::<T>(evaluation);
+        self.test_score = Some(score);
+        Ok(score)
+    }
+
+    /// Weights of the checkpoint of `step`, for evaluation.
+    fn load(&self, step: u64, weights: Weights) -> Result<Model<T>, Error> {
+        let path = self.saver.checkpoints().path_of(step);
+        let bytes = Checkpoint::read(&path)?.take(weights::file(weights))?;
+        let model = self.train.model().valid();
+        weights::model_from_bytes(model, &bytes, &path.display().to_string())
+    }
+
+    fn evaluate(&self, model: &Model<T>, split: EvalSplit) -> Result<Option<Evaluation>, Error> {
+        self.task.evaluate(model, split, &self.device.clone().inner(), &self.stop)
+    }
+}
+
+/// The score that the best checkpoint is chosen by; NaN where it was not measured.
+fn primary<T: Task>(evaluation: &Evaluation) -> f64 {
+    evaluation.scores.get(T::PRIMARY.name).unwrap_or(f64::NAN)
+}
