@@ -8,7 +8,6 @@ const ROW: f64 = 20.0;
 
 /// The names of series 0, 1, …, each behind a piece of its line, in as many columns as fit into
 /// `width`. Returns the drawing, which starts at `(left, 8)`, and its height with margins.
-#[must_use]
 pub fn legend(names: &[&str], left: f64, width: f64) -> (String, f64) {
     let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let column = 48.0 + 8.0 * widest as f64;

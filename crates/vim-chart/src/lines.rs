@@ -41,7 +41,6 @@ pub struct LineChart<'a> {
 
 impl LineChart<'_> {
     /// The chart as SVG elements.
-    #[must_use]
     pub fn draw(&self) -> String {
         let Self { x, y, x_title, series } = self;
         let ((left, right), (bottom, top)) = (x.target(), y.target());

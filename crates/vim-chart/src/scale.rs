@@ -10,7 +10,6 @@ pub struct Scale {
 
 impl Scale {
     /// A linear scale; an empty range is widened.
-    #[must_use]
     pub fn new(from: (f64, f64), to: (f64, f64)) -> Self {
         let (low, high) = from;
         let from = if high > low { from } else { (low - 0.5, low + 0.5) };
@@ -18,19 +17,16 @@ impl Scale {
     }
 
     /// A logarithmic scale with base 2, for a range of positive numbers.
-    #[must_use]
     pub fn log2(from: (f64, f64), to: (f64, f64)) -> Self {
         Self { from, to, logarithmic: true }
     }
 
     /// The two ends in the figure.
-    #[must_use]
     pub fn target(&self) -> (f64, f64) {
         self.to
     }
 
     /// The position of `value`.
-    #[must_use]
     pub fn at(&self, value: f64) -> f64 {
         let (low, high) = self.from;
         let share = if self.logarithmic {
@@ -43,7 +39,6 @@ impl Scale {
 
     /// Position and text of about `count` round numbers in the range; of a logarithmic scale,
     /// powers of two where there are at least two.
-    #[must_use]
     pub fn ticks(&self, count: usize) -> Vec<(f64, String)> {
         let (low, high) = self.from;
         let powers = if self.logarithmic { powers(low, high, count) } else { Vec::new() };

@@ -17,32 +17,27 @@ pub struct SeriesStyle {
 
 impl SeriesStyle {
     /// The style of series `number`, from 0.
-    #[must_use]
     pub fn new(number: usize) -> Self {
         Self { colour: number % COLOURS.len(), dashed: number >= COLOURS.len() }
     }
 
     /// The CSS class of the colour.
-    #[must_use]
     pub fn class(self) -> String {
         format!("c{}", self.colour)
     }
 
     /// The CSS class of the line.
-    #[must_use]
     pub fn line_class(self) -> &'static str {
         if self.dashed { "line dashed" } else { "line" }
     }
 
     /// A square of the colour, as HTML.
-    #[must_use]
     pub fn swatch(self) -> String {
         let second = if self.dashed { " second" } else { "" };
         format!(r#"<i class="swatch{second} {}"></i>"#, self.class())
     }
 
     /// The marker at `(x, y)` with radius `r`.
-    #[must_use]
     pub fn marker(self, (x, y): (f64, f64), r: f64) -> String {
         let corners: &[(f64, f64)] = match self.colour % 4 {
             0 => return format!(r#"<circle class="dot" cx="{x:.1}" cy="{y:.1}" r="{r:.1}"/>"#),

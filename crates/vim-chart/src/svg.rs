@@ -6,7 +6,6 @@ use crate::scale::Scale;
 use crate::style::COLOURS;
 
 /// `text` with the characters escaped that mean something in HTML and SVG.
-#[must_use]
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -23,7 +22,6 @@ pub fn escape(text: &str) -> String {
 }
 
 /// A straight line.
-#[must_use]
 pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> String {
     format!(
         r#"<line class="{class}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
@@ -32,7 +30,6 @@ pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> String {
 }
 
 /// A line of text; `anchor` is `start`, `middle` or `end`.
-#[must_use]
 pub fn text(class: &str, at: (f64, f64), anchor: &str, text: &str) -> String {
     format!(
         r#"<text class="{class}" x="{:.1}" y="{:.1}" text-anchor="{anchor}">{}</text>"#,
@@ -43,14 +40,12 @@ pub fn text(class: &str, at: (f64, f64), anchor: &str, text: &str) -> String {
 }
 
 /// A path through `points`.
-#[must_use]
 pub fn path(class: &str, points: &[(f64, f64)]) -> String {
     let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
     format!(r#"<path class="{class}" d="M{}"/>"#, points.join("L"))
 }
 
 /// A horizontal error bar from `low` to `high` at height `y`, with caps of twice the height `cap`.
-#[must_use]
 pub fn error_bar(class: &str, (low, high): (f64, f64), y: f64, cap: f64) -> String {
     let cap_at = |x: f64| format!("M{x:.1} {:.1}v{:.1}", y - cap, 2.0 * cap);
     let caps = cap_at(low) + &cap_at(high);
@@ -58,7 +53,6 @@ pub fn error_bar(class: &str, (low, high): (f64, f64), y: f64, cap: f64) -> Stri
 }
 
 /// A horizontal grid line from `ends.0` to `ends.1` at each tick of `y`, labelled on the left.
-#[must_use]
 pub fn grid_rows(y: &Scale, ends: (f64, f64)) -> String {
     let row = |(at, label): (f64, String)| {
         let label = text("", (ends.0 - 8.0, at + 4.0), "end", &label);
@@ -69,7 +63,6 @@ pub fn grid_rows(y: &Scale, ends: (f64, f64)) -> String {
 
 /// A figure for a page of HTML, whose style sheet gives the classes their colours; `label`
 /// describes it for screen readers.
-#[must_use]
 pub fn figure(width: f64, height: f64, label: &str, body: &str) -> String {
     format!(
         r#"<svg viewBox="0 0 {width:.0} {height:.0}" role="img" aria-label="{}">{body}</svg>"#,
@@ -78,7 +71,6 @@ pub fn figure(width: f64, height: f64, label: &str, body: &str) -> String {
 }
 
 /// A figure as a file of its own, on white.
-#[must_use]
 pub fn document(width: f64, height: f64, label: &str, body: &str) -> String {
     let mut style = include_str!("document.css").to_owned();
     for (number, colour) in COLOURS.iter().enumerate() {

@@ -16,14 +16,12 @@ pub struct Location {
 
 impl Location {
     /// The location of `span` in `text`, the content of `path`.
-    #[must_use]
     pub fn new(path: impl Into<PathBuf>, text: &str, span: &Range<usize>) -> Self {
         Self { path: path.into(), position: position(text, span.start), caret: caret(text, span) }
     }
 }
 
 /// Line and column, from 1, of byte `offset` of `text`.
-#[must_use]
 pub fn position(text: &str, offset: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..offset.min(text.len())];
     let line_start = before.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -32,7 +30,6 @@ pub fn position(text: &str, offset: usize) -> (usize, usize) {
 }
 
 /// The line of `text` in which `span` starts, with carets below the span.
-#[must_use]
 pub fn caret(text: &str, span: &Range<usize>) -> String {
     let (line, column) = position(text, span.start);
     let shown = text.lines().nth(line - 1).unwrap_or_default();

@@ -1,7 +1,6 @@
 //! Suggestions for misspelt names.
 
 /// The name in `known` that `word` is probably a misspelling of.
-#[must_use]
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A third of the letters, but always two: a swap in a short word counts as one.
     let most = (word.chars().count() / 3).max(2);
@@ -15,7 +14,6 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// What an error says after "unknown `word`": the nearest name, then all known ones.
-#[must_use]
 pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let nearest = nearest(word, known.iter().copied());

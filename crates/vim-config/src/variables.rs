@@ -56,7 +56,6 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Str
 }
 
 /// Whether a shell variable can have this name.
-#[must_use]
 pub fn is_variable_name(name: &str) -> bool {
     let mut letters = name.chars();
     letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')

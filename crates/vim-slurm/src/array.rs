@@ -16,7 +16,6 @@ pub struct JobArray {
 /// Splits `indices` into arrays whose task numbers are below the cluster's `max_array_size`.
 ///
 /// [`JobArray::offset`] makes up for the difference.
-#[must_use]
 pub fn split(indices: &[u32], max_array_size: u32, throttle: Option<u32>) -> Vec<JobArray> {
     let size = max_array_size.max(1);
     let mut sorted = indices.to_vec();
@@ -48,7 +47,6 @@ impl fmt::Display for JobArray {
 }
 
 /// Parses task numbers as sbatch takes and scontrol prints them: `2-5,8-12:2%2`.
-#[must_use]
 pub fn expand(text: &str) -> Option<Vec<u32>> {
     let (list, _) = text.split_once('%').unwrap_or((text, ""));
     let mut indices = Vec::new();

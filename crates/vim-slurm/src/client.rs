@@ -47,19 +47,16 @@ impl Default for Client {
 
 impl Client {
     /// A client that waits for a busy controller.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// A client for a process that is about to be killed.
-    #[must_use]
     pub fn hasty() -> Self {
         Self { limit: Duration::from_secs(8), attempts: 2, pause: Duration::from_millis(500) }
     }
 
     /// A client that asks once and waits for at most `limit`, to find out whether SLURM answers.
-    #[must_use]
     pub fn once(limit: Duration) -> Self {
         Self { limit, attempts: 1, pause: Duration::ZERO }
     }

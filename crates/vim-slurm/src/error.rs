@@ -155,7 +155,6 @@ pub enum ErrorKind {
 
 impl SlurmError {
     /// What is at fault.
-    #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Range { .. }
@@ -175,7 +174,6 @@ impl SlurmError {
     }
 
     /// The key of `[slurm]` at fault, to locate it in the configuration.
-    #[must_use]
     pub fn key(&self) -> Option<&'static str> {
         match self {
             Self::Range { key, .. } | Self::Conflict { key, .. } | Self::Unmet { key, .. } => {
@@ -191,12 +189,6 @@ impl SlurmError {
             | Self::Answer { .. }
             | Self::Io { .. } => None,
         }
-    }
-
-    /// Whether the configuration is at fault.
-    #[must_use]
-    pub fn is_config(&self) -> bool {
-        self.kind() == ErrorKind::Config
     }
 
     /// [`SlurmError::Io`] as a function from its cause, for `map_err`.

@@ -93,7 +93,6 @@ impl Event {
 /// The attempts before this one of `job`, which SLURM has restarted `restart_count` times.
 ///
 /// The count continues across resubmissions.
-#[must_use]
 pub fn restarts(events: &[Event], job: JobId, restart_count: u32) -> u32 {
     let from = events.iter().rev().find(|event| event.next_job == Some(job));
     from.map_or(0, |event| event.restarts + 1) + restart_count
@@ -102,7 +101,6 @@ pub fn restarts(events: &[Event], job: JobId, restart_count: u32) -> u32 {
 /// The number of consecutive attempts, up to the newest, that began at `step`.
 ///
 /// A submission by a user starts a new count.
-#[must_use]
 pub fn attempts_at(events: &[Event], step: u64) -> u32 {
     let mut attempts = 0;
     for attempt in events.iter().rev().filter(|event| event.begins_attempt()) {

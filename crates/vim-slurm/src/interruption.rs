@@ -34,7 +34,6 @@ pub enum Cause {
 
 impl Cause {
     /// Its name in `events.jsonl`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Warning => "warning",
@@ -47,7 +46,6 @@ impl Cause {
     }
 
     /// Its description in a sentence about the job.
-    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::Warning => "time limit near",
@@ -61,7 +59,6 @@ impl Cause {
 }
 
 /// Why `job` was signalled; `restart_count` is the number of restarts at the start of this attempt.
-#[must_use]
 pub fn cause(job: &Job, restart_count: u32) -> Cause {
     if !job.is_batch {
         return Cause::NotBatch;
@@ -123,7 +120,6 @@ pub struct Decision {
 }
 
 /// What an interrupted run does with its job once its state is saved.
-#[must_use]
 pub fn decide(cause: Cause, config: &SlurmConfig, attempts: &JobAttempts) -> Decision {
     let leave = |why: String| Decision { action: Action::Leave, why };
     match cause {

@@ -20,7 +20,6 @@ pub struct JobId {
 
 impl JobId {
     /// The job that this process belongs to.
-    #[must_use]
     pub fn of_this_process() -> Option<Self> {
         let number = |name| env::var(name).ok()?.parse::<u64>().ok();
         // SLURM_JOB_ID of an array task is a number of its own, or the array's for the last task.
@@ -124,13 +123,11 @@ impl JobState {
     }
 
     /// SLURM's name of the state.
-    #[must_use]
     pub fn name(self) -> &'static str {
         STATES.iter().find(|(_, state)| *state == self).map_or("UNKNOWN", |(name, _)| name)
     }
 
     /// Whether the job runs or is going to run.
-    #[must_use]
     pub fn is_active(self) -> bool {
         match self {
             Self::Pending | Self::Running | Self::Suspended | Self::Completing | Self::Requeued => {

@@ -93,7 +93,6 @@ impl BatchScript {
     }
 
     /// The job's name as passed to SLURM.
-    #[must_use]
     pub fn job_name(&self) -> String {
         job_name(&self.name)
     }

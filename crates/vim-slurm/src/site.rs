@@ -102,7 +102,6 @@ pub struct SiteSearch {
 
 impl SiteSearch {
     /// `configs/sites` in the working folder, then `vim-train/sites` in the user's configuration.
-    #[must_use]
     pub fn from_env() -> Self {
         let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
@@ -196,7 +195,6 @@ impl Site {
     }
 
     /// Its limits of a partition.
-    #[must_use]
     pub fn limits(&self, partition: Option<&str>) -> Option<&SiteLimits> {
         self.partitions.get(partition?)
     }

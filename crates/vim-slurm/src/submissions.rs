@@ -34,7 +34,6 @@ pub struct Submission {
 }
 
 /// The file of the run or sweep in `folder`.
-#[must_use]
 pub fn path(folder: &Path) -> PathBuf {
     folder.join(FOLDER).join(FILE)
 }
@@ -62,7 +61,6 @@ pub fn read(folder: &Path) -> io::Result<Vec<Submission>> {
 }
 
 /// A job's output file: `%x`, `%j` and `%%` filled in, those of array tasks left as they are.
-#[must_use]
 pub fn output_of(pattern: &str, name: &str, job: JobId) -> PathBuf {
     let mut path = String::new();
     let mut characters = pattern.chars();

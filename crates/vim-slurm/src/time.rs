@@ -14,7 +14,6 @@ pub struct TimeLimit {
 
 impl TimeLimit {
     /// Parses a limit as `sinfo` and `scontrol` print it; `None` if there is none.
-    #[must_use]
     pub fn of_slurm(text: &str) -> Option<Self> {
         // "infinite", "UNLIMITED", "n/a" and "Partition_Limit" do not parse.
         text.parse().ok()

@@ -97,7 +97,6 @@ pub struct Memory {
 
 impl Memory {
     /// The amount in MiB, rounded up; 0 is all of the node's.
-    #[must_use]
     pub fn mib(self) -> u64 {
         match self.unit {
             'K' => self.number.div_ceil(1024),
@@ -153,7 +152,6 @@ pub enum MemoryPer {
 
 impl MemoryPer {
     /// The key of `[slurm]`.
-    #[must_use]
     pub fn key(self) -> &'static str {
         match self {
             Self::Node => "mem",
@@ -163,7 +161,6 @@ impl MemoryPer {
     }
 
     /// sbatch's option.
-    #[must_use]
     pub fn option(self) -> &'static str {
         match self {
             Self::Node => "--mem",

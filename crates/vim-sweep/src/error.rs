@@ -168,7 +168,6 @@ pub enum SweepError {
 
 impl SweepError {
     /// The key of the configuration at fault, to locate it; `None` if none is.
-    #[must_use]
     pub fn key(&self) -> Option<String> {
         let key = match self {
             Self::Name { .. } => "sweep.name",

@@ -76,7 +76,6 @@ pub(crate) fn has(cell: &Assignments, combination: &Assignments) -> bool {
 }
 
 /// A combination as text: `model.discretization = "zoh", run.seed = 0`.
-#[must_use]
 pub fn described(cell: &Assignments) -> String {
     let parts: Vec<String> = cell.iter().map(|(key, value)| format!("{key} = {value}")).collect();
     parts.join(", ")

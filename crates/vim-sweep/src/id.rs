@@ -7,7 +7,6 @@ const DIGITS: usize = 10;
 
 /// The id of a run: hexadecimal digits of the BLAKE3 hash of its effective configuration `values`,
 /// without the `free` keys, on which no result depends.
-#[must_use]
 pub fn run_id(values: &Assignments, free: impl Fn(&str) -> bool) -> String {
     let mut hasher = blake3::Hasher::new();
     for (key, value) in values.iter().filter(|(key, _)| !free(key)) {

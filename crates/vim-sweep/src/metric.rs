@@ -57,19 +57,16 @@ impl Metric {
     }
 
     /// Whether it is measured on averaged weights, which only some runs have.
-    #[must_use]
     pub fn is_of_average(&self) -> bool {
         self.averaged.is_some()
     }
 
     /// Whether it is a fraction of 1, shown as a percentage.
-    #[must_use]
     pub fn is_share(&self) -> bool {
         self.number != "loss"
     }
 
     /// Its title in a table.
-    #[must_use]
     pub fn title(&self) -> String {
         let number = match self.number.as_str() {
             "top1" => "top-1",
@@ -81,7 +78,6 @@ impl Metric {
     }
 
     /// How the value of each run was chosen, in words.
-    #[must_use]
     pub fn choice(&self, pick: Pick, outcomes: &[RunOutcome]) -> String {
         if self.split == "test" {
             let tested = outcomes
@@ -116,7 +112,6 @@ impl Metric {
     }
 
     /// The metric of `run` over its steps.
-    #[must_use]
     pub fn curve(&self, run: &RunOutcome) -> Vec<(f64, f64)> {
         if self.split == "train" {
             return run.losses.clone();
@@ -126,7 +121,6 @@ impl Metric {
     }
 
     /// The value of `run` that counts.
-    #[must_use]
     pub fn value(&self, run: &RunOutcome, pick: Pick) -> Option<f64> {
         let mut values = self.curve(run).into_iter().map(|point| point.1);
         match (pick, self.split.as_str()) {
@@ -137,13 +131,11 @@ impl Metric {
     }
 
     /// Formats a value.
-    #[must_use]
     pub fn show(&self, value: f64) -> String {
         if self.is_share() { format!("{:.2}", 100.0 * value) } else { format!("{value:.4}") }
     }
 
     /// Formats a difference of two values, with a sign.
-    #[must_use]
     pub fn show_difference(&self, value: f64) -> String {
         let text = self.show(value.abs());
         // No sign if it rounds to zero.
@@ -165,7 +157,6 @@ pub(crate) fn no_metric(name: &str, known: &[String]) -> SweepError {
 }
 
 /// The names of all metrics in `outcomes`.
-#[must_use]
 pub fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
     let mut names = BTreeSet::new();
     for run in outcomes {

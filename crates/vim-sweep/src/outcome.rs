@@ -27,7 +27,6 @@ pub enum RunState {
 
 impl RunState {
     /// Its name, without the code of a failure.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",

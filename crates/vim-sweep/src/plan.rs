@@ -44,15 +44,6 @@ pub struct SweepPlan {
     pub entries: Vec<PlannedRun>,
 }
 
-/// The result of planning again.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Addition {
-    /// The plan with the new runs at its end.
-    pub plan: SweepPlan,
-    /// The number of new runs.
-    pub added: usize,
-}
-
 impl SweepPlan {
     /// The plan of `runs`.
     ///
@@ -118,7 +109,6 @@ impl SweepPlan {
     }
 
     /// The text of `plan.jsonl`.
-    #[must_use]
     pub fn to_jsonl(&self) -> String {
         let line = |entry| {
             serde_json::to_string(entry).expect("invariant: an entry has a JSON form") + "\n"
@@ -140,7 +130,7 @@ impl SweepPlan {
         runs: &[Candidate],
         free: impl Fn(&str) -> bool,
         recorded: impl Fn(&PlannedRun) -> Option<Assignments>,
-    ) -> Result<Addition, SweepError> {
+    ) -> Result<Self, SweepError> {
         let asked = Self::new(runs, &free)?;
         let mut differences = Vec::new();
         for old in &self.entries {
@@ -169,8 +159,7 @@ impl SweepPlan {
         for new in asked.entries.iter().filter(|new| !known.contains(new.id.as_str())) {
             plan.entries.push(PlannedRun { index: plan.entries.len(), ..new.clone() });
         }
-        let added = plan.entries.len() - self.entries.len();
-        Ok(Addition { plan, added })
+        Ok(plan)
     }
 }
 
@@ -207,7 +196,7 @@ mod tests {
         Candidate { name: format!("{method}-s{seed}"), assignments, values }
     }
 
-    fn extended(old: &[Candidate], new: &[Candidate]) -> Result<Addition, SweepError> {
+    fn extended(old: &[Candidate], new: &[Candidate]) -> Result<SweepPlan, SweepError> {
         let plan = SweepPlan::new(old, free).unwrap();
         let recorded = |entry: &PlannedRun| {
             let run = old.iter().find(|run| run.name == entry.name);
@@ -244,14 +233,12 @@ mod tests {
     #[test]
     fn planning_again_adds_what_is_new_at_the_end() {
         let old = [run("zoh", 0, 3), run("rk4", 0, 3)];
-        assert_eq!(extended(&old, &old).unwrap().added, 0);
+        assert_eq!(extended(&old, &old).unwrap().entries.len(), 2);
         let new = [run("zoh", 0, 3), run("zoh", 1, 3), run("rk4", 0, 3)];
-        let addition = extended(&old, &new).unwrap();
-        assert_eq!(addition.added, 1);
-        let names: Vec<&str> =
-            addition.plan.entries.iter().map(|entry| entry.name.as_str()).collect();
+        let plan = extended(&old, &new).unwrap();
+        let names: Vec<&str> = plan.entries.iter().map(|entry| entry.name.as_str()).collect();
         assert_eq!(names, ["zoh-s0", "rk4-s0", "zoh-s1"]);
-        assert_eq!(addition.plan.entries[2].index, 2);
+        assert_eq!(plan.entries[2].index, 2);
     }
 
     #[test]

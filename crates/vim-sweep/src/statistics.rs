@@ -38,7 +38,6 @@ pub struct Paired {
 }
 
 /// Statistics of `values`; `None` without values.
-#[must_use]
 pub fn sample(values: &[f64]) -> Option<Sample> {
     if values.is_empty() {
         return None;
@@ -57,7 +56,6 @@ pub fn sample(values: &[f64]) -> Option<Sample> {
 /// # Panics
 ///
 /// Never: the distribution has at least one degree of freedom.
-#[must_use]
 pub fn paired(differences: &[f64]) -> Option<Paired> {
     let Sample { n, mean, sd, min, max } = sample(differences)?;
     // The deviation of equal differences is rounding only and allows no test.
@@ -74,7 +72,6 @@ pub fn paired(differences: &[f64]) -> Option<Paired> {
 }
 
 /// The p values of one family of tests, corrected by Holm's method, in the order of `p`.
-#[must_use]
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));

@@ -66,7 +66,6 @@ pub struct Comparison {
 
 impl SeedValue {
     /// Why the run does not count; `None` if it counts.
-    #[must_use]
     pub fn absence(&self) -> Option<String> {
         if self.value.is_some() {
             return None;

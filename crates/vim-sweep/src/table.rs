@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::config::Pick;
 use crate::metric::Metric;
 use crate::summary::{Comparison, Group, SeedValue, Summary};
 
@@ -9,7 +10,6 @@ use crate::summary::{Comparison, Group, SeedValue, Summary};
 const NONE: &str = "–";
 
 /// The titles of the columns.
-#[must_use]
 pub fn head(summary: &Summary) -> Vec<String> {
     let metric = Metric::parse(&summary.metric).ok();
     let unit = if metric.as_ref().is_some_and(Metric::is_share) { ", %" } else { "" };
@@ -40,7 +40,6 @@ fn absences(summary: &Summary) -> impl Iterator<Item = String> {
 }
 
 /// One row per group, with the columns of [`head`].
-#[must_use]
 pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
     let Ok(metric) = Metric::parse(&summary.metric) else { return Vec::new() };
     let with_baseline = baseline(summary).is_some();
@@ -104,7 +103,6 @@ pub(crate) fn probability(p: f64) -> String {
 }
 
 /// The table as Markdown, with a legend.
-#[must_use]
 pub fn markdown(summary: &Summary, title: &str) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let head = head(summary);
@@ -120,7 +118,6 @@ pub fn markdown(summary: &Summary, title: &str) -> String {
 }
 
 /// The meaning of the columns.
-#[must_use]
 pub(crate) fn legend(summary: &Summary) -> String {
     let mut text = "n: finished runs of those planned, a run for each seed; only these count. \
                     ±: sample standard deviation over seeds (n − 1)."
@@ -140,75 +137,52 @@ pub(crate) fn legend(summary: &Summary) -> String {
 /// # Panics
 ///
 /// Never: it writes to memory.
-#[must_use]
 pub fn csv(summary: &Summary) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
     let keys = summary.groups.iter().flat_map(|group| group.assignments.keys());
     let keys: BTreeSet<&String> = keys.collect();
-    let numbers = [
-        "metric",
-        "pick",
-        "n",
-        "planned",
-        "mean",
-        "sd",
-        "min",
-        "max",
-        "baseline",
-        "pairs",
-        "difference",
-        "ci_low",
-        "ci_high",
-        "p",
-        "p_holm",
-        "not_counted",
-    ];
-    let head = keys.iter().map(|key| key.as_str()).chain(numbers);
+    let numbers = "metric pick n planned mean sd min max baseline pairs difference ci_low ci_high \
+                   p p_holm not_counted";
+    let head = keys.iter().map(|key| key.as_str()).chain(numbers.split(' '));
     let pick = match summary.pick {
-        crate::Pick::Last => "last",
-        crate::Pick::Best => "best",
+        Pick::Last => "last",
+        Pick::Best => "best",
     };
     let mut records: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
     for group in &summary.groups {
         let digits = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
         let plain =
             |value: &toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let paired = group.comparison.as_ref().and_then(|comparison| comparison.paired);
+        let values =
+            keys.iter().map(|key| group.assignments.get(*key).map_or_else(String::new, plain));
+        let (sample, comparison) = (group.sample, group.comparison.as_ref());
+        let paired = comparison.and_then(|comparison| comparison.paired);
         let end =
             |sign: f64| paired.and_then(|paired| Some(paired.mean + sign * paired.half_width?));
         let absent: Vec<String> = group.seeds.iter().filter_map(SeedValue::absence).collect();
-        let values =
-            keys.iter().map(|key| group.assignments.get(*key).map_or_else(String::new, plain));
-        records.push(
-            values
-                .chain([
-                    summary.metric.clone(),
-                    pick.to_owned(),
-                    group.sample.map_or(0, |sample| sample.n).to_string(),
-                    group.planned.to_string(),
-                    digits(group.sample.map(|sample| sample.mean)),
-                    digits(group.sample.and_then(|sample| sample.sd)),
-                    digits(group.sample.map(|sample| sample.min)),
-                    digits(group.sample.map(|sample| sample.max)),
-                    group
-                        .comparison
-                        .as_ref()
-                        .map_or_else(String::new, |known| known.baseline.clone()),
-                    paired.map_or_else(String::new, |paired| paired.n.to_string()),
-                    digits(paired.map(|paired| paired.mean)),
-                    digits(end(-1.0)),
-                    digits(end(1.0)),
-                    digits(paired.and_then(|paired| paired.p)),
-                    digits(group.comparison.as_ref().and_then(|comparison| comparison.p_holm)),
-                    absent.join(", "),
-                ])
-                .collect(),
-        );
+        let numbers = [
+            summary.metric.clone(),
+            pick.to_owned(),
+            sample.map_or(0, |sample| sample.n).to_string(),
+            group.planned.to_string(),
+            digits(sample.map(|sample| sample.mean)),
+            digits(sample.and_then(|sample| sample.sd)),
+            digits(sample.map(|sample| sample.min)),
+            digits(sample.map(|sample| sample.max)),
+            comparison.map_or_else(String::new, |comparison| comparison.baseline.clone()),
+            paired.map_or_else(String::new, |paired| paired.n.to_string()),
+            digits(paired.map(|paired| paired.mean)),
+            digits(end(-1.0)),
+            digits(end(1.0)),
+            digits(paired.and_then(|paired| paired.p)),
+            digits(comparison.and_then(|comparison| comparison.p_holm)),
+            absent.join(", "),
+        ];
+        records.push(values.chain(numbers).collect());
     }
+    let mut writer = csv::Writer::from_writer(Vec::new());
     for record in records {
-        writer
-            .write_record(record)
-            .expect("invariant: memory takes what is written, and rows are as wide as their head");
+        let written = writer.write_record(record);
+        written.expect("invariant: memory takes what is written, and rows are as wide as the head");
     }
     let bytes = writer.into_inner().expect("invariant: memory takes what is written");
     String::from_utf8(bytes).expect("invariant: texts are UTF-8")

@@ -63,7 +63,6 @@ pub struct Provenance {
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 /// Renders the report.
-#[must_use]
 pub fn html(page: &Page<'_>) -> String {
     let name = escape(page.name);
     let Ok(metric) = Metric::parse(&page.summary.metric) else { return String::new() };

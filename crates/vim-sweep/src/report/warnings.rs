@@ -8,7 +8,6 @@ use crate::outcome::{Machine, RunOutcome, RunState};
 
 /// Warnings for readers of the numbers: runs that do not count, and runs computed under different
 /// conditions.
-#[must_use]
 pub fn warnings(
     outcomes: &[RunOutcome],
     must_match: &[String],

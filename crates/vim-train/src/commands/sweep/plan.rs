@@ -139,15 +139,14 @@ pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned,
     let Cells { base, runs, configs, warnings } = Cells::load(file, sets)?;
     let folder = &base.folder;
     let known = if fresh { None } else { read_plan(folder)? };
-    let planned = match known {
-        None => SweepPlan::new(&runs, is_free).map(|plan| (plan, runs.len())),
-        Some(known) => {
-            let recorded = |entry: &_| Sweep::frozen(folder, entry);
-            let addition = known.extended(folder, &runs, is_free, recorded);
-            addition.map(|addition| (addition.plan, addition.added))
-        }
+    let before = known.as_ref().map_or(0, |known| known.entries.len());
+    let recorded = |entry: &_| Sweep::frozen(folder, entry);
+    let plan = match known {
+        None => SweepPlan::new(&runs, is_free),
+        Some(known) => known.extended(folder, &runs, is_free, recorded),
     };
-    let (plan, added) = planned.map_err(|error| base.place(error))?;
+    let plan = plan.map_err(|error| base.place(error))?;
+    let added = plan.entries.len() - before;
     let text = |name: &String| {
         let config = runs.iter().zip(&configs).find(|(run, _)| run.name == *name);
         config.map(|(_, config)| config.to_toml()).unwrap_or_default()
