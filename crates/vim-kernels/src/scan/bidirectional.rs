@@ -21,7 +21,8 @@ pub fn has_bidirectional_scan(device: &Device) -> bool {
 /// and weights of its own.
 ///
 /// `selective_scan(u[0], …, options) + selective_scan(u[1], …, options)`, the second with `reverse`
-/// flipped, both with the same gate: one launch per pass where [`has_bidirectional_scan`], else two.
+/// flipped, both with the same gate: one launch per pass where [`has_bidirectional_scan`], else
+/// two.
 ///
 /// # Shapes
 ///
