@@ -78,7 +78,7 @@ fn check_classes(train: &CachedIndex, val: &CachedIndex) -> Result<(), DataError
     if let Some(list) = val.part.list()
         && theirs.iter().all(|class| class.parse::<u32>().is_ok())
     {
-        return Err(SourceError::DevkitNumbers { list: list.to_owned() }.into());
+        return Err(SourceError::DevkitNumbers(list.to_owned()).into());
     }
     let missing = ours.iter().find(|&class| !theirs.contains(class));
     let difference = match (extra, missing) {
@@ -137,7 +137,7 @@ impl Sources {
         let folder = parts.iter().find(|part| part.archives().is_empty());
         if let (Some(part), true) = (folder, is_required) {
             let path = part.root().to_owned();
-            return Err(StagingError::NotArchives { path });
+            return Err(StagingError::NotArchives(path));
         }
         // Archives that are on the disk already are not copied.
         let on_disk = disk.canonicalize().unwrap_or_else(|_| disk.clone());

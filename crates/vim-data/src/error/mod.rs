@@ -93,12 +93,9 @@ pub enum DataError {
     #[error(
         "open `{}` as an archive: it is neither gzip nor tar; set `data.path` to the .tar.gz or \
          .tar as downloaded, or to the unpacked folder",
-        path.display()
+        .0.display()
     )]
-    NotAnArchive {
-        /// The file.
-        path: PathBuf,
-    },
+    NotAnArchive(PathBuf),
 
     /// The files are those of the other CIFAR dataset.
     #[error(

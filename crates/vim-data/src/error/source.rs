@@ -12,32 +12,23 @@ pub enum SourceError {
     #[error(
         "find training images in `{}`: it is neither a folder of classes, nor holds `train`, \
          archives or packs; docs/data.md lists the layouts",
-        path.display()
+        .0.display()
     )]
-    Layout {
-        /// Where they were looked for.
-        path: PathBuf,
-    },
+    Layout(PathBuf),
 
     /// There are training images, and nothing to measure on.
     #[error(
         "find validation images beside `{}`: set `data.val_path` to their folder or archive",
-        path.display()
+        .0.display()
     )]
-    NoValidation {
-        /// The training part.
-        path: PathBuf,
-    },
+    NoValidation(PathBuf),
 
     /// A folder or archive without an image.
     #[error(
         "find images in `{}`: it holds no .jpeg, .jpg, .png, .bmp or .webp file",
-        path.display()
+        .0.display()
     )]
-    Empty {
-        /// The folder or archive.
-        path: PathBuf,
-    },
+    Empty(PathBuf),
 
     /// A class without an image, as an interrupted unpacking leaves.
     #[error(
@@ -53,21 +44,15 @@ pub enum SourceError {
     },
 
     /// A name that cannot be recorded.
-    #[error("list `{}`: its name is not UTF-8; rename it", path.display())]
-    Encoding {
-        /// The file or folder.
-        path: PathBuf,
-    },
+    #[error("list `{}`: its name is not UTF-8; rename it", .0.display())]
+    Encoding(PathBuf),
 
     /// Folders without end.
     #[error(
         "list `{}`: too many folders inside each other; is a link to a folder above it in there?",
-        path.display()
+        .0.display()
     )]
-    Depth {
-        /// The innermost folder looked at.
-        path: PathBuf,
-    },
+    Depth(PathBuf),
 
     /// The two parts disagree about the classes.
     #[error(
@@ -95,12 +80,9 @@ pub enum SourceError {
     #[error(
         "find the classes of the images in `{}`: they are in no folder of a class; set \
          `data.val_labels` to a list of their classes",
-        path.display()
+        .0.display()
     )]
-    Unlabelled {
-        /// The folder or archive.
-        path: PathBuf,
-    },
+    Unlabelled(PathBuf),
 
     /// A list of classes with another number of lines than there are images.
     #[error(
@@ -126,12 +108,9 @@ pub enum SourceError {
          another than that of the classes' names; give a list of WordNet IDs (n01440764), one a \
          line in the order of the file names, such as `imagenet_2012_validation_synset_labels.txt` \
          of tensorflow/models, or Kaggle's `LOC_val_solution.csv`",
-        list.display()
+        .0.display()
     )]
-    DevkitNumbers {
-        /// The list.
-        list: PathBuf,
-    },
+    DevkitNumbers(PathBuf),
 
     /// A line of a list is not what it should be.
     #[error("read line {line} of the list of classes `{}`: {what}", list.display())]
@@ -195,18 +174,12 @@ pub enum SourceError {
     },
 
     /// A WebDataset sample without its class.
-    #[error("find the class of {file}: no `.cls` file of the same name with a number is beside it")]
-    NoClass {
-        /// The image.
-        file: Location,
-    },
+    #[error("find the class of {0}: no `.cls` file of the same name with a number is beside it")]
+    NoClass(Location),
 
     /// Two files of one name.
-    #[error("read {file}: the archive holds it twice")]
-    Twice {
-        /// The member.
-        file: Location,
-    },
+    #[error("read {0}: the archive holds it twice")]
+    Twice(Location),
 
     /// An image larger than any.
     #[error("read {file}: {bytes} bytes is more than 4 GiB; it is no image")]
@@ -231,11 +204,8 @@ pub enum SourceError {
     },
 
     /// Something is in the way of a new pack.
-    #[error("write pack `{}`: it is there already; name another folder", path.display())]
-    Exists {
-        /// The folder.
-        path: PathBuf,
-    },
+    #[error("write pack `{}`: it is there already; name another folder", .0.display())]
+    Exists(PathBuf),
 
     /// An image could not be read.
     #[error("read {file}: {source}")]

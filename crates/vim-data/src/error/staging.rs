@@ -18,12 +18,9 @@ pub enum StagingError {
     #[error(
         "stage `{}`: folders of files are read where they are; pack them by `vim-train data pack`, \
          or set `data.stage = \"auto\"`",
-        path.display()
+        .0.display()
     )]
-    NotArchives {
-        /// The folder.
-        path: PathBuf,
-    },
+    NotArchives(PathBuf),
 
     /// The disk is too small.
     #[error(
@@ -56,18 +53,12 @@ pub enum StagingError {
     },
 
     /// The source was written to.
-    #[error("stage `{}`: it changed while it was copied; start again", path.display())]
-    Changed {
-        /// The source.
-        path: PathBuf,
-    },
+    #[error("stage `{}`: it changed while it was copied; start again", .0.display())]
+    Changed(PathBuf),
 
     /// The program ends.
-    #[error("stage `{}`: interrupted", path.display())]
-    Stopped {
-        /// The source.
-        path: PathBuf,
-    },
+    #[error("stage `{}`: interrupted", .0.display())]
+    Stopped(PathBuf),
 
     /// A file could not be read or written.
     #[error("stage: `{}`: {source}", path.display())]

@@ -94,7 +94,7 @@ fn list(part: &Part) -> Result<(Index, Vec<FileStamp>), DataError> {
         (Part::Classes { root, names }, _) => folder::by_class(root, names)?,
         (Part::Flat { root, .. }, Some(list)) => folder::flat(root, list)?,
         (Part::Flat { root, .. }, None) => {
-            return Err(SourceError::Unlabelled { path: root.clone() }.into());
+            return Err(SourceError::Unlabelled(root.clone()).into());
         }
         (Part::Archives { paths, .. }, list) => {
             let stamps: Result<_, _> = paths.iter().map(|path| stamp(path)).collect();

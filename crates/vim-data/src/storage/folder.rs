@@ -33,7 +33,7 @@ impl Listing {
             let name = entry
                 .file_name()
                 .into_string()
-                .map_err(|name| SourceError::Encoding { path: folder.join(name) })?;
+                .map_err(|name| SourceError::Encoding(folder.join(name)))?;
             if is_hidden(&name) {
                 continue;
             }
@@ -79,7 +79,7 @@ struct Tree {
 impl Tree {
     fn add(&mut self, folder: PathBuf, depth: usize) -> Result<(), DataError> {
         if depth == DEPTH {
-            return Err(SourceError::Depth { path: folder }.into());
+            return Err(SourceError::Depth(folder).into());
         }
         // Taken before the listing: a file that arrives later makes the index stale, not wrong.
         self.stamps.push(FileStamp::of(&folder).map_err(DataError::io(&folder))?);

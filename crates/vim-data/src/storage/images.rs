@@ -28,7 +28,7 @@ impl Images {
     /// If a class of the index is not among `classes`.
     pub(crate) fn new(cached: CachedIndex, classes: Vec<String>) -> Result<Self, DataError> {
         if cached.index.entries.is_empty() {
-            return Err(SourceError::Empty { path: cached.part.root().to_owned() }.into());
+            return Err(SourceError::Empty(cached.part.root().to_owned()).into());
         }
         let reader = Reader::new(cached.index.containers.clone());
         let labels = cached.index.labels_among(&classes).expect("invariant: classes were compared");

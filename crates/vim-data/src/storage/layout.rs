@@ -78,7 +78,7 @@ pub(crate) fn find(
         (None, None) => None,
     };
     let root = train.root().to_owned();
-    let val = val.ok_or(SourceError::NoValidation { path: root })?;
+    let val = val.ok_or(SourceError::NoValidation(root))?;
     Ok((train, val))
 }
 
@@ -90,7 +90,7 @@ enum Val {
 
 /// A folder that holds both parts, or the training part alone.
 fn of_folder(path: &Path, list: Option<&Path>) -> Result<(Part, Option<Val>), DataError> {
-    let layout = || SourceError::Layout { path: path.to_owned() };
+    let layout = || SourceError::Layout(path.to_owned());
     let bases = std::iter::once(path.to_owned()).chain(KAGGLE.map(|inner| path.join(inner)));
     for base in bases {
         let train = base.join("train");
@@ -150,7 +150,7 @@ fn part(path: &Path, list: Option<&Path>) -> Result<Option<Part>, DataError> {
     match (images.is_empty(), list) {
         (true, _) => Ok(None),
         (false, Some(list)) => Ok(Some(Part::Flat { root, list: list.to_owned() })),
-        (false, None) => Err(SourceError::Unlabelled { path: root }.into()),
+        (false, None) => Err(SourceError::Unlabelled(root).into()),
     }
 }
 

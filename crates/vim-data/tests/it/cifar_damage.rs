@@ -38,7 +38,7 @@ fn file_that_is_no_archive_is_named() {
         let path = folder.path().join(name);
         fs::write(&path, bytes).unwrap();
         let error = refusal(DatasetKind::Cifar100, &path);
-        assert!(matches!(&error, DataError::NotAnArchive { path: at } if *at == path), "{error}");
+        assert!(matches!(&error, DataError::NotAnArchive(at) if *at == path), "{error}");
     }
 }
 

@@ -48,7 +48,7 @@ impl Dataset for Probe {
         thread::sleep(self.delay);
         assert_ne!(self.panic_at, Some(index), "probe panics");
         if self.error_at == Some(index) {
-            return Err(DataError::NotAnArchive { path: "probe".into() });
+            return Err(DataError::NotAnArchive("probe".into()));
         }
         *into = vec![index as u8; 3];
         Ok(())

@@ -90,7 +90,7 @@ mod tests {
         let stopped = |stop| Error::Stopped { stop, step: 3 };
         for (error, code) in [
             (Error::Failed(String::new()), 1),
-            (Error::Data(DataError::NotAnArchive { path: "x".into() }), 65),
+            (Error::Data(DataError::NotAnArchive("x".into())), 65),
             (Error::Device(String::new()), 69),
             (Error::Kernel(KernelError::NoKernel { device: String::new() }), 69),
             (Error::DeviceLost { reason: String::new() }, 69),

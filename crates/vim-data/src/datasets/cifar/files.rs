@@ -95,7 +95,7 @@ fn from_archive(layout: &Layout, path: &Path) -> Result<Files, DataError> {
     let members = match (is_gzip, is_tar) {
         (true, _) => members(layout, GzDecoder::new(whole)),
         (false, true) => members(layout, whole),
-        (false, false) => return Err(DataError::NotAnArchive { path: path.to_owned() }),
+        (false, false) => return Err(DataError::NotAnArchive(path.to_owned())),
     };
     let members = members.map_err(|source| DataError::Archive { path: path.to_owned(), source })?;
     match members {

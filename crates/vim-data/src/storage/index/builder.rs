@@ -44,7 +44,7 @@ impl Builder {
         if let Some([one, _]) = twice {
             let (path, member) = (&containers[one.container as usize], Some(one.name.clone()));
             let file = Location { path: path.clone(), member };
-            return Err(SourceError::Twice { file }.into());
+            return Err(SourceError::Twice(file).into());
         }
         let mut names = String::with_capacity(found.iter().map(|one| one.name.len()).sum());
         let entries = found

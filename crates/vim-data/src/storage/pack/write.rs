@@ -75,7 +75,7 @@ pub fn pack(
     watch: OnProgress<'_>,
 ) -> Result<PackReport, DataError> {
     if folder.exists() {
-        return Err(SourceError::Exists { path: folder.to_owned() }.into());
+        return Err(SourceError::Exists(folder.to_owned()).into());
     }
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let parent =

@@ -54,7 +54,7 @@ pub(super) fn stage(archive: &Staged, stop: &AtomicBool) -> Result<(), StagingEr
             return Ok(());
         }
         if stop.load(Ordering::Acquire) {
-            return Err(StagingError::Stopped { path: source.path().to_owned() });
+            return Err(StagingError::Stopped(source.path().to_owned()));
         }
         match lock.try_lock() {
             Ok(()) => break,

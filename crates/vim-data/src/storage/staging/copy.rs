@@ -44,7 +44,7 @@ pub(super) fn copy(
     let mut at = 0;
     while at < archive.source.bytes() {
         if stop.load(Ordering::Acquire) {
-            return Err(StagingError::Stopped { path: path.to_owned() });
+            return Err(StagingError::Stopped(path.to_owned()));
         }
         let length = (archive.source.bytes() - at).min(CHUNK as u64) as usize;
         let (chunk, back) = (&mut chunk[..length], &mut back[..length]);
@@ -61,6 +61,6 @@ pub(super) fn copy(
     let unchanged = FileStamp::of(path).map_err(&reading)? == archive.source;
     match unchanged && target.metadata().map_err(&writing)?.len() == at {
         true => Ok(()),
-        false => Err(StagingError::Changed { path: path.to_owned() }),
+        false => Err(StagingError::Changed(path.to_owned())),
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn by_folder(members: Members) -> Result<Builder, DataError> {
             Some(split) => split,
             // An archive per class, whose images are in no folder.
             None if archives.len() > 1 => ("", stem(path)),
-            None => return Err(SourceError::Unlabelled { path: path.clone() }.into()),
+            None => return Err(SourceError::Unlabelled(path.clone()).into()),
         };
         match place {
             Some((archive, first)) if archive == *container && first != parent => {

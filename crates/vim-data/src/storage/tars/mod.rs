@@ -33,7 +33,7 @@ struct Members {
 pub(crate) fn index(archives: &[PathBuf], list: Option<&List>) -> Result<Index, DataError> {
     let members = collect(archives)?;
     if members.images.is_empty() {
-        return Err(SourceError::Empty { path: archives[0].clone() }.into());
+        return Err(SourceError::Empty(archives[0].clone()).into());
     }
     let mut builder = if let Some(list) = list {
         listed(members, list)?

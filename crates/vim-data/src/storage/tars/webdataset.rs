@@ -27,7 +27,7 @@ pub(super) fn by_number(members: Members) -> Result<Builder, DataError> {
     for (container, member) in members.images {
         let Some(&label) = labels.get(&(container, key(&member.name).to_owned())) else {
             let file = location(&archives[container as usize], &member.name);
-            return Err(SourceError::NoClass { file }.into());
+            return Err(SourceError::NoClass(file).into());
         };
         builder.found.push(found(archives, container, member, label)?);
     }
@@ -50,7 +50,7 @@ fn number(
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .filter(|&label| label < CLASSES)
-        .ok_or_else(|| SourceError::NoClass { file: location(path, &member.name) }.into())
+        .ok_or_else(|| SourceError::NoClass(location(path, &member.name)).into())
 }
 
 /// A sample's key: the path up to the first dot of the file's name.
