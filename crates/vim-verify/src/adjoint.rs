@@ -122,7 +122,7 @@ fn scans<T: Parts>(context: &Context) -> Vec<Check> {
             let run = move |context: &Context, factor: f64| {
                 let mut worst = Worst::default();
                 for (form, reverse, case) in forms(context) {
-                    let base = inputs([1, 3, 4, 2], form, 3.0, Dtype::F32);
+                    let base = inputs([2, 3, 4, 2], form, 3.0, Dtype::F32);
                     let base = OracleScan { method, series, reverse, ..base };
                     let scan: OracleScan<T> = with_parts(base, 3.0, Dtype::F32);
                     let grad_y = grad_of(&scan, Dtype::F32);

@@ -5,10 +5,13 @@ use burn::tensor::{Device, Tensor, TensorData};
 use crate::dtype::Dtype;
 
 /// Reproducible uniform numbers (SplitMix64: Steele, Lea and Flood 2014).
-pub(crate) struct Numbers(u64);
+#[derive(Debug)]
+pub struct Numbers(u64);
 
 impl Numbers {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The numbers of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -21,13 +24,14 @@ impl Numbers {
     }
 
     /// `n` numbers in [low, high), rounded to `dtype`, so that all start from the same.
-    pub(crate) fn vec(&mut self, n: usize, low: f64, high: f64, dtype: Dtype) -> Vec<f64> {
+    pub fn vec(&mut self, n: usize, low: f64, high: f64, dtype: Dtype) -> Vec<f64> {
         (0..n).map(|_| dtype.round(low + (high - low) * self.next())).collect()
     }
 }
 
 /// `values`, which `dtype` holds exactly, on `device`.
-pub(crate) fn tensor<const R: usize>(
+#[must_use]
+pub fn tensor<const R: usize>(
     values: &[f64],
     shape: [usize; R],
     dtype: Dtype,
@@ -42,20 +46,24 @@ pub(crate) fn tensor<const R: usize>(
 }
 
 /// The numbers of a tensor.
-pub(crate) fn values<const R: usize>(tensor: Tensor<R>) -> Vec<f64> {
+#[must_use]
+pub fn values<const R: usize>(tensor: Tensor<R>) -> Vec<f64> {
     tensor.into_data().convert::<f32>().iter::<f64>().collect()
 }
 
-/// An error by its largest and by its mean.
+/// The error of an array.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Figures {
-    pub(crate) max: f64,
-    pub(crate) mean: f64,
+pub struct Figures {
+    /// The largest.
+    pub max: f64,
+    /// The mean.
+    pub mean: f64,
 }
 
 /// |got − want| over the largest |want|, or over `floor` where that is larger. What is not a number,
 /// and an array of another length, is infinitely far.
-pub(crate) fn figures(got: &[f64], want: &[f64], floor: f64) -> Figures {
+#[must_use]
+pub fn figures(got: &[f64], want: &[f64], floor: f64) -> Figures {
     if got.len() != want.len() {
         return Figures { max: f64::INFINITY, mean: f64::INFINITY };
     }

@@ -17,7 +17,8 @@ const HUGE: f64 = 10.0;
 
 /// `scan` with a full A: its own on the diagonal, beside it a skew part and a small part of no structure,
 /// both of the diagonal's size divided by √N.
-pub(crate) fn full(mut scan: OracleScan, reach: f64) -> OracleFullScan {
+#[must_use]
+pub fn full(mut scan: OracleScan, reach: f64) -> OracleFullScan {
     let (channels, n_states) = (scan.d_inner, scan.d_state);
     let mut x = Numbers::new(1005);
     let size = reach / (n_states as f64).sqrt();

@@ -14,18 +14,18 @@ use crate::dtype::Dtype;
 /// max |difference| / max |reference| in f32, of arrays with a value per token. A coefficient is good
 /// to about 4 units in the last place (2.4e-7), and a state sums of the order of 1/(1 − a_bar) of
 /// them, which is up to 100 here.
-pub(crate) const PER_TOKEN: f64 = 2e-5;
+pub const PER_TOKEN: f64 = 2e-5;
 
 /// The same for gradients that are sums over all tokens, whose terms have both signs: the sum may be
 /// a few times smaller than what was rounded on the way to it.
-pub(crate) const SUMS: f64 = 1e-4;
+pub const SUMS: f64 = 1e-4;
 
 /// What rounding a right result to bf16 may add: it has 8 bits of significand, so its numbers are up to
 /// 2⁻⁷ apart, relatively, and rounding is off by up to half of that.
 pub(crate) const STORED_BF16: f64 = 1.0 / 256.0;
 
 /// A kind of state, as tensors take it: real, or complex in two of them.
-pub(crate) trait Parts: Number + 'static {
+pub trait Parts: Number + 'static {
     /// What a scan of it is called.
     const OPERATION: &'static str;
 
@@ -77,7 +77,8 @@ impl Parts for Complex<f64> {
 }
 
 /// All parts, those of a number side by side: they are judged on the scale of the whole.
-pub(crate) fn flat<T: Parts>(numbers: &[T]) -> Vec<f64> {
+#[must_use]
+pub fn flat<T: Parts>(numbers: &[T]) -> Vec<f64> {
     numbers.iter().flat_map(|number| number.parts()).collect()
 }
 
@@ -149,27 +150,36 @@ fn parts<const R: usize, P>(
 
 /// Output, last state and gradients of a scan; of complex arrays all parts, as [`flat`] has them.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Results {
-    pub(crate) y: Vec<f64>,
-    pub(crate) last_state: Vec<f64>,
-    pub(crate) grads: OracleScanGrads,
+pub struct Results {
+    /// Output, `[B, L, D]`.
+    pub y: Vec<f64>,
+    /// State after the last token, `[B, D, N]`.
+    pub last_state: Vec<f64>,
+    /// Gradients of all inputs.
+    pub grads: OracleScanGrads,
 }
 
 impl Results {
     /// Those of the f64 loops.
-    pub(crate) fn of_oracle<T: Parts>(scan: &OracleScan<T>, grad_y: &[f64]) -> Self {
+    #[must_use]
+    pub fn of_oracle<T: Parts>(scan: &OracleScan<T>, grad_y: &[f64]) -> Self {
         let (y, last_state) = scan.forward();
         Self { y, last_state: flat(&last_state), grads: real(scan.backward(grad_y)) }
     }
 
     /// Those of the f64 loops, with a full A.
-    pub(crate) fn of_full_oracle(full: &OracleFullScan, grad_y: &[f64]) -> Self {
+    #[must_use]
+    pub fn of_full_oracle(full: &OracleFullScan, grad_y: &[f64]) -> Self {
         let (y, last_state) = full.forward();
         Self { y, last_state, grads: full.backward(grad_y) }
     }
 
     /// Those of `implementation` on `device`, which is without autodiff.
-    pub(crate) fn on_device<T: Parts>(
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError`] if `implementation` cannot run the scan on `device`.
+    pub fn on_device<T: Parts>(
         scan: &OracleScan<T>,
         grad_y: &[f64],
         implementation: Implementation,
@@ -199,7 +209,11 @@ impl Results {
     }
 
     /// Those of `implementation` on `device`, which is without autodiff, with a full A.
-    pub(crate) fn of_full_on_device(
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError`] if `implementation` cannot run the scan on `device`.
+    pub fn of_full_on_device(
         OracleFullScan(scan): &OracleFullScan,
         grad_y: &[f64],
         implementation: Implementation,
@@ -259,7 +273,8 @@ impl Results {
     }
 
     /// Every array with its name, `y` and `last_state` first.
-    pub(crate) fn named(&self) -> [(&'static str, &[f64]); 10] {
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, &[f64]); 10] {
         let [u, delta, a, b, c, d, z, delta_bias] = named(&self.grads);
         [("y", &self.y), ("last_state", &self.last_state), u, delta, a, b, c, d, z, delta_bias]
     }
@@ -272,14 +287,16 @@ fn together(parts: &[Vec<f64>]) -> Vec<f64> {
 }
 
 /// Gradients with all parts of complex ones.
-pub(crate) fn real<T: Parts>(grads: OracleScanGrads<T>) -> OracleScanGrads {
+#[must_use]
+pub fn real<T: Parts>(grads: OracleScanGrads<T>) -> OracleScanGrads {
     let OracleScanGrads { u, delta, a, b, c, d, z, delta_bias } = grads;
     let (a, b, c) = (flat(&a), flat(&b), flat(&c));
     OracleScanGrads { u, delta, a, b, c, d, z, delta_bias }
 }
 
 /// Every gradient with its name.
-pub(crate) fn named(grads: &OracleScanGrads) -> [(&'static str, &[f64]); 8] {
+#[must_use]
+pub fn named(grads: &OracleScanGrads) -> [(&'static str, &[f64]); 8] {
     [
         ("u", &grads.u),
         ("delta", &grads.delta),
@@ -304,7 +321,8 @@ fn tolerance<T>(array: &str, scan: &OracleScan<T>, dtype: Dtype, looser: f64) ->
 }
 
 /// The rows of one case: every array that it has.
-pub(crate) fn judged<T>(
+#[must_use]
+pub fn judged<T>(
     scan: &OracleScan<T>,
     got: &Results,
     want: &Results,

@@ -12,17 +12,20 @@ use crate::run::{Parts, Results, judged};
 
 /// Which form B and C take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Form {
+pub enum Form {
+    /// Both per token.
     Variable,
+    /// Both per token, for so many groups of channels.
     Grouped(usize),
+    /// Both constant, per channel.
     Constant,
     /// B constant, C variable.
     Mixed,
 }
 
 impl Form {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Variable, Self::Grouped(2), Self::Constant, Self::Mixed];
+    /// All forms.
+    pub const ALL: [Self; 4] = [Self::Variable, Self::Grouped(2), Self::Constant, Self::Mixed];
 
     fn name(self) -> &'static str {
         match self {
@@ -35,7 +38,8 @@ impl Form {
 }
 
 /// A scan with every optional input; delta·a reaches about `reach` in magnitude.
-pub(crate) fn inputs(
+#[must_use]
+pub fn inputs(
     [batch, len, d_inner, d_state]: [usize; 4],
     form: Form,
     reach: f64,
@@ -77,7 +81,8 @@ pub(crate) fn inputs(
 
 /// `real` with imaginary parts where its states have any: delta·a turns by up to about `turn` radians
 /// a token.
-pub(crate) fn with_parts<T: Parts>(real: OracleScan, turn: f64, dtype: Dtype) -> OracleScan<T> {
+#[must_use]
+pub fn with_parts<T: Parts>(real: OracleScan, turn: f64, dtype: Dtype) -> OracleScan<T> {
     let mut x = Numbers::new(1003);
     let mut number = |re: f64, limit: f64, dtype| {
         let count = T::default().parts().len();
@@ -109,7 +114,8 @@ pub(crate) fn with_parts<T: Parts>(real: OracleScan, turn: f64, dtype: Dtype) ->
 }
 
 /// A weighting of the outputs, so that gradients of different outputs do not cancel or hide.
-pub(crate) fn grad_of<T>(scan: &OracleScan<T>, dtype: Dtype) -> Vec<f64> {
+#[must_use]
+pub fn grad_of<T>(scan: &OracleScan<T>, dtype: Dtype) -> Vec<f64> {
     Numbers::new(99).vec(scan.u.len(), -1.0, 1.0, dtype)
 }
 

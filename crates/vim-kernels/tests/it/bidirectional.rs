@@ -8,7 +8,7 @@ use vim_kernels::{
 };
 
 use crate::devices::devices;
-use crate::support::{Form, Numbers, Sizes, error, grad_of, scan, tensor, values};
+use crate::support::{Dtype, Form, Numbers, Sizes, error, grad_of, scan, tensor, values};
 
 /// max |difference| / max |reference| in f32, as for one direction.
 const PER_TOKEN: f64 = 2e-5;
@@ -17,8 +17,8 @@ const SUMS: f64 = 1e-4;
 
 /// The scans of both directions, which share z.
 fn pair(sizes: Sizes, method: Discretization, reverse: bool) -> [OracleScan; 2] {
-    let ahead = OracleScan { method, reverse, ..scan(sizes, Form::Variable, 4.0, 3) };
-    let back = OracleScan { method, reverse: !reverse, ..scan(sizes, Form::Variable, 3.0, 31) };
+    let ahead = OracleScan { method, reverse, ..scan(sizes, Form::Variable, 4.0) };
+    let back = OracleScan { method, reverse: !reverse, ..scan(sizes, Form::Variable, 3.0) };
     [OracleScan { z: back.z.clone(), ..ahead }, back]
 }
 
@@ -113,7 +113,7 @@ fn two_convolutions_at_once_match_the_oracle() {
         ] {
             let device = on.clone().autodiff();
             let mut x = Numbers::new(29);
-            let numbers = x.vec(batch * len * d_inner, -2.0, 2.0);
+            let numbers = x.vec(batch * len * d_inner, -2.0, 2.0, Dtype::F32);
             let two = [false, true].map(|reverse| OracleConv {
                 batch,
                 len,
@@ -122,8 +122,8 @@ fn two_convolutions_at_once_match_the_oracle() {
                 silu: true,
                 reverse,
                 x: numbers.clone(),
-                weight: x.vec(d_inner * width, -0.7, 0.7),
-                bias: Some(x.vec(d_inner, -0.5, 0.5)),
+                weight: x.vec(d_inner * width, -0.7, 0.7, Dtype::F32),
+                bias: Some(x.vec(d_inner, -0.5, 0.5, Dtype::F32)),
             });
             let input = tensor(&numbers, [batch, len, d_inner], &device).require_grad();
             let weights = two
@@ -140,7 +140,7 @@ fn two_convolutions_at_once_match_the_oracle() {
                 options,
             )
             .unwrap();
-            let grad_y = Numbers::new(23).vec(2 * numbers.len(), -1.0, 1.0);
+            let grad_y = Numbers::new(23).vec(2 * numbers.len(), -1.0, 1.0, Dtype::F32);
             let weighting = tensor(&grad_y, [2, batch, len, d_inner], &device);
             let grads = (y.clone() * weighting).sum().backward();
 

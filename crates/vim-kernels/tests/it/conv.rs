@@ -5,7 +5,7 @@ use vim_kernels::oracle::{OracleConv, OracleConvGrads};
 use vim_kernels::{ConvOptions, KernelChoice, KernelError, causal_conv1d};
 
 use crate::devices::{bf16_devices, devices};
-use crate::support::{Numbers, error, tensor, to_bf16, values};
+use crate::support::{Dtype, Numbers, error, tensor, to_bf16, values};
 
 /// max |difference| / max |reference| in f32: four products and a silu forward; the weights'
 /// gradients sum over B·L.
@@ -53,7 +53,7 @@ fn run(
 
 fn check(conv: &OracleConv, dtype: FloatDType, choice: KernelChoice, device: &Device) {
     // In bf16 the gradient of y arrives in bf16, so the numbers are rounded from the start.
-    let grad_y = Numbers::new(23).vec(conv.x.len(), -1.0, 1.0);
+    let grad_y = Numbers::new(23).vec(conv.x.len(), -1.0, 1.0, Dtype::F32);
     let (conv, grad_y) = if dtype == FloatDType::BF16 {
         (&OracleConv { x: to_bf16(&conv.x), ..conv.clone() }, to_bf16(&grad_y))
     } else {
@@ -88,9 +88,9 @@ fn conv([batch, len, d_inner]: [usize; 3], width: usize, form: (bool, bool, bool
         width,
         silu,
         reverse,
-        x: x.vec(batch * len * d_inner, -2.0, 2.0),
-        weight: x.vec(d_inner * width, -0.7, 0.7),
-        bias: with_bias.then(|| x.vec(d_inner, -0.5, 0.5)),
+        x: x.vec(batch * len * d_inner, -2.0, 2.0, Dtype::F32),
+        weight: x.vec(d_inner * width, -0.7, 0.7, Dtype::F32),
+        bias: with_bias.then(|| x.vec(d_inner, -0.5, 0.5, Dtype::F32)),
     }
 }
 
@@ -147,7 +147,7 @@ fn bf16_matches_the_oracle() {
 fn the_same_bits_twice() {
     for device in devices() {
         let conv = conv([3, 197, 24], 4, (true, false, true));
-        let grad_y = Numbers::new(23).vec(conv.x.len(), -1.0, 1.0);
+        let grad_y = Numbers::new(23).vec(conv.x.len(), -1.0, 1.0, Dtype::F32);
         let again = || run(&conv, &grad_y, FloatDType::F32, KernelChoice::Kernel, &device);
         let (one, two) = (again(), again());
         assert_eq!(one.y, two.y, "{device:?}");

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use burn::tensor::Device;
 use vim_kernels::oracle::OracleScan;
-use vim_kernels::{Discretization, KernelChoice, Series};
+use vim_kernels::{Discretization, Series};
+use vim_verify::Dtype;
 
-use crate::support::{error, named, run};
+use crate::support::{BOTH, Results, error, named};
 
 const SIZES: [usize; 4] = [2, 8, 37, 16];
 
@@ -76,9 +78,10 @@ fn check(file: &str, method: Discretization, series: Series, prefix: &str) {
         }
     };
     verify("oracle", &scan.forward().0, &scan.backward(&grad_y));
-    for choice in [KernelChoice::Kernel, KernelChoice::Reference] {
-        let out = run(&scan, choice, &grad_y);
-        verify(&choice.to_string(), &out.y, &out.grads);
+    for implementation in BOTH {
+        let device = Device::flex();
+        let out = Results::on_device(&scan, &grad_y, implementation, Dtype::F32, &device).unwrap();
+        verify(&implementation.to_string(), &out.y, &out.grads);
     }
 }
 

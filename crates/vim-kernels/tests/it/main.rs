@@ -14,7 +14,6 @@ mod image_batch;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod multi_tensor;
 mod norm;
-mod oracle;
 mod scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod scan_gpu;

@@ -5,7 +5,7 @@ use vim_kernels::oracle::{OracleNorm, OracleNormGrads};
 use vim_kernels::{KernelChoice, KernelError, add_rms_norm};
 
 use crate::devices::{bf16_devices, devices};
-use crate::support::{Numbers, error, tensor, to_bf16, values};
+use crate::support::{Dtype, Numbers, error, figures, tensor, to_bf16, values};
 
 /// max |difference| / max |reference| in f32: a few roundings of 6e-8 an element, and means over up
 /// to 2000 of them; the weight's gradient sums over rows.
@@ -34,16 +34,16 @@ fn rows(rows: usize, d_model: usize, has_residual: bool) -> OracleNorm {
     OracleNorm {
         d_model,
         epsilon: EPSILON,
-        x: x.vec(rows * d_model, -2.0, 2.0),
-        residual: has_residual.then(|| x.vec(rows * d_model, -3.0, 3.0)),
-        weight: x.vec(d_model, -1.5, 1.5),
+        x: x.vec(rows * d_model, -2.0, 2.0, Dtype::F32),
+        residual: has_residual.then(|| x.vec(rows * d_model, -3.0, 3.0, Dtype::F32)),
+        weight: x.vec(d_model, -1.5, 1.5, Dtype::F32),
     }
 }
 
 /// What the loss weighs the normalized rows and the sums with.
 fn weights(norm: &OracleNorm, reads: Reads) -> [Vec<f64>; 2] {
     let mut numbers = Numbers::new(43);
-    let both = [(); 2].map(|()| numbers.vec(norm.x.len(), -1.0, 1.0));
+    let both = [(); 2].map(|()| numbers.vec(norm.x.len(), -1.0, 1.0, Dtype::F32));
     let [normed, sum] = both;
     let nothing = vec![0.0; norm.x.len()];
     match reads {
@@ -124,7 +124,7 @@ fn check(norm: &OracleNorm, reads: Reads, dtype: FloatDType, choice: KernelChoic
         // One element normalizes to its sign: its gradient is the rounding error of a difference of
         // terms of size 1, plus epsilon's share.
         let floor = if norm.d_model == 1 { 1.0 } else { 1e-30 };
-        let error = crate::support::error_over(got, want, floor);
+        let error = figures(got, want, floor).max;
         let rows = norm.x.len() / norm.d_model;
         assert!(
             error <= tolerance,
@@ -202,9 +202,11 @@ fn a_stream_of_two_layers_has_the_references_gradients() {
         for device in [tracked.clone(), tracked.gradient_checkpointing()] {
             let run = |choice| {
                 let mut numbers = Numbers::new(47);
-                let mut leaf = || tensor(&numbers.vec(5 * 12, -1.0, 1.0), [5, 12], &device);
+                let mut leaf =
+                    || tensor(&numbers.vec(5 * 12, -1.0, 1.0, Dtype::F32), [5, 12], &device);
                 let (x, y, by) = (leaf().require_grad(), leaf(), leaf());
-                let weight = tensor(&numbers.vec(12, 0.5, 1.5), [12], &device).require_grad();
+                let weight =
+                    tensor(&numbers.vec(12, 0.5, 1.5, Dtype::F32), [12], &device).require_grad();
                 let (a, sum) =
                     add_rms_norm(x.clone(), None, weight.clone(), EPSILON, choice).unwrap();
                 let (b, sum) =

@@ -4,14 +4,14 @@
 //! its time is spent compiling a kernel for each method, form and N, so tests of other properties
 //! share N = 16.
 
-use burn::tensor::{Device, FloatDType};
+use burn::tensor::Device;
 use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
-use vim_kernels::{Discretization, KernelChoice, Series};
+use vim_kernels::{Discretization, Implementation, Series};
+use vim_verify::scan::inputs;
 
 use crate::devices::{bf16_devices, devices};
-use crate::scan::check_on;
-use crate::support::{Form, grad_of, run_on, scan, to_bf16};
+use crate::support::{Dtype, Form, check as check_on, run, scan, without_inputs};
 
 fn gpus() -> Vec<Device> {
     devices().into_iter().filter(|device| *device != Device::flex()).collect()
@@ -19,7 +19,7 @@ fn gpus() -> Vec<Device> {
 
 fn check(scan: &OracleScan) {
     for device in gpus() {
-        check_on(&device, FloatDType::F32, scan, KernelChoice::Kernel);
+        check_on(scan, Implementation::Kernel, Dtype::F32, 1.0, &device);
     }
 }
 
@@ -28,7 +28,7 @@ fn every_method_series_and_direction() {
     // Each direction with one series: a kernel takes seconds to compile for a software rasterizer.
     for &method in Discretization::VARIANTS {
         for (series, reverse) in [(Series::Exact, false), (Series::Taylor, true)] {
-            let base = scan([2, 37, 10, 16], Form::Variable, 4.0, 3);
+            let base = scan([2, 37, 10, 16], Form::Variable, 4.0);
             check(&OracleScan { method, series, reverse, ..base });
         }
     }
@@ -38,7 +38,7 @@ fn every_method_series_and_direction() {
 fn every_form_of_b_and_c() {
     for method in [Discretization::Zoh, Discretization::HighOrder, Discretization::Poly] {
         for form in [Form::Grouped(2), Form::Constant, Form::Mixed] {
-            check(&OracleScan { method, ..scan([2, 21, 10, 4], form, 4.0, 3) });
+            check(&OracleScan { method, ..scan([2, 21, 10, 4], form, 4.0) });
         }
     }
 }
@@ -53,7 +53,7 @@ fn awkward_sizes() {
         let two_way = d_state == 17 || d_inner == 130;
         for method in [Discretization::Zoh, Discretization::Poly] {
             if method == Discretization::Zoh || two_way {
-                let base = scan([1, len, d_inner, d_state], Form::Variable, 4.0, 3);
+                let base = scan([1, len, d_inner, d_state], Form::Variable, 4.0);
                 check(&OracleScan { method, ..base });
             }
         }
@@ -69,7 +69,7 @@ fn many_states_take_several_passes() {
         (40, Discretization::Poly),
         (256, Discretization::Bilinear),
     ] {
-        let base = scan([1, 19, 3, d_state], Form::Variable, 4.0, 5);
+        let base = scan([1, 19, 3, d_state], Form::Variable, 4.0);
         check(&OracleScan { method, ..base });
     }
 }
@@ -84,7 +84,7 @@ fn long_sequences_are_cut_into_segments() {
         (Discretization::Poly, false, 1025, 4),
         (Discretization::Zoh, false, 133, 17),
     ] {
-        let base = scan([1, len, 5, d_state], Form::Variable, 4.0, 7);
+        let base = scan([1, len, 5, d_state], Form::Variable, 4.0);
         check(&OracleScan { method, reverse, ..base });
     }
 }
@@ -93,7 +93,7 @@ fn long_sequences_are_cut_into_segments() {
 fn delta_a_may_be_huge() {
     for &method in Discretization::VARIANTS {
         for reach in [1000.0, 20_000.0] {
-            let base = scan([1, 11, 6, 16], Form::Variable, reach, 3);
+            let base = scan([1, 11, 6, 16], Form::Variable, reach);
             check(&OracleScan { method, ..base });
         }
     }
@@ -101,28 +101,19 @@ fn delta_a_may_be_huge() {
 
 #[test]
 fn inputs_may_be_absent() {
-    let full = || scan([2, 5, 6, 4], Form::Variable, 3.0, 11);
-    check(&OracleScan { d: None, ..full() });
-    check(&OracleScan { z: None, ..full() });
-    check(&OracleScan { delta_bias: None, ..full() });
-    let mut plain = OracleScan { delta_softplus: false, delta_bias: None, ..full() };
-    plain.delta.iter_mut().for_each(|d| *d = 0.02 + d.abs() / 4.0);
-    check(&plain);
+    without_inputs(&scan([2, 5, 6, 4], Form::Variable, 3.0)).iter().for_each(check);
 }
 
 // A race between the units of a cube, or between cubes through the cache, would not give the same
 // bits fifty times.
 #[test]
 fn the_same_bits_fifty_times() {
-    let scan = scan([3, 197, 150, 16], Form::Variable, 4.0, 13);
-    let grad_y = grad_of(&scan);
+    let scan = scan([3, 197, 150, 16], Form::Variable, 4.0);
     for device in gpus() {
-        let run = || run_on(&device, FloatDType::F32, &scan, KernelChoice::Kernel, &grad_y);
+        let run = || run(&scan, Implementation::Kernel, &device);
         let one = run();
         for _ in 1..50 {
-            let again = run();
-            assert!(one.y == again.y && one.last_state == again.last_state);
-            assert!(one.grads == again.grads);
+            assert!(one == run());
         }
     }
 }
@@ -131,7 +122,7 @@ fn the_same_bits_fifty_times() {
 fn nan_is_not_swallowed() {
     for device in gpus() {
         for method in [Discretization::Zoh, Discretization::Bilinear, Discretization::HighOrder] {
-            let clean = scan([1, 5, 3, 16], Form::Variable, 3.0, 17);
+            let clean = scan([1, 5, 3, 16], Form::Variable, 3.0);
             for input in ["u", "delta", "z"] {
                 let mut scan = OracleScan { method, ..clean.clone() };
                 match input {
@@ -139,8 +130,7 @@ fn nan_is_not_swallowed() {
                     "delta" => scan.delta[4] = f64::NAN,
                     _ => scan.z.as_mut().unwrap()[4] = f64::NAN,
                 }
-                let grad_y = grad_of(&scan);
-                let out = run_on(&device, FloatDType::F32, &scan, KernelChoice::Kernel, &grad_y);
+                let out = run(&scan, Implementation::Kernel, &device);
                 assert!(out.y[4].is_nan(), "{method}: {input} to y");
                 assert!(input == "z" || out.y[7].is_nan(), "{method}: {input} to later y");
                 assert!(out.y[5].is_finite(), "{method}: nothing reaches another channel");
@@ -154,16 +144,9 @@ fn bf16_where_the_device_has_it() {
     for device in bf16_devices() {
         for &method in Discretization::VARIANTS {
             for form in [Form::Variable, Form::Constant] {
-                let mut scan = OracleScan { method, ..scan([2, 37, 10, 16], form, 4.0, 3) };
-                let z = scan.z.take().unwrap();
-                scan.z = Some(to_bf16(&z));
-                scan.u = to_bf16(&scan.u);
-                scan.delta = to_bf16(&scan.delta);
-                if form == Form::Variable {
-                    scan.b = to_bf16(&scan.b);
-                    scan.c = to_bf16(&scan.c);
-                }
-                check_on(&device, FloatDType::BF16, &scan, KernelChoice::Kernel);
+                let scan = inputs([2, 37, 10, 16], form, 4.0, Dtype::Bf16);
+                let scan = OracleScan { method, ..scan };
+                check_on(&scan, Implementation::Kernel, Dtype::Bf16, 1.0, &device);
             }
         }
     }

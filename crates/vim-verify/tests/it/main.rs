@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use burn::tensor::Device;
 use strum::VariantArray;
 use vim_kernels::Discretization;
-use vim_verify::{Check, Context, Dtype, FEW_TAYLOR, Outcome, all_checks};
+use vim_verify::{Check, Context, Dtype, FEW_TAYLOR, Outcome, Subject, all_checks};
 
 fn text(panic: &(dyn Any + Send)) -> String {
     panic.downcast_ref::<&str>().copied().unwrap_or("a panic").to_owned()
@@ -76,5 +76,15 @@ fn the_suite_passes_on_the_cpu() {
     for check in all_checks(&context) {
         let outcome = Outcome::of(&check, &context, 1.0);
         assert!(!outcome.failed(), "{}: {:?} {:?}", outcome.name, outcome.worst(), outcome.error);
+    }
+}
+
+#[test]
+fn the_gradients_of_the_loops_match_finite_differences_in_every_form() {
+    let context = Context { quick: false, ..context() };
+    let adjoint = |check: &Check| check.subject == Subject::Adjoint;
+    for check in all_checks(&context).into_iter().filter(adjoint) {
+        let outcome = Outcome::of(&check, &context, 1.0);
+        assert!(outcome.passed, "{}: {:?} {:?}", outcome.name, outcome.worst(), outcome.error);
     }
 }
