@@ -49,20 +49,22 @@ const MARKED: usize = 40;
 pub(super) fn draw(curves: &[Curves]) -> String {
     let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
     let (mut body, top) = legend(&names, 72.0, WIDTH - 72.0);
+    let points = curves.iter().flat_map(|curve| curve.loss.iter().chain(&curve.score));
+    let last = points.map(|point| point.0).fold(1.0, f64::max);
     let loss = curves.iter().map(|curve| curve.loss.clone());
     let (factor, unit) = if PRIMARY.is_share { (100.0, ", %") } else { (1.0, "") };
     let scaled = |&(step, score): &(f64, f64)| (step, factor * score);
     let score = curves.iter().map(|curve| curve.score.iter().map(scaled).collect());
     let title = format!("validation {}", PRIMARY.label);
-    body.push_str(&panel("training loss", loss.collect(), top));
-    body.push_str(&panel(&format!("{title}{unit}"), score.collect(), top + PANEL));
+    body.push_str(&panel("training loss", loss.collect(), last, top));
+    body.push_str(&panel(&format!("{title}{unit}"), score.collect(), last, top + PANEL));
     let label = format!("training loss and {title} of {}", names.join(", "));
     document(WIDTH, top + 2.0 * PANEL, &label, &body)
 }
 
-fn panel(title: &str, curves: Vec<Vec<(f64, f64)>>, top: f64) -> String {
+/// The panel at `top`, over the steps up to `last`.
+fn panel(title: &str, curves: Vec<Vec<(f64, f64)>>, last: f64, top: f64) -> String {
     let all = || curves.iter().flatten();
-    let last = all().map(|point| point.0).fold(0.0, f64::max).max(1.0);
     let (left, right) = (72.0, WIDTH - 24.0);
     let x = Scale::new((0.0, last), (left, right));
     let y = rounded(all().map(|point| point.1), 5);
