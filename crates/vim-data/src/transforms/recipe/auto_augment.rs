@@ -25,7 +25,7 @@ pub enum AutoAugment {
 pub struct RandAugment {
     /// Mean of the magnitude, of 10; a larger one counts as 10.
     pub magnitude: u32,
-    /// Standard deviation of the magnitude, drawn for each operation. The magnitude stays in 0..=10.
+    /// Standard deviation of the magnitude, drawn for each operation; magnitudes stay in 0..=10.
     pub deviation: f64,
     /// Operations chosen per image; on average half of them are applied.
     pub operations: u32,
