@@ -52,9 +52,10 @@ pub fn summary(summary: &Summary) -> String {
         ("time", Some(duration(summary.elapsed))),
         ("folder", Some(summary.folder.display().to_string())),
     ];
+    let width = test.len().max(10) + 2;
     let lines: Vec<String> = rows
         .into_iter()
-        .filter_map(|(label, value)| Some(format!("{label:<12}{}", value?)))
+        .filter_map(|(label, value)| Some(format!("{label:<width$}{}", value?)))
         .collect();
     lines.join("\n")
 }

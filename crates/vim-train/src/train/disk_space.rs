@@ -6,8 +6,8 @@ use rustix::fs::statvfs;
 
 use crate::config::Config;
 
-/// Bytes of the checkpoints that a run keeps, and of the one being written: weights, the optimizer's
-/// two moments, and the moving average where there is one.
+/// Bytes of the checkpoints that a run keeps, and of the one being written: weights, the
+/// optimizer's two moments, and the moving average where there is one.
 pub fn checkpoints_of(config: &Config, parameters: u64) -> u64 {
     // The newest, the best, and the one being written.
     let kept = config.checkpoint.keep_last as u64 + 2;

@@ -52,8 +52,8 @@ impl Ema {
     }
 
     /// [`Self::update`] with weights that are in one tensor, where a device
-    /// [updates many](vim_kernels::supports_multi_tensor). Changes nothing where `square_norm`, the square of the
-    /// gradient's norm, `[1]`, is not finite.
+    /// [updates many](vim_kernels::supports_multi_tensor). Changes nothing where `square_norm`, the
+    /// square of the gradient's norm, `[1]`, is not finite.
     pub fn update_packed(
         &mut self,
         (packing, value): (&FlatParams, &Tensor<1>),

