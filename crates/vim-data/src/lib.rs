@@ -75,9 +75,9 @@ pub use storage::staging::{Stage, Staging, StagingStatus};
 pub use transforms::eval_transform::{EVAL_CROP, EvalTransform};
 pub use transforms::ops::{self, Op};
 pub use transforms::recipe::{
-    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode,
-    Erasing, MixKey, MixMode, MixPlan, Mixing, OrderKind, RandAugment, Recipe, SampleKey,
-    SamplePlan, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss,
+    AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode, MixKey,
+    MixMode, MixPlan, OrderKind, RandAugment, Recipe, SampleKey, SamplePlan, cutmix_box,
+    label_smoothing_loss, mixed_targets, soft_target_loss,
 };
 pub use transforms::resize::Resizer;
 pub use transforms::transform::Transform;

@@ -16,7 +16,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = VimConfig {
         image_size: 16.into(),
         patch_size: 4,
-        stride: 4,
         depth: 2,
         d_model: 32,
         num_classes: 2,

@@ -110,7 +110,7 @@ impl VimConfig {
         let projections = depth * directions;
         let per_token = depth * len;
         let scaled = if self.layer_scale == LayerScale::None { 0 } else { d_model };
-        let halved = if self.divide_out { d_model } else { 0 };
+        let halved = if self.divide_out() { d_model } else { 0 };
         let mut components = vec![
             map(
                 "patch_embed",
@@ -238,7 +238,7 @@ impl VimConfig {
     fn head_cost(&self) -> ComponentCost {
         let (d_model, classes) = (self.d_model as u64, self.num_classes as u64);
         let read = self.num_read() as u64;
-        let per_token = self.class_token == ClassToken::None && self.pool == Pool::Max;
+        let per_token = self.class_token == ClassToken::None && self.pool() == Pool::Max;
         let macs = d_model * classes * if per_token { read } else { 1 };
         // Additions, and a product with 1 over their number.
         let mean = if per_token || read == 1 { 0 } else { read * d_model };
@@ -253,7 +253,7 @@ impl VimConfig {
 
     /// Tokens that the head reads.
     fn num_read(&self) -> usize {
-        match (self.class_token, self.pool) {
+        match (self.class_token, self.pool()) {
             (ClassToken::Middle | ClassToken::Head | ClassToken::Random, _)
             | (ClassToken::None, Pool::Last) => 1,
             (ClassToken::Double, _) => 2,

@@ -100,13 +100,13 @@ impl Vim {
         let drops = drops.as_ref();
         let stream = self.through_blocks(&tokens, depth, drops, |_, _| ())?;
         // Only tokens that the head reads are summed and normalized.
-        let read = match (&tokens.class[..], self.config.pool) {
+        let read = match (&tokens.class[..], self.config.pool()) {
             (class @ [_, ..], _) => stream.select(class),
             ([], Pool::Last) => stream.select(&[len - 1]),
             ([], Pool::Mean | Pool::Max) => stream,
         };
         let tokens_read = self.normed(read, drops)?;
-        let logits = match (&tokens.class[..], self.config.pool) {
+        let logits = match (&tokens.class[..], self.config.pool()) {
             ([_, _], _) | ([], Pool::Mean) => self.classes(tokens_read.mean_dim(1))?,
             ([], Pool::Max) => self.classes(tokens_read)?.max_dim(1),
             ([_, ..], _) | ([], Pool::Last) => self.classes(tokens_read)?,

@@ -14,7 +14,6 @@
 //! let config = VimConfig {
 //!     image_size: 32.into(),
 //!     patch_size: 8,
-//!     stride: 8,
 //!     depth: 2,
 //!     num_classes: 10,
 //!     ..VimConfig::preset(Preset::Tiny)
@@ -50,9 +49,8 @@ mod weights;
 
 pub use block::{Block, BlockConfig};
 pub use config::{
-    Bimamba, ClassToken, DtBInit, DtRank, GateGradient, ImageSize, LayerScale, ModelConfig,
-    ModelError, ModelName, NormKind, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig,
-    StateMatrix, VimConfig,
+    Bimamba, ClassToken, DtBInit, DtRank, GateGradient, ImageSize, LayerScale, ModelError,
+    NormKind, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig, StateMatrix, VimConfig,
 };
 pub use cost::{ComponentCost, Cost};
 pub use direction::{CausalConv1d, Direction, DirectionConfig};

@@ -29,8 +29,8 @@ pub struct MixerConfig {
     pub dt_rank: DtRank,
     /// How the mixer goes over the tokens.
     pub bimamba: Bimamba,
-    /// Whether the sum of the two directions of a [`Bimamba::V2`] is halved.
-    pub divide_out: bool,
+    /// Whether the sum of the two directions of a [`Bimamba::V2`] is halved; `None`: it is.
+    pub divide_out: Option<bool>,
     /// Gain of every channel at the end.
     pub layer_scale: LayerScale,
     /// Mixers on the residual stream: `out_proj` starts smaller by its root.
@@ -91,7 +91,7 @@ impl MixerConfig {
             },
             bimamba: self.bimamba,
             gate_gradient: self.ssm.v1_gate_gradient.unwrap_or_default(),
-            divide_out: self.divide_out,
+            divide_out: model.divide_out(),
             precision: Precision::default(),
             recompute: false,
         }
@@ -304,7 +304,6 @@ mod tests {
         let config = VimConfig {
             image_size: 12.into(),
             patch_size: 4,
-            stride: 4,
             depth: 1,
             d_model: 17,
             expand: 3,

@@ -28,7 +28,7 @@ impl PatchEmbedConfig {
         let &Self { patch_size, stride, d_model } = self;
         let image_size = patch_size.into();
         let tiny = VimConfig::preset(Preset::Tiny);
-        VimConfig { image_size, patch_size, stride, d_model, ..tiny }.check()?;
+        VimConfig { image_size, patch_size, stride: Some(stride), d_model, ..tiny }.check()?;
         Ok(self.init_in(&Scope::root(device, seed)))
     }
 

@@ -44,8 +44,8 @@ impl VimConfig {
             let exponent = (2 * pair) as f32 / half as f32;
             1.0 / f64::from(THETA).powf(f64::from(exponent)) as f32
         };
-        let time =
-            |position: usize, grid: usize| position as f32 / grid as f32 * self.rope_grid as f32;
+        let scale = self.rope_grid() as f32;
+        let time = |position: usize, grid: usize| position as f32 / grid as f32 * scale;
         let (mut cos, mut sin) = (Vec::new(), Vec::new());
         for row in 0..rows {
             for column in 0..columns {

@@ -46,8 +46,8 @@ impl VimConfig {
     /// The layer that makes patches of an image.
     #[must_use]
     pub fn patch_embed(&self) -> PatchEmbedConfig {
-        let &Self { patch_size, stride, d_model, .. } = self;
-        PatchEmbedConfig { patch_size, stride, d_model }
+        let &Self { patch_size, d_model, .. } = self;
+        PatchEmbedConfig { patch_size, stride: self.stride(), d_model }
     }
 
     /// Builds the model, every value a function of `seed`.

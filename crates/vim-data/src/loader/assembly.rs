@@ -79,7 +79,7 @@ impl EpochPlans {
                 });
                 let rank = replica.rank as u64;
                 let key = MixKey { seed, epoch, step: step as u64, rank };
-                let mixed = match recipe.mix.is_on() {
+                let mixed = match recipe.mixes() {
                     true => recipe.draw_mix(key, batch_size, size),
                     false => Vec::new(),
                 };

@@ -3,9 +3,7 @@
 use std::iter::zip;
 
 use vim_data::ops::Op;
-use vim_data::{
-    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseFill, EraseMode,
-};
+use vim_data::{AugmentPreset, AutoAugment, CropMode, CropPlan, EraseFill, EraseMode, Recipe};
 
 use crate::chi2::{assert_distributed, assert_fits, normal_cdf};
 use crate::draws::{DRAWS, draws, none};
@@ -13,7 +11,7 @@ use crate::draws::{DRAWS, draws, none};
 #[test]
 
 fn three_augment() {
-    let config = AugmentConfig { preset: AugmentPreset::Three, ..AugmentConfig::default() };
+    let config = Recipe::preset(AugmentPreset::Three);
     let (mut kinds, mut radii) = (vec![0; 3], Vec::new());
     for plan in draws(&config, [375, 500], [224; 2]) {
         assert_eq!((plan.ops.len(), plan.erase.len()), (4, 0), "one of three, and the jitter");
@@ -35,14 +33,14 @@ fn three_augment() {
 #[test]
 fn padded_and_simple_crops_are_anywhere() {
     let mut padded = vec![0; 81];
-    for plan in draws(&AugmentConfig::default(), [32; 2], [32; 2]) {
+    for plan in draws(&Recipe::default(), [32; 2], [32; 2]) {
         let CropPlan::Padded { padding: [4, 4], top, left } = plan.crop else { panic!("{plan:?}") };
         padded[top * 9 + left] += 1;
     }
     assert_fits("offsets", &padded, &[1.0 / 81.0; 81]);
 
     // 300 × 500 becomes 16 × 26 (26.67 rounded down); padded by 4, the crop has 9 and 19 places.
-    let config = AugmentConfig { crop: Some(CropMode::Simple), ..none() };
+    let config = Recipe { crop: CropMode::Simple, ..none() };
     let (mut tops, mut lefts) = (vec![0; 9], vec![0; 19]);
     for plan in draws(&config, [300, 500], [16; 2]) {
         let CropPlan::Simple { resized: [16, 26], padding: 4, top, left } = plan.crop else {
@@ -58,7 +56,7 @@ fn padded_and_simple_crops_are_anywhere() {
 #[test]
 fn flips_are_as_likely_as_said() {
     for probability in [0.0, 0.2, 0.5, 1.0] {
-        let config = AugmentConfig { hflip: Some(probability), ..none() };
+        let config = Recipe { hflip: probability, ..none() };
         let flips = draws(&config, [8; 2], [8; 2]).filter(|plan| plan.flip).count() as u64;
         assert_fits("flips", &[flips, DRAWS - flips], &[probability, 1.0 - probability]);
     }
@@ -66,8 +64,7 @@ fn flips_are_as_likely_as_said() {
 
 #[test]
 fn colours_of_boxes_are_normal() {
-    let config =
-        AugmentConfig { erase_prob: Some(1.0), erase_mode: Some(EraseMode::Rand), ..none() };
+    let config = Recipe { erase_prob: 1.0, erase_mode: EraseMode::Rand, ..none() };
     let mut channels = [const { Vec::new() }; 3];
     for plan in draws(&config, [224; 2], [224; 2]) {
         let EraseFill::Colour(colour) = plan.erase[0].fill else { panic!("{plan:?}") };
@@ -82,7 +79,7 @@ fn colours_of_boxes_are_normal() {
 #[test]
 fn magnitudes_are_normal_up_to_ten() {
     let auto_augment: AutoAugment = "rand-m9-mstd0.5-inc1".parse().unwrap();
-    let config = AugmentConfig { auto_augment: Some(auto_augment), ..none() };
+    let config = Recipe { auto_augment, ..none() };
     let plans = draws(&config, [224; 2], [224; 2]);
     let magnitudes = plans.flat_map(|plan| plan.ops).filter_map(|op| {
         if let Op::Rotate { degrees } = op { Some(degrees.abs() / 3.0) } else { None }

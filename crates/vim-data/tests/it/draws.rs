@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, iter::zip};
 use serde::Deserialize;
 use vim_data::ops::Op;
 use vim_data::{
-    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseMode, MixKey, MixPlan,
-    Region, SampleKey, SamplePlan,
+    AugmentPreset, AutoAugment, CropMode, CropPlan, EraseMode, MixKey, MixPlan, Recipe, Region,
+    SampleKey, SamplePlan,
 };
 
 use crate::chi2::{assert_same, bins};
@@ -75,17 +75,18 @@ fn reference() -> Reference {
 }
 
 /// A recipe without anything random.
-pub(crate) fn none() -> AugmentConfig {
-    AugmentConfig { preset: AugmentPreset::None, ..AugmentConfig::default() }
+pub(crate) fn none() -> Recipe {
+    Recipe::preset(AugmentPreset::None)
 }
 
 /// The plans of the first images.
 pub(crate) fn draws(
-    config: &AugmentConfig,
+    config: &Recipe,
     source: [usize; 2],
     target: [usize; 2],
 ) -> impl Iterator<Item = SamplePlan> {
-    let recipe = config.resolve().unwrap();
+    let recipe = config.clone();
+    recipe.check().unwrap();
     (0..DRAWS).map(move |index| {
         recipe.draw(SampleKey { seed: 7, index, ..SampleKey::default() }, source, target)
     })
@@ -105,7 +106,7 @@ fn area(region: &Region, [height, width]: [usize; 2]) -> f64 {
 fn resized_crops() {
     for theirs in reference().crop {
         let source = theirs.source;
-        let config = AugmentConfig { crop: Some(CropMode::Resized), ..none() };
+        let config = Recipe { crop: CropMode::Resized, ..none() };
         let regions: Vec<Region> = draws(&config, source, [224, 224])
             .map(|plan| {
                 let CropPlan::Resized { region } = plan.crop else { panic!("{plan:?}") };
@@ -135,12 +136,8 @@ fn resized_crops() {
 fn erased_boxes() {
     for theirs in reference().erase {
         let (size, count) = (theirs.size, theirs.count);
-        let config = AugmentConfig {
-            erase_prob: Some(0.25),
-            erase_count: Some(count),
-            erase_mode: Some(EraseMode::Const),
-            ..none()
-        };
+        let config =
+            Recipe { erase_prob: 0.25, erase_count: count, erase_mode: EraseMode::Const, ..none() };
         let plans: Vec<SamplePlan> = draws(&config, [size; 2], [size; 2]).collect();
         let counts = plans.iter().map(|plan| plan.erase.len() as f64);
         let regions: Vec<Region> =
@@ -196,7 +193,7 @@ fn rand_augment() {
     let size = [256, 128];
     for theirs in reference().rand_augment {
         let auto_augment: AutoAugment = theirs.config.parse().unwrap();
-        let config = AugmentConfig { auto_augment: Some(auto_augment), ..none() };
+        let config = Recipe { auto_augment, ..none() };
         let plans: Vec<SamplePlan> = draws(&config, size, size).collect();
         let what = |part: &str| format!("{part} of {}", theirs.config);
 
@@ -230,7 +227,7 @@ fn rand_augment() {
 fn color_jitter() {
     for theirs in reference().jitter {
         let most = theirs.most;
-        let config = AugmentConfig { color_jitter: Some(most), ..none() };
+        let config = Recipe { color_jitter: most, ..none() };
         let (mut factors, mut orders) = ([const { Vec::new() }; 3], Vec::new());
         for plan in draws(&config, [32; 2], [32; 2]) {
             let mut order = Vec::new();
@@ -260,15 +257,15 @@ fn color_jitter() {
 #[test]
 fn mixing() {
     for theirs in reference().mix {
-        let config = AugmentConfig {
-            mixup: Some(0.8),
+        let recipe = Recipe {
+            mixup: 0.8,
             cutmix: theirs.minmax.is_none().then_some(1.0),
             cutmix_minmax: theirs.minmax,
-            mix_prob: Some(0.9),
-            mix_switch_prob: Some(0.4),
+            mix_prob: 0.9,
+            mix_switch_prob: 0.4,
             ..none()
         };
-        let recipe = config.resolve().unwrap();
+        recipe.check().unwrap();
         let size = theirs.size;
         let (mut kinds, mut mixup, mut cutmix) = (vec![0; 3], Vec::new(), Vec::new());
         let (mut tops, mut heights) = (Vec::new(), Vec::new());

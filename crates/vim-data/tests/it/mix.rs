@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use vim_data::{
-    AugmentConfig, AugmentPreset, MixKey, MixMode, MixPlan, Recipe, cutmix_box,
-    label_smoothing_loss, mixed_targets, soft_target_loss,
+    AugmentPreset, MixKey, MixMode, MixPlan, Recipe, cutmix_box, label_smoothing_loss,
+    mixed_targets, soft_target_loss,
 };
 
 use crate::chi2::assert_distributed;
@@ -85,12 +85,7 @@ fn targets_and_losses_are_the_originals() {
 }
 
 fn recipe(mode: MixMode) -> Recipe {
-    let config = AugmentConfig {
-        preset: AugmentPreset::Deit,
-        mix_mode: Some(mode),
-        ..AugmentConfig::default()
-    };
-    config.resolve().unwrap()
+    Recipe { mix_mode: mode, ..Recipe::preset(AugmentPreset::Deit) }
 }
 
 #[test]
@@ -122,8 +117,8 @@ fn every_part_of_the_key_matters() {
 
 #[test]
 fn without_mixing_any_batch_will_do() {
-    let recipe = AugmentConfig::default().resolve().unwrap();
-    assert!(!recipe.mix.is_on());
+    let recipe = Recipe::default();
+    assert!(!recipe.mixes());
     assert_eq!(recipe.draw_mix(MixKey::default(), 3, [32; 2]), [MixPlan::None; 3]);
     recipe.check_batch(3).unwrap();
 }
@@ -157,8 +152,8 @@ fn weights_are_beta_distributed() {
     assert!((beta_cdf(0.3, 1.0) - 0.3).abs() < 1e-9);
     assert!((beta_cdf(0.3, 2.0) - 0.216).abs() < 1e-6); // 3x² − 2x³
     for alpha in [0.1, 0.8, 1.0, 2.5] {
-        let config = AugmentConfig { mixup: Some(alpha), ..AugmentConfig::default() };
-        let recipe = config.resolve().unwrap();
+        let recipe = Recipe { mixup: alpha, ..Recipe::default() };
+        recipe.check().unwrap();
         let draw = |step| recipe.draw_mix(MixKey { step, ..MixKey::default() }, 2, [32; 2])[0];
         let mut lambdas: Vec<f64> = (0..20_000).map(|step| draw(step).lambda()).collect();
         assert!(lambdas.iter().all(|lambda| (0.0..=1.0).contains(lambda)));
@@ -169,8 +164,8 @@ fn weights_are_beta_distributed() {
 #[test]
 fn any_positive_parameter_gives_weights() {
     for alpha in [1e-300, 1e-9, 1e9, 1e300] {
-        let config = AugmentConfig { mixup: Some(alpha), ..AugmentConfig::default() };
-        let recipe = config.resolve().unwrap();
+        let recipe = Recipe { mixup: alpha, ..Recipe::default() };
+        recipe.check().unwrap();
         for step in 0..100 {
             let key = MixKey { step, ..MixKey::default() };
             let lambda = recipe.draw_mix(key, 2, [32; 2])[0].lambda();

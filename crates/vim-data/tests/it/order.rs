@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use vim_data::{AugmentConfig, Draw, Order, OrderKey, OrderKind};
+use vim_data::{Draw, Order, OrderKey, OrderKind, Recipe};
 
 #[derive(Deserialize)]
 struct Sampler {
@@ -119,12 +119,8 @@ fn seed_and_epoch_matter_to_keyed_orders_alone() {
 
 #[test]
 fn a_recipe_knows_its_order() {
-    let config = AugmentConfig {
-        repeats: Some(2),
-        order: Some(OrderKind::Reference),
-        ..AugmentConfig::default()
-    };
-    let key = config.resolve().unwrap().order_key(1, 2, 4);
+    let recipe = Recipe { repeats: 2, order: OrderKind::Reference, ..Recipe::default() };
+    let key = recipe.order_key(1, 2, 4);
     let expected = OrderKey { kind: OrderKind::Reference, repeats: 2, seed: 1, epoch: 2, world: 4 };
     assert_eq!(key, expected);
 }

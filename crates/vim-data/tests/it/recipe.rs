@@ -1,48 +1,63 @@
 //! The `[augment]` section: presets, overrides, messages; and what a plan depends on.
 
+use strum::VariantArray;
 use vim_data::{
-    AugmentConfig, AugmentPreset, AutoAugment, CropMode, CropPlan, EraseFill, EraseMode, MixMode,
-    RandAugment, Recipe, SampleKey, Statistics,
+    AugmentPreset, AutoAugment, CropMode, CropPlan, EraseFill, EraseMode, MixMode, RandAugment,
+    Recipe, SampleKey, Statistics,
 };
 
-fn read(text: &str) -> Result<AugmentConfig, serde_json::Error> {
-    serde_json::from_str(text)
+/// The recipe of an `[augment]` section.
+fn read(text: &str) -> Result<Recipe, toml::de::Error> {
+    let mut section = serde_json::from_str(text).unwrap();
+    Recipe::fill_from_preset(&mut section);
+    section.try_into()
 }
 
 fn resolve(text: &str) -> Recipe {
-    read(text).unwrap().resolve().unwrap()
+    let recipe = read(text).unwrap();
+    recipe.check().unwrap();
+    recipe
 }
 
 fn refusal(text: &str) -> String {
-    read(text).unwrap().resolve().unwrap_err().to_string()
+    read(text).unwrap().check().unwrap_err().to_string()
+}
+
+#[test]
+fn presets_lie_under_sections() {
+    for &preset in AugmentPreset::VARIANTS {
+        let recipe = resolve(&format!(r#"{{"preset": "{preset}", "erase_count": 7}}"#));
+        assert_eq!(recipe, Recipe { erase_count: 7, ..Recipe::preset(preset) });
+    }
 }
 
 #[test]
 fn the_default_is_crop_and_flip() {
     let recipe = resolve("{}");
+    assert_eq!(recipe, Recipe::default());
     assert_eq!((recipe.crop, recipe.hflip, recipe.repeats), (CropMode::Pad, 0.5, 1));
     assert_eq!(recipe.auto_augment, AutoAugment::Off);
-    assert_eq!(recipe.erase.prob, 0.0);
-    assert!(!recipe.mix.is_on() && !recipe.three_augment);
+    assert_eq!(recipe.erase_prob, 0.0);
+    assert!(!recipe.mixes() && !recipe.three_augment);
 }
 
 /// The original's `main.py`: its options' defaults.
 #[test]
 fn deit_is_the_originals_recipe() {
     let recipe = resolve(r#"{"preset": "deit"}"#);
-    assert_eq!((recipe.scale, recipe.ratio), ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]));
+    assert_eq!((recipe.scale(), recipe.ratio()), ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]));
     assert_eq!(recipe.crop_mode([224, 224]), CropMode::Resized);
     assert_eq!(recipe.crop_mode([33, 33]), CropMode::Resized);
     assert_eq!(recipe.crop_mode([32, 32]), CropMode::Pad);
     assert_eq!(recipe.auto_augment.to_string(), "rand-m9-mstd0.5-inc1");
     assert_eq!((recipe.hflip, recipe.color_jitter), (0.5, 0.3));
     assert_eq!(
-        (recipe.erase.prob, recipe.erase.mode, recipe.erase.count),
+        (recipe.erase_prob, recipe.erase_mode, recipe.erase_count),
         (0.25, EraseMode::Pixel, 1)
     );
-    let mix = recipe.mix;
-    assert_eq!((mix.mixup, mix.cutmix, mix.prob, mix.switch_prob), (0.8, 1.0, 1.0, 0.5));
-    assert_eq!((mix.mode, mix.cutmix_minmax), (MixMode::Batch, None));
+    assert_eq!((recipe.mixup, recipe.cutmix()), (0.8, 1.0));
+    assert_eq!((recipe.mix_prob, recipe.mix_switch_prob), (1.0, 0.5));
+    assert_eq!((recipe.mix_mode, recipe.cutmix_minmax), (MixMode::Batch, None));
     assert_eq!((recipe.repeats, recipe.eval_crop_ratio), (3, 0.875));
     assert_eq!(Recipe::fill(&Statistics::IMAGENET), [124, 116, 104]);
 }
@@ -55,14 +70,14 @@ fn what_is_written_stands_over_the_preset() {
     );
     assert_eq!((recipe.crop, recipe.hflip, recipe.repeats), (CropMode::Simple, 0.1, 1));
     assert_eq!(recipe.auto_augment, AutoAugment::Off);
-    assert_eq!((recipe.mix.mixup, recipe.mix.cutmix), (0.0, 1.0));
+    assert_eq!((recipe.mixup, recipe.cutmix()), (0.0, 1.0));
     // As in the original, jitter comes back where RandAugment goes.
     let plan = recipe.draw(SampleKey::default(), [40, 50], [32, 32]);
     assert_eq!(plan.ops.len(), 3);
 }
 
 #[test]
-fn a_resolved_recipe_is_a_section() {
+fn an_effective_recipe_is_the_same_recipe() {
     for text in [
         "{}",
         r#"{"preset": "none"}"#,
@@ -70,12 +85,16 @@ fn a_resolved_recipe_is_a_section() {
         r#"{"preset": "three", "cutmix_minmax": [0.2, 0.8], "crop": "simple",
             "order": "reference"}"#,
     ] {
-        let config = read(text).unwrap();
-        let recipe = config.resolve().unwrap();
-        let section = recipe.to_section(config.preset);
+        let recipe = resolve(text);
+        let section = recipe.effective();
         let printed = serde_json::to_string(&section).unwrap();
-        assert_eq!(read(&printed).unwrap(), section);
-        assert_eq!(section.resolve().unwrap(), recipe);
+        assert_eq!(resolve(&printed), section);
+        let keys = [
+            (recipe.scale(), section.scale()),
+            (recipe.ratio(), section.ratio()),
+            ([recipe.cutmix(); 2], [section.cutmix(); 2]),
+        ];
+        assert!(keys.iter().all(|(before, after)| before == after), "{text}");
     }
 }
 
@@ -221,9 +240,7 @@ fn boxes_are_filled_as_said() {
 
 #[test]
 fn images_of_any_size_have_a_plan() {
-    for preset in
-        [AugmentPreset::None, AugmentPreset::Cifar, AugmentPreset::Deit, AugmentPreset::Three]
-    {
+    for preset in AugmentPreset::VARIANTS {
         for crop in ["none", "pad", "resized", "simple", "auto"] {
             let recipe = resolve(&format!(r#"{{"preset": "{preset}", "crop": "{crop}"}}"#));
             for source in [[1, 1], [1, 5000], [5000, 1], [2, 3], [31, 33], [4000, 3000]] {

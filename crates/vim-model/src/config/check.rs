@@ -2,8 +2,8 @@
 
 use vim_kernels::{Discretization, KernelError, MAX_FULL_STATES};
 
-use super::resolve::VimConfig;
-use super::section::{GateGradient, ModelConfig, StateMatrix};
+use super::model::VimConfig;
+use super::ssm::{GateGradient, StateMatrix};
 use super::values::{DtRank, LayerScale};
 use super::variant::{Bimamba, ClassToken, Rope};
 
@@ -52,26 +52,14 @@ fn conflict(
 }
 
 impl VimConfig {
-    /// Checks what was written in `model` and means nothing beside the rest of it.
-    pub(super) fn check_written(&self, model: &ModelConfig) -> Result<(), ModelError> {
-        if let Some(pool) = model.pool
-            && self.class_token != ClassToken::None
-        {
-            let other = format!("model.class_token = \"{}\"", self.class_token);
-            let reason = "the head reads the class token; pooling needs class_token = \"none\"";
-            return conflict("model.pool", &pool, other, reason);
-        }
-        if let Some(grid) = model.rope_grid
-            && self.rope == Rope::None
-        {
-            let reason = "there are no rotary positions to scale";
-            return conflict("model.rope_grid", &grid, "model.rope = \"none\"", reason);
-        }
-        Ok(())
-    }
-
-    /// Checks every value that a model is built from.
-    pub(crate) fn check(&self) -> Result<(), ModelError> {
+    /// Checks every value, and that the values go together.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Range`] names the first key whose value cannot be built,
+    /// [`ModelError::Conflict`] the first that another one rules out.
+    pub fn check(&self) -> Result<(), ModelError> {
+        self.check_unused()?;
         self.check_sizes()?;
         self.check_numbers()?;
         self.check_mixer()?;
@@ -92,16 +80,34 @@ impl VimConfig {
         Ok(())
     }
 
+    /// Refuses keys that have no effect beside the others.
+    fn check_unused(&self) -> Result<(), ModelError> {
+        if let Some(pool) = self.pool
+            && self.class_token != ClassToken::None
+        {
+            let other = format!("model.class_token = \"{}\"", self.class_token);
+            let reason = "the head reads the class token; pooling needs class_token = \"none\"";
+            return conflict("model.pool", &pool, other, reason);
+        }
+        if let Some(grid) = self.rope_grid
+            && self.rope == Rope::None
+        {
+            let reason = "there are no rotary positions to scale";
+            return conflict("model.rope_grid", &grid, "model.rope = \"none\"", reason);
+        }
+        Ok(())
+    }
+
     fn check_sizes(&self) -> Result<(), ModelError> {
         for (key, value) in [
             ("patch_size", self.patch_size),
-            ("stride", self.stride),
+            ("stride", self.stride()),
             ("depth", self.depth),
             ("d_model", self.d_model),
             ("d_state", self.d_state),
             ("expand", self.expand),
             ("dt_rank", self.dt_rank()),
-            ("rope_grid", self.rope_grid),
+            ("rope_grid", self.rope_grid()),
             ("num_classes", self.num_classes),
         ] {
             if value == 0 {
@@ -175,7 +181,7 @@ impl VimConfig {
             }
         }
         let other = || format!("model.bimamba = \"{}\"", self.bimamba);
-        if self.divide_out && self.bimamba != Bimamba::V2 {
+        if self.divide_out == Some(true) && self.bimamba != Bimamba::V2 {
             let reason = "only \"v2\" halves its sum; leave divide_out out";
             return conflict("model.divide_out", &true, other(), reason);
         }
@@ -222,7 +228,7 @@ impl VimConfig {
         }
         let grid = side / self.patch_size;
         if self.grid() != [grid, grid] {
-            let other = format!("model.stride = {}", self.stride);
+            let other = format!("model.stride = {}", self.stride());
             return refuse(
                 other,
                 "there is one rotary position for each patch that touches its neighbours",

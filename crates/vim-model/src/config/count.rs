@@ -1,7 +1,7 @@
 //! Sizes that follow from the others, in closed form.
 
-use super::resolve::VimConfig;
-use super::section::StateMatrix;
+use super::model::VimConfig;
+use super::ssm::StateMatrix;
 use super::values::LayerScale;
 use super::variant::{Bimamba, NormKind};
 
@@ -22,7 +22,7 @@ impl VimConfig {
     #[must_use]
     pub fn grid(&self) -> [usize; 2] {
         [self.image_size.height, self.image_size.width]
-            .map(|side| (side - self.patch_size) / self.stride + 1)
+            .map(|side| (side - self.patch_size) / self.stride() + 1)
     }
 
     /// Patches.

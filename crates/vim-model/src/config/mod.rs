@@ -1,16 +1,16 @@
-//! `[model]` and `[ssm]`: what a Vision Mamba is made of, its named sizes, and its derived sizes.
+//! `[model]` and `[ssm]`: the description of a Vision Mamba, its named sizes, and derived sizes.
 
 mod check;
 mod count;
+mod model;
 mod preset;
-mod resolve;
-mod section;
+mod ssm;
 mod values;
 mod variant;
 
 pub use check::ModelError;
-pub use preset::{ModelName, Preset, REGISTERED, Registered};
-pub use resolve::VimConfig;
-pub use section::{DtBInit, GateGradient, ModelConfig, SsmConfig, StateMatrix};
+pub use model::VimConfig;
+pub use preset::{Preset, REGISTERED, Registered};
+pub use ssm::{DtBInit, GateGradient, SsmConfig, StateMatrix};
 pub use values::{DtRank, ImageSize, LayerScale};
 pub use variant::{Bimamba, ClassToken, NormKind, Pool, Rope};

@@ -1,8 +1,6 @@
 //! The named sizes, and the names under which the original registers its models.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
@@ -10,14 +8,9 @@ use serde::ser::{Serialize, Serializer};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use vim_kernels::Discretization;
 
-use super::resolve::VimConfig;
-use super::section::SsmConfig;
-use super::values::{DtRank, LayerScale};
-use super::variant::{Bimamba, ClassToken, NormKind, Pool, Rope};
+use super::model::VimConfig;
 
-/// A named size: the values that [`ModelConfig`](super::ModelConfig) takes where a key is left out.
-///
-/// Parameters are at 224 px and 1000 classes.
+/// A named size: a file in `presets/`, the layer under what a `[model]` section says.
 #[derive(
     Clone,
     Copy,
@@ -33,20 +26,20 @@ use super::variant::{Bimamba, ClassToken, NormKind, Pool, Rope};
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Preset {
-    /// Vim-Ti: `d_model` 192, 24 blocks, 7,148,008 parameters.
+    /// Vim-Ti: `d_model` 192, 24 blocks.
     #[default]
     Tiny,
-    /// Vim-S: `d_model` 384, 24 blocks, 25,796,584 parameters.
+    /// Vim-S: `d_model` 384, 24 blocks.
     Small,
-    /// Vim-B: `d_model` 768, 24 blocks, 97,598,440 parameters.
+    /// Vim-B: `d_model` 768, 24 blocks.
     Base,
-    /// Vim-Ti on overlapping patches (16 px every 8 px, 730 tokens), 7,250,344 parameters.
+    /// Vim-Ti on overlapping patches: 16 px every 8 px, 730 tokens.
     #[strum(serialize = "tiny_stride8")]
     TinyStride8,
-    /// Vim-S on overlapping patches, 26,001,256 parameters.
+    /// Vim-S on overlapping patches.
     #[strum(serialize = "small_stride8")]
     SmallStride8,
-    /// `d_model` 768 in 12 blocks, with layer scale from 1e-5: 49,564,648 parameters.
+    /// `d_model` 768 in 12 blocks, with layer scale from 1e-5.
     #[strum(serialize = "base_depth12")]
     BaseDepth12,
 }
@@ -109,82 +102,64 @@ pub const REGISTERED: [Registered; 14] = {
 };
 
 impl Preset {
-    /// Every [`Preset`] by its short name, in the order of their definition.
+    /// Every [`Preset`] by its name, in the order of their definition.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::VARIANTS.iter().map(|&preset| preset.into())
     }
-}
 
-/// The value of `model.preset`: a [`Preset`], by its short name or by a [`Registered`] one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ModelName {
-    /// The size.
-    pub preset: Preset,
-    /// What a registered name says about the method; a short name says nothing.
-    pub discretization: Option<Discretization>,
-}
-
-impl From<Preset> for ModelName {
-    fn from(preset: Preset) -> Self {
-        Self { preset, discretization: None }
-    }
-}
-
-impl FromStr for ModelName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        if let Ok(preset) = name.parse::<Preset>() {
-            return Ok(preset.into());
+    /// The size that a name stands for, and the method where it is a [`Registered`] one.
+    ///
+    /// # Errors
+    ///
+    /// A text that lists the names, if `name` is none of them.
+    pub fn named(name: &str) -> Result<(Self, Option<Discretization>), String> {
+        if let Ok(preset) = name.parse() {
+            return Ok((preset, None));
         }
-        let found = REGISTERED.iter().find(|registered| registered.name == name);
-        found
-            .map(|model| Self {
-                preset: model.preset,
-                discretization: Some(model.discretization),
-            })
-            .ok_or_else(|| {
-                let known: Vec<_> = Preset::names().collect();
-                format!(
-                    "unknown model `{name}` (known: {}, and the original's names, which `vim-train models` lists)",
-                    known.join(", ")
-                )
-            })
+        match REGISTERED.iter().find(|registered| registered.name == name) {
+            Some(registered) => Ok((registered.preset, Some(registered.discretization))),
+            None => Err(format!(
+                "unknown model `{name}` (known: {}, and the original's names, which `vim-train \
+                 models` lists)",
+                Self::names().collect::<Vec<_>>().join(", ")
+            )),
+        }
     }
-}
 
-impl fmt::Display for ModelName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = |model: &&Registered| {
-            model.preset == self.preset && Some(model.discretization) == self.discretization
+    /// What differs from [`VimConfig::default`].
+    fn table(self) -> toml::Table {
+        let text = match self {
+            Self::Tiny => include_str!("../../presets/tiny.toml"),
+            Self::Small => include_str!("../../presets/small.toml"),
+            Self::Base => include_str!("../../presets/base.toml"),
+            Self::TinyStride8 => include_str!("../../presets/tiny_stride8.toml"),
+            Self::SmallStride8 => include_str!("../../presets/small_stride8.toml"),
+            Self::BaseDepth12 => include_str!("../../presets/base_depth12.toml"),
         };
-        match REGISTERED.iter().find(named) {
-            Some(model) => formatter.write_str(model.name),
-            None => self.preset.fmt(formatter),
-        }
+        text.parse().expect("invariant: a test reads every preset")
     }
 }
 
-impl Serialize for ModelName {
+impl Serialize for Preset {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(self.into())
     }
 }
 
-impl<'de> Deserialize<'de> for ModelName {
+impl<'de> Deserialize<'de> for Preset {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        name.parse().map_err(de::Error::custom)
+        Self::named(&name).map(|(preset, _)| preset).map_err(de::Error::custom)
     }
 }
 
-impl JsonSchema for ModelName {
+impl JsonSchema for Preset {
     fn schema_name() -> Cow<'static, str> {
-        "ModelName".into()
+        "Preset".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let short: Vec<&str> = Preset::names().collect();
+        let short: Vec<&str> = Self::names().collect();
         let long: Vec<&str> = REGISTERED.iter().map(|model| model.name).collect();
         json_schema!({
             "description": "A named size.",
@@ -200,49 +175,39 @@ impl VimConfig {
     /// The named size at 224 px and 1000 classes, zoh.
     #[must_use]
     pub fn preset(preset: Preset) -> Self {
-        let (d_model, depth, stride) = match preset {
-            Preset::Tiny => (192, 24, 16),
-            Preset::Small => (384, 24, 16),
-            Preset::Base => (768, 24, 16),
-            Preset::TinyStride8 => (192, 24, 8),
-            Preset::SmallStride8 => (384, 24, 8),
-            Preset::BaseDepth12 => (768, 12, 16),
+        let sizes = preset.table().try_into();
+        Self { preset, ..sizes.expect("invariant: a test reads every preset") }
+    }
+
+    /// The model that a name stands for: a [`Preset`]'s, or a [`Registered`] one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Preset::named`].
+    pub fn named(name: &str) -> Result<Self, String> {
+        let (preset, method) = Preset::named(name)?;
+        let config = Self::preset(preset);
+        Ok(Self { discretization: method.unwrap_or(config.discretization), ..config })
+    }
+
+    /// Lays the preset of a `[model]` section under it: every key that the section leaves out takes
+    /// the preset's value. A `preset` that is no name is left for the decoder to refuse.
+    pub fn fill_from_preset(section: &mut toml::Table) {
+        let named = match section.get("preset") {
+            None => Ok((Preset::default(), None)),
+            Some(name) => Preset::named(name.as_str().unwrap_or_default()),
         };
-        let layer_scale = match preset {
-            Preset::BaseDepth12 => LayerScale::Starts(1e-5),
-            Preset::Tiny
-            | Preset::Small
-            | Preset::Base
-            | Preset::TinyStride8
-            | Preset::SmallStride8 => LayerScale::None,
-        };
-        Self {
-            image_size: 224.into(),
-            patch_size: 16,
-            stride,
-            depth,
-            d_model,
-            d_state: 16,
-            d_conv: 4,
-            expand: 2,
-            dt_rank: DtRank::Auto,
-            bimamba: Bimamba::V2,
-            divide_out: true,
-            layer_scale,
-            norm: NormKind::Rms,
-            norm_eps: 1e-5,
-            class_token: ClassToken::Middle,
-            pool: Pool::Mean,
-            abs_pos_embed: true,
-            rope: Rope::None,
-            rope_grid: 14,
-            flip_ratio: 0.0,
-            layer_pairs: false,
-            dropout: 0.0,
-            drop_path: 0.1,
-            num_classes: 1000,
-            discretization: Discretization::Zoh,
-            ssm: SsmConfig::default(),
+        let Ok((preset, method)) = named else { return };
+        let mut below = preset.table();
+        if section.contains_key("patch_size") {
+            below.remove("stride"); // it follows the patches
+        }
+        if let Some(method) = method {
+            below.insert("discretization".into(), method.to_string().into());
+        }
+        section.insert("preset".into(), preset.to_string().into());
+        for (key, value) in below {
+            section.entry(key).or_insert(value);
         }
     }
 }

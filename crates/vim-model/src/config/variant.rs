@@ -2,21 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{Display, VariantArray};
+use strum::Display;
 
 /// How a mixer goes over the tokens. The original's `bimamba_type`.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
+    Clone, Copy, Debug, Default, Display, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -25,24 +15,15 @@ pub enum Bimamba {
     None,
     /// Both ways over one convolution and one set of projections; only A is each way's own. Summed.
     V1,
-    /// Both ways, each with its own convolution, projections, A and D. Summed, and halved by `divide_out`.
+    /// Both ways, each with its own convolution, projections, A and D. Summed, and halved by
+    /// `divide_out`.
     #[default]
     V2,
 }
 
 /// What normalizes.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
+    Clone, Copy, Debug, Default, Display, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -56,17 +37,7 @@ pub enum NormKind {
 
 /// Where the token that the head reads stands among the patches.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
+    Clone, Copy, Debug, Default, Display, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -76,7 +47,8 @@ pub enum ClassToken {
     Middle,
     /// Before the patches.
     Head,
-    /// Anywhere in training, one draw for a batch; before the patches in evaluation, as in the original.
+    /// Anywhere in training, one draw for a batch; before the patches in evaluation, as in the
+    /// original.
     Random,
     /// One before and one after the patches; the head reads the mean of the two.
     Double,
@@ -101,17 +73,7 @@ impl ClassToken {
 /// Its fourth, `all`, has logits for every token and so classifies nothing:
 /// [`Vim::token_logits`](crate::Vim::token_logits) computes them.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
+    Clone, Copy, Debug, Default, Display, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -127,17 +89,7 @@ pub enum Pool {
 
 /// What is turned by rotary positions before every block.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
+    Clone, Copy, Debug, Default, Display, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

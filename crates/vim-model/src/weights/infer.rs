@@ -7,32 +7,17 @@ use vim_torch::{Item, StateDict};
 
 use super::names::{ROPE_TABLES, pytorch_key};
 use crate::config::{
-    Bimamba, ClassToken, DtRank, LayerScale, ModelConfig, ModelError, NormKind, Pool, Rope,
-    SsmConfig, StateMatrix, VimConfig,
+    Bimamba, ClassToken, DtRank, LayerScale, NormKind, Pool, Rope, SsmConfig, StateMatrix,
+    VimConfig,
 };
 
 /// A model description found in a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inferred {
-    /// The sizes, every key set.
-    pub model: ModelConfig,
-    /// The numerics: defaults, except for a full A, which has a parameter.
-    pub ssm: SsmConfig,
-    /// Size of the head.
-    pub num_classes: usize,
+    /// Everything that the shapes determine; not checked.
+    pub config: VimConfig,
     /// The assumptions about values that the shapes do not determine.
     pub assumed: String,
-}
-
-impl Inferred {
-    /// The complete description.
-    ///
-    /// # Errors
-    ///
-    /// If such a model cannot be built.
-    pub fn config(&self) -> Result<VimConfig, ModelError> {
-        VimConfig::new(&self.model, self.ssm, self.num_classes)
-    }
 }
 
 /// A checkpoint that is not of a Vision Mamba that can be recognised.
@@ -125,26 +110,28 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
     let layer_norm = shapes.has("norm_f.bias");
     let has_gain = shapes.has("layers.0.mixer.gamma");
     let automatic = dt_rank == d_model.div_ceil(16);
-    let model = ModelConfig {
-        discretization: Some(method),
-        image_size: Some(image_size.into()),
-        patch_size: Some(patch_size),
+    let a = if is_full { StateMatrix::Full } else { StateMatrix::Diagonal };
+    let config = VimConfig {
+        discretization: method,
+        image_size: image_size.into(),
+        patch_size,
         stride: Some(stride),
-        depth: Some(shapes.depth()),
-        d_model: Some(d_model),
-        d_state: Some(d_state),
-        d_conv: Some(d_conv),
-        expand: Some(d_inner / d_model),
-        dt_rank: Some(if automatic { DtRank::Auto } else { DtRank::Rank(dt_rank) }),
-        bimamba: Some(bimamba),
-        divide_out: (bimamba == Bimamba::V2).then_some(true),
+        depth: shapes.depth(),
+        d_model,
+        d_state,
+        d_conv,
+        expand: d_inner / d_model,
+        dt_rank: if automatic { DtRank::Auto } else { DtRank::Rank(dt_rank) },
+        bimamba,
         // The initial value, which loading replaces.
-        layer_scale: Some(if has_gain { LayerScale::Starts(1.0) } else { LayerScale::None }),
-        norm: Some(if layer_norm { NormKind::Layer } else { NormKind::Rms }),
-        class_token: Some(class_token),
-        abs_pos_embed: Some(abs_pos_embed),
-        rope: Some(rope),
-        ..ModelConfig::default()
+        layer_scale: if has_gain { LayerScale::Starts(1.0) } else { LayerScale::None },
+        norm: if layer_norm { NormKind::Layer } else { NormKind::Rms },
+        class_token,
+        abs_pos_embed,
+        rope,
+        num_classes,
+        ssm: SsmConfig { a, ..SsmConfig::default() },
+        ..VimConfig::default()
     };
     let mut assumed = vec![
         format!("image_size {image_size}"),
@@ -165,9 +152,7 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
     if rope != Rope::None {
         assumed.push(format!("rope {rope}"));
     }
-    let a = if is_full { StateMatrix::Full } else { StateMatrix::Diagonal };
-    let ssm = SsmConfig { a, ..SsmConfig::default() };
-    Ok(Inferred { model, ssm, num_classes, assumed: assumed.join(", ") })
+    Ok(Inferred { config, assumed: assumed.join(", ") })
 }
 
 /// Shapes by the original's names, as it stores them.

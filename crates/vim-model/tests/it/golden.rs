@@ -35,7 +35,7 @@ fn d_headcls(scan: KernelChoice) -> VimConfig {
 fn h_v1(scan: KernelChoice) -> VimConfig {
     let base = a_mid(scan);
     let ssm = SsmConfig { v1_gate_gradient: Some(GateGradient::Upstream), ..base.ssm };
-    VimConfig { depth: 3, bimamba: Bimamba::V1, divide_out: false, ssm, ..base }
+    VimConfig { depth: 3, bimamba: Bimamba::V1, ssm, ..base }
 }
 
 /// The largest error allowed, in units of the largest number of the same tensor. Our formulas in

@@ -129,15 +129,11 @@ fn variants_have_the_original_s_names_and_shapes() {
     let cases = [
         (small(), one.clone(), v2.clone()),
         (
-            VimConfig { bimamba: Bimamba::V1, divide_out: false, ..small() },
+            VimConfig { bimamba: Bimamba::V1, ..small() },
             one.clone(),
             [outer.clone(), forward.clone(), own(&["mixer.A_b_log"])].concat(),
         ),
-        (
-            VimConfig { bimamba: Bimamba::None, divide_out: false, ..small() },
-            one.clone(),
-            [outer, forward].concat(),
-        ),
+        (VimConfig { bimamba: Bimamba::None, ..small() }, one.clone(), [outer, forward].concat()),
         (
             VimConfig { class_token: ClassToken::Double, ..small() },
             own(&["cls_token_head", "cls_token_tail", "pos_embed"]),
@@ -173,7 +169,7 @@ fn variants_have_the_original_s_names_and_shapes() {
 #[test]
 fn rotary_tables_follow_from_the_sizes() {
     assert_eq!(small().rope_table(), None);
-    let config = VimConfig { rope: Rope::Hidden, rope_grid: 14, ..small() };
+    let config = VimConfig { rope: Rope::Hidden, rope_grid: Some(14), ..small() };
     let table = config.rope_table().unwrap();
     assert_eq!(table.shape, [16, 16]);
     // Patch (1, 2) of 4 x 4. A half of the channels has four frequencies, 10000^(-k/4).

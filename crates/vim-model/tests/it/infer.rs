@@ -36,8 +36,8 @@ fn sizes_are_found_under_either_naming() {
             Names::Pytorch,
         ),
         (full, Names::Ours),
-        (VimConfig { bimamba: Bimamba::V1, divide_out: false, ..small() }, Names::Pytorch),
-        (VimConfig { bimamba: Bimamba::None, divide_out: false, ..small() }, Names::Ours),
+        (VimConfig { bimamba: Bimamba::V1, ..small() }, Names::Pytorch),
+        (VimConfig { bimamba: Bimamba::None, ..small() }, Names::Ours),
         (VimConfig { class_token: ClassToken::Double, ..small() }, Names::Pytorch),
         (VimConfig { class_token: ClassToken::None, ..small() }, Names::Pytorch),
         (VimConfig { norm: NormKind::Layer, ..small() }, Names::Ours),
@@ -47,8 +47,10 @@ fn sizes_are_found_under_either_naming() {
         (VimConfig { rope: Rope::Hidden, abs_pos_embed: false, ..small() }, Names::Pytorch),
     ] {
         let inferred = infer(&state(&config, names)).unwrap();
-        let drop_path = inferred.config().unwrap().drop_path; // leaves no trace
-        assert_eq!(inferred.config().unwrap(), VimConfig { drop_path, ..config }, "{names:?}");
+        // These leave no trace.
+        let VimConfig { drop_path, preset, .. } = inferred.config;
+        let expected = VimConfig { drop_path, preset, ..config.effective() };
+        assert_eq!(inferred.config.effective(), expected, "{names:?}");
     }
 }
 

@@ -62,7 +62,7 @@ impl Naive<'_> {
         let (hidden, residual) = self.blocks(tokens, flipped);
         component("norm");
         let len = hidden.len();
-        let read = match (&class[..], config.pool) {
+        let read = match (&class[..], config.pool()) {
             ([], Pool::Last) => vec![len - 1],
             ([], Pool::Mean | Pool::Max) => (0..len).collect(),
             (places, _) => places.to_vec(),
@@ -75,7 +75,7 @@ impl Naive<'_> {
             let logits = linear(self.parameters, "head.weight", x);
             logits.iter().zip(self.get("head.bias")).map(|(x, &b)| x.0 + f64::from(b)).collect()
         };
-        if class.is_empty() && config.pool == Pool::Max {
+        if class.is_empty() && config.pool() == Pool::Max {
             let each: Vec<Vec<f64>> = normed.iter().map(head).collect();
             let largest = |k: usize| each.iter().map(|x| x[k]).fold(f64::MIN, f64::max);
             (0..config.num_classes).map(largest).collect()
@@ -105,7 +105,7 @@ impl Naive<'_> {
         component("patch_embed");
         let config = self.config;
         let (height, width) = (config.image_size.height, config.image_size.width);
-        let (side, stride) = (config.patch_size, config.stride);
+        let (side, stride) = (config.patch_size, config.stride());
         let weight = self.get("patch_embed.proj.weight");
         let bias = self.get("patch_embed.proj.bias");
         let mut tokens = Vec::new();
@@ -237,7 +237,7 @@ impl Naive<'_> {
             let mut row = token.clone();
             for first in (0..config.d_model).step_by(2) {
                 let place = if first < half { patch / grid } else { patch % grid };
-                let t = place as f64 / grid as f64 * config.rope_grid as f64;
+                let t = place as f64 / grid as f64 * config.rope_grid() as f64;
                 let exponent = (first % half) as f64 / half as f64;
                 let (sin, cos) = (t / 10_000_f64.powf(exponent)).sin_cos();
                 let (a, b) = (token[first], token[first + 1]);
@@ -280,7 +280,7 @@ impl Naive<'_> {
         let project = |row: &Row| {
             component("out_proj");
             let mut out = linear(self.parameters, &format!("{name}.out_proj.weight"), row);
-            if self.config.divide_out {
+            if self.config.divide_out() {
                 out = out.into_iter().map(|x| x.scale(0.5)).collect();
             }
             if self.config.layer_scale != LayerScale::None {

@@ -21,14 +21,13 @@ fn presets_have_the_published_sizes() {
     let cifar100 =
         VimConfig { image_size: 32.into(), num_classes: 100, ..VimConfig::preset(Preset::Tiny) };
     assert_eq!(cifar100.num_parameters(), 6_937_444);
-    let v1 =
-        VimConfig { bimamba: Bimamba::V1, divide_out: false, ..VimConfig::preset(Preset::Tiny) };
+    let v1 = VimConfig { bimamba: Bimamba::V1, ..VimConfig::preset(Preset::Tiny) };
     assert_eq!(v1.num_parameters(), 6_567_400);
 }
 
 #[test]
 fn the_closed_form_counts_what_is_built() {
-    let odd = VimConfig { stride: 3, d_conv: 3, expand: 3, d_model: 20, ..small() };
+    let odd = VimConfig { stride: Some(3), d_conv: 3, expand: 3, d_model: 20, ..small() };
     for config in [VimConfig::preset(Preset::Tiny), VimConfig::preset(Preset::Small), small(), odd]
     {
         let model = config.init(&Device::flex(), 0).unwrap();

@@ -14,7 +14,12 @@ fn embedding_and_its_gradients_are_a_convolution_s() {
     for (side, patch, stride) in
         [(16, 4, 4), (18, 4, 4), (16, 4, 2), (17, 5, 3), (16, 3, 5), (4, 4, 4)]
     {
-        let config = VimConfig { image_size: side.into(), patch_size: patch, stride, ..small() };
+        let config = VimConfig {
+            image_size: side.into(),
+            patch_size: patch,
+            stride: Some(stride),
+            ..small()
+        };
         let embed = config.init(&device, 3).unwrap().patch_embed;
         let (weight, bias) = (embed.proj.weight.val(), embed.proj.bias.val());
         let run = |by_convolution: bool| {

@@ -4,8 +4,8 @@ use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
 use vim_kernels::{Discretization, KernelError, Precision};
 use vim_model::{
-    Bimamba, ClassToken, DtRank, GateGradient, ModelConfig, ModelError, ModelName, Pool, Preset,
-    REGISTERED, Rope, SsmConfig, StateMatrix, VimConfig,
+    Bimamba, ClassToken, DtRank, GateGradient, ModelError, Pool, Preset, REGISTERED, Rope,
+    SsmConfig, StateMatrix, VimConfig,
 };
 
 use crate::support::{images, numbers, small};
@@ -43,7 +43,12 @@ fn awkward_sizes_run() {
         (16, 16, 16, 2, 0),
         (33, 8, 5, 37, 18),
     ] {
-        let config = VimConfig { image_size: image_size.into(), patch_size, stride, ..small() };
+        let config = VimConfig {
+            image_size: image_size.into(),
+            patch_size,
+            stride: Some(stride),
+            ..small()
+        };
         assert_eq!((config.num_tokens(), config.class_token_positions()), (tokens, vec![middle]));
         runs(&config, 3);
     }
@@ -98,8 +103,7 @@ fn what_cannot_be_built_is_an_error() {
     assert_eq!(key(VimConfig { dropout: 1.0, ..small() }), "dropout");
     assert_eq!(key(VimConfig { dt_rank: DtRank::Rank(0), ..small() }), "dt_rank");
     assert_eq!(key(VimConfig { depth: usize::MAX, ..small() }), "depth");
-    let depthless = ModelConfig { depth: Some(0), ..ModelConfig::default() };
-    let error = VimConfig::new(&depthless, SsmConfig::default(), 10).unwrap_err();
+    let error = VimConfig { depth: 0, ..small() }.with_classes(10).unwrap_err();
     assert_eq!(error.to_string(), "model.depth: 0 is out of range (at least 1)");
 }
 
@@ -127,7 +131,7 @@ fn options_that_do_not_go_together_are_errors() {
             "model.depth = 3",
         ),
         (
-            VimConfig { bimamba: Bimamba::V1, ..small() },
+            VimConfig { bimamba: Bimamba::V1, divide_out: Some(true), ..small() },
             "model.divide_out",
             "model.bimamba = \"v1\"",
         ),
@@ -141,7 +145,7 @@ fn options_that_do_not_go_together_are_errors() {
             "model.rope",
             "model.image_size = [16, 8]",
         ),
-        (rope(VimConfig { stride: 2, ..small() }), "model.rope", "model.stride = 2"),
+        (rope(VimConfig { stride: Some(2), ..small() }), "model.rope", "model.stride = 2"),
         (rope(VimConfig { d_model: 18, ..small() }), "model.rope", "model.d_model = 18"),
         (
             rope(VimConfig { image_size: 12.into(), ..small() }),
@@ -151,7 +155,6 @@ fn options_that_do_not_go_together_are_errors() {
         (
             VimConfig {
                 bimamba: Bimamba::None,
-                divide_out: false,
                 ssm: SsmConfig { method_bwd: Some(Discretization::Foh), ..ssm },
                 ..small()
             },
@@ -185,50 +188,73 @@ fn options_that_do_not_go_together_are_errors() {
 }
 
 #[test]
-fn what_is_written_in_vain_is_an_error() {
-    let new = |model: ModelConfig| VimConfig::new(&model, SsmConfig::default(), 10);
-    let text = |model| new(model).unwrap_err().to_string();
-    let pooled = text(ModelConfig { pool: Some(Pool::Max), ..ModelConfig::default() });
+fn a_key_without_effect_is_an_error() {
+    let text = |model: VimConfig| model.check().unwrap_err().to_string();
+    let pooled = text(VimConfig { pool: Some(Pool::Max), ..small() });
     assert!(
         pooled.starts_with("model.pool: max does not go with model.class_token = \"middle\": ")
     );
-    let scaled = text(ModelConfig { rope_grid: Some(7), ..ModelConfig::default() });
+    let scaled = text(VimConfig { rope_grid: Some(7), ..small() });
     assert!(scaled.starts_with("model.rope_grid: 7 does not go with model.rope = \"none\": "));
-    // What the preset says is not written: it gives way.
-    let v1 = ModelConfig { bimamba: Some(Bimamba::V1), ..ModelConfig::default() };
-    assert!(!new(v1).unwrap().divide_out);
+}
+
+#[test]
+fn keys_that_are_not_set_follow_the_others() {
+    let tiny = VimConfig::preset(Preset::Tiny);
+    assert!(tiny.divide_out() && tiny.stride() == 16);
+    let patches = VimConfig { image_size: 32.into(), patch_size: 4, ..tiny.clone() };
+    assert_eq!((patches.stride(), patches.num_patches()), (4, 64));
+    let v1 = VimConfig { bimamba: Bimamba::V1, ..tiny };
+    assert!(!v1.divide_out());
+    v1.check().unwrap();
 }
 
 /// What is recorded of a run builds the same model.
 #[test]
-fn a_section_that_spells_a_model_out_is_that_model() {
+fn an_effective_section_is_the_same_model() {
     for (name, config) in crate::variants::variants() {
-        let section = config.to_section(Preset::Tiny);
-        let back = VimConfig::new(&section, config.ssm, config.num_classes).unwrap();
-        let ignored = VimConfig { pool: back.pool, rope_grid: back.rope_grid, ..config.clone() };
-        assert_eq!(back, ignored, "{name}");
+        let text = toml::to_string(&config.effective()).unwrap();
+        let section: VimConfig = toml::from_str(&text).unwrap();
+        let back = VimConfig { ssm: config.ssm, num_classes: config.num_classes, ..section };
+        back.check().unwrap();
+        assert_eq!(back, config.effective(), "{name}");
     }
+}
+
+/// The model of a `[model]` section.
+fn section(text: &str) -> VimConfig {
+    let mut section: toml::Table = text.parse().unwrap();
+    VimConfig::fill_from_preset(&mut section);
+    section.try_into().unwrap()
+}
+
+#[test]
+fn presets_lie_under_sections() {
+    assert_eq!(section(""), VimConfig::default());
+    for &preset in Preset::VARIANTS {
+        let config = section(&format!("preset = \"{preset}\"\nd_state = 8"));
+        assert_eq!(config, VimConfig { d_state: 8, ..VimConfig::preset(preset) });
+    }
+    let patches = section("preset = \"tiny_stride8\"\npatch_size = 4");
+    assert_eq!(patches.stride(), 4, "the patches decide, unless the section says it");
+    assert_eq!(section("preset = \"tiny_stride8\"\npatch_size = 4\nstride = 2").stride(), 2);
 }
 
 #[test]
 fn registered_names_are_sizes_with_a_method() {
     for model in REGISTERED {
-        let name: ModelName = model.name.parse().unwrap();
-        assert_eq!(name.preset, model.preset);
-        let section = ModelConfig { preset: name, ..ModelConfig::default() };
-        let config = VimConfig::new(&section, SsmConfig::default(), 1000).unwrap();
         let expected =
             VimConfig { discretization: model.discretization, ..VimConfig::preset(model.preset) };
-        assert_eq!(config, expected, "{}", model.name);
+        assert_eq!(VimConfig::named(model.name).unwrap(), expected, "{}", model.name);
+        let preset = format!("preset = \"{}\"\n", model.name);
+        assert_eq!(section(&preset), expected);
         // What is written stands over what the name says.
-        let discretization = Some(Discretization::Rk4);
-        let section = ModelConfig { discretization, ..section };
-        let config = VimConfig::new(&section, SsmConfig::default(), 1000).unwrap();
-        assert_eq!(config.discretization, Discretization::Rk4);
+        let config = section(&format!("{preset}discretization = \"rk4\""));
+        assert_eq!(config, VimConfig { discretization: Discretization::Rk4, ..expected });
     }
     for name in Preset::names() {
-        assert_eq!(name.parse::<ModelName>().unwrap().to_string(), name);
+        assert_eq!(VimConfig::named(name).unwrap().preset.to_string(), name);
     }
-    let error = "vim_tiny".parse::<ModelName>().unwrap_err();
+    let error = VimConfig::named("vim_tiny").unwrap_err();
     assert!(error.contains("tiny, small, base, tiny_stride8"), "{error}");
 }

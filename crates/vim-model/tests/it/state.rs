@@ -143,8 +143,8 @@ fn the_original_s_file_comes_back_bit_by_bit() {
 #[test]
 fn every_variant_goes_through_the_original_s_names() {
     for config in [
-        VimConfig { bimamba: Bimamba::V1, divide_out: false, ..small() },
-        VimConfig { bimamba: Bimamba::None, divide_out: false, ..small() },
+        VimConfig { bimamba: Bimamba::V1, ..small() },
+        VimConfig { bimamba: Bimamba::None, ..small() },
         VimConfig { class_token: ClassToken::Double, norm: NormKind::Layer, ..small() },
         VimConfig { class_token: ClassToken::None, abs_pos_embed: false, ..small() },
         VimConfig { rope: Rope::Both, layer_scale: LayerScale::Starts(0.5), ..small() },

@@ -20,7 +20,6 @@ pub(crate) fn small() -> VimConfig {
     VimConfig {
         image_size: 16.into(),
         patch_size: 4,
-        stride: 4,
         depth: 2,
         d_model: 16,
         d_state: 4,

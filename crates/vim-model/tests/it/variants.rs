@@ -42,16 +42,16 @@ pub(crate) fn shaken(config: &VimConfig, device: &Device) -> Vim {
 /// A few variants of each option, and mixtures: `(name, configuration)`.
 pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
     let ssm = SsmConfig::default();
-    let forward_only = VimConfig { bimamba: Bimamba::None, divide_out: false, ..small() };
-    let shared = VimConfig { bimamba: Bimamba::V1, divide_out: false, ..small() };
-    let pooled = |pool| VimConfig { class_token: ClassToken::None, pool, ..small() };
+    let forward_only = VimConfig { bimamba: Bimamba::None, ..small() };
+    let shared = VimConfig { bimamba: Bimamba::V1, ..small() };
+    let pooled = |pool| VimConfig { class_token: ClassToken::None, pool: Some(pool), ..small() };
     let class = |class_token| VimConfig { class_token, ..small() };
     let rope = |rope, class_token| VimConfig { rope, class_token, ..small() };
     vec![
         ("as it is", small()),
         ("forward only", forward_only.clone()),
         ("shared projections", shared.clone()),
-        ("not halved", VimConfig { divide_out: false, ..small() }),
+        ("not halved", VimConfig { divide_out: Some(false), ..small() }),
         ("head", class(ClassToken::Head)),
         ("random", class(ClassToken::Random)),
         ("double", class(ClassToken::Double)),
@@ -65,7 +65,10 @@ pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
         ("layer scale", VimConfig { layer_scale: LayerScale::Starts(0.7), ..small() }),
         ("rope", rope(Rope::Hidden, ClassToken::Middle)),
         ("rope on both", VimConfig { depth: 3, ..rope(Rope::Both, ClassToken::Head) }),
-        ("rope, no class token", VimConfig { rope_grid: 5, ..rope(Rope::Both, ClassToken::None) }),
+        (
+            "rope, no class token",
+            VimConfig { rope_grid: Some(5), ..rope(Rope::Both, ClassToken::None) },
+        ),
         ("flipped", VimConfig { flip_ratio: 1.0, ..small() }),
         ("flipped head", VimConfig { flip_ratio: 1.0, ..class(ClassToken::Head) }),
         ("flipped last", VimConfig { flip_ratio: 1.0, ..pooled(Pool::Last) }),
@@ -81,13 +84,13 @@ pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
             },
         ),
         ("odd grid", VimConfig { image_size: 12.into(), ..small() }),
-        ("stride", VimConfig { stride: 2, image_size: 14.into(), ..small() }),
+        ("stride", VimConfig { stride: Some(2), image_size: 14.into(), ..small() }),
         ("rectangle", VimConfig { image_size: [8, 21].into(), ..small() }),
         ("upright, double", VimConfig { image_size: [16, 8].into(), ..class(ClassToken::Double) }),
         ("one patch", VimConfig { image_size: 4.into(), ..class(ClassToken::Double) }),
         ("dt_rank", VimConfig { dt_rank: DtRank::Rank(5), ..small() }),
         ("sizes", VimConfig { expand: 3, d_conv: 3, d_state: 5, d_model: 12, ..small() }),
-        ("d_conv", VimConfig { d_conv: 2, bimamba: Bimamba::V1, divide_out: false, ..small() }),
+        ("d_conv", VimConfig { d_conv: 2, bimamba: Bimamba::V1, ..small() }),
         (
             "a method each way",
             VimConfig {
@@ -111,7 +114,7 @@ pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
             VimConfig {
                 norm: NormKind::Layer,
                 layer_scale: LayerScale::Starts(0.3),
-                divide_out: false,
+                divide_out: Some(false),
                 rope: Rope::Both,
                 class_token: ClassToken::Head,
                 discretization: Discretization::HighOrder,
@@ -232,7 +235,7 @@ fn the_upstream_gate_gradient_misses_a_part() {
     let run = |v1_gate_gradient| {
         let ssm = SsmConfig { v1_gate_gradient, ..SsmConfig::default() };
         let base = VimConfig { depth: 1, ssm, ..small() };
-        let config = VimConfig { bimamba: Bimamba::V1, divide_out: false, ..base };
+        let config = VimConfig { bimamba: Bimamba::V1, ..base };
         let model = shaken(&config, &device);
         let x = Tensor::from_data(images(3, config.image_size), &device);
         let logits = model.forward(x).unwrap();
@@ -264,14 +267,14 @@ fn logits_of_all_tokens_have_those_of_the_model_among_them() {
         (model.token_logits(x()).unwrap(), model.forward(x()).unwrap())
     };
     let one = |all: &Tensor<3>, token| numbers(all.clone().narrow(1, token, 1));
-    let (all, logits) = run(ClassToken::Middle, Pool::Mean);
+    let (all, logits) = run(ClassToken::Middle, None);
     assert_eq!(all.dims(), [2, 7, 5]);
     assert!(error(&one(&all, 3), &numbers(logits)) < 1e-6);
-    let (all, logits) = run(ClassToken::None, Pool::Last);
+    let (all, logits) = run(ClassToken::None, Some(Pool::Last));
     assert!(error(&one(&all, 5), &numbers(logits)) < 1e-6);
-    let (all, logits) = run(ClassToken::None, Pool::Max);
+    let (all, logits) = run(ClassToken::None, Some(Pool::Max));
     assert!(error(&numbers(all.max_dim(1)), &numbers(logits)) < 1e-6);
     // The head is linear: it may come before the mean or after.
-    let (all, logits) = run(ClassToken::None, Pool::Mean);
+    let (all, logits) = run(ClassToken::None, Some(Pool::Mean));
     assert!(error(&numbers(all.mean_dim(1)), &numbers(logits)) < 1e-5);
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use vim_model::{LoadOptions, Names};
 
 use crate::cli::{Overrides, selection};
-use crate::commands::import::{WhichArgs, sections};
+use crate::commands::import::{WhichArgs, configured_model};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run::checkpoint::Selection;
@@ -71,7 +71,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
     };
     check_free(&args.output, args.force)?;
     let source = Source::open(&args.weights, args.which.section(), &args.checkpoint)?;
-    let given = sections(args.config.as_deref(), &args.overrides)?;
+    let given = configured_model(args.config.as_deref(), &args.overrides)?;
     let (config, origin) = source.model(given.as_ref(), None)?;
     let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;
     let state = model

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use vim_model::{ComponentCost, Cost, ImageSize, ModelName, VimConfig};
+use vim_model::{ComponentCost, Cost, ImageSize, VimConfig};
 
 use crate::cli::Overrides;
+use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
@@ -33,8 +34,8 @@ pub struct FlopsArgs {
     #[arg(long, value_name = "FILE.toml", conflicts_with = "preset")]
     pub config: Option<PathBuf>,
     /// A named size, as `vim-train models` lists them.
-    #[arg(long, value_name = "NAME")]
-    pub preset: Option<ModelName>,
+    #[arg(long, value_name = "NAME", value_parser = known_model)]
+    pub preset: Option<String>,
     /// What differs from the file or the preset.
     #[command(flatten)]
     pub overrides: Overrides,
@@ -52,7 +53,7 @@ pub struct FlopsArgs {
 ///
 /// The configuration's first mistake, or that the model cannot be counted.
 pub fn run(args: &FlopsArgs) -> Result<(), Error> {
-    let sets = match args.preset {
+    let sets = match &args.preset {
         // Under what --set says.
         Some(preset) => {
             [vec![format!("model.preset={preset}")], args.overrides.set.clone()].concat()
@@ -63,7 +64,7 @@ pub fn run(args: &FlopsArgs) -> Result<(), Error> {
         Some(path) => Config::load(path, &sets)?,
         None => Config::from_defaults(&sets)?,
     };
-    let model = VimConfig::new(&config.model, config.ssm, args.classes)?;
+    let model = config.model.with_classes(args.classes)?;
     let cost = model.cost()?;
     if args.json {
         #[derive(Serialize)]

@@ -7,10 +7,11 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
-use vim_model::{LoadOptions, ModelConfig, ModelName, NamedArrays, Resize, SsmConfig};
+use vim_model::{LoadOptions, NamedArrays, Resize, SsmConfig, VimConfig};
 use vim_torch::Section;
 
 use crate::cli::Overrides;
+use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
@@ -44,8 +45,8 @@ pub struct ImportArgs {
     #[command(flatten)]
     pub overrides: Overrides,
     /// Named model that it must fit: a size, or the original's name (`vim-train models`).
-    #[arg(long, value_name = "NAME", conflicts_with = "config", value_parser = preset)]
-    pub preset: Option<ModelName>,
+    #[arg(long, value_name = "NAME", conflicts_with = "config", value_parser = known_model)]
+    pub preset: Option<String>,
     /// Classes of the model; left out: those of the file's head.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub classes: Option<u32>,
@@ -130,19 +131,17 @@ fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
     T::deserialize(name.into_deserializer()).map_err(|error: ValueError| error.to_string())
 }
 
-fn preset(name: &str) -> Result<ModelName, String> {
-    name.parse()
-}
-
-/// The `[model]` and `[ssm]` of the configuration in `path`, if there is one.
+/// The model of the configuration in `path`, if there is one.
 ///
 /// # Errors
 ///
 /// The configuration's first mistake.
-pub fn sections(path: Option<&Path>, overrides: &Overrides) -> Result<Option<Recorded>, Error> {
+pub fn configured_model(
+    path: Option<&Path>,
+    overrides: &Overrides,
+) -> Result<Option<VimConfig>, Error> {
     let Some(path) = path else { return Ok(None) };
-    let Config { model, ssm, .. } = Config::load(path, &overrides.set)?;
-    Ok(Some(Recorded { model, ssm }))
+    Ok(Some(Config::load(path, &overrides.set)?.model))
 }
 
 #[derive(Serialize)]
@@ -155,7 +154,7 @@ struct Record<'a> {
     parameters: usize,
     num_classes: usize,
     description: String,
-    model: ModelConfig,
+    model: VimConfig,
     ssm: SsmConfig,
     notes: Vec<String>,
     output: Option<String>,
@@ -173,10 +172,9 @@ pub fn run(args: &ImportArgs) -> Result<(), Error> {
         }
         check_free(output, args.force)?;
     }
-    let mut given = sections(args.config.as_deref(), &args.overrides)?;
-    if let Some(preset) = args.preset {
-        let model = ModelConfig { preset, ..ModelConfig::default() };
-        given = Some(Recorded { model, ssm: SsmConfig::default() });
+    let mut given = configured_model(args.config.as_deref(), &args.overrides)?;
+    if let Some(name) = &args.preset {
+        given = Some(VimConfig::named(name).map_err(Error::Internal)?);
     }
     let options = args.take.options();
     let source = Source::open(&args.file, args.take.section(), &Selection::Best)?;

@@ -29,6 +29,11 @@ struct Name {
     discretization: Discretization,
 }
 
+/// `name`, which `model.preset` takes.
+pub(crate) fn known_model(name: &str) -> Result<String, String> {
+    Preset::named(name).map(|_| name.to_owned())
+}
+
 /// Prints the named sizes and the original's names for them as tables, or as JSON.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run::checkpoint::Selection;
 use crate::task::classification::to_device::to_tensors;
-use crate::weights::source::{Recorded, Source, notes};
+use crate::weights::source::{Source, notes};
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "\
@@ -86,9 +86,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
         None => None,
     };
     let source = Source::open(&args.checkpoint, args.take.section(), &Selection::Best)?;
-    let sections =
-        given.as_ref().map(|given| Recorded { model: given.model.clone(), ssm: given.ssm });
-    let (config, origin) = source.model(sections.as_ref(), None)?;
+    let (config, origin) = source.model(given.as_ref().map(|given| &given.model), None)?;
     if let Some(assumed) = source.assumed(origin) {
         eprintln!(
             "note: the model is inferred from the shapes, assuming {assumed}; --config says otherwise"

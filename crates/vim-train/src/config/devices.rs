@@ -34,7 +34,8 @@ pub enum Backend {
     Cuda,
     /// Any GPU, through Vulkan, Metal or Direct3D.
     Wgpu,
-    /// LibTorch, on the processor, or on the NVIDIA GPU that a list in `gpus` names. It has no kernels of ours and is slow: for comparison.
+    /// LibTorch, on the processor, or on the NVIDIA GPU that a list in `gpus` names. It has no
+    /// kernels of ours and is slow: for comparison.
     Tch,
 }
 
@@ -46,7 +47,8 @@ pub enum Backend {
 pub struct DevicesConfig {
     /// What computes.
     pub backend: Backend,
-    /// Which GPUs: how many, a list of their numbers, or `"all"`. More than one is not supported yet.
+    /// Which GPUs: how many, a list of their numbers, or `"all"`. More than one is not supported
+    /// yet.
     pub gpus: Gpus,
     /// Threads that compute on the CPU; left out: one per core that this process may use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +73,8 @@ impl Default for Gpus {
 }
 
 impl Gpus {
-    /// The numbers of the chosen GPUs where `visible` are visible; more than there are may be named.
+    /// The numbers of the chosen GPUs where `visible` are visible; more than there are may be
+    /// named.
     #[must_use]
     pub fn numbers(&self, visible: usize) -> Vec<usize> {
         match self {

@@ -30,7 +30,7 @@ pub(super) fn decode(text: &str) -> Result<Config, Located> {
     })
 }
 
-fn syntax(error: &toml::de::Error) -> Located {
+pub(super) fn syntax(error: &toml::de::Error) -> Located {
     let message = error.message().replace('\n', ", ");
     (Box::new(ConfigError::new("", Problem::Syntax { message })), error.span())
 }
@@ -118,7 +118,8 @@ pub(super) fn print(config: &Config) -> String {
     document.to_string().trim_start().to_owned()
 }
 
-/// Comments belong to what follows them in a TOML document, so a section's go to the next one's header.
+/// Comments belong to what follows them in a TOML document, so a section's go to the next one's
+/// header.
 fn annotate(table: &mut Table, node: Node, comments: &mut String) {
     for (key, item) in table.iter_mut() {
         let Some(child) = node.get(&key) else { continue };

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use toml_edit::{DocumentMut, Item, Key, Table, TableLike, Value};
+use toml::{Table, Value};
+use toml_edit::Key;
 use vim_config::{
     EXTENDS, Layer, LayerError, LayerProblem, Location, caret, expand, layers, merge,
 };
+use vim_data::Recipe;
 use vim_kernels::KernelChoice;
+use vim_model::VimConfig;
 
-use super::document::{decode, print_with_origins};
+use super::document::{decode, print_with_origins, syntax};
 use super::origins::{Origins, Written};
 use super::schema::path_keys;
 use super::{Config, ConfigError, KeyOrigin, Origin, Problem};
@@ -25,21 +28,23 @@ pub struct Loaded {
 }
 
 impl Config {
-    /// Reads and checks the configuration in `path`, with the assignments `sets` (`key=value`) over it.
+    /// Reads and checks the configuration in `path`, with the assignments `sets` (`key=value`) over
+    /// it.
     ///
-    /// The result is [effective](Self::effective): what `path` extends is merged, and variables in paths
-    /// are filled in. `VIM_USE_CUDA_KERNEL`, where it is set, stands over the file's `ssm.scan` and under
-    /// an assignment to it.
+    /// The result is [effective](Self::effective): what `path` extends is merged, and variables in
+    /// paths are filled in. `VIM_USE_CUDA_KERNEL`, where it is set, stands over the file's
+    /// `ssm.scan` and under an assignment to it.
     ///
     /// # Errors
     ///
-    /// The first mistake, with the place where it was made; also a file that describes several runs.
+    /// The first mistake, with the place where it was made; also a file that describes several
+    /// runs.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         Ok(Loaded::run(path, sets)?.config)
     }
 
-    /// As [`Config::load`], where a file that describes several runs stands for what is the same in all: for its
-    /// configuration without the grid.
+    /// As [`Config::load`], where a file that describes several runs stands for what is the same in
+    /// all: for its configuration without the grid.
     ///
     /// # Errors
     ///
@@ -66,8 +71,8 @@ impl Config {
         Ok(Loaded::defaults(sets)?.config)
     }
 
-    /// Reads and checks a configuration in a text, whatever the environment says: it extends nothing, and
-    /// its paths hold no variables.
+    /// Reads and checks a configuration in a text, whatever the environment says: it extends
+    /// nothing, and its paths hold no variables.
     ///
     /// # Errors
     ///
@@ -80,7 +85,23 @@ impl Config {
         if !config.extends.is_empty() {
             return Err(ConfigError::new(EXTENDS, Problem::NoFolder));
         }
-        Origins::default().check(config)
+        let table = text.parse::<Table>().map_err(|error| *syntax(&error).0)?;
+        Self::resolve(table)
+    }
+
+    /// The [effective](Self::effective) configuration of what was written, with the presets of its
+    /// sections under it, checked.
+    fn resolve(mut written: Table) -> Result<Self, ConfigError> {
+        if let Some(Value::Table(section)) = written.get_mut("model") {
+            VimConfig::fill_from_preset(section);
+        }
+        if let Some(Value::Table(section)) = written.get_mut("augment") {
+            Recipe::fill_from_preset(section);
+        }
+        let mut config = decode_table(&written)?;
+        config.model.ssm = config.ssm;
+        config.validate()?;
+        Ok(config.effective())
     }
 }
 
@@ -89,7 +110,8 @@ impl Loaded {
     ///
     /// # Errors
     ///
-    /// The first mistake, with the place where it was made; also a file that describes several runs.
+    /// The first mistake, with the place where it was made; also a file that describes several
+    /// runs.
     pub fn run(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         let loaded = Self::read(path, sets)?;
         if loaded.config.sweep.is_none() {
@@ -145,7 +167,7 @@ impl Loaded {
         sets: &[String],
     ) -> Result<Self, ConfigError> {
         let mut origins = Origins::of_file(path);
-        let mut table = toml::Table::new();
+        let mut table = Table::new();
         for layer in layers {
             // Each by itself, so that a mistake is known to be this one's.
             decode(&layer.text).map_err(|(error, span)| match span {
@@ -155,10 +177,8 @@ impl Loaded {
             merge(&mut table, &layer.table);
             origins.add_layer(layer);
         }
-        let mut document = to_document(&table);
         if let Some(choice) = environment {
-            let path = Key::parse("ssm.scan").expect("invariant: this is a key");
-            assign(&mut document, &path, Value::from(choice.to_string()))
+            assign(&mut table, &["ssm".into(), "scan".into()], choice.to_string().into())
                 .map_err(|error| error.at(Origin::Environment))?;
             origins.add("ssm.scan", Written::Environment);
         }
@@ -166,61 +186,57 @@ impl Loaded {
             let placed = |error: ConfigError| error.at(Origin::Set(set.clone()));
             let (path, value) = parse_assignment(set).map_err(placed)?;
             origins.add_set(&path, &value, set);
-            assign(&mut document, &path, value).map_err(placed)?;
-            decode(&document.to_string()).map_err(|(error, _)| placed(*error))?;
+            assign(&mut table, &path, value).map_err(placed)?;
+            decode_table(&table).map_err(placed)?;
         }
-        fill_in_paths(&mut document, &origins)?;
-        let written = decode(&document.to_string()).map_err(|(error, _)| *error)?;
-        let config = origins.check(written.clone())?;
-        Ok(Self { origins: origins.of_keys(&written, &config), config, written: origins })
+        fill_in_paths(&mut table, &origins)?;
+        let config = Config::resolve(table.clone()).map_err(|error| origins.place(error))?;
+        Ok(Self { origins: origins.of_keys(&table, &config), config, written: origins })
     }
 }
 
-fn to_document(table: &toml::Table) -> DocumentMut {
+fn decode_table(table: &Table) -> Result<Config, ConfigError> {
     let text = toml::to_string(table).expect("invariant: a table has a TOML form");
-    text.parse().expect("invariant: what the TOML writer wrote is TOML")
+    decode(&text).map_err(|(error, _)| *error)
 }
 
 /// Puts the environment's variables into the keys that are paths.
-fn fill_in_paths(document: &mut DocumentMut, origins: &Origins) -> Result<(), ConfigError> {
+fn fill_in_paths(table: &mut Table, origins: &Origins) -> Result<(), ConfigError> {
     for key in path_keys() {
         let mut names = key.split('.');
-        let Some(item) = names.try_fold(document.as_item_mut(), |item, name| item.get_mut(name))
-        else {
-            continue;
-        };
-        let Some(text) = item.as_str() else { continue };
-        let expanded = expand(text, |name| std::env::var(name).ok())
+        let section = names.next().and_then(|name| table.get_mut(name));
+        let item = section.and_then(|item| names.try_fold(item, |item, name| item.get_mut(name)));
+        let Some(Value::String(text)) = item else { continue };
+        *text = expand(text, |name| std::env::var(name).ok())
             .map_err(|error| origins.place(ConfigError::new(key, Problem::Variable(error))))?;
-        *item = toml_edit::value(expanded);
     }
     Ok(())
 }
 
-/// Splits `key=value`; a value that is not TOML is a string, so that `--set data.path=/x` needs no quotes.
-fn parse_assignment(set: &str) -> Result<(Vec<Key>, Value), ConfigError> {
+/// Splits `key=value`; a value that is not TOML is a string, so that `--set data.path=/x` needs no
+/// quotes.
+fn parse_assignment(set: &str) -> Result<(Vec<String>, Value), ConfigError> {
     let malformed = || ConfigError::new("", Problem::Assignment);
     let (key, value) = set.split_once('=').ok_or_else(malformed)?;
     let path = Key::parse(key.trim()).map_err(|_| malformed())?;
     let value = value.trim();
-    Ok((path, value.parse().unwrap_or_else(|_| Value::from(value))))
+    let path = path.iter().map(|name| name.get().to_owned()).collect();
+    Ok((path, value.parse().unwrap_or_else(|_| value.into())))
 }
 
-fn assign(document: &mut DocumentMut, path: &[Key], value: Value) -> Result<(), ConfigError> {
+fn assign(mut table: &mut Table, path: &[String], value: Value) -> Result<(), ConfigError> {
     let (last, sections) = path.split_last().expect("invariant: a key has at least one part");
-    if path.len() == 1 && last.get() == EXTENDS {
+    if path.len() == 1 && last == EXTENDS {
         return Err(ConfigError::new(EXTENDS, Problem::NoFolder));
     }
-    let mut table: &mut dyn TableLike = document.as_table_mut();
     for (depth, name) in sections.iter().enumerate() {
-        let item = table.entry_format(name).or_insert_with(|| Item::Table(Table::new()));
-        table = item.as_table_like_mut().ok_or_else(|| {
-            let key = path[..=depth].iter().map(Key::get).collect::<Vec<_>>().join(".");
+        let item = table.entry(name).or_insert_with(|| Table::new().into());
+        table = item.as_table_mut().ok_or_else(|| {
             let message = "this is a value, not a section".to_owned();
-            ConfigError::new(key, Problem::Type { message })
+            ConfigError::new(path[..=depth].join("."), Problem::Type { message })
         })?;
     }
-    table.insert(last.get(), Item::Value(value));
+    table.insert(last.clone(), value);
     Ok(())
 }
 
@@ -252,14 +268,14 @@ impl ConfigError {
 }
 
 /// Every key that is set in `config`, by its path.
-pub(crate) fn dotted_values(config: &Config) -> BTreeMap<String, toml::Value> {
-    dotted(toml::Table::try_from(config).expect("invariant: a configuration has a TOML form"))
+pub(crate) fn dotted_values(config: &Config) -> BTreeMap<String, Value> {
+    dotted(Table::try_from(config).expect("invariant: a configuration has a TOML form"))
 }
 
-/// Every key that is set in a file's `table`, by its path.
-pub(crate) fn dotted(table: toml::Table) -> BTreeMap<String, toml::Value> {
-    fn collect(prefix: &str, value: toml::Value, into: &mut BTreeMap<String, toml::Value>) {
-        if let toml::Value::Table(table) = value {
+/// Every key that is set in `value`, by its path; an empty path if that is no table.
+pub(crate) fn dotted(value: impl Into<Value>) -> BTreeMap<String, Value> {
+    fn collect(prefix: &str, value: Value, into: &mut BTreeMap<String, Value>) {
+        if let Value::Table(table) = value {
             for (key, value) in table {
                 let path = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
                 collect(&path, value, into);
@@ -269,6 +285,6 @@ pub(crate) fn dotted(table: toml::Table) -> BTreeMap<String, toml::Value> {
         }
     }
     let mut values = BTreeMap::new();
-    collect("", toml::Value::Table(table), &mut values);
+    collect("", value.into(), &mut values);
     values
 }

@@ -1,8 +1,9 @@
 //! The configuration: a TOML file, what it extends below it, and `--set` over it.
 //!
-//! Every section's struct lives with its consumer and is embedded here; defaults are the structs'
-//! `Default`, and stand nowhere else. [`Config::load`] reads and checks, once; nothing behind it
-//! sees a value that was not checked.
+//! Every section's struct lives with its consumer and is embedded here. Defaults are the structs'
+//! `Default`, and stand nowhere else; the presets of `[model]` and `[augment]` are layers under the
+//! files. [`Config::load`] resolves and checks, once; nothing behind it sees a value that was not
+//! checked.
 
 mod devices;
 mod document;
@@ -19,8 +20,8 @@ mod validate;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vim_data::{AugmentConfig, DataConfig};
-use vim_model::{ModelConfig, SsmConfig, VimConfig};
+use vim_data::{DataConfig, Recipe};
+use vim_model::{SsmConfig, VimConfig};
 use vim_slurm::SlurmConfig;
 use vim_sweep::SweepConfig;
 
@@ -46,19 +47,22 @@ pub use sections::{
 pub struct Config {
     /// Version of the form of this file.
     pub version: Version,
-    /// A file, or a list of files, whose keys stand below this file's, by names relative to it: sections are merged, of several the later counts. A run records what comes out, and not this.
+    /// A file, or a list of files, whose keys stand below this file's, by names relative to it:
+    /// sections are merged, of several the later counts. A run records what comes out, and not
+    /// this.
     #[serde(skip_serializing)]
     pub extends: Extends,
     /// Name, place and seed of the run.
     pub run: RunConfig,
     /// The model: a named size and what differs from it.
-    pub model: ModelConfig,
+    pub model: VimConfig,
     /// Numerics of the state-space layer.
-    pub ssm: SsmConfig,
+    // Private: `model.ssm` is what code reads, and loading sets it from this section.
+    ssm: SsmConfig,
     /// The images.
     pub data: DataConfig,
     /// What is done to training images, and in which order they come.
-    pub augment: AugmentConfig,
+    pub augment: Recipe,
     /// The loop.
     pub train: TrainConfig,
     /// The optimizer and its schedule.
@@ -76,23 +80,13 @@ pub struct Config {
     pub sweep: Option<SweepConfig>,
 }
 
-/// Stands for the number of classes where it does not matter: no key of `[model]` depends on it.
-pub(crate) const ANY_CLASSES: usize = 1000;
-
 impl Config {
-    /// The configuration with every key of `[model]` and `[augment]` spelled out, as a run records it.
-    ///
-    /// # Errors
-    ///
-    /// If the model cannot be built, or an augmentation is out of range.
-    pub fn effective(&self) -> Result<Self, ConfigError> {
-        let model = VimConfig::new(&self.model, self.ssm, ANY_CLASSES)?;
-        let augment = self.augment.resolve().map_err(ConfigError::of_data)?;
-        Ok(Self {
-            model: model.to_section(self.model.preset.preset),
-            augment: augment.to_section(self.augment.preset),
-            ..self.clone()
-        })
+    /// The configuration with every key of `[model]` and `[augment]` set that has an effect, as a
+    /// run records it.
+    #[must_use]
+    pub fn effective(&self) -> Self {
+        let (model, augment) = (self.model.effective(), self.augment.effective());
+        Self { model, augment, ..self.clone() }
     }
 
     /// The configuration as TOML: a file that loads to the same configuration.

@@ -14,7 +14,7 @@ impl Config {
     /// If a placeholder is no key, or the result cannot be a folder's name.
     pub fn run_name(&self) -> Result<String, ConfigError> {
         let wrong = |problem| ConfigError::new("run.name", problem);
-        let values = dotted_values(&self.effective()?);
+        let values = dotted_values(&self.effective());
         let mut name = String::new();
         let mut rest = self.run.name.as_str();
         while let Some((before, after)) = rest.split_once('{') {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use toml_edit::{Document, Item, Key, TableLike, Value};
+use toml::{Table, Value};
+use toml_edit::{Document, Item, TableLike};
 use vim_config::{Layer, Location};
 use vim_kernels::KERNEL_VARIABLE;
 
-use super::load::dotted_values;
+use super::load::{dotted, dotted_values};
 use super::{Config, ConfigError, Origin};
 
 /// What decided a key's value.
@@ -88,23 +89,12 @@ impl Origins {
     }
 
     /// An assignment, which replaces a whole section where it assigns one.
-    pub(super) fn add_set(&mut self, path: &[Key], value: &Value, set: &str) {
-        fn collect(prefix: &str, value: &Value, into: &mut Vec<String>) {
-            match value.as_inline_table() {
-                Some(table) => {
-                    for (key, value) in table {
-                        collect(&format!("{prefix}.{key}"), value, into);
-                    }
-                }
-                None => into.push(prefix.to_owned()),
-            }
-        }
-        let key = path.iter().map(Key::get).collect::<Vec<_>>().join(".");
+    pub(super) fn add_set(&mut self, path: &[String], value: &Value, set: &str) {
+        let key = path.join(".");
         let inside = format!("{key}.");
         self.written.retain(|other, _| *other != key && !other.starts_with(&inside));
-        let mut keys = Vec::new();
-        collect(&key, value, &mut keys);
-        for key in keys {
+        for name in dotted(value.clone()).into_keys() {
+            let key = if name.is_empty() { key.clone() } else { format!("{inside}{name}") };
             self.add(&key, Written::Set(set.to_owned()));
         }
     }
@@ -117,11 +107,6 @@ impl Origins {
     /// Whether anybody wrote `key`.
     pub(super) fn sets(&self, key: &str) -> bool {
         self.written.contains_key(key)
-    }
-
-    /// The [effective](Config::effective) form of `config`, checked; a mistake is placed.
-    pub(super) fn check(&self, config: Config) -> Result<Config, ConfigError> {
-        config.validate().and_then(|()| config.effective()).map_err(|error| self.place(error))
     }
 
     /// The same error, at the place where its key was written last.
@@ -142,28 +127,35 @@ impl Origins {
         }
     }
 
-    /// What decided each key of `effective`, which was made of `written`.
+    /// What decided each key of `effective`, which was resolved from `written`.
     pub(super) fn of_keys(
         &self,
-        written: &Config,
+        written: &Table,
         effective: &Config,
     ) -> BTreeMap<String, KeyOrigin> {
-        let before = dotted_values(written);
+        let values = dotted_values(effective);
+        let preset = |section: &str| {
+            let name = written.get(section).and_then(|section| section.get("preset"));
+            let name = name.or_else(|| values.get(&format!("{section}.preset")));
+            name.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
         let origin = |key: &str| match self.written.get(key) {
             Some(Written::File(place)) => {
                 KeyOrigin::File { path: place.path.clone(), line: place.position.0 }
             }
             Some(Written::Environment) => KeyOrigin::Environment,
             Some(Written::Set(_)) => KeyOrigin::Set,
-            // The other keys of these sections have no default of their own.
-            None if !before.contains_key(key) && key.starts_with("model.") => {
-                KeyOrigin::Preset(written.model.preset.to_string())
-            }
-            None if !before.contains_key(key) && key.starts_with("augment.") => {
-                KeyOrigin::Preset(written.augment.preset.to_string())
-            }
-            None => KeyOrigin::Default,
+            None => match preset_of(key) {
+                Some(section) => KeyOrigin::Preset(preset(section)),
+                None => KeyOrigin::Default,
+            },
         };
-        dotted_values(effective).into_keys().map(|key| (key.clone(), origin(&key))).collect()
+        values.keys().map(|key| (key.clone(), origin(key))).collect()
     }
+}
+
+/// The section whose preset decides `key` where nobody writes it.
+pub(super) fn preset_of(key: &str) -> Option<&str> {
+    let (section, key) = key.split_once('.')?;
+    (["model", "augment"].contains(&section) && key != "preset").then_some(section)
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 use vim_sweep::SweepConfig;
 
 use super::Config;
+use super::origins::preset_of;
 use super::schema::{Node, PATH, paths};
 
 /// Every key as Markdown: a table per section with kind, default and effect.
@@ -26,7 +27,10 @@ pub fn reference() -> String {
             text.push_str(&format!("\n## {title}\n\n"));
             text.push_str("| key | value | default | effect |\n|---|---|---|---|\n");
         }
-        let default = defaults.pointer(&format!("/{}", path.replace('.', "/")));
+        let default = match preset_of(&path) {
+            Some(_) => None, // the preset's value
+            None => defaults.pointer(&format!("/{}", path.replace('.', "/"))),
+        };
         let default =
             default.map_or_else(|| "–".to_owned(), |value| format!("`{}`", in_toml(value)));
         let effect = node.description().replace('\n', " ").replace('|', "\\|");
@@ -42,7 +46,7 @@ fn all_sections() -> Config {
 
 /// Sorts keys as a printed configuration has them; those that it leaves out end their section.
 fn in_file_order(mut paths: Vec<(String, Node)>) -> Vec<(String, Node)> {
-    let printed = all_sections().effective().unwrap_or_default().to_toml();
+    let printed = all_sections().effective().to_toml();
     let mut section = String::new();
     let mut order: Vec<String> = Vec::new();
     for line in printed.lines() {

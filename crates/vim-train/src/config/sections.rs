@@ -13,7 +13,8 @@ use crate::config::interval::Interval;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
-    /// Name of the run's folder in `run.root`. `{key}` stands for the value of any key, as in `{optim.lr}`.
+    /// Name of the run's folder in `run.root`. `{key}` stands for the value of any key, as in
+    /// `{optim.lr}`.
     pub name: String,
     /// Folder that holds the runs' folders.
     #[schemars(extend("format" = "path"))]
@@ -39,7 +40,8 @@ pub enum LossKind {
     /// Cross-entropy of the softmax over the classes with the smoothed, mixed targets.
     #[default]
     CrossEntropy,
-    /// Binary cross-entropy of every class's own logit with the same targets, the mean over classes and images.
+    /// Binary cross-entropy of every class's own logit with the same targets, the mean over classes
+    /// and images.
     Bce,
 }
 
@@ -62,15 +64,23 @@ pub struct TrainConfig {
     pub epochs: u64,
     /// Images per optimizer step, on all devices together.
     pub batch_size: usize,
-    /// In what numbers the model computes, in training and evaluation: `f32`; `tf32`, in which NVIDIA's tensor cores round what they multiply to 11 bits; `bf16`, activations and products in bf16. Weights, gradients of weights, the residual stream, norms and every sum are f32 in each. `bf16` needs an NVIDIA GPU.
+    /// In what numbers the model computes, in training and evaluation: `f32`; `tf32`, in which
+    /// NVIDIA's tensor cores round what they multiply to 11 bits; `bf16`, activations and products
+    /// in bf16. Weights, gradients of weights, the residual stream, norms and every sum are f32 in
+    /// each. `bf16` needs an NVIDIA GPU.
     pub precision: Precision,
-    /// Whether the scans' states are computed again in the backward pass rather than kept for it, on a GPU: two fifths of the memory less for a seventh of the time more, and the same numbers.
+    /// Whether the scans' states are computed again in the backward pass rather than kept for it,
+    /// on a GPU: two fifths of the memory less for a seventh of the time more, and the same
+    /// numbers.
     pub recompute: bool,
-    /// Parts that a batch is computed in, one after the other, for memory; it divides `batch_size`. The gradient is that of the whole batch up to rounding, and what is drawn is the same.
+    /// Parts that a batch is computed in, one after the other, for memory; it divides `batch_size`.
+    /// The gradient is that of the whole batch up to rounding, and what is drawn is the same.
     pub accumulate: usize,
-    /// What is minimised: `cross_entropy` of the softmax, or `bce`, binary cross-entropy of every class, with the same smoothed, mixed targets.
+    /// What is minimised: `cross_entropy` of the softmax, or `bce`, binary cross-entropy of every
+    /// class, with the same smoothed, mixed targets.
     pub loss: LossKind,
-    /// With `train.loss = "bce"`: classes whose target is above this are targets of 1, all others of 0. The original's is 0, which asks for `label_smoothing = 0`.
+    /// With `train.loss = "bce"`: classes whose target is above this are targets of 1, all others
+    /// of 0. The original's is 0, which asks for `label_smoothing = 0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bce_threshold: Option<f64>,
     /// Share of the target that is spread evenly over all classes, 0 ≤ share < 1.
@@ -78,24 +88,33 @@ pub struct TrainConfig {
     /// Largest norm of the gradient of all parameters together; a longer one is scaled down to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_grad: Option<f64>,
-    /// Decay of a moving average of the weights, 0 ≤ decay < 1: after every optimizer step `average ← decay · average + (1 − decay) · weights`. It is evaluated beside the model, and may be the best. Not set: none.
+    /// Decay of a moving average of the weights, 0 ≤ decay < 1: after every optimizer step `average
+    /// ← decay · average + (1 − decay) · weights`. It is evaluated beside the model, and may be the
+    /// best. Not set: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ema: Option<f64>,
-    /// Whether the decay grows into `train.ema`: it is at most (1 + t) / (10 + t) at the t-th update.
+    /// Whether the decay grows into `train.ema`: it is at most (1 + t) / (10 + t) at the t-th
+    /// update.
     pub ema_warmup: bool,
-    /// What a step does whose loss or gradient norm is not finite: `stop` the run (exit code 76), or `skip`, which changes nothing, records it and goes on with the next batch.
+    /// What a step does whose loss or gradient norm is not finite: `stop` the run (exit code 76),
+    /// or `skip`, which changes nothing, records it and goes on with the next batch.
     pub non_finite: NonFinite,
-    /// With `train.non_finite = "skip"`: such steps in a row that are put up with; one more stops the run.
+    /// With `train.non_finite = "skip"`: such steps in a row that are put up with; one more stops
+    /// the run.
     pub max_non_finite: u64,
     /// How often to evaluate on the validation images, in steps or epochs.
     pub eval_every: Interval,
-    /// Weights to start from: a file (.pth, .pt, .safetensors) or the folder of a checkpoint or run. A head of other classes is replaced, positions of another grid are resized. Read at the start of a fresh run only.
+    /// Weights to start from: a file (.pth, .pt, .safetensors) or the folder of a checkpoint or
+    /// run. A head of other classes is replaced, positions of another grid are resized. Read at the
+    /// start of a fresh run only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub init: Option<PathBuf>,
     /// How `train.init`'s positions are taken to another grid.
     pub init_pos_embed: Resize,
-    /// Learning rate of a layer over that of the layer after it, 0 < factor ≤ 1: block i of n learns at `lr · factor^(n − i)`, what makes the tokens at `lr · factor^(n + 1)`, the last norm and the head at `lr`.
+    /// Learning rate of a layer over that of the layer after it, 0 < factor ≤ 1: block i of n
+    /// learns at `lr · factor^(n − i)`, what makes the tokens at `lr · factor^(n + 1)`, the last
+    /// norm and the head at `lr`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer_decay: Option<f64>,
 }
@@ -140,7 +159,8 @@ pub enum ScheduleKind {
     /// A new rate at every step; the cosine begins at `lr` where the warm-up ends.
     #[default]
     Cosine,
-    /// The original's: a rate an epoch, one epoch late; the cosine begins at step 0, under the warm-up.
+    /// The original's: a rate an epoch, one epoch late; the cosine begins at step 0, under the
+    /// warm-up.
     Reference,
 }
 
@@ -154,15 +174,19 @@ pub struct OptimConfig {
     pub lr: f64,
     /// Decoupled weight decay of the parameters that decay.
     pub weight_decay: f64,
-    /// Which parameters decay: those with more than one dimension but for positions and class tokens (`reference`, what the original does), and of these not `a_log` either (`intended`, what it means to do).
+    /// Which parameters decay: those with more than one dimension but for positions and class
+    /// tokens (`reference`, what the original does), and of these not `a_log` either (`intended`,
+    /// what it means to do).
     pub decay_groups: DecayGroups,
     /// Decay rates of the two moving averages, each 0 ≤ rate < 1.
     pub betas: [f64; 2],
     /// Added to the denominator of the update.
     pub eps: f64,
-    /// How the rate goes: `cosine`, at every step and joined to the warm-up, or `reference`, as the original's runs, an epoch at a time and one epoch late.
+    /// How the rate goes: `cosine`, at every step and joined to the warm-up, or `reference`, as the
+    /// original's runs, an epoch at a time and one epoch late.
     pub schedule: ScheduleKind,
-    /// Length of the linear warm-up, in steps or epochs; `"0ep"` for none. With `schedule = "reference"`, whole epochs.
+    /// Length of the linear warm-up, in steps or epochs; `"0ep"` for none. With `schedule =
+    /// "reference"`, whole epochs.
     pub warmup: Interval,
     /// Learning rate that the cosine ends at.
     pub min_lr: f64,
@@ -191,11 +215,13 @@ impl Default for OptimConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointConfig {
-    /// How often to save, in steps, epochs or minutes. A crash loses no more, or twice that if it comes while one is being written.
+    /// How often to save, in steps, epochs or minutes. A crash loses no more, or twice that if it
+    /// comes while one is being written.
     pub every: Interval,
     /// Newest checkpoints to keep, 2 or more; the best one and the archived are kept besides.
     pub keep_last: usize,
-    /// How often to save a checkpoint that is never removed, in steps, epochs or minutes, as `"10ep"`; listed in `checkpoints/archive`.
+    /// How often to save a checkpoint that is never removed, in steps, epochs or minutes, as
+    /// `"10ep"`; listed in `checkpoints/archive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<Interval>,
 }
@@ -210,7 +236,8 @@ impl Default for CheckpointConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// How often to write a record of training to `metrics.jsonl` and a line to the log, in steps or epochs.
+    /// How often to write a record of training to `metrics.jsonl` and a line to the log, in steps
+    /// or epochs.
     pub every: Interval,
 }
 

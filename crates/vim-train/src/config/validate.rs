@@ -2,24 +2,23 @@
 
 use std::fmt::Display;
 
-use vim_model::VimConfig;
-
-use super::{
-    ANY_CLASSES, Config, ConfigError, Gpus, LossKind, NonFinite, Problem, ScheduleKind, TrainConfig,
-};
+use super::{Config, ConfigError, Gpus, LossKind, NonFinite, Problem, ScheduleKind, TrainConfig};
 use crate::commands::slurm::config_error;
 use crate::config::interval::Interval;
 
 impl Config {
-    /// Checks every value that this crate and the model use; `[data]` is checked where data are opened.
+    /// Checks every value that this crate and the model use; `[data]` is checked where data are
+    /// opened.
     ///
     /// # Errors
     ///
     /// The first value outside its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.check_run()?;
-        VimConfig::new(&self.model, self.ssm, ANY_CLASSES)?;
-        self.augment.resolve().map_err(ConfigError::of_data)?;
+        // TOML's integers are signed.
+        check(i64::try_from(self.run.seed).is_ok(), "run.seed", self.run.seed, "less than 2^63")?;
+        self.model.check()?;
+        self.augment.check().map_err(ConfigError::of_data)?;
+        self.run_name()?;
         self.check_train()?;
         self.check_optim()?;
         self.check_devices()?;
@@ -35,12 +34,6 @@ impl Config {
         }
         periodic("log.every", self.log.every, false)?;
         self.slurm.check().map_err(config_error)
-    }
-
-    fn check_run(&self) -> Result<(), ConfigError> {
-        // TOML's integers are signed.
-        check(i64::try_from(self.run.seed).is_ok(), "run.seed", self.run.seed, "less than 2^63")?;
-        self.run_name().map(|_| ())
     }
 
     fn check_train(&self) -> Result<(), ConfigError> {
@@ -99,7 +92,8 @@ impl Config {
                 "whole epochs: optim.schedule = \"reference\" changes the rate between epochs",
             )?,
         }
-        // A warm-up longer than training is no mistake of its own: a short trial of a long recipe has one.
+        // A warm-up longer than training is no mistake of its own: a short trial of a long recipe
+        // has one.
         match optim.warmup {
             Interval::Epochs(_) | Interval::Steps(_) => Ok(()),
             Interval::Minutes(_) => check(false, "optim.warmup", optim.warmup, NO_CLOCK),

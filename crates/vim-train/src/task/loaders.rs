@@ -1,26 +1,12 @@
 //! From a configuration to how images are loaded.
 
-use vim_data::{LoaderConfig, Recipe, Replica};
+use vim_data::{LoaderConfig, Replica};
 use vim_model::ImageSize;
 
-use crate::config::{Config, ConfigError};
-
-/// The recipe of `config`.
-///
-/// # Errors
-///
-/// The first key of `[augment]` that is out of range.
-pub fn recipe(config: &Config) -> Result<Recipe, ConfigError> {
-    config.augment.resolve().map_err(ConfigError::of_data)
-}
+use crate::config::Config;
 
 /// How training images are loaded at the model's size, on one device of several.
-pub fn training(
-    config: &Config,
-    recipe: Recipe,
-    size: ImageSize,
-    replica: Replica,
-) -> LoaderConfig {
+pub fn training(config: &Config, size: ImageSize, replica: Replica) -> LoaderConfig {
     let batch = config.train.batch_size / replica.world;
     let workers = config.data.workers.count();
     LoaderConfig {
@@ -28,20 +14,26 @@ pub fn training(
         prefetch: config.data.prefetch,
         replica,
         on_bad: config.data.bad_train.into(),
-        ..LoaderConfig::training(batch, sides(size), workers, config.run.seed, recipe)
+        ..LoaderConfig::training(
+            batch,
+            sides(size),
+            workers,
+            config.run.seed,
+            config.augment.clone(),
+        )
     }
 }
 
 /// How images are loaded for evaluation at the model's size, in batches as large as training's
 /// micro-batches.
-pub fn evaluation(config: &Config, recipe: &Recipe, size: ImageSize) -> LoaderConfig {
+pub fn evaluation(config: &Config, size: ImageSize) -> LoaderConfig {
     let batch = config.train.batch_size.div_ceil(config.train.accumulate);
     let workers = config.data.workers.count();
     LoaderConfig {
         readers: config.data.readers.count(),
         prefetch: config.data.prefetch,
         on_bad: config.data.bad_test.into(),
-        ..LoaderConfig::evaluation(batch, sides(size), workers, recipe.eval_crop_ratio)
+        ..LoaderConfig::evaluation(batch, sides(size), workers, config.augment.eval_crop_ratio)
     }
 }
 

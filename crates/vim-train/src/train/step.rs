@@ -210,7 +210,7 @@ fn step_seed(seed: u64, step: u64, rank: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Device, Int, TensorData};
-    use vim_model::{ModelConfig, SsmConfig, Vim, VimConfig};
+    use vim_model::{Vim, VimConfig};
 
     use super::*;
     use crate::config::Config;
@@ -221,17 +221,18 @@ mod tests {
 
     /// With everything that is drawn per image: drop path and dropout.
     fn model(device: &Device) -> Vim {
-        let model = ModelConfig {
-            image_size: Some(8.into()),
-            patch_size: Some(4),
-            depth: Some(3),
-            d_model: Some(16),
-            d_state: Some(2),
-            drop_path: Some(0.4),
-            dropout: Some(0.2),
-            ..ModelConfig::default()
+        let config = VimConfig {
+            image_size: 8.into(),
+            patch_size: 4,
+            depth: 3,
+            d_model: 16,
+            d_state: 2,
+            drop_path: 0.4,
+            dropout: 0.2,
+            num_classes: 5,
+            ..VimConfig::default()
         };
-        VimConfig::new(&model, SsmConfig::default(), 5).unwrap().init(device, 0).unwrap()
+        config.init(device, 0).unwrap()
     }
 
     #[test]

@@ -6,9 +6,7 @@ use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use vim_model::{
-    LoadOptions, LoadReport, ModelConfig, ModelError, Preset, SsmConfig, Vim, VimConfig, infer,
-};
+use vim_model::{LoadOptions, LoadReport, ModelError, Preset, SsmConfig, Vim, VimConfig, infer};
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
 use crate::config::Config;
@@ -20,11 +18,11 @@ use crate::weights;
 /// The key of the model's description in the metadata of a file of ours.
 pub const ABOUT: &str = "vim_train";
 
-/// The model that weights were recorded with: two sections of a configuration.
+/// How a file of ours records the model that its weights are of: two sections of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// `[model]`, every key set.
-    pub model: ModelConfig,
+    /// `[model]`, every key set that has an effect.
+    pub model: VimConfig,
     /// `[ssm]`.
     pub ssm: SsmConfig,
 }
@@ -33,7 +31,14 @@ impl Recorded {
     /// The sections that describe `config`.
     #[must_use]
     pub fn of(config: &VimConfig) -> Self {
-        Self { model: config.to_section(Preset::default()), ssm: config.ssm }
+        let model = VimConfig { preset: Preset::default(), ..config.effective() };
+        Self { model, ssm: config.ssm }
+    }
+
+    /// The model that a file's metadata describe, if this version understands them.
+    fn parse(text: &str) -> Option<VimConfig> {
+        let Self { model, ssm } = toml::from_str(text).ok()?;
+        Some(VimConfig { ssm, ..model })
     }
 
     /// As TOML.
@@ -76,7 +81,7 @@ pub struct Source {
     /// The arrays and their file.
     pub arrays: Arrays,
     /// The model it was recorded with, where it was.
-    pub recorded: Option<Recorded>,
+    pub recorded: Option<VimConfig>,
     /// The configuration of the run, for a checkpoint in a run's folder.
     pub run: Option<Config>,
     /// Whether these are the weights or their moving average.
@@ -144,7 +149,7 @@ impl Source {
         let hashed = File::open(path).and_then(|file| hasher.update_reader(file).map(|_| ()));
         hashed.map_err(|error| unread(ReadError::Io(error)))?;
         // The arrays are readable even if this version does not understand the description.
-        let recorded = arrays.about.get(ABOUT).and_then(|text| toml::from_str(text).ok());
+        let recorded = arrays.about.get(ABOUT).and_then(|text| Recorded::parse(text));
         let blake3 = hasher.finalize().to_hex().to_string();
         let weights = kind(section);
         Ok(Self { name, arrays, recorded, run: None, weights, step: None, blake3 })
@@ -173,7 +178,7 @@ impl Source {
         let arrays = read_checkpoint(Cursor::new(bytes), Section::Model)
             .map_err(|source| Error::Unreadable { path: name.clone(), source })?;
         let run = run.and_then(|run| recorded_config(run).ok());
-        let recorded = run.as_ref().map(|run| Recorded { model: run.model.clone(), ssm: run.ssm });
+        let recorded = run.as_ref().map(|run| run.model.clone());
         let step = Some(checkpoint.state.step);
         Ok(Self { name, arrays, recorded, run, weights, step, blake3 })
     }
@@ -193,10 +198,10 @@ impl Source {
     /// If it cannot be found or built.
     pub fn model(
         &self,
-        given: Option<&Recorded>,
+        given: Option<&VimConfig>,
         num_classes: Option<usize>,
     ) -> Result<(VimConfig, Origin), Error> {
-        let (sections, origin) = match (given, &self.recorded) {
+        let (config, origin) = match (given, &self.recorded) {
             (Some(given), _) => (given.clone(), Origin::Given),
             (None, Some(recorded)) => (recorded.clone(), Origin::Recorded),
             (None, None) => {
@@ -204,15 +209,14 @@ impl Source {
                     checkpoint: self.name.clone(),
                     why: error.to_string(),
                 })?;
-                (Recorded { model: inferred.model, ssm: inferred.ssm }, Origin::Inferred)
+                (inferred.config, Origin::Inferred)
             }
         };
         let Some(classes) = num_classes.or_else(|| self.num_classes()) else {
             let why = "has no head that says how many classes there are: give --classes".to_owned();
             return Err(Error::Unrecognised { checkpoint: self.name.clone(), why });
         };
-        let config = VimConfig::new(&sections.model, sections.ssm, classes);
-        let config = config.map_err(|error: ModelError| match origin {
+        let config = config.with_classes(classes).map_err(|error: ModelError| match origin {
             Origin::Given => Error::from(error),
             Origin::Recorded | Origin::Inferred => Error::Unrecognised {
                 checkpoint: self.name.clone(),

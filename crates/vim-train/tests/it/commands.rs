@@ -36,8 +36,8 @@ fn config_prints_a_configuration() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stderr(&output), "");
     let config = Config::from_toml(&stdout(&output)).unwrap();
-    assert_eq!((config.run.seed, config.model.depth), (5, Some(24)));
-    assert_eq!(config.model.discretization, Some(Discretization::Foh));
+    assert_eq!((config.run.seed, config.model.depth), (5, 24));
+    assert_eq!(config.model.discretization, Discretization::Foh);
 
     let json = run(&["config", path.to_str().unwrap(), "--json"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();

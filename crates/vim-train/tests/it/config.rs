@@ -234,7 +234,7 @@ fn set_takes_toml_or_text() {
     {
         let config = load(text, &sets).unwrap();
         assert_eq!(config.data.path.as_deref(), Some(Path::new("/scratch/x y")));
-        assert_eq!(config.model.discretization.unwrap().to_string(), "bilinear");
+        assert_eq!(config.model.discretization.to_string(), "bilinear");
         assert_eq!(config.checkpoint.every, Interval::Minutes(10.0));
         assert_eq!(config.run.name, "quoted");
         assert_eq!(config.optim.betas, [0.8, 0.99]);
@@ -264,7 +264,7 @@ fn the_effective_configuration_is_complete_and_loads_to_itself() {
         let text = config.to_toml();
         assert_eq!(load(&text, &[]).unwrap(), config, "{text}");
         assert_eq!(Config::from_toml(&text).unwrap().to_toml(), text);
-        assert_eq!(config.effective().unwrap(), config, "what is loaded is effective");
+        assert_eq!(config.effective(), config, "what is loaded is effective");
         assert!(text.contains("depth = "), "{text}");
     }
     let text = load("", &[]).unwrap().to_toml();
@@ -278,7 +278,7 @@ fn the_effective_configuration_is_complete_and_loads_to_itself() {
 #[test]
 fn an_empty_file_is_the_defaults() {
     let config = load("", &[]).unwrap();
-    assert_eq!(config, Config::default().effective().unwrap());
+    assert_eq!(config, Config::default().effective());
     assert_eq!(config.run_name().unwrap(), "zoh-s0");
     assert_eq!(config.run_folder().unwrap(), Path::new("data/runs/zoh-s0"));
 }

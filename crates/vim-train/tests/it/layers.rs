@@ -48,7 +48,7 @@ fn a_file_stands_over_what_it_extends() {
         ("run.toml", "extends = [\"base/tiny.toml\", \"base/data.toml\"]\n[model]\ndepth = 2"),
     ]);
     let config = load(&files, "run.toml", &["data.shapes.val=7"]).unwrap();
-    assert_eq!((config.model.depth, config.model.patch_size), (Some(2), Some(4)));
+    assert_eq!((config.model.depth, config.model.patch_size), (2, 4));
     assert_eq!((config.data.shapes.train, config.data.shapes.val), (10, 7));
     assert_eq!((config.data.workers.count(), config.optim.lr), (2, 0.2));
     let text = config.to_toml();

@@ -129,9 +129,9 @@ impl Task for Toy {
 
     fn open(config: &Config, _: &Device, replica: Replica) -> Result<Self, Error> {
         let splits = vim_data::open(&config.data, config.run.seed)?;
-        let (recipe, size) = (loaders::recipe(config)?, 32.into());
-        let evaluation = loaders::evaluation(config, &recipe, size);
-        let training = loaders::training(config, recipe, size, replica);
+        let size = 32.into();
+        let evaluation = loaders::evaluation(config, size);
+        let training = loaders::training(config, size, replica);
         let loader = Loader::new(splits.train.clone(), training)?;
         let objective = PixelLoss { seed: config.run.seed };
         Ok(Self { objective, config: config.clone(), splits, loader, evaluation })

@@ -6,8 +6,7 @@ use crate::pixels::Region;
 use crate::rng;
 
 use super::plan::CropPlan;
-use super::resolve::Recipe;
-use super::section::CropMode;
+use super::section::{CropMode, Recipe};
 
 /// Pixels added on each side before a crop of the target's size.
 pub(super) const PADDING: usize = 4;
@@ -28,7 +27,7 @@ impl Recipe {
             CropMode::Pad => padded(rng, source, target),
             CropMode::Simple => simple(rng, source, target),
             CropMode::Resized | CropMode::Auto => {
-                CropPlan::Resized { region: resized(rng, source, self.scale, self.ratio) }
+                CropPlan::Resized { region: resized(rng, source, self.scale(), self.ratio()) }
             }
         }
     }

@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use super::auto_augment::AutoAugment;
 use super::key::SampleKey;
 use super::plan::SamplePlan;
-use super::resolve::Recipe;
+use super::section::Recipe;
 use crate::rng;
 use crate::transforms::ops::Op;
 
@@ -24,7 +24,7 @@ impl Recipe {
             crop: self.draw_crop(&mut key.rng("vim-data crop v1"), source, target),
             flip: rng::chance(&mut key.rng("vim-data flip v1"), self.hflip),
             ops: self.draw_ops(key, target),
-            erase: self.erase.draw(&mut key.rng("vim-data erase v1"), target),
+            erase: self.draw_erase(&mut key.rng("vim-data erase v1"), target),
         }
     }
 

@@ -7,8 +7,7 @@ use crate::pixels::Region;
 use crate::rng;
 
 use super::plan::{EraseBox, EraseFill};
-use super::resolve::Erasing;
-use super::section::EraseMode;
+use super::section::{EraseMode, Recipe};
 
 /// Area of a box over that of the image, times the number of boxes: smallest and largest.
 const AREA: [f64; 2] = [0.02, 1.0 / 3.0];
@@ -19,18 +18,18 @@ const RATIO: [f64; 2] = [0.3, 1.0 / 0.3];
 /// Attempts at a box that is smaller than the image.
 const ATTEMPTS: usize = 10;
 
-impl Erasing {
+impl Recipe {
     /// Draws the boxes of an image of `size` (height, width).
     ///
     /// # Source
     /// Zhong et al. 2017, "Random erasing data augmentation", as `RandomErasing` of timm 0.4.12 has
     /// it: a box must be smaller than the image in both directions, and is left out after ten
     /// failed attempts.
-    pub(super) fn draw(&self, rng: &mut ChaCha8Rng, size: [usize; 2]) -> Vec<EraseBox> {
-        if !rng::chance(rng, self.prob) {
+    pub(super) fn draw_erase(&self, rng: &mut ChaCha8Rng, size: [usize; 2]) -> Vec<EraseBox> {
+        if !rng::chance(rng, self.erase_prob) {
             return Vec::new();
         }
-        let count = 1 + rng::below(rng, self.count);
+        let count = 1 + rng::below(rng, self.erase_count);
         (0..count)
             .filter_map(|_| {
                 let region = draw_region(rng, size, count)?;
@@ -40,7 +39,7 @@ impl Erasing {
     }
 
     fn draw_fill(&self, rng: &mut ChaCha8Rng) -> EraseFill {
-        match self.mode {
+        match self.erase_mode {
             EraseMode::Const => EraseFill::Constant,
             EraseMode::Rand => {
                 EraseFill::Colour([(); 3].map(|()| rng::normal(rng, 0.0, 1.0) as f32))

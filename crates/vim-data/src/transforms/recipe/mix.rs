@@ -7,8 +7,7 @@ use crate::pixels::Region;
 use crate::rng;
 
 use super::key::MixKey;
-use super::resolve::{Mixing, Recipe};
-use super::section::MixMode;
+use super::section::{MixMode, Recipe};
 
 /// How image `i` of a batch of `B` is mixed with its partner, image `B − 1 − i` before it was
 /// itself mixed.
@@ -58,30 +57,29 @@ impl Recipe {
     /// If images are mixed and `batch` is odd: [`Recipe::check_batch`] refuses that.
     #[must_use]
     pub fn draw_mix(&self, key: MixKey, batch: usize, size: [usize; 2]) -> Vec<MixPlan> {
-        let mix = &self.mix;
-        if !mix.is_on() {
+        if !self.mixes() {
             return vec![MixPlan::None; batch];
         }
         assert!(batch.is_multiple_of(2), "{batch} images cannot be mixed in pairs");
         let mut rng = key.rng();
-        match mix.mode {
-            MixMode::Batch => vec![mix.draw(&mut rng, size); batch],
-            MixMode::Elem => (0..batch).map(|_| mix.draw(&mut rng, size)).collect(),
+        match self.mix_mode {
+            MixMode::Batch => vec![self.draw_mix_of_one(&mut rng, size); batch],
+            MixMode::Elem => (0..batch).map(|_| self.draw_mix_of_one(&mut rng, size)).collect(),
             MixMode::Pair => {
-                let half: Vec<_> = (0..batch / 2).map(|_| mix.draw(&mut rng, size)).collect();
+                let half: Vec<_> =
+                    (0..batch / 2).map(|_| self.draw_mix_of_one(&mut rng, size)).collect();
                 half.iter().chain(half.iter().rev()).copied().collect()
             }
         }
     }
-}
 
-impl Mixing {
-    fn draw(&self, rng: &mut ChaCha8Rng, size: [usize; 2]) -> MixPlan {
-        if !rng::chance(rng, self.prob) {
+    /// Of an image, a pair or a batch.
+    fn draw_mix_of_one(&self, rng: &mut ChaCha8Rng, size: [usize; 2]) -> MixPlan {
+        if !rng::chance(rng, self.mix_prob) {
             return MixPlan::None;
         }
-        let cutmix = match (self.mixup > 0.0, self.cutmix > 0.0) {
-            (true, true) => rng::chance(rng, self.switch_prob),
+        let cutmix = match (self.mixup > 0.0, self.cutmix() > 0.0) {
+            (true, true) => rng::chance(rng, self.mix_switch_prob),
             (_, cutmix) => cutmix,
         };
         if !cutmix {
@@ -90,7 +88,7 @@ impl Mixing {
         let region = match self.cutmix_minmax {
             Some(range) => box_between(rng, range, size),
             None => {
-                let lambda = rng::beta(rng, self.cutmix);
+                let lambda = rng::beta(rng, self.cutmix());
                 let centre = size.map(|side| rng::below(rng, side as u32) as usize);
                 cutmix_box(lambda, centre, size)
             }

@@ -2,15 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{Display, IntoStaticStr, VariantArray};
+use strum::{Display, EnumString, VariantArray};
 
-use crate::transforms::eval_transform::EVAL_CROP;
+use super::section::Recipe;
 
-use super::auto_augment::{AutoAugment, RandAugment};
-use super::resolve::{Erasing, Mixing, Recipe};
-use super::section::{CropMode, EraseMode, MixMode, OrderKind};
-
-/// A named recipe: the values that [`AugmentConfig`](super::AugmentConfig) takes where a key is left out.
+/// A named recipe: a file in `presets/`, the layer under what an `[augment]` section says.
 #[derive(
     Clone,
     Copy,
@@ -23,74 +19,60 @@ use super::section::{CropMode, EraseMode, MixMode, OrderKind};
     JsonSchema,
     VariantArray,
     Display,
-    IntoStaticStr,
+    EnumString,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum AugmentPreset {
     /// Nothing.
     None,
-    /// Zero padding by 4 pixels, a random crop of the original size, a horizontal flip with probability ½.
+    /// Zero padding by 4 pixels, a random crop of the original size, a horizontal flip with
+    /// probability ½.
     #[default]
     Cifar,
-    /// The original's: random crop and flip, RandAugment, erasing, mixup and cutmix, every image three times.
+    /// The original's: random crop and flip, RandAugment, erasing, mixup and cutmix, every image
+    /// three times.
     Deit,
-    /// DeiT III's: random resized crop and flip, one of three operations, colour jitter, mixup and cutmix, every image three times.
+    /// DeiT III's: random resized crop and flip, one of three operations, colour jitter, mixup and
+    /// cutmix, every image three times.
     Three,
 }
 
+impl AugmentPreset {
+    /// What differs from [`Recipe::default`].
+    fn table(self) -> toml::Table {
+        let text = match self {
+            Self::None => include_str!("../../../presets/none.toml"),
+            Self::Cifar => include_str!("../../../presets/cifar.toml"),
+            Self::Deit => include_str!("../../../presets/deit.toml"),
+            Self::Three => include_str!("../../../presets/three.toml"),
+        };
+        text.parse().expect("invariant: a test reads every preset")
+    }
+}
+
 impl Recipe {
-    /// The values of a preset.
-    ///
-    /// # Source
-    /// `deit` and `three`: the defaults of the original's `main.py`, without and with `--ThreeAugment`, which
-    /// replaces the whole transform, RandAugment and erasing included. `three` is Touvron et al. 2022, "DeiT III".
+    /// The recipe of a preset.
     #[must_use]
     pub fn preset(preset: AugmentPreset) -> Self {
-        let none = Self {
-            crop: CropMode::None,
-            scale: [0.08, 1.0],
-            ratio: [3.0 / 4.0, 4.0 / 3.0],
-            hflip: 0.0,
-            auto_augment: AutoAugment::Off,
-            color_jitter: 0.0,
-            three_augment: false,
-            erase: Erasing { prob: 0.0, mode: EraseMode::Pixel, count: 1 },
-            mix: Mixing {
-                mixup: 0.0,
-                cutmix: 0.0,
-                cutmix_minmax: None,
-                prob: 1.0,
-                switch_prob: 0.5,
-                mode: MixMode::Batch,
-            },
-            repeats: 1,
-            order: OrderKind::Keyed,
-            eval_crop_ratio: EVAL_CROP,
+        let recipe = preset.table().try_into();
+        Self { preset, ..recipe.expect("invariant: a test reads every preset") }
+    }
+
+    /// Lays the preset of an `[augment]` section under it: every key that the section leaves out
+    /// takes the preset's value. A `preset` that is no name is left for the decoder to refuse.
+    pub fn fill_from_preset(section: &mut toml::Table) {
+        let preset = match section.get("preset") {
+            None => Ok(AugmentPreset::default()),
+            Some(name) => name.as_str().unwrap_or_default().parse(),
         };
-        let mixed = Mixing { mixup: 0.8, cutmix: 1.0, ..none.mix };
-        match preset {
-            AugmentPreset::None => none,
-            AugmentPreset::Cifar => Self { crop: CropMode::Pad, hflip: 0.5, ..none },
-            AugmentPreset::Deit => Self {
-                crop: CropMode::Auto,
-                hflip: 0.5,
-                auto_augment: AutoAugment::Rand(RandAugment::DEIT),
-                color_jitter: 0.3,
-                erase: Erasing { prob: 0.25, ..none.erase },
-                mix: mixed,
-                repeats: 3,
-                ..none
-            },
-            AugmentPreset::Three => Self {
-                crop: CropMode::Resized,
-                hflip: 0.5,
-                color_jitter: 0.3,
-                three_augment: true,
-                mix: mixed,
-                repeats: 3,
-                ..none
-            },
+        let Ok(preset) = preset else { return };
+        let mut below = preset.table();
+        if section.contains_key("cutmix_minmax") {
+            below.remove("cutmix"); // it takes its place
+        }
+        for (key, value) in below {
+            section.entry(key).or_insert(value);
         }
     }
 }

@@ -1,26 +1,17 @@
-//! The `[augment]` section.
+//! The `[augment]` section, which is a complete recipe.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{Display, IntoStaticStr, VariantArray};
+use strum::Display;
+
+use crate::statistics::Statistics;
+use crate::transforms::eval_transform::{EVAL_CROP, SMALL};
 
 use super::auto_augment::AutoAugment;
 use super::preset::AugmentPreset;
 
 /// How the part of an image that is trained on is chosen.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-    Display,
-    IntoStaticStr,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum CropMode {
@@ -30,26 +21,15 @@ pub enum CropMode {
     Pad,
     /// Any part of `scale` of the area and `ratio` of the sides, resized to the target.
     Resized,
-    /// The short side resized to the target, 4 reflected pixels on every side, then a crop at any place.
+    /// The short side resized to the target, 4 reflected pixels on every side, then a crop at any
+    /// place.
     Simple,
     /// `resized` where the target is larger than 32 pixels, else `pad`.
     Auto,
 }
 
 /// What an erased box is filled with, in units of the normalised image.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-    Display,
-    IntoStaticStr,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum EraseMode {
@@ -62,19 +42,7 @@ pub enum EraseMode {
 }
 
 /// What shares its mixing with what.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-    Display,
-    IntoStaticStr,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum MixMode {
@@ -87,19 +55,7 @@ pub enum MixMode {
 }
 
 /// Where the order of an epoch comes from.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-    Display,
-    IntoStaticStr,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum OrderKind {
@@ -109,17 +65,21 @@ pub enum OrderKind {
     Reference,
 }
 
-/// The `[augment]` section. A key that is left out takes the preset's value.
+/// The `[augment]` section: all that training images and their order depend on, besides the seed.
 ///
-/// Evaluation images are never augmented; `eval_crop_ratio` alone is for them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Evaluation images are never augmented; `eval_crop_ratio` alone is for them. Deserializing takes
+/// [`Recipe::default`], the preset `cifar`, for keys that are left out, whatever `preset` says:
+/// [`Recipe::fill_from_preset`] completes a section first. `scale`, `ratio` and `cutmix` are
+/// optional because other keys can rule them out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct AugmentConfig {
-    /// The recipe that fills every key left out below: nothing; crop and flip (`"cifar"`); the original's, on ImageNet and on CIFAR (`"deit"`); or DeiT III's (`"three"`).
+pub struct Recipe {
+    /// The recipe that fills every key left out below: nothing; crop and flip (`"cifar"`); the
+    /// original's, on ImageNet and on CIFAR (`"deit"`); or DeiT III's (`"three"`).
     pub preset: AugmentPreset,
-    /// How the part of an image that is trained on is chosen. `"auto"` is the original's rule: `"resized"` where the model's images are larger than 32 pixels, else `"pad"`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub crop: Option<CropMode>,
+    /// How the part of an image that is trained on is chosen. `"auto"` is the original's rule:
+    /// `"resized"` where the model's images are larger than 32 pixels, else `"pad"`.
+    pub crop: CropMode,
     /// Smallest and largest share of the area in a `"resized"` crop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<[f64; 2]>,
@@ -127,51 +87,139 @@ pub struct AugmentConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<[f64; 2]>,
     /// Probability that an image is mirrored left to right.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hflip: Option<f64>,
-    /// RandAugment in timm's notation, `"rand-m9-mstd0.5-inc1"`: magnitude m of 10, its deviation mstd, n operations (2), stronger with magnitude (inc), their weights (w0, left out: equal). `""` for none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub auto_augment: Option<AutoAugment>,
-    /// Largest change of brightness, contrast and saturation, as a share. As in the original it is made only where `auto_augment` is `""`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub color_jitter: Option<f64>,
-    /// DeiT III's: one of grayscale, solarize and blur, then `color_jitter`. It takes the place of `auto_augment`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub three_augment: Option<bool>,
+    pub hflip: f64,
+    /// RandAugment in timm's notation, `"rand-m9-mstd0.5-inc1"`: magnitude m of 10, its deviation
+    /// mstd, n operations (2), stronger with magnitude (inc), their weights (w0, left out: equal).
+    /// `""` for none.
+    pub auto_augment: AutoAugment,
+    /// Largest change of brightness, contrast and saturation, as a share. As in the original it is
+    /// made only where `auto_augment` is `""`.
+    pub color_jitter: f64,
+    /// DeiT III's: one of grayscale, solarize and blur, then `color_jitter`. It takes the place of
+    /// `auto_augment`.
+    pub three_augment: bool,
     /// Probability that boxes of an image are erased.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub erase_prob: Option<f64>,
+    pub erase_prob: f64,
     /// What an erased box is filled with after normalisation: 0, one random colour, or noise.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub erase_mode: Option<EraseMode>,
+    pub erase_mode: EraseMode,
     /// Most boxes erased in an image; how many is drawn, and they share the area.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub erase_count: Option<u32>,
+    pub erase_count: u32,
     /// Parameter of the Beta distribution of mixup's weight; 0 for no mixup.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mixup: Option<f64>,
+    pub mixup: f64,
     /// Parameter of the Beta distribution of cutmix's share of the area; 0 for no cutmix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cutmix: Option<f64>,
-    /// Smallest and largest side of cutmix's box as a share of the image's; it turns cutmix on, in place of `cutmix`.
+    /// Smallest and largest side of cutmix's box as a share of the image's; it turns cutmix on, in
+    /// place of `cutmix`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cutmix_minmax: Option<[f64; 2]>,
     /// Probability that images are mixed at all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mix_prob: Option<f64>,
+    pub mix_prob: f64,
     /// Probability of cutmix where both are on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mix_switch_prob: Option<f64>,
+    pub mix_switch_prob: f64,
     /// What is drawn once: the mixing of a batch, of a pair of images, or of each image.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mix_mode: Option<MixMode>,
-    /// Times that an image is drawn in an epoch, each with an augmentation of its own. An epoch has as many draws as there are images, so that it sees one in `repeats` of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub repeats: Option<u32>,
-    /// Where the order of an epoch comes from: the run's seed, or, index by index, the original's samplers, which know the epoch alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub order: Option<OrderKind>,
-    /// Evaluation of images larger than 32 pixels: the model's size over the length that the short side is resized to before the centre is cut out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eval_crop_ratio: Option<f64>,
+    pub mix_mode: MixMode,
+    /// Times that an image is drawn in an epoch, each with an augmentation of its own. An epoch has
+    /// as many draws as there are images, so that it sees one in `repeats` of them.
+    pub repeats: u32,
+    /// Where the order of an epoch comes from: the run's seed, or, index by index, the original's
+    /// samplers, which know the epoch alone.
+    pub order: OrderKind,
+    /// Evaluation of images larger than 32 pixels: the model's size over the length that the short
+    /// side is resized to before the centre is cut out.
+    pub eval_crop_ratio: f64,
+}
+
+impl Default for Recipe {
+    /// The preset `cifar`.
+    fn default() -> Self {
+        Self {
+            preset: AugmentPreset::Cifar,
+            crop: CropMode::Pad,
+            scale: None,
+            ratio: None,
+            hflip: 0.5,
+            auto_augment: AutoAugment::Off,
+            color_jitter: 0.0,
+            three_augment: false,
+            erase_prob: 0.0,
+            erase_mode: EraseMode::Pixel,
+            erase_count: 1,
+            mixup: 0.0,
+            cutmix: None,
+            cutmix_minmax: None,
+            mix_prob: 1.0,
+            mix_switch_prob: 0.5,
+            mix_mode: MixMode::Batch,
+            repeats: 1,
+            order: OrderKind::Keyed,
+            eval_crop_ratio: EVAL_CROP,
+        }
+    }
+}
+
+impl Recipe {
+    /// This recipe with every key set that has an effect beside the others, and no other: what a
+    /// run records.
+    #[must_use]
+    pub fn effective(&self) -> Self {
+        let resized = self.is_resized();
+        Self {
+            scale: resized.then(|| self.scale()),
+            ratio: resized.then(|| self.ratio()),
+            cutmix: self.cutmix_minmax.is_none().then(|| self.cutmix()),
+            ..self.clone()
+        }
+    }
+
+    /// Whether a crop may be resized: then it has a scale and a ratio.
+    pub(super) fn is_resized(&self) -> bool {
+        matches!(self.crop, CropMode::Resized | CropMode::Auto)
+    }
+
+    /// Share of the area in a resized crop, smallest and largest.
+    #[must_use]
+    pub fn scale(&self) -> [f64; 2] {
+        self.scale.unwrap_or([0.08, 1.0])
+    }
+
+    /// Width over height of a resized crop, smallest and largest.
+    #[must_use]
+    pub fn ratio(&self) -> [f64; 2] {
+        self.ratio.unwrap_or([3.0 / 4.0, 4.0 / 3.0])
+    }
+
+    /// Parameter of cutmix's Beta distribution; 0: off.
+    ///
+    /// It is 1 beside `cutmix_minmax`, as in the original: the range of the sides replaces the
+    /// distribution.
+    #[must_use]
+    pub fn cutmix(&self) -> f64 {
+        if self.cutmix_minmax.is_some() { 1.0 } else { self.cutmix.unwrap_or(0.0) }
+    }
+
+    /// Whether images are mixed: then an image's target is a distribution over classes.
+    #[must_use]
+    pub fn mixes(&self) -> bool {
+        (self.mixup > 0.0 || self.cutmix() > 0.0) && self.mix_prob > 0.0
+    }
+
+    /// The crop for images of `target`'s height and width: what [`CropMode::Auto`] stands for
+    /// there.
+    #[must_use]
+    pub fn crop_mode(&self, target: [usize; 2]) -> CropMode {
+        let large = target[0].max(target[1]) > SMALL;
+        match self.crop {
+            CropMode::Auto if large => CropMode::Resized,
+            CropMode::Auto => CropMode::Pad,
+            CropMode::None | CropMode::Pad | CropMode::Resized | CropMode::Simple => self.crop,
+        }
+    }
+
+    /// The colour of pixels that an operation moves in from outside the image: the mean that it is
+    /// later normalised by, so that they become almost 0.
+    #[must_use]
+    pub fn fill(statistics: &Statistics) -> [u8; 3] {
+        statistics.mean.map(|mean| (255.0 * f64::from(mean)).round_ties_even() as u8)
+    }
 }

@@ -90,7 +90,7 @@ fn document(args: &MeasureArgs, config: &Config, chosen: &Chosen) -> Result<Docu
     Ok(Document {
         command: "bench".into(),
         config: args.config.as_ref().map_or_else(String::new, |path| path.display().to_string()),
-        model: config.model.preset.preset.to_string(),
+        model: config.model.preset.to_string(),
         num_classes: args.classes,
         warmup: args.warmup,
         steps: args.steps,

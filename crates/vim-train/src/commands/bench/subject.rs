@@ -30,8 +30,8 @@ impl<'a> Subject<'a> {
         device: &'a Device,
         classes: usize,
     ) -> Result<Self, Error> {
-        let model = VimConfig::new(&config.model, config.ssm, classes)?;
-        config.ssm.scan.resolve(device)?;
+        let model = config.model.with_classes(classes)?;
+        config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
         Ok(Self { config, model, device })
     }

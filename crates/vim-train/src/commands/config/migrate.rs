@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use vim_kernels::Discretization;
 use vim_migrate::{Migration, Model, NotCarried, Script, migrate};
-use vim_model::{ModelName, REGISTERED};
+use vim_model::{Preset, REGISTERED};
 
 use crate::config::{Config, Origin, nearest};
 use crate::error::Error;
@@ -86,13 +86,13 @@ pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
 
 /// What a name of the original stands for.
 fn model(name: &str) -> Result<Model, String> {
-    let found: ModelName = name.parse().map_err(|error: String| {
+    let (preset, method) = Preset::named(name).map_err(|error| {
         let known: Vec<String> = REGISTERED.iter().map(|model| model.name.to_owned()).collect();
         match nearest(name, &known) {
             Some(nearest) => format!("unknown model `{name}`, did you mean `{nearest}`?"),
             None => error,
         }
     })?;
-    let discretization = found.discretization.unwrap_or(Discretization::Zoh);
-    Ok(Model { preset: found.preset.to_string(), discretization: discretization.to_string() })
+    let discretization = method.unwrap_or(Discretization::Zoh).to_string();
+    Ok(Model { preset: preset.to_string(), discretization })
 }

@@ -9,7 +9,6 @@ use clap::Args;
 use serde::Serialize;
 use strum::VariantArray;
 use vim_data::{Loader, LoaderStage, LoaderStats, Replica};
-use vim_model::VimConfig;
 
 use crate::cli::Overrides;
 use crate::config::Config;
@@ -90,17 +89,15 @@ struct Report {
 pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
-    let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
-    let recipe = loaders::recipe(&config)?;
-    let size = model.image_size;
+    let size = config.model.image_size;
     let (split, loading) = match args.split {
-        None => (splits.train, loaders::training(&config, recipe, size, Replica::SINGLE)),
-        Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, &recipe, size)),
+        None => (splits.train, loaders::training(&config, size, Replica::SINGLE)),
+        Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, size)),
         Some(EvalSplit::Val) => {
             let val = splits.val.ok_or_else(|| {
                 Error::Failed("there are no validation images: data.val_fraction is 0".into())
             })?;
-            (val, loaders::evaluation(&config, &recipe, size))
+            (val, loaders::evaluation(&config, size))
         }
     };
     let (workers, readers, batch_size) = (loading.workers, loading.readers, loading.batch_size);

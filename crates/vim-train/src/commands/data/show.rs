@@ -8,7 +8,6 @@ use vim_data::{
     Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Replica, Split, Statistics,
     contact_sheet, write_png,
 };
-use vim_model::VimConfig;
 
 use crate::cli::Overrides;
 use crate::config::Config;
@@ -64,11 +63,10 @@ const PAIRS: usize = 4;
 pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
-    let model = VimConfig::new(&config.model, config.ssm, splits.train.num_classes())?;
-    let recipe = loaders::recipe(&config)?;
+    let size = config.model.image_size;
     let statistics = splits.train.statistics(config.data.normalize);
-    let plain = loaders::evaluation(&config, &recipe, model.image_size);
-    let loading = loaders::training(&config, recipe, model.image_size, Replica::SINGLE);
+    let plain = loaders::evaluation(&config, size);
+    let loading = loaders::training(&config, size, Replica::SINGLE);
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;
     if args.batch >= per_epoch {

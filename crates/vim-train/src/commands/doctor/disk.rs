@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{statfs, statvfs};
-use vim_model::VimConfig;
 
 use super::Context;
 use super::finding::{Finding, size};
@@ -113,10 +112,7 @@ fn room(context: &Context, folder: &Path, place: &str) -> Finding {
 /// Bytes of the checkpoints of a run.
 fn checkpoints(context: &Context) -> u64 {
     let config = &context.config;
-    let classes = 1000;
-    let parameters = VimConfig::new(&config.model, config.ssm, classes)
-        .and_then(|model| model.cost())
-        .map_or(0, |cost| cost.parameters());
+    let parameters = config.model.cost().map_or(0, |cost| cost.parameters());
     checkpoints_of(config, parameters)
 }
 

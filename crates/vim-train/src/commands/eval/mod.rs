@@ -3,7 +3,6 @@
 pub mod predictions;
 
 use serde::Serialize;
-use vim_model::VimConfig;
 
 use crate::cli::EvalArgs;
 use crate::commands::eval::predictions::Predictions;
@@ -46,9 +45,8 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     };
     let statistics = split.statistics(config.data.normalize);
     let classes = splits.train.num_classes();
-    let model = VimConfig::new(&config.model, config.ssm, classes)?;
-    let recipe = loaders::recipe(&config)?;
-    check_image_size(&model, &recipe, &split)?;
+    let model = config.model.with_classes(classes)?;
+    check_image_size(&model, &config.augment, &split)?;
     let run = config.run_folder()?;
     // Another method, normalisation or seed leaves no trace in the weights, only in the result. A
     // checkpoint given by its folder may be of any run: there the caller answers for it.
@@ -63,7 +61,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         eprintln!("note: {note}");
     }
     let stop = StopRequest::install().map_err(|e| Error::Internal(e.to_string()))?;
-    let mut loading = loaders::evaluation(&config, &recipe, model.config().image_size);
+    let mut loading = loaders::evaluation(&config, model.config().image_size);
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
     let mut predictions = args.predictions.as_ref().map(|_| Predictions::of(&split));
     let mut each = |logits: &[f32], is_read: bool| {

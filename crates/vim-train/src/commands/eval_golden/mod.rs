@@ -140,7 +140,7 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     let &[batch, classes] = &logits.shape[..] else {
         return Err(damaged(path, &format!("logits are {:?}, expected [B, K]", logits.shape)));
     };
-    let mut model = VimConfig::new(&config.model, config.ssm, classes)?;
+    let mut model = config.model.with_classes(classes)?;
     if model.bimamba == Bimamba::V1 && model.ssm.v1_gate_gradient.is_none() {
         model.ssm.v1_gate_gradient = Some(GateGradient::Upstream); // what the arrays were made with
     }

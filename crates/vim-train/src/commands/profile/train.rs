@@ -75,9 +75,9 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
-    config.ssm.scan.resolve(&chosen.device)?;
+    config.model.ssm.scan.resolve(&chosen.device)?;
     config.train.precision.check(&chosen.device)?;
-    let model = VimConfig::new(&config.model, config.ssm, args.classes)?;
+    let model = config.model.with_classes(args.classes)?;
     let trace_file = args.trace.as_deref().map(|path| create(path, args.force)).transpose()?;
     let batches =
         if args.batch.is_empty() { vec![config.train.batch_size] } else { args.batch.clone() };

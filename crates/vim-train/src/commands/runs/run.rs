@@ -7,7 +7,6 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::Value;
-use vim_model::VimConfig;
 
 use super::history::{Best, History};
 use super::status::{self, Status};
@@ -172,7 +171,7 @@ fn read_config(
     };
     // Keys of another version can be shown and compared all the same.
     let label = match Config::from_toml(&text) {
-        Ok(config) => VimConfig::new(&config.model, config.ssm, 1).ok().map(|c| c.method_label()),
+        Ok(config) => Some(config.model.method_label()),
         Err(error) => {
             let error = first_line(&error.to_string());
             problems.push(format!("{CONFIG} is not of this version: {error}"));

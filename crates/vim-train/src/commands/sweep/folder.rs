@@ -90,7 +90,7 @@ impl Sweep {
     /// The configuration that a run was frozen with, by keys.
     pub(super) fn frozen(folder: &Path, entry: &PlannedRun) -> Option<Assignments> {
         let text = fs::read_to_string(folder.join(&entry.config)).ok()?;
-        Some(dotted(text.parse().ok()?))
+        Some(dotted(text.parse::<toml::Table>().ok()?))
     }
 
     /// The run's folder.

@@ -15,7 +15,7 @@ use super::{
     Description, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
     loaders,
 };
-use crate::config::{ANY_CLASSES, Config, ConfigError};
+use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::run::checkpoint::Selection;
 use crate::run::metrics::scores::ScoreKind;
@@ -85,10 +85,9 @@ impl Objective for Classifier {
         lines.extend(notes.iter().map(|note| format!("init: {note}")));
         let ours = model.config().method_label();
         if let Some(recorded) = &source.recorded
-            && let Ok(theirs) = VimConfig::new(&recorded.model, recorded.ssm, 1)
-            && theirs.method_label() != ours
+            && recorded.method_label() != ours
         {
-            let theirs = theirs.method_label();
+            let theirs = recorded.method_label();
             lines.push(format!("warning: these weights were trained with {theirs}, not {ours}"));
         }
         let record = InitRecord { name: source.name, blake3: source.blake3, notes };
@@ -137,12 +136,11 @@ pub struct Classification {
 impl Classification {
     fn new(config: &Config, splits: Splits, replica: Replica) -> Result<Self, ConfigError> {
         let classes = splits.train.num_classes();
-        let model = VimConfig::new(&config.model, config.ssm, classes)?;
-        let recipe = loaders::recipe(config)?;
-        check_image_size(&model, &recipe, &splits.train)?;
-        let mixes_pairs = recipe.mix.is_on();
-        let evaluation = loaders::evaluation(config, &recipe, model.image_size);
-        let training = loaders::training(config, recipe, model.image_size, replica);
+        let model = config.model.with_classes(classes)?;
+        check_image_size(&model, &config.augment, &splits.train)?;
+        let mixes_pairs = config.augment.mixes();
+        let evaluation = loaders::evaluation(config, model.image_size);
+        let training = loaders::training(config, model.image_size, replica);
         let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
         let classifier = Classifier::new(config, model)?;
         Ok(Self { classifier, splits, loader, evaluation, mixes_pairs })
@@ -165,7 +163,7 @@ impl Task for Classification {
     const PRIMARY: ScoreKind = evaluate::TOP1;
 
     fn open(config: &Config, device: &Device, replica: Replica) -> Result<Self, Error> {
-        config.ssm.scan.resolve(device)?;
+        config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
         let splits = vim_data::open(&config.data, config.run.seed)?;
         Ok(Self::new(config, splits, replica)?)
@@ -177,9 +175,8 @@ impl Task for Classification {
         let task = match splits {
             Some(splits) => Some(Self::new(config, splits, Replica::SINGLE)?),
             None => {
-                let model = VimConfig::new(&config.model, config.ssm, ANY_CLASSES)?;
-                let recipe = loaders::recipe(config)?;
-                let training = loaders::training(config, recipe, model.image_size, Replica::SINGLE);
+                let size = config.model.image_size;
+                let training = loaders::training(config, size, Replica::SINGLE);
                 training.check().map_err(ConfigError::of_data)?;
                 None
             }

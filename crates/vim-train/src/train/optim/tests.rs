@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Device;
-use vim_model::{DecayGroups, ModelConfig, SsmConfig, Vim, VimConfig};
+use vim_model::{DecayGroups, Vim, VimConfig};
 
 use super::*;
 use crate::config::TrainConfig;
@@ -43,15 +43,15 @@ fn small() -> Vim {
 
 /// A model of one block of 16 channels, for tests of what is done to weights.
 pub(crate) fn small_on(device: &Device, seed: u64) -> Vim {
-    let model = ModelConfig {
-        image_size: Some(8.into()),
-        patch_size: Some(4),
-        depth: Some(1),
-        d_model: Some(16),
-        d_state: Some(2),
-        ..ModelConfig::default()
+    let config = VimConfig {
+        image_size: 8.into(),
+        patch_size: 4,
+        depth: 1,
+        d_model: 16,
+        d_state: 2,
+        num_classes: 3,
+        ..VimConfig::default()
     };
-    let config = VimConfig::new(&model, SsmConfig::default(), 3).unwrap();
     config.init(&device.clone().autodiff(), seed).unwrap()
 }
 

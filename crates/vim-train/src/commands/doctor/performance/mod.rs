@@ -154,7 +154,7 @@ impl Check {
 fn bench<'a>(args: &PerformanceArgs, context: &'a Context) -> Result<Bench<'a>, Error> {
     let chosen =
         context.chosen.as_ref().map_err(|_| Error::Device("no device to run on".into()))?;
-    let implementation = context.config.ssm.scan.resolve(&chosen.device)?;
+    let implementation = context.config.model.ssm.scan.resolve(&chosen.device)?;
     let Sizes { batch, dim, seqlen, dstate } = args.sizes(chosen.name == "cpu");
     let shape = Shape { batch, dim, seqlen };
     Ok(Bench { chosen, implementation, shape, d_state: dstate, plan: Bench::PLAN })

@@ -1,0 +1,192 @@
+//! The `[model]` section, which is a complete model description.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use vim_kernels::Discretization;
+
+use super::preset::Preset;
+use super::ssm::SsmConfig;
+use super::values::{DtRank, ImageSize, LayerScale};
+use super::variant::{Bimamba, ClassToken, NormKind, Pool, Rope};
+
+/// A complete model description: the `[model]` section, the [`SsmConfig`], and the size of the
+/// head.
+///
+/// Deserializing takes [`VimConfig::default`], Vim-Ti, for keys that are left out, whatever
+/// `preset` says: [`VimConfig::fill_from_preset`] completes a section first. Four keys are optional
+/// because their value, or whether they have one, depends on others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct VimConfig {
+    /// The named size that fills every key left out below; the original's registered names are
+    /// taken too (`vim-train models`).
+    pub preset: Preset,
+    /// How the state-space layer is discretized. Left out: zoh, or what a registered name says.
+    pub discretization: Discretization,
+    /// Size of the input images, in pixels: a square's side, or `[height, width]`. Left out: 224.
+    pub image_size: ImageSize,
+    /// Side of a patch, in pixels.
+    pub patch_size: usize,
+    /// Distance between the corners of neighbouring patches, in pixels. Left out beside a
+    /// `patch_size`: that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stride: Option<usize>,
+    /// Number of blocks.
+    pub depth: usize,
+    /// Channels between blocks.
+    pub d_model: usize,
+    /// States per channel.
+    pub d_state: usize,
+    /// Taps of the depthwise convolution, 2 to 4.
+    pub d_conv: usize,
+    /// `d_inner / d_model`.
+    pub expand: usize,
+    /// Rank of the projection that delta is computed through: `"auto"`, ⌈`d_model` / 16⌉, or a
+    /// number.
+    pub dt_rank: DtRank,
+    /// How a mixer goes over the tokens: both ways with parameters of their own (`"v2"`), both ways
+    /// with shared ones (`"v1"`), or forward only (`"none"`).
+    pub bimamba: Bimamba,
+    /// Whether the two ways of `"v2"` are halved after they are summed. Left out: yes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub divide_out: Option<bool>,
+    /// Gain of every channel at the end of a mixer: `"none"`, or the number that it starts at.
+    pub layer_scale: LayerScale,
+    /// What normalizes: root mean square, or mean and variance.
+    pub norm: NormKind,
+    /// What is added to the mean square, or to the variance, under the root.
+    pub norm_eps: f64,
+    /// Where the token that the head reads stands among the patches; `"random"` is anywhere in
+    /// training and before them in evaluation.
+    pub class_token: ClassToken,
+    /// What the head reads where there is no class token. Left out: `"mean"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
+    /// Whether learned positions are added to the tokens.
+    pub abs_pos_embed: bool,
+    /// What rotary positions turn before every block: nothing, the hidden tokens, or both these and
+    /// the residual stream.
+    pub rope: Rope,
+    /// Patches along a side that rotary positions are scaled to, whatever the image. Left out: 14.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_grid: Option<usize>,
+    /// Probability that a batch's tokens are reversed; in evaluation they are at 1 only.
+    pub flip_ratio: f64,
+    /// Whether blocks come in pairs that both see the same tokens, the second of them reversed, and
+    /// are summed.
+    pub layer_pairs: bool,
+    /// Probability that a number of a token is dropped in training, after positions are added.
+    pub dropout: f64,
+    /// Largest probability that a block's output is dropped (stochastic depth); it grows linearly
+    /// from 0.
+    pub drop_path: f64,
+    /// Size of the head, which the dataset decides.
+    #[serde(skip)]
+    pub num_classes: usize,
+    /// Numerics of the scan: a section of its own.
+    #[serde(skip)]
+    pub ssm: SsmConfig,
+}
+
+impl Default for VimConfig {
+    /// Vim-Ti at 224 px and 1000 classes, zoh.
+    fn default() -> Self {
+        Self {
+            preset: Preset::Tiny,
+            discretization: Discretization::Zoh,
+            image_size: 224.into(),
+            patch_size: 16,
+            stride: None,
+            depth: 24,
+            d_model: 192,
+            d_state: 16,
+            d_conv: 4,
+            expand: 2,
+            dt_rank: DtRank::Auto,
+            bimamba: Bimamba::V2,
+            divide_out: None,
+            layer_scale: LayerScale::None,
+            norm: NormKind::Rms,
+            norm_eps: 1e-5,
+            class_token: ClassToken::Middle,
+            pool: None,
+            abs_pos_embed: true,
+            rope: Rope::None,
+            rope_grid: None,
+            flip_ratio: 0.0,
+            layer_pairs: false,
+            dropout: 0.0,
+            drop_path: 0.1,
+            num_classes: 1000,
+            ssm: SsmConfig::default(),
+        }
+    }
+}
+
+impl VimConfig {
+    /// This model with a head of `num_classes`, checked.
+    ///
+    /// # Errors
+    ///
+    /// As [`VimConfig::check`].
+    pub fn with_classes(&self, num_classes: usize) -> Result<Self, super::ModelError> {
+        let config = Self { num_classes, ..self.clone() };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// This model with every key set that has an effect beside the others, and no other: what a run
+    /// records.
+    #[must_use]
+    pub fn effective(&self) -> Self {
+        Self {
+            stride: Some(self.stride()),
+            divide_out: (self.bimamba == Bimamba::V2).then(|| self.divide_out()),
+            pool: (self.class_token == ClassToken::None).then(|| self.pool()),
+            rope_grid: (self.rope != Rope::None).then(|| self.rope_grid()),
+            ..self.clone()
+        }
+    }
+
+    /// Distance between the corners of neighbouring patches, in pixels.
+    #[must_use]
+    pub fn stride(&self) -> usize {
+        self.stride.unwrap_or(self.patch_size)
+    }
+
+    /// Whether the sum of both ways is halved: in a [`Bimamba::V2`] only.
+    #[must_use]
+    pub fn divide_out(&self) -> bool {
+        self.bimamba == Bimamba::V2 && self.divide_out.unwrap_or(true)
+    }
+
+    /// What the head reads where there is no class token.
+    #[must_use]
+    pub fn pool(&self) -> Pool {
+        self.pool.unwrap_or_default()
+    }
+
+    /// Patches along a side that rotary positions are scaled to.
+    #[must_use]
+    pub fn rope_grid(&self) -> usize {
+        self.rope_grid.unwrap_or(14)
+    }
+
+    /// The methods of the forward and of the backward way.
+    #[must_use]
+    pub fn methods(&self) -> [Discretization; 2] {
+        [self.ssm.method_fwd, self.ssm.method_bwd]
+            .map(|method| method.unwrap_or(self.discretization))
+    }
+
+    /// The methods in words: `zoh`, or `zoh forward and foh backward`.
+    #[must_use]
+    pub fn method_label(&self) -> String {
+        match (self.methods(), self.bimamba) {
+            ([first, last], Bimamba::V1 | Bimamba::V2) if first != last => {
+                format!("{first} forward and {last} backward")
+            }
+            ([first, _], _) => first.to_string(),
+        }
+    }
+}
