@@ -57,8 +57,8 @@ pub struct Config {
     /// The model: a named size and what differs from it.
     pub model: VimConfig,
     /// Numerics of the state-space layer.
-    // Private: `model.ssm` is what code reads, and loading sets it from this section.
-    ssm: SsmConfig,
+    // The section as written: code reads `model.ssm`, which loading sets from it.
+    pub(crate) ssm: SsmConfig,
     /// The images.
     pub data: DataConfig,
     /// What is done to training images, and in which order they come.
