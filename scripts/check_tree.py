@@ -29,7 +29,7 @@ WORDS = {
     r"\bwhat is of it\b": "name the thing",
     r"\blives in a row\b|\bof all lives\b|\bnext life\b": "attempt of the job",
     r"\b(?:struct|enum|trait|type) (?:Given|Kept\w*|Parts|OfToken|Life|Lives|Surroundings|Misfit|Misshapen|Shelf|Slab)\b": "the field's name",
-    r"\bmod (?:given|parts|retreat|many|halves|keep|life|surroundings|flex)\b": "the field's name",
+    r"\bmod (?:given|parts|retreat|many|keep|life|surroundings|flex)\b": "the field's name",
 }
 
 
