@@ -10,11 +10,11 @@ use crate::compare::{Numbers, figures};
 use crate::dtype::Dtype;
 use crate::full_scan::full;
 use crate::norm;
-use crate::run::{Parts, named, real};
+use crate::run::{StateNumber, named, real};
 use crate::scan::{Form, grad_of, inputs, with_parts};
 
-/// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about 1e-12
-/// and rounds at about 1e-11.
+/// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
+/// 1e-12 and rounds at about 1e-11.
 const F64: f64 = 1e-8;
 
 /// Central differences of `loss` in every number that `field` reaches, from number 0 to the last.
@@ -45,7 +45,7 @@ fn dot(one: &[f64], two: &[f64]) -> f64 {
 }
 
 /// The rows of a scan, given where its inputs are, its output and its gradients.
-fn scan_rows<S: Clone, T: Parts>(
+fn scan_rows<S: Clone, T: StateNumber>(
     subject: &S,
     scan: fn(&mut S) -> &mut OracleScan<T>,
     loss: impl Fn(&S) -> f64,
@@ -115,7 +115,7 @@ fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
 }
 
 /// The selective scan of real states or complex ones, every method and series.
-fn scans<T: Parts>(context: &Context) -> Vec<Check> {
+fn scans<T: StateNumber>(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     for &method in &context.methods {
         for &series in Series::VARIANTS {

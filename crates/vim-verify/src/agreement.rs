@@ -1,5 +1,5 @@
-//! The methods against each other on one input: no two of them may be the same thing under two names,
-//! and each must be the same bits twice.
+//! The methods against each other on one input: no two of them may be the same thing under two
+//! names, and each must be the same bits twice.
 
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Implementation, KernelError, Series};

@@ -1,4 +1,5 @@
-//! Where a result must be the same bits: from launch to launch, and however the inputs lie in memory.
+//! Where a result must be the same bits: from launch to launch, and however the inputs lie in
+//! memory.
 
 use burn::tensor::Tensor;
 use vim_kernels::oracle::OracleScan;
@@ -90,8 +91,9 @@ fn repeated(
     Ok(vec![row(array, same, Verdict::Fail, note)])
 }
 
-/// The same scan of tensors that lie otherwise. Our kernels must not care; the reference is as the operations of its library
-/// are, and LibTorch's vectors take an exponential of rows that lie apart in other steps.
+/// The same scan of tensors that lie otherwise. Our kernels must not care; the reference is as the
+/// operations of its library are, and LibTorch's vectors take an exponential of rows that lie apart
+/// in other steps.
 fn placed(
     context: &Context,
     implementation: Implementation,

@@ -246,7 +246,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Runs `check`. A panic, as of a kernel that does not compile, is a failure of this check alone.
+    /// Runs `check`. A panic, as of a kernel that does not compile, is a failure of this check
+    /// alone.
     pub fn of(check: &Check, context: &Context, factor: f64) -> Self {
         let start = std::time::Instant::now();
         let unsupported = (check.dtype == Dtype::Bf16.to_string()

@@ -9,8 +9,8 @@ use crate::compare::{Numbers, figures, tensor, values};
 use crate::dtype::Dtype;
 use crate::run::STORED_BF16;
 
-/// max |difference| / max |reference| in f32: four products and a silu forward, the weights' gradients
-/// sums over B·L, and the exponential of a GPU good to a few units in the last place.
+/// max |difference| / max |reference| in f32: four products and a silu forward, the weights'
+/// gradients sums over B·L, and the exponential of a GPU good to a few units in the last place.
 const F32: f64 = 1e-5;
 
 /// Both implementations: y and the gradients of x, weight and bias.

@@ -9,14 +9,14 @@ use crate::dtype::Dtype;
 use crate::run::{Results, judged};
 use crate::scan::{Case, Form, grad_of, inputs, without_optional_inputs};
 
-/// What multiplies the tolerances of a scan with a diagonal A where delta·a is huge: a state then turns
-/// by almost −1 a token, and its small decay carries what the tokens before it rounded. Elsewhere
-/// they hold as they are: a solve is good to N·6e-8 times the condition of its system, a few units
-/// for these A.
+/// What multiplies the tolerances of a scan with a diagonal A where delta·a is huge: a state then
+/// turns by almost −1 a token, and its small decay carries what the tokens before it rounded.
+/// Elsewhere they hold as they are: a solve is good to N·6e-8 times the condition of its system, a
+/// few units for these A.
 const HUGE: f64 = 10.0;
 
-/// `scan` with a full A: its own on the diagonal, beside it a skew part and a small part of no structure,
-/// both of the diagonal's size divided by √N.
+/// `scan` with a full A: its own on the diagonal, beside it a skew part and a small part of no
+/// structure, both of the diagonal's size divided by √N.
 #[must_use]
 pub fn full(mut scan: OracleScan, reach: f64) -> OracleFullScan {
     let (channels, n_states) = (scan.d_inner, scan.d_state);
@@ -78,8 +78,8 @@ fn cases(
     cases
 }
 
-/// Both implementations, the kernel in every type: y, the last state and all gradients. The reference
-/// and the CPU take f32 alone.
+/// Both implementations, the kernel in every type: y, the last state and all gradients. The
+/// reference and the CPU take f32 alone.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     for implementation in context.implementations() {

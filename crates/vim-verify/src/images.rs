@@ -10,12 +10,14 @@ use crate::check::{Check, Context, Row, Subject, Worst};
 use crate::compare::{figures, values};
 use crate::dtype::Dtype;
 
-/// max |difference| / max |reference|: a few roundings of f32, of numbers up to 5.8, the largest noise.
+/// max |difference| / max |reference|: a few roundings of f32, of numbers up to 5.8, the largest
+/// noise.
 const F32: f64 = 2e-6;
 /// WGSL promises 2⁻¹¹ of a cosine, and of the noise no more.
 const WGSL: f64 = 2e-3;
 
-/// The kernel, which every device has: normalized, with boxes erased in both ways, and mixed in both.
+/// The kernel, which every device has: normalized, with boxes erased in both ways, and mixed in
+/// both.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     if !context.dtypes.contains(&Dtype::F32) {
         return Vec::new();

@@ -6,10 +6,12 @@ use crate::check::{Check, Context, Row, Subject, Worst};
 use crate::compare::{Numbers, figures, tensor, values};
 use crate::dtype::Dtype;
 
-/// max |difference| / max |reference| in f32: sums of up to 400 products, and of the weights' gradients of 1600.
+/// max |difference| / max |reference| in f32: sums of up to 400 products, and of the weights'
+/// gradients of 1600.
 const F32: f64 = 1e-5;
 
-/// The same with 11 bits of every factor: 2⁻¹¹ of each of two, and the errors of a sum's terms mostly cancel.
+/// The same with 11 bits of every factor: 2⁻¹¹ of each of two, and the errors of a sum's terms
+/// mostly cancel.
 const TF32: f64 = 1e-3;
 
 /// The same in bf16: a weight is rounded to 8 bits, so is a result that is stored in bf16.

@@ -1,4 +1,5 @@
-//! All of a mixer between its outer projections, as one operation, against the f64 loops of its parts.
+//! All of a mixer between its outer projections, as one operation, against the f64 loops of its
+//! parts.
 
 use burn::tensor::{Device, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleScan};
@@ -14,8 +15,8 @@ use crate::dtype::Dtype;
 /// max |difference| / max |reference| in f32: five operations, one after the other.
 const F32: f64 = 5e-5;
 
-/// The same in bf16: what goes from one operation to the next is rounded to 8 bits, four times on the way there and as often on
-/// the way back.
+/// The same in bf16: activations between operations are rounded to 8 bits, four times forward and
+/// as often backward.
 const BF16: f64 = 3e-2;
 
 const TAPS: usize = 4;

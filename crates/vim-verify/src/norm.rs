@@ -9,11 +9,12 @@ use crate::compare::{Numbers, figures, tensor, values};
 use crate::dtype::Dtype;
 use crate::run::STORED_BF16;
 
-/// max |difference| / max |reference| in f32: a few roundings of 6e-8 an element, and means over up to
-/// 2000 of them; the gradient of the weight sums over rows.
+/// max |difference| / max |reference| in f32: a few roundings of 6e-8 an element, and means over up
+/// to 2000 of them; the gradient of the weight sums over rows.
 const F32: f64 = 3e-6;
 
-/// Both implementations: the normalized rows, the sums, and the gradients of x, residual and weight.
+/// Both implementations: the normalized rows, the sums, and the gradients of x, residual and
+/// weight.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     for implementation in context.implementations() {
@@ -41,7 +42,8 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     checks
 }
 
-/// Rows, channels, whether there is a stream to add to, and whether the sum is read beside the rows.
+/// Rows, channels, whether there is a stream to add to, and whether the sum is read beside the
+/// rows.
 #[derive(Clone, Copy)]
 struct Case {
     rows: usize,
@@ -50,7 +52,8 @@ struct Case {
     reads_sum: bool,
 }
 
-/// One row and odd counts; vectors of 1, 2 and 4; a row of many vectors, and one that takes a whole block.
+/// One row and odd counts; vectors of 1, 2 and 4; a row of many vectors, and one that takes a whole
+/// block.
 fn cases(few: bool) -> Vec<Case> {
     if few {
         let case = |rows| Case { rows, d_model: 192, residual: true, reads_sum: true };

@@ -11,21 +11,21 @@ use crate::check::{Row, choice};
 use crate::compare::{figures, tensor, values};
 use crate::dtype::Dtype;
 
-/// max |difference| / max |reference| in f32, of arrays with a value per token. A coefficient is good
-/// to about 4 units in the last place (2.4e-7), and a state sums of the order of 1/(1 − a_bar) of
-/// them, which is up to 100 here.
+/// max |difference| / max |reference| in f32, of arrays with a value per token. A coefficient is
+/// good to about 4 units in the last place (2.4e-7), and a state sums of the order of 1/(1 − a_bar)
+/// of them, which is up to 100 here.
 pub const PER_TOKEN: f64 = 2e-5;
 
-/// The same for gradients that are sums over all tokens, whose terms have both signs: the sum may be
-/// a few times smaller than what was rounded on the way to it.
+/// The same for gradients that are sums over all tokens, whose terms have both signs: the sum may
+/// be a few times smaller than what was rounded on the way to it.
 pub const SUMS: f64 = 1e-4;
 
-/// What rounding a right result to bf16 may add: it has 8 bits of significand, so its numbers are up to
-/// 2⁻⁷ apart, relatively, and rounding is off by up to half of that.
+/// What rounding a right result to bf16 may add: it has 8 bits of significand, so its numbers are
+/// up to 2⁻⁷ apart, relatively, and rounding is off by up to half of that.
 pub(crate) const STORED_BF16: f64 = 1.0 / 256.0;
 
 /// A kind of state, as tensors take it: real, or complex in two of them.
-pub trait Parts: Number + 'static {
+pub trait StateNumber: Number + 'static {
     /// What a scan of it is called.
     const OPERATION: &'static str;
 
@@ -42,7 +42,7 @@ pub trait Parts: Number + 'static {
     fn part(numbers: &mut [Self], i: usize) -> Option<&mut f64>;
 }
 
-impl Parts for f64 {
+impl StateNumber for f64 {
     const OPERATION: &'static str = "selective_scan";
     const LOOSER: f64 = 1.0;
 
@@ -57,11 +57,11 @@ impl Parts for f64 {
     }
 }
 
-impl Parts for Complex<f64> {
+impl StateNumber for Complex<f64> {
     const OPERATION: &'static str = "selective_scan_complex";
-    /// A product of complex numbers rounds three times a part, where a real one rounds once, and the
-    /// terms that are rounded are larger than their sum: most in delta's gradient by autodiff where |delta·A| reaches
-    /// 1000, 5.1e-5 on an H200.
+    /// A product of complex numbers rounds three times a part, where a real one rounds once, and
+    /// the terms that are rounded are larger than their sum: most in delta's gradient by autodiff
+    /// where |delta·A| reaches 1000, 5.1e-5 on an H200.
     const LOOSER: f64 = 3.0;
 
     fn parts(self) -> Vec<f64> {
@@ -78,7 +78,7 @@ impl Parts for Complex<f64> {
 
 /// All parts, those of a number side by side: they are judged on the scale of the whole.
 #[must_use]
-pub fn flat<T: Parts>(numbers: &[T]) -> Vec<f64> {
+pub fn flat<T: StateNumber>(numbers: &[T]) -> Vec<f64> {
     numbers.iter().flat_map(|number| number.parts()).collect()
 }
 
@@ -97,7 +97,7 @@ struct Leaves {
 
 impl Leaves {
     /// Those of `scan` on `device`, which is with autodiff.
-    fn new<T: Parts>(scan: &OracleScan<T>, dtype: Dtype, device: &Device) -> Self {
+    fn new<T: StateNumber>(scan: &OracleScan<T>, dtype: Dtype, device: &Device) -> Self {
         let OracleScan { batch, len, d_inner, .. } = *scan;
         let per_token =
             |values: &Vec<f64>| tensor(values, [batch, len, d_inner], dtype, device).require_grad();
@@ -162,7 +162,7 @@ pub struct Results {
 impl Results {
     /// Those of the f64 loops.
     #[must_use]
-    pub fn of_oracle<T: Parts>(scan: &OracleScan<T>, grad_y: &[f64]) -> Self {
+    pub fn of_oracle<T: StateNumber>(scan: &OracleScan<T>, grad_y: &[f64]) -> Self {
         let (y, last_state) = scan.forward();
         Self { y, last_state: flat(&last_state), grads: real(scan.backward(grad_y)) }
     }
@@ -179,7 +179,7 @@ impl Results {
     /// # Errors
     ///
     /// [`KernelError`] if `implementation` cannot run the scan on `device`.
-    pub fn on_device<T: Parts>(
+    pub fn on_device<T: StateNumber>(
         scan: &OracleScan<T>,
         grad_y: &[f64],
         implementation: Implementation,
@@ -240,7 +240,7 @@ impl Results {
         })
     }
 
-    fn of_call<T: Parts>(
+    fn of_call<T: StateNumber>(
         scan: &OracleScan<T>,
         grad_y: &[f64],
         dtype: Dtype,
@@ -288,7 +288,7 @@ fn together(parts: &[Vec<f64>]) -> Vec<f64> {
 
 /// Gradients with all parts of complex ones.
 #[must_use]
-pub fn real<T: Parts>(grads: OracleScanGrads<T>) -> OracleScanGrads {
+pub fn real<T: StateNumber>(grads: OracleScanGrads<T>) -> OracleScanGrads {
     let OracleScanGrads { u, delta, a, b, c, d, z, delta_bias } = grads;
     let (a, b, c) = (flat(&a), flat(&b), flat(&c));
     OracleScanGrads { u, delta, a, b, c, d, z, delta_bias }

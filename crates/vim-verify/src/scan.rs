@@ -1,5 +1,5 @@
-//! The selective scan, of real states and of complex ones: inputs, cases, and its checks against the
-//! f64 loops.
+//! The selective scan, of real states and of complex ones: inputs, cases, and its checks against
+//! the f64 loops.
 
 use burn::tensor::Device;
 use vim_kernels::oracle::OracleScan;
@@ -8,7 +8,7 @@ use vim_kernels::{Discretization, Implementation, Series, has_kernel};
 use crate::check::{Check, Context, Subject, Worst};
 use crate::compare::Numbers;
 use crate::dtype::Dtype;
-use crate::run::{Parts, Results, judged};
+use crate::run::{Results, StateNumber, judged};
 
 /// Which form B and C take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,10 +79,10 @@ pub fn inputs(
     }
 }
 
-/// `real` with imaginary parts where its states have any: delta·a turns by up to about `turn` radians
-/// a token.
+/// `real` with imaginary parts where its states have any: delta·a turns by up to about `turn`
+/// radians a token.
 #[must_use]
-pub fn with_parts<T: Parts>(real: OracleScan, turn: f64, dtype: Dtype) -> OracleScan<T> {
+pub fn with_parts<T: StateNumber>(real: OracleScan, turn: f64, dtype: Dtype) -> OracleScan<T> {
     let mut x = Numbers::new(1003);
     let mut number = |re: f64, limit: f64, dtype| {
         let count = T::default().parts().len();
@@ -149,7 +149,7 @@ impl Case {
 }
 
 /// The cases for one method and series.
-fn cases<T: Parts>(
+fn cases<T: StateNumber>(
     context: &Context,
     method: Discretization,
     series: Series,
@@ -160,12 +160,14 @@ fn cases<T: Parts>(
         // One kernel: sizes and numbers that it is not compiled for.
         return match series {
             Series::Exact => {
-                // The last has rows of whole sixteen bytes, which a kernel may copy, and tokens for two segments.
+                // The last has rows of whole sixteen bytes, which a kernel may copy, and tokens for
+                // two segments.
                 let sizes = [[1, 1, 1, 16], [1, 2, 5, 16], usual, [2, 67, 40, 16]];
                 let mut cases = sizes.map(|sizes| Case::new(sizes, Form::Variable, 4.0)).to_vec();
                 cases.push(Case::new(usual, Form::Variable, 1000.0));
                 if method == Discretization::Zoh {
-                    // Passes that hold one state more than there is, and just those that are: of no formula's concern.
+                    // Passes that hold one state more than there is, and just those that are: of no
+                    // formula's concern.
                     for d_state in [31, 32] {
                         cases.push(Case::new([1, 67, 5, d_state], Form::Variable, 4.0));
                     }
@@ -202,7 +204,7 @@ fn cases<T: Parts>(
 }
 
 /// Every scan of a check, with what to call it.
-fn scans<T: Parts>(
+fn scans<T: StateNumber>(
     context: &Context,
     method: Discretization,
     series: Series,
@@ -226,9 +228,9 @@ fn scans<T: Parts>(
     scans
 }
 
-/// Every method, series, implementation and type, with real states or complex ones: y, the last state
-/// and all gradients.
-pub(crate) fn checks<T: Parts>(context: &Context) -> Vec<Check> {
+/// Every method, series, implementation and type, with real states or complex ones: y, the last
+/// state and all gradients.
+pub(crate) fn checks<T: StateNumber>(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     for implementation in context.implementations() {
         for &dtype in context.dtypes {

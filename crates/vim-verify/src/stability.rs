@@ -1,4 +1,5 @@
-//! Outputs and gradients over a range of |delta·A|: finite, and within what an integrator would give.
+//! Outputs and gradients over a range of |delta·A|: finite, and within what an integrator would
+//! give.
 
 use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
@@ -21,8 +22,8 @@ fn magnitudes(quick: bool) -> Vec<f64> {
     (-9..=12).step_by(step).map(|third: i32| 10_f64.powf(f64::from(third) / 3.0)).collect()
 }
 
-/// Every method, series, implementation and type. A method whose input gain is a bare polynomial grows
-/// by its definition: it is reported and not judged.
+/// Every method, series, implementation and type. A method whose input gain is a bare polynomial
+/// grows by its definition: it is reported and not judged.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let mut checks = Vec::new();
     for implementation in context.implementations() {
@@ -82,8 +83,8 @@ fn rows(
     let grad_y = grad_of(&scan, dtype);
     let got = Results::on_device(&scan, &grad_y, implementation, dtype, &context.device)?;
     let channels = magnitudes.len();
-    // For x ≤ 0 no bounded method has a decay above 1 or an input gain above the one at x = 0. So no
-    // output is above Σ gain·|b·u|·max |c|, what an integrator of the same input would reach.
+    // For x ≤ 0 no bounded method has a decay above 1 or an input gain above the one at x = 0. So
+    // no output is above Σ gain·|b·u|·max |c|, what an integrator of the same input would reach.
     let gain = discretize(method, series, DELTA, -1e-9).b_bar;
     let largest_c = scan.c.iter().fold(0.0, |m: f64, c| m.max(c.abs()));
     let rounding = if dtype == Dtype::Bf16 { STORED_BF16 } else { 1e-5 };

@@ -7,7 +7,7 @@ pub(crate) use vim_verify::Dtype;
 use vim_verify::Verdict;
 pub(crate) use vim_verify::compare::{Numbers, figures, values};
 use vim_verify::run::judged;
-pub(crate) use vim_verify::run::{Parts, Results, named};
+pub(crate) use vim_verify::run::{Results, StateNumber, named};
 pub(crate) use vim_verify::scan::Form;
 use vim_verify::{compare, scan};
 
@@ -52,7 +52,7 @@ pub(crate) fn to_bf16(values: &[f64]) -> Vec<f64> {
 }
 
 /// Runs `scan` forward and backward in f32 on `device`.
-pub(crate) fn run<T: Parts>(
+pub(crate) fn run<T: StateNumber>(
     scan: &OracleScan<T>,
     implementation: Implementation,
     device: &Device,
@@ -61,7 +61,7 @@ pub(crate) fn run<T: Parts>(
 }
 
 /// Checks `scan` on `device` against the oracle; `looser` multiplies the suite's tolerances.
-pub(crate) fn check<T: Parts>(
+pub(crate) fn check<T: StateNumber>(
     scan: &OracleScan<T>,
     implementation: Implementation,
     dtype: Dtype,
