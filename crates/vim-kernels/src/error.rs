@@ -64,8 +64,8 @@ pub enum KernelError {
     },
     /// An argument of a type that the operation does not accept there.
     #[error(
-        "{operation}: `{tensor}` is {got}: f32 is supported, and bf16 for activations where the device \
-         has it"
+        "{operation}: `{tensor}` is {got}: f32 is supported, and bf16 for activations where the \
+         device has it"
     )]
     Dtype {
         /// The operation called.

@@ -178,8 +178,8 @@ pub fn selective_scan(
     let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, dtype)));
     let delta_bias = delta_bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     if let Some(imaginary) = imaginary {
-        let parts = ComplexInputs { a, b, c, imaginary };
-        return Ok(complex::scan(u, delta, parts, d, z, delta_bias, spec, implementation));
+        let inputs = ComplexInputs { a, b, c, imaginary };
+        return Ok(complex::scan(u, delta, inputs, d, z, delta_bias, spec, implementation));
     }
     Ok(match implementation {
         Implementation::Reference => {

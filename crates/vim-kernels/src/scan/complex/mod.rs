@@ -98,29 +98,29 @@ fn has_kernel(_device: &Device) -> bool {
 pub(super) fn scan(
     u: Tensor<3>,
     delta: Tensor<3>,
-    parts: ComplexInputs,
+    inputs: ComplexInputs,
     d: Tensor<1>,
     z: Tensor<3>,
     delta_bias: Tensor<1>,
     spec: ScanSpec,
     implementation: Implementation,
 ) -> ScanOutput {
-    reference::note_argument(&delta, &parts, &delta_bias, spec);
+    reference::note_argument(&delta, &inputs, &delta_bias, spec);
     match implementation {
         Implementation::Reference => {
             // The state and every sum are f32, whatever the activations are.
             let dtype = u.dtype();
             let [u, delta, z] = [u, delta, z].map(|t| t.cast(FloatDType::F32));
-            let ComplexInputs { a, b, c, imaginary } = parts;
+            let ComplexInputs { a, b, c, imaginary } = inputs;
             let wide = |t: Tensor<4>| t.cast(FloatDType::F32);
             let [b, c, b_im, c_im] = [b, c, imaginary.b, imaginary.c].map(wide);
             let imaginary = Imaginary { a: imaginary.a, b: b_im, c: c_im };
-            let parts = ComplexInputs { a, b, c, imaginary };
-            let out = reference::scan(u, delta, parts, d, z, delta_bias, spec);
+            let inputs = ComplexInputs { a, b, c, imaginary };
+            let out = reference::scan(u, delta, inputs, d, z, delta_bias, spec);
             ScanOutput { y: out.y.cast(dtype), ..out }
         }
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
-        Implementation::Kernel => kernel(u, delta, parts, d, z, delta_bias, spec),
+        Implementation::Kernel => kernel(u, delta, inputs, d, z, delta_bias, spec),
         #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
         Implementation::Kernel => unreachable!("`resolve` finds no kernel in this build"),
     }
@@ -131,7 +131,7 @@ pub(super) fn scan(
 fn kernel(
     u: Tensor<3>,
     delta: Tensor<3>,
-    parts: ComplexInputs,
+    inputs: ComplexInputs,
     d: Tensor<1>,
     z: Tensor<3>,
     delta_bias: Tensor<1>,
@@ -141,12 +141,12 @@ fn kernel(
     let arguments = autodiff::ComplexScanArguments {
         u: u.into_dispatch(),
         delta: delta.into_dispatch(),
-        a_re: parts.a.into_dispatch(),
-        a_im: parts.imaginary.a.into_dispatch(),
-        b_re: parts.b.into_dispatch(),
-        b_im: parts.imaginary.b.into_dispatch(),
-        c_re: parts.c.into_dispatch(),
-        c_im: parts.imaginary.c.into_dispatch(),
+        a_re: inputs.a.into_dispatch(),
+        a_im: inputs.imaginary.a.into_dispatch(),
+        b_re: inputs.b.into_dispatch(),
+        b_im: inputs.imaginary.b.into_dispatch(),
+        c_re: inputs.c.into_dispatch(),
+        c_im: inputs.imaginary.c.into_dispatch(),
         d: d.into_dispatch(),
         z: z.into_dispatch(),
         delta_bias: delta_bias.into_dispatch(),

@@ -13,14 +13,14 @@ use crate::scan::{ScanOutput, ScanSpec};
 pub(super) fn scan(
     u: Tensor<3>,
     delta: Tensor<3>,
-    parts: ComplexInputs,
+    inputs: ComplexInputs,
     d: Tensor<1>,
     z: Tensor<3>,
     delta_bias: Tensor<1>,
     spec: ScanSpec,
 ) -> ScanOutput {
     let [batch, len, d_inner] = u.dims();
-    let [_, d_state] = parts.a.dims();
+    let [_, d_state] = inputs.a.dims();
     let dtype = u.dtype();
     let (u, z) = (u.cast(FloatDType::F32), z.cast(FloatDType::F32));
     let delta = step_size(delta, delta_bias, spec);
@@ -28,10 +28,10 @@ pub(super) fn scan(
         let part = |t: Tensor<4>| per_channel(t.cast(FloatDType::F32), d_inner, constant);
         Complex::new(part(re), part(im))
     };
-    let b = pair(parts.b, parts.imaginary.b, spec.b_constant);
-    let c = pair(parts.c, parts.imaginary.c, spec.c_constant);
+    let b = pair(inputs.b, inputs.imaginary.b, spec.b_constant);
+    let c = pair(inputs.c, inputs.imaginary.c, spec.c_constant);
     let token = |x: &Complex<Tensor<4>>, t| Complex::new(row(&x.re, t), row(&x.im, t));
-    let a = Complex::new(parts.a.unsqueeze::<3>(), parts.imaginary.a.unsqueeze()); // [1, D, N]
+    let a = Complex::new(inputs.a.unsqueeze::<3>(), inputs.imaginary.a.unsqueeze()); // [1, D, N]
 
     let steps: Vec<_> = (0..len)
         .map(|t| {
@@ -83,7 +83,7 @@ fn step_size(delta: Tensor<3>, delta_bias: Tensor<1>, spec: ScanSpec) -> Tensor<
 /// delta·a. Transfers from the device on each call until the limit has been exceeded once.
 pub(super) fn note_argument(
     delta: &Tensor<3>,
-    parts: &ComplexInputs,
+    inputs: &ComplexInputs,
     delta_bias: &Tensor<1>,
     spec: ScanSpec,
 ) {
@@ -94,7 +94,7 @@ pub(super) fn note_argument(
     }
     let delta = step_size(delta.clone().detach(), delta_bias.clone().detach(), spec);
     let square = |t: &Tensor<2>| t.clone().detach().powi_scalar(2);
-    let a = (square(&parts.a) + square(&parts.imaginary.a)).max().sqrt();
+    let a = (square(&inputs.a) + square(&inputs.imaginary.a)).max().sqrt();
     let largest: f32 = (delta.abs().max() * a).into_scalar();
     polynomial_range::note(largest);
 }
