@@ -1,4 +1,5 @@
-//! `vim-train bench` and `bench compare` as built, and the scripts that compare whole models with a peer.
+//! `vim-train bench` and `bench compare` as built, and the scripts that compare whole models with a
+//! peer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -147,7 +148,8 @@ fn what_cannot_be_asked_for() {
     assert_code(&bench(&["--image-size", "1"]), 78);
 }
 
-/// A document as `bench` writes it, with a row of each (method, mode, batch, median ms, img/s), or a reason.
+/// A document as `bench` writes it, with a row of each (method, mode, batch, median ms, img/s), or
+/// a reason.
 fn written(folder: &Path, name: &str, rows: &[(&str, &str, u64, f64, f64)]) -> PathBuf {
     let rows: Vec<Value> = rows
         .iter()

@@ -120,7 +120,8 @@ fn saving_a_step_again_replaces_it() {
     assert_eq!(names(folder.path()).len(), 4, "{:?}", names(folder.path()));
 }
 
-/// Damages the newest checkpoint; the one before must be found, and the damaged one kept under another name.
+/// Damages the newest checkpoint; the one before must be found, and the damaged one kept under
+/// another name.
 fn passes_over(damage: impl Fn(&Path)) {
     let (folder, checkpoints) = three();
     damage(&step(folder.path(), 30));

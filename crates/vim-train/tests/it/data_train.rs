@@ -16,7 +16,8 @@ fn text(bytes: &[u8]) -> String {
 /// Odd files that are images: all that Pillow reads too.
 const GOOD: [&str; 4] = ["444.jpg", "gray.png", "png.JPEG", "cmyk.jpg"];
 
-/// Two classes with 24 images each in training, four in validation, and the bad files given in the first one's training.
+/// Two classes with 24 images each in training, four in validation, and the bad files given in the
+/// first one's training.
 fn folder(bad: &[&str]) -> TempDir {
     let odd = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vim-data/tests/golden/odd");
     let root = tempfile::tempdir().unwrap();
@@ -78,7 +79,8 @@ fn a_run_over_odd_and_bad_files_ends_well_and_names_them() {
     assert_code(&repeat, 0);
     assert_eq!(bench.metrics("odd"), bench.metrics("again"));
 
-    // Another order is another run. With repeats the original's takes whole 256s of images, of which there are none here.
+    // Another order is another run. With repeats the original's takes whole 256s of images, of
+    // which there are none here.
     let once = ["--set", "augment.repeats=1"];
     assert_code(&train(&bench, "keyed", root.path(), &once), 0);
     let reference = [&once[..], &["--data-order", "reference"]].concat();

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::train::{Bench, assert_code};
 
-/// The 64 test images at once, in batches that do not divide them, one by one, and in one that is larger than all.
+/// The 64 test images at once, in batches that do not divide them, one by one, and in one that is
+/// larger than all.
 #[test]
 fn the_batch_changes_nothing() {
     let bench = Bench::new();

@@ -97,7 +97,8 @@ fn field(of: &[(u64, Field)], number: u64) -> Option<&Field> {
     of.iter().find(|(found, _)| *found == number).map(|(_, field)| field)
 }
 
-/// The scalars of event files by tag and step, as a reader that drops what a later start says is done again.
+/// The scalars of event files by tag and step, as a reader that drops what a later start says is
+/// done again.
 fn scalars(files: &[PathBuf]) -> BTreeMap<(String, u64), f32> {
     let mut scalars = BTreeMap::new();
     for file in files {

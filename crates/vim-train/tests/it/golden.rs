@@ -1,4 +1,5 @@
-//! `vim-train eval-golden` on the original's numbers, and on files that are not what they should be.
+//! `vim-train eval-golden` on the original's numbers, and on files that are not what they should
+//! be.
 
 use std::fs::File;
 use std::io::BufReader;

@@ -1,4 +1,5 @@
-//! The recipe's options in whole runs: moving average, parts of a batch, steps that are skipped, schedule, groups, loss.
+//! The recipe's options in whole runs: moving average, parts of a batch, steps that are skipped,
+//! schedule, groups, loss.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -153,8 +154,8 @@ fn a_batch_in_parts_trains_as_the_whole_one() {
     for parts in ["2", "4", "32"] {
         let parted = losses(&format!("parts-{parts}"), parts);
         assert_eq!(parted.0.len(), 6);
-        // The first step sees the same weights; later ones those of updates that differ in rounding, which Adam's
-        // division makes larger where a gradient is close to nothing.
+        // The first step sees the same weights; later ones those of updates that differ in
+        // rounding, which Adam's division makes larger where a gradient is close to nothing.
         assert!((parted.0[0] - whole.0[0]).abs() < 1e-6, "{parts}: {parted:?} {whole:?}");
         assert!((parted.1[0] / whole.1[0] - 1.0).abs() < 1e-5, "{parts}: {parted:?} {whole:?}");
         for (got, want) in parted.0.iter().zip(&whole.0) {
@@ -200,8 +201,8 @@ fn steps_that_are_not_finite_are_skipped_up_to_a_number_in_a_row() {
     assert!(first > 1, "the first step is taken");
     assert!(said.contains(&format!("the newest checkpoint is of step {},", first - 1)), "{said}");
 
-    // They change nothing: weights, moments and average are those of the step before; and the count goes on after a
-    // pause among them.
+    // They change nothing: weights, moments and average are those of the step before; and the count
+    // goes on after a pause among them.
     let steps = (first + 1).to_string();
     assert_code(&bench.train("b", &[&sets[..], &["--steps", &steps]].concat()), 0);
     for file in ["model.safetensors", "optimizer.safetensors", "ema.safetensors"] {
@@ -222,7 +223,8 @@ fn the_reference_schedule_has_a_rate_an_epoch_and_is_one_late() {
     let more = ["optim.lr=1e-3", "optim.min_lr=0", "optim.warmup_lr=1e-6"];
     assert_code(&bench.train("a", &set(&[sets, more].concat())), 0);
     let rates = numbers(&records(&bench, "a", "train"), "lr");
-    // Eight steps an epoch: twice the warm-up's first rate, then the cosine at ⅓ of its way, cos 60° = ½.
+    // Eight steps an epoch: twice the warm-up's first rate, then the cosine at ⅓ of its way, cos
+    // 60° = ½.
     let expected = [[1e-6; 8], [1e-6; 8], [0.75e-3; 8]].concat();
     assert_eq!(rates.len(), expected.len());
     assert!(rates.iter().zip(expected).all(|(got, want)| (got - want).abs() < 1e-15), "{rates:?}");
@@ -251,7 +253,8 @@ fn bce_trains_and_its_threshold_is_checked() {
     let sets = ["train.loss=bce", "train.label_smoothing=0", "train.bce_threshold=0"];
     assert_code(&bench.train("a", &set(&sets)), 0);
     let losses = numbers(&records(&bench, "a", "train"), "loss");
-    // Twelve classes, each with a logit of about 0 at first: ln 2; the eleven wrong ones are soon unlikely.
+    // Twelve classes, each with a logit of about 0 at first: ln 2; the eleven wrong ones are soon
+    // unlikely.
     assert!((losses[0] - 2f64.ln()).abs() < 0.1, "{losses:?}");
     assert!(losses[11] < 0.5, "{losses:?}");
 

@@ -35,8 +35,9 @@ fn assert_same(bench: &Bench, name: &str) {
 fn killed_at_random_it_leaves_the_same_bytes() {
     let bench = Bench::new();
     assert_code(&bench.train("whole", &args(&[])), 0);
-    // `timing.jsonl` is never cut back: each life is killed once it has written `records` more lines,
-    // of two steps each, so between none and seven steps after it resumed, at any point of one.
+    // `timing.jsonl` is never cut back: each life is killed once it has written `records` more
+    // lines, of two steps each, so between none and seven steps after it resumed, at any point of
+    // one.
     let timing = bench.folder("killed").join("timing.jsonl");
     let written = || fs::read_to_string(&timing).map_or(0, |text| text.lines().count());
     for life in 0.. {

@@ -135,7 +135,8 @@ fn steps(bench: &Bench, name: &str) -> Vec<u64> {
 #[test]
 fn checkpoints_by_steps_epochs_and_minutes() {
     let bench = Bench::new();
-    // An epoch has 8 steps; an evaluation is saved if it is the best, so there is none before the last.
+    // An epoch has 8 steps; an evaluation is saved if it is the best, so there is none before the
+    // last.
     let without = [
         "--set",
         "data.val_fraction=0",

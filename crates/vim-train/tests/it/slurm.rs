@@ -1,4 +1,5 @@
-//! `vim-train slurm`, and `train` in a job; SLURM's commands are played by scripts. scripts/slurm_check.sh has the real ones.
+//! `vim-train slurm`, and `train` in a job; SLURM's commands are played by scripts.
+//! scripts/slurm_check.sh has the real ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -183,7 +184,8 @@ fn lives_without_a_step_come_to_an_end() {
     assert_code(&bench.train("run", &["--steps", "2"]), 0);
     let folder = bench.folder("run");
     let begun = Event::read(&folder).unwrap().remove(0);
-    // Two lives of job 7 that began at step 2, and of which nothing more is known: their node was lost.
+    // Two lives of job 7 that began at step 2, and of which nothing more is known: their node was
+    // lost.
     for restarts in [0, 1] {
         let life = Event { event: EventKind::Resume, step: 2, restarts, ..begun.clone() };
         Event { job: "7".parse().ok(), ..life }.append(&folder).unwrap();

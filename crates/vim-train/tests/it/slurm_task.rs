@@ -1,4 +1,5 @@
-//! One task of a sweep's array: `slurm status`, `requeue` and `cancel` with `--task`. SLURM's commands are played by scripts.
+//! One task of a sweep's array: `slurm status`, `requeue` and `cancel` with `--task`. SLURM's
+//! commands are played by scripts.
 
 use std::env;
 use std::fs;
@@ -10,7 +11,8 @@ use tempfile::TempDir;
 
 use crate::train::assert_code;
 
-/// A sweep of five runs that was submitted twice: runs 0 to 3 as array 7, run 4 as task 1 of array 8, whose tasks add 3.
+/// A sweep of five runs that was submitted twice: runs 0 to 3 as array 7, run 4 as task 1 of array
+/// 8, whose tasks add 3.
 struct Submitted {
     place: TempDir,
 }

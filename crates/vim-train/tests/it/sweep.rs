@@ -233,7 +233,8 @@ fn a_sweep_that_is_stopped_goes_on() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until("the end of its runs", || !study.states().contains(&"running".into()));
-    // One that was only starting when its runner died may hold its folder a moment longer, and is waited for.
+    // One that was only starting when its runner died may hold its folder a moment longer, and is
+    // waited for.
     assert_eq!(start().wait().unwrap().code(), Some(0));
     assert_eq!(study.states(), ["finished"; 4]);
     for (name, method, seed) in [("zoh-s0", "zoh", 0), ("rk4-s1", "rk4", 1)] {

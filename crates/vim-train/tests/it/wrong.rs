@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::layers::{folder, stderr, stdout, vim_train};
 
-/// Files, arguments behind `vim-train`, and all that stderr says. Those in `bin` are programs that are found first.
+/// Files, arguments behind `vim-train`, and all that stderr says. Those in `bin` are programs that
+/// are found first.
 type Row = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static str);
 
 const SHOW: &[&str] = &["config", "show", "x.toml"];
