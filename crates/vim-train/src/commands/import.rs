@@ -8,18 +8,18 @@ use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use vim_model::{LoadOptions, ModelConfig, ModelName, NamedArrays, Resize, SsmConfig};
+use vim_run::checkpoint::Selection;
+use vim_run::storage::{Disk, replace};
 use vim_torch::Section;
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::config::Config;
 use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run::checkpoint::Selection;
-use crate::run::storage::{Disk, replace};
-use crate::weights::source::{ABOUT, Recorded, Source, check_free, notes};
+use crate::output::{OutputError, check_free, print, print_json};
+use crate::weights::source::{ABOUT, Recorded, Source, notes};
 
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train import vim_t_midclstok_76p1acc.pth                  check it and say what it is
   vim-train import vim_t_midclstok_76p1acc.pth -o vim_t.safetensors
@@ -31,6 +31,7 @@ that is missing, unknown or of another shape is listed, and nothing is written. 
 
 /// `vim-train import`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ImportArgs {
     /// The file: .pth, .pt or .safetensors.
     pub file: PathBuf,
@@ -169,7 +170,9 @@ struct Record<'a> {
 pub fn run(args: &ImportArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
         if output.extension().is_none_or(|extension| extension != "safetensors") {
-            return Err(Error::Extension { path: output.clone(), expected: ".safetensors" });
+            return Err(
+                OutputError::Extension { path: output.clone(), expected: ".safetensors" }.into()
+            );
         }
         check_free(output, args.force)?;
     }
@@ -187,7 +190,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
         let bytes =
             NamedArrays::of(&model).with_metadata(ABOUT, recorded.to_toml()).to_safetensors();
-        let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
+        let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
         replace(&Disk, output, &bytes).map_err(Error::io("write", output))?;
     }
     let notes = notes(&report, options);

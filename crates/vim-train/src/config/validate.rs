@@ -7,7 +7,6 @@ use vim_model::VimConfig;
 use super::{
     ANY_CLASSES, Config, ConfigError, Gpus, LossKind, NonFinite, Problem, ScheduleKind, TrainConfig,
 };
-use crate::commands::slurm::config_error;
 use crate::config::interval::Interval;
 
 impl Config {
@@ -34,7 +33,7 @@ impl Config {
             periodic("checkpoint.archive", archive, true)?;
         }
         periodic("log.every", self.log.every, false)?;
-        self.slurm.check().map_err(config_error)
+        self.slurm.check().map_err(ConfigError::of_slurm)
     }
 
     fn check_run(&self) -> Result<(), ConfigError> {

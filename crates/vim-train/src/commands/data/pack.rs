@@ -49,7 +49,7 @@ pub(super) fn run(args: &PackArgs) -> Result<(), Error> {
     for (name, _) in &parts {
         let path = folder.join(name);
         if path.exists() {
-            return Err(Error::Data(SourceError::Exists(path).into()));
+            return Err(DataError::from(SourceError::Exists(path)).into());
         }
     }
     let mut reports = BTreeMap::new();
