@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::RunError;
-use crate::folder::{EXIT, write_json_in};
+use crate::files::{EXIT, write_json_in};
 use crate::metrics::scores::Scores;
 
 /// How a process at work on a run ended.

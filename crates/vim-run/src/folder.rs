@@ -24,8 +24,11 @@ use serde::Serialize;
 
 use crate::RunError;
 use crate::exit_record::{ExitReason, ExitRecord, read_exit_in, write_exit_in};
+use crate::files::{
+    CONFIG, ENVIRONMENT, EXIT, INIT, LOG, METRICS, TIMING, checkpoints_in, write_in, write_json_in,
+};
 use crate::lock::{LOCK, Lock, LockError};
-use crate::storage::{Disk, Storage, replace};
+use crate::storage::{Disk, Storage};
 
 /// What to do where there is a run already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -88,23 +91,6 @@ pub struct RunDir {
     rounding: Vec<String>,
     lock: Lock,
 }
-
-/// The effective configuration.
-pub const CONFIG: &str = "config.toml";
-/// What the run was made by and where.
-pub const ENVIRONMENT: &str = "env.json";
-/// How the last process ended.
-pub const EXIT: &str = "exit.json";
-/// What was said.
-pub const LOG: &str = "log.txt";
-/// Results.
-pub const METRICS: &str = "metrics.jsonl";
-/// Speeds, waits and memory.
-pub const TIMING: &str = "timing.jsonl";
-/// How deep below `run.root` a run may lie: names such as `sweep/zoh-s0` make folders.
-pub const MAX_DEPTH: usize = 4;
-/// Name of the file that says which weights a run started from.
-pub const INIT: &str = "init.json";
 
 impl RunDir {
     /// Opens the folder `path` for the run with the configuration `config`, a complete TOML text.
@@ -306,27 +292,6 @@ fn holds_run(path: &Path) -> bool {
         || fs::read_dir(checkpoints_in(path)).is_ok_and(|mut inside| inside.next().is_some())
 }
 
-pub(crate) fn write_json_in(
-    run: &Path,
-    name: &str,
-    value: &impl Serialize,
-) -> Result<(), RunError> {
-    let mut text = serde_json::to_string_pretty(value)
-        .map_err(|error| RunError::Internal(format!("{name}: {error}")))?;
-    text.push('\n');
-    write_in(run, name, text.as_bytes())
-}
-
-fn write_in(run: &Path, name: &str, bytes: &[u8]) -> Result<(), RunError> {
-    let path = run.join(name);
-    replace(&Disk, &path, bytes).map_err(RunError::io("write", path))
-}
-
-/// The folder of the checkpoints of the run in `run`.
-pub fn checkpoints_in(run: &Path) -> PathBuf {
-    run.join("checkpoints")
-}
-
 /// How the run in the folder `path` ended, if it is finished.
 ///
 /// # Errors
@@ -334,18 +299,6 @@ pub fn checkpoints_in(run: &Path) -> PathBuf {
 /// If the record is there and cannot be read.
 pub fn finished(path: &Path) -> Result<Option<ExitRecord>, RunError> {
     Ok(read_exit_in(path)?.filter(|exit| exit.reason == ExitReason::Finished))
-}
-
-/// Writes a whole file, in a folder that is made if need be.
-///
-/// # Errors
-///
-/// If the disk does not take it.
-pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(RunError::io("make", folder))?;
-    }
-    replace(&Disk, path, bytes).map_err(RunError::io("write", path))
 }
 
 /// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.

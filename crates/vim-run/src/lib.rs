@@ -6,6 +6,7 @@
 pub mod checkpoint;
 mod error;
 mod exit_record;
+mod files;
 mod folder;
 mod host;
 mod lock;
@@ -18,10 +19,10 @@ use std::time::SystemTime;
 
 pub use error::RunError;
 pub use exit_record::{ExitReason, ExitRecord, write_exit_in};
-pub use folder::{
-    CONFIG, ENVIRONMENT, EXIT, Found, INIT, LOG, MAX_DEPTH, METRICS, Opened, Resume, RunDir,
-    TIMING, checkpoints_in, finished, move_aside, write_file,
+pub use files::{
+    CONFIG, ENVIRONMENT, EXIT, INIT, LOG, MAX_DEPTH, METRICS, TIMING, checkpoints_in, write_file,
 };
+pub use folder::{Found, Opened, Resume, RunDir, finished, move_aside};
 pub use host::{host_name, slurm_job};
 pub use lock::{Holder, LOCK, Lock, LockError, is_held};
 pub use log::Log;

@@ -12,6 +12,7 @@ pub mod device;
 mod error;
 pub mod fatal;
 pub mod output;
+pub mod run_folder;
 pub mod task;
 pub mod train;
 pub mod weights;

@@ -5,13 +5,13 @@ use vim_data::Stage;
 use vim_run::Found;
 
 use super::args::TrainArgs;
-use super::run_folder;
 use super::setup::ResolvedRun;
 use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::run_folder;
 use crate::task::{Description, Task};
 use crate::train::disk_space::{checkpoints_of, free_for};
 

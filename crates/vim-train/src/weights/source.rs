@@ -15,7 +15,7 @@ use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_che
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::train::run_folder::recorded_config;
+use crate::run_folder::recorded_config;
 use crate::weights;
 use crate::weights::WeightsError;
 

@@ -5,8 +5,8 @@ use tempfile::TempDir;
 use vim_run::{ExitReason, ExitRecord, Opened, Resume, RunDir, RunError};
 use vim_train::Error;
 use vim_train::config::Config;
+use vim_train::run_folder;
 use vim_train::train::environment::Environment;
-use vim_train::train::run_folder;
 
 fn config(root: &Path, sets: &[&str]) -> Config {
     let root = format!("run.root={}", root.display());

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::config::{Config, dotted_values, in_toml};
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
-use crate::train::run_folder::recorded_config;
+use crate::run_folder::recorded_config;
 
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\

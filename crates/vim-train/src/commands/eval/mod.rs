@@ -19,11 +19,11 @@ use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};
+use crate::run_folder::check_same_model_and_data;
 use crate::task::classification::evaluate::{SCORES, evaluate};
 use crate::task::classification::to_device::check_image_size;
 use crate::task::loaders;
 use crate::task::{EvalSplit, Evaluation};
-use crate::train::run_folder::check_same_model_and_data;
 use crate::weights::source::{Source, notes};
 
 const EXAMPLES: &str = "\

@@ -12,11 +12,11 @@ use vim_model::{Vim, VimConfig};
 
 use super::Head;
 use super::args::TrainStepArgs;
-use super::timer::wait;
 use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::memory::device_memory;
 use crate::device::threads;
+use crate::device::wait;
 use crate::device::{self, Chosen};
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};

@@ -18,7 +18,7 @@ use crate::commands::train::preflight;
 use crate::config::{Config, Loaded};
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::train::run_folder::can_go_on;
+use crate::run_folder::can_go_on;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

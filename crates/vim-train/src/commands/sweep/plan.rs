@@ -17,7 +17,7 @@ use super::outcomes::state;
 use crate::args::Overrides;
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
-use crate::train::run_folder::is_free;
+use crate::run_folder::is_free;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

@@ -22,7 +22,7 @@ use super::status::counts;
 use crate::error::Error;
 use crate::output::summary::duration;
 use crate::output::{columns, print, print_json};
-use crate::train::run_folder::is_free;
+use crate::run_folder::is_free;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

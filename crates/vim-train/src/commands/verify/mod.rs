@@ -17,6 +17,7 @@ use crate::device;
 use crate::device::DeviceError;
 use crate::device::threads;
 use crate::error::Error;
+use crate::fatal;
 use crate::output::{print, print_json};
 
 /// The document that `--json` prints.
@@ -91,7 +92,7 @@ impl Summary {
 
 /// The error that a panic of a check stands for, in a line.
 pub(crate) fn explain(panic: &(dyn Any + Send)) -> String {
-    Error::from_panic(panic).to_string()
+    fatal::error_of(panic).to_string()
 }
 
 /// Checks the device and prints what was found.

@@ -52,7 +52,7 @@ pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Erro
 /// # Errors
 ///
 /// As [`open`], but for a folder that is in use.
-pub(super) fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found, Error> {
+pub(crate) fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found, Error> {
     let check = |run: &Path| check_unchanged(run, config);
     RunDir::look(config.run_folder()?, resume, fresh, check)
 }
