@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RunError;
 use crate::files::{EXIT, write_json_in};
-use crate::metrics::scores::Scores;
+use crate::metrics::Scores;
 
 /// How a process at work on a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,4 +17,4 @@ pub mod task;
 pub mod train;
 pub mod weights;
 
-pub use error::Error;
+pub use error::{Error, Failure};

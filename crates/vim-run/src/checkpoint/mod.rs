@@ -23,7 +23,7 @@ use self::manifest::MANIFEST;
 use crate::storage::{Disk, Storage, replace};
 
 pub use error::CheckpointError;
-pub use retention::list;
+pub use retention::{count_set_aside, list};
 pub use saver::{Content, Saver, Snapshot, THREAD};
 pub use state::{Best, State, Weights, Window};
 

@@ -91,7 +91,7 @@ pub(crate) fn set_aside(path: &Path, storage: &dyn Storage) -> io::Result<()> {
 }
 
 /// How many checkpoints have been set aside.
-pub(crate) fn count_set_aside(folder: &Path) -> usize {
+pub fn count_set_aside(folder: &Path) -> usize {
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".bad-")).count()
 }

@@ -34,11 +34,8 @@ impl Snapshot {
     /// Writes the checkpoint once everything in `metrics` that it remembers is on the disk.
     fn write(self, checkpoints: &Checkpoints, metrics: &JsonlWriter) -> Result<(), RunError> {
         metrics.sync()?;
-        let files = self
-            .files
-            .into_iter()
-            .map(|(name, content)| Ok((name, content().map_err(RunError::Internal)?)));
-        let files = files.collect::<Result<Vec<_>, String>>().map_err(Error::internal)?;
+        let files = self.files.into_iter().map(|(name, content)| Ok((name, content()?)));
+        let files = files.collect::<Result<Vec<_>, String>>().map_err(RunError::Internal)?;
         let files: Vec<(&str, &[u8])> =
             files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
         if self.is_archived {

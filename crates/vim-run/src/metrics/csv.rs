@@ -29,7 +29,7 @@ const COLUMNS: [&str; 11] = [
 /// It says nothing that the records do not: it is made from them anew when a run starts or goes on,
 /// and when a record has a key that is no column yet. What a record lacks is an empty field, and so is a number that is not finite.
 #[derive(Debug)]
-pub struct CsvTable {
+pub(super) struct CsvTable {
     records: PathBuf,
     path: PathBuf,
     columns: Vec<String>,
@@ -42,7 +42,7 @@ impl CsvTable {
     /// # Errors
     ///
     /// If a file cannot be read or written, or a line of `records` is no record.
-    pub fn derive(records: &Path, path: &Path) -> io::Result<Self> {
+    pub(super) fn derive(records: &Path, path: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(records)?;
         let parsed: Option<Vec<Record>> = text.lines().map(Record::parse).collect();
         let parsed = parsed.ok_or_else(no_record)?;
@@ -66,7 +66,7 @@ impl CsvTable {
     /// # Errors
     ///
     /// As [`CsvTable::derive`].
-    pub fn append(&mut self, record: &Record) -> io::Result<()> {
+    pub(super) fn append(&mut self, record: &Record) -> io::Result<()> {
         if record.fields().any(|(key, _)| !self.columns.iter().any(|column| column == key)) {
             *self = Self::derive(&self.records, &self.path)?;
             return Ok(());

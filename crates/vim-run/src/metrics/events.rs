@@ -42,7 +42,7 @@ const START: u64 = 1;
 
 /// An event file of a run, from one process.
 #[derive(Debug)]
-pub struct EventWriter {
+pub(super) struct EventWriter {
     file: File,
     len: u64,
 }
@@ -55,7 +55,7 @@ impl EventWriter {
     /// # Errors
     ///
     /// If the file cannot be made.
-    pub fn create(folder: &Path, step: u64) -> io::Result<Self> {
+    pub(super) fn create(folder: &Path, step: u64) -> io::Result<Self> {
         // Readers take files in the order of their names.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let seconds = now.max(newest(folder)?.map_or(0, |newest| newest + 1));
@@ -78,7 +78,7 @@ impl EventWriter {
     /// # Errors
     ///
     /// If they cannot be written; the file is then cut back to whole records.
-    pub fn scalars(&mut self, step: u64, scalars: &[(String, f64)]) -> io::Result<()> {
+    pub(super) fn scalars(&mut self, step: u64, scalars: &[(String, f64)]) -> io::Result<()> {
         let mut summary = Vec::new();
         for (tag, number) in scalars {
             let mut value = Vec::new();

@@ -1,6 +1,5 @@
 //! Saving in the background: order, errors, what is kept.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};

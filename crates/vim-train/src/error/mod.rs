@@ -91,20 +91,6 @@ impl Error {
         let error: Box<dyn std::error::Error> = self.0;
         Ok(*error.downcast().expect("invariant: its type is checked above"))
     }
-
-    /// The error of a module by value; this error if it is of another type.
-    pub(crate) fn downcast<E: Failure>(self) -> Result<E, Self> {
-        if self.downcast_ref::<E>().is_none() {
-            return Err(self);
-        }
-        let error: Box<dyn std::error::Error> = self.0;
-        Ok(*error.downcast().expect("invariant: its type is checked above"))
-    }
-
-    /// [`Self::downcast_ref`], to change it.
-    pub(crate) fn downcast_mut<E: Failure>(&mut self) -> Option<&mut E> {
-        (&mut *self.0 as &mut dyn std::error::Error).downcast_mut()
-    }
 }
 
 /// A file or folder cannot be read or written.

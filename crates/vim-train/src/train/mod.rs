@@ -325,7 +325,7 @@ impl<T: Task> Trainer<'_, T> {
     /// Waits for the save in flight; its error is the run's, unless that has one of its own.
     fn finish_saving<R>(&mut self, result: Result<R, Error>) -> Result<R, Error> {
         match (result, self.saver.wait()) {
-            (Ok(_), Err(error)) => Err(error),
+            (Ok(_), Err(error)) => Err(error.into()),
             (Err(error), Err(second)) => {
                 self.log.line(format!("warning: {second}"));
                 Err(error)

@@ -126,7 +126,8 @@ impl<'a> Recorder<'a> {
         let shown = scores.describe(T::SCORES, ScoreKind::show);
         self.log.line(format!("{split} at step {step} ({checkpoint}{average}): {shown}"));
         let images = *images;
-        self.metrics.append(&Metric::Eval { step, split, checkpoint, weights, scores, images })
+        self.metrics.append(&Metric::Eval { step, split, checkpoint, weights, scores, images })?;
+        Ok(())
     }
 
     /// Records how fast the stretch since `pace` went, and what memory is held.

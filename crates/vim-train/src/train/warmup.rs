@@ -87,8 +87,7 @@ pub fn run<T: Task>(args: &WarmupArgs) -> Result<(), Error> {
     let device = resolved.chosen.name.clone();
     if resolved.chosen.is_cpu() {
         return Err(Error::failed(
-            "a CPU has nothing to warm up: kernels are compiled for GPUs; set devices.backend"
-                .into(),
+            "a CPU has nothing to warm up: kernels are compiled for GPUs; set devices.backend",
         ));
     }
     let kept = resolved.chosen.is_cuda().then(|| code_cache::folder(&Machine::this())).flatten();

@@ -1,7 +1,7 @@
 //! Where weights come from: a file of any kind, a checkpoint's folder, or a run's folder.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufReader, Cursor};
 use std::path::Path;
 

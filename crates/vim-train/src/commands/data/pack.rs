@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use vim_data::{PackOptions, PackReport, SourceError};
+use vim_data::{DataError, PackOptions, PackReport, SourceError};
 
 use crate::error::Error;
 use crate::output::{print, print_json};

@@ -88,8 +88,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         EvalSplit::Test => splits.test,
         EvalSplit::Val => splits.val.ok_or_else(|| {
             Error::failed(
-                "there are no validation images: hold some out by data.val_fraction, or use --split test"
-                    .into(),
+                "there are no validation images: hold some out by data.val_fraction, or use --split test",
             )
         })?,
     };

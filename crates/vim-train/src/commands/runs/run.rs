@@ -92,7 +92,7 @@ impl Run {
         let status = if holds_run(folder) { status } else { Status::Unknown };
         let history = History::read(folder, &mut problems);
         let checkpoints = checkpoint::list(&checkpoints_in(folder));
-        let aside = retention::count_set_aside(&checkpoints_in(folder));
+        let aside = checkpoint::count_set_aside(&checkpoints_in(folder));
         if aside > 0 {
             problems.push(format!("damaged checkpoints set aside: {aside}"));
         }

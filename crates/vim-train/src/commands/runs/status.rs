@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use vim_run::{EXIT, ExitReason, ExitRecord, is_held};
+use vim_run::{EXIT, ExitReason, ExitRecord, LOCK, is_held};
 
 /// How a run stands.
 #[derive(
@@ -55,7 +55,7 @@ pub(super) fn read(
     problems: &mut Vec<String>,
 ) -> (Status, Option<ExitRecord>) {
     // First: a run that goes on may be about to remove the record of its last end.
-    let held = is_held(&folder.join(lock::LOCK));
+    let held = is_held(&folder.join(LOCK));
     if held == Some(true) {
         return (Status::Running, None);
     }

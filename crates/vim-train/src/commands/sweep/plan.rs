@@ -10,6 +10,7 @@ use serde_json::json;
 use vim_run::{move_aside, rfc3339};
 use vim_sweep::{Assignments, RunState, SEED, SweepPlan};
 
+use super::WhichArgs;
 use super::cells::Cells;
 use super::error::StudyError;
 use super::folder::{self, Origins, Sweep, read_plan};

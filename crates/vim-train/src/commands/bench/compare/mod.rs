@@ -122,8 +122,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
         .collect();
     if tables.is_empty() {
         return Err(Error::failed(
-            "none of the rows has times (their `error` says why): there is nothing to compare"
-                .into(),
+            "none of the rows has times (their `error` says why): there is nothing to compare",
         ));
     }
 
