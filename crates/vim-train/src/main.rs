@@ -5,10 +5,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use vim_train::cli::Cli;
-use vim_train::commands::{
-    bench, completions, config as config_command, data, doctor, eval, eval_golden, export, flops,
-    import, methods, models, predict, profile, runs, slurm, sweep, train, verify,
-};
 use vim_train::fatal;
 
 /// What the thread of a step allocates, the one that launches frees: with glibc's allocator the loop of training waits for its
