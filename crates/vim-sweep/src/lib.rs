@@ -24,6 +24,6 @@ pub use id::run_id;
 pub use matching::check_matching;
 pub use metric::{Metric, metrics};
 pub use outcome::{Machine, RunOutcome, RunState, Score};
-pub use plan::{Candidate, PlannedRun, SweepPlan};
+pub use plan::{Candidate, PLAN, PlannedRun, SweepPlan};
 pub use summary::{Comparison, Group, SeedValue, Summary, summarize};
 pub use table::{csv, head, markdown, rows};

@@ -10,6 +10,9 @@ use crate::error::SweepError;
 use crate::grid::described;
 use crate::id::run_id;
 
+/// Name of the file in a sweep's folder that lists its runs.
+pub const PLAN: &str = "plan.jsonl";
+
 /// A run requested by a configuration, without an index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {

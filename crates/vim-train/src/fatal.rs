@@ -25,11 +25,13 @@ use std::thread;
 
 use ::log::{LevelFilter, Metadata, Record};
 
-use crate::device::fault::Load;
-use crate::error::Error;
-use crate::run::log::Log;
-use crate::run::run_dir::{ExitRecord, write_exit_in};
-use crate::run::saver;
+use vim_kernels::KernelError;
+use vim_run::checkpoint::THREAD;
+use vim_run::{ExitRecord, Log, write_exit_in};
+
+use crate::device::DeviceError;
+use crate::device::fault::{Fault, Load, one_line};
+use crate::error::{Error, panic_message};
 
 /// Prefix of the names of CubeCL's threads.
 const DEVICE_THREADS: &str = "DS";
@@ -106,30 +108,44 @@ pub fn install() -> Result<(), Error> {
         if is_handled(name) || name.starts_with(DEVICE_THREADS) {
             PLACE.set(place);
         } else {
-            end(name, place, &message(info.payload()));
+            end(name, place, &panic_message(info.payload()));
         }
     }));
-    ::log::set_logger(&Listener)
-        .map_err(|_| Error::Internal("a logger is installed already".into()))?;
+    ::log::set_logger(&Listener).map_err(|_| Error::internal("a logger is installed already"))?;
     ::log::set_max_level(LevelFilter::Warn);
     Ok(())
 }
 
 /// Whether a panic on the thread of that name becomes an error in the thread that waits for it.
 fn is_handled(name: &str) -> bool {
-    name == "main" || name == saver::THREAD || name.starts_with(vim_data::THREAD_PREFIX)
+    name == "main" || name == THREAD || name.starts_with(vim_data::THREAD_PREFIX)
 }
 
-/// A panic's message.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "a panic without a message".to_owned())
+/// The error that a caught panic stands for: a device's fault, or else a defect.
+pub fn error_of(panic: &(dyn Any + Send)) -> Error {
+    let place = PLACE.take().map_or_else(String::new, |place| format!("{place}: "));
+    of_text(&panic_message(panic), &place)
 }
 
-/// Takes the location of this thread's last panic.
-pub(crate) fn take_place() -> Option<String> {
-    PLACE.take()
+/// The error that a panic's `text` stands for; a defect is reported with `place` before it.
+fn of_text(text: &str, place: &str) -> Error {
+    match Fault::of(text) {
+        Some(fault) => DeviceError::from(fault).into(),
+        None => Error::internal(format!("{place}{}", one_line(text))),
+    }
+}
+
+/// `error` with what the run keeps on the device, if that is the problem.
+pub(crate) fn with_load(error: Error, load: Load) -> Error {
+    if let Some(&DeviceError::OutOfMemory { bytes, .. }) = error.downcast_ref() {
+        DeviceError::OutOfMemory { bytes, load: Some(load) }.into()
+    } else if let Some(&KernelError::TooLarge { operation, what, got, limit }) =
+        error.downcast_ref()
+    {
+        DeviceError::TooLarge { operation, what, got, limit, load }.into()
+    } else {
+        error
+    }
 }
 
 /// Receives warnings of panics that CubeCL has caught.
@@ -144,7 +160,7 @@ impl ::log::Log for Listener {
         let text = if self.enabled(record.metadata()) { record.args().to_string() } else { return };
         if text.contains(SWALLOWED.1) {
             let thread = thread::current();
-            end(thread.name().unwrap_or("of a device"), take_place(), &text);
+            end(thread.name().unwrap_or("of a device"), PLACE.take(), &text);
         }
     }
 
@@ -160,17 +176,68 @@ fn end(thread: &str, place: Option<String>, text: &str) -> ! {
     }
     let run = RUN.lock().unwrap_or_else(PoisonError::into_inner).take();
     let place = place.map_or_else(String::new, |place| format!(" at {place}"));
-    let mut error = Error::of_panic(text, &format!("thread {thread} panicked{place}: "));
+    let mut error = of_text(text, &format!("thread {thread} panicked{place}: "));
     if let Some(run) = &run {
-        error = error.with_load(run.load);
+        error = with_load(error, run.load);
     }
     // Failures to write cannot be reported any more.
     let _ = writeln!(std::io::stderr(), "error: {error}");
     if let Some(Run { folder, log, step, .. }) = run {
         log.file_line(format!("error: {error}"));
-        let exit = ExitRecord { step: step.load(Ordering::Relaxed), ..ExitRecord::failed(&error) };
+        let exit = ExitRecord {
+            step: step.load(Ordering::Relaxed),
+            ..ExitRecord::failed(&error, error.exit_code())
+        };
         let _ = write_exit_in(&folder, &exit);
     }
     // Not `std::process::exit`, whose handlers may wait for the thread that panicked.
     signal_hook::low_level::exit(i32::from(error.exit_code()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_the_devices_fault_or_ours() {
+        let load = Load { batch_size: 128, parts: 1, recompute: false, in_pairs: true };
+        let text = "x: out of device memory allocating 3145728 bytes\nBacktrace";
+        let error = with_load(of_text(text, ""), load);
+        assert_eq!(
+            error.to_string(),
+            format!("the device ran out of memory (another 3.0 MiB were asked for): {load}")
+        );
+        let error = of_text("CUDA_ERROR_LAUNCH_FAILED", "");
+        assert!(error.to_string().starts_with("the device failed (CUDA_ERROR_LAUNCH_FAILED)"));
+        let error = of_text("a\nb", "here: ");
+        assert_eq!(error.to_string(), "internal error: here: a b; please report it");
+    }
+
+    #[test]
+    fn a_batch_beyond_a_kernel_is_told_the_parts_that_fit() {
+        let what =
+            "linear: a buffer, in numbers of 4957667328 is beyond the kernel's limit of 4294967295";
+        let error = |got| {
+            Error::from(KernelError::TooLarge {
+                operation: "linear",
+                what: "a buffer, in numbers",
+                got,
+                limit: u32::MAX as usize,
+            })
+        };
+        assert_eq!(error(4_957_667_328).to_string(), format!("{what}: use a smaller batch"));
+        let load = Load { batch_size: 96, parts: 1, recompute: true, in_pairs: false };
+        for (times, way) in [
+            (2, "set train.accumulate=2 (the same gradient, 48 images at a time)"),
+            (5, "set train.accumulate=6 (the same gradient, 16 images at a time)"),
+            (97, "use smaller images"),
+        ] {
+            let got = if times == 2 { 4_957_667_328 } else { times * u32::MAX as usize };
+            let error = with_load(error(got), load);
+            assert_eq!(error.exit_code(), 78);
+            let text = error.to_string();
+            assert!(text.ends_with(&format!("limit of 4294967295: {way}")), "{text}");
+            assert!(times != 2 || text == format!("{what}: {way}"), "{text}");
+        }
+    }
 }

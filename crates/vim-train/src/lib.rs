@@ -1,8 +1,9 @@
 //! Train, evaluate and compare Vision Mamba under six discretizations.
 //!
-//! A configuration ([`config`]) describes a run; a run has a folder ([`run::run_dir`]) with checkpoints
-//! ([`run::checkpoint`]) and metrics ([`run::metrics`]); whatever goes wrong is an [`Error`] with an exit code.
+//! A configuration ([`config`]) describes a run; a run has a folder ([`vim_run`]) with checkpoints and
+//! metrics; whatever goes wrong is an [`Error`] with an exit code.
 
+pub mod args;
 pub mod cli;
 pub mod comm;
 pub mod commands;
@@ -11,9 +12,9 @@ pub mod device;
 mod error;
 pub mod fatal;
 pub mod output;
-pub mod run;
+pub mod run_folder;
 pub mod task;
 pub mod train;
 pub mod weights;
 
-pub use error::Error;
+pub use error::{Error, Failure};

@@ -3,28 +3,28 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::error::Error;
 use crate::output::print;
 
 /// Shown below the help.
-pub const COMPLETIONS_EXAMPLES: &str = "\
+const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   vim-train completions bash > ~/.local/share/bash-completion/completions/vim-train
   vim-train completions zsh > ~/.zfunc/_vim-train
   vim-train completions fish > ~/.config/fish/completions/vim-train.fish";
 
 /// Shown below the help.
-pub const MAN_EXAMPLES: &str = "\
+const MAN_EXAMPLES: &str = "\
 Examples:
   vim-train man ~/.local/share/man/man1
   man vim-train-train";
 
 /// `vim-train completions`.
 #[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
 pub struct CompletionsArgs {
     /// The shell.
     pub shell: Shell,
@@ -32,33 +32,32 @@ pub struct CompletionsArgs {
 
 /// `vim-train man`.
 #[derive(Debug, Args)]
+#[command(after_help = MAN_EXAMPLES)]
 pub struct ManArgs {
     /// Folder to write the pages to; it is made if it is not there.
     pub folder: PathBuf,
 }
 
-/// Prints a shell's completions.
+/// Prints a shell's completions of `program`.
 ///
 /// # Errors
 ///
 /// If stdout cannot be written.
-pub fn completions(args: &CompletionsArgs) -> Result<(), Error> {
+pub fn completions(args: &CompletionsArgs, program: &mut Command) -> Result<(), Error> {
     let mut script = Vec::new();
-    let mut command = Cli::command();
-    clap_complete::generate(args.shell, &mut command, "vim-train", &mut script);
+    clap_complete::generate(args.shell, program, "vim-train", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a manual page for the program and for each subcommand.
+/// Writes a manual page for `program` and for each subcommand.
 ///
 /// # Errors
 ///
 /// If a page cannot be written.
-pub fn man(args: &ManArgs) -> Result<(), Error> {
+pub fn man(args: &ManArgs, program: Command) -> Result<(), Error> {
     fs::create_dir_all(&args.folder).map_err(Error::io("make", &args.folder))?;
     // The name is the binary's, whatever the crate's.
-    let command = Cli::command().name("vim-train");
-    clap_mangen::generate_to(command, &args.folder)
+    clap_mangen::generate_to(program.name("vim-train"), &args.folder)
         .map_err(Error::io("write pages to", &args.folder))?;
     print(&args.folder.display().to_string())
 }

@@ -6,17 +6,18 @@ use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 use vim_model::{LoadOptions, Names};
+use vim_run::checkpoint::Selection;
+use vim_run::storage::{Disk, replace};
 
-use crate::cli::{Overrides, selection};
+use crate::args::Overrides;
 use crate::commands::import::{WhichArgs, configured_model};
 use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run::checkpoint::Selection;
-use crate::run::storage::{Disk, replace};
-use crate::weights::source::{Source, check_free};
+use crate::output::{OutputError, check_free, print, print_json};
+use crate::weights::WeightsError;
+use crate::weights::source::Source;
 
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train export data/runs/zoh-s0 -o vim.pth                      the run's best checkpoint
   vim-train export data/runs/zoh-s0 --checkpoint last -o vim.pth
@@ -28,6 +29,7 @@ goes into its load_state_dict. docs/checkpoints.md.";
 
 /// `vim-train export`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ExportArgs {
     /// Folder of a run or of a checkpoint, or a file of weights.
     pub weights: PathBuf,
@@ -35,7 +37,7 @@ pub struct ExportArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Which checkpoint of a run: `best` or `last`.
-    #[arg(long, value_name = "best|last|PATH", default_value = "best", value_parser = selection)]
+    #[arg(long, value_name = "best|last|PATH", default_value = "best")]
     pub checkpoint: Selection,
     /// The weights, or their moving average.
     #[command(flatten)]
@@ -66,7 +68,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
         Some("safetensors") => false,
         Some(_) | None => {
             let expected = ".pth, .pt or .safetensors";
-            return Err(Error::Extension { path: args.output.clone(), expected });
+            return Err(OutputError::Extension { path: args.output.clone(), expected }.into());
         }
     };
     check_free(&args.output, args.force)?;
@@ -74,12 +76,12 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
     let given = configured_model(args.config.as_deref(), &args.overrides)?;
     let (config, origin) = source.model(given.as_ref(), None)?;
     let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;
-    let state = model
-        .state(Names::Pytorch)
-        .map_err(|path| Error::NoCounterpart { checkpoint: source.name.clone(), path })?;
+    let state = model.state(Names::Pytorch).map_err(|path| {
+        Error::from(WeightsError::NoCounterpart { checkpoint: source.name.clone(), path })
+    })?;
     let state = state.with_metadata("format", "pt".to_owned());
     let bytes = if as_archive { state.to_pytorch() } else { state.to_safetensors() };
-    let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
+    let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
     replace(&Disk, &args.output, &bytes).map_err(Error::io("write", &args.output))?;
     let (tensors, parameters) = (state.iter().count(), state.num_elements());
     if args.json {

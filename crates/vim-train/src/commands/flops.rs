@@ -6,14 +6,14 @@ use clap::Args;
 use serde::Serialize;
 use vim_model::{ComponentCost, Cost, ImageSize, VimConfig};
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
 
 /// Shown below the options.
-pub const CONVENTIONS: &str = "\
+const CONVENTIONS: &str = "\
 Examples:
   vim-train flops --preset tiny
   vim-train flops --preset small --set model.discretization=bilinear --set model.image_size=512
@@ -29,6 +29,7 @@ docs/models.md has the formulas. A full A (ssm.a) is not counted.";
 
 /// `vim-train flops`.
 #[derive(Debug, Args)]
+#[command(after_help = CONVENTIONS)]
 pub struct FlopsArgs {
     /// Configuration file that describes the model; without it, and without --preset, the defaults.
     #[arg(long, value_name = "FILE.toml", conflicts_with = "preset")]

@@ -8,19 +8,19 @@ use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use vim_model::{LoadOptions, NamedArrays, Resize, SsmConfig, VimConfig};
+use vim_run::checkpoint::Selection;
+use vim_run::storage::{Disk, replace};
 use vim_torch::Section;
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run::checkpoint::Selection;
-use crate::run::storage::{Disk, replace};
-use crate::weights::source::{ABOUT, Recorded, Source, check_free, notes};
+use crate::output::{OutputError, check_free, print, print_json};
+use crate::weights::source::{ABOUT, Recorded, Source, notes};
 
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train import vim_t_midclstok_76p1acc.pth                  check it and say what it is
   vim-train import vim_t_midclstok_76p1acc.pth -o vim_t.safetensors
@@ -32,6 +32,7 @@ that is missing, unknown or of another shape is listed, and nothing is written. 
 
 /// `vim-train import`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ImportArgs {
     /// The file: .pth, .pt or .safetensors.
     pub file: PathBuf,
@@ -168,13 +169,15 @@ struct Record<'a> {
 pub fn run(args: &ImportArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
         if output.extension().is_none_or(|extension| extension != "safetensors") {
-            return Err(Error::Extension { path: output.clone(), expected: ".safetensors" });
+            return Err(
+                OutputError::Extension { path: output.clone(), expected: ".safetensors" }.into()
+            );
         }
         check_free(output, args.force)?;
     }
     let mut given = configured_model(args.config.as_deref(), &args.overrides)?;
     if let Some(name) = &args.preset {
-        given = Some(VimConfig::named(name).map_err(Error::Internal)?);
+        given = Some(VimConfig::named(name).map_err(Error::internal)?);
     }
     let options = args.take.options();
     let source = Source::open(&args.file, args.take.section(), &Selection::Best)?;
@@ -185,7 +188,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
         let bytes =
             NamedArrays::of(&model).with_metadata(ABOUT, recorded.to_toml()).to_safetensors();
-        let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
+        let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
         replace(&Disk, output, &bytes).map_err(Error::io("write", output))?;
     }
     let notes = notes(&report, options);

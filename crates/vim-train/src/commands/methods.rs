@@ -1,12 +1,26 @@
 //! `vim-train methods`.
 
+use clap::Args;
 use serde::Serialize;
 use strum::VariantArray;
 use vim_kernels::{Discretization, Series};
 
-use crate::cli::MethodsArgs;
 use crate::error::Error;
 use crate::output::{print, print_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  vim-train methods           each method's coefficients, and what is special about it
+  vim-train methods --json    the same for scripts";
+
+/// `vim-train methods`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct MethodsArgs {
+    /// Print the list as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// A discretization, as listed.
 #[derive(Debug, Serialize)]

@@ -10,6 +10,7 @@ pub mod eval_golden;
 pub mod export;
 pub mod flops;
 pub mod import;
+mod job_request;
 pub mod methods;
 pub mod models;
 pub mod predict;

@@ -1,13 +1,27 @@
 //! `vim-train models`.
 
+use clap::Args;
 use serde::Serialize;
 use strum::VariantArray;
 use vim_kernels::Discretization;
 use vim_model::{ImageSize, Preset, REGISTERED, VimConfig};
 
-use crate::cli::MethodsArgs;
 use crate::error::Error;
 use crate::output::{print, print_json};
+
+const EXAMPLES: &str = "\
+Examples:
+  vim-train models            what model.preset may be
+  vim-train models --json     the same for scripts";
+
+/// `vim-train models`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ModelsArgs {
+    /// Print the list as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// A named size, as listed.
 #[derive(Debug, Serialize)]
@@ -39,7 +53,7 @@ pub(crate) fn known_model(name: &str) -> Result<String, String> {
 /// # Errors
 ///
 /// If stdout cannot be written.
-pub fn run(args: &MethodsArgs) -> Result<(), Error> {
+pub fn run(args: &ModelsArgs) -> Result<(), Error> {
     let rows: Result<Vec<Row>, Error> =
         Preset::VARIANTS.iter().map(|&preset| row(preset)).collect();
     let rows = rows?;

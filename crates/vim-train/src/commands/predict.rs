@@ -8,20 +8,20 @@ use clap::Args;
 use serde::Serialize;
 use vim_data::{Batch, DatasetKind, Statistics, read_picture};
 use vim_model::{ImageSize, Vim};
+use vim_run::checkpoint::Selection;
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::commands::import::TakeArgs;
 use crate::config::{Config, DevicesConfig};
 use crate::device;
 use crate::device::threads;
-use crate::error::Error;
+use crate::error::{Error, Failure, code};
 use crate::output::{print, print_json};
-use crate::run::checkpoint::Selection;
 use crate::task::classification::to_device::to_tensors;
 use crate::weights::source::{Source, notes};
 
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train predict cat.jpg --checkpoint vim_t_midclstok_76p1acc.pth
   vim-train predict *.png --checkpoint data/runs/zoh-s0 --top 3 --json
@@ -35,6 +35,7 @@ const IMAGENET: &str = include_str!("../../../../data/imagenet1k_classes.txt");
 
 /// `vim-train predict`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct PredictArgs {
     /// Images: JPEG, PNG, BMP, GIF or WebP.
     #[arg(required = true)]
@@ -164,6 +165,21 @@ pub(crate) fn largest(numbers: &[f64], count: usize) -> Vec<usize> {
     classes
 }
 
+/// A file of class names is of other classes.
+#[derive(Debug, thiserror::Error)]
+#[error("{} has {lines} lines, the model has {count} classes: one name a line, in the order of the labels", path.display())]
+struct ClassNames {
+    path: PathBuf,
+    lines: usize,
+    count: usize,
+}
+
+impl Failure for ClassNames {
+    fn exit_code(&self) -> u8 {
+        code::DATA
+    }
+}
+
 /// Names of `count` classes: the file's, else those of the dataset, else of the dataset of that size.
 fn class_names(
     file: Option<&Path>,
@@ -174,7 +190,7 @@ fn class_names(
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
         if names.len() != count {
-            return Err(Error::ClassNames { path: path.to_owned(), lines: names.len(), count });
+            return Err(ClassNames { path: path.to_owned(), lines: names.len(), count }.into());
         }
         return Ok(names);
     }

@@ -1,13 +1,15 @@
 //! The commands that train: each configuration's task is chosen here, and nowhere else.
 
-use crate::cli::TrainArgs;
+use vim_run::metrics::ScoreKind;
+
 use crate::comm::SingleDevice;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::run::metrics::scores::ScoreKind;
 use crate::task::Task;
 use crate::task::classification::Classification;
-use crate::train::{self, WarmupArgs};
+use crate::train;
+
+pub use crate::train::{TrainArgs, WarmupArgs};
 
 /// The scores of the runs that are listed and compared.
 pub(crate) const SCORES: &[ScoreKind] = Classification::SCORES;

@@ -12,6 +12,7 @@ use vim_slurm::SlurmError;
 use vim_sweep::SweepError;
 
 use super::file::VERSION;
+use crate::error::{Error, Failure, code};
 
 /// A configuration that cannot be used. Its text is one line: where, which key, what, what to do.
 #[derive(Debug)]
@@ -193,6 +194,18 @@ impl ConfigError {
         matches!(*self.problem, Problem::Slurm(_))
     }
 
+    /// What `[slurm]`'s own checks find, as every section's.
+    pub(crate) fn of_slurm(error: SlurmError) -> Self {
+        if let SlurmError::Range { key, value, expected } = error {
+            return Self::range(format!("slurm.{key}"), value, expected);
+        }
+        if let SlurmError::Conflict { key, other, reason } = error {
+            let problem = Problem::Conflict { value: "this".to_owned(), other, reason };
+            return Self::new(format!("slurm.{key}"), problem);
+        }
+        Self::range("slurm", "the section", error.to_string())
+    }
+
     /// The same problem, at `origin`.
     pub(crate) fn at(mut self, origin: Origin) -> Self {
         self.origin = origin;
@@ -214,7 +227,29 @@ impl From<ModelError> for ConfigError {
     }
 }
 
+/// An operation that the device lacks is no mistake of the configuration: elsewhere it may well run.
+impl From<ModelError> for Error {
+    fn from(error: ModelError) -> Self {
+        match error {
+            ModelError::Kernel(error) => error.into(),
+            ModelError::Range { .. } | ModelError::Conflict { .. } => {
+                ConfigError::from(error).into()
+            }
+        }
+    }
+}
+
 impl std::error::Error for ConfigError {}
+
+impl Failure for ConfigError {
+    fn exit_code(&self) -> u8 {
+        code::CONFIG
+    }
+
+    fn caret(&self) -> Option<&str> {
+        self.caret.as_deref()
+    }
+}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,6 @@
 use std::fmt::Display;
 
 use super::{Config, ConfigError, Gpus, LossKind, NonFinite, Problem, ScheduleKind, TrainConfig};
-use crate::commands::slurm::config_error;
 use crate::config::interval::Interval;
 
 impl Config {
@@ -33,7 +32,7 @@ impl Config {
             periodic("checkpoint.archive", archive, true)?;
         }
         periodic("log.every", self.log.every, false)?;
-        self.slurm.check().map_err(config_error)
+        self.slurm.check().map_err(ConfigError::of_slurm)
     }
 
     fn check_train(&self) -> Result<(), ConfigError> {

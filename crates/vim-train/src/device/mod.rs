@@ -2,6 +2,7 @@
 
 pub mod code_cache;
 pub mod cuda_libraries;
+mod error;
 pub mod fault;
 pub mod machine;
 pub mod memory;
@@ -18,6 +19,7 @@ use crate::config::{Backend, DevicesConfig, Gpus};
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
 use crate::device::machine::Machine;
 use crate::error::Error;
+pub use error::DeviceError;
 
 /// What computes, and what to call it.
 #[derive(Clone, Debug)]
@@ -101,7 +103,7 @@ impl fmt::Display for DeviceName {
 ///
 /// # Errors
 ///
-/// [`Error::Device`] if it is not compiled in or not on this machine.
+/// [`DeviceError::Unavailable`] if it is not compiled in or not on this machine.
 pub fn choose_named(name: &DeviceName) -> Result<Chosen, Error> {
     let gpus = name.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]));
     choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, Asked::Flag)
@@ -197,7 +199,7 @@ pub fn multiply_adds_per_second(_: &Device) -> Option<f64> {
 ///
 /// # Errors
 ///
-/// [`Error::Device`] if it is not compiled in, not on this machine, or more than one is asked for.
+/// [`DeviceError::Unavailable`] if it is not compiled in, not on this machine, or more than one is asked for.
 pub fn choose(config: &DevicesConfig) -> Result<Chosen, Error> {
     choose_as(config, Asked::Config)
 }
@@ -240,23 +242,23 @@ fn one_gpu(
     visible: usize,
 ) -> Result<usize, Error> {
     match config.gpus.numbers(visible)[..] {
-        _ if visible == 0 => Err(Error::Device(format!(
+        _ if visible == 0 => Err(DeviceError::Unavailable(format!(
             "{}: no {backend} GPU on this machine{}: use {}",
             asked.backend(),
             no_driver(backend),
             asked.cpu()
-        ))),
+        )).into()),
         [number] if number < visible => Ok(number),
-        [number] => Err(Error::Device(format!(
+        [number] => Err(DeviceError::Unavailable(format!(
             "{}: {backend} GPU {number} is not there, this machine has {visible}: choose another, or {}",
             asked.gpus(),
             asked.cpu()
-        ))),
-        ref several => Err(Error::Device(format!(
+        )).into()),
+        ref several => Err(DeviceError::Unavailable(format!(
             "{}: {} GPUs, but a run uses one for now: set devices.gpus=1, and start a run on each",
             asked.gpus(),
             several.len()
-        ))),
+        )).into()),
     }
 }
 
@@ -275,7 +277,11 @@ fn cuda(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
     let number = one_gpu(config, asked, "CUDA", cuda_count())?;
     // Without these the first kernel would panic.
     cuda_libraries::open().map_err(|error| {
-        Error::Device(format!("{}: {error}; or use {}", asked.backend(), asked.cpu()))
+        Error::from(DeviceError::Unavailable(format!(
+            "{}: {error}; or use {}",
+            asked.backend(),
+            asked.cpu()
+        )))
     })?;
     Ok(Chosen { device: Device::cuda(number), name: format!("cuda:{number}") })
 }
@@ -355,11 +361,16 @@ fn wgpu_count() -> usize {
 
 #[cfg(not(all(feature = "cuda", feature = "wgpu", feature = "tch")))]
 fn not_compiled(feature: &str, asked: Asked) -> Error {
-    Error::Device(format!(
+    Error::from(DeviceError::Unavailable(format!(
         "{}: this build has no {feature}: build it with --features {feature}, or use {}",
         asked.backend(),
         asked.cpu()
-    ))
+    )))
+}
+
+/// Returns when the device has done all that was asked of it.
+pub(crate) fn wait(device: &Device) -> Result<(), Error> {
+    device.sync().map_err(|error| Error::failed(format!("the device failed: {error}")))
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use crate::error::Error;
 ///
 /// # Errors
 ///
-/// [`Error::Internal`] if another number has been started before.
+/// A defect if another number has been started before.
 pub fn start(count: Option<usize>) -> Result<(), Error> {
     let count = count.unwrap_or_else(|| CpuAllocation::of_this_process().cores);
     let built = rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
     built
         .or_else(|error| if self::count() == count { Ok(()) } else { Err(error) })
-        .map_err(|error| Error::Internal(format!("{count} threads: {error}")))
+        .map_err(|error| Error::internal(format!("{count} threads: {error}")))
 }
 
 /// How the cores are shared out among loader threads and those that compute, in a line.

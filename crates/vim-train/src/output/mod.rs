@@ -1,13 +1,16 @@
-//! Results on stdout.
+//! What commands print, and the files that they write.
 
+mod error;
 pub mod progress;
 pub mod summary;
 
 use std::io::{self, Write};
 
+use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::error::Error;
+pub(crate) use error::{OutputError, check_free};
 
 /// Prints `text` and a newline, unless it ends with one.
 ///
@@ -33,6 +36,19 @@ pub fn print(text: &str) -> Result<(), Error> {
 /// As [`print()`].
 pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Error::Internal(format!("a result has no JSON form: {error}")))?;
+        .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))?;
     print(&text)
+}
+
+/// Rows in columns as wide as they must be, the ones from number `left` on flush right.
+pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(head.iter().copied()).add_rows(rows);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if number >= left {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

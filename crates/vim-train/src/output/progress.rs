@@ -6,10 +6,10 @@ use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use vim_run::Log;
+use vim_run::metrics::ScoreKind;
 
 use crate::output::summary::{bytes, duration, rate};
-use crate::run::log::Log;
-use crate::run::metrics::scores::ScoreKind;
 
 /// The state of training at a step.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
-
-use crate::run::metrics::scores::ScoreKind;
+use vim_run::metrics::ScoreKind;
 
 /// What a run came to.
 #[derive(Clone, Debug, PartialEq)]

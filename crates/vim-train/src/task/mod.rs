@@ -11,11 +11,11 @@ use burn::tensor::{Device, Tensor};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use vim_data::{BadSample, Replica};
+use vim_run::metrics::{ScoreKind, Scores};
+use vim_run::signals::StopRequest;
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::run::metrics::scores::{ScoreKind, Scores};
-use crate::run::signals::StopRequest;
 
 /// A model and its loss: what a step of training needs of a task.
 ///

@@ -2,15 +2,16 @@
 
 use serde::Serialize;
 use vim_data::Stage;
+use vim_run::Found;
 
+use super::args::TrainArgs;
 use super::setup::ResolvedRun;
-use crate::cli::TrainArgs;
 use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::run::run_dir::{Found, RunDir};
+use crate::run_folder;
 use crate::task::{Description, Task};
 use crate::train::disk_space::{checkpoints_of, free_for};
 
@@ -41,7 +42,7 @@ pub(super) struct Preview {
 
 /// Checks what `train` checks, and prints what it would do.
 pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
-    let found = RunDir::look(config, args.resume, args.fresh)?;
+    let found = run_folder::look(config, args.resume, args.fresh)?;
     // Staging fills the node's disk, which is for the job to do.
     let mut here = config.clone();
     here.data.stage = Stage::Off;

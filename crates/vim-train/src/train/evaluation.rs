@@ -1,10 +1,10 @@
 //! Evaluation during and at the end of training, and the choice of the best checkpoint.
 
 use burn::module::Module;
+use vim_run::checkpoint::{Best, Checkpoint, Weights};
 
 use super::Trainer;
 use crate::error::Error;
-use crate::run::checkpoint::{Best, Checkpoint, Weights};
 use crate::task::{EvalSplit, Evaluation, Model, Task};
 use crate::weights;
 
@@ -69,7 +69,7 @@ impl<T: Task> Trainer<'_, T> {
         for (model, weights) in models {
             let Some(evaluation) = self.evaluate(&model, EvalSplit::Test)? else {
                 self.stop_if_asked()?;
-                return Err(Error::Internal("an evaluation ended early, and nobody asked".into()));
+                return Err(Error::internal("an evaluation ended early, and nobody asked"));
             };
             all.push((weights, evaluation));
         }

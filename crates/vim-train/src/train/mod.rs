@@ -1,10 +1,14 @@
 //! The `train` command: the loop, top to bottom.
 
+mod args;
 pub mod disk_space;
 mod dry_run;
 pub mod ema;
+pub mod environment;
+mod error;
 mod evaluation;
 pub mod flat;
+pub(crate) mod job_attempt;
 pub mod optim;
 mod recorder;
 pub mod schedule;
@@ -18,29 +22,29 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use vim_data::BadSample;
+use vim_run::checkpoint::{Content, Saver, Snapshot, Window};
+use vim_run::signals::StopRequest;
+use vim_run::{ExitRecord, Log, Opened, RunDir};
 
-use crate::cli::TrainArgs;
 use crate::comm::Comm;
-use crate::commands::slurm::Life;
 use crate::config::interval::Cadence;
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
-use crate::fatal::Watch;
+use crate::fatal::{self, Watch};
 use crate::output::progress::{Progress, Report};
 use crate::output::{print, print_json};
-use crate::run::checkpoint::Window;
-use crate::run::log::Log;
-use crate::run::run_dir::{ExitRecord, Opened, RunDir};
-use crate::run::saver::{Saver, Snapshot};
-use crate::run::signals::StopRequest;
+use crate::run_folder;
 use crate::task::{BatchStream, Inputs, Model, Task};
+pub use args::TrainArgs;
+pub use error::TrainError;
+use job_attempt::Life;
 use recorder::{Metric, Pace, Recorder};
 use schedule::Schedule;
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
 use state::TrainState;
 use step::StepMetrics;
-pub use warmup::{EXAMPLES as WARMUP_EXAMPLES, WarmupArgs, run as warmup};
+pub use warmup::{WarmupArgs, run as warmup};
 
 /// `vim-train train` of the task `T`, on the device of `comm`.
 ///
@@ -49,7 +53,7 @@ pub use warmup::{EXAMPLES as WARMUP_EXAMPLES, WarmupArgs, run as warmup};
 /// Whatever keeps the run from its result; the run's folder records it.
 pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> {
     let stop = StopRequest::install()
-        .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
+        .map_err(|error| Error::internal(format!("signal handlers: {error}")))?;
     let mut sets = args.overrides.set.clone();
     sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
     let config = Config::load(&args.config, &sets)?;
@@ -58,7 +62,7 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     }
     // Everything that can be wrong with the experiment is found before its folder is made.
     let resolved = ResolvedRun::<T>::new(&config, args.fresh, comm)?;
-    let (folder, name) = (RunDir::open(&config, args.resume, args.fresh)?, config.run_name()?);
+    let (folder, name) = (run_folder::open(&config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,
         Opened::Finished { path, exit } => {
@@ -77,7 +81,7 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, resolved, comm, &run, &log, stop, &watch)?;
         life.begin(trainer.train.counters.step, run.is_resumed())?;
-        let result = trainer.train(args.steps).map_err(|error| error.with_load(load));
+        let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
         log.line(trainer.summary(name, &result));
@@ -85,13 +89,16 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     };
     // However it ends, a panic included, the folder says so: no `exit.json` means "at work".
     let outcome = catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(Error::from_panic(&*panic).with_load(load)));
+        .unwrap_or_else(|panic| Err(fatal::with_load(fatal::error_of(&*panic), load)));
     let (exit, result) = outcome.unwrap_or_else(|error| {
-        (ExitRecord { step: watch.step(), ..ExitRecord::failed(&error) }, Err(error))
+        (
+            ExitRecord { step: watch.step(), ..ExitRecord::failed(&error, error.exit_code()) },
+            Err(error),
+        )
     });
     // The run's own error is what matters; that its record could not be written comes second.
     let written = run.write_exit(&exit);
-    life.end(&exit, result.as_ref().err().and_then(Error::stop));
+    life.end(&exit, result.as_ref().err().and_then(TrainError::stop_of));
     let tested = result?;
     written?;
     let line = tested.map(result_line::<T>);
@@ -268,7 +275,8 @@ impl<T: Task> Trainer<'_, T> {
             NonFinite::Skip => format!("{fault}, as at the {} steps before it", in_a_row - 1),
             NonFinite::Stop => fault,
         };
-        Err(Error::Diverged { step, what: format!("{what}{}", self.newest_checkpoint()) })
+        Err(TrainError::Diverged { step, what: format!("{what}{}", self.newest_checkpoint()) }
+            .into())
     }
 
     fn newest_checkpoint(&mut self) -> String {
@@ -291,7 +299,7 @@ impl<T: Task> Trainer<'_, T> {
         let Some(stop) = self.stop.get() else { return Ok(()) };
         self.save(false, false)?;
         self.saver.wait()?;
-        Err(Error::Stopped { stop, step: self.step() })
+        Err(TrainError::Stopped { stop, step: self.step() }.into())
     }
 
     /// Takes a snapshot; a thread writes it while the loop goes on.
@@ -303,7 +311,11 @@ impl<T: Task> Trainer<'_, T> {
         counters.epoch = counters.step / self.steps_per_epoch;
         counters.batch = counters.step % self.steps_per_epoch;
         counters.metrics_len = self.records.metrics.len();
-        let (files, state) = (self.train.files(), self.train.counters.clone());
+        let files = self.train.files().into_iter().map(|(name, arrays)| {
+            let content = move || arrays.to_safetensors().map_err(|error| error.to_string());
+            (name, Box::new(content) as Content)
+        });
+        let (files, state) = (files.collect(), self.train.counters.clone());
         let snapshot = Snapshot { files, state, is_best, is_archived };
         self.saver.start(snapshot, self.records.metrics.handle()?)?;
         self.records.save_stall += start.elapsed();
@@ -313,7 +325,7 @@ impl<T: Task> Trainer<'_, T> {
     /// Waits for the save in flight; its error is the run's, unless that has one of its own.
     fn finish_saving<R>(&mut self, result: Result<R, Error>) -> Result<R, Error> {
         match (result, self.saver.wait()) {
-            (Ok(_), Err(error)) => Err(error),
+            (Ok(_), Err(error)) => Err(error.into()),
             (Err(error), Err(second)) => {
                 self.log.line(format!("warning: {second}"));
                 Err(error)

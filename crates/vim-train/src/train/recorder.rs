@@ -7,19 +7,17 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use serde::Serialize;
 use vim_data::BadSample;
+use vim_run::checkpoint::Weights;
+use vim_run::metrics::{JsonlWriter, ScoreKind, Scores, Sinks};
+use vim_run::{ExitReason, ExitRecord, Log, RunDir};
 
 use super::Trainer;
 use crate::device::memory::{device_memory, resident};
 use crate::error::Error;
 use crate::output::progress::Speed;
 use crate::output::summary::{Summary, summary};
-use crate::run::checkpoint::Weights;
-use crate::run::log::Log;
-use crate::run::metrics::JsonlWriter;
-use crate::run::metrics::scores::{ScoreKind, Scores};
-use crate::run::metrics::sinks::Sinks;
-use crate::run::run_dir::{ExitReason, ExitRecord, RunDir};
 use crate::task::{EvalSplit, Evaluation, Task};
+use crate::train::TrainError;
 
 /// A line of `metrics.jsonl`. Nothing in it depends on the clock.
 #[derive(Serialize)]
@@ -128,7 +126,8 @@ impl<'a> Recorder<'a> {
         let shown = scores.describe(T::SCORES, ScoreKind::show);
         self.log.line(format!("{split} at step {step} ({checkpoint}{average}): {shown}"));
         let images = *images;
-        self.metrics.append(&Metric::Eval { step, split, checkpoint, weights, scores, images })
+        self.metrics.append(&Metric::Eval { step, split, checkpoint, weights, scores, images })?;
+        Ok(())
     }
 
     /// Records how fast the stretch since `pace` went, and what memory is held.
@@ -204,9 +203,14 @@ impl<T: Task> Trainer<'_, T> {
         let (reason, error) = match outcome {
             Ok(Some(_)) => (ExitReason::Finished, None),
             Ok(None) => (ExitReason::Paused, None),
-            Err(error @ Error::Stopped { .. }) => (ExitReason::Interrupted, Some(error)),
-            Err(error @ Error::Diverged { .. }) => (ExitReason::Diverged, Some(error)),
-            Err(error) => (ExitReason::Failed, Some(error)),
+            Err(error) => {
+                let reason = match error.downcast_ref() {
+                    Some(TrainError::Stopped { .. }) => ExitReason::Interrupted,
+                    Some(TrainError::Diverged { .. }) => ExitReason::Diverged,
+                    None => ExitReason::Failed,
+                };
+                (reason, Some(error))
+            }
         };
         let name = T::PRIMARY.name;
         let best = self.train.counters.best.map(|best| best.metric);

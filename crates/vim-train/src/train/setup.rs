@@ -6,6 +6,9 @@ use std::time::Instant;
 
 use burn::module::Module;
 use vim_data::Replica;
+use vim_run::checkpoint::{self, Checkpoint, Checkpoints, Saver};
+use vim_run::signals::StopRequest;
+use vim_run::{INIT, Log, RunDir, RunError, checkpoints_in};
 
 use super::Trainer;
 use super::recorder::Recorder;
@@ -18,14 +21,8 @@ use crate::device::machine::Machine;
 use crate::device::{self, Chosen, code_cache, threads};
 use crate::error::Error;
 use crate::fatal::Watch;
-use crate::run::checkpoint::retention;
-use crate::run::checkpoint::{Checkpoint, Checkpoints};
-use crate::run::log::Log;
-use crate::run::run_dir::{INIT, RunDir, checkpoints_in};
-use crate::run::run_env::Environment;
-use crate::run::saver::Saver;
-use crate::run::signals::StopRequest;
 use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
+use crate::train::environment::Environment;
 
 /// All that can be known, and be wrong, before there is a folder.
 pub(super) struct ResolvedRun<T: Task> {
@@ -50,7 +47,7 @@ impl<T: Task> ResolvedRun<T> {
         let steps_per_epoch = task.steps_per_epoch();
         let (schedule, total_steps) = schedule(config, &task)?;
         // A run that resumes has its weights in a checkpoint.
-        let starts = fresh || retention::list(&checkpoints_in(&config.run_folder()?)).is_empty();
+        let starts = fresh || checkpoint::list(&checkpoints_in(&config.run_folder()?)).is_empty();
         let device = chosen.device.clone().autodiff();
         let init = if starts { task.objective().load_init(&device)? } else { None };
         let footprint = Load::of(&config.train, task.mixes_pairs());
@@ -127,7 +124,7 @@ impl<'a, T: Task> Trainer<'a, T> {
             train = train.restored(checkpoint, config, &device, &source)?;
             let counters = &mut train.counters;
             if counters.steps_per_epoch != steps_per_epoch {
-                return Err(Error::Failed(format!(
+                return Err(Error::failed(format!(
                     "{source} counts {} steps an epoch, these data make {steps_per_epoch}: \
                      data.path holds other images than those trained on",
                     counters.steps_per_epoch
@@ -241,5 +238,5 @@ fn check_same_init(record: &InitRecord, run: &Path) -> Result<(), Error> {
     }
     let (before, now) = (recorded.blake3, &record.blake3);
     let difference = format!("train.init's content (recorded BLAKE3 {before}, now {now})");
-    Err(Error::ConfigChanged { path: run.to_owned(), differences: vec![difference] })
+    Err(RunError::ConfigChanged { path: run.to_owned(), differences: vec![difference] }.into())
 }

@@ -3,15 +3,16 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use vim_model::NamedArrays;
+use vim_run::checkpoint::{Checkpoint, State, Weights};
 
 use super::ema::Ema;
 use super::flat;
 use super::optim::{AdamW, ParamGroup, optimizer_arrays, optimizer_from_bytes};
 use crate::config::Config;
 use crate::error::Error;
-use crate::run::checkpoint::{Checkpoint, State, Weights};
 use crate::task::Objective;
 use crate::weights;
+use crate::weights::WeightsError;
 
 /// Model, optimizer, moving average and counters: all that a resumed run needs. What a step draws
 /// is a function of the seed and of the steps done, so no generator is kept.
@@ -90,7 +91,7 @@ impl<M: Module> TrainState<M> {
             None => Ok(()),
             Some((path, _)) => {
                 let problems = format!("the optimizer's moments of {path} are not its own");
-                Err(Error::Weights { checkpoint: source.to_owned(), problems })
+                Err(WeightsError::Unfit { checkpoint: source.to_owned(), problems }.into())
             }
         }
     }

@@ -40,7 +40,7 @@ impl<M: Module> TrainState<M> {
         let mut tensors = flat::gradients(model, gradients);
         let (got, parameters) = (tensors.len(), self.optimizer.parameters());
         if got != parameters {
-            return Err(Error::Internal(format!("{got} gradients for {parameters} parameters")));
+            return Err(Error::internal(format!("{got} gradients for {parameters} parameters")));
         }
         tensors.push(loss);
         let mut tensors = comm.sum(tensors);

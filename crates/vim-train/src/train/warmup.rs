@@ -6,23 +6,23 @@ use std::time::Instant;
 use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
+use vim_run::checkpoint::Weights;
 
 use super::setup::ResolvedRun;
 use super::state::TrainState;
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::comm::SingleDevice;
-use crate::commands::profile::wait;
 use crate::config::Config;
 use crate::device::code_cache;
 use crate::device::machine::Machine;
+use crate::device::wait;
 use crate::error::Error;
 use crate::output::summary::bytes;
 use crate::output::{print, print_json};
-use crate::run::checkpoint::Weights;
 use crate::task::{BatchStream, Objective, Task};
 
 /// What `vim-train warmup --help` ends with.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train warmup configs/vim_tiny_imagenet.toml --set data.path=DIR
   vim-train warmup configs/vim_tiny_cifar100.toml --set devices.backend=cuda --json
@@ -37,6 +37,7 @@ grid: for a sweep over methods, once with --set model.discretization=METHOD for 
 
 /// `vim-train warmup`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct WarmupArgs {
     /// Configuration file; of a sweep's file, its configuration without the grid.
     pub config: PathBuf,
@@ -85,9 +86,8 @@ pub fn run<T: Task>(args: &WarmupArgs) -> Result<(), Error> {
     let resolved = ResolvedRun::<T>::new(&config, true, &SingleDevice)?;
     let device = resolved.chosen.name.clone();
     if resolved.chosen.is_cpu() {
-        return Err(Error::Failed(
-            "a CPU has nothing to warm up: kernels are compiled for GPUs; set devices.backend"
-                .into(),
+        return Err(Error::failed(
+            "a CPU has nothing to warm up: kernels are compiled for GPUs; set devices.backend",
         ));
     }
     let kept = resolved.chosen.is_cuda().then(|| code_cache::folder(&Machine::this())).flatten();

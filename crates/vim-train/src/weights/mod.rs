@@ -1,13 +1,15 @@
 //! The files of a checkpoint that hold arrays: model, moving average, optimizer.
 
+mod error;
 pub mod source;
 
 use burn::module::Module;
 use vim_model::load_module;
+use vim_run::checkpoint::Weights;
 use vim_torch::{Checkpoint as ArrayFile, read_safetensors};
 
 use crate::error::Error;
-use crate::run::checkpoint::Weights;
+pub use error::WeightsError;
 
 /// Name of the model's file in a checkpoint.
 pub const MODEL: &str = "model.safetensors";
@@ -29,7 +31,7 @@ pub fn file(weights: Weights) -> &'static str {
 ///
 /// # Errors
 ///
-/// [`Error::Unreadable`], or [`Error::Weights`] with the parameters that are missing, of another
+/// [`WeightsError::Unreadable`], or [`WeightsError::Unfit`] with the parameters that are missing, of another
 /// shape or not the model's.
 pub fn model_from_bytes<M: Module>(model: M, bytes: &[u8], source: &str) -> Result<M, Error> {
     let file = read(bytes, source)?;
@@ -38,9 +40,12 @@ pub fn model_from_bytes<M: Module>(model: M, bytes: &[u8], source: &str) -> Resu
 
 pub(crate) fn read(bytes: &[u8], source: &str) -> Result<ArrayFile, Error> {
     read_safetensors(bytes)
-        .map_err(|error| Error::Unreadable { path: source.to_owned(), source: error })
+        .map_err(|error| WeightsError::Unreadable { path: source.to_owned(), source: error }.into())
 }
 
 pub(crate) fn misfit(source: &str, problems: &str) -> Error {
-    Error::Weights { checkpoint: source.to_owned(), problems: problems.to_owned() }
+    Error::from(WeightsError::Unfit {
+        checkpoint: source.to_owned(),
+        problems: problems.to_owned(),
+    })
 }

@@ -1,19 +1,21 @@
 //! Where weights come from: a file of any kind, a checkpoint's folder, or a run's folder.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use vim_model::{LoadOptions, LoadReport, ModelError, Preset, SsmConfig, Vim, VimConfig, infer};
+use vim_run::checkpoint::{Checkpoint, Selection, Weights, select};
+use vim_run::checkpoints_in;
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::run::checkpoint::{Checkpoint, Selection, Weights, select};
-use crate::run::run_dir::{checkpoints_in, recorded_config};
+use crate::run_folder::recorded_config;
 use crate::weights;
+use crate::weights::WeightsError;
 
 /// The key of the model's description in the metadata of a file of ours.
 pub const ABOUT: &str = "vim_train";
@@ -142,7 +144,7 @@ impl Source {
 
     fn open_file(path: &Path, section: Section) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let unread = |source| Error::Unreadable { path: name.clone(), source };
+        let unread = |source| WeightsError::Unreadable { path: name.clone(), source };
         let file = File::open(path).map_err(|error| unread(ReadError::Io(error)))?;
         let arrays = read_checkpoint(BufReader::new(&file), section).map_err(unread)?;
         let mut hasher = blake3::Hasher::new();
@@ -169,14 +171,14 @@ impl Source {
                     wanted: format!("{} (train.ema was not set)", weights::EMA),
                     found: vec![weights::MODEL.to_owned()],
                 };
-                Error::Unreadable { path: name.clone(), source }
+                WeightsError::Unreadable { path: name.clone(), source }.into()
             }
             Weights::Model => Error::from(error),
         })?;
         let blake3 = blake3::hash(&bytes).to_hex().to_string();
         // Either file holds one set of arrays.
         let arrays = read_checkpoint(Cursor::new(bytes), Section::Model)
-            .map_err(|source| Error::Unreadable { path: name.clone(), source })?;
+            .map_err(|source| WeightsError::Unreadable { path: name.clone(), source })?;
         let run = run.and_then(|run| recorded_config(run).ok());
         let recorded = run.as_ref().map(|run| run.model.clone());
         let step = Some(checkpoint.state.step);
@@ -205,23 +207,25 @@ impl Source {
             (Some(given), _) => (given.clone(), Origin::Given),
             (None, Some(recorded)) => (recorded.clone(), Origin::Recorded),
             (None, None) => {
-                let inferred = infer(&self.arrays.state).map_err(|error| Error::Unrecognised {
-                    checkpoint: self.name.clone(),
-                    why: error.to_string(),
+                let inferred = infer(&self.arrays.state).map_err(|error| {
+                    Error::from(WeightsError::Unrecognised {
+                        checkpoint: self.name.clone(),
+                        why: error.to_string(),
+                    })
                 })?;
                 (inferred.config, Origin::Inferred)
             }
         };
         let Some(classes) = num_classes.or_else(|| self.num_classes()) else {
             let why = "has no head that says how many classes there are: give --classes".to_owned();
-            return Err(Error::Unrecognised { checkpoint: self.name.clone(), why });
+            return Err(WeightsError::Unrecognised { checkpoint: self.name.clone(), why }.into());
         };
         let config = config.with_classes(classes).map_err(|error: ModelError| match origin {
             Origin::Given => Error::from(error),
-            Origin::Recorded | Origin::Inferred => Error::Unrecognised {
+            Origin::Recorded | Origin::Inferred => Error::from(WeightsError::Unrecognised {
                 checkpoint: self.name.clone(),
                 why: format!("is of a model that cannot be built: {error}"),
-            },
+            }),
         })?;
         Ok((config, origin))
     }
@@ -237,11 +241,10 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// [`Error::StateDictMismatch`] with every disagreement that `options` does not allow for.
+    /// [`WeightsError::Mismatch`] with every disagreement that `options` does not allow for.
     pub fn load(&self, model: Vim, options: LoadOptions) -> Result<(Vim, LoadReport), Error> {
-        model.load(&self.arrays.state, options).map_err(|mismatch| Error::StateDictMismatch {
-            checkpoint: self.name.clone(),
-            mismatch,
+        model.load(&self.arrays.state, options).map_err(|mismatch| {
+            Error::from(WeightsError::Mismatch { checkpoint: self.name.clone(), mismatch })
         })
     }
 
@@ -310,16 +313,4 @@ pub fn notes(report: &LoadReport, options: LoadOptions) -> Vec<String> {
         lines.push(format!("computed, so not read: {}", report.computed.join(", ")));
     }
     lines
-}
-
-/// Refuses to write over what is there, unless `force`.
-///
-/// # Errors
-///
-/// If there is something at `path`.
-pub fn check_free(path: &Path, force: bool) -> Result<(), Error> {
-    if !force && fs::symlink_metadata(path).is_ok() {
-        return Err(Error::Exists { path: path.to_owned() });
-    }
-    Ok(())
 }

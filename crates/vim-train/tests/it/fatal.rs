@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use vim_run::Log;
 use vim_train::device::fault::Load;
 use vim_train::fatal::{self, Watch};
-use vim_train::run::log::Log;
 
 /// Tells a helper what to run into, and in which folder.
 const FAULT: &str = "VIM_TRAIN_TEST_FAULT";

@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 
 mod bench;
-mod checkpoint;
 mod commands;
 mod config;
 mod config_command;
@@ -16,12 +15,8 @@ mod dry_run;
 mod eval;
 mod events;
 mod fatal;
-mod faults;
 mod golden;
-mod helpers;
 mod layers;
-mod lock;
-mod metrics;
 mod models;
 mod profile;
 mod recipe;
@@ -29,7 +24,6 @@ mod resume;
 mod run_dir;
 mod runs;
 mod saver;
-mod signals;
 mod sites;
 mod slurm;
 mod slurm_task;

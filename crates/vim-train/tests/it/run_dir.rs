@@ -2,12 +2,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use vim_run::{ExitReason, ExitRecord, Opened, Resume, RunDir, RunError};
 use vim_train::Error;
 use vim_train::config::Config;
-use vim_train::run::run_dir::{ExitReason, ExitRecord, Opened, Resume, RunDir};
-use vim_train::run::run_env::Environment;
-
-use crate::helpers::Helper;
+use vim_train::run_folder;
+use vim_train::train::environment::Environment;
 
 fn config(root: &Path, sets: &[&str]) -> Config {
     let root = format!("run.root={}", root.display());
@@ -17,7 +16,7 @@ fn config(root: &Path, sets: &[&str]) -> Config {
 }
 
 fn open(config: &Config, resume: Resume) -> Result<RunDir, Error> {
-    match RunDir::open(config, resume, false)? {
+    match run_folder::open(config, resume, false)? {
         Opened::Run(run) => Ok(run),
         Opened::Finished { path, .. } => panic!("{} is finished", path.display()),
     }
@@ -76,7 +75,7 @@ fn fresh_moves_the_old_run_aside_and_deletes_nothing() {
     let (root, config, path) = with_run();
     fs::write(path.join("metrics.jsonl"), "old").unwrap();
     for number in 1..=2 {
-        let Opened::Run(run) = RunDir::open(&config, Resume::Never, true).unwrap() else {
+        let Opened::Run(run) = run_folder::open(&config, Resume::Never, true).unwrap() else {
             panic!()
         };
         let aside = root.path().join(format!("zoh-s0.old-{number}"));
@@ -86,7 +85,10 @@ fn fresh_moves_the_old_run_aside_and_deletes_nothing() {
     }
     assert_eq!(fs::read_to_string(root.path().join("zoh-s0.old-1/metrics.jsonl")).unwrap(), "old");
     let elsewhere = self::config(root.path(), &["run.seed=1"]);
-    assert!(RunDir::open(&elsewhere, Resume::Never, true).is_ok(), "with nothing to move as well");
+    assert!(
+        run_folder::open(&elsewhere, Resume::Never, true).is_ok(),
+        "with nothing to move as well"
+    );
 }
 
 #[test]
@@ -96,7 +98,8 @@ fn a_finished_run_is_not_worked_on() {
     run.write_exit(&exit(ExitReason::Finished)).unwrap();
     drop(run);
     for resume in [Resume::Auto, Resume::Must] {
-        let Opened::Finished { exit, .. } = RunDir::open(&config, resume, false).unwrap() else {
+        let Opened::Finished { exit, .. } = run_folder::open(&config, resume, false).unwrap()
+        else {
             panic!("a finished run was opened for work")
         };
         assert_eq!((exit.step, exit.scores.get("top1")), (7, Some(0.5)));
@@ -179,24 +182,11 @@ fn a_record_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn a_folder_in_use_is_refused_by_name_even_for_fresh() {
-    let (root, config, path) = with_run();
-    let helper = Helper::start("holds_a_lock", &path.join("LOCK"));
-    for fresh in [false, true] {
-        let error = RunDir::open(&config, Resume::Auto, fresh).map(|_| ()).unwrap_err();
-        assert_eq!(error.exit_code(), 73);
-        let text = error.to_string();
-        assert!(text.contains(&format!("process {}", helper.pid())), "{text}");
-        assert!(text.contains("SLURM job 4711"), "{text}");
-    }
-    assert!(!root.path().join("zoh-s0.old-1").exists());
-}
-
-#[test]
 fn a_run_keeps_its_folder_until_dropped() {
     let (_root, config, _path) = with_run();
     let first = open(&config, Resume::Auto).unwrap();
-    assert!(matches!(open(&config, Resume::Auto), Err(Error::InUse { .. })));
+    let error = open(&config, Resume::Auto).unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(RunError::InUse { .. })));
     drop(first);
     assert!(open(&config, Resume::Auto).is_ok());
 }

@@ -1,12 +1,12 @@
 //! `runs list`, `show` and `compare`, on runs of the debug configuration and on what is none.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::helpers::Helper;
 use crate::train::{Bench, assert_code};
 
 fn runs(args: &[&str]) -> Output {
@@ -79,9 +79,12 @@ fn list_says_how_far_how_good_and_how_it_ended() {
 fn a_run_at_work_is_told_from_one_that_was_killed() {
     let (bench, root) = bench();
     let status = || named(&json(&runs(&["list", &root, "--json"])), "sub/b")["status"].clone();
-    let mut holder = Helper::start("holds_a_lock", &bench.folder("sub/b").join("LOCK"));
+    // As a process that is killed leaves it: unlocked, with its name in it.
+    let mut holder = File::create(bench.folder("sub/b").join("LOCK")).unwrap();
+    holder.write_all(br#"{"host":"a","pid":7,"started":"2026-01-31T08:15:00Z"}"#).unwrap();
+    holder.lock().unwrap();
     assert_eq!(status(), "running");
-    holder.kill();
+    drop(holder);
     assert_eq!(status(), "paused", "the record of the end before");
     fs::remove_file(bench.folder("sub/b").join("exit.json")).unwrap();
     assert_eq!(status(), "stale");

@@ -14,18 +14,18 @@ use burn::tensor::activation::{log_sigmoid, relu};
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::Value;
 use vim_data::{Batch, Loader, LoaderConfig, Replica, Splits};
+use vim_run::Resume;
+use vim_run::metrics::ScoreKind;
+use vim_run::signals::StopRequest;
 use vim_train::Error;
-use vim_train::cli::{Overrides, TrainArgs};
+use vim_train::args::Overrides;
 use vim_train::comm::SingleDevice;
 use vim_train::config::{Config, ConfigError};
-use vim_train::run::metrics::scores::ScoreKind;
-use vim_train::run::run_dir::Resume;
-use vim_train::run::signals::StopRequest;
 use vim_train::task::classification::to_device::to_tensors;
 use vim_train::task::{
     Description, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, loaders,
 };
-use vim_train::train;
+use vim_train::train::{self, TrainArgs};
 
 /// A convolution, and a logit for each pixel: `[B, 3, H, W]` to `[B, 1, H, W]`.
 #[derive(Module, Debug)]

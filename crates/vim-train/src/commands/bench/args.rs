@@ -8,13 +8,12 @@ use strum::VariantArray;
 use vim_kernels::Discretization;
 
 use super::record::Mode;
-use crate::cli::Overrides;
-use crate::commands::profile::count;
+use crate::args::{Overrides, count};
 use crate::commands::verify::{method, methods};
 use crate::device::DeviceName;
 
 /// What `vim-train bench --help` ends with.
-pub(crate) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train bench configs/vim_tiny_imagenet.toml                     the file's method, both modes, batches 1 to 512
   vim-train bench configs/vim_tiny_imagenet.toml --methods all --mode infer -o infer.json
@@ -37,6 +36,7 @@ not fit are not tried. docs/benchmarks.md says more.";
 
 /// `vim-train bench`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct BenchArgs {
     /// Something else than to measure.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 
 use super::record::{Latency, Throughput};
-use crate::commands::profile::timer::{quantile, wait};
+use crate::commands::profile::timer::quantile;
+use crate::device::wait;
 use crate::error::Error;
 
 /// How often to measure.
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn the_first_failure_ends_it() {
         let plan = Plan { warmup: 2, steps: 4, budget: Duration::from_secs(60) };
-        let result = measure(&Device::flex(), plan, 1, || Err(Error::Failed("full".into())));
+        let result = measure(&Device::flex(), plan, 1, || Err(Error::failed("full")));
         assert!(result.is_err_and(|error| error.to_string() == "full"));
     }
 }

@@ -13,7 +13,6 @@ mod rows;
 mod subject;
 mod table;
 
-pub(crate) use args::EXAMPLES;
 pub use args::{BenchArgs, BenchCommand, CompareArgs, MeasureArgs, Methods, ModeChoice};
 pub use record::{Document, Latency, Mode, Row, Throughput};
 

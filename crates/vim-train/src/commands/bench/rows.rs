@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use vim_run::storage::{Disk, replace};
 
 use super::args::MeasureArgs;
 use super::clock::Plan;
@@ -17,12 +18,11 @@ use crate::config::Config;
 use crate::device::memory::available;
 use crate::device::threads;
 use crate::device::{self, Chosen};
-use crate::error::Error;
+use crate::error::{Error, Internal};
+use crate::fatal;
 use crate::output::progress::wants_bar;
-use crate::output::{print, print_json};
-use crate::run::run_env::Environment;
-use crate::run::storage::{Disk, replace};
-use crate::weights::source::check_free;
+use crate::output::{check_free, print, print_json};
+use crate::train::environment::Environment;
 
 pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
@@ -30,7 +30,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     }
     let configs = configs(args)?;
     let [first, ..] = &configs[..] else {
-        return Err(Error::Internal("no method to measure".into()));
+        return Err(Error::internal("no method to measure"));
     };
     threads::start(first.devices.threads)?;
     let chosen = match &args.device {
@@ -69,7 +69,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
 /// The configuration once for each method.
 fn configs(args: &MeasureArgs) -> Result<Vec<Config>, Error> {
     let path = args.config.as_ref();
-    let path = path.ok_or_else(|| Error::Internal("no configuration file".into()))?;
+    let path = path.ok_or_else(|| Error::internal("no configuration file"))?;
     let mut sets = args.overrides.set.clone();
     sets.extend(args.image_size.map(|side| format!("model.image_size={side}")));
     let Some(methods) = &args.methods else { return Ok(vec![Config::load(path, &sets)?]) };
@@ -79,14 +79,14 @@ fn configs(args: &MeasureArgs) -> Result<Vec<Config>, Error> {
 
 fn plan(args: &MeasureArgs) -> Result<Plan, Error> {
     let budget = Duration::try_from_secs_f64(args.budget)
-        .map_err(|_| Error::Failed(format!("--budget {}: no time to measure in", args.budget)))?;
+        .map_err(|_| Error::failed(format!("--budget {}: no time to measure in", args.budget)))?;
     Ok(Plan { warmup: args.warmup, steps: args.steps, budget })
 }
 
 fn document(args: &MeasureArgs, config: &Config, chosen: &Chosen) -> Result<Document, Error> {
     let environment = Environment::of_this_process(chosen.name.clone(), threads::count(), 0);
     let environment = serde_json::to_value(environment)
-        .map_err(|error| Error::Internal(format!("the environment has no JSON form: {error}")))?;
+        .map_err(|error| Error::internal(format!("the environment has no JSON form: {error}")))?;
     Ok(Document {
         command: "bench".into(),
         config: args.config.as_ref().map_or_else(String::new, |path| path.display().to_string()),
@@ -105,7 +105,7 @@ fn document(args: &MeasureArgs, config: &Config, chosen: &Chosen) -> Result<Docu
 fn write(args: &MeasureArgs, document: &Document) -> Result<(), Error> {
     let Some(output) = &args.output else { return Ok(()) };
     let text = serde_json::to_vec_pretty(document)
-        .map_err(|error| Error::Internal(format!("a result has no JSON form: {error}")))?;
+        .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))?;
     replace(&Disk, output, &text).map_err(Error::io("write", output))
 }
 
@@ -135,7 +135,7 @@ impl Bench<'_> {
             mode,
             batch,
             image_size: serde_json::to_value(model.image_size)
-                .map_err(|error| Error::Internal(format!("a size has no JSON form: {error}")))?,
+                .map_err(|error| Error::internal(format!("a size has no JSON form: {error}")))?,
             tokens: model.num_tokens(),
             dtype: subject.dtype(),
             parameters,
@@ -158,7 +158,7 @@ impl Bench<'_> {
         // A device that runs out of memory panics; what a panic leaves behind is dropped here.
         let measured =
             catch_unwind(AssertUnwindSafe(|| subject.measure(mode, batch, self.plan, &mut meter)))
-                .unwrap_or_else(|panic| Err(Error::Failed(panic_text(&*panic))));
+                .unwrap_or_else(|panic| Err(Error::failed(panic_text(&*panic))));
         let peak = meter.peak();
         row.peak_memory_bytes = peak.map(|(bytes, _)| bytes);
         row.memory_of = peak.map(|(_, whose)| whose.to_owned());
@@ -183,8 +183,9 @@ impl Bench<'_> {
 
 /// A panic's message in one line.
 fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let error = Error::from_panic(panic);
-    let text = if let Error::Internal(text) = error { text } else { error.to_string() };
+    let error = fatal::error_of(panic);
+    let text =
+        error.downcast_ref::<Internal>().map_or_else(|| error.to_string(), |own| own.0.clone());
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -111,7 +111,7 @@ impl<'a> Subject<'a> {
             })?;
             // Reads the loss and the norm, as the loop does.
             if let Some(fault) = state.finish(pending).fault() {
-                return Err(Error::Failed(format!("{fault}: what was timed is no use")));
+                return Err(Error::failed(format!("{fault}: what was timed is no use")));
             }
             meter.sample();
             Ok(())
@@ -131,5 +131,5 @@ fn check_finite(what: &str, number: Tensor<1>) -> Result<(), Error> {
     if number.is_finite() {
         return Ok(());
     }
-    Err(Error::Failed(format!("{what} is {number}: what was timed is no use")))
+    Err(Error::failed(format!("{what} is {number}: what was timed is no use")))
 }

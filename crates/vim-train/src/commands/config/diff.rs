@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use crate::commands::runs::columns;
 use crate::config::{Config, dotted_values, in_toml};
 use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run::run_dir::recorded_config;
+use crate::output::{columns, print, print_json};
+use crate::run_folder::recorded_config;
 
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
@@ -61,8 +60,8 @@ pub(super) fn run(args: &DiffArgs) -> Result<(), Error> {
     }
     match differences.len() {
         0 => Ok(()),
-        1 => Err(Error::Failed("they differ in 1 key".into())),
-        count => Err(Error::Failed(format!("they differ in {count} keys"))),
+        1 => Err(Error::failed("they differ in 1 key")),
+        count => Err(Error::failed(format!("they differ in {count} keys"))),
     }
 }
 

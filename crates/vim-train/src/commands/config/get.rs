@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::diff::load;
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::config::{check_key, in_toml};
 use crate::error::Error;
 use crate::output::{print, print_json};
@@ -41,7 +41,7 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Error> {
     check_key(&args.key)?;
     let config = load(&args.config, &args.overrides.set)?;
     let table = toml::Table::try_from(&config)
-        .map_err(|error| Error::Internal(format!("a configuration has no TOML form: {error}")))?;
+        .map_err(|error| Error::internal(format!("a configuration has no TOML form: {error}")))?;
     let value = args
         .key
         .split('.')
@@ -49,7 +49,7 @@ pub(super) fn run(args: &GetArgs) -> Result<(), Error> {
         .cloned();
     let Some(value) = value else {
         let (key, file) = (&args.key, args.config.display());
-        return Err(Error::Failed(format!("{key} is not set in {file}, and has no default")));
+        return Err(Error::failed(format!("{key} is not set in {file}, and has no default")));
     };
     if args.json {
         return print_json(&value);

@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use vim_kernels::Discretization;
-use vim_migrate::{Migration, Model, NotCarried, Script, migrate};
+use vim_migrate::{MigrateError, Migration, Model, NotCarried, Script, migrate};
 use vim_model::{Preset, REGISTERED};
+use vim_run::storage::{Disk, replace};
 
 use crate::config::{Config, Origin, nearest};
-use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run::storage::{Disk, replace};
-use crate::weights::source::check_free;
+use crate::error::{Error, Failure, code};
+use crate::output::{check_free, print, print_json};
 
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
@@ -49,6 +48,20 @@ pub struct MigrateArgs {
     pub json: bool,
 }
 
+/// A launch script of the original cannot be turned into a configuration.
+#[derive(Debug, thiserror::Error)]
+#[error("{}{}: {source}", path.display(), source.line.map_or_else(String::new, |line| format!(":{line}")))]
+struct BadScript {
+    path: PathBuf,
+    source: MigrateError,
+}
+
+impl Failure for BadScript {
+    fn exit_code(&self) -> u8 {
+        code::DATA
+    }
+}
+
 /// Turns a script into a configuration, which it checks, and prints or writes it.
 pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
@@ -59,7 +72,7 @@ pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     let name = args.script.file_name().unwrap_or(args.script.as_os_str()).to_string_lossy();
     let (arguments, line) = (args.arguments.as_slice(), args.line);
     let migrated = migrate(Script { name: &name, text: &text, arguments, line, model: &model })
-        .map_err(|source| Error::Script { path: args.script.clone(), source })?;
+        .map_err(|source| BadScript { path: args.script.clone(), source })?;
     let Migration { toml, not_carried, notes } = &migrated;
     Config::from_toml(toml).map_err(|error| {
         error.at(Origin::File { path: args.script.clone(), position: line.map(|line| (line, 1)) })

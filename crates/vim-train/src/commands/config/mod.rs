@@ -16,7 +16,7 @@ use migrate::MigrateArgs;
 use show::ShowArgs;
 
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train config configs/debug.toml                 the file with all defaults filled in
   vim-train config show configs/debug.toml --origin   the same, and where each value comes from
@@ -31,6 +31,7 @@ a run records. docs/config-reference.md has every key.";
 
 /// `vim-train config`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ConfigArgs {
     /// What to do; left out: show.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::config::{Loaded, dotted_values};
 use crate::error::Error;
 use crate::output::{print, print_json};

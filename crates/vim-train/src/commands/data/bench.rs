@@ -10,7 +10,7 @@ use serde::Serialize;
 use strum::VariantArray;
 use vim_data::{Loader, LoaderStage, LoaderStats, Replica};
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::config::Config;
 use crate::device::memory;
 use crate::error::Error;
@@ -95,7 +95,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
         Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, size)),
         Some(EvalSplit::Val) => {
             let val = splits.val.ok_or_else(|| {
-                Error::Failed("there are no validation images: data.val_fraction is 0".into())
+                Error::failed("there are no validation images: data.val_fraction is 0")
             })?;
             (val, loaders::evaluation(&config, size))
         }

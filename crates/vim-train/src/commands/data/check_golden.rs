@@ -61,7 +61,7 @@ pub(super) fn run(args: &CheckGoldenArgs) -> Result<(), Error> {
         return Ok(());
     }
     let entries = report.entries.len();
-    Err(Error::Failed(format!("{failed} of {entries} golden files and entries failed")))
+    Err(Error::failed(format!("{failed} of {entries} golden files and entries failed")))
 }
 
 /// A report for people.

@@ -20,7 +20,7 @@ use show::ShowArgs;
 use verify::VerifyArgs;
 
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
   vim-train data scan --set data.dataset=imagenet --set data.path=/scratch/imagenet
@@ -33,6 +33,7 @@ docs/data.md describes the layouts, the index and the packs, docs/loader.md the 
 
 /// A subcommand of `vim-train data`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub enum DataCommand {
     /// Count images and classes, and list odd files, by reading the header of every file.
     #[command(after_help = scan::EXAMPLES)]

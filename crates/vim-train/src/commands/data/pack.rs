@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use vim_data::{PackOptions, PackReport, SourceError};
+use vim_data::{DataError, PackOptions, PackReport, SourceError};
 
 use crate::error::Error;
 use crate::output::{print, print_json};
@@ -49,7 +49,7 @@ pub(super) fn run(args: &PackArgs) -> Result<(), Error> {
     for (name, _) in &parts {
         let path = folder.join(name);
         if path.exists() {
-            return Err(Error::Data(SourceError::Exists(path).into()));
+            return Err(DataError::from(SourceError::Exists(path)).into());
         }
     }
     let mut reports = BTreeMap::new();

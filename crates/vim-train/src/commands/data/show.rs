@@ -9,7 +9,7 @@ use vim_data::{
     contact_sheet, write_png,
 };
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
@@ -70,7 +70,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;
     if args.batch >= per_epoch {
-        return Err(Error::Failed(format!(
+        return Err(Error::failed(format!(
             "there is no batch {}: an epoch has {per_epoch}, numbered from 0",
             args.batch
         )));
@@ -80,7 +80,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let batch = loader
         .batches(number..number + 1)
         .next()
-        .ok_or_else(|| Error::Internal("a batch that there is was not made".into()))??;
+        .ok_or_else(|| Error::internal("a batch that there is was not made"))??;
     let shown = described.len().min(args.count as usize);
     let before = originals(&splits.train, &described[..shown], plain)?;
     let after = received(&batch, statistics)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use vim_data::{VerifyOptions, VerifyReport};
 
-use crate::error::Error;
+use crate::error::{Error, Failure, code};
 use crate::output::{print, print_json};
 
 use super::bar::Bar;
@@ -34,6 +34,22 @@ pub struct VerifyArgs {
     pub again: bool,
 }
 
+/// Verification has found images that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{bad} of {images} images cannot be used (listed above): copy them again, or replace or remove them"
+)]
+struct BadImages {
+    bad: usize,
+    images: usize,
+}
+
+impl Failure for BadImages {
+    fn exit_code(&self) -> u8 {
+        code::DATA
+    }
+}
+
 /// Verifies the parts and prints what was found.
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     let Opened { mut parts, workers } = open(args.config.as_ref(), &args.which)?;
@@ -51,7 +67,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     }
     let bad = reports.values().map(|report| report.bad.len()).sum();
     let images = reports.values().map(|report| report.images).sum();
-    if bad == 0 { Ok(()) } else { Err(Error::BadImages { bad, images }) }
+    if bad == 0 { Ok(()) } else { Err(BadImages { bad, images }.into()) }
 }
 
 /// A report for people.

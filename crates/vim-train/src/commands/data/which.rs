@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use vim_data::{EnvPaths, Images, Sources, Stage, open_images};
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 

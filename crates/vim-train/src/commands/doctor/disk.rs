@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{statfs, statvfs};
+use vim_run::{Lock, LockError};
 
 use super::Context;
 use super::finding::{Finding, size};
-use crate::run::lock::{Lock, LockError};
 use crate::train::disk_space::checkpoints_of;
 
 /// How much is written, and at most read, to time a disk.

@@ -7,13 +7,13 @@ use std::thread::available_parallelism;
 use std::time::SystemTime;
 
 use rustix::process::{Resource, getrlimit};
+use vim_run::rfc3339;
 
 use super::Context;
 use super::disk::{Probe, existing};
 use super::finding::{Finding, size};
 use crate::device::machine::Machine;
 use crate::device::threads;
-use crate::run::timestamp::rfc3339;
 
 const GIB: u64 = 1 << 30;
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::config::Config;
 use crate::device::machine::Machine;
 use crate::device::threads;
@@ -25,7 +25,7 @@ use finding::{Finding, Verdict};
 use performance::{PerformanceArgs, Sizes};
 
 /// What `vim-train doctor --help` ends with.
-pub(crate) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train doctor                                    the defaults of a configuration, the first device
   vim-train doctor configs/vim_tiny_imagenet.toml --set data.path=$SCRATCH/imagenet
@@ -47,6 +47,7 @@ Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 78 bad config
 
 /// `vim-train doctor`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
     /// Configuration file of the run that is meant; of a sweep's file, its configuration without the grid. Without
     /// a file, the defaults.
@@ -127,7 +128,7 @@ impl Summary {
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if a check failed; the configuration's first mistake.
+/// A failed command if a check failed; the configuration's first mistake.
 pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     let config = match &args.config {
         Some(path) => Config::load_base(path, &args.overrides.set)?,
@@ -168,7 +169,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     }
     let names = findings.iter().filter(|one| one.verdict == Verdict::Fail);
     let names: Vec<&str> = names.map(|one| one.what.as_str()).collect();
-    Err(Error::Failed(format!("{failed} of {checks} checks failed: {}", names.join(", "))))
+    Err(Error::failed(format!("{failed} of {checks} checks failed: {}", names.join(", "))))
 }
 
 #[cfg(test)]

@@ -2,24 +2,73 @@
 
 pub mod predictions;
 
-use serde::Serialize;
+use std::path::PathBuf;
 
-use crate::cli::EvalArgs;
+use clap::Args;
+use serde::Serialize;
+use vim_run::checkpoint::{Selection, Weights};
+use vim_run::metrics::Scores;
+use vim_run::signals::{Interrupted, StopRequest};
+
+use crate::args::{Overrides, count};
 use crate::commands::eval::predictions::Predictions;
+use crate::commands::import::TakeArgs;
 use crate::config::Config;
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run::checkpoint::{Selection, Weights};
-use crate::run::metrics::scores::Scores;
-use crate::run::run_dir::check_same_model_and_data;
-use crate::run::signals::StopRequest;
+use crate::output::{check_free, print, print_json};
+use crate::run_folder::check_same_model_and_data;
 use crate::task::classification::evaluate::{SCORES, evaluate};
 use crate::task::classification::to_device::check_image_size;
 use crate::task::loaders;
 use crate::task::{EvalSplit, Evaluation};
-use crate::weights::source::{Source, check_free, notes};
+use crate::weights::source::{Source, notes};
+
+const EXAMPLES: &str = "\
+Examples:
+  vim-train eval configs/debug.toml
+  vim-train eval configs/debug.toml --checkpoint last --split val --json
+  vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500
+  vim-train eval configs/debug.toml --batch 512        a batch of its own, for speed: the numbers are the same
+  vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema
+  vim-train eval configs/debug.toml --predictions out.csv     a row for each image
+
+The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
+likeliest class), probability (of that class), and top5 (the five likeliest classes, the likeliest first).
+The last three are empty for an image that could not be read.";
+
+/// `vim-train eval`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct EvalArgs {
+    /// Configuration file of the run.
+    pub config: PathBuf,
+    /// What differs from the file.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Which weights: the run's `best` or `last`, a checkpoint's or run's folder, or a file (.pth, .safetensors).
+    #[arg(long, value_name = "best|last|PATH", default_value = "best")]
+    pub checkpoint: Selection,
+    /// Which images.
+    #[arg(long, value_enum, default_value_t)]
+    pub split: EvalSplit,
+    /// Images at a time, whatever training takes; it need not divide their number. Left out: `train.batch_size`.
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub batch: Option<usize>,
+    /// What to take from a file of weights, and what may be amiss.
+    #[command(flatten)]
+    pub take: TakeArgs,
+    /// Write what the model says of each image to this file, as CSV.
+    #[arg(long, value_name = "FILE")]
+    pub predictions: Option<PathBuf>,
+    /// Write over the file of predictions if it is there.
+    #[arg(long, requires = "predictions")]
+    pub force: bool,
+    /// Print the result on stdout as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// `vim-train eval`.
 ///
@@ -37,9 +86,8 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let split = match args.split {
         EvalSplit::Test => splits.test,
         EvalSplit::Val => splits.val.ok_or_else(|| {
-            Error::Failed(
-                "there are no validation images: hold some out by data.val_fraction, or use --split test"
-                    .into(),
+            Error::failed(
+                "there are no validation images: hold some out by data.val_fraction, or use --split test",
             )
         })?,
     };
@@ -60,7 +108,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     for note in notes(&report, options) {
         eprintln!("note: {note}");
     }
-    let stop = StopRequest::install().map_err(|e| Error::Internal(e.to_string()))?;
+    let stop = StopRequest::install().map_err(|e| Error::internal(e.to_string()))?;
     let mut loading = loaders::evaluation(&config, model.config().image_size);
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
     let mut predictions = args.predictions.as_ref().map(|_| Predictions::of(&split));
@@ -73,7 +121,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let evaluation = evaluate(&model, &split, statistics, loading, device, &stop, &mut each)?;
     let Some(Evaluation { scores, images }) = evaluation else {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
-        return Err(Error::Interrupted { stop });
+        return Err(Interrupted { stop }.into());
     };
     if let (Some(path), Some(predictions)) = (&args.predictions, &predictions) {
         predictions.write(path)?;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use vim_data::Split;
+use vim_run::storage::{Disk, replace};
 
 use crate::commands::predict::{largest, softmax};
 use crate::error::Error;
-use crate::run::storage::{Disk, replace};
 
 /// The columns of the file, which docs/runs.md describes.
 const HEADER: [&str; 6] = ["index", "image", "label", "predicted", "probability", "top5"];
@@ -56,9 +56,9 @@ impl Predictions {
             .write_record(HEADER)
             .and_then(|()| self.rows.iter().try_for_each(|row| writer.write_record(row)));
         let bytes = written
-            .map_err(|error| Error::Internal(format!("predictions have no CSV form: {error}")))
+            .map_err(|error| Error::internal(format!("predictions have no CSV form: {error}")))
             .and_then(|()| {
-                writer.into_inner().map_err(|error| Error::Internal(error.to_string()))
+                writer.into_inner().map_err(|error| Error::internal(error.to_string()))
             })?;
         replace(&Disk, path, &bytes).map_err(Error::io("write", path))
     }

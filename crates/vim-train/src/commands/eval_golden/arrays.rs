@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use npyz::npz::NpzArchive;
 use npyz::{NpyFile, Order};
 
-use crate::error::Error;
+use crate::error::{Error, Failure, code};
 
 /// More numbers than any array of a check has: a header that claims more is damaged.
 const MOST_NUMBERS: u64 = 1 << 28;
@@ -103,7 +103,21 @@ impl Arrays {
     }
 }
 
-/// [`Error::Weights`]' like for arrays: `path` is not what it should be.
+/// Arrays to compare with are missing, damaged or of something else.
+#[derive(Debug, thiserror::Error)]
+#[error("arrays {}: {problem}", path.display())]
+struct BadArrays {
+    path: PathBuf,
+    problem: String,
+}
+
+impl Failure for BadArrays {
+    fn exit_code(&self) -> u8 {
+        code::DATA
+    }
+}
+
+/// The error that `path` is not what it should be.
 pub(super) fn damaged(path: &Path, what: &str) -> Error {
-    Error::Arrays { path: path.to_owned(), problem: what.to_owned() }
+    BadArrays { path: path.to_owned(), problem: what.to_owned() }.into()
 }

@@ -12,18 +12,19 @@ use clap::Args;
 use serde::Serialize;
 use vim_model::{Bimamba, GateGradient, ImportError, Vim, VimConfig, import_pytorch, pytorch_key};
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::config::Config;
 use crate::device::threads;
 use crate::device::{self, DeviceName};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::task::classification::loss::cross_entropy;
+use crate::weights::WeightsError;
 use arrays::{Arrays, Floats, damaged};
 use compare::Comparison;
 
 /// Shown below the options.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml --grads --device cuda
@@ -47,6 +48,7 @@ is above its tolerance, which is the same on a GPU: f32 is f32 there.";
 
 /// `vim-train eval-golden`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct EvalGoldenArgs {
     /// Checkpoint of the original.
     #[arg(long, value_name = "FILE.pth")]
@@ -120,7 +122,7 @@ impl Tolerances {
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if an array is off by more than its tolerance; whatever keeps the two from being
+/// A failed command if an array is off by more than its tolerance; whatever keeps the two from being
 /// compared.
 pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
@@ -189,7 +191,7 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     exceeding.sort_by(|a, b| b.excess().total_cmp(&a.excess()));
     let exceeding: Vec<&str> = exceeding.into_iter().map(|c| c.array.as_str()).collect();
     let failure = (!exceeding.is_empty()).then(|| {
-        Error::Failed(format!(
+        Error::failed(format!(
             "{} of {} arrays are off by more than their tolerance, the worst: {}{}",
             exceeding.len(),
             comparisons.len(),
@@ -297,9 +299,11 @@ fn import_error(error: ImportError, path: &Path) -> Error {
     let name = path.display().to_string();
     match error {
         ImportError::Model(error) => error.into(),
-        ImportError::Read { source, .. } => Error::Unreadable { path: name, source },
+        ImportError::Read { source, .. } => {
+            Error::from(WeightsError::Unreadable { path: name, source })
+        }
         ImportError::Mismatch { mismatch, .. } => {
-            Error::Weights { checkpoint: name, problems: mismatch.to_string() }
+            Error::from(WeightsError::Unfit { checkpoint: name, problems: mismatch.to_string() })
         }
     }
 }

@@ -8,12 +8,12 @@ use clap::{Args, Subcommand};
 use strum::VariantArray;
 use vim_kernels::{Discretization, Implementation, Series};
 
-use crate::cli::Overrides;
+use crate::args::{Overrides, count};
 use crate::commands::verify::{DtypeChoice, method};
 use crate::device::DeviceName;
 
 /// What `vim-train profile --help` ends with.
-pub(crate) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train profile scan                              all methods at 128x384x197, N=16
   vim-train profile scan --device cpu --batch 8 --methods zoh,bilinear
@@ -70,6 +70,7 @@ The trace opens in chrome://tracing or ui.perfetto.dev.";
 
 /// `vim-train profile`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ProfileArgs {
     /// What to time.
     #[command(subcommand)]
@@ -233,14 +234,6 @@ impl FromStr for Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}x{}x{}", self.batch, self.dim, self.seqlen)
-    }
-}
-
-/// A number from 1.
-pub(crate) fn count(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err(format!("`{text}` is not a number from 1")),
-        Ok(number) => Ok(number),
     }
 }
 

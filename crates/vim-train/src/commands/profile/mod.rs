@@ -14,22 +14,21 @@ use serde::Serialize;
 use vim_kernels::KernelError;
 
 pub use args::{Common, OpsArgs, Profile, ProfileArgs, ScanArgs, Shape, TrainStepArgs};
-pub(crate) use args::{EXAMPLES, count};
 use timer::Plan;
-pub(crate) use timer::wait;
+use vim_run::rfc3339;
 
 use crate::commands::verify::DtypeChoice;
+use crate::device::DeviceError;
 use crate::device::threads;
 use crate::device::{self, Chosen};
 use crate::error::Error;
-use crate::run::timestamp::rfc3339;
 use vim_verify::Dtype;
 
 /// Measures and prints.
 ///
 /// # Errors
 ///
-/// [`Error::Device`] if the device is not there, or does not compute in a type that was asked for by
+/// [`DeviceError::Unavailable`] if the device is not there, or does not compute in a type that was asked for by
 /// name; whatever an operation fails with.
 pub fn run(args: &ProfileArgs) -> Result<(), Error> {
     match &args.what {
@@ -80,7 +79,7 @@ const QUEUED: usize = 8;
 
 fn plan(common: &Common) -> Result<Plan, Error> {
     let budget = Duration::try_from_secs_f64(common.budget)
-        .map_err(|_| Error::Failed(format!("--budget {}: no time to measure in", common.budget)))?;
+        .map_err(|_| Error::failed(format!("--budget {}: no time to measure in", common.budget)))?;
     Ok(Plan { trials: common.trials, queued: QUEUED.min(common.trials), budget })
 }
 
@@ -93,7 +92,7 @@ struct Skipped {
 
 /// Whether an operation failed for the type of its activations.
 fn no_such_type(error: &Error) -> bool {
-    matches!(error, Error::Kernel(KernelError::Dtype { .. }))
+    matches!(error.downcast_ref(), Some(KernelError::Dtype { .. }))
 }
 
 /// Notes that the device does not compute in `dtype`, or ends if that type was asked for by name.
@@ -107,8 +106,9 @@ fn skip(
     if choice == DtypeChoice::All {
         return Ok(Skipped { what, reason });
     }
-    Err(Error::Device(format!(
+    Err(DeviceError::Unavailable(format!(
         "--dtype {dtype}: {} {what}: {reason}: use another --dtype or --device",
         chosen.name
-    )))
+    ))
+    .into())
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::{Device, ProfileOptions, TimingMethod, read_sync};
 use serde::Serialize;
 
+use crate::device::wait;
 use crate::error::Error;
 
 /// How often to measure.
@@ -62,14 +63,14 @@ pub(crate) fn measure<P: Send, O: Send + 'static>(
         wait(device)?;
         let (output, window) = device
             .profile_with(ProfileOptions::default().flush(), || call(input).map_err(Box::new))
-            .map_err(|error| Error::Failed(format!("the device cannot be timed: {error}")))?;
+            .map_err(|error| Error::failed(format!("the device cannot be timed: {error}")))?;
         if window.timing_method() == TimingMethod::Device {
             timer = "device";
         }
         let ticks = read_sync(window.resolve());
         output.map_err(|error| *error)?;
         let ticks = ticks.ok_or_else(|| {
-            Error::Failed("the device gave no time: nothing ran between its events".into())
+            Error::failed("the device gave no time: nothing ran between its events")
         })?;
         times.push(ticks.duration().as_secs_f64() * 1e3);
     }
@@ -99,11 +100,6 @@ pub(crate) fn measure<P: Send, O: Send + 'static>(
         back_to_back_ms: back_to_back,
         queued: plan.queued,
     })
-}
-
-/// Returns when the device has done all that was asked of it.
-pub(crate) fn wait(device: &Device) -> Result<(), Error> {
-    device.sync().map_err(|error| Error::Failed(format!("the device failed: {error}")))
 }
 
 /// The value below which a share of `sorted` lies, between two of them by their distance.

@@ -12,20 +12,19 @@ use vim_model::{Vim, VimConfig};
 
 use super::Head;
 use super::args::TrainStepArgs;
-use super::timer::wait;
 use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::memory::device_memory;
 use crate::device::threads;
+use crate::device::wait;
 use crate::device::{self, Chosen};
 use crate::error::Error;
-use crate::output::{print, print_json};
+use crate::output::{check_free, print, print_json};
 use crate::task::Objective;
 use crate::task::classification::to_device::Targets;
 use crate::task::classification::{Classifier, Labelled};
 use crate::train::state::TrainState;
 use crate::train::step;
-use crate::weights::source::check_free;
 
 /// What a step consists of.
 const PHASES: [&str; 3] = ["forward", "backward", "update"];

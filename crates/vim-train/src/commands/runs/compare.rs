@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use vim_run::metrics::ScoreKind;
 
 use super::history::Evaluated;
 use super::list::steps;
 use super::plot::{self, Curves};
 use super::run::Run;
 use super::show::plain;
-use super::{RootArg, Status, UNKNOWN, columns, find};
+use super::{RootArg, Status, UNKNOWN, find};
 use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
-use crate::output::{print, print_json};
-use crate::run::metrics::scores::ScoreKind;
+use crate::output::{columns, print, print_json};
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

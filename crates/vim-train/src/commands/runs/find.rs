@@ -4,13 +4,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::run::{Run, holds_run};
-use crate::commands::sweep::{FOLDERS as SWEEP_FOLDERS, PLAN};
-use crate::config::nearest;
-use crate::error::Error;
+use vim_run::MAX_DEPTH;
+use vim_sweep::PLAN;
 
-/// How deep below the root a run may lie: names such as `sweep/zoh-s0` make folders.
-const DEPTH: usize = 4;
+use super::run::{Run, holds_run};
+use crate::config::nearest;
+use crate::error::{Error, Failure, code};
+
+/// Folders of a sweep that hold no runs.
+const SWEEP_FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::submissions::FOLDER];
 
 /// The runs in `root`, by name; also folders in it that hold none, so that nothing there is overlooked.
 ///
@@ -24,7 +26,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Run>, Error> {
     }
     let mut found = Vec::new();
     for folder in inside {
-        collect(&folder, DEPTH, &mut found);
+        collect(&folder, MAX_DEPTH, &mut found);
     }
     let mut runs: Vec<Run> = found
         .into_iter()
@@ -72,11 +74,30 @@ fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// There is no such run.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{name} is neither a run's folder nor the name of a run in {}{}: `vim-train runs list` names them, --root looks elsewhere",
+    root.display(),
+    nearest.as_ref().map_or_else(String::new, |name| format!(" (is it `{name}`?)"))
+)]
+struct NoRun {
+    name: String,
+    root: PathBuf,
+    nearest: Option<String>,
+}
+
+impl Failure for NoRun {
+    fn exit_code(&self) -> u8 {
+        code::DATA
+    }
+}
+
 /// The run that `name` means: a folder, or else a name in `root`.
 ///
 /// # Errors
 ///
-/// [`Error::NoRun`] if there is no such folder, or no run in it.
+/// If there is no such folder, or no run in it.
 pub(super) fn one(name: &Path, root: &Path) -> Result<Run, Error> {
     let candidates = [name.to_owned(), root.join(name)];
     if let Some(path) = candidates.iter().find(|path| holds_run(path)) {
@@ -89,7 +110,7 @@ pub(super) fn one(name: &Path, root: &Path) -> Result<Run, Error> {
         .map(|run| run.row.name)
         .collect();
     let name = name.display().to_string();
-    Err(Error::NoRun { nearest: nearest(&name, &known), name, root: root.to_owned() })
+    Err(NoRun { nearest: nearest(&name, &known), name, root: root.to_owned() }.into())
 }
 
 fn named(path: &Path) -> Run {

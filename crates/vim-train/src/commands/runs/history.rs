@@ -5,11 +5,10 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
+use vim_run::metrics::{OWN_WEIGHTS, Record, Scores};
+use vim_run::{METRICS, TIMING};
 
 use crate::commands::train::PRIMARY;
-use crate::run::metrics::record::{OWN_WEIGHTS, Record};
-use crate::run::metrics::scores::Scores;
-use crate::run::run_dir::{METRICS, TIMING};
 
 /// A record of training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -169,7 +168,7 @@ fn lines(folder: &Path, name: &str, needed: &[&str], problems: &mut Vec<String>)
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     for (number, line) in bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
         let record = std::str::from_utf8(line).ok().and_then(Record::parse);
-        match record.filter(|record| needed.iter().all(|key| record.text(key).is_some())) {
+        match record.filter(|record| needed.iter().all(|key| record.get(key).is_some())) {
             Some(record) => records.push(record),
             None => bad.push(number + 1),
         }

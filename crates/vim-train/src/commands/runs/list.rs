@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::run::{Row, Run};
-use super::{Status, UNKNOWN, columns, find};
+use super::{Status, UNKNOWN, find};
 use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::output::summary::duration;
-use crate::output::{print, print_json};
+use crate::output::{columns, print, print_json};
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

@@ -15,7 +15,6 @@ mod status;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use comfy_table::{CellAlignment, Table, presets};
 
 use crate::error::Error;
 use compare::CompareArgs;
@@ -29,7 +28,7 @@ pub use run::{Row, Run};
 pub use status::Status;
 
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train runs list                                  the runs in data/runs
   vim-train runs list /scratch/runs --method rk4 --status stale
@@ -40,6 +39,7 @@ docs/runs.md says what a run's folder holds.";
 
 /// A subcommand of `vim-train runs`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub enum RunsCommand {
     /// List the runs in a folder: how far each is, how good, and how it ended.
     #[command(after_help = list::EXAMPLES)]
@@ -75,16 +75,3 @@ pub fn run(command: &RunsCommand) -> Result<(), Error> {
 
 /// Stands for what is not known.
 const UNKNOWN: &str = "-";
-
-/// Rows in columns as wide as they must be, the ones from number `left` on flush right.
-pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head.iter().copied()).add_rows(rows);
-    for (number, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if number >= left {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
-}

@@ -7,7 +7,7 @@ use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, document, legend, 
 use super::curve::thinned;
 use crate::commands::train::PRIMARY;
 use crate::error::Error;
-use crate::weights::source::check_free;
+use crate::output::{OutputError, check_free};
 
 /// The curves of a run.
 pub(super) struct Curves {
@@ -31,7 +31,7 @@ pub(super) fn check_target(path: &Path, force: bool) -> Result<(), Error> {
             Some("png") => ".svg: write that and convert it",
             Some(_) | None => ".svg",
         };
-        return Err(Error::Extension { path: path.to_owned(), expected });
+        return Err(OutputError::Extension { path: path.to_owned(), expected }.into());
     }
     check_free(path, force)
 }

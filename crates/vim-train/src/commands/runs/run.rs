@@ -7,16 +7,13 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::Value;
+use vim_run::checkpoint::{self, State};
+use vim_run::{CONFIG, ENVIRONMENT, EXIT, ExitRecord, LOG, METRICS, TIMING, checkpoints_in};
 
 use super::history::{Best, History};
 use super::status::{self, Status};
 use crate::commands::train::PRIMARY;
 use crate::config::{Config, dotted};
-use crate::run::checkpoint::State;
-use crate::run::checkpoint::retention;
-use crate::run::run_dir::{
-    CONFIG, ENVIRONMENT, EXIT, ExitRecord, LOG, METRICS, TIMING, checkpoints_in,
-};
 
 /// A run as `runs list` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,8 +90,8 @@ impl Run {
         let (status, exit) = status::read(folder, changed, &mut problems);
         let status = if holds_run(folder) { status } else { Status::Unknown };
         let history = History::read(folder, &mut problems);
-        let checkpoints = retention::list(&checkpoints_in(folder));
-        let aside = retention::count_set_aside(&checkpoints_in(folder));
+        let checkpoints = checkpoint::list(&checkpoints_in(folder));
+        let aside = checkpoint::count_set_aside(&checkpoints_in(folder));
         if aside > 0 {
             problems.push(format!("damaged checkpoints set aside: {aside}"));
         }

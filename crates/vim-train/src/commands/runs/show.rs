@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use vim_run::checkpoint::best_step;
+use vim_run::checkpoints_in;
+use vim_run::metrics::ScoreKind;
 
 use super::curve::sparkline;
 use super::history::Evaluated;
@@ -16,9 +19,6 @@ use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
 use crate::output::summary::{bytes, duration, rate};
 use crate::output::{print, print_json};
-use crate::run::checkpoint::best_step;
-use crate::run::metrics::scores::ScoreKind;
-use crate::run::run_dir::checkpoints_in;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

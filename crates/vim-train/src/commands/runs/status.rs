@@ -6,9 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use serde::Serialize;
-
-use crate::run::lock;
-use crate::run::run_dir::{EXIT, ExitReason, ExitRecord};
+use vim_run::{EXIT, ExitReason, ExitRecord, LOCK, is_held};
 
 /// How a run stands.
 #[derive(
@@ -57,7 +55,7 @@ pub(super) fn read(
     problems: &mut Vec<String>,
 ) -> (Status, Option<ExitRecord>) {
     // First: a run that goes on may be about to remove the record of its last end.
-    let held = lock::is_held(&folder.join(lock::LOCK));
+    let held = is_held(&folder.join(LOCK));
     if held == Some(true) {
         return (Status::Running, None);
     }

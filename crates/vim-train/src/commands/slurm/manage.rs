@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
+use vim_run::rfc3339;
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, JobId, SlurmError};
 
-use super::life::gone_on;
 use super::names::{self, Submitted, TaskArg};
 use crate::commands::runs::RootArg;
 use crate::error::Error;
 use crate::output::print;
-use crate::run::timestamp::rfc3339;
+use crate::train::job_attempt::gone_on;
 
 /// Shown below the options.
 pub(super) const REQUEUE_EXAMPLES: &str = "\

@@ -1,6 +1,6 @@
 //! `vim-train slurm`, and what a run does inside a job.
 
-mod life;
+mod error;
 mod logs;
 mod manage;
 mod names;
@@ -10,12 +10,9 @@ mod status;
 mod submit;
 
 use clap::Subcommand;
-use vim_slurm::{ErrorKind, Site, SlurmError};
+use vim_slurm::{Site, SlurmError};
 
 pub use vim_slurm::submissions;
-
-pub(crate) use life::Life;
-pub use plan::{output_pattern, site_and_request};
 
 use crate::config::{ConfigError, Loaded, Origin, Problem};
 use crate::error::Error;
@@ -25,7 +22,7 @@ use status::StatusArgs;
 use submit::{ScriptArgs, SubmitArgs};
 
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train slurm submit configs/vim_tiny_cifar100.toml --dry-run     the batch script, and whether the cluster can run it
   vim-train slurm submit configs/vim_tiny_cifar100.toml --set slurm.time=12:00:00
@@ -37,6 +34,7 @@ docs/cluster.md goes from the login node to a finished run.";
 
 /// A subcommand of `vim-train slurm`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub enum SlurmCommand {
     /// Check a configuration against the cluster, freeze it in the run's folder, and submit the run.
     #[command(after_help = submit::EXAMPLES)]
@@ -74,25 +72,13 @@ pub fn run(command: &SlurmCommand) -> Result<(), Error> {
     }
 }
 
-/// What `[slurm]`'s own checks find, as every section's.
-pub(crate) fn config_error(error: SlurmError) -> ConfigError {
-    if let SlurmError::Range { key, value, expected } = error {
-        return ConfigError::range(format!("slurm.{key}"), value, expected);
-    }
-    if let SlurmError::Conflict { key, other, reason } = error {
-        let value = "this".to_owned();
-        return ConfigError::new(
-            format!("slurm.{key}"),
-            Problem::Conflict { value, other, reason },
-        );
-    }
-    ConfigError::range("slurm", "the section", error.to_string())
-}
-
 /// What a cluster or site has against a configuration, at the place where the value was written: in the configuration,
 /// or else in the file of the site that gave it.
 pub(crate) fn placed(error: Error, loaded: &Loaded, site: Option<&Site>) -> Error {
-    let Error::Slurm(error) = error else { return error };
+    let error = match error.downcast::<SlurmError>() {
+        Ok(error) => error,
+        Err(other) => return other,
+    };
     let Some(key) = error.key().map(|key| format!("slurm.{key}")) else { return error.into() };
     let of_site = site.and_then(|site| site.path.clone());
     match of_site {
@@ -102,14 +88,5 @@ pub(crate) fn placed(error: Error, loaded: &Loaded, site: Option<&Site>) -> Erro
             ConfigError::new(key, Problem::Slurm(error)).at(origin).into()
         }
         None => error.into(),
-    }
-}
-
-/// The exit code that an error of SLURM's asks for.
-pub(crate) fn exit_code(error: &SlurmError) -> u8 {
-    match error.kind() {
-        ErrorKind::Config => 78,
-        ErrorKind::Io => 74,
-        ErrorKind::Slurm => 69,
     }
 }

@@ -4,15 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use vim_run::MAX_DEPTH;
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, Job, JobId, expand};
 
+use super::error::JobError;
 use crate::commands::sweep::offset_of;
 use crate::config::nearest;
 use crate::error::Error;
-
-/// How deep below the root a run may lie: names such as `sweep/zoh-s0` make folders.
-pub(super) const DEPTH: usize = 4;
 
 /// One run of a sweep, as `slurm logs`, `status`, `requeue` and `cancel` take it.
 #[derive(Debug, Args)]
@@ -52,7 +51,9 @@ impl Submitted {
                 "no array that was submitted has a run {run}: `vim-train sweep status` numbers them"
             )
         };
-        found.ok_or_else(|| Error::NoOutput { name: self.name.clone(), problem: problem() })
+        found.ok_or_else(|| {
+            JobError::NoOutput { name: self.name.clone(), problem: problem() }.into()
+        })
     }
 
     fn read(folder: &Path, name: String) -> Result<Option<Self>, Error> {
@@ -98,7 +99,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Submitted>, Error> {
         }
     }
     let mut found = Vec::new();
-    collect(root, DEPTH, &mut found);
+    collect(root, MAX_DEPTH, &mut found);
     found.sort();
     let named = found.into_iter().map(|folder| {
         let below = folder.strip_prefix(root).ok().filter(|below| !below.as_os_str().is_empty());
@@ -139,7 +140,8 @@ pub(super) fn one(name: &Path, root: &Path) -> Result<Submitted, Error> {
 fn unknown(name: &Path, root: &Path) -> Result<Error, Error> {
     let known: Vec<String> = all(root)?.into_iter().map(|submitted| submitted.name).collect();
     let name = name.display().to_string();
-    Ok(Error::NotSubmitted { nearest: nearest(&name, &known), name, root: root.to_owned() })
+    Ok(JobError::NotSubmitted { nearest: nearest(&name, &known), name, root: root.to_owned() }
+        .into())
 }
 
 fn last_part(folder: &Path) -> String {

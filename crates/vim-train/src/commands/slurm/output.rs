@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use vim_slurm::JobId;
 use vim_slurm::submissions::FOLDER;
 
+use super::error::JobError;
 use super::names::Submitted;
 use crate::error::Error;
 
@@ -39,14 +40,14 @@ impl Output {
                     last.job,
                     folder.display()
                 );
-                Err(Error::NoOutput { name, problem })
+                Err(JobError::NoOutput { name, problem }.into())
             }
             (None, _, Some(_)) => {
                 let problem = format!(
                     "job {} is an array: --task I shows the output of one of its runs, by its number in `vim-train sweep status`",
                     last.job
                 );
-                Err(Error::NoOutput { name, problem })
+                Err(JobError::NoOutput { name, problem }.into())
             }
             (Some(run), ..) => {
                 let (job, _) = submitted.task(run)?;

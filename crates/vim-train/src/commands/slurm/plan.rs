@@ -4,9 +4,10 @@ use std::env;
 use std::path::{Path, PathBuf, absolute};
 
 use vim_slurm::submissions::FOLDER;
-use vim_slurm::{BatchScript, CommandWord, JobRequest, Site, SiteSearch, SlurmConfig, SlurmError};
+use vim_slurm::{BatchScript, CommandWord, Site, SlurmConfig, SlurmError};
 
-use crate::config::{Backend, Config};
+use crate::commands::job_request::site_and_request;
+use crate::config::Config;
 use crate::error::Error;
 
 /// What stands for the run's folder in `slurm.output`.
@@ -62,37 +63,23 @@ pub(super) fn frozen(folder: &Path) -> PathBuf {
     folder.join(FOLDER).join("config.toml")
 }
 
-/// The site of a configuration, and what a job of one run of it asks for there.
-///
-/// # Errors
-///
-/// If there is no such site, or it does not allow for the job.
-pub fn site_and_request(config: &Config) -> Result<(Option<Site>, JobRequest), Error> {
-    let site = Site::choose(config.slurm.site.as_deref(), &SiteSearch::from_env())?;
-    let wants_gpu = match config.devices.backend {
-        Backend::Cpu => false,
-        Backend::Auto | Backend::Cuda | Backend::Wgpu | Backend::Tch => true,
-    };
-    let request = config.slurm.request(site.as_ref(), wants_gpu)?;
-    Ok((site, request))
-}
-
-/// `slurm.output` for a run or sweep in `folder`, absolute.
+/// `slurm.output` for a run in `folder`, absolute.
 ///
 /// # Errors
 ///
 /// If it holds another placeholder than `{run.dir}`.
-pub fn output_pattern(config: &SlurmConfig, folder: &Path) -> Result<String, Error> {
+fn output_pattern(config: &SlurmConfig, folder: &Path) -> Result<String, Error> {
     // A percent sign in a folder's name is none of SLURM's patterns.
     let literal = folder.display().to_string().replace('%', "%%");
     let pattern = config.output.replace(RUN_DIR, &literal);
     if let Some(at) = pattern.find('{').filter(|_| config.output.replace(RUN_DIR, "").contains('{'))
     {
-        return Err(Error::Slurm(SlurmError::Range {
+        return Err(SlurmError::Range {
             key: "output",
             value: format!("`{}`", &pattern[at..]),
             expected: "no placeholder but {run.dir}; SLURM's own are %x, %j, %A and %a".into(),
-        }));
+        }
+        .into());
     }
     let path = absolute(&pattern).map_err(Error::io("find", &pattern))?;
     Ok(path.display().to_string())

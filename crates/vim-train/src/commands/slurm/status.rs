@@ -11,10 +11,10 @@ use serde::Serialize;
 use vim_slurm::{Client, Job, JobId};
 
 use super::names::{self, Submitted, TaskArg};
-use crate::commands::runs::{RootArg, Run, Status, columns, steps};
+use crate::commands::runs::{RootArg, Run, Status, steps};
 use crate::commands::sweep::run_name;
 use crate::error::Error;
-use crate::output::{print, print_json};
+use crate::output::{columns, print, print_json};
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

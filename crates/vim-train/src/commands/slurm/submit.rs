@@ -6,18 +6,19 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde_json::json;
+use vim_run::{rfc3339, write_file};
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, JobId, JobState};
 
+use super::error::JobError;
 use super::placed;
 use super::plan::{Plan, frozen};
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::commands::train::preflight;
 use crate::config::{Config, Loaded};
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::run::run_dir::{can_go_on, write_file};
-use crate::run::timestamp::rfc3339;
+use crate::run_folder::can_go_on;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -163,9 +164,12 @@ fn check_not_queued(plan: &Plan, client: &Client, after: Option<&str>) -> Result
         return Ok(());
     }
     match client.job(last.job)? {
-        Some(job) if job.state.is_active() => {
-            Err(Error::Queued { path: plan.folder.clone(), job: last.job, state: job.state.name() })
+        Some(job) if job.state.is_active() => Err(JobError::Queued {
+            path: plan.folder.clone(),
+            job: last.job,
+            state: job.state.name(),
         }
+        .into()),
         Some(_) | None => Ok(()),
     }
 }
@@ -189,12 +193,12 @@ fn wait(client: &Client, job: JobId) -> Result<(), Error> {
                 }
                 if !now.state.is_active() {
                     let code = now.exit_code.map_or(0, |status| status.code);
-                    return Err(Error::JobEnded { job, state: now.state.name(), code });
+                    return Err(JobError::Ended { job, state: now.state.name(), code }.into());
                 }
             }
             // A moment after the submission, and long after the end.
             None if missing < FORGOTTEN => missing += 1,
-            None => return Err(Error::JobEnded { job, state: "no longer known", code: 0 }),
+            None => return Err(JobError::Ended { job, state: "no longer known", code: 0 }.into()),
         }
         sleep(POLL);
     }

@@ -11,7 +11,7 @@ use super::error::StudyError;
 use crate::commands::train::preflight;
 use crate::config::{Config, ConfigError, Loaded, Origin, Problem, check_key, dotted_values, keys};
 use crate::error::Error;
-use crate::run::run_dir::is_free;
+use crate::run_folder::is_free;
 
 /// A file's sweep.
 pub(super) struct Base {

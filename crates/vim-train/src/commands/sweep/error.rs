@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::run::signals::Stop;
+use vim_run::signals::Stop;
+
+use crate::error::{Failure, code};
 
 /// Why a sweep's command did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -112,20 +114,18 @@ pub enum StudyError {
     },
 }
 
-impl StudyError {
-    /// The exit code, as `vim-train --help` lists it.
-    pub(crate) fn exit_code(&self) -> u8 {
+impl Failure for StudyError {
+    fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed { .. } => 1,
-            Self::Baseline { .. } => 2,
-            Self::NoSweep { .. } | Self::NoEntry { .. } => 65,
-            Self::AtWork { .. } => 73,
-            Self::Stopped { stop: Stop::Scheduler { .. }, .. } => 75,
-            Self::Stopped { stop: Stop::Keyboard, .. } => 130,
+            Self::Failed { .. } => code::FAILED,
+            Self::Baseline { .. } => code::USAGE,
+            Self::NoSweep { .. } | Self::NoEntry { .. } => code::DATA,
+            Self::AtWork { .. } => code::EXISTS,
+            Self::Stopped { stop, .. } => stop.exit_code(),
             Self::NoSection { .. }
             | Self::Frozen { .. }
             | Self::SetInGrid { .. }
-            | Self::Cells { .. } => 78,
+            | Self::Cells { .. } => code::CONFIG,
         }
     }
 }

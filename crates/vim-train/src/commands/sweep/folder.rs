@@ -5,18 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use vim_sweep::{Assignments, PlannedRun, SweepConfig, SweepError, SweepPlan};
+use vim_run::storage::{Disk, replace};
+use vim_sweep::{Assignments, PLAN, PlannedRun, SweepConfig, SweepError, SweepPlan};
 
 use super::WhichArgs;
 use super::cells::Base;
 use super::error::StudyError;
-use super::plan;
 use crate::config::dotted;
 use crate::error::Error;
-use crate::run::storage::{Disk, replace};
 
-/// Name of the list of runs.
-pub(crate) const PLAN: &str = "plan.jsonl";
 /// Name of the section's copy.
 const SECTION: &str = "sweep.toml";
 
@@ -73,20 +70,6 @@ impl Sweep {
         Self::open(&folder_of(which)?)
     }
 
-    /// The same, where a file's sweep is planned if it is not, or has grown.
-    ///
-    /// # Errors
-    ///
-    /// As [`plan::plan`].
-    pub(super) fn find_or_plan(which: &WhichArgs) -> Result<Self, Error> {
-        if which.sweep.is_dir() {
-            return Self::find(which);
-        }
-        let planned = plan::plan(&which.sweep, &which.overrides.set, false)?;
-        planned.write()?;
-        Self::open(&planned.folder)
-    }
-
     /// The configuration that a run was frozen with, by keys.
     pub(super) fn frozen(folder: &Path, entry: &PlannedRun) -> Option<Assignments> {
         let text = fs::read_to_string(folder.join(&entry.config)).ok()?;
@@ -132,7 +115,7 @@ pub(super) fn write(
         write_file(folder, name, text)?;
     }
     let text =
-        toml::to_string(origins).map_err(|error| Error::Internal(format!("{SECTION}: {error}")))?;
+        toml::to_string(origins).map_err(|error| Error::internal(format!("{SECTION}: {error}")))?;
     write_file(folder, SECTION, &text)?;
     write_file(folder, PLAN, &plan.to_jsonl())
 }

@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use vim_data::CpuAllocation;
+use vim_run::signals::StopRequest;
 use vim_sweep::{OnFailure, PlannedRun, RunState};
 
 use super::WhichArgs;
 use super::error::StudyError;
 use super::folder::Sweep;
 use super::outcomes::state;
+use super::plan::find_or_plan;
 use super::watch::{Shown, Watch, last_line};
 use crate::error::Error;
 use crate::output::summary::duration;
-use crate::run::signals::StopRequest;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -37,7 +38,7 @@ finished. What a run says is in the sweep's folder, logs/INDEX-NAME.log.";
 #[derive(Debug, Args)]
 pub struct LocalArgs {
     /// Runs at a time; the cores are divided among them. Left out: 1, or one on each of --gpus.
-    #[arg(short, long, value_name = "N", value_parser = crate::commands::profile::count)]
+    #[arg(short, long, value_name = "N", value_parser = crate::args::count)]
     pub jobs: Option<usize>,
     /// GPUs to spread the runs over, by number, as in `0,1`: each process sees one of them.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -60,7 +61,7 @@ pub struct RunArgs {
 
 /// `vim-train sweep run`.
 pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
-    let sweep = Sweep::find_or_plan(&args.which)?;
+    let sweep = find_or_plan(&args.which)?;
     let all: Vec<&PlannedRun> = sweep.plan.entries.iter().collect();
     train(&sweep, &all, &args.local)
 }
@@ -72,7 +73,7 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
 /// If a run fails, or a signal asks for an end.
 pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) -> Result<(), Error> {
     let stop = StopRequest::install()
-        .map_err(|error| Error::Internal(format!("signal handlers: {error}")))?;
+        .map_err(|error| Error::internal(format!("signal handlers: {error}")))?;
     let jobs = args.jobs.unwrap_or(args.gpus.len().max(1));
     let CpuAllocation { cores, .. } = CpuAllocation::of_this_process();
     let on_failure = sweep.origins.sweep.on_failure;

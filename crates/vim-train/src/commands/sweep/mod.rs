@@ -5,7 +5,7 @@
 //! | `plan.jsonl` | the runs: index, id, name, what differs |
 //! | `sweep.toml` | the `[sweep]` section, and what it was planned from |
 //! | `configs/ID.toml` | a run's whole configuration, as it was when the sweep was planned |
-//! | the runs' folders | see [`crate::run::run_dir`] |
+//! | the runs' folders | see [`vim_run::RunDir`] |
 //! | `logs/` | what runs of `sweep run` and `sweep retry` said |
 //! | `slurm/` | batch scripts, jobs, and what runs under SLURM said |
 //! | `summary.csv`, `summary.md`, `report.html` | what `sweep summarize` made of it |
@@ -28,18 +28,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use crate::cli::Overrides;
+use crate::args::Overrides;
 use crate::error::Error;
 
 pub use error::StudyError;
-pub(crate) use folder::PLAN;
 pub(crate) use queue::offset_of;
 
-/// Folders of a sweep that hold no runs.
-pub(crate) const FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::submissions::FOLDER];
-
 /// Shown below the help.
-pub const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train sweep plan configs/ablation/shapes.toml        which runs, and how they stand
   vim-train sweep run configs/ablation/shapes.toml -j 2    on this machine, two at a time
@@ -52,6 +48,7 @@ The file is a configuration with a [sweep] section; docs/experiments.md goes fro
 
 /// A subcommand of `vim-train sweep`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub enum SweepCommand {
     /// List the runs that a file asks for, and freeze their configurations.
     #[command(after_help = plan::EXAMPLES)]

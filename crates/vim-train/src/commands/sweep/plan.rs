@@ -7,18 +7,18 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
+use vim_run::{move_aside, rfc3339};
 use vim_sweep::{Assignments, RunState, SEED, SweepPlan};
 
+use super::WhichArgs;
 use super::cells::Cells;
 use super::error::StudyError;
 use super::folder::{self, Origins, Sweep, read_plan};
 use super::outcomes::state;
-use crate::cli::Overrides;
-use crate::commands::runs::columns;
+use crate::args::Overrides;
 use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run::run_dir::{is_free, move_aside};
-use crate::run::timestamp::rfc3339;
+use crate::output::{columns, print, print_json};
+use crate::run_folder::is_free;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -197,4 +197,18 @@ fn set_aside(folder: &Path) -> Result<(), Error> {
     let aside = move_aside(folder)?;
     eprintln!("moved the sweep that was there to {}", aside.display());
     Ok(())
+}
+
+/// The planned sweep that `which` names; a file's sweep is planned if it is not, or has grown.
+///
+/// # Errors
+///
+/// As [`plan`], or if a folder holds no sweep.
+pub(super) fn find_or_plan(which: &WhichArgs) -> Result<Sweep, Error> {
+    if which.sweep.is_dir() {
+        return Sweep::find(which);
+    }
+    let planned = plan(&which.sweep, &which.overrides.set, false)?;
+    planned.write()?;
+    Sweep::open(&planned.folder)
 }

@@ -7,9 +7,8 @@ use vim_sweep::{Metric, Pick, RunOutcome, RunState};
 use super::WhichArgs;
 use super::folder::Sweep;
 use super::queue::outcomes_with_jobs;
-use crate::commands::runs::columns;
 use crate::error::Error;
-use crate::output::{print, print_json};
+use crate::output::{columns, print, print_json};
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

@@ -7,19 +7,20 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
+use vim_run::rfc3339;
 use vim_slurm::submissions::{self, FOLDER, Submission};
 use vim_slurm::{BatchScript, Client, CommandWord, JobRequest, SlurmConfig, split};
 use vim_sweep::{RunOutcome, RunState};
 
 use super::WhichArgs;
 use super::folder::Sweep;
+use super::plan::find_or_plan;
 use super::queue::{outcomes_with_jobs, script_name};
-use crate::commands::slurm::site_and_request;
+use crate::commands::job_request::site_and_request;
 use crate::commands::train::preflight;
 use crate::config::Loaded;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::run::timestamp::rfc3339;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
@@ -50,7 +51,7 @@ pub struct SubmitArgs {
 
 /// `vim-train sweep submit`.
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
-    let sweep = Sweep::find_or_plan(&args.which)?;
+    let sweep = find_or_plan(&args.which)?;
     let chosen: Vec<RunOutcome> = outcomes_with_jobs(&sweep)
         .into_iter()
         .filter(|run| matches!(run.state, RunState::Missing | RunState::Interrupted))

@@ -12,18 +12,17 @@ use vim_sweep::{
     summarize,
 };
 
+use vim_run::{host_name, rfc3339};
+
 use super::WhichArgs;
 use super::error::StudyError;
 use super::folder::{Sweep, write_file};
 use super::queue::outcomes_with_jobs;
 use super::status::counts;
-use crate::commands::runs::columns;
 use crate::error::Error;
 use crate::output::summary::duration;
-use crate::output::{print, print_json};
-use crate::run::run_dir::is_free;
-use crate::run::run_env::host_name;
-use crate::run::timestamp::rfc3339;
+use crate::output::{columns, print, print_json};
+use crate::run_folder::is_free;
 
 /// Shown below the options.
 pub(super) const EXAMPLES: &str = "\

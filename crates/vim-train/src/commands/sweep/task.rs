@@ -5,16 +5,16 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use clap::{Args, Parser};
+use clap::{Args, Command, FromArgMatches};
 use rustix::process::{Signal, getpid, kill_process};
 use vim_data::CpuAllocation;
+use vim_run::{CONFIG, EXIT, ExitRecord, write_exit_in};
 
 use super::error::StudyError;
 use super::folder::Sweep;
-use crate::cli::{Cli, Command};
 use crate::commands::train;
 use crate::error::Error;
-use crate::run::run_dir::{CONFIG, EXIT, ExitRecord, write_exit_in};
+use crate::train::TrainArgs;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ pub struct TaskArgs {
     #[arg(long, value_name = "I")]
     pub index: usize,
     /// Cores to compute and to load images with; left out: as the configuration says.
-    #[arg(long, value_name = "N", value_parser = crate::commands::profile::count)]
+    #[arg(long, value_name = "N", value_parser = crate::args::count)]
     pub threads: Option<usize>,
     /// Save and stop once stdin ends: who started it is gone.
     #[arg(long, hide = true)]
@@ -54,7 +54,7 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
         thread::spawn(stop_when_stdin_ends);
     }
     // The same command as by hand, so that the two cannot differ.
-    let mut words = vec!["vim-train".to_owned(), "train".to_owned(), "--resume=auto".to_owned()];
+    let mut words = vec!["train".to_owned(), "--resume=auto".to_owned()];
     words.push(sweep.folder.join(&entry.config).display().to_string());
     // The folder may have moved since, and is named from where this was called.
     let mut sets = vec![format!("run.root={}", quoted(&sweep.folder))];
@@ -64,11 +64,10 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
         sets.push(format!("data.workers={}", share.workers()));
     }
     words.extend(sets.into_iter().map(|set| format!("--set={set}")));
-    let cli = Cli::try_parse_from(&words)
-        .map_err(|error| Error::Internal(format!("{words:?}: {error}")))?;
-    let Command::Train(train) = cli.command else {
-        return Err(Error::Internal(format!("{words:?} is not training")));
-    };
+    let train = TrainArgs::augment_args(Command::new("train"))
+        .try_get_matches_from(&words)
+        .and_then(|matches| TrainArgs::from_arg_matches(&matches))
+        .map_err(|error| Error::internal(format!("{words:?}: {error}")))?;
     let folder = sweep.run(entry);
     forget_early_end(&folder)?;
     train::run(&train).inspect_err(|error| record_early_end(&folder, error))
@@ -89,7 +88,7 @@ fn stop_when_stdin_ends() {
 
 /// A run that ends before it has a configuration leaves the reason all the same: `sweep status` has no log to go by.
 fn record_early_end(folder: &Path, error: &Error) {
-    let exit = ExitRecord::failed(error);
+    let exit = ExitRecord::failed(error, error.exit_code());
     // Of a folder that somebody else is at work in, nothing is ours to record.
     let is_ours = exit.exit_code != 73 && !folder.join(CONFIG).exists();
     if is_ours && fs::create_dir_all(folder).is_ok() {

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use vim_run::metrics::Record;
+use vim_run::{ENVIRONMENT, METRICS};
 
 use crate::commands::train::PRIMARY;
 use crate::output::progress::wants_bar;
-use crate::run::metrics::record::Record;
-use crate::run::run_dir::{ENVIRONMENT, METRICS};
 
 /// Bytes at the end of a file that hold its last lines.
 const TAIL: u64 = 4096;

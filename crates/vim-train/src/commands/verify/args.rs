@@ -11,7 +11,7 @@ use vim_verify::Dtype;
 use crate::device::DeviceName;
 
 /// What `vim-train verify --help` ends with.
-pub(crate) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train verify                                  the first device of cuda, wgpu, cpu
   vim-train verify --device cpu --quick             a few seconds, after a build
@@ -32,6 +32,7 @@ does not compute in --dtype.";
 
 /// `vim-train verify`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct VerifyArgs {
     /// What to check on: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
     ///

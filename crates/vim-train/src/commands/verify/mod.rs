@@ -11,11 +11,13 @@ use serde::Serialize;
 use vim_verify::{Context, Dtype, Outcome, all_checks};
 
 pub use args::{DtypeChoice, Shard, VerifyArgs};
-pub(crate) use args::{EXAMPLES, method, methods};
+pub(crate) use args::{method, methods};
 
 use crate::device;
+use crate::device::DeviceError;
 use crate::device::threads;
 use crate::error::Error;
+use crate::fatal;
 use crate::output::{print, print_json};
 
 /// The document that `--json` prints.
@@ -90,14 +92,14 @@ impl Summary {
 
 /// The error that a panic of a check stands for, in a line.
 pub(crate) fn explain(panic: &(dyn Any + Send)) -> String {
-    Error::from_panic(panic).to_string()
+    fatal::error_of(panic).to_string()
 }
 
 /// Checks the device and prints what was found.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if a check failed, or nothing could be checked; [`Error::Device`] if the device
+/// A failed command if a check failed, or nothing could be checked; [`DeviceError::Unavailable`] if the device
 /// is not there, or does not compute in a type that was asked for by name.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let start = Instant::now();
@@ -120,10 +122,11 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
         // What only one operation lacks is skipped and said, as under `all`.
         let lacking = args.dtype == DtypeChoice::Bf16 && !context.supports(Dtype::Bf16);
         if let (Some(reason), true) = (&outcome.skipped, lacking) {
-            return Err(Error::Device(format!(
+            return Err(DeviceError::Unavailable(format!(
                 "--dtype bf16: {}: {reason}: use --dtype f32 or another --device",
                 chosen.name
-            )));
+            ))
+            .into());
         }
         out.outcome(&outcome)?;
         outcomes.push(outcome);
@@ -154,7 +157,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let names = outcomes.iter().filter(|outcome| outcome.failed());
     let names: Vec<&str> = names.map(|outcome| outcome.name.as_str()).take(3).collect();
     let more = if summary.failed > names.len() { ", …" } else { "" };
-    Err(Error::Failed(format!(
+    Err(Error::failed(format!(
         "{} of {} checks failed on {}: {}{more}",
         summary.failed,
         summary.checks,

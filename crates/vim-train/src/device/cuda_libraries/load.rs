@@ -11,6 +11,7 @@ use libloading::Library;
 
 use super::{CudaError, Libraries, driver, found};
 use crate::device::machine::Machine;
+use crate::error::panic_message;
 
 /// A kernel with the types and the tensor-core operations that ours use.
 const KERNEL: &str = r#"
@@ -97,7 +98,7 @@ pub(crate) fn compile_a_kernel(libraries: &Libraries) -> Result<(), CudaError> {
             Err(failed(log.to_string_lossy().into_owned()))
         }
         Ok(Err(error)) => Err(failed(error.to_string())),
-        Err(panic) => Err(failed(crate::Error::from_panic(&*panic).to_string())),
+        Err(panic) => Err(failed(panic_message(&*panic))),
     }
 }
 

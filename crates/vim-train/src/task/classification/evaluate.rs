@@ -3,11 +3,11 @@
 use burn::tensor::Device;
 use vim_data::{Batch, Loader, LoaderConfig, Split, Statistics};
 use vim_model::Vim;
+use vim_run::metrics::ScoreKind;
+use vim_run::signals::StopRequest;
 
 use super::to_device::to_tensors;
 use crate::error::Error;
-use crate::run::metrics::scores::ScoreKind;
-use crate::run::signals::StopRequest;
 use crate::task::Evaluation;
 
 /// Share of images whose class has the largest logit.

@@ -10,6 +10,9 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use vim_data::{Batch, Loader, LoaderConfig, Replica, Split, Splits};
 use vim_model::{LoadOptions, Vim, VimConfig, decays, layer_of};
+use vim_run::checkpoint::Selection;
+use vim_run::metrics::ScoreKind;
+use vim_run::signals::StopRequest;
 
 use super::{
     Description, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
@@ -17,9 +20,6 @@ use super::{
 };
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::run::checkpoint::Selection;
-use crate::run::metrics::scores::ScoreKind;
-use crate::run::signals::StopRequest;
 use crate::weights::source::{Source, notes};
 use evaluate::evaluate;
 use loss::Loss;

@@ -89,7 +89,7 @@ pub fn to_tensors(
         erased: &erased,
         mixing: &mixing,
     };
-    let images = image_batch(images, device).map_err(|error| Error::Failed(error.to_string()))?;
+    let images = image_batch(images, device).map_err(|error| Error::failed(error.to_string()))?;
     let labels: Vec<i32> = batch.labels.iter().map(|&label| label as i32).collect();
     let labels = Tensor::from_data(TensorData::new(labels, [count]), device);
     let shares: Vec<f32> = batch.mixed.iter().map(|mixed| mixed.lambda() as f32).collect();

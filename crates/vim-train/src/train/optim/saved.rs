@@ -27,7 +27,7 @@ pub fn optimizer_arrays(optimizer: &AdamW) -> NamedArrays {
 ///
 /// # Errors
 ///
-/// [`Error::Unreadable`], or [`Error::Weights`] if it is not an optimizer's state.
+/// [`WeightsError::Unreadable`], or [`WeightsError::Unfit`] if it is not an optimizer's state.
 pub fn optimizer_from_bytes(
     optimizer: AdamW,
     bytes: &[u8],

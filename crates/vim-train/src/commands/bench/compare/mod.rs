@@ -9,13 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use strum::VariantArray;
+use vim_run::storage::{Disk, replace};
 
 use super::args::CompareArgs;
 use super::record::{Document, Latency, Mode, Row, Throughput};
-use crate::error::Error;
-use crate::output::print;
-use crate::run::storage::{Disk, replace};
-use crate::weights::source::check_free;
+use crate::error::{Error, Failure, code};
+use crate::output::{check_free, print};
 
 /// A document and where it was read.
 struct Source {
@@ -122,9 +121,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
         .filter(|table| !table.points.is_empty())
         .collect();
     if tables.is_empty() {
-        return Err(Error::Failed(
-            "none of the rows has times (their `error` says why): there is nothing to compare"
-                .into(),
+        return Err(Error::failed(
+            "none of the rows has times (their `error` says why): there is nothing to compare",
         ));
     }
 
@@ -149,24 +147,39 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     print(&page)
 }
 
+/// A file is no document of `bench`.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is no result of `vim-train bench -o`: {problem}; measure again, or name another file", path.display())]
+struct NoBenchmark {
+    path: PathBuf,
+    problem: String,
+}
+
+impl Failure for NoBenchmark {
+    fn exit_code(&self) -> u8 {
+        code::DATA
+    }
+}
+
 fn read(path: &Path) -> Result<Source, Error> {
     let text = fs::read(path).map_err(Error::io("read", path))?;
-    let wrong = |problem: String| Error::NoBenchmark { path: path.to_owned(), problem };
+    let wrong = |problem: String| NoBenchmark { path: path.to_owned(), problem };
     let document: Document =
         serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
     if document.command != "bench" {
-        return Err(wrong(format!("it is of `{}`", document.command)));
+        return Err(wrong(format!("it is of `{}`", document.command)).into());
     }
     let mut seen = BTreeSet::new();
     for row in &document.results {
         if row.batch == 0 {
-            return Err(wrong("a row has a batch of 0".into()));
+            return Err(wrong("a row has a batch of 0".into()).into());
         }
         if !seen.insert((row.mode, &row.method, row.batch)) {
             return Err(wrong(format!(
                 "{} {} batch {} is in it twice",
                 row.method, row.mode, row.batch
-            )));
+            ))
+            .into());
         }
     }
     Ok(Source { path: path.to_owned(), document })

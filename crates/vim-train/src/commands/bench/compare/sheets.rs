@@ -9,7 +9,7 @@ pub(super) fn all(table: &Table, batch: Option<usize>) -> Result<Vec<(String, Ve
         Some(batch) if table.points.iter().any(|point| point.row.batch == batch) => batch,
         Some(batch) => {
             let there: Vec<String> = table.batches.iter().map(ToString::to_string).collect();
-            return Err(Error::Failed(format!(
+            return Err(Error::failed(format!(
                 "--batch-size {batch}: {} was measured at {}; choose one of them",
                 table.mode,
                 there.join(", ")
@@ -121,7 +121,7 @@ fn cell(number: f64) -> String {
 }
 
 fn csv(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> Result<Vec<u8>, Error> {
-    let failed = |error: String| Error::Internal(format!("a table has no CSV form: {error}"));
+    let failed = |error: String| Error::internal(format!("a table has no CSV form: {error}"));
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in std::iter::once(head).chain(rows) {
         writer.write_record(&row).map_err(|error| failed(error.to_string()))?;

@@ -38,7 +38,7 @@ fn timed(bench: &Bench, method: Discretization) -> Result<Timed, Error> {
     let step = move |inputs: Inputs| Ok(inputs.scan(options)?.y.backward());
     let gradients = step(inputs.clone())?;
     let gradient = inputs.u.grad(&gradients);
-    finite(gradient.ok_or_else(|| Error::Failed("u has no gradient".into()))?)?;
+    finite(gradient.ok_or_else(|| Error::failed("u has no gradient"))?)?;
     let step = measure(device, bench.plan, || Ok(inputs.clone()), step)?;
     Ok(Timed { forward, step })
 }
@@ -46,7 +46,7 @@ fn timed(bench: &Bench, method: Discretization) -> Result<Timed, Error> {
 /// A time of what is not finite is no time of anything.
 fn finite(x: Tensor<3>) -> Result<(), Error> {
     let sum: f32 = x.abs().sum().into_data().iter().next().unwrap_or(f32::NAN);
-    if sum.is_finite() { Ok(()) } else { Err(Error::Failed(format!("the result is {sum}"))) }
+    if sum.is_finite() { Ok(()) } else { Err(Error::failed(format!("the result is {sum}"))) }
 }
 
 fn lines(bench: &Bench, results: &[(Discretization, Result<Timed, Error>)]) -> Vec<Finding> {
@@ -142,7 +142,7 @@ mod tests {
         let timed = |ms, p90| Ok(Timed { forward: times(ms, ms), step: times(ms, p90) });
         let results = [
             (Discretization::Zoh, timed(2.0, 2.0)),
-            (Discretization::Foh, Err(Error::Failed("the result is NaN".into()))),
+            (Discretization::Foh, Err(Error::failed("the result is NaN"))),
             (Discretization::Rk4, timed(3.0, 9.0)),
         ];
         let lines = lines(&bench, &results);

@@ -20,11 +20,14 @@ use vim_kernels::{Discretization, Implementation, ScanOptions, Series};
 
 use super::Context;
 use super::finding::Finding;
+use crate::args::count;
+use crate::commands::profile::Shape;
 use crate::commands::profile::scan::{Inputs, options};
 use crate::commands::profile::timer::Plan;
-use crate::commands::profile::{Shape, count};
 use crate::device::Chosen;
+use crate::device::DeviceError;
 use crate::error::Error;
+use crate::fatal;
 use vim_verify::Dtype;
 
 /// What `--performance` takes.
@@ -152,8 +155,10 @@ impl Check {
 }
 
 fn bench<'a>(args: &PerformanceArgs, context: &'a Context) -> Result<Bench<'a>, Error> {
-    let chosen =
-        context.chosen.as_ref().map_err(|_| Error::Device("no device to run on".into()))?;
+    let chosen = context
+        .chosen
+        .as_ref()
+        .map_err(|_| Error::from(DeviceError::Unavailable("no device to run on".into())))?;
     let implementation = context.config.model.ssm.scan.resolve(&chosen.device)?;
     let Sizes { batch, dim, seqlen, dstate } = args.sizes(chosen.name == "cpu");
     let shape = Shape { batch, dim, seqlen };
@@ -162,7 +167,7 @@ fn bench<'a>(args: &PerformanceArgs, context: &'a Context) -> Result<Bench<'a>, 
 
 /// What `run` returns, or its panic: a device that cannot compute something often panics.
 fn guarded<T>(run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(Error::from_panic(&*panic)))
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(fatal::error_of(&*panic)))
 }
 
 /// A check, or a method in it, that did not run to its end.

@@ -7,7 +7,8 @@ use vim_kernels::{Discretization, Series};
 
 use super::super::finding::Finding;
 use super::Bench;
-use crate::commands::profile::timer::{WARM_UP, quantile, wait};
+use crate::commands::profile::timer::{WARM_UP, quantile};
+use crate::device::wait;
 use crate::error::Error;
 
 /// A clock without a wait misleads below this share of the time with one.

@@ -8,7 +8,8 @@ use vim_kernels::{Discretization, Series};
 
 use super::super::finding::Finding;
 use super::Bench;
-use crate::commands::profile::timer::{WARM_UP, quantile, wait};
+use crate::commands::profile::timer::{WARM_UP, quantile};
+use crate::device::wait;
 use crate::error::Error;
 
 /// Launches in all, of which the later half is what the first ones are held against.

@@ -1,0 +1,124 @@
+//! The names in a folder of checkpoints, and what happens to them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::storage::Storage;
+
+/// A checkpoint that a newer one of the same step is about to replace.
+const REPLACED: &str = ".replaced-";
+
+/// Name of the file that lists the checkpoints to keep for good, the name of a folder a line.
+pub(crate) const ARCHIVE: &str = "archive";
+
+/// The folder of the checkpoint after `step` steps.
+pub(crate) fn folder_name(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// The step that a folder's name says.
+pub(crate) fn step_of(name: &str) -> Option<u64> {
+    name.strip_prefix("step-")?.parse().ok().filter(|&step| folder_name(step) == name)
+}
+
+/// The checkpoints in `folder`, by ascending step.
+pub fn list(folder: &Path) -> Vec<(u64, PathBuf)> {
+    let mut found: Vec<_> = names(folder)
+        .iter()
+        .filter_map(|name| step_of(name).map(|step| (step, folder.join(name))))
+        .collect();
+    found.sort();
+    found
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// The steps of the checkpoints that are never to be removed.
+pub(crate) fn archived(folder: &Path) -> io::Result<BTreeSet<u64>> {
+    match fs::read_to_string(folder.join(ARCHIVE)) {
+        Ok(text) => Ok(text.lines().filter_map(step_of).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what an unfinished save left, and completes an unfinished replacement.
+pub(crate) fn tidy(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
+    for name in names(folder) {
+        if name.starts_with(".tmp-") {
+            storage.remove(&folder.join(&name))?;
+        } else if let Some(original) = name.strip_prefix(REPLACED) {
+            if folder.join(original).exists() {
+                storage.remove(&folder.join(&name))?;
+            } else {
+                storage.rename(&folder.join(&name), &folder.join(original))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives the finished folder `temporary` its name `path`.
+pub(crate) fn put_in_place(temporary: &Path, path: &Path, storage: &dyn Storage) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // A folder cannot replace a folder; `tidy` knows what to do if this is as far as it gets.
+    let replaced = folder.join(format!("{REPLACED}{}", file_name(path)));
+    let is_replacing = path.exists();
+    if is_replacing {
+        storage.rename(path, &replaced)?;
+    }
+    if let Err(error) = storage.rename(temporary, path) {
+        if is_replacing {
+            storage.rename(&replaced, path)?;
+        }
+        return Err(error);
+    }
+    storage.sync_dir(folder)?;
+    if is_replacing { storage.remove(&replaced) } else { Ok(()) }
+}
+
+/// Renames a damaged checkpoint to a name that nothing reads.
+pub(crate) fn set_aside(path: &Path, storage: &dyn Storage) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let name = format!(".bad-{}", file_name(path));
+    storage.rename(path, &free_name(folder, &name))?;
+    storage.sync_dir(folder)
+}
+
+/// How many checkpoints have been set aside.
+pub fn count_set_aside(folder: &Path) -> usize {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".bad-")).count()
+}
+
+/// `folder/name`, or the first of `folder/name-2`, `folder/name-3`, … that nothing has.
+fn free_name(folder: &Path, name: &str) -> PathBuf {
+    let numbered = (2..).map(|number| folder.join(format!("{name}-{number}")));
+    let mut candidates = std::iter::once(folder.join(name)).chain(numbered);
+    candidates.find(|path| !path.exists()).expect("invariant: the numbers do not end")
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_by_step_beyond_eight_digits() {
+        assert_eq!(folder_name(42), "step-00000042");
+        for step in [0, 42, 99_999_999, 123_456_789] {
+            assert_eq!(step_of(&folder_name(step)), Some(step));
+        }
+        for other in ["step-42", "step-", "step-+0000042", ".bad-step-00000042", "best"] {
+            assert_eq!(step_of(other), None);
+        }
+    }
+}

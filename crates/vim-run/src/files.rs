@@ -1,0 +1,59 @@
+//! The names of the files in a run's folder, and writing them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::RunError;
+use crate::storage::{Disk, replace};
+
+/// The effective configuration.
+pub const CONFIG: &str = "config.toml";
+/// What the run was made by and where.
+pub const ENVIRONMENT: &str = "env.json";
+/// How the last process ended.
+pub const EXIT: &str = "exit.json";
+/// What was said.
+pub const LOG: &str = "log.txt";
+/// Results.
+pub const METRICS: &str = "metrics.jsonl";
+/// Speeds, waits and memory.
+pub const TIMING: &str = "timing.jsonl";
+/// How deep below `run.root` a run may lie: names such as `sweep/zoh-s0` make folders.
+pub const MAX_DEPTH: usize = 4;
+/// Name of the file that says which weights a run started from.
+pub const INIT: &str = "init.json";
+
+pub(crate) fn write_json_in(
+    run: &Path,
+    name: &str,
+    value: &impl Serialize,
+) -> Result<(), RunError> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| RunError::Internal(format!("{name}: {error}")))?;
+    text.push('\n');
+    write_in(run, name, text.as_bytes())
+}
+
+pub(crate) fn write_in(run: &Path, name: &str, bytes: &[u8]) -> Result<(), RunError> {
+    let path = run.join(name);
+    replace(&Disk, &path, bytes).map_err(RunError::io("write", path))
+}
+
+/// The folder of the checkpoints of the run in `run`.
+pub fn checkpoints_in(run: &Path) -> PathBuf {
+    run.join("checkpoints")
+}
+
+/// Writes a whole file, in a folder that is made if need be.
+///
+/// # Errors
+///
+/// If the disk does not take it.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(RunError::io("make", folder))?;
+    }
+    replace(&Disk, path, bytes).map_err(RunError::io("write", path))
+}

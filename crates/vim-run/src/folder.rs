@@ -1,0 +1,317 @@
+//! A run's folder: who may use it, what it holds, and whether a run in it goes on.
+//!
+//! | file | content |
+//! |---|---|
+//! | `config.toml` | the effective configuration, complete |
+//! | `env.json` | versions, machine, job, command line of the last start |
+//! | `init.json` | with `train.init`: the weights that the run started from, and their BLAKE3 |
+//! | `metrics.jsonl` | results; the same bytes for the same configuration, seed and device |
+//! | `metrics.csv` | the same as a table |
+//! | `events.out.tfevents.*` | the same, and speeds, for TensorBoard; a file for each process |
+//! | `timing.jsonl` | speeds, waits and memory, which depend on the clock |
+//! | `log.txt` | what was said |
+//! | `checkpoints/` | see [`crate::checkpoint`] |
+//! | `events.jsonl` | the run's lives: starts, signals and why they came, requeues, ends |
+//! | `slurm/` | of a submitted run: configuration and script of its job, jobs, their output |
+//! | `exit.json` | how the last process ended; absent while one is at work |
+//! | `LOCK` | see [`Lock`] |
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::RunError;
+use crate::exit_record::{ExitReason, ExitRecord, read_exit_in, write_exit_in};
+use crate::files::{
+    CONFIG, ENVIRONMENT, EXIT, INIT, LOG, METRICS, TIMING, checkpoints_in, write_in, write_json_in,
+};
+use crate::lock::{LOCK, Lock, LockError};
+use crate::storage::{Disk, Storage};
+
+/// What to do where there is a run already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Resume {
+    /// Go on with it; start one where there is none.
+    Auto,
+    /// Stop with an error.
+    #[default]
+    Never,
+    /// Go on with it; stop with an error where there is none.
+    Must,
+}
+
+/// What was found in the run's folder.
+#[derive(Debug)]
+pub enum Opened {
+    /// A run to work on, new or not.
+    Run(RunDir),
+    /// A run that is finished.
+    Finished {
+        /// Its folder.
+        path: PathBuf,
+        /// How it ended.
+        exit: ExitRecord,
+    },
+}
+
+/// What [`RunDir::open`] would find, by looking alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// No run.
+    Nothing,
+    /// A run to go on with.
+    Run,
+    /// A run that is finished.
+    Finished,
+    /// A run that is moved aside for a new one.
+    ToMoveAside,
+}
+
+impl Found {
+    /// What becomes of it, in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Nothing => "a new run",
+            Self::Run => "there, and gone on with",
+            Self::Finished => "finished, with nothing left to do",
+            Self::ToMoveAside => "moved aside, and a new run in its place",
+        }
+    }
+}
+
+/// A run's folder, for this process alone.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    is_resumed: bool,
+    moved_aside: Option<PathBuf>,
+    rounding: Vec<String>,
+    lock: Lock,
+}
+
+impl RunDir {
+    /// Opens the folder `path` for the run with the configuration `config`, a complete TOML text.
+    ///
+    /// `fresh` moves a run that is there to `<name>.old-N` first, and starts a new one. A run that goes on
+    /// is given to `check`, which compares its recorded configuration with `config`, and returns the keys
+    /// that differ and change results in rounding alone.
+    ///
+    /// # Errors
+    ///
+    /// If another process is at work there, if there is a run and `resume` does not allow for it
+    /// (or the reverse), or whatever `check` finds.
+    pub fn open<E: From<RunError>>(
+        path: PathBuf,
+        config: &str,
+        resume: Resume,
+        fresh: bool,
+        check: impl FnOnce(&Path) -> Result<Vec<String>, E>,
+    ) -> Result<Opened, E> {
+        // Without this, a mere typing error would leave a folder behind.
+        if resume == Resume::Must && !holds_run(&path) {
+            return Err(RunError::NothingToResume { path }.into());
+        }
+        let mut lock = Self::lock(&path)?;
+        let mut moved_aside = None;
+        if fresh && holds_run(&path) {
+            let aside = move_aside(&path)?;
+            // The old lock moved along with its folder, and still keeps others out of that one.
+            lock = Self::lock(&path)?;
+            moved_aside = Some(aside);
+        }
+        let mut run = Self { path, is_resumed: false, moved_aside, rounding: Vec::new(), lock };
+        if holds_run(&run.path) {
+            if resume == Resume::Never {
+                return Err(RunError::AlreadyHoldsRun { path: run.path }.into());
+            }
+            run.rounding = check(&run.path)?;
+            if let Some(exit) = finished(&run.path)? {
+                return Ok(Opened::Finished { path: run.path, exit });
+            }
+            run.is_resumed = true;
+            run.remove_exit()?;
+        }
+        run.write(CONFIG, config.as_bytes())?;
+        Ok(Opened::Run(run))
+    }
+
+    /// What [`RunDir::open`] would find, without making, moving or locking anything.
+    ///
+    /// # Errors
+    ///
+    /// As [`RunDir::open`], but for a folder that is in use.
+    pub fn look<E: From<RunError>>(
+        path: PathBuf,
+        resume: Resume,
+        fresh: bool,
+        check: impl FnOnce(&Path) -> Result<Vec<String>, E>,
+    ) -> Result<Found, E> {
+        match (holds_run(&path), resume) {
+            (false, Resume::Must) => Err(RunError::NothingToResume { path }.into()),
+            (false, Resume::Auto | Resume::Never) => Ok(Found::Nothing),
+            (true, _) if fresh => Ok(Found::ToMoveAside),
+            (true, Resume::Never) => Err(RunError::AlreadyHoldsRun { path }.into()),
+            (true, Resume::Auto | Resume::Must) => {
+                check(&path)?;
+                Ok(if finished(&path)?.is_some() { Found::Finished } else { Found::Run })
+            }
+        }
+    }
+
+    fn lock(path: &Path) -> Result<Lock, RunError> {
+        fs::create_dir_all(path).map_err(RunError::io("make", path))?;
+        let file = path.join(LOCK);
+        Lock::acquire(&file).map_err(|error| match error {
+            LockError::Held(holder) => {
+                RunError::InUse { path: path.to_owned(), holder: Box::new(holder) }
+            }
+            LockError::Recorded(holder) => {
+                RunError::MayBeInUse { path: path.to_owned(), holder: Box::new(holder) }
+            }
+            LockError::Io(source) => RunError::io("lock", file)(source),
+        })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a run was here, to go on with; it may have been stopped before its first checkpoint.
+    pub fn is_resumed(&self) -> bool {
+        self.is_resumed
+    }
+
+    /// Where `--fresh` moved the run that was here.
+    pub fn moved_aside(&self) -> Option<&Path> {
+        self.moved_aside.as_deref()
+    }
+
+    /// Keys that differ from the recorded ones and make later numbers differ in rounding, with both values.
+    pub fn rounding(&self) -> &[String] {
+        &self.rounding
+    }
+
+    /// Whether other processes are kept out; some cluster file systems cannot.
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_enforced()
+    }
+
+    /// Where results go.
+    pub fn metrics(&self) -> PathBuf {
+        self.path.join(METRICS)
+    }
+
+    /// Where results go as a table.
+    pub fn table(&self) -> PathBuf {
+        self.path.join("metrics.csv")
+    }
+
+    /// Where speeds go.
+    pub fn timing(&self) -> PathBuf {
+        self.path.join(TIMING)
+    }
+
+    /// Where images that could not be read are listed.
+    pub fn bad_samples(&self) -> PathBuf {
+        self.path.join("bad_samples.jsonl")
+    }
+
+    /// Where the log goes.
+    pub fn log(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
+    /// Where checkpoints go.
+    pub fn checkpoints(&self) -> PathBuf {
+        checkpoints_in(&self.path)
+    }
+
+    /// Returns when the files that were made in the folder are on the disk by name, so that no
+    /// checkpoint remembers more of `metrics.jsonl` than a crash leaves.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn sync(&self) -> Result<(), RunError> {
+        Disk.sync_dir(&self.path).map_err(RunError::io("write", &self.path))
+    }
+
+    /// Records what is at work.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write_environment(&self, environment: &impl Serialize) -> Result<(), RunError> {
+        self.write_json(ENVIRONMENT, environment)
+    }
+
+    /// Records the weights that the run starts from.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write_init(&self, init: &impl Serialize) -> Result<(), RunError> {
+        self.write_json(INIT, init)
+    }
+
+    /// Records how this process ends.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write_exit(&self, exit: &ExitRecord) -> Result<(), RunError> {
+        write_exit_in(&self.path, exit)
+    }
+
+    fn remove_exit(&self) -> Result<(), RunError> {
+        let path = self.path.join(EXIT);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(RunError::io("remove", path)(error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), RunError> {
+        write_json_in(&self.path, name, value)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RunError> {
+        write_in(&self.path, name, bytes)
+    }
+}
+
+/// Whether there is a run in the folder: checkpoints without a configuration are somebody's work, too.
+fn holds_run(path: &Path) -> bool {
+    path.join(CONFIG).is_file()
+        || fs::read_dir(checkpoints_in(path)).is_ok_and(|mut inside| inside.next().is_some())
+}
+
+/// How the run in the folder `path` ended, if it is finished.
+///
+/// # Errors
+///
+/// If the record is there and cannot be read.
+pub fn finished(path: &Path) -> Result<Option<ExitRecord>, RunError> {
+    Ok(read_exit_in(path)?.filter(|exit| exit.reason == ExitReason::Finished))
+}
+
+/// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.
+///
+/// # Errors
+///
+/// If it cannot be renamed.
+pub fn move_aside(path: &Path) -> Result<PathBuf, RunError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let aside = (1..)
+        .map(|number| path.with_file_name(format!("{name}.old-{number}")))
+        .find(|candidate| !candidate.exists())
+        .expect("invariant: the numbers do not end");
+    Disk.rename(path, &aside).map_err(RunError::io("move aside", path))?;
+    Ok(aside)
+}

@@ -1,0 +1,272 @@
+//! One process per run folder.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::host::{host_name, slurm_job};
+use crate::rfc3339;
+
+/// Name of the lock's file in a run's folder.
+pub const LOCK: &str = "LOCK";
+
+/// A process that uses a run folder, as its lock file describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Name of its machine.
+    pub host: String,
+    /// Its process number there.
+    pub pid: u32,
+    /// Its SLURM job, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm_job: Option<String>,
+    /// When it started.
+    pub started: String,
+}
+
+impl Holder {
+    fn this_process() -> Self {
+        Self {
+            host: host_name(),
+            pid: std::process::id(),
+            slurm_job: slurm_job(),
+            started: rfc3339(SystemTime::now()),
+        }
+    }
+}
+
+impl Holder {
+    /// The command that ends it.
+    pub fn to_end(&self) -> String {
+        match &self.slurm_job {
+            Some(job) => format!("scancel {job}"),
+            None if self.host.is_empty() || self.host == host_name() => {
+                format!("kill {}", self.pid)
+            }
+            None => format!("ssh {} kill {}", self.host, self.pid),
+        }
+    }
+
+    /// Whether the folder that it has left its name in is free, on a file system that has no locks.
+    fn claim(&self, here: &Self, is_alive: impl Fn(u32) -> bool) -> Claim {
+        if self.host.is_empty() {
+            Claim::None
+        } else if self.host == here.host {
+            if self.pid != here.pid && is_alive(self.pid) { Claim::Held } else { Claim::None }
+        } else if self.slurm_job.is_some() && self.slurm_job == here.slurm_job {
+            // An earlier life of this job, on a node that it was taken from.
+            Claim::None
+        } else {
+            Claim::Unknown
+        }
+    }
+}
+
+/// What a name in a lock file is worth where there are no locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    None,
+    Held,
+    /// Its process is or was on another machine.
+    Unknown,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.is_empty() {
+            return formatter.write_str("another process, which is just starting");
+        }
+        write!(formatter, "process {} on {}", self.pid, self.host)?;
+        if let Some(job) = &self.slurm_job {
+            write!(formatter, " (SLURM job {job})")?;
+        }
+        write!(formatter, ", running since {}", self.started)
+    }
+}
+
+/// The right to write into a folder, until dropped.
+///
+/// What counts is the operating system's lock on the file, which ends with the process that holds
+/// it, however it ends. The content says who that is, and may be stale. Where the file system has no
+/// locks, the content is all there is: it is gone when a process ends in good order, and else believed
+/// unless its process is known to be gone.
+#[derive(Debug)]
+pub struct Lock {
+    file: File,
+    enforced: bool,
+}
+
+/// Why a folder cannot be locked.
+#[derive(Debug)]
+pub enum LockError {
+    /// Another process holds the lock.
+    Held(Holder),
+    /// A process on another machine has left its name, and there are no locks to tell whether it is there.
+    Recorded(Holder),
+    /// The file cannot be opened, locked or written.
+    Io(io::Error),
+}
+
+impl From<io::Error> for LockError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Lock {
+    /// Locks by the file `path`, which is created if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Held`] at once if another process has it.
+    pub fn acquire(path: &Path) -> Result<Self, LockError> {
+        loop {
+            let mut file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .read(true)
+                .write(true)
+                .open(path)?;
+            let enforced = match try_lock_patiently(&file) {
+                Ok(()) => true,
+                Err(TryLockError::WouldBlock) => return Err(LockError::Held(recorded(&mut file)?)),
+                Err(TryLockError::Error(error)) if is_unsupported(&error) => {
+                    let holder = recorded(&mut file)?;
+                    match holder.claim(&Holder::this_process(), is_alive) {
+                        Claim::None => false,
+                        Claim::Held => return Err(LockError::Held(holder)),
+                        Claim::Unknown => return Err(LockError::Recorded(holder)),
+                    }
+                }
+                Err(TryLockError::Error(error)) => return Err(error.into()),
+            };
+            // Between opening and locking, the folder may have been moved aside by the process that had it.
+            if !is_at(&file, path) {
+                continue;
+            }
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            let holder =
+                serde_json::to_string(&Holder::this_process()).map_err(io::Error::other)?;
+            writeln!(file, "{holder}")?;
+            return Ok(Self { file, enforced });
+        }
+    }
+
+    /// Whether the file system has locks; some cluster mounts do not, and two runs can then collide.
+    pub fn is_enforced(&self) -> bool {
+        self.enforced
+    }
+}
+
+/// Locks `file`; waits a moment for one who only looks, as [`is_held`] does.
+fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..5 {
+        let tried = file.try_lock();
+        if !matches!(tried, Err(TryLockError::WouldBlock)) {
+            return tried;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    file.try_lock()
+}
+
+/// Whether a process holds the lock at `path`; `None` if that cannot be told. Changes nothing.
+pub fn is_held(path: &Path) -> Option<bool> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(false),
+        Err(_) => return None,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Some(false),
+        Err(TryLockError::WouldBlock) => Some(true),
+        Err(TryLockError::Error(_)) => None,
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A name that stays behind is stale, and taken for that wherever it can be.
+        let _ = self.file.set_len(0);
+    }
+}
+
+/// Who the lock's file says has it.
+fn recorded(file: &mut File) -> io::Result<Holder> {
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(serde_json::from_str(&text).unwrap_or_default())
+}
+
+/// Whether this machine runs the process.
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // Only that there is none is an answer: one of another user's may not be asked.
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        (Err(_), _) | (_, Err(_)) => false,
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    let no_locks = Errno::NOLCK.raw_os_error();
+    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_locks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_locks_a_name_is_believed_unless_its_process_is_known_to_be_gone() {
+        let holder = |host: &str, pid, job: Option<&str>| Holder {
+            host: host.into(),
+            pid,
+            slurm_job: job.map(Into::into),
+            started: String::new(),
+        };
+        let here = holder("a", 7, Some("12"));
+        let claim = |of: Holder| of.claim(&here, |pid| pid == 3);
+        assert_eq!(claim(Holder::default()), Claim::None, "it ended in good order");
+        assert_eq!(claim(holder("a", 3, None)), Claim::Held);
+        assert_eq!(claim(holder("a", 4, None)), Claim::None, "its process is gone");
+        assert_eq!(claim(holder("a", 7, None)), Claim::None, "its number is ours now");
+        assert_eq!(
+            claim(holder("b", 3, Some("12"))),
+            Claim::None,
+            "our job, before it was requeued"
+        );
+        assert_eq!(claim(holder("b", 4, Some("13"))), Claim::Unknown);
+        assert_eq!(claim(holder("b", 4, None)), Claim::Unknown);
+    }
+
+    #[test]
+    fn the_living_are_told_from_the_dead() {
+        assert!(is_alive(std::process::id()));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert!(!is_alive(pid));
+    }
+
+    #[test]
+    fn a_holder_can_be_ended() {
+        let holder = Holder { host: "elsewhere".into(), pid: 5, ..Holder::default() };
+        assert_eq!(holder.to_end(), "ssh elsewhere kill 5");
+        assert_eq!(Holder { host: host_name(), ..holder.clone() }.to_end(), "kill 5");
+        assert_eq!(Holder { slurm_job: Some("9".into()), ..holder }.to_end(), "scancel 9");
+    }
+}

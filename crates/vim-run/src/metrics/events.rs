@@ -1,0 +1,185 @@
+//! TensorBoard's event files: scalars, as `tensorboard --logdir` reads them.
+//!
+//! A file is a sequence of records, each framed as TensorFlow's TFRecord: length, masked CRC-32C of
+//! the length, the record, masked CRC-32C of the record. A record is a protobuf `Event`, of which
+//! five fields are needed, so the messages are put together by hand.
+//!
+//! Source: tensorflow/core/util/event.proto, framework/summary.proto, lib/io/record_writer.h.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::host::host_name;
+
+/// What the names of event files begin with.
+const PREFIX: &str = "events.out.tfevents.";
+
+/// Numbers of the fields of the messages `Event`, `Summary`, `Summary.Value` and `SessionLog`.
+mod field {
+    pub(super) const WALL_TIME: u64 = 1;
+    pub(super) const STEP: u64 = 2;
+    pub(super) const FILE_VERSION: u64 = 3;
+    pub(super) const SUMMARY: u64 = 5;
+    pub(super) const SESSION_LOG: u64 = 7;
+    pub(super) const SUMMARY_VALUE: u64 = 1;
+    pub(super) const VALUE_TAG: u64 = 1;
+    pub(super) const VALUE_SIMPLE: u64 = 2;
+    pub(super) const SESSION_STATUS: u64 = 1;
+}
+
+/// Protobuf's ways to write a field.
+mod wire {
+    pub(super) const VARINT: u64 = 0;
+    pub(super) const FIXED64: u64 = 1;
+    pub(super) const BYTES: u64 = 2;
+    pub(super) const FIXED32: u64 = 5;
+}
+
+/// `SessionLog.SessionStatus.START`.
+const START: u64 = 1;
+
+/// An event file of a run, from one process.
+#[derive(Debug)]
+pub(super) struct EventWriter {
+    file: File,
+    len: u64,
+}
+
+impl EventWriter {
+    /// Makes a new file in `folder` for what happens after `step` steps.
+    ///
+    /// Readers drop what earlier files say of later steps: a run that goes on from a checkpoint does these again.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be made.
+    pub(super) fn create(folder: &Path, step: u64) -> io::Result<Self> {
+        // Readers take files in the order of their names.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let seconds = now.max(newest(folder)?.map_or(0, |newest| newest + 1));
+        let name = format!("{PREFIX}{seconds:010}.{}.{}", host_name(), std::process::id());
+        let file = OpenOptions::new().append(true).create_new(true).open(folder.join(name))?;
+        let mut writer = Self { file, len: 0 };
+        let mut version = Vec::new();
+        bytes_field(&mut version, field::FILE_VERSION, b"brain.Event:2");
+        let mut status = Vec::new();
+        varint_field(&mut status, field::SESSION_STATUS, START);
+        let mut session = Vec::new();
+        varint_field(&mut session, field::STEP, step + 1);
+        bytes_field(&mut session, field::SESSION_LOG, &status);
+        writer.write(&[event(&version), event(&session)].concat())?;
+        Ok(writer)
+    }
+
+    /// Writes the scalars of a step, by their tags, at once.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be written; the file is then cut back to whole records.
+    pub(super) fn scalars(&mut self, step: u64, scalars: &[(String, f64)]) -> io::Result<()> {
+        let mut summary = Vec::new();
+        for (tag, number) in scalars {
+            let mut value = Vec::new();
+            bytes_field(&mut value, field::VALUE_TAG, tag.as_bytes());
+            key(&mut value, field::VALUE_SIMPLE, wire::FIXED32);
+            value.extend((*number as f32).to_le_bytes());
+            bytes_field(&mut summary, field::SUMMARY_VALUE, &value);
+        }
+        let mut body = Vec::new();
+        varint_field(&mut body, field::STEP, step);
+        bytes_field(&mut body, field::SUMMARY, &summary);
+        self.write(&event(&body))
+    }
+
+    fn write(&mut self, records: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.file.write_all(records) {
+            // What comes after half a record is lost to readers.
+            let _ = self.file.set_len(self.len);
+            return Err(error);
+        }
+        self.len += records.len() as u64;
+        Ok(())
+    }
+}
+
+/// The time in the name of the newest event file in `folder`.
+fn newest(folder: &Path) -> io::Result<Option<u64>> {
+    let mut newest = None;
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let seconds = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next());
+        newest = newest.max(seconds.and_then(|seconds| seconds.parse().ok()));
+    }
+    Ok(newest)
+}
+
+/// An event of now as a framed record; `body` holds all its fields but the time.
+fn event(body: &[u8]) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let mut event = Vec::new();
+    key(&mut event, field::WALL_TIME, wire::FIXED64);
+    event.extend(now.to_le_bytes());
+    event.extend(body);
+    let len = (event.len() as u64).to_le_bytes();
+    let mut record = len.to_vec();
+    record.extend(masked(&len).to_le_bytes());
+    record.extend(&event);
+    record.extend(masked(&event).to_le_bytes());
+    record
+}
+
+/// The CRC of `bytes`, altered so that a CRC of bytes that hold CRCs is a good one, too.
+fn masked(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+fn varint(into: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        into.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    into.push(number as u8);
+}
+
+fn key(into: &mut Vec<u8>, field: u64, wire: u64) {
+    varint(into, field << 3 | wire);
+}
+
+fn varint_field(into: &mut Vec<u8>, field: u64, number: u64) {
+    key(into, field, wire::VARINT);
+    varint(into, number);
+}
+
+fn bytes_field(into: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    key(into, field, wire::BYTES);
+    varint(into, bytes.len() as u64);
+    into.extend(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_the_bytes_of_the_definition() {
+        let mut body = Vec::new();
+        varint_field(&mut body, field::STEP, 300);
+        let record = event(&body);
+        // Length 12: the time's key and 8 bytes, the step's key and 2 bytes.
+        assert_eq!(record[..8], 12_u64.to_le_bytes());
+        assert_eq!(record[12], 0x09);
+        assert_eq!(record[21..24], [0x10, 0xac, 0x02]);
+        assert_eq!(record.len(), 8 + 4 + 12 + 4);
+    }
+
+    #[test]
+    fn checksums_are_masked_castagnoli() {
+        // 0xe3069283 is the polynomial's published check value.
+        assert_eq!(
+            masked(b"123456789"),
+            0xe306_9283_u32.rotate_right(15).wrapping_add(0xa282_ead8)
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! A line of `metrics.jsonl`.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The value of `weights` in an evaluation of the model's own weights rather than averaged ones.
+pub const OWN_WEIGHTS: &str = "model";
+
+/// A JSON object: values by key, in the order in which they are written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Record {
+    fields: IndexMap<String, Value>,
+}
+
+impl Record {
+    /// Reads a line; `None` if it is no JSON object.
+    pub fn parse(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok()
+    }
+
+    /// Every key with its value, in order.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.fields.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// The value of a key; `None` for `null`, which a number that is not finite becomes.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.fields.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The string of a key.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.get(key)?.as_str()
+    }
+
+    /// What was measured: every number but those that say when and of how many images, NaN for
+    /// `null`.
+    pub fn measured(&self) -> impl Iterator<Item = (&str, f64)> {
+        let described = ["step", "epoch", "images"];
+        let numbers = self.fields().filter(move |(key, _)| !described.contains(key));
+        numbers.filter_map(|(key, value)| {
+            Some((key, if value.is_null() { f64::NAN } else { value.as_f64()? }))
+        })
+    }
+
+    /// The number of a key.
+    pub fn number<'a, T: Deserialize<'a>>(&'a self, key: &str) -> Option<T> {
+        T::deserialize(self.get(key)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_digits() {
+        let line = r#"{"kind":"train", "step": 2,"loss":3.9629129446933398,"lr":1e-7,"x":null,"y":[1,{"z":2}]}"#;
+        let record = Record::parse(line).unwrap();
+        let fields: Vec<_> = record.fields().map(|(key, value)| (key, value.to_string())).collect();
+        let expected = [
+            ("kind", "\"train\""),
+            ("step", "2"),
+            ("loss", "3.9629129446933398"),
+            ("lr", "1e-7"),
+            ("x", "null"),
+            ("y", "[1,{\"z\":2}]"),
+        ];
+        assert_eq!(fields, expected.map(|(key, text)| (key, text.to_owned())));
+        assert_eq!(record.get("x"), None);
+        assert_eq!(
+            (record.number("step"), record.number("loss")),
+            (Some(2_u64), Some(3.9629129446933398))
+        );
+        assert_eq!(record.number::<u64>("kind"), None);
+        assert_eq!(
+            Record::parse(r#"{"a":"b \"c\", d"}"#).unwrap().text("a").unwrap(),
+            "b \"c\", d"
+        );
+        assert_eq!(Record::parse(" {} "), Some(Record::default()));
+    }
+
+    #[test]
+    fn what_is_no_object_is_none() {
+        for line in [
+            "",
+            "{",
+            "}",
+            "[1]",
+            "1",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1",
+            "{\"a\":1}x",
+            "{\"a\":1,}",
+            "{a:1}",
+            "{\"a\":1 \"b\":2}",
+            "\u{0}",
+        ] {
+            assert_eq!(Record::parse(line), None, "{line}");
+        }
+    }
+}

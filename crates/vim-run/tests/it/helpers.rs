@@ -1,0 +1,114 @@
+//! Other processes, to hold locks and to receive signals.
+//!
+//! They are this test binary again, running one of the ignored tests below.
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use vim_run::Lock;
+use vim_run::signals::StopRequest;
+
+/// Tells a helper that it is one, and what to work on.
+const ARGUMENT: &str = "VIM_TRAIN_TEST_HELPER";
+/// Longer than any helper is needed, so that none outlives a test that failed.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// A helper process, ended when dropped.
+pub(crate) struct Helper {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Helper {
+    /// Starts `test` and waits until it is ready.
+    pub(crate) fn start(test: &str, argument: &Path) -> Self {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args([&format!("helpers::{test}"), "--exact", "--ignored", "--nocapture"])
+            .env(ARGUMENT, argument)
+            .env("SLURM_JOB_ID", "4711")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut helper = Self { child, stdout };
+        helper.wait_for("ready");
+        helper
+    }
+
+    /// Reads its output up to a line with `word`, and returns that line.
+    pub(crate) fn wait_for(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).unwrap(), 0, "ended before it said {word}");
+            if line.contains(word) {
+                return line;
+            }
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as a crash does, and waits until it has ended.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Its exit code, once it ends.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(text: &str) {
+    println!("{text}");
+    std::io::stdout().flush().unwrap();
+}
+
+#[test]
+#[ignore = "a helper of other tests"]
+fn holds_a_lock() {
+    let Some(path) = env::var_os(ARGUMENT) else { return };
+    let _lock = Lock::acquire(Path::new(&path)).unwrap();
+    say("ready");
+    sleep(LIFE);
+}
+
+#[test]
+#[ignore = "a helper of other tests"]
+fn reports_stop_requests() {
+    if env::var_os(ARGUMENT).is_none() {
+        return;
+    }
+    let request = StopRequest::install().unwrap();
+    say("ready");
+    let start = Instant::now();
+    let mut last = None;
+    while start.elapsed() < LIFE {
+        let now = request.get();
+        if now != last {
+            say(&format!("stop: {}", now.unwrap().name()));
+            last = now;
+        }
+        sleep(Duration::from_millis(2));
+    }
+}

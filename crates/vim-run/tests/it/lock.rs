@@ -1,0 +1,52 @@
+use std::fs;
+
+use vim_run::{Lock, LockError, RunError};
+
+use crate::helpers::Helper;
+
+#[test]
+fn a_living_holder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("LOCK");
+    let helper = Helper::start("holds_a_lock", &path);
+    let Err(LockError::Held(holder)) = Lock::acquire(&path) else { panic!("two hold one lock") };
+    assert_eq!(holder.pid, helper.pid());
+    assert_eq!(holder.slurm_job.as_deref(), Some("4711"));
+    assert!(!holder.host.is_empty());
+    let says = RunError::InUse { path: folder.path().to_owned(), holder: Box::new(holder.clone()) };
+    let says = says.to_string();
+    for part in [
+        format!("in use by process {} on {}", helper.pid(), holder.host),
+        "(SLURM job 4711)".into(),
+        "end it (scancel 4711)".into(),
+    ] {
+        assert!(says.contains(&part), "{says}");
+    }
+}
+
+#[test]
+fn a_dead_holder_is_succeeded_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("LOCK");
+    let mut helper = Helper::start("holds_a_lock", &path);
+    helper.kill();
+    let left = fs::read_to_string(&path).unwrap();
+    assert!(left.contains(&helper.pid().to_string()), "the stale content is still there: {left}");
+
+    let _lock = Lock::acquire(&path).unwrap();
+    let now = fs::read_to_string(&path).unwrap();
+    assert!(now.contains(&format!("\"pid\":{}", std::process::id())), "{now}");
+    assert_eq!(now.lines().count(), 1, "nothing of the longer content is left: {now}");
+}
+
+#[test]
+fn dropping_releases() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("LOCK");
+    let first = Lock::acquire(&path).unwrap();
+    assert!(first.is_enforced());
+    assert!(matches!(Lock::acquire(&path), Err(LockError::Held(_))));
+    drop(first);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "", "no name stays behind");
+    assert!(Lock::acquire(&path).is_ok());
+}

@@ -1,0 +1,80 @@
+//! Why a device cannot be used, or cannot go on.
+
+use super::fault::{Fault, Load};
+use crate::error::{Failure, code};
+
+/// Why a device cannot be used, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The device that was asked for is not there, or does not do what was asked of it.
+    #[error("{0}")]
+    Unavailable(String),
+
+    /// The device has no memory left.
+    #[error("the device ran out of memory{}: {}", asked_for(*bytes), advice(*load))]
+    OutOfMemory {
+        /// Bytes of the allocation that failed, if known.
+        bytes: Option<u64>,
+        /// What the run keeps on the device, if known.
+        load: Option<Load>,
+    },
+
+    /// The device failed.
+    #[error(
+        "the device failed ({reason}) and does nothing more for this process: run it again, a training by the same command with --resume auto; if it fails again, look for Xid in the system's log (dmesg) and take another GPU"
+    )]
+    Lost {
+        /// What the driver calls it.
+        reason: String,
+    },
+
+    /// A batch is beyond what a kernel can count.
+    #[error(
+        "{operation}: {what} of {got} is beyond the kernel's limit of {limit}: {}",
+        load.advice(*got, *limit)
+    )]
+    TooLarge {
+        /// The operation called.
+        operation: &'static str,
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        got: usize,
+        /// How large it may be.
+        limit: usize,
+        /// What the run asks of the device.
+        load: Load,
+    },
+}
+
+impl From<Fault> for DeviceError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::OutOfMemory { bytes } => Self::OutOfMemory { bytes, load: None },
+            Fault::Lost { reason } => Self::Lost { reason },
+        }
+    }
+}
+
+impl Failure for DeviceError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unavailable(_) | Self::Lost { .. } => code::UNAVAILABLE,
+            Self::OutOfMemory { .. } => code::MEMORY,
+            Self::TooLarge { .. } => code::CONFIG,
+        }
+    }
+}
+
+fn asked_for(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| {
+        format!(" (another {:.1} MiB were asked for)", bytes as f64 / f64::from(1 << 20))
+    })
+}
+
+fn advice(load: Option<Load>) -> String {
+    load.map_or_else(
+        || "take smaller batches or a larger device".to_owned(),
+        |load| load.to_string(),
+    )
+}

@@ -1,0 +1,49 @@
+//! The command line of `vim-train train`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use vim_run::Resume;
+
+use crate::args::Overrides;
+
+const EXAMPLES: &str = "\
+Examples:
+  vim-train train configs/debug.toml
+  vim-train train configs/debug.toml --set model.discretization=bilinear --set run.seed=1
+  vim-train train configs/debug.toml --resume auto    start, or go on after an interruption
+  vim-train train configs/debug.toml --dry-run        configuration, data, device: would it start?
+
+SIGTERM, SIGUSR1 and SIGUSR2 save a checkpoint and exit 75; Ctrl-C saves and exits 130, a second
+Ctrl-C exits at once. In a SLURM job, `slurm.on_interrupt` says whether the job then goes back into the
+queue; scancel is final. `vim-train --help` lists all exit codes.";
+
+/// `vim-train train`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TrainArgs {
+    /// Configuration file.
+    pub config: PathBuf,
+    /// What differs from the file.
+    #[command(flatten)]
+    pub overrides: Overrides,
+    /// Where the order of the images comes from, `keyed` or `reference` (the original's samplers): short for
+    /// `--set augment.order=KIND`.
+    #[arg(long, value_name = "KIND")]
+    pub data_order: Option<String>,
+    /// What to do if the run's folder holds a run.
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t, conflicts_with = "fresh")]
+    pub resume: Resume,
+    /// Stop after so many steps, with a checkpoint to go on from.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
+    /// Move a run in the run's folder aside, to NAME.old-N, and start anew.
+    #[arg(long)]
+    pub fresh: bool,
+    /// Check all that can be wrong, print what would be done, and make no folder.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print the run's result on stdout as JSON.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,73 @@
+//! What a run was made by and where: `env.json`.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::time::SystemTime;
+
+use serde::Serialize;
+use vim_data::CpuAllocation;
+use vim_run::{host_name, rfc3339};
+
+/// Everything about a run that its configuration does not say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Environment {
+    /// Version of this program.
+    pub version: &'static str,
+    /// The commit it was built from, if that was known.
+    pub commit: Option<&'static str>,
+    /// What it was built for.
+    pub target: Option<&'static str>,
+    /// The machine's name.
+    pub host: String,
+    /// Cores that this process may use.
+    pub cpus: usize,
+    /// What computes, as the program found it.
+    pub backend: String,
+    /// Threads that compute on the CPU.
+    pub threads: usize,
+    /// Optimizer steps that the whole run takes: the configuration and the data's size decide.
+    pub total_steps: u64,
+    /// `SLURM_*` variables that say which job this is.
+    pub slurm: BTreeMap<String, String>,
+    /// The command line.
+    pub command: Vec<String>,
+    /// When the process started.
+    pub started: String,
+}
+
+/// The variables that name a job; others describe the site, and some hold secrets.
+const SLURM_VARIABLES: [&str; 10] = [
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_NODELIST",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+    "SLURM_RESTART_COUNT",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_GPUS_ON_NODE",
+];
+
+impl Environment {
+    /// This process, which computes on `backend` with `threads` threads a run of `total_steps`.
+    pub fn of_this_process(backend: impl Into<String>, threads: usize, total_steps: u64) -> Self {
+        let slurm = SLURM_VARIABLES
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), env::var(name).ok()?)))
+            .collect();
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("VIM_TRAIN_COMMIT"),
+            target: option_env!("VIM_TRAIN_TARGET"),
+            host: host_name(),
+            cpus: CpuAllocation::of_this_process().cores,
+            backend: backend.into(),
+            threads,
+            total_steps,
+            slurm,
+            command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            started: rfc3339(SystemTime::now()),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A run's life in a job: recorded in `events.jsonl`, and gone on with in the next one.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+use vim_slurm::submissions::{self, Submission};
+use vim_slurm::{
+    Client, Event, EventKind, Job, JobAttempts, JobId, JobOutcome, SlurmConfig, attempts_at, cause,
+    decide, restarts,
+};
+
+use vim_run::signals::Stop;
+use vim_run::{ExitRecord, Log, MAX_DEPTH, Resume, host_name, rfc3339};
+
+use crate::error::{Error, Failure, code};
+
+/// The longest that a preempted process waits to be killed.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// Several attempts of a job have not made a step.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no new step in {lives} lives since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
+)]
+struct NoProgress {
+    lives: u32,
+    step: u64,
+}
+
+impl Failure for NoProgress {
+    fn exit_code(&self) -> u8 {
+        code::FAILED
+    }
+}
+
+/// This process's share of a run.
+pub(crate) struct Life<'a> {
+    config: &'a SlurmConfig,
+    folder: &'a Path,
+    log: &'a Log,
+    /// Whether the same command would go on with the run.
+    resumes: bool,
+    job: Option<JobId>,
+    /// How often SLURM has put the job back into the queue.
+    restart_count: u32,
+    /// Attempts before this one.
+    restarts: u32,
+}
+
+impl<'a> Life<'a> {
+    /// A life in the run's `folder`, of a command that was told to `resume` so.
+    pub(crate) fn new(
+        config: &'a SlurmConfig,
+        folder: &'a Path,
+        log: &'a Log,
+        resume: Resume,
+    ) -> Self {
+        let job = JobId::of_this_process();
+        let count = env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse().ok());
+        let restart_count = count.filter(|_| job.is_some()).unwrap_or(0);
+        let resumes = match resume {
+            Resume::Auto | Resume::Must => true,
+            Resume::Never => false,
+        };
+        let mut life = Self { config, folder, log, resumes, job, restart_count, restarts: 0 };
+        life.restarts = job.map_or(0, |job| restarts(&life.events(), job, restart_count));
+        life
+    }
+
+    /// Records the start, or resumption, at `step`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoProgress`] if the lives before this one have not made a step since, and
+    /// `slurm.stop_without_progress` allows for no more.
+    pub(crate) fn begin(&self, step: u64, is_resumed: bool) -> Result<(), Error> {
+        if self.restarts > 0 {
+            let lives = attempts_at(&self.events(), step);
+            if lives >= self.config.stop_without_progress {
+                return Err(NoProgress { lives, step }.into());
+            }
+        }
+        let kind = if is_resumed { EventKind::Resume } else { EventKind::Start };
+        self.record(self.event(kind, step));
+        Ok(())
+    }
+
+    /// Records the end, and does with the job what is to be done after an interruption.
+    ///
+    /// Everything is saved by now, `exit.json` included: this process may be killed at any time.
+    pub(crate) fn end(&self, exit: &ExitRecord, stop: Option<Stop>) {
+        if let Some(stop @ Stop::Scheduler { .. }) = stop {
+            self.interrupted(stop, exit.step);
+        }
+        let detail = exit.error.clone();
+        let exit_code = Some(exit.exit_code);
+        self.record(Event { detail, exit_code, ..self.event(EventKind::End, exit.step) });
+    }
+
+    fn interrupted(&self, stop: Stop, step: u64) {
+        let signal = Some(stop.name().to_owned());
+        let event = Event { signal, ..self.event(EventKind::Signal, step) };
+        let Some(id) = self.job else { return self.record(event) };
+        let client = Client::hasty();
+        let job = match client.job(id) {
+            Ok(Some(job)) => job,
+            Ok(None) => return self.unknown(event, "SLURM does not know this job"),
+            Err(error) => return self.unknown(event, &error.to_string()),
+        };
+        let cause = cause(&job, self.restart_count);
+        let lives = JobAttempts {
+            restarts: self.restarts,
+            without_progress: attempts_at(&self.events(), step),
+            resumes: self.resumes,
+        };
+        let decision = decide(cause, self.config, &lives);
+        let detail = Some(decision.why.clone());
+        self.record(Event { cause: Some(cause.name().into()), detail, ..event });
+        match client.carry_out(&decision, &job) {
+            Ok(outcome) => self.settle(outcome, &job, &decision.why, step),
+            Err(error) => self.log.line(format!(
+                "warning: {}: not put back into the queue ({error}); submit it again to go on at step {step}",
+                decision.why
+            )),
+        }
+    }
+
+    fn settle(&self, outcome: JobOutcome, job: &Job, why: &str, step: u64) {
+        let detail = Some(why.to_owned());
+        match outcome {
+            JobOutcome::Requeued => {
+                self.log.line(format!("requeued ({why}), will resume at step {step}"));
+                self.record(Event { detail, ..self.event(EventKind::Requeue, step) });
+            }
+            JobOutcome::Resubmitted(next) => {
+                self.log
+                    .line(format!("resubmitted as job {next} ({why}), will resume at step {step}"));
+                let next_job = Some(next);
+                self.record(Event { detail, next_job, ..self.event(EventKind::Resubmit, step) });
+                self.remember(next, job);
+            }
+            JobOutcome::Wait => {
+                self.log.line(format!(
+                    "waiting to be requeued by SLURM ({why}), will resume at step {step}"
+                ));
+                self.record(Event { detail, ..self.event(EventKind::Wait, step) });
+                sleep(LONGEST_WAIT);
+            }
+            JobOutcome::Left => {
+                self.log.line(format!("not requeued ({why}); saved at step {step}"))
+            }
+        }
+    }
+
+    /// Nothing is done about a job of which nothing is known: it may have been cancelled.
+    fn unknown(&self, event: Event, why: &str) {
+        self.log.line(format!(
+            "warning: not requeued, for nothing says why {} came: {why}; submit it again to go on at step {}",
+            event.signal.as_deref().unwrap_or_default(),
+            event.step
+        ));
+        self.record(Event { detail: Some(why.to_owned()), ..event });
+    }
+
+    /// The folder that knew this job knows the one that goes on: the run's own, or its sweep's if it is an array's task.
+    fn remember(&self, next: JobId, job: &Job) {
+        let known = self.folder.ancestors().take(MAX_DEPTH).find_map(|folder| {
+            let submissions = submissions::read(folder).unwrap_or_default();
+            let of_job = |known: &Submission| known.job.job == job.id.job;
+            Some((folder, submissions.into_iter().rev().find(of_job)?))
+        });
+        let Some((folder, known)) = known else { return };
+        let submission = gone_on(known, job.id, next, rfc3339(SystemTime::now()));
+        if let Err(error) = submissions::append(folder, &submission) {
+            self.warn(&submissions::path(folder), &error);
+        }
+    }
+
+    fn event(&self, event: EventKind, step: u64) -> Event {
+        Event {
+            time: rfc3339(SystemTime::now()),
+            event,
+            step,
+            host: host_name(),
+            pid: std::process::id(),
+            job: self.job,
+            restarts: self.restarts,
+            signal: None,
+            cause: None,
+            next_job: None,
+            detail: None,
+            exit_code: None,
+        }
+    }
+
+    fn events(&self) -> Vec<Event> {
+        Event::read(self.folder).unwrap_or_else(|error| {
+            self.warn(&self.path(), &error);
+            Vec::new()
+        })
+    }
+
+    fn record(&self, event: Event) {
+        if let Err(error) = event.append(self.folder) {
+            self.warn(&self.path(), &error);
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(vim_slurm::EVENTS)
+    }
+
+    /// A history that cannot be written must not end a training that can go on.
+    fn warn(&self, path: &Path, error: &std::io::Error) {
+        self.log.line(format!("warning: {}: {error}", path.display()));
+    }
+}
+
+/// The submission by which job `next` goes on with `ended`, one of those of `known`.
+pub(crate) fn gone_on(
+    known: Submission,
+    ended: JobId,
+    next: JobId,
+    submitted: String,
+) -> Submission {
+    let output = match (next.task, &known.array) {
+        // Its name is a pattern.
+        (Some(_), _) | (None, Some(_)) => known.output.clone(),
+        (None, None) => known.output.as_ref().map(|output| {
+            let name = output.file_name().unwrap_or_default().to_string_lossy();
+            output.with_file_name(name.replace(&ended.to_string(), &next.to_string()))
+        }),
+    };
+    Submission {
+        job: JobId { task: None, ..next },
+        array: next.task.map(|task| task.to_string()).or(known.array),
+        submitted,
+        output,
+        ..known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_goes_on_as_one_and_a_task_as_an_array_of_one() {
+        let known = |array: Option<&str>, output: &str| Submission {
+            job: JobId { job: 8, task: None },
+            array: array.map(str::to_owned),
+            submitted: "before".into(),
+            script: "slurm/tasks-from-0-1.sh".into(),
+            output: Some(output.into()),
+        };
+        let id = |job, task| JobId { job, task };
+        let whole = gone_on(known(None, "/8/zoh-8.out"), id(8, None), id(20, None), "now".into());
+        assert_eq!((whole.job, whole.array.as_deref()), (id(20, None), None));
+        assert_eq!(whole.output.unwrap(), Path::new("/8/zoh-20.out"));
+        let pattern = "/8/%x-%A_%a.out";
+        let task =
+            gone_on(known(Some("0-11%2"), pattern), id(8, Some(3)), id(20, Some(3)), "now".into());
+        assert_eq!((task.job, task.array.as_deref()), (id(20, None), Some("3")));
+        assert_eq!(task.output.unwrap(), Path::new(pattern));
+        assert_eq!(
+            (task.script.as_path(), task.submitted.as_str()),
+            (whole.script.as_path(), "now")
+        );
+    }
+}

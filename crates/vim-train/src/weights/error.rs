@@ -1,0 +1,81 @@
+//! Why weights cannot be read, or do not fit.
+
+use vim_model::StateDictMismatch;
+use vim_torch::ReadError;
+
+use crate::error::{Failure, code};
+
+/// Why weights cannot be read, or do not fit.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// A checkpoint of a run does not fit the model.
+    #[error(
+        "{checkpoint} does not fit the model: {problems}; use the configuration it was made with"
+    )]
+    Unfit {
+        /// Which checkpoint.
+        checkpoint: String,
+        /// What does not fit.
+        problems: String,
+    },
+
+    /// A file of weights cannot be read.
+    #[error("{path} {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        source: ReadError,
+    },
+
+    /// Weights do not fit the model.
+    #[error(
+        "{checkpoint} does not fit the model in {} (listed above): give the model it is of, or allow for it (docs/checkpoints.md)",
+        places(mismatch)
+    )]
+    Mismatch {
+        /// Whose weights.
+        checkpoint: String,
+        /// Every disagreement.
+        mismatch: Box<StateDictMismatch>,
+    },
+
+    /// Nothing says which model weights belong to.
+    #[error("{checkpoint} {why}")]
+    Unrecognised {
+        /// Whose weights.
+        checkpoint: String,
+        /// What is in the way, and what to do.
+        why: String,
+    },
+
+    /// A parameter that the original has nothing for.
+    #[error(
+        "{checkpoint} cannot be exported: the original has no counterpart of {path} (ssm.a = \"full\")"
+    )]
+    NoCounterpart {
+        /// Whose weights.
+        checkpoint: String,
+        /// The parameter.
+        path: String,
+    },
+}
+
+impl Failure for WeightsError {
+    fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Unreadable { source: ReadError::Io(_), .. }) {
+            code::IO
+        } else {
+            code::DATA
+        }
+    }
+
+    fn details(&self) -> Vec<String> {
+        if let Self::Mismatch { mismatch, .. } = self { mismatch.lines() } else { Vec::new() }
+    }
+}
+
+fn places(mismatch: &StateDictMismatch) -> String {
+    let count = mismatch.lines().len();
+    format!("{count} place{}", if count == 1 { "" } else { "s" })
+}
