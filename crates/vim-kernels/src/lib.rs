@@ -7,6 +7,26 @@
 //! and one for GPUs (`cube/`), a reference in tensor operations, and an [`oracle`] in f64 loops;
 //! both implementations are tested against the oracle.
 //!
+//! ```
+//! use burn::tensor::{Device, Distribution, Tensor};
+//! use vim_kernels::{Discretization, ScanOptions, selective_scan};
+//!
+//! let device = Device::flex().autodiff();
+//! let random = |shape| Tensor::<3>::random(shape, Distribution::Normal(0.0, 1.0), &device);
+//! let (u, delta) = (random([2, 64, 16]).require_grad(), random([2, 64, 16])); // [B, L, D]
+//! let a = Tensor::<2>::ones([16, 8], &device).neg(); // [D, N]
+//! let (b, c) = (random([2, 64, 8]), random([2, 64, 8])); // [B, L, N]
+//! let options = ScanOptions {
+//!     method: Discretization::Bilinear,
+//!     delta_softplus: true,
+//!     ..ScanOptions::default()
+//! };
+//! let y = selective_scan(u.clone(), delta, a, b, c, None, None, None, options)?.y;
+//! let gradients = y.sum().backward();
+//! assert_eq!(u.grad(&gradients).unwrap().dims(), [2, 64, 16]);
+//! # Ok::<(), vim_kernels::KernelError>(())
+//! ```
+//!
 //! Letters: `B` batch, `L` tokens, `D` channels (`d_inner`), `N` states per channel (`d_state`),
 //! `G` groups of channels that share B and C, `W` taps.
 

@@ -23,7 +23,8 @@ pub enum Interval {
 /// A text that is not an [`Interval`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not a length of training: write a number and a unit, as in \"20st\" (steps), \"1ep\" (epochs) or \"10min\" (minutes)"
+    "`{text}` is not a length of training: write a number and a unit, as in \"20st\" (steps), \
+     \"1ep\" (epochs) or \"10min\" (minutes)"
 )]
 pub struct IntervalError {
     /// What was written.
@@ -118,7 +119,8 @@ impl JsonSchema for Interval {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A length of training: steps (\"20st\"), epochs (\"1ep\") or minutes (\"10min\").",
+            "description": "A length of training: steps (\"20st\"), epochs (\"1ep\") or minutes \
+             (\"10min\").",
             "type": "string",
             "pattern": "^[0-9]+(\\.[0-9]+)? *(ep|min)$|^[0-9]+ *st$"
         })
@@ -147,7 +149,7 @@ impl Cadence {
         match self.interval {
             Interval::Steps(_) | Interval::Epochs(_) => {
                 let period = self.interval.in_steps(self.steps_per_epoch).unwrap_or(f64::INFINITY);
-                // Whole periods, not remainders: 0.5ep must work for epochs of an odd number of steps.
+                // Whole periods, not remainders, so that 0.5ep works for an odd number of steps.
                 let periods = |steps: u64| (steps as f64 / period).floor();
                 step > 0 && periods(step) > periods(step - 1)
             }

@@ -190,7 +190,8 @@ mod tests {
         let left = Some(Duration::from_secs(7980));
         assert_eq!(
             line(&report, top1, 300, 117_000, left),
-            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 top-1 21.34 % 1840 img/s wait 1 % mem 1.0 GiB gpu 31.0 GiB eta 2h13m"
+            "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 top-1 21.34 % 1840 img/s wait 1 % \
+             mem 1.0 GiB gpu 31.0 GiB eta 2h13m"
         );
     }
 

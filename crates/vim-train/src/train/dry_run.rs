@@ -112,7 +112,8 @@ impl Preview {
             self.total_steps, self.steps_per_epoch, self.epochs
         ));
         lines.push(format!(
-            "memory {} on the device for weights, gradients and averages, and more for activations; {} for batches",
+            "memory {} on the device for weights, gradients and averages, and more for \
+             activations; {} for batches",
             mib(self.least_device_bytes),
             mib(self.loader_bytes)
         ));

@@ -26,7 +26,8 @@ impl Loss {
         let spread = smoothing / classes as f64;
         if let Some(threshold) = threshold.filter(|&threshold| spread > threshold) {
             let expected = format!(
-                "at least {spread}, which train.label_smoothing = {smoothing} gives each of {classes} classes (or train.label_smoothing = 0): below it every class is a target"
+                "at least {spread}, which train.label_smoothing = {smoothing} gives each of \
+                 {classes} classes (or train.label_smoothing = 0): below it every class is a target"
             );
             return Err(ConfigError::range("train.bce_threshold", threshold, expected));
         }

@@ -227,7 +227,8 @@ impl Task for Classification {
         (largest > vim_kernels::POLYNOMIAL_LIMIT).then(|| {
             format!(
                 "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose \
-                 input gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)",
+                 input gain beyond 2 is wrong, and soon of the wrong sign \
+                 (docs/discretizations.md)",
                 model.method_label(),
                 model.ssm.series
             )
@@ -324,23 +325,28 @@ mod tests {
         for (sets, expected) in [
             (
                 &["data.shapes.train=100", small[0], small[1]][..],
-                "train.batch_size: failed to cut 100 training images into batches of 128 without a partial one: an epoch would hold none; lower the batch size",
+                "train.batch_size: failed to cut 100 training images into batches of 128 without a \
+                 partial one: an epoch would hold none; lower the batch size",
             ),
             (
                 &["data.shapes.train=140", "data.val_fraction=0.1", small[0], small[1]],
-                "train.batch_size: failed to cut 126 training images into batches of 128 without a partial one: an epoch would hold none; lower the batch size",
+                "train.batch_size: failed to cut 126 training images into batches of 128 without a \
+                 partial one: an epoch would hold none; lower the batch size",
             ),
             (
                 &[cifar[0], cifar[1], cifar[2], small[0], small[1], "train.batch_size=45056"],
-                "train.batch_size: failed to cut 45000 training images into batches of 45056 without a partial one: an epoch would hold none; lower the batch size",
+                "train.batch_size: failed to cut 45000 training images into batches of 45056 \
+                 without a partial one: an epoch would hold none; lower the batch size",
             ),
             (
                 &[cifar[0]],
-                "data.dataset: failed to open dataset `cifar100`: `data.path` is not set; point it at the archive as downloaded, or at the folder holding it",
+                "data.dataset: failed to open dataset `cifar100`: `data.path` is not set; point it \
+                 at the archive as downloaded, or at the folder holding it",
             ),
             (
                 &["model.image_size=16", "model.patch_size=4"],
-                "model.image_size: 16 is out of range: expected 32, the size of the dataset's images, which augment.crop = \"pad\" does not change",
+                "model.image_size: 16 is out of range: expected 32, the size of the dataset's \
+                 images, which augment.crop = \"pad\" does not change",
             ),
             (
                 &["data.dataset=imagenet", "data.path=/no/such", "data.prefetch=0"],

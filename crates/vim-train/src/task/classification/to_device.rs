@@ -121,7 +121,8 @@ pub fn check_image_size(
             let size =
                 if height == width { height.to_string() } else { format!("{height}x{width}") };
             let expected = format!(
-                "{size}, the size of the dataset's images, which augment.crop = \"pad\" does not change"
+                "{size}, the size of the dataset's images, which augment.crop = \"pad\" does not \
+                 change"
             );
             Err(ConfigError::range("model.image_size", model.image_size, expected))
         }
