@@ -1,17 +1,40 @@
 //! A line of `metrics.jsonl`.
 
-use indexmap::IndexMap;
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// The value of `weights` in an evaluation of the model's own weights rather than averaged ones.
 pub const OWN_WEIGHTS: &str = "model";
 
 /// A JSON object: values by key, in the order in which they are written.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    fields: IndexMap<String, Value>,
+    fields: Vec<(String, Value)>,
+}
+
+impl<'de> Deserialize<'de> for Record {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Record;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Record, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Record { fields })
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
 }
 
 impl Record {
@@ -27,7 +50,8 @@ impl Record {
 
     /// The value of a key; `None` for `null`, which a number that is not finite becomes.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.fields.get(key).filter(|value| !value.is_null())
+        let (_, value) = self.fields.iter().find(|(name, _)| name == key)?;
+        (!value.is_null()).then_some(value)
     }
 
     /// The string of a key.
