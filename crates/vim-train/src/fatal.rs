@@ -56,11 +56,11 @@ struct Run {
 
 /// Registers a run until dropped: the end of the process is recorded in its folder.
 #[derive(Debug)]
-pub struct Watch {
+pub struct CrashGuard {
     step: Arc<AtomicU64>,
 }
 
-impl Watch {
+impl CrashGuard {
     /// Watches over the run in `folder`.
     #[must_use]
     pub fn over(folder: PathBuf, log: Log, load: Load) -> Self {
@@ -81,7 +81,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for CrashGuard {
     fn drop(&mut self) {
         set_run(None);
     }

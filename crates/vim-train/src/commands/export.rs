@@ -14,7 +14,7 @@ use crate::commands::import::{WhichArgs, configured_model};
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
 use crate::weights::WeightsError;
-use crate::weights::source::Source;
+use crate::weights::source::WeightsSource;
 
 /// Shown below the help.
 const EXAMPLES: &str = "\
@@ -72,7 +72,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
         }
     };
     check_free(&args.output, args.force)?;
-    let source = Source::open(&args.weights, args.which.section(), &args.checkpoint)?;
+    let source = WeightsSource::open(&args.weights, args.which.section(), &args.checkpoint)?;
     let given = configured_model(args.config.as_deref(), &args.overrides)?;
     let (config, origin) = source.model(given.as_ref(), None)?;
     let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;

@@ -17,7 +17,7 @@ use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
-use crate::weights::source::{ABOUT, Recorded, Source, notes};
+use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource, notes};
 
 /// Shown below the help.
 const EXAMPLES: &str = "\
@@ -180,14 +180,15 @@ pub fn run(args: &ImportArgs) -> Result<(), Error> {
         given = Some(VimConfig::named(name).map_err(Error::internal)?);
     }
     let options = args.take.options();
-    let source = Source::open(&args.file, args.take.section(), &Selection::Best)?;
+    let source = WeightsSource::open(&args.file, args.take.section(), &Selection::Best)?;
     let classes = args.classes.map(|classes| classes as usize);
     let (config, origin) = source.model(given.as_ref(), classes)?;
     let (model, report) = source.load(config.init(&Device::flex(), 0)?, options)?;
     let recorded = Recorded::of(&config);
     if let Some(output) = &args.output {
-        let bytes =
-            NamedArrays::of(&model).with_metadata(ABOUT, recorded.to_toml()).to_safetensors();
+        let bytes = NamedArrays::of(&model)
+            .with_metadata(METADATA_KEY, recorded.to_toml())
+            .to_safetensors();
         let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
         replace(&Disk, output, &bytes).map_err(Error::io("write", output))?;
     }

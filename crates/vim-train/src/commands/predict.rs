@@ -18,7 +18,7 @@ use crate::device::threads;
 use crate::error::{Error, Failure, code};
 use crate::output::{print, print_json};
 use crate::task::classification::to_device::to_tensors;
-use crate::weights::source::{Source, notes};
+use crate::weights::source::{WeightsSource, notes};
 
 /// Shown below the help.
 const EXAMPLES: &str = "\
@@ -86,7 +86,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
         Some(path) => Some(Config::load(path, &args.overrides.set)?),
         None => None,
     };
-    let source = Source::open(&args.checkpoint, args.take.section(), &Selection::Best)?;
+    let source = WeightsSource::open(&args.checkpoint, args.take.section(), &Selection::Best)?;
     let (config, origin) = source.model(given.as_ref().map(|given| &given.model), None)?;
     if let Some(assumed) = source.assumed(origin) {
         eprintln!(

@@ -1,4 +1,4 @@
-//! A run's life in a job: recorded in `events.jsonl`, and gone on with in the next one.
+//! One attempt of a job at a run: recorded in `events.jsonl`, and gone on with in the next one.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Several attempts of a job have not made a step.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no new step in {lives} lives since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
+    "no new step in {attempts} lives since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
 )]
 struct NoProgress {
-    lives: u32,
+    attempts: u32,
     step: u64,
 }
 
@@ -36,7 +36,7 @@ impl Failure for NoProgress {
 }
 
 /// This process's share of a run.
-pub(crate) struct Life<'a> {
+pub(crate) struct JobAttempt<'a> {
     config: &'a SlurmConfig,
     folder: &'a Path,
     log: &'a Log,
@@ -49,8 +49,8 @@ pub(crate) struct Life<'a> {
     restarts: u32,
 }
 
-impl<'a> Life<'a> {
-    /// A life in the run's `folder`, of a command that was told to `resume` so.
+impl<'a> JobAttempt<'a> {
+    /// An attempt in the run's `folder`, of a command that was told to `resume` so.
     pub(crate) fn new(
         config: &'a SlurmConfig,
         folder: &'a Path,
@@ -64,22 +64,22 @@ impl<'a> Life<'a> {
             Resume::Auto | Resume::Must => true,
             Resume::Never => false,
         };
-        let mut life = Self { config, folder, log, resumes, job, restart_count, restarts: 0 };
-        life.restarts = job.map_or(0, |job| restarts(&life.events(), job, restart_count));
-        life
+        let mut attempt = Self { config, folder, log, resumes, job, restart_count, restarts: 0 };
+        attempt.restarts = job.map_or(0, |job| restarts(&attempt.events(), job, restart_count));
+        attempt
     }
 
     /// Records the start, or resumption, at `step`.
     ///
     /// # Errors
     ///
-    /// [`NoProgress`] if the lives before this one have not made a step since, and
+    /// [`NoProgress`] if the attempts before this one have not made a step since, and
     /// `slurm.stop_without_progress` allows for no more.
     pub(crate) fn begin(&self, step: u64, is_resumed: bool) -> Result<(), Error> {
         if self.restarts > 0 {
-            let lives = attempts_at(&self.events(), step);
-            if lives >= self.config.stop_without_progress {
-                return Err(NoProgress { lives, step }.into());
+            let attempts = attempts_at(&self.events(), step);
+            if attempts >= self.config.stop_without_progress {
+                return Err(NoProgress { attempts, step }.into());
             }
         }
         let kind = if is_resumed { EventKind::Resume } else { EventKind::Start };
@@ -110,12 +110,12 @@ impl<'a> Life<'a> {
             Err(error) => return self.unknown(event, &error.to_string()),
         };
         let cause = cause(&job, self.restart_count);
-        let lives = JobAttempts {
+        let attempts = JobAttempts {
             restarts: self.restarts,
             without_progress: attempts_at(&self.events(), step),
             resumes: self.resumes,
         };
-        let decision = decide(cause, self.config, &lives);
+        let decision = decide(cause, self.config, &attempts);
         let detail = Some(decision.why.clone());
         self.record(Event { cause: Some(cause.name().into()), detail, ..event });
         match client.carry_out(&decision, &job) {

@@ -30,14 +30,14 @@ use crate::comm::Comm;
 use crate::config::interval::Cadence;
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
-use crate::fatal::{self, Watch};
+use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
 use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{BatchStream, Inputs, Model, Task};
 pub use args::TrainArgs;
 pub use error::TrainError;
-use job_attempt::Life;
+use job_attempt::JobAttempt;
 use recorder::{Metric, Pace, Recorder};
 use schedule::Schedule;
 use setup::ResolvedRun;
@@ -76,11 +76,11 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     };
     let log = Log::open(&run.log())?;
     let load = resolved.footprint;
-    let watch = Watch::over(run.path().to_owned(), log.clone(), load);
-    let life = Life::new(&config.slurm, run.path(), &log, args.resume);
+    let guard = CrashGuard::over(run.path().to_owned(), log.clone(), load);
+    let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume);
     let work = || -> Result<Outcome, Error> {
-        let mut trainer = Trainer::new(&config, resolved, comm, &run, &log, stop, &watch)?;
-        life.begin(trainer.train.counters.step, run.is_resumed())?;
+        let mut trainer = Trainer::new(&config, resolved, comm, &run, &log, stop, &guard)?;
+        attempt.begin(trainer.train.counters.step, run.is_resumed())?;
         let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
@@ -92,13 +92,13 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
         .unwrap_or_else(|panic| Err(fatal::with_load(fatal::error_of(&*panic), load)));
     let (exit, result) = outcome.unwrap_or_else(|error| {
         (
-            ExitRecord { step: watch.step(), ..ExitRecord::failed(&error, error.exit_code()) },
+            ExitRecord { step: guard.step(), ..ExitRecord::failed(&error, error.exit_code()) },
             Err(error),
         )
     });
     // The run's own error is what matters; that its record could not be written comes second.
     let written = run.write_exit(&exit);
-    life.end(&exit, result.as_ref().err().and_then(TrainError::stop_of));
+    attempt.end(&exit, result.as_ref().err().and_then(TrainError::stop_of));
     let tested = result?;
     written?;
     let line = tested.map(result_line::<T>);
@@ -126,7 +126,7 @@ struct Trainer<'a, T: Task> {
     comm: &'a mut dyn Comm,
     run: &'a RunDir,
     log: &'a Log,
-    watch: &'a Watch,
+    guard: &'a CrashGuard,
     stop: StopRequest,
     train: TrainState<Model<T>>,
     schedule: Schedule,
@@ -178,7 +178,7 @@ impl<T: Task> Trainer<'_, T> {
             let grad_norm = self.check(metrics)?;
             let (step, elapsed) = (self.step(), self.start.elapsed());
             progress.step(step);
-            self.watch.at(step);
+            self.guard.at(step);
             if step == self.first_step + 1 {
                 self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
                 self.records.implementations();

@@ -20,7 +20,7 @@ use crate::device::fault::Load;
 use crate::device::machine::Machine;
 use crate::device::{self, Chosen, code_cache, threads};
 use crate::error::Error;
-use crate::fatal::Watch;
+use crate::fatal::CrashGuard;
 use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
 use crate::train::environment::Environment;
 
@@ -85,7 +85,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         run: &'a RunDir,
         log: &'a Log,
         stop: StopRequest,
-        watch: &'a Watch,
+        guard: &'a CrashGuard,
     ) -> Result<Self, Error> {
         let ResolvedRun { chosen, task, schedule, steps_per_epoch, total_steps, init, .. } =
             resolved;
@@ -204,7 +204,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         if run.is_resumed() {
             log.line(format!("resumed at step {step}"));
         }
-        watch.at(step);
+        guard.at(step);
         Ok(Self {
             config,
             task,
@@ -212,7 +212,7 @@ impl<'a, T: Task> Trainer<'a, T> {
             comm,
             run,
             log,
-            watch,
+            guard,
             stop,
             train,
             schedule,

@@ -18,7 +18,7 @@ use crate::weights;
 use crate::weights::WeightsError;
 
 /// The key of the model's description in the metadata of a file of ours.
-pub const ABOUT: &str = "vim_train";
+pub const METADATA_KEY: &str = "vim_train";
 
 /// How a file of ours records the model that its weights are of: two sections of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ impl fmt::Display for Origin {
 
 /// Weights, and what is known about them.
 #[derive(Debug)]
-pub struct Source {
+pub struct WeightsSource {
     /// Its name in errors.
     pub name: String,
     /// The arrays and their file.
@@ -94,7 +94,7 @@ pub struct Source {
     pub blake3: String,
 }
 
-impl Source {
+impl WeightsSource {
     /// Reads the weights at `path`: a file, the folder of a checkpoint, or the folder of a run, of
     /// which `selection` takes one.
     ///
@@ -124,7 +124,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// As [`Source::open`].
+    /// As [`WeightsSource::open`].
     pub fn of_run(
         run: &Path,
         section: Option<Section>,
@@ -151,7 +151,7 @@ impl Source {
         let hashed = File::open(path).and_then(|file| hasher.update_reader(file).map(|_| ()));
         hashed.map_err(|error| unread(ReadError::Io(error)))?;
         // The arrays are readable even if this version does not understand the description.
-        let recorded = arrays.about.get(ABOUT).and_then(|text| Recorded::parse(text));
+        let recorded = arrays.about.get(METADATA_KEY).and_then(|text| Recorded::parse(text));
         let blake3 = hasher.finalize().to_hex().to_string();
         let weights = kind(section);
         Ok(Self { name, arrays, recorded, run: None, weights, step: None, blake3 })

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vim_run::Log;
 use vim_train::device::fault::Load;
-use vim_train::fatal::{self, Watch};
+use vim_train::fatal::{self, CrashGuard};
 
 /// Tells a helper what to run into, and in which folder.
 const FAULT: &str = "VIM_TRAIN_TEST_FAULT";
@@ -39,12 +39,12 @@ fn helper() {
     let folder = Path::new(folder);
     fatal::install().unwrap();
     let log = Log::open(&folder.join("log.txt")).unwrap();
-    let watch = Watch::over(
+    let guard = CrashGuard::over(
         folder.to_owned(),
         log,
         Load { batch_size: 96, parts: 1, recompute: false, in_pairs: true },
     );
-    watch.at(5);
+    guard.at(5);
     let (name, text, is_told) = match fault {
         "unknown" => ("poller", "kernel 3 went wrong", false),
         "memory" => ("poller", "x: out of device memory allocating 1048576 bytes", false),

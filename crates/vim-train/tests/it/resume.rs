@@ -35,31 +35,34 @@ fn assert_same(bench: &Bench, name: &str) {
 fn killed_at_random_it_leaves_the_same_bytes() {
     let bench = Bench::new();
     assert_code(&bench.train("whole", &args(&[])), 0);
-    // `timing.jsonl` is never cut back: each life is killed once it has written `records` more
+    // `timing.jsonl` is never cut back: each attempt is killed once it has written `records` more
     // lines, of two steps each, so between none and seven steps after it resumed, at any point of
     // one.
     let timing = bench.folder("killed").join("timing.jsonl");
     let written = || fs::read_to_string(&timing).map_or(0, |text| text.lines().count());
-    for life in 0.. {
+    for attempt in 0.. {
         let mut child = bench
             .command("train", "killed", &args(&["--resume", "auto"]))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let records = written() + [1, 2, 0, 3, 1, 2][life % 6];
+        let records = written() + [1, 2, 0, 3, 1, 2][attempt % 6];
         while written() < records && child.try_wait().unwrap().is_none() {
             sleep(Duration::from_millis(1));
         }
-        sleep(Duration::from_millis(life as u64 * 7 % 40));
+        sleep(Duration::from_millis(attempt as u64 * 7 % 40));
         let ended = child.try_wait().unwrap();
         if let Some(status) = ended {
-            assert!(status.success() && life >= 2, "life {life} ended by itself: {status}");
+            assert!(
+                status.success() && attempt >= 2,
+                "attempt {attempt} ended by itself: {status}"
+            );
             break;
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(life < 60, "it never gets anywhere");
+        assert!(attempt < 60, "it never gets anywhere");
     }
     assert_same(&bench, "killed");
 }

@@ -23,7 +23,7 @@ use crate::task::classification::evaluate::{SCORES, evaluate};
 use crate::task::classification::to_device::check_image_size;
 use crate::task::loaders;
 use crate::task::{EvalSplit, Evaluation};
-use crate::weights::source::{Source, notes};
+use crate::weights::source::{WeightsSource, notes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,7 +101,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     if matches!(args.checkpoint, Selection::Best | Selection::Last) && run.is_dir() {
         check_same_model_and_data(&run, &config)?;
     }
-    let weights = Source::of_run(&run, args.take.section(), &args.checkpoint)?;
+    let weights = WeightsSource::of_run(&run, args.take.section(), &args.checkpoint)?;
     let options = args.take.options();
     let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision)?;
     let (model, report) = weights.load(model, options)?;

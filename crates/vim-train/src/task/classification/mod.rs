@@ -20,7 +20,7 @@ use super::{
 };
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::weights::source::{Source, notes};
+use crate::weights::source::{WeightsSource, notes};
 use evaluate::evaluate;
 use loss::Loss;
 use to_device::{Targets, check_image_size, to_tensors};
@@ -78,7 +78,7 @@ impl Objective for Classifier {
         let Some(path) = &train.init else { return Ok(None) };
         let resize = Some(train.init_pos_embed);
         let options = LoadOptions { head: true, missing: false, resize };
-        let source = Source::open(path, None, &Selection::Best)?;
+        let source = WeightsSource::open(path, None, &Selection::Best)?;
         let (model, report) = source.load(self.seeded(device)?, options)?;
         let notes = notes(&report, options);
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
