@@ -30,7 +30,7 @@ use vim_run::checkpoint::THREAD;
 use vim_run::{ExitRecord, Log, write_exit_in};
 
 use crate::device::DeviceError;
-use crate::device::fault::{Fault, Load, one_line};
+use crate::device::fault::{BatchFootprint, DeviceFault, one_line};
 use crate::error::{Error, panic_message};
 
 /// Prefix of the names of CubeCL's threads.
@@ -50,7 +50,7 @@ thread_local! {
 struct Run {
     folder: PathBuf,
     log: Log,
-    load: Load,
+    load: BatchFootprint,
     step: Arc<AtomicU64>,
 }
 
@@ -63,7 +63,7 @@ pub struct CrashGuard {
 impl CrashGuard {
     /// Watches over the run in `folder`.
     #[must_use]
-    pub fn over(folder: PathBuf, log: Log, load: Load) -> Self {
+    pub fn over(folder: PathBuf, log: Log, load: BatchFootprint) -> Self {
         let step = Arc::new(AtomicU64::new(0));
         set_run(Some(Run { folder, log, load, step: Arc::clone(&step) }));
         Self { step }
@@ -129,14 +129,14 @@ pub fn error_of(panic: &(dyn Any + Send)) -> Error {
 
 /// The error that a panic's `text` stands for; a defect is reported with `place` before it.
 fn of_text(text: &str, place: &str) -> Error {
-    match Fault::of(text) {
+    match DeviceFault::of(text) {
         Some(fault) => DeviceError::from(fault).into(),
         None => Error::internal(format!("{place}{}", one_line(text))),
     }
 }
 
 /// `error` with what the run keeps on the device, if that is the problem.
-pub(crate) fn with_load(error: Error, load: Load) -> Error {
+pub(crate) fn with_load(error: Error, load: BatchFootprint) -> Error {
     if let Some(&DeviceError::OutOfMemory { bytes, .. }) = error.downcast_ref() {
         DeviceError::OutOfMemory { bytes, load: Some(load) }.into()
     } else if let Some(&KernelError::TooLarge { operation, what, got, limit }) =
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_the_devices_fault_or_ours() {
-        let load = Load { batch_size: 128, parts: 1, recompute: false, in_pairs: true };
+        let load = BatchFootprint { batch_size: 128, parts: 1, recompute: false, in_pairs: true };
         let text = "x: out of device memory allocating 3145728 bytes\nBacktrace";
         let error = with_load(of_text(text, ""), load);
         assert_eq!(
@@ -226,7 +226,7 @@ mod tests {
             })
         };
         assert_eq!(error(4_957_667_328).to_string(), format!("{what}: use a smaller batch"));
-        let load = Load { batch_size: 96, parts: 1, recompute: true, in_pairs: false };
+        let load = BatchFootprint { batch_size: 96, parts: 1, recompute: true, in_pairs: false };
         for (times, way) in [
             (2, "set train.accumulate=2 (the same gradient, 48 images at a time)"),
             (5, "set train.accumulate=6 (the same gradient, 16 images at a time)"),

@@ -86,7 +86,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
     let (tensors, parameters) = (state.iter().count(), state.num_elements());
     if args.json {
         #[derive(Serialize)]
-        struct Record {
+        struct ExportReport {
             weights: String,
             step: Option<u64>,
             tensors: usize,
@@ -94,7 +94,7 @@ pub fn run(args: &ExportArgs) -> Result<(), Error> {
             output: String,
             blake3: String,
         }
-        return print_json(&Record {
+        return print_json(&ExportReport {
             weights: source.name,
             step: source.step,
             tensors,

@@ -69,7 +69,7 @@ pub fn run(args: &FlopsArgs) -> Result<(), Error> {
     let cost = model.cost()?;
     if args.json {
         #[derive(Serialize)]
-        struct Record<'a> {
+        struct FlopsReport<'a> {
             image_size: ImageSize,
             tokens: usize,
             num_classes: usize,
@@ -80,7 +80,7 @@ pub fn run(args: &FlopsArgs) -> Result<(), Error> {
             flops: u64,
             components: &'a [ComponentCost],
         }
-        return print_json(&Record {
+        return print_json(&FlopsReport {
             image_size: model.image_size,
             tokens: model.num_tokens(),
             num_classes: args.classes,

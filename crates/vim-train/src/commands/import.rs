@@ -146,7 +146,7 @@ pub fn configured_model(
 }
 
 #[derive(Serialize)]
-struct Record<'a> {
+struct ImportReport<'a> {
     file: String,
     blake3: &'a str,
     entry: Option<&'a str>,
@@ -194,7 +194,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Error> {
     }
     let notes = notes(&report, options);
     if args.json {
-        return print_json(&Record {
+        return print_json(&ImportReport {
             file: source.name.clone(),
             blake3: &source.blake3,
             entry: source.arrays.entry.as_deref(),

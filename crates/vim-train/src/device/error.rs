@@ -1,6 +1,6 @@
 //! Why a device cannot be used, or cannot go on.
 
-use super::fault::{Fault, Load};
+use super::fault::{BatchFootprint, DeviceFault};
 use crate::error::{Failure, code};
 
 /// Why a device cannot be used, or cannot go on.
@@ -16,7 +16,7 @@ pub enum DeviceError {
         /// Bytes of the allocation that failed, if known.
         bytes: Option<u64>,
         /// What the run keeps on the device, if known.
-        load: Option<Load>,
+        load: Option<BatchFootprint>,
     },
 
     /// The device failed.
@@ -43,15 +43,15 @@ pub enum DeviceError {
         /// How large it may be.
         limit: usize,
         /// What the run asks of the device.
-        load: Load,
+        load: BatchFootprint,
     },
 }
 
-impl From<Fault> for DeviceError {
-    fn from(fault: Fault) -> Self {
+impl From<DeviceFault> for DeviceError {
+    fn from(fault: DeviceFault) -> Self {
         match fault {
-            Fault::OutOfMemory { bytes } => Self::OutOfMemory { bytes, load: None },
-            Fault::Lost { reason } => Self::Lost { reason },
+            DeviceFault::OutOfMemory { bytes } => Self::OutOfMemory { bytes, load: None },
+            DeviceFault::Lost { reason } => Self::Lost { reason },
         }
     }
 }
@@ -72,7 +72,7 @@ fn asked_for(bytes: Option<u64>) -> String {
     })
 }
 
-fn advice(load: Option<Load>) -> String {
+fn advice(load: Option<BatchFootprint>) -> String {
     load.map_or_else(
         || "take smaller batches or a larger device".to_owned(),
         |load| load.to_string(),

@@ -8,7 +8,7 @@ use crate::config::TrainConfig;
 
 /// Why a device cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum DeviceFault {
     /// It has no memory left.
     OutOfMemory {
         /// What was asked for, if that is known.
@@ -55,7 +55,7 @@ const LOST: [&str; 18] = [
     "xid",
 ];
 
-impl Fault {
+impl DeviceFault {
     /// The fault that the text of a panic or an error reports, if any.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
@@ -114,7 +114,7 @@ pub fn one_line(text: &str) -> String {
 
 /// The sizes that determine how much of a device's memory a run needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct BatchFootprint {
     /// `train.batch_size`.
     pub batch_size: usize,
     /// `train.accumulate`: parts that a batch is computed in.
@@ -125,7 +125,7 @@ pub struct Load {
     pub in_pairs: bool,
 }
 
-impl Load {
+impl BatchFootprint {
     /// Of a configuration whose images are mixed in pairs, or not.
     #[must_use]
     pub fn of(train: &TrainConfig, in_pairs: bool) -> Self {
@@ -169,7 +169,7 @@ impl Load {
 }
 
 /// What to do if memory runs out.
-impl fmt::Display for Load {
+impl fmt::Display for BatchFootprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { batch_size, parts, .. } = self;
         let mut ways: Vec<String> = self.in_parts(2).into_iter().collect();
@@ -189,8 +189,8 @@ impl fmt::Display for Load {
 mod tests {
     use super::*;
 
-    fn memory(bytes: Option<u64>) -> Option<Fault> {
-        Some(Fault::OutOfMemory { bytes })
+    fn memory(bytes: Option<u64>) -> Option<DeviceFault> {
+        Some(DeviceFault::OutOfMemory { bytes })
     }
 
     /// As the sources of CubeCL 0.11.3, Burn 0.22.1 and cudarc 0.19 put them.
@@ -211,7 +211,7 @@ mod tests {
             ("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", None),
             ("wgpu error: Out of Memory", None),
         ] {
-            assert_eq!(Fault::of(text), memory(bytes), "{text}");
+            assert_eq!(DeviceFault::of(text), memory(bytes), "{text}");
         }
     }
 
@@ -233,8 +233,8 @@ mod tests {
                 "Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.",
             ),
         ] {
-            let lost = Fault::Lost { reason: reason.to_owned() };
-            assert_eq!(Fault::of(text), Some(lost), "{text}");
+            let lost = DeviceFault::Lost { reason: reason.to_owned() };
+            assert_eq!(DeviceFault::of(text), Some(lost), "{text}");
         }
     }
 
@@ -247,23 +247,29 @@ mod tests {
             "shape mismatch",
             "",
         ] {
-            assert_eq!(Fault::of(text), None, "{text}");
+            assert_eq!(DeviceFault::of(text), None, "{text}");
         }
     }
 
     #[test]
     fn the_batch_that_may_fit_divides_the_one_that_did_not() {
-        let load = |batch_size, in_pairs| Load { batch_size, parts: 1, recompute: true, in_pairs };
+        let load = |batch_size, in_pairs| BatchFootprint {
+            batch_size,
+            parts: 1,
+            recompute: true,
+            in_pairs,
+        };
         let next = |batch_size, in_pairs| load(batch_size, in_pairs).smaller();
         assert_eq!(next(128, true), Some(64));
         assert_eq!(next(96, false), Some(48));
         assert_eq!((next(50, false), next(50, true)), (Some(25), Some(10)));
         assert_eq!((next(7, false), next(1, false), next(2, true)), (Some(1), None, None));
-        let parts = |batch_size, parts| Load { parts, ..load(batch_size, false) }.more_parts();
+        let parts =
+            |batch_size, parts| BatchFootprint { parts, ..load(batch_size, false) }.more_parts();
         assert_eq!((parts(128, 1), parts(128, 4), parts(96, 3)), (Some(2), Some(8), Some(6)));
         assert_eq!((parts(7, 1), parts(7, 7), parts(1, 1)), (Some(7), None, None));
         assert_eq!(
-            Load { parts: 2, recompute: false, ..load(64, true) }.to_string(),
+            BatchFootprint { parts: 2, recompute: false, ..load(64, true) }.to_string(),
             "32 images at a time are too many for it: set train.accumulate=4 (the same gradient, 16 images at a time), \
              or set train.recompute=true (much less memory, some time), or set train.batch_size=32, which may fit, \
              or take a smaller model, smaller images or a larger device"

@@ -23,14 +23,14 @@ pub use error::DeviceError;
 
 /// What computes, and what to call it.
 #[derive(Clone, Debug)]
-pub struct Chosen {
+pub struct SelectedDevice {
     /// The device, without autodiff.
     pub device: Device,
     /// Its name for the log and the run's record, such as `cpu` or `cuda:0`.
     pub name: String,
 }
 
-impl Chosen {
+impl SelectedDevice {
     /// Its name with what the GPU calls itself: `cuda:0, NVIDIA H200`.
     #[must_use]
     pub fn with_hardware(&self) -> String {
@@ -104,7 +104,7 @@ impl fmt::Display for DeviceName {
 /// # Errors
 ///
 /// [`DeviceError::Unavailable`] if it is not compiled in or not on this machine.
-pub fn choose_named(name: &DeviceName) -> Result<Chosen, Error> {
+pub fn choose_named(name: &DeviceName) -> Result<SelectedDevice, Error> {
     let gpus = name.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]));
     choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, Asked::Flag)
 }
@@ -200,11 +200,11 @@ pub fn multiply_adds_per_second(_: &Device) -> Option<f64> {
 /// # Errors
 ///
 /// [`DeviceError::Unavailable`] if it is not compiled in, not on this machine, or more than one is asked for.
-pub fn choose(config: &DevicesConfig) -> Result<Chosen, Error> {
+pub fn choose(config: &DevicesConfig) -> Result<SelectedDevice, Error> {
     choose_as(config, Asked::Config)
 }
 
-fn choose_as(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+fn choose_as(config: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
     match config.backend {
         Backend::Cpu => Ok(cpu()),
         Backend::Cuda => cuda(config, asked),
@@ -218,8 +218,8 @@ fn choose_as(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
     }
 }
 
-fn cpu() -> Chosen {
-    Chosen { device: Device::flex(), name: "cpu".into() }
+fn cpu() -> SelectedDevice {
+    SelectedDevice { device: Device::flex(), name: "cpu".into() }
 }
 
 /// The first backend of this build that has a GPU on this machine.
@@ -273,7 +273,7 @@ fn no_driver(backend: &str) -> &'static str {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+fn cuda(config: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
     let number = one_gpu(config, asked, "CUDA", cuda_count())?;
     // Without these the first kernel would panic.
     cuda_libraries::open().map_err(|error| {
@@ -283,7 +283,7 @@ fn cuda(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
             asked.cpu()
         )))
     })?;
-    Ok(Chosen { device: Device::cuda(number), name: format!("cuda:{number}") })
+    Ok(SelectedDevice { device: Device::cuda(number), name: format!("cuda:{number}") })
 }
 
 #[cfg(feature = "cuda")]
@@ -295,11 +295,11 @@ fn cuda_count() -> usize {
 }
 
 #[cfg(feature = "wgpu")]
-fn wgpu(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+fn wgpu(config: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
     let (mut gpus, emulated) = wgpu_gpus();
     gpus.extend(emulated);
     let number = one_gpu(config, asked, "wgpu", gpus.len())?;
-    Ok(Chosen { device: gpus.swap_remove(number), name: format!("wgpu:{number}") })
+    Ok(SelectedDevice { device: gpus.swap_remove(number), name: format!("wgpu:{number}") })
 }
 
 /// The real GPUs, and the rasterizers that run on the processor.
@@ -325,22 +325,22 @@ fn wgpu_count() -> usize {
 /// LibTorch on the processor, or on the GPU that a list of numbers names.
 #[cfg(feature = "tch")]
 #[expect(deprecated, reason = "upstream advises against LibTorch, and so does docs/install.md")]
-fn tch(config: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+fn tch(config: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
     if let Gpus::All | Gpus::Count(_) = config.gpus {
-        return Ok(Chosen { device: Device::libtorch(), name: "tch".into() });
+        return Ok(SelectedDevice { device: Device::libtorch(), name: "tch".into() });
     }
     let visible = Device::enumerate(burn::tensor::DeviceType::LibTorch).into_vec().len();
     let number = one_gpu(config, asked, "LibTorch", visible)?;
-    Ok(Chosen { device: Device::libtorch_cuda(number), name: format!("tch:{number}") })
+    Ok(SelectedDevice { device: Device::libtorch_cuda(number), name: format!("tch:{number}") })
 }
 
 #[cfg(not(feature = "tch"))]
-fn tch(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+fn tch(_: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
     Err(not_compiled("tch", asked))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+fn cuda(_: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
     Err(not_compiled("cuda", asked))
 }
 
@@ -350,7 +350,7 @@ fn cuda_count() -> usize {
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn wgpu(_: &DevicesConfig, asked: Asked) -> Result<Chosen, Error> {
+fn wgpu(_: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
     Err(not_compiled("wgpu", asked))
 }
 

@@ -16,9 +16,9 @@ use super::schedule::Schedule;
 use super::state::TrainState;
 use crate::comm::Comm;
 use crate::config::{Config, ConfigError};
-use crate::device::fault::Load;
+use crate::device::fault::BatchFootprint;
 use crate::device::machine::Machine;
-use crate::device::{self, Chosen, code_cache, threads};
+use crate::device::{self, SelectedDevice, code_cache, threads};
 use crate::error::Error;
 use crate::fatal::CrashGuard;
 use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
@@ -26,13 +26,13 @@ use crate::train::environment::Environment;
 
 /// All that can be known, and be wrong, before there is a folder.
 pub(super) struct ResolvedRun<T: Task> {
-    pub(super) chosen: Chosen,
+    pub(super) chosen: SelectedDevice,
     pub(super) task: T,
     pub(super) schedule: Schedule,
     pub(super) steps_per_epoch: u64,
     pub(super) total_steps: u64,
     /// What the device has to hold at a time.
-    pub(super) footprint: Load,
+    pub(super) footprint: BatchFootprint,
     /// Where the run starts now, and from given weights.
     pub(super) init: Option<InitWeights<Model<T>>>,
 }
@@ -50,7 +50,7 @@ impl<T: Task> ResolvedRun<T> {
         let starts = fresh || checkpoint::list(&checkpoints_in(&config.run_folder()?)).is_empty();
         let device = chosen.device.clone().autodiff();
         let init = if starts { task.objective().load_init(&device)? } else { None };
-        let footprint = Load::of(&config.train, task.mixes_pairs());
+        let footprint = BatchFootprint::of(&config.train, task.mixes_pairs());
         Ok(Self { chosen, task, schedule, steps_per_epoch, total_steps, footprint, init })
     }
 }

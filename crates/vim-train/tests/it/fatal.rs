@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vim_run::Log;
-use vim_train::device::fault::Load;
+use vim_train::device::fault::BatchFootprint;
 use vim_train::fatal::{self, CrashGuard};
 
 /// Tells a helper what to run into, and in which folder.
@@ -42,7 +42,7 @@ fn helper() {
     let guard = CrashGuard::over(
         folder.to_owned(),
         log,
-        Load { batch_size: 96, parts: 1, recompute: false, in_pairs: true },
+        BatchFootprint { batch_size: 96, parts: 1, recompute: false, in_pairs: true },
     );
     guard.at(5);
     let (name, text, is_told) = match fault {

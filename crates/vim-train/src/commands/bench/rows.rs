@@ -17,7 +17,7 @@ use super::table;
 use crate::config::Config;
 use crate::device::memory::available;
 use crate::device::threads;
-use crate::device::{self, Chosen};
+use crate::device::{self, SelectedDevice};
 use crate::error::{Error, Internal};
 use crate::fatal;
 use crate::output::progress::wants_bar;
@@ -83,7 +83,11 @@ fn plan(args: &MeasureArgs) -> Result<Plan, Error> {
     Ok(Plan { warmup: args.warmup, steps: args.steps, budget })
 }
 
-fn document(args: &MeasureArgs, config: &Config, chosen: &Chosen) -> Result<Document, Error> {
+fn document(
+    args: &MeasureArgs,
+    config: &Config,
+    chosen: &SelectedDevice,
+) -> Result<Document, Error> {
     let environment = Environment::of_this_process(chosen.name.clone(), threads::count(), 0);
     let environment = serde_json::to_value(environment)
         .map_err(|error| Error::internal(format!("the environment has no JSON form: {error}")))?;
@@ -111,7 +115,7 @@ fn write(args: &MeasureArgs, document: &Document) -> Result<(), Error> {
 
 /// What all rows share.
 struct Bench<'a> {
-    chosen: &'a Chosen,
+    chosen: &'a SelectedDevice,
     /// What the process held before the first row.
     before: u64,
     plan: Plan,

@@ -40,14 +40,14 @@ pub(super) fn run(args: &CheckGoldenArgs) -> Result<(), Error> {
     let failed = report.failures().count();
     if args.json {
         #[derive(Serialize)]
-        struct Record<'a> {
+        struct CheckReport<'a> {
             dir: String,
             jpeg_library: JpegLibrary,
             passed: bool,
             counts: &'a [GoldenCount],
             entries: &'a [GoldenEntry],
         }
-        print_json(&Record {
+        print_json(&CheckReport {
             dir: args.dir.display().to_string(),
             jpeg_library: JpegLibrary::default(),
             passed: failed == 0,

@@ -18,7 +18,7 @@ use crate::args::Overrides;
 use crate::config::Config;
 use crate::device::machine::Machine;
 use crate::device::threads;
-use crate::device::{self, Chosen, DeviceName};
+use crate::device::{self, DeviceName, SelectedDevice};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use finding::{Finding, Verdict};
@@ -71,7 +71,7 @@ struct Context {
     machine: Machine,
     config: Config,
     /// What the run would compute on, or why it could not.
-    chosen: Result<Chosen, Error>,
+    chosen: Result<SelectedDevice, Error>,
 }
 
 /// Every check, in the order of the lines. A further one is a function and an entry here.

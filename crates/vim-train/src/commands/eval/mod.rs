@@ -128,7 +128,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     }
     if args.json {
         #[derive(Serialize)]
-        struct Record {
+        struct EvalReport {
             checkpoint: String,
             weights: &'static str,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
             images: usize,
         }
         let (split, step) = (args.split.name(), weights.step);
-        return print_json(&Record {
+        return print_json(&EvalReport {
             checkpoint: weights.name,
             weights: weights.weights.name(),
             step,

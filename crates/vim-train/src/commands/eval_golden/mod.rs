@@ -311,14 +311,14 @@ fn import_error(error: ImportError, path: &Path) -> Error {
 fn report(args: &EvalGoldenArgs, comparisons: &[Comparison], device: &str) -> Result<(), Error> {
     if args.json {
         #[derive(Serialize)]
-        struct Record<'a> {
+        struct GoldenReport<'a> {
             weights: String,
             arrays: String,
             device: &'a str,
             within: bool,
             comparisons: &'a [Comparison],
         }
-        return print_json(&Record {
+        return print_json(&GoldenReport {
             weights: args.weights.display().to_string(),
             arrays: args.arrays.display().to_string(),
             device,

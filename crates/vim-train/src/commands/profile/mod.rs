@@ -20,7 +20,7 @@ use vim_run::rfc3339;
 use crate::commands::verify::DtypeChoice;
 use crate::device::DeviceError;
 use crate::device::threads;
-use crate::device::{self, Chosen};
+use crate::device::{self, SelectedDevice};
 use crate::error::Error;
 use vim_verify::Dtype;
 
@@ -51,7 +51,7 @@ struct Head {
 }
 
 impl Head {
-    fn new(command: &'static str, chosen: &Chosen) -> Self {
+    fn new(command: &'static str, chosen: &SelectedDevice) -> Self {
         Self {
             command,
             version: env!("CARGO_PKG_VERSION"),
@@ -99,7 +99,7 @@ fn no_such_type(error: &Error) -> bool {
 fn skip(
     choice: DtypeChoice,
     dtype: Dtype,
-    chosen: &Chosen,
+    chosen: &SelectedDevice,
     what: String,
     reason: String,
 ) -> Result<Skipped, Error> {

@@ -26,13 +26,13 @@ struct Report {
     dim: usize,
     seqlen: usize,
     dstate: usize,
-    results: Vec<Record>,
+    results: Vec<OpTiming>,
     skipped: Vec<Skipped>,
 }
 
 /// One operation.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Record {
+pub(crate) struct OpTiming {
     pub(crate) operation: String,
     dtype: Dtype,
     #[serde(flatten)]
@@ -70,7 +70,7 @@ struct Bench {
     dtype: Dtype,
     plan: Plan,
     show: bool,
-    results: Vec<Record>,
+    results: Vec<OpTiming>,
 }
 
 impl Bench {
@@ -88,7 +88,7 @@ impl Bench {
     ) -> Result<(), Error> {
         let times = measure(&self.device, self.plan, prepare, call)?;
         let best = times.best_ms();
-        let record = Record {
+        let record = OpTiming {
             operation: operation.into(),
             dtype: self.dtype,
             rate: amount.count as f64 / best / 1e6,
@@ -262,7 +262,7 @@ pub(crate) fn basic(
     device: &Device,
     [batch, seqlen, dim]: [usize; 3],
     plan: Plan,
-) -> Result<Vec<Record>, Error> {
+) -> Result<Vec<OpTiming>, Error> {
     let (device, dtype) = (device.clone(), Dtype::F32);
     let mut bench = Bench { device, dtype, plan, show: false, results: Vec::new() };
     let shape = [batch, seqlen, dim];

@@ -4,7 +4,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use serde::Serialize;
 
 use super::timer::{Plan, measure};
-use crate::device::{self, Chosen};
+use crate::device::{self, SelectedDevice};
 use crate::error::Error;
 
 /// Rates per second.
@@ -26,7 +26,7 @@ pub(crate) struct Peaks {
 const BOUND_BY_MEMORY: f64 = 1.25;
 
 impl Peaks {
-    pub(crate) fn measure(chosen: &Chosen, plan: Plan) -> Result<Self, Error> {
+    pub(crate) fn measure(chosen: &SelectedDevice, plan: Plan) -> Result<Self, Error> {
         let device = &chosen.device;
         // 256 MiB on CUDA, else 64: above the caches of either, and what any WebGPU binds.
         let elements = if chosen.name.starts_with("cuda") { 1 << 26 } else { 1 << 24 };

@@ -26,13 +26,13 @@ struct Report {
     #[serde(flatten)]
     head: Head,
     peaks: Peaks,
-    results: Vec<Record>,
+    results: Vec<ScanTiming>,
     skipped: Vec<Skipped>,
 }
 
 /// One method by one implementation at one shape.
 #[derive(Clone, Debug, Serialize)]
-struct Record {
+struct ScanTiming {
     batch: usize,
     dim: usize,
     seqlen: usize,
@@ -138,7 +138,7 @@ impl Subject {
         format!("{method} {implementation} {dtype} {shape}")
     }
 
-    fn measure(&self, device: &Device, plan: Plan, peaks: &Peaks) -> Result<Record, Error> {
+    fn measure(&self, device: &Device, plan: Plan, peaks: &Peaks) -> Result<ScanTiming, Error> {
         let Self { shape, d_state, dtype, method, series, implementation } = *self;
         let options = options(method, series, implementation);
         // The reference's graph holds every step's states: one at a time.
@@ -157,7 +157,7 @@ impl Subject {
         let graph = || Ok(inputs.clone().scan(options)?.y);
         let backward = measure(device, plan, graph, |y: Tensor<3>| Ok(y.backward()))?;
         let work = cost::forward(shape, d_state, dtype);
-        Ok(Record {
+        Ok(ScanTiming {
             batch: shape.batch,
             dim: shape.dim,
             seqlen: shape.seqlen,
@@ -185,7 +185,7 @@ pub(crate) fn options(
     ScanOptions { method, series, delta_softplus: true, choice, ..ScanOptions::default() }
 }
 
-impl Record {
+impl ScanTiming {
     fn step_ms(&self) -> f64 {
         self.forward_saving.times.best_ms() + self.backward.times.best_ms()
     }
@@ -277,7 +277,7 @@ fn implementations(args: &ScanArgs, device: &Device) -> Vec<Implementation> {
 
 const TITLE: &str = "method     implementation  pass        ms [     p10      p90]  back to back    GB/s    roof  vs zoh  vs ref";
 
-fn rows(record: &Record) -> String {
+fn rows(record: &ScanTiming) -> String {
     let passes =
         [("fwd", &record.forward), ("save", &record.forward_saving), ("bwd", &record.backward)];
     let mut text = String::new();

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::device::memory::device_memory;
 use crate::device::threads;
 use crate::device::wait;
-use crate::device::{self, Chosen};
+use crate::device::{self, SelectedDevice};
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};
 use crate::task::Objective;
@@ -38,12 +38,12 @@ struct Report {
     precision: String,
     image_size: String,
     parameters: usize,
-    results: Vec<Record>,
+    results: Vec<BatchTiming>,
 }
 
 /// A batch size.
 #[derive(Debug, Serialize)]
-struct Record {
+struct BatchTiming {
     batch: usize,
     /// Until the first step was done, everything compiled on the way.
     first_step_s: f64,
@@ -139,11 +139,11 @@ impl Subject {
 
 fn measure(
     config: &Config,
-    chosen: &Chosen,
+    chosen: &SelectedDevice,
     model: &VimConfig,
     batch: usize,
     args: &TrainStepArgs,
-) -> Result<(Record, Vec<Span>, usize), Error> {
+) -> Result<(BatchTiming, Vec<Span>, usize), Error> {
     let start = Instant::now();
     let device: &Device = &chosen.device;
     let [height, width] = [model.image_size.height, model.image_size.width];
@@ -198,7 +198,7 @@ fn measure(
         let times = spans.iter().filter(|span| span.0 == number).map(|span| span.2);
         Phase { name, ms: ms(&times.collect::<Vec<_>>(), 0.5) }
     });
-    let record = Record {
+    let record = BatchTiming {
         batch,
         first_step_s,
         step_ms: ms(&whole, 0.5),
@@ -219,8 +219,8 @@ fn header() -> String {
     )
 }
 
-fn line(record: &Record) -> String {
-    let Record { batch, first_step_s, step_ms, step_p10_ms, step_p90_ms, .. } = record;
+fn line(record: &BatchTiming) -> String {
+    let BatchTiming { batch, first_step_s, step_ms, step_p10_ms, step_p90_ms, .. } = record;
     let phases: String =
         record.phases_ms.iter().map(|phase| format!("{:>11.2}", phase.ms)).collect();
     let memory = record.device_memory_gib.map_or_else(|| "-".into(), |gib| format!("{gib:.2}"));

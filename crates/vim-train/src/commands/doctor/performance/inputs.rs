@@ -15,14 +15,14 @@ const SHOWN: usize = 12;
 
 /// A tensor as it was given to a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Given {
+struct ScanInput {
     name: &'static str,
     shape: Vec<usize>,
     dtype: String,
     blake3: String,
 }
 
-impl Given {
+impl ScanInput {
     fn new(name: &'static str, data: &TensorData) -> Self {
         Self {
             name,
@@ -36,8 +36,8 @@ impl Given {
 /// What a method was given, and what was left of it.
 struct Ran {
     method: Discretization,
-    before: Vec<Given>,
-    after: Vec<Given>,
+    before: Vec<ScanInput>,
+    after: Vec<ScanInput>,
 }
 
 /// Makes the inputs for each method as the comparison does, runs it on them, and looks at their bytes before and after.
@@ -58,24 +58,24 @@ pub(super) fn same(bench: &Bench) -> Result<Vec<Finding>, Error> {
     Ok(findings)
 }
 
-fn given(inputs: &Inputs) -> Vec<Given> {
+fn given(inputs: &Inputs) -> Vec<ScanInput> {
     let Inputs { u, delta, z, a, b, c, d, delta_bias } = inputs.clone();
     let three = [("u", u), ("delta", delta), ("z", z), ("b", b), ("c", c)];
     let one = [("d", d), ("delta_bias", delta_bias)];
-    let mut all = three.map(|(name, x)| Given::new(name, &x.into_data())).to_vec();
-    all.push(Given::new("a", &a.into_data()));
-    all.extend(one.map(|(name, x)| Given::new(name, &x.into_data())));
+    let mut all = three.map(|(name, x)| ScanInput::new(name, &x.into_data())).to_vec();
+    all.push(ScanInput::new("a", &a.into_data()));
+    all.extend(one.map(|(name, x)| ScanInput::new(name, &x.into_data())));
     all
 }
 
 /// A line for each tensor: whether all methods had the first one's, and left it as it was.
 fn compared(runs: &[Ran]) -> Vec<Finding> {
     let Some(Ran { before: first, .. }) = runs.first() else { return Vec::new() };
-    let line = |(at, given): (usize, &Given)| {
+    let line = |(at, given): (usize, &ScanInput)| {
         let what = format!("1 input {}", given.name);
-        let Given { shape, dtype, blake3, .. } = given;
+        let ScanInput { shape, dtype, blake3, .. } = given;
         let detail = format!("{shape:?} {dtype} blake3 {blake3}");
-        let others = |which: fn(&Ran) -> &Vec<Given>| {
+        let others = |which: fn(&Ran) -> &Vec<ScanInput>| {
             let other = runs.iter().filter(|run| which(run).get(at) != Some(given));
             other.map(|run| run.method.to_string()).collect::<Vec<_>>()
         };
@@ -124,7 +124,7 @@ mod tests {
     fn other_numbers_and_changed_ones_fail() {
         let given = |hash: &str| {
             let (dtype, blake3) = ("f32".to_owned(), hash.to_owned());
-            vec![Given { name: "u", shape: vec![1, 2, 3], dtype, blake3 }]
+            vec![ScanInput { name: "u", shape: vec![1, 2, 3], dtype, blake3 }]
         };
         let verdict = |foh_before: &str, foh_after: &str| {
             let ran =

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::commands::profile::Shape;
     use crate::commands::profile::timer::Plan;
-    use crate::device::Chosen;
+    use crate::device::SelectedDevice;
 
     fn times(median: f64, p90: f64) -> Times {
         Times {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_method_that_fails_is_a_line_and_the_ratio_is_to_zoh() {
-        let chosen = Chosen { device: Device::flex(), name: "cpu".into() };
+        let chosen = SelectedDevice { device: Device::flex(), name: "cpu".into() };
         let bench = Bench {
             chosen: &chosen,
             implementation: Implementation::Kernel,

@@ -24,8 +24,8 @@ use crate::args::count;
 use crate::commands::profile::Shape;
 use crate::commands::profile::scan::{Inputs, options};
 use crate::commands::profile::timer::Plan;
-use crate::device::Chosen;
 use crate::device::DeviceError;
+use crate::device::SelectedDevice;
 use crate::error::Error;
 use crate::fatal;
 use vim_verify::Dtype;
@@ -83,7 +83,7 @@ impl PerformanceArgs {
 
 /// What the checks share.
 struct Bench<'a> {
-    chosen: &'a Chosen,
+    chosen: &'a SelectedDevice,
     /// What the configuration's `ssm.scan` comes to there.
     implementation: Implementation,
     shape: Shape,

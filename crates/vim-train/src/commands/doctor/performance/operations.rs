@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::super::finding::Finding;
 use super::Bench;
-use crate::commands::profile::ops::{Record, basic};
+use crate::commands::profile::ops::{OpTiming, basic};
 use crate::commands::profile::peaks::Peaks;
 use crate::error::Error;
 
@@ -29,7 +29,7 @@ pub(super) fn against_peaks(bench: &Bench) -> Result<Vec<Finding>, Error> {
     Ok(findings)
 }
 
-fn finding(record: &Record, peaks: &Peaks) -> Finding {
+fn finding(record: &OpTiming, peaks: &Peaks) -> Finding {
     let (name, ms) = (&record.operation, record.times.best_ms());
     let product = name.starts_with("product");
     let what = format!("6 {}", name.split(' ').next().unwrap_or(name));
