@@ -1,4 +1,4 @@
-//! `vim-train completions` and `vim-train man`: what is generated from the command line's definition.
+//! `vim-train completions` and `vim-train man`, generated from the command line's definition.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,14 +9,12 @@ use clap_complete::Shell;
 use crate::error::Error;
 use crate::output::print;
 
-/// Shown below the help.
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   vim-train completions bash > ~/.local/share/bash-completion/completions/vim-train
   vim-train completions zsh > ~/.zfunc/_vim-train
   vim-train completions fish > ~/.config/fish/completions/vim-train.fish";
 
-/// Shown below the help.
 const MAN_EXAMPLES: &str = "\
 Examples:
   vim-train man ~/.local/share/man/man1
@@ -39,10 +37,6 @@ pub struct ManArgs {
 }
 
 /// Prints a shell's completions of `program`.
-///
-/// # Errors
-///
-/// If stdout cannot be written.
 pub fn completions(args: &CompletionsArgs, program: &mut Command) -> Result<(), Error> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, program, "vim-train", &mut script);
@@ -50,13 +44,9 @@ pub fn completions(args: &CompletionsArgs, program: &mut Command) -> Result<(), 
 }
 
 /// Writes a manual page for `program` and for each subcommand.
-///
-/// # Errors
-///
-/// If a page cannot be written.
 pub fn man(args: &ManArgs, program: Command) -> Result<(), Error> {
     fs::create_dir_all(&args.folder).map_err(Error::io("make", &args.folder))?;
-    // The name is the binary's, whatever the crate's.
+    // Use the name of the binary, not of the crate.
     clap_mangen::generate_to(program.name("vim-train"), &args.folder)
         .map_err(Error::io("write pages to", &args.folder))?;
     print(&args.folder.display().to_string())

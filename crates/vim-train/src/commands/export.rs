@@ -1,4 +1,4 @@
-//! `vim-train export`: our weights as PyTorch's.
+//! `vim-train export`: writes weights in PyTorch's formats.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,6 @@ use crate::output::{OutputError, check_free, print, print_json};
 use crate::weights::WeightsError;
 use crate::weights::source::WeightsSource;
 
-/// Shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   vim-train export data/runs/zoh-s0 -o vim.pth                      the run's best checkpoint
@@ -33,7 +32,8 @@ goes into its load_state_dict. docs/checkpoints.md.";
 pub struct ExportArgs {
     /// Folder of a run or of a checkpoint, or a file of weights.
     pub weights: PathBuf,
-    /// Where to write it: .pth or .pt (`{"model": …}`), or .safetensors, both under the original's names.
+    /// Where to write it: .pth or .pt (`{"model": …}`), or .safetensors, both under the original's
+    /// names.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Which checkpoint of a run: `best` or `last`.
@@ -42,7 +42,8 @@ pub struct ExportArgs {
     /// The weights, or their moving average.
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Configuration whose `[model]` and `[ssm]` the weights must fit; left out: as recorded, or from the shapes.
+    /// Configuration whose `[model]` and `[ssm]` the weights must fit; left out: as recorded, or
+    /// from the shapes.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// What differs from the configuration.
@@ -57,10 +58,6 @@ pub struct ExportArgs {
 }
 
 /// Writes weights under the original's names.
-///
-/// # Errors
-///
-/// If they cannot be read, do not fit, have no counterpart in the original, or cannot be written.
 pub fn run(args: &ExportArgs) -> Result<(), Error> {
     let extension = args.output.extension().and_then(|extension| extension.to_str());
     let as_archive = match extension {

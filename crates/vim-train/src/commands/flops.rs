@@ -12,7 +12,6 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
 
-/// Shown below the options.
 const CONVENTIONS: &str = "\
 Examples:
   vim-train flops --preset tiny
@@ -48,14 +47,10 @@ pub struct FlopsArgs {
     pub json: bool,
 }
 
-/// Prints what a model costs.
-///
-/// # Errors
-///
-/// The configuration's first mistake, or that the model cannot be counted.
+/// Prints the cost of a model.
 pub fn run(args: &FlopsArgs) -> Result<(), Error> {
     let sets = match &args.preset {
-        // Under what --set says.
+        // `--set` overrides it.
         Some(preset) => {
             [vec![format!("model.preset={preset}")], args.overrides.set.clone()].concat()
         }

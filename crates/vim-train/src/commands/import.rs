@@ -1,4 +1,4 @@
-//! `vim-train import`: a checkpoint of PyTorch, checked and kept in our format.
+//! `vim-train import`: checks a PyTorch checkpoint and converts it to our format.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,6 @@ use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
 use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource, notes};
 
-/// Shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   vim-train import vim_t_midclstok_76p1acc.pth                  check it and say what it is
@@ -91,8 +90,8 @@ pub struct WhichArgs {
 }
 
 impl WhichArgs {
-    /// Which parameters are meant; left out: those that were the best, of a run's best checkpoint, else the weights.
-    #[must_use]
+    /// Which parameters are meant; left out: those that were the best, of a run's best checkpoint,
+    /// else the weights.
     pub fn section(self) -> Option<Section> {
         match (self.ema, self.no_ema) {
             (true, _) => Some(Section::Ema),
@@ -111,13 +110,11 @@ pub enum Allowed {
 
 impl TakeArgs {
     /// Which parameters are meant.
-    #[must_use]
     pub fn section(&self) -> Option<Section> {
         self.which.section()
     }
 
     /// What may be amiss.
-    #[must_use]
     pub fn options(&self) -> LoadOptions {
         LoadOptions {
             head: self.allow.contains(&Allowed::Head),
@@ -127,16 +124,12 @@ impl TakeArgs {
     }
 }
 
-/// A value by the name that it has in a configuration file.
+/// Parses a value by its name in a configuration file.
 fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
     T::deserialize(name.into_deserializer()).map_err(|error: ValueError| error.to_string())
 }
 
 /// The model of the configuration in `path`, if there is one.
-///
-/// # Errors
-///
-/// The configuration's first mistake.
 pub fn configured_model(
     path: Option<&Path>,
     overrides: &Overrides,
@@ -161,11 +154,7 @@ struct ImportReport<'a> {
     output: Option<String>,
 }
 
-/// Reads a checkpoint, says what it is, and writes it in our format.
-///
-/// # Errors
-///
-/// If it cannot be read, does not fit, or cannot be written.
+/// Reads a checkpoint, describes it, and writes it in our format.
 pub fn run(args: &ImportArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
         if output.extension().is_none_or(|extension| extension != "safetensors") {

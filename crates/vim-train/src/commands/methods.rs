@@ -33,10 +33,6 @@ struct Row {
 }
 
 /// Prints the discretizations as a table, or as JSON.
-///
-/// # Errors
-///
-/// If stdout cannot be written.
 pub fn run(args: &MethodsArgs) -> Result<(), Error> {
     let rows: Vec<Row> = Discretization::VARIANTS.iter().map(|&method| row(method)).collect();
     if args.json { print_json(&rows) } else { print(&table(&rows)) }

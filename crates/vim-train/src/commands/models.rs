@@ -36,7 +36,7 @@ struct Row {
     registered: Vec<Name>,
 }
 
-/// A name of the original for it.
+/// A name that the original uses for a preset.
 #[derive(Debug, Serialize)]
 struct Name {
     name: &'static str,
@@ -49,10 +49,6 @@ pub(crate) fn known_model(name: &str) -> Result<String, String> {
 }
 
 /// Prints the named sizes and the original's names for them as tables, or as JSON.
-///
-/// # Errors
-///
-/// If stdout cannot be written.
 pub fn run(args: &ModelsArgs) -> Result<(), Error> {
     let rows: Result<Vec<Row>, Error> =
         Preset::VARIANTS.iter().map(|&preset| row(preset)).collect();

@@ -1,4 +1,4 @@
-//! `vim-train predict`: what is in an image.
+//! `vim-train predict`: classifies images.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,6 @@ use crate::output::{print, print_json};
 use crate::task::classification::to_device::to_tensors;
 use crate::weights::source::{WeightsSource, notes};
 
-/// Shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   vim-train predict cat.jpg --checkpoint vim_t_midclstok_76p1acc.pth
@@ -49,7 +48,8 @@ pub struct PredictArgs {
     /// What differs from the configuration.
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Names of the classes, one a line; left out: the configured dataset's, else ImageNet's or CIFAR-100's by their number.
+    /// Names of the classes, one a line; left out: the configured dataset's, else ImageNet's or
+    /// CIFAR-100's by their number.
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
     /// How many classes to print, the likeliest first.
@@ -77,10 +77,6 @@ struct Guess {
 }
 
 /// Classifies images and prints the likeliest classes of each.
-///
-/// # Errors
-///
-/// If the weights or an image cannot be read, or they do not fit.
 pub fn run(args: &PredictArgs) -> Result<(), Error> {
     let given = match &args.config {
         Some(path) => Some(Config::load(path, &args.overrides.set)?),
@@ -157,7 +153,7 @@ pub(crate) fn softmax(logits: &[f32]) -> Vec<f64> {
     powers.into_iter().map(|power| power / sum).collect()
 }
 
-/// The classes of the `count` largest numbers, the largest first; of equal ones the first.
+/// Indices of the `count` largest values, descending; ties keep their order.
 pub(crate) fn largest(numbers: &[f64], count: usize) -> Vec<usize> {
     let mut classes: Vec<usize> = (0..numbers.len()).collect();
     classes.sort_by(|&a, &b| numbers[b].total_cmp(&numbers[a]).then(a.cmp(&b)));
@@ -165,7 +161,7 @@ pub(crate) fn largest(numbers: &[f64], count: usize) -> Vec<usize> {
     classes
 }
 
-/// A file of class names is of other classes.
+/// A file of class names has the wrong number of classes.
 #[derive(Debug, thiserror::Error)]
 #[error("{} has {lines} lines, the model has {count} classes: one name a line, in the order of the labels", path.display())]
 struct ClassNames {
@@ -180,7 +176,7 @@ impl Failure for ClassNames {
     }
 }
 
-/// Names of `count` classes: the file's, else those of the dataset, else of the dataset of that size.
+/// Names of `count` classes: from the file, else of the dataset, else of a dataset of that size.
 fn class_names(
     file: Option<&Path>,
     config: Option<&Config>,

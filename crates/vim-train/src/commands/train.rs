@@ -17,28 +17,16 @@ pub(crate) const SCORES: &[ScoreKind] = Classification::SCORES;
 pub(crate) const PRIMARY: ScoreKind = Classification::PRIMARY;
 
 /// `vim-train train`.
-///
-/// # Errors
-///
-/// Whatever keeps the run from its result.
 pub fn run(args: &TrainArgs) -> Result<(), Error> {
     train::run::<Classification>(args, &mut SingleDevice)
 }
 
 /// `vim-train warmup`.
-///
-/// # Errors
-///
-/// Whatever would keep `train` from its first step.
 pub fn warmup(args: &WarmupArgs) -> Result<(), Error> {
     train::warmup::<Classification>(args)
 }
 
 /// As [`train::preflight`].
-///
-/// # Errors
-///
-/// The first key that `train` would refuse.
 pub(crate) fn preflight(config: &Config) -> Result<Vec<String>, ConfigError> {
     train::preflight::<Classification>(config)
 }

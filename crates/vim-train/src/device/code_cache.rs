@@ -1,16 +1,15 @@
-//! Where CUDA's driver keeps the machine code of kernels between processes.
+//! The CUDA driver's cache of compiled kernels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::device::machine::Machine;
 
-/// The folder that the driver keeps machine code in, keyed by GPU, driver and kernel; `None` if it is told to keep none.
+/// The driver's cache of machine code, keyed by GPU, driver and kernel; `None` if disabled.
 ///
 /// # Source
 ///
 /// CUDA Programming Guide, "CUDA Environment Variables": `CUDA_CACHE_DISABLE`, `CUDA_CACHE_PATH`.
-#[must_use]
 pub fn folder(machine: &Machine) -> Option<PathBuf> {
     if machine.text("CUDA_CACHE_DISABLE").is_some_and(|value| value != "0") {
         return None;
@@ -20,7 +19,6 @@ pub fn folder(machine: &Machine) -> Option<PathBuf> {
 }
 
 /// Bytes of all files below `folder`.
-#[must_use]
 pub fn size(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {

@@ -1,12 +1,12 @@
-//! Why a device cannot be used, or cannot go on.
+//! Errors of devices.
 
 use super::fault::{BatchFootprint, DeviceFault};
 use crate::error::{Failure, code};
 
-/// Why a device cannot be used, or cannot go on.
+/// Errors of devices.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The device that was asked for is not there, or does not do what was asked of it.
+    /// The requested device is absent or lacks a requested feature.
     #[error("{0}")]
     Unavailable(String),
 
@@ -15,7 +15,7 @@ pub enum DeviceError {
     OutOfMemory {
         /// Bytes of the allocation that failed, if known.
         bytes: Option<u64>,
-        /// What the run keeps on the device, if known.
+        /// The batch sizes of the run, if known.
         load: Option<BatchFootprint>,
     },
 
@@ -24,11 +24,11 @@ pub enum DeviceError {
         "the device failed ({reason}) and does nothing more for this process: run it again, a training by the same command with --resume auto; if it fails again, look for Xid in the system's log (dmesg) and take another GPU"
     )]
     Lost {
-        /// What the driver calls it.
+        /// The driver's name of the failure.
         reason: String,
     },
 
-    /// A batch is beyond what a kernel can count.
+    /// A batch exceeds a kernel's limit.
     #[error(
         "{operation}: {what} of {got} is beyond the kernel's limit of {limit}: {}",
         load.advice(*got, *limit)
@@ -36,13 +36,13 @@ pub enum DeviceError {
     TooLarge {
         /// The operation called.
         operation: &'static str,
-        /// What is too large.
+        /// The quantity that is too large.
         what: &'static str,
-        /// How large it is.
+        /// Its value.
         got: usize,
-        /// How large it may be.
+        /// The limit.
         limit: usize,
-        /// What the run asks of the device.
+        /// The batch sizes of the run.
         load: BatchFootprint,
     },
 }

@@ -1,6 +1,6 @@
 //! Failures of a GPU, recognised in the texts of CubeCL, CUDA and wgpu.
 //!
-//! They arrive as panics: the framework queues work, and a failure shows when a number is read.
+//! Failures arrive as panics: the framework queues work, and a failure shows when a value is read.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use crate::config::TrainConfig;
 /// Why a device cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceFault {
-    /// It has no memory left.
+    /// The device has no memory left.
     OutOfMemory {
-        /// What was asked for, if that is known.
+        /// Bytes requested, if known.
         bytes: Option<u64>,
     },
-    /// It failed, and does nothing more for this process.
+    /// The device failed and is unusable for this process.
     Lost {
-        /// What the driver calls it.
+        /// The driver's name of the failure.
         reason: String,
     },
 }
 
-/// Texts of CubeCL and the drivers for memory that has run out; the number of bytes may follow.
+/// Out-of-memory texts of CubeCL and the drivers; the number of bytes may follow.
 const OUT_OF_MEMORY: [&str; 7] = [
     "out of device memory allocating ",
     "can't allocate buffer of size: ",
@@ -32,8 +32,7 @@ const OUT_OF_MEMORY: [&str; 7] = [
     "cuda_error_out_of_memory",
 ];
 
-/// Their texts for a device that is lost. `Xid` is the code of NVIDIA's kernel module in the
-/// system's log.
+/// Their texts for a lost device. `Xid` is NVIDIA's kernel module's code in the system log.
 const LOST: [&str; 18] = [
     "cuda_error_illegal_address",
     "cuda_error_illegal_instruction",
@@ -57,7 +56,6 @@ const LOST: [&str; 18] = [
 
 impl DeviceFault {
     /// The fault that the text of a panic or an error reports, if any.
-    #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let lower = text.to_ascii_lowercase();
         if let Some((at, pattern)) = first(&lower, &OUT_OF_MEMORY) {
@@ -65,7 +63,7 @@ impl DeviceFault {
             let number = &lower[at + pattern.len()..][..digits];
             return Some(Self::OutOfMemory { bytes: number.parse().ok() });
         }
-        // Any panic poisons a mutex; that is no fault of the device.
+        // Any panic poisons a mutex; that is not a device fault.
         let (at, pattern) = first(&lower, &LOST)
             .filter(|(_, pattern)| *pattern != "poisoned" || lower.contains("device"))?;
         let reason = match pattern {
@@ -96,7 +94,6 @@ fn cause(text: &str) -> Option<String> {
 const LINE: usize = 400;
 
 /// A text of several lines as one line, without a backtrace at its end.
-#[must_use]
 pub fn one_line(text: &str) -> String {
     // Debug output of an error escapes line ends.
     let text = text.replace("\\n", "\n");
@@ -117,24 +114,22 @@ pub fn one_line(text: &str) -> String {
 pub struct BatchFootprint {
     /// `train.batch_size`.
     pub batch_size: usize,
-    /// `train.accumulate`: parts that a batch is computed in.
+    /// `train.accumulate`: number of micro-batches.
     pub parts: usize,
     /// `train.recompute`.
     pub recompute: bool,
-    /// Whether images are mixed in pairs, so that their number must be even.
+    /// Whether images are mixed in pairs, which needs an even batch size.
     pub in_pairs: bool,
 }
 
 impl BatchFootprint {
-    /// Of a configuration whose images are mixed in pairs, or not.
-    #[must_use]
+    /// The sizes in a configuration.
     pub fn of(train: &TrainConfig, in_pairs: bool) -> Self {
         let &TrainConfig { batch_size, accumulate: parts, recompute, .. } = train;
         Self { batch_size, parts, recompute, in_pairs }
     }
 
-    /// The largest number of images that divides the batch and is half of it or less.
-    #[must_use]
+    /// The largest divisor of the batch size that is at most half of it.
     pub fn smaller(self) -> Option<usize> {
         let step = if self.in_pairs { 2 } else { 1 };
         let fits =
@@ -142,25 +137,25 @@ impl BatchFootprint {
         (1..=self.batch_size / 2).rev().find(fits)
     }
 
-    /// The fewest parts that halve their present size or more.
-    #[must_use]
+    /// The fewest micro-batches that at least halve the present size.
     pub fn more_parts(self) -> Option<usize> {
         self.parts_of(2)
     }
 
-    /// The smallest divisor of the batch size that is at least `times` the present number of parts.
+    /// The smallest divisor of the batch size that is at least `times` the present micro-batch
+    /// count.
     fn parts_of(self, times: usize) -> Option<usize> {
         let least = self.parts.saturating_mul(times);
         (least..=self.batch_size).find(|&parts| self.batch_size.is_multiple_of(parts))
     }
 
-    /// What to do if a part is too large for a kernel by the factor `got / limit`.
+    /// Advice for a micro-batch too large for a kernel by the factor `got / limit`.
     pub(crate) fn advice(self, got: usize, limit: usize) -> String {
         let more = self.in_parts(got.div_ceil(limit.max(1)));
         more.unwrap_or_else(|| "use smaller images".to_owned())
     }
 
-    /// How to compute the batch with `times` as many parts or more, if it can be divided so.
+    /// Advice to use at least `times` as many micro-batches, if the batch divides so.
     fn in_parts(self, times: usize) -> Option<String> {
         let more = self.parts_of(times)?;
         let images = self.batch_size / more;
@@ -168,7 +163,7 @@ impl BatchFootprint {
     }
 }
 
-/// What to do if memory runs out.
+/// Advice for running out of memory.
 impl fmt::Display for BatchFootprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { batch_size, parts, .. } = self;
@@ -193,7 +188,7 @@ mod tests {
         Some(DeviceFault::OutOfMemory { bytes })
     }
 
-    /// As the sources of CubeCL 0.11.3, Burn 0.22.1 and cudarc 0.19 put them.
+    /// Texts from the sources of CubeCL 0.11.3, Burn 0.22.1 and cudarc 0.19.
     #[test]
     fn memory_that_has_run_out() {
         for (text, bytes) in [

@@ -1,4 +1,4 @@
-//! What a search sees of the machine: its variables and its files. A test makes its own.
+//! The environment variables and files that a search sees; tests make their own.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,15 +13,14 @@ use vim_data::EnvPaths;
 pub struct Machine {
     /// Environment variables.
     pub variables: BTreeMap<String, OsString>,
-    /// What paths such as `/usr` are below: `/`.
+    /// Root of paths such as `/usr`: `/`.
     pub root: PathBuf,
-    /// The folder for what can be made again.
+    /// The cache folder.
     pub cache: Option<PathBuf>,
 }
 
 impl Machine {
-    /// This one, as this process sees it.
-    #[must_use]
+    /// The real machine.
     pub fn this() -> Self {
         let variables = env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
@@ -30,27 +29,23 @@ impl Machine {
     }
 
     /// A variable's text; an empty one counts as absent.
-    #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         let value = self.variables.get(name)?.to_string_lossy();
         (!value.is_empty()).then(|| value.into_owned())
     }
 
     /// The folder that a variable names; an empty one counts as absent.
-    #[must_use]
     pub fn folder(&self, name: &str) -> Option<PathBuf> {
         self.variables.get(name).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
     /// The folders of a variable such as `PATH`.
-    #[must_use]
     pub fn folders(&self, name: &str) -> Vec<PathBuf> {
         let value = self.variables.get(name).map(OsString::as_os_str).unwrap_or_default();
         env::split_paths(value).filter(|path| !path.as_os_str().is_empty()).collect()
     }
 
     /// The content of a file such as `proc/meminfo`, below the root.
-    #[must_use]
     pub fn read(&self, path: impl AsRef<Path>) -> Option<String> {
         fs::read_to_string(self.root.join(path)).ok()
     }

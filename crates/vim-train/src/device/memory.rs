@@ -1,45 +1,39 @@
-//! How much memory this process holds, on the host and on a device, and could still take.
+//! Memory of this process, on the host and on a device, and memory still available.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 
-/// Memory of this process that is in RAM, in bytes; `None` where the system does not say.
-#[must_use]
+/// Resident memory of this process in bytes; `None` if unknown.
 pub fn resident() -> Option<u64> {
     field("/proc/self/status", "VmRSS:")
 }
 
-/// The most of it so far, or since [`reset_peak`], in bytes.
-#[must_use]
+/// Peak resident memory since the start or [`reset_peak`], in bytes.
 pub fn peak_resident() -> Option<u64> {
     field("/proc/self/status", "VmHWM:")
 }
 
-/// Lets [`peak_resident`] start anew; says whether the system could.
-#[must_use]
+/// Resets [`peak_resident`]; `false` if the system cannot.
 pub fn reset_peak() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
-/// Bytes that this process can still take: what the machine has, or its control groups (a job's) allow.
-#[must_use]
+/// Bytes still available to this process, on the machine and within its control groups.
 pub fn available() -> Option<u64> {
     let machine = field("/proc/meminfo", "MemAvailable:");
     machine.into_iter().chain(left_in_groups()).min()
 }
 
-/// Bytes that the device's memory pools have taken from it, `None` on a CPU.
+/// Bytes reserved by the device's memory pools, `None` on a CPU.
 ///
-/// Pools keep what they have taken, so this is the most that was needed at any one time, and what is lost between
-/// their pages.
-#[must_use]
+/// Pools never shrink, so this is the peak usage plus fragmentation.
 pub fn device_memory(device: &Device) -> Option<u64> {
     device.clone().inner().memory_pool_usage().map(|usage| usage.bytes_reserved)
 }
 
-/// What the control groups of this process (version 2) leave it, files that can be dropped not counted.
+/// Bytes left within the control groups (v2) of this process, not counting reclaimable file cache.
 fn left_in_groups() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -78,7 +72,7 @@ mod tests {
         assert!(resident >= 64 << 20 && peak >= 64 << 20, "{resident} {peak}");
         assert!(available().unwrap() > 0);
         drop(taken);
-        // What was freed stays in the peak, which the system updates by and by, until that is reset.
+        // The peak, which the system updates lazily, keeps freed memory until the reset.
         assert!(peak_resident().unwrap() > peak - (32 << 20));
         if reset_peak() {
             assert!(peak_resident().unwrap() < peak - (16 << 20));

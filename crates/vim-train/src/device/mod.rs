@@ -1,4 +1,5 @@
-//! The name of a backend → a device. The only file of this crate with a backend's `cfg`, but for the opening of CUDA's libraries.
+//! Selects the device of a backend. The only file with a backend's `cfg`, except the opening of
+//! CUDA's libraries.
 
 pub mod code_cache;
 pub mod cuda_libraries;
@@ -21,7 +22,7 @@ use crate::device::machine::Machine;
 use crate::error::Error;
 pub use error::DeviceError;
 
-/// What computes, and what to call it.
+/// A device and its name.
 #[derive(Clone, Debug)]
 pub struct SelectedDevice {
     /// The device, without autodiff.
@@ -31,28 +32,24 @@ pub struct SelectedDevice {
 }
 
 impl SelectedDevice {
-    /// Its name with what the GPU calls itself: `cuda:0, NVIDIA H200`.
-    #[must_use]
+    /// The name with the GPU's: `cuda:0, NVIDIA H200`.
     pub fn with_hardware(&self) -> String {
         gpu_name(&self.device)
             .map_or_else(|| self.name.clone(), |gpu| format!("{}, {gpu}", self.name))
     }
 
-    /// What rounds as it does: the backend and the GPU's name, without its number.
-    #[must_use]
+    /// The backend and the GPU's name without number: devices of one kind round alike.
     pub fn kind(&self) -> String {
         let backend = self.name.split(':').next().unwrap_or_default();
         gpu_name(&self.device).map_or_else(|| backend.to_owned(), |gpu| format!("{backend}, {gpu}"))
     }
 
     /// Whether it is an NVIDIA GPU, through CUDA.
-    #[must_use]
     pub fn is_cuda(&self) -> bool {
         self.name.starts_with("cuda")
     }
 
     /// Whether it is the processor, through the backend that compiles nothing.
-    #[must_use]
     pub fn is_cpu(&self) -> bool {
         self.name == "cpu"
     }
@@ -61,9 +58,9 @@ impl SelectedDevice {
 /// A device as a flag names it: `auto`, `cpu`, `cuda`, `cuda:1`, `wgpu`, `wgpu:0`, `tch`, `tch:0`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceName {
-    /// What computes.
+    /// The backend.
     pub backend: Backend,
-    /// Which of them; the first where none is named, and LibTorch's processor.
+    /// The GPU's number; if absent the first GPU, or LibTorch on the processor.
     pub number: Option<usize>,
 }
 
@@ -100,16 +97,13 @@ impl fmt::Display for DeviceName {
 }
 
 /// The device that a flag names.
-///
-/// # Errors
-///
-/// [`DeviceError::Unavailable`] if it is not compiled in or not on this machine.
+/// [`DeviceError::Unavailable`] if it is not compiled in or absent.
 pub fn choose_named(name: &DeviceName) -> Result<SelectedDevice, Error> {
     let gpus = name.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]));
     choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, Asked::Flag)
 }
 
-/// Where a device was asked for, which an error names.
+/// Source of the device's name, for errors.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     Config,
@@ -141,7 +135,6 @@ impl Asked {
 }
 
 /// The backends in this build.
-#[must_use]
 pub fn backends() -> Vec<Backend> {
     let has = |backend: &Backend| match backend {
         Backend::Auto => false,
@@ -153,8 +146,7 @@ pub fn backends() -> Vec<Backend> {
     Backend::VARIANTS.iter().copied().filter(has).collect()
 }
 
-/// What the hardware calls itself: the GPU's name, or the processor's.
-#[must_use]
+/// Name of the GPU or the processor.
 pub fn hardware(device: &Device) -> Option<String> {
     gpu_name(device).or_else(|| {
         let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
@@ -173,33 +165,28 @@ fn gpu_name(_: &Device) -> Option<String> {
     None
 }
 
-/// Multiply-adds in f32 that the device does per second, by the framework's own probe where it has one.
+/// f32 multiply-adds per second of the device, by the framework's probe where it has one.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-#[must_use]
 pub fn multiply_adds_per_second(device: &Device) -> Option<f64> {
     use burn::tensor::{ThroughputKey, ThroughputMode};
     let dtype = ThroughputKey { mode: ThroughputMode::Launch }.dtype(); // f32
     let key = ThroughputKey { mode: ThroughputMode::ComputeDirect { dtype } };
     let stat = device.performance_stats(&[key]).into_iter().next()?;
-    // It counts a multiply-add as two.
+    // The probe counts a multiply-add as two.
     stat.value.ok().map(|value| value.ops_per_s() / 2.0).filter(|rate| rate.is_finite())
 }
 
-/// Multiply-adds in f32 that the device does per second, by the framework's own probe where it has one.
+/// f32 multiply-adds per second of the device, by the framework's probe where it has one.
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-#[must_use]
 pub fn multiply_adds_per_second(_: &Device) -> Option<f64> {
     None
 }
 
 /// The device that `config` asks for.
 ///
-/// `auto` takes the first present of cuda, wgpu (a real GPU, not an emulated one) and cpu. `wgpu` by
-/// name also takes an emulated one, after the real ones.
-///
-/// # Errors
-///
-/// [`DeviceError::Unavailable`] if it is not compiled in, not on this machine, or more than one is asked for.
+/// `auto` takes the first present of cuda, wgpu (a real GPU, not an emulated one) and cpu. `wgpu`
+/// by name also takes an emulated one, after the real ones. [`DeviceError::Unavailable`] if it is
+/// not compiled in, absent, or more than one is requested.
 pub fn choose(config: &DevicesConfig) -> Result<SelectedDevice, Error> {
     choose_as(config, Asked::Config)
 }
@@ -262,7 +249,7 @@ fn one_gpu(
     }
 }
 
-/// What may be why there is no GPU.
+/// A possible reason for the missing GPU.
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
 fn no_driver(backend: &str) -> &'static str {
     if backend != "wgpu" && cuda_libraries::driver(&Machine::this()).is_none() {
@@ -289,7 +276,7 @@ fn cuda(config: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
 #[cfg(feature = "cuda")]
 fn cuda_count() -> usize {
     cuda_libraries::open_driver();
-    // Enumerating opens the driver's library, which panics where there is none.
+    // Enumerating panics without the driver's library.
     std::panic::catch_unwind(|| Device::enumerate(burn::tensor::DeviceType::Cuda).into_vec().len())
         .unwrap_or(0)
 }
@@ -368,7 +355,7 @@ fn not_compiled(feature: &str, asked: Asked) -> Error {
     )))
 }
 
-/// Returns when the device has done all that was asked of it.
+/// Waits for the device's queue.
 pub(crate) fn wait(device: &Device) -> Result<(), Error> {
     device.sync().map_err(|error| Error::failed(format!("the device failed: {error}")))
 }

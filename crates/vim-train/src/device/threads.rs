@@ -5,10 +5,7 @@ use vim_data::CpuAllocation;
 use crate::error::Error;
 
 /// Starts the threads that compute on the CPU: `count`, or else one per core of the allocation.
-///
-/// # Errors
-///
-/// A defect if another number has been started before.
+/// A second call with another count is an internal error.
 pub fn start(count: Option<usize>) -> Result<(), Error> {
     let count = count.unwrap_or_else(|| CpuAllocation::of_this_process().cores);
     let built = rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
@@ -17,8 +14,7 @@ pub fn start(count: Option<usize>) -> Result<(), Error> {
         .map_err(|error| Error::internal(format!("{count} threads: {error}")))
 }
 
-/// How the cores are shared out among loader threads and those that compute, in a line.
-#[must_use]
+/// The split of the cores between loader and compute threads, in one line.
 pub fn describe(workers: usize) -> String {
     let CpuAllocation { cores, is_job, .. } = CpuAllocation::of_this_process();
     let plural = |number: usize| if number == 1 { "" } else { "s" };
@@ -32,7 +28,6 @@ pub fn describe(workers: usize) -> String {
 }
 
 /// Threads that compute on the CPU.
-#[must_use]
 pub fn count() -> usize {
     rayon::current_num_threads()
 }

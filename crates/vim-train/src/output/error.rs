@@ -1,23 +1,23 @@
-//! Why an output file is not written.
+//! Errors of output files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Failure, code};
 
-/// Why an output file is not written.
+/// Errors of output files.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
-    /// A file's name does not say what to write.
+    /// A file name has no known extension.
     #[error("{}: the name must end in {expected}", path.display())]
     Extension {
         /// The file.
         path: PathBuf,
-        /// What would do.
+        /// The accepted names.
         expected: &'static str,
     },
 
-    /// A file would be written over.
+    /// The file exists.
     #[error("{} is there already: name another file, or write over it by --force", path.display())]
     Exists {
         /// The file.
@@ -34,11 +34,7 @@ impl Failure for OutputError {
     }
 }
 
-/// Refuses to write over what is there, unless `force`.
-///
-/// # Errors
-///
-/// If there is something at `path`.
+/// Refuses to overwrite a file, unless `force`.
 pub(crate) fn check_free(path: &Path, force: bool) -> Result<(), Error> {
     if !force && fs::symlink_metadata(path).is_ok() {
         return Err(OutputError::Exists { path: path.to_owned() }.into());

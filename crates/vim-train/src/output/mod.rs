@@ -1,4 +1,4 @@
-//! What commands print, and the files that they write.
+//! Output of commands to stdout and files.
 
 mod error;
 pub mod progress;
@@ -13,10 +13,7 @@ use crate::error::Error;
 pub(crate) use error::{OutputError, check_free};
 
 /// Prints `text` and a newline, unless it ends with one.
-///
-/// # Errors
-///
-/// If stdout cannot be written. A reader that has seen enough, such as `head`, is no error.
+/// A closed pipe (`head`) is not an error.
 pub fn print(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     let newline = if text.ends_with('\n') { "" } else { "\n" };
@@ -30,17 +27,13 @@ pub fn print(text: &str) -> Result<(), Error> {
 }
 
 /// Prints `value` as indented JSON.
-///
-/// # Errors
-///
-/// As [`print()`].
 pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))?;
     print(&text)
 }
 
-/// Rows in columns as wide as they must be, the ones from number `left` on flush right.
+/// Rows in aligned columns, right-aligned from column `left` on.
 pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(head.iter().copied()).add_rows(rows);

@@ -22,13 +22,13 @@ pub struct Report {
     pub loss: f64,
     /// Learning rate.
     pub lr: f64,
-    /// The score that the run goes by, of the last evaluation.
+    /// The primary score of the last evaluation.
     pub score: Option<f64>,
     /// Since the last report.
     pub speed: Speed,
 }
 
-/// How fast training goes, and what it takes.
+/// Speed and memory of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
     /// Images per second.
@@ -37,11 +37,11 @@ pub struct Speed {
     pub data_wait: f64,
     /// Memory of the process in RAM, in bytes.
     pub memory: Option<u64>,
-    /// Its memory on the device, in bytes, where that is another.
+    /// Device memory in bytes, if separate.
     pub device_memory: Option<u64>,
 }
 
-/// Least time between two lines where there is no bar. The log gets all lines.
+/// Minimum interval between two lines without a bar. The log gets all lines.
 const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
 /// Shows reports; see [`Progress::new`].
@@ -75,14 +75,14 @@ impl Progress {
         Self { log: log.clone(), bar, epochs, kind, total, first, start, last_line }
     }
 
-    /// Moves the bar; to be called after every step.
+    /// Moves the bar; call after every step.
     pub fn step(&self, step: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
         }
     }
 
-    /// Shows a report; to be called as often as `log.every` says.
+    /// Shows a report; call every `log.every` steps.
     pub fn report(&self, report: &Report) {
         let left = time_left(self.first, report.step, self.total, self.start.elapsed());
         let line = line(report, self.kind, self.epochs, self.total, left);
@@ -114,7 +114,7 @@ impl Drop for Progress {
     }
 }
 
-/// Whether somebody is there to see a bar move.
+/// Whether a user sees the bar.
 pub(crate) fn wants_bar() -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");

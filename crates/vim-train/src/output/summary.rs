@@ -1,10 +1,10 @@
-//! The block of lines at the end of a run, and how numbers look in lines for people.
+//! The summary at the end of a run, and number formatting.
 
 use std::path::PathBuf;
 use std::time::Duration;
 use vim_run::metrics::ScoreKind;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// The run's name.
@@ -15,17 +15,17 @@ pub struct Summary {
     pub steps: (u64, u64),
     /// Mean training loss since the report before.
     pub loss: Option<f64>,
-    /// The score that the run goes by.
+    /// The primary score.
     pub kind: ScoreKind,
-    /// Of the last evaluation on the validation images.
+    /// Score of the last evaluation on the validation images.
     pub score: Option<f64>,
     /// The best of these evaluations, and its step.
     pub best: Option<(f64, u64)>,
-    /// Of the test images.
+    /// Score on the test images.
     pub test_score: Option<f64>,
-    /// Images per second of training, over this process's life.
+    /// Training images per second in this process.
     pub images_per_second: Option<f64>,
-    /// How long this process was at work.
+    /// Working time of this process.
     pub elapsed: Duration,
     /// The run's folder.
     pub folder: PathBuf,
@@ -59,12 +59,12 @@ pub fn summary(summary: &Summary) -> String {
     lines.join("\n")
 }
 
-/// A speed, with as many digits as mean something.
+/// A speed with its significant digits.
 pub fn rate(per_second: f64) -> String {
     if per_second < 100.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
 }
 
-/// A size in bytes, in the unit of memory that fits.
+/// A size in bytes, in a fitting unit.
 pub fn bytes(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
     if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }

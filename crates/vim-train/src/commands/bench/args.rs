@@ -12,7 +12,6 @@ use crate::args::{Overrides, count};
 use crate::commands::verify::{method, methods};
 use crate::device::DeviceName;
 
-/// What `vim-train bench --help` ends with.
 const EXAMPLES: &str = "\
 Examples:
   vim-train bench configs/vim_tiny_imagenet.toml                     the file's method, both modes, batches 1 to 512
@@ -86,7 +85,8 @@ pub struct MeasureArgs {
     /// Steps to time, one by one and queued.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = count)]
     pub steps: usize,
-    /// Seconds for each part of a row (warm-up from its third step, steps one by one, steps queued): after them no further step starts.
+    /// Seconds for each part of a row (warm-up from its third step, steps one by one, steps
+    /// queued): after them no further step starts.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub budget: f64,
     /// Instead of the file's `[devices]`: auto, cpu, cuda, cuda:N, wgpu or wgpu:N.
@@ -103,7 +103,6 @@ pub struct MeasureArgs {
     pub json: bool,
 }
 
-/// What `vim-train bench compare --help` ends with.
 const COMPARE_HELP: &str = "\
 Examples:
   vim-train bench compare zoh.json foh.json bilinear.json -o compared
@@ -150,7 +149,6 @@ pub enum ModeChoice {
 
 impl ModeChoice {
     /// The modes meant.
-    #[must_use]
     pub fn modes(self) -> &'static [Mode] {
         match self {
             Self::Train => &[Mode::Train],

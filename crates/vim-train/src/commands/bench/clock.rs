@@ -9,14 +9,14 @@ use crate::commands::profile::timer::quantile;
 use crate::device::wait;
 use crate::error::Error;
 
-/// How often to measure.
+/// Number and time limit of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Steps before the clock starts.
     pub(super) warmup: usize,
     /// Steps timed one by one, and steps queued.
     pub(super) steps: usize,
-    /// Time after which a part starts no further step, once it has had its first (the warm-up: two).
+    /// Time limit of each part, after its first step (two in the warm-up).
     pub(super) budget: Duration,
 }
 
@@ -27,8 +27,7 @@ pub(super) fn measure(
     batch: usize,
     mut step: impl FnMut() -> Result<(), Error>,
 ) -> Result<(Latency, Throughput), Error> {
-    // The first step compiles and tunes, for minutes on a GPU, and the second what it alone needs: the budget is of
-    // those after them.
+    // The first two steps compile and tune, for minutes on a GPU: the budget starts after them.
     let mut start = Instant::now();
     for done in 0..plan.warmup {
         if done < 2 {
@@ -49,7 +48,7 @@ pub(super) fn measure(
     }
     let latency = latency(times);
 
-    // The host runs ahead of the device here: how many steps fit the budget has to be known before.
+    // The host runs ahead of the device: the number of steps must be known beforehand.
     let fit = plan.budget.as_secs_f64() * 1e3 / latency.median_ms;
     let steps = (fit as usize).clamp(1, plan.steps);
     let start = Instant::now();
@@ -77,7 +76,7 @@ fn latency(mut times: Vec<f64>) -> Latency {
     }
 }
 
-/// Divided by the images of the steps that ran, however many were asked for.
+/// Throughput counts the steps that ran, not those requested.
 fn throughput(batch: usize, steps: usize, time: Duration) -> Throughput {
     let (images, seconds) = ((batch * steps) as u64, time.as_secs_f64());
     Throughput { img_s: images as f64 / seconds, images, seconds }

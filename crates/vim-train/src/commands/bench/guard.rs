@@ -1,31 +1,31 @@
-//! What is not tried, and why: on a CPU too large a batch would end the process, not the row.
+//! Skips batches that are too large: on a CPU they would end the process, not just the row.
 
 use super::record::Mode;
 
-/// What is known of the batches of one method and mode, in the order of their size.
+/// Memory history of the batches of one method and mode, in ascending order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Guard {
     failed: Option<usize>,
-    /// Batch and peak bytes of the last that ran.
+    /// Batch size and peak bytes of the last successful batch.
     last: Option<(usize, u64)>,
 }
 
-/// A larger jump says too little about what comes.
+/// Largest jump in batch size that is extrapolated.
 const LARGEST_JUMP: usize = 4;
 
 impl Guard {
-    /// Notes that `batch` ran, in so many bytes of the host.
+    /// Records that `batch` ran, with its host bytes.
     pub(super) fn ran(&mut self, batch: usize, host_bytes: Option<u64>) {
         self.last = host_bytes.map(|bytes| (batch, bytes));
     }
 
-    /// Notes that `batch` did not run.
+    /// Records that `batch` failed.
     pub(super) fn failed(&mut self, batch: usize) {
         self.failed.get_or_insert(batch);
     }
 
-    /// Why `batch` is not to be tried, if so, in a process that holds `held` bytes for the benchmark and could take
-    /// `available` more.
+    /// Why to skip `batch`, if so, in a process that holds `held` benchmark bytes with `available`
+    /// bytes free.
     pub(super) fn refuses(
         &self,
         batch: usize,
@@ -41,7 +41,7 @@ impl Guard {
         if batch > LARGEST_JUMP * last {
             return None;
         }
-        // Weights; in training also gradients, two moments and what an update makes on its way.
+        // Weights; in training also gradients, two moments and the update's temporaries.
         let copies = match mode {
             Mode::Infer => 1,
             Mode::Train => 5,

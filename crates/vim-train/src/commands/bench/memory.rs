@@ -1,4 +1,4 @@
-//! The most memory that a row has in use.
+//! Peak memory of a row.
 
 use burn::tensor::Device;
 
@@ -9,30 +9,30 @@ use crate::device::memory::{peak_resident, reset_peak, resident};
 #[derive(Debug)]
 pub(super) struct Meter {
     device: Device,
-    /// What the process held before the first row.
+    /// Memory of the process before the first row.
     before: u64,
-    /// Of the device, among the samples.
+    /// Peak of the device among the samples.
     peak: Option<u64>,
-    /// Whether the system counts the process's peak anew.
+    /// Whether the system could reset the process's peak.
     host: bool,
 }
 
 impl Meter {
-    /// Starts to watch; `before` is what the process held before the first row.
+    /// Starts watching; `before` is the process's memory before the first row.
     pub(super) fn start(device: &Device, before: u64) -> Self {
-        // What the row before has left in the framework's pools is not this one's.
+        // Release the previous row's memory from the framework's pools.
         device.memory_cleanup();
         let mut meter = Self { device: device.clone(), before, peak: None, host: reset_peak() };
         meter.sample();
         meter
     }
 
-    /// Looks at the device; to be called where much is in use.
+    /// Samples the device; call it where usage is high.
     pub(super) fn sample(&mut self) {
         self.peak = self.peak.max(device_memory(&self.device));
     }
 
-    /// The most bytes, and whose they are. `None` where nothing can tell.
+    /// Peak bytes and their owner; `None` if unknown.
     pub(super) fn peak(&self) -> Option<(u64, &'static str)> {
         match self.peak {
             Some(bytes) => Some((bytes, "device")),
@@ -42,7 +42,7 @@ impl Meter {
     }
 }
 
-/// What this process holds, 0 where the system does not tell.
+/// Memory of this process, 0 if unknown.
 pub(super) fn held() -> u64 {
     resident().unwrap_or(0)
 }

@@ -1,7 +1,7 @@
 //! `vim-train bench`: how fast whole models are, and in how much memory.
 //!
-//! `rows.rs` measures: one row for each method, mode and batch size, written to a document (`record.rs`) as they
-//! come. `compare/` turns documents into tables and plots.
+//! `rows.rs` measures: one row for each method, mode and batch size, written to a document
+//! (`record.rs`) as they come. `compare/` turns documents into tables and plots.
 
 mod args;
 mod clock;
@@ -19,11 +19,7 @@ pub use record::{Document, Latency, Mode, Row, Throughput};
 use crate::error::Error;
 
 /// `vim-train bench`.
-///
-/// # Errors
-///
-/// A configuration or device that cannot be used, files that cannot be read or written; a row that does not
-/// run is no error, it says why.
+/// A row that does not run is not an error; the row records the reason.
 pub fn run(args: &BenchArgs) -> Result<(), Error> {
     match &args.what {
         Some(BenchCommand::Compare(args)) => compare::run(args),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, VariantArray};
 
-/// What a step is.
+/// The kind of step.
 #[derive(
     Clone,
     Copy,
@@ -27,8 +27,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Forward passes' worth of operations in a step: the backward pass is counted as two, the update as none.
-    #[must_use]
+    /// Operations of a step in forward passes: backward counts as two, the update as none.
     pub fn passes(self) -> u64 {
         match self {
             Self::Infer => 1,
@@ -37,26 +36,26 @@ impl Mode {
     }
 }
 
-/// All that one call of `bench` measured.
+/// The results of one `bench` call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Document {
-    /// What wrote it: `bench`.
+    /// The command, `bench`.
     pub command: String,
     /// The configuration file.
     pub config: String,
-    /// The named size it is of, or is based on.
+    /// The preset, or the base preset.
     pub model: String,
     /// Classes of the head.
     pub num_classes: usize,
     /// Steps before the clock starts.
     pub warmup: usize,
-    /// Steps timed, unless the budget ended them.
+    /// Steps to time within the budget.
     pub steps: usize,
     /// Seconds for each part of a row.
     pub budget_s: f64,
-    /// What the processor or the GPU calls itself.
+    /// Name of the processor or the GPU.
     pub hardware: Option<String>,
-    /// What measured, as in a run's `env.json`.
+    /// The program and machine, as in a run's `env.json`.
     pub environment: serde_json::Value,
     /// Keys given by `--set`.
     pub overrides: Vec<String>,
@@ -67,9 +66,9 @@ pub struct Document {
 /// One method in one mode at one batch size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The discretization, or that of either way.
+    /// The discretization, or one per direction.
     pub method: String,
-    /// What a step is.
+    /// The kind of step.
     pub mode: Mode,
     /// Images a step.
     pub batch: usize,
@@ -77,27 +76,27 @@ pub struct Row {
     pub image_size: serde_json::Value,
     /// Tokens of an image.
     pub tokens: usize,
-    /// What the model computes in.
+    /// Compute precision.
     pub dtype: String,
-    /// Trainable numbers.
+    /// Number of trainable parameters.
     pub parameters: u64,
     /// Multiply–adds of one image, forward; absent where they are not counted (a full A).
     pub macs_per_image: Option<u64>,
     /// Operations of one image, forward, two for each multiply–add.
     pub flops_per_image: Option<u64>,
-    /// Of steps waited for one by one.
+    /// Latency of synchronised steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Of steps queued one behind the other.
+    /// Throughput of queued steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Throughput>,
-    /// Operations per second: those of an image times img/s, and in training times three.
+    /// Operations per second: per image × img/s, × 3 in training.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flop_s: Option<f64>,
-    /// The most memory in use.
+    /// Peak memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
-    /// Whose memory: `device`, or `host` where the process's own is the device's.
+    /// `device`, or `host` where the device uses the process's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_of: Option<String>,
     /// Why there are no times.
@@ -105,18 +104,18 @@ pub struct Row {
     pub error: Option<String>,
 }
 
-/// Times of a step in milliseconds, the device waited for after each.
+/// Times of synchronised steps in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Steps timed.
     pub steps: usize,
-    /// Half of them took longer.
+    /// Median.
     pub median_ms: f64,
-    /// A tenth was faster.
+    /// 10th percentile.
     pub p10_ms: f64,
-    /// A tenth was slower.
+    /// 90th percentile.
     pub p90_ms: f64,
-    /// Their mean.
+    /// Mean.
     pub mean_ms: f64,
     /// Standard deviation of the sample; 0 for one step.
     pub std_ms: f64,
@@ -126,13 +125,13 @@ pub struct Latency {
     pub max_ms: f64,
 }
 
-/// Images over time, of steps queued one behind the other with one wait at the end.
+/// Throughput of queued steps with one synchronisation at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// Images per second.
     pub img_s: f64,
-    /// Images that went through in that time.
+    /// Number of images.
     pub images: u64,
-    /// The time.
+    /// Duration.
     pub seconds: f64,
 }

@@ -1,4 +1,4 @@
-//! Measuring: methods × modes × batch sizes, one row after the other.
+//! Measures methods × modes × batch sizes, one row at a time.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -113,16 +113,16 @@ fn write(args: &MeasureArgs, document: &Document) -> Result<(), Error> {
     replace(&Disk, output, &text).map_err(Error::io("write", output))
 }
 
-/// What all rows share.
+/// Shared state of the rows.
 struct Bench<'a> {
     chosen: &'a SelectedDevice,
-    /// What the process held before the first row.
+    /// Memory of the process before the first row.
     before: u64,
     plan: Plan,
 }
 
 impl Bench<'_> {
-    /// Measures a row. What keeps it from its times is in it; only a defect is an error.
+    /// Measures a row. Failures are recorded in the row; only a defect is an error.
     fn row(
         &self,
         subject: &Subject,
@@ -159,7 +159,7 @@ impl Bench<'_> {
             return Ok(row);
         }
         let mut meter = Meter::start(&self.chosen.device, self.before);
-        // A device that runs out of memory panics; what a panic leaves behind is dropped here.
+        // A device out of memory panics; unwinding drops the row's tensors here.
         let measured =
             catch_unwind(AssertUnwindSafe(|| subject.measure(mode, batch, self.plan, &mut meter)))
                 .unwrap_or_else(|panic| Err(Error::failed(panic_text(&*panic))));
@@ -193,7 +193,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What is printed on the way: rows of the table, and which one is at work.
+/// Progress output: table rows and the current row.
 struct Shown {
     quiet: bool,
     bar: Option<ProgressBar>,
@@ -211,7 +211,7 @@ impl Shown {
         Self { quiet, bar }
     }
 
-    /// Says which row is being measured: in the bar, or where the table does not show it.
+    /// Shows the current row in the bar, or where the table does not show it.
     fn at(&self, row: &Row) {
         let what = format!("{} {} batch {}", row.method, row.mode, row.batch);
         match &self.bar {
@@ -227,7 +227,7 @@ impl Shown {
         }
     }
 
-    /// Prints to stdout, unless a document will be.
+    /// Prints to stdout, unless the document goes there.
     fn print(&self, text: &str) -> Result<(), Error> {
         if self.quiet {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A model, and what a step of it is.
+//! A model and its steps.
 
 use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 use vim_model::{Vim, VimConfig};
@@ -15,7 +15,7 @@ use crate::task::classification::{Classifier, Labelled};
 use crate::train::state::TrainState;
 use crate::train::step::Phase;
 
-/// A model with random weights, and how it is trained.
+/// A model with random weights, and its training setup.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
     config: &'a Config,
@@ -24,7 +24,7 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// The model of `config` with a head of so many classes.
+    /// The model of `config` with a head of `classes`.
     pub(super) fn new(
         config: &'a Config,
         device: &'a Device,
@@ -36,12 +36,12 @@ impl<'a> Subject<'a> {
         Ok(Self { config, model, device })
     }
 
-    /// What it is built from.
+    /// The model's configuration.
     pub(super) fn model(&self) -> &VimConfig {
         &self.model
     }
 
-    /// What it computes in.
+    /// Compute precision.
     pub(super) fn dtype(&self) -> String {
         self.config.train.precision.to_string()
     }
@@ -81,7 +81,7 @@ impl<'a> Subject<'a> {
             drop(logits);
             Ok(())
         })?;
-        // A device that could not says so at the latest when asked for a result.
+        // Reading a result reports a failed device at the latest.
         check_finite("the logits", model.forward(images)?.abs().sum())?;
         Ok(times)
     }
@@ -101,7 +101,7 @@ impl<'a> Subject<'a> {
         let mut state = TrainState::new(&classifier, self.config, classifier.init(&device)?)
             .with_micro_batches(self.config.train.accumulate.min(batch));
         measure(self.device, plan, batch, || {
-            // The least learning rate of the schedule: the weights must stay finite, not learn.
+            // Minimum learning rate: the weights must stay finite, not learn.
             let (inputs, lr) = (inputs.clone(), self.config.optim.warmup_lr);
             let pending = state.step(&classifier, inputs, lr, &mut SingleDevice, |phase| {
                 if phase == Phase::Backward {

@@ -1,9 +1,9 @@
-//! Rows for people.
+//! Rows as a text table.
 
 use super::record::{Document, Row};
 use crate::output::summary::rate;
 
-/// What was measured on what, and the names of the columns.
+/// The heading: model, device and column names.
 pub(super) fn head(document: &Document, device: &str) -> String {
     let hardware = document.hardware.as_deref().unwrap_or("unnamed hardware");
     format!(

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::recorded_config;
 
-/// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train config diff configs/debug.toml configs/quickstart.toml
@@ -34,7 +33,7 @@ pub struct DiffArgs {
     pub json: bool,
 }
 
-/// A key that is not the same in both.
+/// A key with different values.
 #[derive(Debug, PartialEq, Serialize)]
 struct Difference {
     key: String,
@@ -65,7 +64,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<(), Error> {
     }
 }
 
-/// The configuration of a file, a sweep's included, or the one that a run's folder records.
+/// The configuration in a file (also a sweep's) or recorded in a run's folder.
 pub(super) fn load(path: &Path, sets: &[String]) -> Result<Config, Error> {
     if !path.is_dir() {
         return Ok(Config::load_sweep(path, sets)?);

@@ -10,7 +10,6 @@ use crate::config::{check_key, in_toml};
 use crate::error::Error;
 use crate::output::{print, print_json};
 
-/// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train config get configs/debug.toml optim.lr
@@ -24,7 +23,8 @@ Text is printed without quotes. A key that is not set is an error, exit code 1."
 /// `vim-train config get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// Configuration file, or a run's folder; of a sweep's file, its configuration without the grid, and its section `sweep`.
+    /// Configuration file, or a run's folder; of a sweep's file, its configuration without the
+    /// grid, and its section `sweep`.
     pub config: PathBuf,
     /// The key, such as `optim.lr`, or a section.
     pub key: String,

@@ -14,7 +14,6 @@ use crate::config::{Config, Origin, nearest};
 use crate::error::{Error, Failure, code};
 use crate::output::{check_free, print, print_json};
 
-/// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train config migrate pt-vim-t.sh                        print the configuration
@@ -62,7 +61,7 @@ impl Failure for BadScript {
     }
 }
 
-/// Turns a script into a configuration, which it checks, and prints or writes it.
+/// Converts a script to a configuration, checks it, and prints or writes it.
 pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
         check_free(output, args.force)?;
@@ -97,7 +96,7 @@ pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     }
 }
 
-/// What a name of the original stands for.
+/// The preset that a name of the original stands for.
 fn model(name: &str) -> Result<Model, String> {
     let (preset, method) = Preset::named(name).map_err(|error| {
         let known: Vec<String> = REGISTERED.iter().map(|model| model.name.to_owned()).collect();

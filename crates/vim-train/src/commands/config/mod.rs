@@ -1,4 +1,4 @@
-//! `vim-train config`: what a configuration says, and where it says it.
+//! `vim-train config`: shows configurations and the origin of their values.
 
 mod diff;
 mod get;
@@ -15,7 +15,6 @@ use get::GetArgs;
 use migrate::MigrateArgs;
 use show::ShowArgs;
 
-/// Shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   vim-train config configs/debug.toml                 the file with all defaults filled in
@@ -66,10 +65,6 @@ pub enum ConfigCommand {
 }
 
 /// `vim-train config`.
-///
-/// # Errors
-///
-/// The configuration's first mistake, or the subcommand's.
 pub fn run(args: &ConfigArgs) -> Result<(), Error> {
     if args.schema {
         return print_json(schema());

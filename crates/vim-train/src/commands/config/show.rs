@@ -11,7 +11,6 @@ use crate::config::{Loaded, dotted_values};
 use crate::error::Error;
 use crate::output::{print, print_json};
 
-/// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train config show configs/debug.toml --set optim.lr=5e-4

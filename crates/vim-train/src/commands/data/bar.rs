@@ -1,4 +1,4 @@
-//! How far a command has come: a bar on a terminal, a line now and then elsewhere.
+//! Progress of a command: a bar on a terminal, occasional lines elsewhere.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use vim_data::Progress;
 use crate::output::progress::wants_bar;
 use crate::output::summary::rate;
 
-/// Between two lines where there is no bar.
+/// Interval between two lines without a bar.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// Shows the progress of one task.
@@ -33,7 +33,7 @@ impl Bar {
         Self { task, bar, start: now, last: Mutex::new(now) }
     }
 
-    /// Shows where the task is; called from any thread.
+    /// Updates the progress, from any thread.
     pub(super) fn show(&self, progress: Progress) {
         if let Some(bar) = &self.bar {
             bar.set_position(progress.images as u64);

@@ -17,7 +17,6 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::task::{EvalSplit, loaders};
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train data bench configs/vim_tiny_imagenet.toml
@@ -57,35 +56,31 @@ const WARM_UP: usize = 3;
 #[derive(Debug, Serialize)]
 struct Report {
     images_per_second: f64,
-    /// Over the processor time of all threads.
+    /// Images per second of processor time, over all threads.
     images_per_cpu_second: f64,
     batches: u64,
     images: u64,
-    /// Images decoded: fewer where one is drawn several times in a row.
+    /// Images decoded; repeated draws of an image are decoded once.
     decoded: u64,
     seconds: f64,
     cpu_seconds: f64,
     workers: usize,
     readers: usize,
     batch_size: usize,
-    /// Milliseconds of a thread's time for each image, by stage.
+    /// Thread time per image in milliseconds, by stage.
     stages_ms: Vec<(LoaderStage, f64)>,
     mb_per_second: f64,
-    /// Share of the time that the device would have waited.
+    /// Share of the time that a device would wait.
     waited_share: f64,
     bad: usize,
     warned: u64,
-    /// What the loader's batches take by docs/data.md, and what the process does.
+    /// Memory of the loader's batches by docs/data.md, and of the process.
     slab_mib: f64,
     peak_rss_mib: Option<f64>,
     bottleneck: &'static str,
 }
 
 /// `vim-train data bench`.
-///
-/// # Errors
-///
-/// Whatever keeps the images from being loaded.
 pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
@@ -153,7 +148,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     if args.json { print_json(&report) } else { print(&table(&report)) }
 }
 
-/// What holds the loader up, and what to do.
+/// The loader's bottleneck and the remedy.
 fn bottleneck(
     before: &LoaderStats,
     after: &LoaderStats,
@@ -214,7 +209,7 @@ fn table(report: &Report) -> String {
 
 /// Processor time of all threads of this process so far.
 fn cpu_seconds() -> f64 {
-    // Ticks of a hundredth of a second, as Linux reports them to every process.
+    // Linux reports ticks of 10 ms to every process.
     let ticks = || {
         let text = fs::read_to_string("/proc/self/stat").ok()?;
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();

@@ -9,7 +9,6 @@ use vim_data::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, JpegLibrar
 use crate::error::Error;
 use crate::output::{print, print_json};
 
-/// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train data check-golden golden/data
@@ -34,7 +33,7 @@ pub struct CheckGoldenArgs {
     pub json: bool,
 }
 
-/// Checks the arrays and prints what was found.
+/// Checks the arrays and prints the findings.
 pub(super) fn run(args: &CheckGoldenArgs) -> Result<(), Error> {
     let report = check_golden(&args.dir)?;
     let failed = report.failures().count();

@@ -1,4 +1,4 @@
-//! `vim-train data`: looks after the images.
+//! `vim-train data`: inspects and packs the images.
 
 mod bar;
 mod bench;
@@ -19,7 +19,6 @@ use scan::ScanArgs;
 use show::ShowArgs;
 use verify::VerifyArgs;
 
-/// Shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
@@ -38,7 +37,8 @@ pub enum DataCommand {
     /// Count images and classes, and list odd files, by reading the header of every file.
     #[command(after_help = scan::EXAMPLES)]
     Scan(ScanArgs),
-    /// Decode every file once, list the bad ones, and keep the verdicts and checksums with the index.
+    /// Decode every file once, list the bad ones, and keep the verdicts and checksums with the
+    /// index.
     #[command(after_help = verify::EXAMPLES)]
     Verify(VerifyArgs),
     /// Copy the images into a few large tar files with an index, unchanged.
@@ -56,10 +56,6 @@ pub enum DataCommand {
 }
 
 /// `vim-train data`.
-///
-/// # Errors
-///
-/// The subcommand's.
 pub fn run(command: &DataCommand) -> Result<(), Error> {
     match command {
         DataCommand::Scan(args) => scan::run(args),

@@ -12,7 +12,6 @@ use crate::output::{print, print_json};
 use super::bar::Bar;
 use super::which::{Opened, Which, open};
 
-/// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train data pack configs/vim_tiny_imagenet.toml -o /scratch/imagenet-pack
@@ -40,12 +39,12 @@ pub struct PackArgs {
     pub shuffle: Option<u64>,
 }
 
-/// Packs the parts and prints what was written.
+/// Packs the parts and prints a summary.
 pub(super) fn run(args: &PackArgs) -> Result<(), Error> {
     let folder = &args.output;
     let Opened { parts, workers: _ } = open(args.config.as_ref(), &args.which)?;
     let options = PackOptions { shard_bytes: args.shard_size, shuffle: args.shuffle };
-    // All before any: a part takes hours.
+    // Check all parts first: one takes hours.
     for (name, _) in &parts {
         let path = folder.join(name);
         if path.exists() {

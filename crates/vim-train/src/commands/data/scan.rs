@@ -12,7 +12,6 @@ use crate::output::{print, print_json};
 use super::bar::Bar;
 use super::which::{Opened, Which, open};
 
-/// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
@@ -31,7 +30,7 @@ pub struct ScanArgs {
     pub which: Which,
 }
 
-/// Scans the parts and prints what was found.
+/// Scans the parts and prints the findings.
 pub(super) fn run(args: &ScanArgs) -> Result<(), Error> {
     let Opened { parts, workers } = open(args.config.as_ref(), &args.which)?;
     let mut reports = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `vim-train data show`: what is trained on, as a picture.
+//! `vim-train data show`: the training images as a picture.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,6 @@ use crate::output::{print, print_json};
 use crate::task::classification::to_device::to_tensors;
 use crate::task::loaders;
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train data show configs/quickstart.toml
@@ -56,10 +55,6 @@ pub struct ShowArgs {
 const PAIRS: usize = 4;
 
 /// `vim-train data show`.
-///
-/// # Errors
-///
-/// Whatever keeps the images from being loaded, or the picture from being written.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
@@ -103,7 +98,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     ))
 }
 
-/// What evaluation sees of the images.
+/// The images after the evaluation transform.
 fn originals(
     split: &Split,
     described: &[Described],
@@ -123,7 +118,7 @@ fn originals(
     Ok(images)
 }
 
-/// The images as the model receives them, back in bytes.
+/// The model's input images, converted back to bytes.
 fn received(batch: &Batch, by: Statistics) -> Result<Vec<Pixels>, Error> {
     let device = Device::flex();
     let (images, _) = to_tensors(batch, by, &device)?;

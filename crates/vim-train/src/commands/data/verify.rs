@@ -12,7 +12,6 @@ use crate::output::{print, print_json};
 use super::bar::Bar;
 use super::which::{Opened, Which, open};
 
-/// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train data verify configs/vim_tiny_imagenet.toml
@@ -34,7 +33,7 @@ pub struct VerifyArgs {
     pub again: bool,
 }
 
-/// Verification has found images that cannot be used.
+/// Verification found unusable images.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{bad} of {images} images cannot be used (listed above): copy them again, or replace or remove them"
@@ -50,7 +49,7 @@ impl Failure for BadImages {
     }
 }
 
-/// Verifies the parts and prints what was found.
+/// Verifies the parts and prints the findings.
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     let Opened { mut parts, workers } = open(args.config.as_ref(), &args.which)?;
     let options = VerifyOptions { workers, again: args.again };

@@ -1,4 +1,4 @@
-//! Which data `scan`, `verify` and `pack` are about.
+//! The data that `scan`, `verify` and `pack` process.
 
 use std::path::PathBuf;
 
@@ -38,13 +38,13 @@ pub enum PartChoice {
     Val,
 }
 
-/// The parts that are meant, by their names, and how many threads are to work on them.
+/// The selected parts by name, and the number of threads.
 pub(super) struct Opened {
     pub(super) parts: Vec<(&'static str, Images)>,
     pub(super) workers: usize,
 }
 
-/// Opens the data; says on stderr what is odd about them.
+/// Opens the data; warnings go to stderr.
 pub(super) fn open(config: Option<&PathBuf>, which: &Which) -> Result<Opened, Error> {
     let config = match config {
         Some(path) => Config::load(path, &which.overrides.set)?,
@@ -56,7 +56,7 @@ pub(super) fn open(config: Option<&PathBuf>, which: &Which) -> Result<Opened, Er
         let expected = "imagenet or folder: the others have no files to look at";
         return Err(ConfigError::range("data.dataset", name, expected).into());
     }
-    // What lies on the node's own disk is not what is looked at.
+    // Ignore copies on the node-local disk.
     data.stage = Stage::Off;
     let Sources { train, val, notes, staging: _ } = open_images(&data, &EnvPaths::from_env())?;
     for note in notes {

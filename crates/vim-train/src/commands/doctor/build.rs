@@ -4,7 +4,7 @@ use super::Context;
 use super::finding::Finding;
 use crate::device::backends;
 
-/// Its version, and what was built in.
+/// The program's version and features.
 pub(super) fn program(_: &Context) -> Vec<Finding> {
     let backends: Vec<String> = backends().iter().map(ToString::to_string).collect();
     let turbo = if cfg!(feature = "turbo") { "libjpeg-turbo" } else { "JPEG decoder in Rust" };

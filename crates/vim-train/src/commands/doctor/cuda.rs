@@ -1,4 +1,4 @@
-//! GPUs of NVIDIA: the driver, and what kernels are compiled with.
+//! NVIDIA GPUs: the driver, NVRTC and the headers.
 
 use std::fs;
 
@@ -9,12 +9,12 @@ use crate::device::backends;
 use crate::device::cuda_libraries::{self, Libraries, driver_version, newest_cuda};
 use crate::device::machine::Machine;
 
-/// Whether there is anything of NVIDIA here, or this build is for it: what is not asked for is not missing.
+/// Whether this machine or this build has anything to do with NVIDIA; otherwise nothing is missing.
 fn concerns(machine: &Machine) -> bool {
     backends().contains(&Backend::Cuda) || nodes(machine) > 0
 }
 
-/// GPUs that the kernel has device files for.
+/// GPUs with device files.
 fn nodes(machine: &Machine) -> usize {
     let entries = fs::read_dir(machine.root.join("dev"));
     entries
@@ -29,7 +29,7 @@ fn nodes(machine: &Machine) -> usize {
         .count()
 }
 
-/// The kernel's driver, its library, and the GPUs that it shows.
+/// Checks the kernel driver, its library, and the visible GPUs.
 pub(super) fn driver(context: &Context) -> Vec<Finding> {
     let (what, machine) = ("nvidia driver", &context.machine);
     let (version, library, gpus) =
@@ -68,13 +68,13 @@ pub(super) fn libraries(context: &Context) -> Vec<Finding> {
     let asked = asks_for_cuda(context);
     match cuda_libraries::found() {
         Ok(found) => vec![with_driver(found, driver_version(&context.machine).as_deref())],
-        // One line has both: the error says what to do.
+        // The error covers both, with the advice.
         Err(error) if asked => vec![Finding::fail(what, error.to_string(), "see docs/install.md")],
         Err(error) => vec![Finding::warn(what, error.to_string(), "see docs/install.md")],
     }
 }
 
-/// Whether a run would compute by CUDA, or would if it could.
+/// Whether a run uses CUDA or is configured to.
 fn asks_for_cuda(context: &Context) -> bool {
     context.chosen.as_ref().map_or_else(
         |_| backends().contains(&Backend::Cuda),
@@ -82,7 +82,7 @@ fn asks_for_cuda(context: &Context) -> bool {
     )
 }
 
-/// What was found, and whether the driver takes what it compiles.
+/// The libraries found, and whether the driver supports their version.
 fn with_driver(found: &Libraries, driver: Option<&str>) -> Finding {
     let what = "cuda libraries";
     let headers = found.headers_version.as_deref().unwrap_or("of unknown version");
@@ -112,11 +112,11 @@ fn with_driver(found: &Libraries, driver: Option<&str>) -> Finding {
     }
 }
 
-/// Whether NVRTC compiles a kernel with these headers, which takes no GPU.
+/// Checks that NVRTC compiles a kernel with these headers; no GPU is needed.
 #[cfg(feature = "cuda")]
 pub(super) fn compiler(_: &Context) -> Vec<Finding> {
     let what = "cuda compiler";
-    // What is not there has had its line.
+    // A missing library is already reported.
     let Ok(libraries) = cuda_libraries::open() else { return Vec::new() };
     let start = std::time::Instant::now();
     if let Err(error) = cuda_libraries::compile_a_kernel(libraries) {

@@ -1,4 +1,4 @@
-//! What computes, and whether it computes the right thing.
+//! The devices, and whether their results are correct.
 
 use super::Context;
 use super::finding::Finding;
@@ -7,7 +7,7 @@ use crate::config::Backend;
 use crate::device::{self, DeviceName};
 use vim_verify::smoke;
 
-/// Each backend of this build: what it is here, or why it is not.
+/// Lists the backends of this build and whether each works here.
 pub(super) fn backends(_: &Context) -> Vec<Finding> {
     let finding = |backend: Backend| {
         let what = format!("backend {backend}");
@@ -16,14 +16,14 @@ pub(super) fn backends(_: &Context) -> Vec<Finding> {
                 let name = device::hardware(&chosen.device).unwrap_or_else(|| "present".into());
                 Finding::pass(what, name)
             }
-            // That a build could do more than this machine is no fault.
+            // A backend without hardware on this machine is not a fault.
             Err(error) => Finding::pass(what, format!("not here: {error}")),
         }
     };
     device::backends().into_iter().map(finding).collect()
 }
 
-/// What a run would compute on.
+/// The device that a run would use.
 pub(super) fn chosen(context: &Context) -> Vec<Finding> {
     match &context.chosen {
         Ok(chosen) => vec![Finding::pass("device", &chosen.name)],
@@ -31,7 +31,7 @@ pub(super) fn chosen(context: &Context) -> Vec<Finding> {
     }
 }
 
-/// Every method's scan on that device, on small inputs, against loops in f64.
+/// Compares every method's scan on the device with loops in f64, on small inputs.
 pub(super) fn kernels(context: &Context) -> Vec<Finding> {
     let Ok(chosen) = &context.chosen else { return Vec::new() };
     let finding = |check: smoke::Smoke| {

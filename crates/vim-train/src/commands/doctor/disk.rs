@@ -14,7 +14,7 @@ use crate::train::disk_space::checkpoints_of;
 
 /// How much is written, and at most read, to time a disk.
 const PROBED: usize = 32 << 20;
-/// What is slow enough to say so, in bytes a second.
+/// Speed below which a disk is reported as slow, in bytes per second.
 const SLOW: f64 = 50e6;
 
 /// The folder itself, or the first one above it that there is.
@@ -50,7 +50,7 @@ impl Drop for Probe {
     }
 }
 
-/// The folder of the runs: whether it can be written, how fast, how much fits, and whether locks work there.
+/// Checks the folder of the runs: write access, speed, free space, locks.
 pub(super) fn runs(context: &Context) -> Vec<Finding> {
     let root = &context.config.run.root;
     let folder = existing(root);
@@ -185,7 +185,7 @@ pub(super) fn data(context: &Context) -> Vec<Finding> {
     findings
 }
 
-/// Bytes a second of the files first found, some seconds at most; `None` if there are too few bytes to tell.
+/// Read speed of the first files found, in bytes per second; `None` if too few bytes were read.
 fn read_speed(path: &Path) -> io::Result<Option<f64>> {
     let mut pending = vec![path.to_owned()];
     let (start, mut read) = (Instant::now(), 0_usize);
@@ -212,7 +212,7 @@ fn read_speed(path: &Path) -> io::Result<Option<f64>> {
     Ok((read >= 1 << 20).then(|| read as f64 / seconds))
 }
 
-/// The node's own disk, which archives are copied to.
+/// Checks the node-local disk, to which archives are copied.
 pub(super) fn node(context: &Context) -> Vec<Finding> {
     let what = "node disk";
     let Some(folder) = context.machine.folder("SLURM_TMPDIR") else {
@@ -244,7 +244,7 @@ pub(super) fn node(context: &Context) -> Vec<Finding> {
     }
 }
 
-/// File systems by their number: those that clusters have.
+/// Magic numbers of the file systems common on clusters.
 const FILE_SYSTEMS: [(i64, &str); 11] = [
     (0x6969, "NFS"),
     (0x0BD0_0BD0, "Lustre"),
@@ -259,7 +259,7 @@ const FILE_SYSTEMS: [(i64, &str); 11] = [
     (0x794C_7630, "an overlay"),
 ];
 
-/// What kind of file system a folder is on.
+/// The file system of a folder.
 fn kind(folder: &Path) -> String {
     let Ok(disk) = statfs(folder) else { return "an unknown file system".into() };
     let known = FILE_SYSTEMS.iter().find(|(number, _)| *number == disk.f_type);

@@ -1,9 +1,9 @@
-//! What a check found.
+//! The findings of checks.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What a finding means for a run.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -19,7 +19,7 @@ pub(super) enum Verdict {
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// What was checked: the same words every time, for scripts.
+    /// The name of the check, stable for scripts.
     pub(super) what: String,
     pub(super) verdict: Verdict,
     /// What was found.
@@ -27,7 +27,7 @@ pub(super) struct Finding {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) advice: Option<String>,
-    /// What was measured, for programs: the same names every time.
+    /// Measured values under stable names, for programs.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(super) figures: Map<String, Value>,
 }
@@ -70,7 +70,7 @@ impl Finding {
     }
 }
 
-/// Bytes as people read them.
+/// Bytes in a readable unit.
 pub(super) fn size(bytes: u64) -> String {
     let units = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     units.iter().find(|(_, unit)| bytes >= *unit).map_or_else(

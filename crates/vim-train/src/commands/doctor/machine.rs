@@ -56,7 +56,7 @@ pub(super) fn cpu(context: &Context) -> Vec<Finding> {
     vec![Finding::pass(what, detail)]
 }
 
-/// What is left of memory: of the machine's, and of what the control group allows.
+/// Free memory of the machine and within the control group.
 pub(super) fn memory(context: &Context) -> Vec<Finding> {
     let what = "memory";
     let Some(free) = available(&context.machine) else {
@@ -84,7 +84,8 @@ fn available(machine: &Machine) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// What the job asked for on this node; SLURM counts in MiB, and leaves it to the site whether that is a limit.
+/// Memory requested by the job on this node (SLURM counts MiB); the site decides whether it is a
+/// limit.
 fn asked(machine: &Machine) -> Option<u64> {
     let mib = machine.text("SLURM_MEM_PER_NODE")?.parse::<u64>().ok()?;
     Some(mib << 20).filter(|bytes| *bytes > 0)
@@ -106,13 +107,13 @@ fn group_limit(machine: &Machine) -> Option<u64> {
             }
             _ => continue,
         };
-        // The limit of a group is also that of those within.
+        // A group's limit also applies to its children.
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
             let text = machine.read(Path::new(top).join(group).join(file));
             limits.extend(text.and_then(|text| text.trim().parse::<u64>().ok()));
         }
     }
-    // The first version says "none" by a number larger than any memory.
+    // cgroup v1 writes "none" as a number larger than any memory.
     limits.into_iter().min().filter(|limit| *limit < 1 << 60)
 }
 
@@ -126,7 +127,7 @@ pub(super) fn open_files(_: &Context) -> Vec<Finding> {
     vec![Finding::pass("open files", detail)]
 }
 
-/// Whether this machine and the disk of the runs agree on the time: what is newest is decided by it.
+/// Compares the clocks of this machine and of the runs' disk: the newest file is found by time.
 pub(super) fn clock(context: &Context) -> Vec<Finding> {
     let what = "clock";
     let folder = existing(&context.config.run.root);
@@ -136,7 +137,7 @@ pub(super) fn clock(context: &Context) -> Vec<Finding> {
         fs::metadata(&probe.path)?.modified()
     });
     let detail = rfc3339(now);
-    // That the folder cannot be written is another line's to say.
+    // Another check reports a folder that cannot be written.
     let Ok(written) = written else { return vec![Finding::pass(what, detail)] };
     let apart = written.duration_since(now).unwrap_or_else(|error| error.duration());
     if apart.as_secs() >= 5 {

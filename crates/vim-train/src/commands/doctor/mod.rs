@@ -1,4 +1,4 @@
-//! `vim-train doctor`: what a run needs of this machine, before it is queued.
+//! `vim-train doctor`: checks the machine before a run is queued.
 
 mod build;
 mod cuda;
@@ -24,7 +24,6 @@ use crate::output::{print, print_json};
 use finding::{Finding, Verdict};
 use performance::{PerformanceArgs, Sizes};
 
-/// What `vim-train doctor --help` ends with.
 const EXAMPLES: &str = "\
 Examples:
   vim-train doctor                                    the defaults of a configuration, the first device
@@ -49,13 +48,14 @@ Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 78 bad config
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
-    /// Configuration file of the run that is meant; of a sweep's file, its configuration without the grid. Without
-    /// a file, the defaults.
+    /// Configuration file of the run that is meant; of a sweep's file, its configuration without
+    /// the grid. Without a file, the defaults.
     pub config: Option<PathBuf>,
     /// What differs from the file.
     #[command(flatten)]
     pub overrides: Overrides,
-    /// What is to compute, over the `devices` section of the configuration: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
+    /// What is to compute, over the `devices` section of the configuration: auto, cpu, cuda,
+    /// cuda:N, wgpu, wgpu:N, tch or tch:N.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceName>,
     /// Whether to measure, and what.
@@ -66,15 +66,15 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// What checks look at.
+/// The input of the checks.
 struct Context {
     machine: Machine,
     config: Config,
-    /// What the run would compute on, or why it could not.
+    /// The selected device, or the reason why there is none.
     chosen: Result<SelectedDevice, Error>,
 }
 
-/// Every check, in the order of the lines. A further one is a function and an entry here.
+/// All checks in the order of output. A new check is a function and an entry here.
 const CHECKS: [fn(&Context) -> Vec<Finding>; 16] = [
     build::program,
     machine::cpu,
@@ -107,7 +107,7 @@ struct Report<'a> {
     checks: &'a [Finding],
 }
 
-/// What all checks came to.
+/// Counts of the findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Summary {
     checks: usize,
@@ -124,11 +124,8 @@ impl Summary {
     }
 }
 
-/// Checks the machine and prints what was found.
-///
-/// # Errors
-///
-/// A failed command if a check failed; the configuration's first mistake.
+/// Checks the machine and prints the findings.
+/// A failed check fails the command.
 pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     let config = match &args.config {
         Some(path) => Config::load_base(path, &args.overrides.set)?,
@@ -143,7 +140,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     let mut findings = Vec::new();
     let plain = CHECKS.iter().map(|check| check(&context));
     for finding in plain.chain(performance::findings(&args.performance, &context)).flatten() {
-        // Each as soon as it is there: some take a while, and one may be what hangs.
+        // Print each finding at once: some checks are slow, and one may hang.
         if !args.json {
             print(&finding.line())?;
         }

@@ -11,13 +11,13 @@ use super::Context;
 use super::finding::Finding;
 use crate::device::machine::Machine;
 
-/// How long a command of SLURM's may take: while the controller is away they hang, and nothing here is worth that.
+/// Time limit of a SLURM command; they hang while the controller is down.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long `work` may take before stderr says what is waited for.
+/// Time after which stderr names the pending check.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What `work` returns; if it takes long, stderr says that it is `what` that is waited for.
+/// Returns the result of `work`; if it is slow, stderr says that it waits for `what`.
 fn saying<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let (done, waits) = mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -32,7 +32,7 @@ fn saying<T>(what: &str, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The job, and whether what it was given is what a run takes.
+/// Checks that the job's allocation matches the run's needs.
 pub(super) fn job(context: &Context) -> Vec<Finding> {
     let cores = available_parallelism().map_or(1, NonZero::get);
     job_on(&context.machine, cores)

@@ -47,13 +47,15 @@ pub struct EvalArgs {
     /// What differs from the file.
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Which weights: the run's `best` or `last`, a checkpoint's or run's folder, or a file (.pth, .safetensors).
+    /// Which weights: the run's `best` or `last`, a checkpoint's or run's folder, or a file (.pth,
+    /// .safetensors).
     #[arg(long, value_name = "best|last|PATH", default_value = "best")]
     pub checkpoint: Selection,
     /// Which images.
     #[arg(long, value_enum, default_value_t)]
     pub split: EvalSplit,
-    /// Images at a time, whatever training takes; it need not divide their number. Left out: `train.batch_size`.
+    /// Images at a time, whatever training takes; it need not divide their number. Left out:
+    /// `train.batch_size`.
     #[arg(long, value_name = "N", value_parser = count)]
     pub batch: Option<usize>,
     /// What to take from a file of weights, and what may be amiss.
@@ -71,10 +73,6 @@ pub struct EvalArgs {
 }
 
 /// `vim-train eval`.
-///
-/// # Errors
-///
-/// Whatever keeps the checkpoint from being evaluated.
 pub fn run(args: &EvalArgs) -> Result<(), Error> {
     if let Some(path) = &args.predictions {
         check_free(path, args.force)?;
@@ -96,8 +94,8 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     let model = config.model.with_classes(classes)?;
     check_image_size(&model, &config.augment, &split)?;
     let run = config.run_folder()?;
-    // Another method, normalisation or seed leaves no trace in the weights, only in the result. A
-    // checkpoint given by its folder may be of any run: there the caller answers for it.
+    // Another method, normalisation or seed changes the result but not the weights' shapes. For a
+    // checkpoint given by its folder the caller is responsible.
     if matches!(args.checkpoint, Selection::Best | Selection::Last) && run.is_dir() {
         check_same_model_and_data(&run, &config)?;
     }
@@ -155,7 +153,7 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
         Weights::Ema => ", moving average of the weights",
     };
     print(&format!("checkpoint {}{step}{average}", weights.name))?;
-    // Shares in lines of their own, the one that counts last.
+    // One line per score, the primary one last.
     let shown = |is_share: bool| {
         let kinds = SCORES.iter().filter(move |kind| kind.is_share == is_share);
         let shown = kinds.filter_map(|kind| {

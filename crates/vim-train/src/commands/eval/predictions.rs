@@ -1,4 +1,4 @@
-//! `vim-train eval --predictions`: what the model says of each image.
+//! `vim-train eval --predictions`: the predictions for each image.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 /// The columns of the file, which docs/runs.md describes.
 const HEADER: [&str; 6] = ["index", "image", "label", "predicted", "probability", "top5"];
 
-/// A table of predictions in the making, a row for each image in the order of the split.
+/// Collects predictions, one row per image in the order of the split.
 #[derive(Debug)]
 pub struct Predictions {
     split: Split,
@@ -20,13 +20,11 @@ pub struct Predictions {
 
 impl Predictions {
     /// For the images of `split`.
-    #[must_use]
     pub fn of(split: &Split) -> Self {
         Self { split: split.clone(), rows: Vec::with_capacity(split.len()) }
     }
 
-    /// The next image's logits; of an image that could not be read, or has a logit that is not a number,
-    /// nothing is predicted.
+    /// Adds the next image's logits; unreadable images and non-finite logits give no prediction.
     pub fn add(&mut self, logits: &[f32], is_read: bool) {
         let position = self.rows.len();
         let index = self.split.index(position);
@@ -46,10 +44,6 @@ impl Predictions {
     }
 
     /// Writes the table, whole or not at all.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let written = writer

@@ -10,10 +10,10 @@ use npyz::{NpyFile, Order};
 
 use crate::error::{Error, Failure, code};
 
-/// More numbers than any array of a check has: a header that claims more is damaged.
+/// Upper bound of an array's elements; a larger header is damaged.
 const MOST_NUMBERS: u64 = 1 << 28;
 
-/// An `.npz` file, and which of its arrays have not been asked for.
+/// An `.npz` file and the arrays not yet read.
 pub(super) struct Arrays {
     archive: NpzArchive<BufReader<File>>,
     path: PathBuf,
@@ -36,12 +36,12 @@ impl Arrays {
         Ok(Self { archive, path: path.to_owned(), unread })
     }
 
-    /// The names of the arrays that have not been asked for.
+    /// Names of the unread arrays.
     pub(super) fn unread(&self) -> Vec<String> {
         self.unread.iter().cloned().collect()
     }
 
-    /// Leaves `name` unread on purpose.
+    /// Marks `name` as deliberately unread.
     pub(super) fn pass_over(&mut self, name: &str) {
         self.unread.remove(name);
     }
@@ -103,7 +103,7 @@ impl Arrays {
     }
 }
 
-/// Arrays to compare with are missing, damaged or of something else.
+/// The reference arrays are missing, damaged or wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("arrays {}: {problem}", path.display())]
 struct BadArrays {
@@ -117,7 +117,7 @@ impl Failure for BadArrays {
     }
 }
 
-/// The error that `path` is not what it should be.
+/// The error for an invalid file.
 pub(super) fn damaged(path: &Path, what: &str) -> Error {
     BadArrays { path: path.to_owned(), problem: what.to_owned() }.into()
 }

@@ -1,4 +1,4 @@
-//! One array beside its reference.
+//! Comparison of an array with its reference.
 
 use serde::Serialize;
 
@@ -11,11 +11,11 @@ pub(super) struct Comparison {
     pub(super) max_reference: f64,
     /// The largest difference.
     pub(super) max_absolute_error: f64,
-    /// That, over the largest magnitude in the reference.
+    /// The largest difference over the largest magnitude in the reference.
     pub(super) max_relative_error: f64,
-    /// What the relative error may be.
+    /// Tolerance of the relative error.
     pub(super) tolerance: f64,
-    /// Whether it is that or less.
+    /// Whether the error is within the tolerance.
     pub(super) within: bool,
 }
 
@@ -26,7 +26,7 @@ impl Comparison {
         if excess.is_nan() { f64::INFINITY } else { excess }
     }
 
-    /// Compares `got` with as many numbers `expected`. What is not a number is infinitely far off.
+    /// Compares `got` with `expected` of the same length. NaN counts as infinitely far off.
     pub(super) fn new(array: &str, got: &[f32], expected: &[f32], tolerance: f64) -> Self {
         let largest = |numbers: &mut dyn Iterator<Item = f64>| {
             numbers.fold(0.0_f64, |max, x| if x.is_nan() { f64::INFINITY } else { max.max(x) })

@@ -1,4 +1,5 @@
-//! `vim-train eval-golden`: a checkpoint of the original beside arrays that the original computed with it.
+//! `vim-train eval-golden`: compares a checkpoint of the original with arrays that the original
+//! computed.
 
 mod arrays;
 mod compare;
@@ -23,7 +24,6 @@ use crate::weights::WeightsError;
 use arrays::{Arrays, Floats, damaged};
 use compare::Comparison;
 
-/// Shown below the options.
 const EXAMPLES: &str = "\
 Examples:
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml
@@ -74,7 +74,8 @@ pub struct EvalGoldenArgs {
     /// Largest relative error of the images' gradient; left out 1e-3.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     pub tol_dx: Option<f64>,
-    /// Where to compute: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; left out, what the configuration says.
+    /// Where to compute: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; left out, what the
+    /// configuration says.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceName>,
     /// Print the result as JSON.
@@ -104,8 +105,8 @@ struct Tolerances {
 }
 
 impl Tolerances {
-    /// Our formulas in f64 are off by 4e-7, 5e-6 and, where the original itself computed in TF32, 3.7e-4: the rest
-    /// is f32 on both sides.
+    /// Our formulas in f64 are off by 4e-7, 5e-6 and, where the original used TF32, 3.7e-4; the
+    /// rest is f32 rounding on both sides.
     const F32: Self = Self { outputs: 1e-5, parameters: 5e-5, images: 1e-3 };
 
     fn of(args: &EvalGoldenArgs) -> Self {
@@ -119,11 +120,7 @@ impl Tolerances {
 }
 
 /// `vim-train eval-golden`.
-///
-/// # Errors
-///
-/// A failed command if an array is off by more than its tolerance; whatever keeps the two from being
-/// compared.
+/// The command fails if an array is off by more than its tolerance.
 pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     threads::start(config.devices.threads)?;
@@ -134,7 +131,7 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     let mut arrays = Arrays::open(&args.arrays)?;
     let path = &args.arrays;
 
-    // 1. What went in and came out, and from it the number of classes.
+    // 1. Inputs and outputs of the original; they give the number of classes.
     let x = arrays.floats("x")?;
     let labels = arrays.integers("y")?;
     let logits = arrays.floats("logits")?;
@@ -154,7 +151,7 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         &[],
     )?;
 
-    // 2. The same with our model.
+    // 2. The same computation with our model.
     let tolerances = Tolerances::of(args);
     let device = if args.grads { chosen.device.autodiff() } else { chosen.device };
     let model = import_pytorch(&model, &args.weights, &device)
@@ -186,7 +183,7 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         return Err(damaged(path, &what));
     }
 
-    // 3. What came of it.
+    // 3. The comparison.
     let mut exceeding: Vec<&Comparison> = comparisons.iter().filter(|c| !c.within).collect();
     exceeding.sort_by(|a, b| b.excess().total_cmp(&a.excess()));
     let exceeding: Vec<&str> = exceeding.into_iter().map(|c| c.array.as_str()).collect();
@@ -266,7 +263,8 @@ fn gradients(
     Ok(found)
 }
 
-/// The gradient of every parameter in PyTorch's shape, by path; zeros where the loss does not depend on it.
+/// The gradient of every parameter in PyTorch's shape, by path; zeros where the loss does not
+/// depend on it.
 struct Collect<'a> {
     grads: &'a Gradients,
     path: Vec<String>,
@@ -288,7 +286,7 @@ impl ModuleVisitor for Collect<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let value = param.val();
         let grad = value.grad(self.grads).unwrap_or_else(|| value.inner().zeros_like());
-        // A linear layer's weight is stored the other way round there.
+        // PyTorch stores a linear layer's weight transposed.
         let grad =
             if D == 2 && self.linear.last() == Some(&true) { grad.transpose() } else { grad };
         self.found.insert(self.path.join("."), (grad.dims().to_vec(), numbers(grad)));

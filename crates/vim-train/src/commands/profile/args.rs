@@ -12,7 +12,6 @@ use crate::args::{Overrides, count};
 use crate::commands::verify::{DtypeChoice, method};
 use crate::device::DeviceName;
 
-/// What `vim-train profile --help` ends with.
 const EXAMPLES: &str = "\
 Examples:
   vim-train profile scan                              all methods at 128x384x197, N=16
@@ -23,7 +22,6 @@ Examples:
 
 docs/benchmarks.md says how each figure is measured.";
 
-/// What `vim-train profile scan --help` ends with.
 const SCAN_HELP: &str = "\
 Examples:
   vim-train profile scan --device cuda:0 --dtype bf16 --shape 128x384x197 --shape 1x384x6085
@@ -45,7 +43,6 @@ needs; `bwd`: the backward pass alone, on a graph made before):
 
 The reference keeps every step's states for its backward pass: on a CPU choose a small --batch.";
 
-/// What `vim-train profile ops --help` ends with.
 const OPS_HELP: &str = "\
 Examples:
   vim-train profile ops
@@ -57,7 +54,6 @@ layer's matrix products, forward and backward; the short convolution; the additi
 stream with its norm, kernel and reference; and, by the scan with a full A, an N×N solve for each
 token and channel.";
 
-/// What `vim-train profile train --help` ends with.
 const TRAIN_HELP: &str = "\
 Examples:
   vim-train profile train configs/vim_tiny_imagenet.toml --set train.precision=bf16 --batch 128,512
@@ -145,7 +141,6 @@ pub struct ScanArgs {
 
 impl ScanArgs {
     /// The shapes asked for.
-    #[must_use]
     pub fn all_shapes(&self) -> Vec<Shape> {
         if self.shapes.is_empty() {
             vec![Shape { batch: self.batch, dim: self.dim, seqlen: self.seqlen }]

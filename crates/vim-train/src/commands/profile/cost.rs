@@ -1,4 +1,4 @@
-//! The work that a scan cannot do without.
+//! The minimum work of a scan.
 
 use serde::Serialize;
 use vim_verify::Dtype;
@@ -12,15 +12,15 @@ pub(crate) struct Work {
     pub(crate) bytes: u64,
     /// One for each token, channel and state.
     pub(crate) exponentials: u64,
-    /// Of zoh.
+    /// Operations of zoh.
     pub(crate) multiply_adds: u64,
 }
 
 /// A scan with z, D and the bias of delta, and with B and C variable.
 ///
-/// Forward reads u, delta, z, B, C, A, D and the bias, and writes y and the last state. For each token,
-/// channel and state: x = delta·a, its exponential, the drive, the state and the output, four
-/// multiply-adds.
+/// Forward reads u, delta, z, B, C, A, D and the bias, and writes y and the last state. For each
+/// token, channel and state: x = delta·a, its exponential, the drive, the state and the output,
+/// four multiply-adds.
 pub(crate) fn forward(shape: Shape, d_state: usize, dtype: Dtype) -> Work {
     let Sizes { tokens, projection, weights, states, inner } = Sizes::of(shape, d_state);
     Work {
@@ -30,9 +30,10 @@ pub(crate) fn forward(shape: Shape, d_state: usize, dtype: Dtype) -> Work {
     }
 }
 
-/// Backward reads the gradient of y and the inputs again, and writes their gradients. The states are
-/// computed once more (x, the drive, the state: three) and pulled back: the gradients of the state, C,
-/// B and u (four), of the decay and x (two), of delta and A (two), and the state's step back (one).
+/// Backward reads the gradient of y and the inputs again, and writes their gradients. The states
+/// are computed once more (x, the drive, the state: three) and pulled back: the gradients of the
+/// state, C, B and u (four), of the decay and x (two), of delta and A (two), and the state's step
+/// back (one).
 pub(crate) fn backward(shape: Shape, d_state: usize, dtype: Dtype) -> Work {
     let Sizes { tokens, projection, weights, states: _, inner } = Sizes::of(shape, d_state);
     Work {

@@ -24,12 +24,8 @@ use crate::device::{self, SelectedDevice};
 use crate::error::Error;
 use vim_verify::Dtype;
 
-/// Measures and prints.
-///
-/// # Errors
-///
-/// [`DeviceError::Unavailable`] if the device is not there, or does not compute in a type that was asked for by
-/// name; whatever an operation fails with.
+/// Measures and prints. [`DeviceError::Unavailable`] if the device is absent or does not support a
+/// type requested by name.
 pub fn run(args: &ProfileArgs) -> Result<(), Error> {
     match &args.what {
         Profile::Scan(args) => scan::run(args),
@@ -38,7 +34,7 @@ pub fn run(args: &ProfileArgs) -> Result<(), Error> {
     }
 }
 
-/// What every document begins with: what was measured by what, where and when.
+/// Header of every document: the measurement, program, machine and time.
 #[derive(Debug, Serialize)]
 struct Head {
     command: &'static str,
@@ -73,8 +69,8 @@ impl Head {
     }
 }
 
-/// Calls queued between two waits, by default: enough to hide a launch, few enough to keep all their
-/// graphs in memory.
+/// Default number of calls between two synchronisations: hides launches, and all graphs fit in
+/// memory.
 const QUEUED: usize = 8;
 
 fn plan(common: &Common) -> Result<Plan, Error> {
@@ -83,7 +79,7 @@ fn plan(common: &Common) -> Result<Plan, Error> {
     Ok(Plan { trials: common.trials, queued: QUEUED.min(common.trials), budget })
 }
 
-/// Something not measured, and why.
+/// A skipped measurement and its reason.
 #[derive(Clone, Debug, Serialize)]
 struct Skipped {
     what: String,
@@ -95,7 +91,7 @@ fn no_such_type(error: &Error) -> bool {
     matches!(error.downcast_ref(), Some(KernelError::Dtype { .. }))
 }
 
-/// Notes that the device does not compute in `dtype`, or ends if that type was asked for by name.
+/// Records that the device lacks `dtype`; an error if that type was requested by name.
 fn skip(
     choice: DtypeChoice,
     dtype: Dtype,

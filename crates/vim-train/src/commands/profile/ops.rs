@@ -44,7 +44,7 @@ pub(crate) struct OpTiming {
     pub(crate) gb_per_s: f64,
 }
 
-/// What an operation does, for its rate.
+/// The work of an operation, for its rate.
 #[derive(Clone, Copy)]
 struct Amount {
     count: usize,
@@ -58,13 +58,13 @@ impl Amount {
         Self { count, unit: "G elements/s", numbers: count * numbers_each }
     }
 
-    /// Of `[m, k] · [k, n]`.
+    /// The work of `[m, k] · [k, n]`.
     fn product(m: usize, k: usize, n: usize) -> Self {
         Self { count: m * k * n, unit: "G multiply-adds/s", numbers: m * k + k * n + m * n }
     }
 }
 
-/// Measures one operation after the other.
+/// Measures operations one by one.
 struct Bench {
     device: Device,
     dtype: Dtype,
@@ -111,7 +111,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What a decay costs in tensor operations: zoh's exponential, bilinear's inverse.
+    /// The cost of a decay in tensor operations: zoh's exponential, bilinear's inverse.
     fn decays(&mut self, shape: [usize; 3]) -> Result<(), Error> {
         let x = self.random(shape, -4.0, -0.01);
         let amount = Amount::elements(shape.iter().product(), 2);
@@ -195,7 +195,7 @@ impl Bench {
         let uniform = |low, high| Distribution::Uniform(low, high);
         let stream = Tensor::<3>::random(shape, uniform(-1.0, 1.0), &self.device);
         let weight = Tensor::<1>::random([width], uniform(0.5, 1.5), &self.device);
-        // The stream and its gradients are f32 beside activations of either type.
+        // The residual stream and its gradients are always f32.
         let wide = if self.dtype == Dtype::F32 { 1 } else { 2 };
         let name = |pass: &str| format!("add + RMS norm, {implementation} {pass}");
         let prepare = || Ok((x.clone(), stream.clone(), weight.clone()));
@@ -204,7 +204,7 @@ impl Bench {
         let x = leaf(&x).cast(self.dtype.float()).require_grad();
         let stream = leaf(&stream).require_grad();
         let weight = Tensor::<1>::from_data(weight.into_data(), &tracked).require_grad();
-        // Read through both results, as in a block: the gradient of each is an input.
+        // Backward through both results, as in a block.
         let graph = || norm((x.clone(), stream.clone(), weight.clone()));
         let back = |(normed, sum): (Tensor<3>, Tensor<3>)| {
             Ok((normed.cast(FloatDType::F32) + sum).backward())
@@ -226,7 +226,7 @@ impl Bench {
             Ok(out.y)
         };
         let (u, delta) = (self.random(shape, -1.0, 1.0), self.random(shape, 0.03, 1.3));
-        // Dominated by its diagonal, so that every system has a solution.
+        // Diagonally dominant, so every system is solvable.
         let near = Distribution::Uniform(-0.5 / n as f64, 0.5 / n as f64);
         let identity = Tensor::<2>::eye(n, &self.device).unsqueeze::<3>();
         let a = Tensor::<3>::random([dim, n, n], near, &self.device) - identity * 2.0;
@@ -235,7 +235,7 @@ impl Bench {
         let inputs = [u, delta, a, b, c];
         let solves = shape.iter().product::<usize>();
         let numbers = |activations: usize| activations * (solves + batch * seqlen * n);
-        // The elimination, (N³ − N)/3, and the two substitutions: a pass has at least that to do.
+        // Minimum work of a pass: the elimination, (N³ − N)/3, and two substitutions.
         let count = solves * (n * (n * n - 1) / 3 + n * n);
         let amount = |numbers| Amount { count, unit: "G multiply-adds/s", numbers };
         let name = |pass: &str| format!("full scan {n}x{n}, {implementation} {pass}");
@@ -251,13 +251,14 @@ impl Bench {
     }
 }
 
-/// What this build has for `device`.
+/// The implementations that this build has for `device`.
 fn implementations(device: &Device) -> Vec<Implementation> {
     let kernel = has_kernel(device).then_some(Implementation::Kernel);
     kernel.into_iter().chain([Implementation::Reference]).collect()
 }
 
-/// Times a sum, an exponential, a reciprocal and the product of `in_proj` in f32, over `[batch, seqlen, dim]`.
+/// Times a sum, an exponential, a reciprocal and the product of `in_proj` in f32, over `[batch,
+/// seqlen, dim]`.
 pub(crate) fn basic(
     device: &Device,
     [batch, seqlen, dim]: [usize; 3],
@@ -308,7 +309,7 @@ pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
         for implementation in implementations(&chosen.device) {
             done.push(("add_rms_norm", bench.norm([batch, seqlen, width], implementation)));
         }
-        // The reference solves by one tensor operation after the other: nothing to run at these sizes.
+        // The reference solves with single tensor operations: too slow at these sizes.
         let solver = preferred(&chosen.device);
         if solver == Implementation::Kernel && dstate <= MAX_FULL_STATES {
             done.push(("full_scan", bench.full_scan(inner, dstate, solver)));
@@ -319,7 +320,7 @@ pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
         }
         for (operation, outcome) in done {
             match outcome {
-                // The device has this type, the operation has not: said, and no error.
+                // The device supports this type but the operation does not: reported, not an error.
                 Err(error) if no_such_type(&error) => {
                     let what = format!("{operation} {dtype}");
                     skipped.push(Skipped { what, reason: error.to_string() });

@@ -1,4 +1,4 @@
-//! What the device can do, measured in the same run as what is held against it.
+//! Peak rates of the device, measured in the same run as the operations.
 
 use burn::tensor::{Device, Distribution, Tensor};
 use serde::Serialize;
@@ -12,13 +12,12 @@ use crate::error::Error;
 pub(crate) struct Peaks {
     /// Bytes read and written by an elementwise `x + 1` over more than any cache holds.
     pub(crate) copy_bytes: f64,
-    /// Exponentials of the tensor operation; absent where it took as long as the copy, which then says
-    /// nothing about the exponential. For information: no ceiling, as a kernel that evaluates several
-    /// at once passes it.
+    /// Exponentials of the tensor operation; absent where it was bound by the copy. Informational:
+    /// a kernel that evaluates several at once exceeds it.
     pub(crate) exponentials: Option<f64>,
     /// Multiply-adds in f32.
     pub(crate) multiply_adds: f64,
-    /// How those were measured.
+    /// How the multiply-adds were measured.
     pub(crate) multiply_adds_by: &'static str,
 }
 
@@ -28,7 +27,7 @@ const BOUND_BY_MEMORY: f64 = 1.25;
 impl Peaks {
     pub(crate) fn measure(chosen: &SelectedDevice, plan: Plan) -> Result<Self, Error> {
         let device = &chosen.device;
-        // 256 MiB on CUDA, else 64: above the caches of either, and what any WebGPU binds.
+        // 256 MiB on CUDA, else 64: larger than the caches, within the binding limit of any WebGPU.
         let elements = if chosen.name.starts_with("cuda") { 1 << 26 } else { 1 << 24 };
         let x = Tensor::<1>::random([elements], Distribution::Uniform(-1.0, 0.0), device);
         let over = |call: fn(Tensor<1>) -> Tensor<1>| {
@@ -50,7 +49,7 @@ impl Peaks {
         })
     }
 
-    /// The least time in milliseconds for so many bytes and multiply-adds, both at once.
+    /// The minimum time in milliseconds for overlapped bytes and multiply-adds.
     pub(crate) fn floor_ms(&self, work: &super::cost::Work) -> f64 {
         let bytes = work.bytes as f64 / self.copy_bytes;
         let multiply_adds = work.multiply_adds as f64 / self.multiply_adds;

@@ -43,7 +43,7 @@ struct ScanTiming {
     implementation: String,
     /// Without gradients.
     forward: Pass,
-    /// As in training: saving what the backward pass needs.
+    /// As in training, with saved activations.
     forward_saving: Pass,
     /// The backward pass alone, with the fill of the gradient of y by ones that starts it.
     backward: Pass,
@@ -53,7 +53,7 @@ struct ScanTiming {
     speedup_over_reference: Option<f64>,
 }
 
-/// A pass, and how near it comes to what the device can do.
+/// A pass, and its share of the device's peak.
 #[derive(Clone, Debug, Serialize)]
 struct Pass {
     #[serde(flatten)]
@@ -85,7 +85,7 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// The same numbers each time on a device: with gradients if `tracked`, which takes a device with autodiff.
+    /// Deterministic inputs; with gradients if `tracked`, which needs a device with autodiff.
     pub(crate) fn new(
         shape: Shape,
         d_state: usize,
@@ -208,8 +208,7 @@ pub(super) fn run(args: &ScanArgs) -> Result<(), Error> {
                 shape.batch, shape.dim, shape.seqlen, args.dstate, args.series
             ))?;
             line(TITLE)?;
-            // By (method, implementation): the reference comes before the kernel and zoh before the
-            // others, so that what is compared with is there.
+            // By (method, implementation): baselines (the reference, zoh) are measured first.
             let mut steps = HashMap::new();
             for method in methods(&args.methods) {
                 for implementation in implementations(args, &chosen.device) {
@@ -267,7 +266,7 @@ fn implementations(args: &ScanArgs, device: &Device) -> Vec<Implementation> {
     if args.implementations.is_empty() {
         here.collect()
     } else {
-        // One that is not here stays in the list: running it is the error to report.
+        // A missing implementation stays in the list: running it reports the error.
         let mut asked = args.implementations.clone();
         asked.sort_by_key(|implementation| *implementation == Implementation::Kernel);
         asked.dedup();

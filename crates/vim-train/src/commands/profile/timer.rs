@@ -1,4 +1,4 @@
-//! How long a call takes.
+//! Timing of a call.
 
 use std::time::{Duration, Instant};
 
@@ -8,21 +8,21 @@ use serde::Serialize;
 use crate::device::wait;
 use crate::error::Error;
 
-/// How often to measure.
+/// Number and time limit of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Calls timed one by one.
     pub(crate) trials: usize,
-    /// Calls queued one behind the other.
+    /// Calls queued back to back.
     pub(crate) queued: usize,
-    /// Time after which no further call is timed, from the third on.
+    /// Time limit; at least three calls are timed.
     pub(crate) budget: Duration,
 }
 
 /// Times of one call in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Times {
-    /// `device` where events of the device were read, `clock` for a monotonic clock between two waits.
+    /// `device` for device events, `clock` for a monotonic clock between two synchronisations.
     pub(crate) timer: &'static str,
     /// Calls timed one by one.
     pub(crate) trials: usize,
@@ -30,22 +30,22 @@ pub(crate) struct Times {
     pub(crate) min_ms: f64,
     pub(crate) p10_ms: f64,
     pub(crate) p90_ms: f64,
-    /// Per call, of `queued` calls between two waits for the device; the least of three rounds.
+    /// Time per call over `queued` calls between two synchronisations; least of three rounds.
     pub(crate) back_to_back_ms: f64,
     pub(crate) queued: usize,
 }
 
 impl Times {
-    /// The better of the two: what the hardware needs, with as little of the host in it as can be had.
+    /// The smaller of the two, with the least overhead of the host.
     pub(crate) fn best_ms(&self) -> f64 {
         self.median_ms.min(self.back_to_back_ms)
     }
 }
 
-/// Calls before the first that is timed.
+/// Number of warm-up calls.
 pub(crate) const WARM_UP: usize = 2;
 
-/// Warms up, then times `call` on what `prepare` makes for it, which is not timed.
+/// Warms up, then times `call` on the result of `prepare`, which is not timed.
 pub(crate) fn measure<P: Send, O: Send + 'static>(
     device: &Device,
     plan: Plan,
@@ -102,7 +102,7 @@ pub(crate) fn measure<P: Send, O: Send + 'static>(
     })
 }
 
-/// The value below which a share of `sorted` lies, between two of them by their distance.
+/// The quantile `share` of `sorted`, interpolated linearly.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let at = share * sorted.len().saturating_sub(1) as f64;
     let (low, high) = (at.floor() as usize, at.ceil() as usize);

@@ -26,7 +26,7 @@ use crate::task::classification::{Classifier, Labelled};
 use crate::train::state::TrainState;
 use crate::train::step;
 
-/// What a step consists of.
+/// The phases of a step.
 const PHASES: [&str; 3] = ["forward", "backward", "update"];
 
 /// The document that `--json` prints.
@@ -45,13 +45,13 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct BatchTiming {
     batch: usize,
-    /// Until the first step was done, everything compiled on the way.
+    /// Time of the first step, with all compilation.
     first_step_s: f64,
     step_ms: f64,
     step_p10_ms: f64,
     step_p90_ms: f64,
     images_per_second: f64,
-    /// Medians of steps that waited for the device after each phase.
+    /// Medians of steps that synchronise after each phase.
     phases_ms: Vec<Phase>,
     device_memory_gib: Option<f64>,
 }
@@ -62,14 +62,10 @@ struct Phase {
     ms: f64,
 }
 
-/// A phase of a step that was timed: number of the phase, when it began, and how long it took.
+/// A timed phase: its number, start and duration.
 type Span = (usize, Duration, Duration);
 
 /// Measures and prints.
-///
-/// # Errors
-///
-/// Whatever keeps the model from being trained.
 pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     threads::start(config.devices.threads)?;
@@ -171,7 +167,7 @@ fn measure(
     let begin = Instant::now();
     let mut last = begin;
     for _ in 0..args.steps {
-        // Reading the norm waits for the step, as in training.
+        // Reading the norm synchronises, as in training.
         subject.step(|_| Ok(()))?;
         whole.push(last.elapsed());
         last = Instant::now();
@@ -244,7 +240,7 @@ fn event(batch: usize, (phase, start, length): Span) -> Value {
     })
 }
 
-/// A file that can be written, before there is anything to write.
+/// Opens the output before the measurement.
 fn create(path: &Path, force: bool) -> Result<File, Error> {
     check_free(path, force)?;
     File::create(path).map_err(Error::io("write", path))

@@ -20,7 +20,6 @@ use crate::error::Error;
 use crate::output::summary::{duration, rate};
 use crate::output::{columns, print, print_json};
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train runs compare zoh-s0 foh-s0
@@ -30,7 +29,7 @@ Examples:
 The figure has the training loss and the top-1 accuracy on the validation images over the steps. Of
 a curve with more than 1000 points, neighbours are drawn as their mean.";
 
-/// Keys that say where a run is, or how its file is written, not what it is.
+/// Keys of a run's location or file format, not of its content.
 const PLACE: [&str; 3] = ["run.name", "run.root", "version"];
 
 /// Keys that runs of an ablation differ in.
@@ -56,7 +55,6 @@ pub struct CompareArgs {
     pub json: bool,
 }
 
-/// `vim-train runs compare`.
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     if let Some(path) = &args.plot {
         plot::check_target(path, args.force)?;
@@ -96,7 +94,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     print(&text(&runs, &names, &differences))
 }
 
-/// Names that tell the runs apart: those of their folders, or else the folders.
+/// Unique names of the runs: folder names, else paths.
 fn distinct(runs: &[Run]) -> Vec<String> {
     let names: Vec<String> = runs.iter().map(|run| run.row.name.clone()).collect();
     if names.iter().collect::<BTreeSet<_>>().len() == names.len() {
@@ -105,7 +103,7 @@ fn distinct(runs: &[Run]) -> Vec<String> {
     runs.iter().map(|run| run.row.path.display().to_string()).collect()
 }
 
-/// The keys in which the configurations differ, with every run's value.
+/// The differing configuration keys, with every run's value.
 fn differences(runs: &[Run]) -> BTreeMap<String, Vec<Option<toml::Value>>> {
     let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.config.keys()).collect();
     let values =
@@ -179,7 +177,7 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
     rows
 }
 
-/// What keeps the numbers from being like for like.
+/// Reasons why the numbers are not comparable.
 fn notes(
     runs: &[Run],
     names: &[String],

@@ -1,6 +1,6 @@
-//! Curves made small: for a figure, and for a line of a terminal.
+//! Downsampled curves for figures and for a terminal line.
 
-/// At most `most` points, each the mean of as many neighbours; `curve` itself if it has no more.
+/// At most `most` points, each a mean of neighbours; `curve` unchanged if it has no more.
 pub(super) fn thinned(curve: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     if curve.len() <= most {
         return curve.to_vec();
@@ -12,7 +12,7 @@ pub(super) fn thinned(curve: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     curve.chunks(curve.len().div_ceil(most)).map(mean).collect()
 }
 
-/// The curve as a line of blocks, at most `width` of them, from its lowest to its highest value.
+/// The curve as at most `width` block characters, scaled from minimum to maximum.
 pub(super) fn sparkline(curve: &[(f64, f64)], width: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let curve = thinned(curve, width);

@@ -1,4 +1,4 @@
-//! Where runs are.
+//! Finds runs.
 
 use std::fs;
 use std::io;
@@ -14,11 +14,7 @@ use crate::error::{Error, Failure, code};
 /// Folders of a sweep that hold no runs.
 const SWEEP_FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::submissions::FOLDER];
 
-/// The runs in `root`, by name; also folders in it that hold none, so that nothing there is overlooked.
-///
-/// # Errors
-///
-/// If `root` itself cannot be read.
+/// The runs in `root` by name, and folders without runs, so that none is overlooked.
 pub(super) fn all(root: &Path) -> Result<Vec<Run>, Error> {
     let inside = folders(root).map_err(Error::io("list", root))?;
     if holds_run(root) {
@@ -42,11 +38,11 @@ pub(super) fn all(root: &Path) -> Result<Vec<Run>, Error> {
 fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let before = found.len();
     if !holds_run(folder) && depth > 1 {
-        // A folder that cannot be listed is itself listed, and says so.
+        // An unreadable folder is listed with its error.
         for inside in folders(folder).unwrap_or_default() {
             let below = found.len();
             collect(&inside, depth - 1, found);
-            // Of a folder without runs, only the uppermost is worth a line.
+            // Of nested folders without runs, list only the outermost.
             if found.len() == below + 1 && found.last() == Some(&inside) && !holds_run(&inside) {
                 found.pop();
             }
@@ -57,7 +53,7 @@ fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The folders in `folder`, but for hidden ones and those that a sweep has beside its runs.
+/// The subfolders of `folder`, without hidden ones and a sweep's own.
 fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let holds_sweep = folder.join(PLAN).is_file();
     let mut found = Vec::new();
@@ -93,11 +89,7 @@ impl Failure for NoRun {
     }
 }
 
-/// The run that `name` means: a folder, or else a name in `root`.
-///
-/// # Errors
-///
-/// If there is no such folder, or no run in it.
+/// Resolves `name` to a run: a folder, else a name in `root`.
 pub(super) fn one(name: &Path, root: &Path) -> Result<Run, Error> {
     let candidates = [name.to_owned(), root.join(name)];
     if let Some(path) = candidates.iter().find(|path| holds_run(path)) {
@@ -114,7 +106,7 @@ pub(super) fn one(name: &Path, root: &Path) -> Result<Run, Error> {
 }
 
 fn named(path: &Path) -> Run {
-    // `.` has a name, too.
+    // The canonical path gives `.` a name.
     let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = full.file_name().unwrap_or(full.as_os_str()).to_string_lossy().into_owned();
     Run::read(path, name)

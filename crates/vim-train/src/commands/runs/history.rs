@@ -1,4 +1,4 @@
-//! What `metrics.jsonl` and `timing.jsonl` of a run say, as far as they can be read.
+//! The readable records of a run's `metrics.jsonl` and `timing.jsonl`.
 
 use std::fs;
 use std::io;
@@ -28,20 +28,19 @@ pub struct Train {
 /// A record of an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluated {
-    /// Steps that the weights had seen.
+    /// Training steps of the weights.
     pub step: u64,
-    /// Of which checkpoint: `last` or `best`.
+    /// The checkpoint: `last` or `best`.
     pub checkpoint: String,
-    /// Which weights of it, if not the model's own: averaged ones.
+    /// The averaged weights, if not the model's own.
     pub averaged: Option<String>,
-    /// What was measured.
+    /// The scores.
     #[serde(flatten)]
     pub scores: Scores,
 }
 
 impl Evaluated {
     /// The number called `name`, where it is finite.
-    #[must_use]
     pub fn score(&self, name: &str) -> Option<f64> {
         self.scores.get(name).filter(|number| number.is_finite())
     }
@@ -53,14 +52,14 @@ pub struct Best {
     /// The primary score.
     #[serde(flatten)]
     pub score: Scores,
-    /// Steps done then.
+    /// Steps done at that evaluation.
     pub step: u64,
 }
 
 /// All records of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Of training.
+    /// Training records.
     pub train: Vec<Train>,
     /// On the validation images.
     pub val: Vec<Evaluated>,
@@ -68,7 +67,7 @@ pub struct History {
     pub test: Option<Evaluated>,
     /// Images per second, record by record.
     pub images_per_second: Vec<f64>,
-    /// Time at work of all processes together, in seconds.
+    /// Total working time of all processes, in seconds.
     pub seconds: f64,
 }
 
@@ -100,21 +99,21 @@ impl History {
         for timing in lines(folder, TIMING, &["step"], problems) {
             history.images_per_second.extend(timing.number::<f64>("images_per_second"));
             let Some(elapsed) = timing.number::<f64>("elapsed_s") else { continue };
-            // Every process counts from its own start.
+            // Every process starts its own count.
             history.seconds += if elapsed < last { elapsed } else { elapsed - last };
             last = elapsed;
         }
         history
     }
 
-    /// Whether `test` is the run's result: where both are tested, that is the model's own weights and not their average.
+    /// Whether `test` is the run's result: if both were tested, the model's own weights count, not
+    /// their average.
     fn is_result(&self, test: &Evaluated) -> bool {
         let is_own = |known: &Evaluated| known.step == test.step && known.averaged.is_none();
         test.averaged.is_none() || !self.test.as_ref().is_some_and(is_own)
     }
 
     /// The best evaluation on the validation images; of equal ones the first, as in training.
-    #[must_use]
     pub fn best(&self) -> Option<Best> {
         let scored = self.val.iter().filter_map(|val| Some((val.score(PRIMARY.name)?, val.step)));
         let best =
@@ -126,26 +125,22 @@ impl History {
     }
 
     /// The newest evaluation of the model's own weights on the validation images.
-    #[must_use]
     pub fn last_val(&self) -> Option<&Evaluated> {
         self.val.iter().rev().find(|val| val.averaged.is_none()).or(self.val.last())
     }
 
     /// Training loss by step.
-    #[must_use]
     pub fn loss_curve(&self) -> Vec<(f64, f64)> {
         self.train.iter().filter_map(|train| Some((train.step as f64, train.loss?))).collect()
     }
 
     /// The primary score of the model's own weights on the validation images by step.
-    #[must_use]
     pub fn score_curve(&self) -> Vec<(f64, f64)> {
         let own = self.val.iter().filter(|val| val.averaged.is_none());
         own.filter_map(|val| Some((val.step as f64, val.score(PRIMARY.name)?))).collect()
     }
 
-    /// The median of the speeds: the first ones, while all is being tuned, do not count.
-    #[must_use]
+    /// The median speed: robust against the slow first records, which include tuning.
     pub fn median_speed(&self) -> Option<f64> {
         let mut speeds = self.images_per_second.clone();
         speeds.sort_by(f64::total_cmp);
@@ -153,7 +148,8 @@ impl History {
     }
 }
 
-/// The records in a file that have the keys `needed`; the number of others is a problem. A file that is not there has none.
+/// The records in a file with the keys `needed`; the count of others is reported. An absent file
+/// has none.
 fn lines(folder: &Path, name: &str, needed: &[&str], problems: &mut Vec<String>) -> Vec<Record> {
     let bytes = match fs::read(folder.join(name)) {
         Ok(bytes) => bytes,
@@ -164,7 +160,7 @@ fn lines(folder: &Path, name: &str, needed: &[&str], problems: &mut Vec<String>)
         }
     };
     let (mut records, mut bad) = (Vec::new(), Vec::new());
-    // A line without its end is being written, or was cut off by a crash: resuming writes it again.
+    // An incomplete line is being written or was cut off by a crash; resuming rewrites it.
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     for (number, line) in bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
         let record = std::str::from_utf8(line).ok().and_then(Record::parse);

@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::output::summary::duration;
 use crate::output::{columns, print, print_json};
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train runs list
@@ -67,7 +66,6 @@ pub enum SortBy {
     Age,
 }
 
-/// `vim-train runs list`.
 pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
     let rows = find::all(&args.root)?.into_iter().map(|Run { row, .. }| row);
     let is_asked = |row: &Row| {
@@ -91,7 +89,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
 }
 
 fn order(by: SortBy, a: &Row, b: &Row) -> Ordering {
-    /// What is not known comes last.
+    /// Unknown values come last.
     fn down<T: PartialOrd>(a: Option<T>, b: Option<T>) -> Ordering {
         b.partial_cmp(&a).unwrap_or(Ordering::Equal)
     }

@@ -1,6 +1,6 @@
-//! `vim-train runs`: what is in the folders of runs.
+//! `vim-train runs`: inspects the folders of runs.
 //!
-//! Everything here only looks: a run may be at work in the folder. What cannot be read is said, and what is left is shown.
+//! Read-only: the run may be active. Unreadable files are reported; the rest is shown.
 
 mod compare;
 mod curve;
@@ -27,7 +27,6 @@ pub(crate) use run::holds_run;
 pub use run::{Row, Run};
 pub use status::Status;
 
-/// Shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   vim-train runs list                                  the runs in data/runs
@@ -61,10 +60,6 @@ pub struct RootArg {
 }
 
 /// `vim-train runs`.
-///
-/// # Errors
-///
-/// The subcommand's.
 pub fn run(command: &RunsCommand) -> Result<(), Error> {
     match command {
         RunsCommand::List(args) => list::run(args),
@@ -73,5 +68,5 @@ pub fn run(command: &RunsCommand) -> Result<(), Error> {
     }
 }
 
-/// Stands for what is not known.
+/// Placeholder for unknown values.
 const UNKNOWN: &str = "-";

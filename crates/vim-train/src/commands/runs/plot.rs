@@ -11,7 +11,7 @@ use crate::output::{OutputError, check_free};
 
 /// The curves of a run.
 pub(super) struct Curves {
-    /// What the legend calls it.
+    /// The label in the legend.
     pub(super) name: String,
     /// Training loss by step.
     pub(super) loss: Vec<(f64, f64)>,
@@ -20,10 +20,6 @@ pub(super) struct Curves {
 }
 
 /// Checks that a figure may be written to `path`.
-///
-/// # Errors
-///
-/// If its name does not end in `.svg`, or the file exists and may not be replaced.
 pub(super) fn check_target(path: &Path, force: bool) -> Result<(), Error> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     if extension != Some("svg") {
@@ -40,12 +36,12 @@ pub(super) fn check_target(path: &Path, force: bool) -> Result<(), Error> {
 const WIDTH: f64 = 960.0;
 /// Height of a panel.
 const PANEL: f64 = 362.0;
-/// The most points of a curve that are drawn.
+/// Maximum number of points drawn per curve.
 const POINTS: usize = 1000;
-/// Curves with at most this many points have each of them marked.
+/// Curves with at most this many points get markers.
 const MARKED: usize = 40;
 
-/// The figure as SVG: the legend, and below it a panel for each kind of curve.
+/// The figure as SVG: the legend above one panel per kind of curve.
 pub(super) fn draw(curves: &[Curves]) -> String {
     let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
     let (mut body, top) = legend(&names, 72.0, WIDTH - 72.0);
@@ -93,7 +89,7 @@ mod tests {
     fn every_run_has_its_colour_and_its_name() {
         let both = draw(&[curves("one", 4.0), curves("another", 5.0)]);
         for (class, name) in [("c0", "one"), ("c1", "another")] {
-            // A line in the legend and one in each panel.
+            // One line in the legend and one per panel.
             assert_eq!(both.matches(&format!("<g class=\"{class}\">")).count(), 3);
             assert!(both.contains(&format!(">{name}</text>")), "{both}");
         }

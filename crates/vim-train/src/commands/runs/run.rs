@@ -1,4 +1,4 @@
-//! One run, read from its folder as far as it goes.
+//! One run, read from its folder as far as possible.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,31 +22,31 @@ pub struct Row {
     pub name: String,
     /// Its folder.
     pub path: PathBuf,
-    /// How it stands.
+    /// The run's status.
     pub status: Status,
     /// The discretization.
     pub method: Option<String>,
-    /// Of everything random.
+    /// The random seed.
     pub seed: Option<u64>,
-    /// The images.
+    /// The dataset.
     pub dataset: Option<String>,
     /// Optimizer steps done.
     pub step: Option<u64>,
-    /// Of how many.
+    /// Total number of steps.
     pub total_steps: Option<u64>,
     /// The best evaluation on the validation images.
     pub best: Option<Best>,
     /// The primary score of the test images, as `test_top1`.
     #[serde(flatten)]
     pub test: BTreeMap<String, Option<f64>>,
-    /// Seconds since anything in it changed.
+    /// Seconds since the last change.
     pub age_s: Option<u64>,
-    /// What cannot be read, or is not there.
+    /// Unreadable or missing files.
     pub problems: Vec<String>,
 }
 
 impl Row {
-    /// The best primary score, as people read it.
+    /// The best primary score, formatted.
     pub(super) fn best_shown(&self) -> Option<String> {
         self.best_score().map(|score| PRIMARY.show(score))
     }
@@ -62,26 +62,25 @@ impl Row {
     }
 }
 
-/// All that a folder says of a run.
+/// Everything a folder records of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The short of it.
+    /// The summary.
     pub row: Row,
     /// Every key of its configuration, by its path.
     pub config: BTreeMap<String, toml::Value>,
     /// `env.json`.
     pub environment: Value,
-    /// How it ended.
+    /// The exit record.
     pub exit: Option<ExitRecord>,
-    /// Its numbers.
+    /// The metrics.
     pub history: History,
     /// Its checkpoints by ascending step.
     pub checkpoints: Vec<(u64, PathBuf)>,
 }
 
 impl Run {
-    /// Reads what is in `folder`, under the name `name`.
-    #[must_use]
+    /// Reads the run in `folder` as `name`.
     pub fn read(folder: &Path, name: String) -> Self {
         let mut problems = Vec::new();
         let (config, method) = read_config(folder, &mut problems);
@@ -124,7 +123,6 @@ impl Run {
     }
 
     /// A value of `env.json` as text.
-    #[must_use]
     pub fn environment(&self, key: &str) -> Option<String> {
         match self.environment.get(key)? {
             Value::Null => None,
@@ -136,13 +134,13 @@ impl Run {
     }
 }
 
-/// Whether there is anything of a run in `folder`.
+/// Whether `folder` holds any file of a run.
 pub(crate) fn holds_run(folder: &Path) -> bool {
     let names = [CONFIG, METRICS, EXIT, ENVIRONMENT];
     names.iter().any(|name| folder.join(name).is_file()) || checkpoints_in(folder).is_dir()
 }
 
-/// The configuration's keys, and the discretization in words if this version understands the configuration.
+/// The configuration's keys, and the discretization's description if this version can parse it.
 fn read_config(
     folder: &Path,
     problems: &mut Vec<String>,
@@ -166,7 +164,7 @@ fn read_config(
             return (BTreeMap::new(), None);
         }
     };
-    // Keys of another version can be shown and compared all the same.
+    // Keys of other versions can still be shown and compared.
     let label = match Config::from_toml(&text) {
         Ok(config) => Some(config.model.method_label()),
         Err(error) => {
@@ -190,7 +188,7 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// When anything in the run last changed.
+/// Time of the last change in the run.
 fn changed(folder: &Path) -> Option<SystemTime> {
     let names = [CONFIG, ENVIRONMENT, METRICS, TIMING, LOG, EXIT];
     let times =
@@ -198,7 +196,7 @@ fn changed(folder: &Path) -> Option<SystemTime> {
     times.max().or_else(|| fs::metadata(folder).ok()?.modified().ok())
 }
 
-/// Steps of the whole run: as recorded at its start, or by what the newest checkpoint counts.
+/// Total steps of the run: as recorded at its start, else from the newest checkpoint.
 fn total_steps(
     environment: &Value,
     config: &BTreeMap<String, toml::Value>,

@@ -20,7 +20,6 @@ use crate::error::Error;
 use crate::output::summary::{bytes, duration, rate};
 use crate::output::{print, print_json};
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train runs show zoh-s0
@@ -43,7 +42,6 @@ pub struct ShowArgs {
     pub json: bool,
 }
 
-/// `vim-train runs show`.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let run = find::one(&args.name, &args.root.root)?;
     if args.json { print_json(&as_json(&run)) } else { print(&text(&run)) }
@@ -142,7 +140,7 @@ fn text(run: &Run) -> String {
     lines.join("\n")
 }
 
-/// The SLURM job that was at work last.
+/// The last SLURM job of the run.
 fn job(run: &Run) -> Option<String> {
     let slurm = run.environment.get("slurm")?;
     let text = |name: &str| slurm.get(name).and_then(serde_json::Value::as_str);
@@ -169,7 +167,7 @@ fn drawn(curve: &[(f64, f64)], show: impl Fn(f64) -> String) -> Option<String> {
     Some(format!("{}  {} to {}", sparkline(curve, CURVE), show(first), show(last)))
 }
 
-/// A line for each checkpoint: which, how large, and whether it is the best.
+/// One line per checkpoint: step, size, and whether it is the best.
 fn checkpoints(run: &Run) -> Vec<String> {
     let best = best_step(&checkpoints_in(&run.row.path));
     let lines = run.checkpoints.iter().map(|(step, path)| {

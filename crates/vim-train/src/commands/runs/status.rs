@@ -1,4 +1,4 @@
-//! How a run stands.
+//! The status of a run.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,8 @@ pub enum Status {
     Diverged,
     /// An error ended it.
     Failed,
-    /// It did not record its end, and no process is at work on it: it was killed, or the machine stopped.
+    /// It did not record its end, and no process is at work on it: it was killed, or the machine
+    /// stopped.
     Stale,
     /// The folder does not say, or holds no run.
     Unknown,
@@ -45,7 +46,7 @@ impl From<ExitReason> for Status {
     }
 }
 
-/// Without locks, a run that wrote as lately as this counts as running.
+/// Without locks, a run with a change this recent counts as running.
 const RECENT: Duration = Duration::from_secs(600);
 
 /// The status of the run in `folder` that was last changed at `changed`, and the record of its end.
@@ -54,7 +55,7 @@ pub(super) fn read(
     changed: Option<SystemTime>,
     problems: &mut Vec<String>,
 ) -> (Status, Option<ExitRecord>) {
-    // First: a run that goes on may be about to remove the record of its last end.
+    // Check the lock first: a resumed run may be about to remove its last exit record.
     let held = is_held(&folder.join(LOCK));
     if held == Some(true) {
         return (Status::Running, None);

@@ -1,4 +1,4 @@
-//! What can be wrong with submitted runs and their jobs.
+//! Errors of submitted runs and their jobs.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use vim_slurm::JobId;
 
 use crate::error::{Failure, code};
 
-/// What can be wrong with submitted runs and their jobs.
+/// Errors of submitted runs and their jobs.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JobError {
     /// A run is submitted already.
@@ -30,11 +30,11 @@ pub(super) enum JobError {
         nearest.as_ref().map_or_else(String::new, |name| format!(" (is it `{name}`?)"))
     )]
     NotSubmitted {
-        /// What was asked for.
+        /// The name requested.
         name: String,
-        /// Where names are looked for.
+        /// Folder in which names are searched.
         root: PathBuf,
-        /// The run there that may be meant.
+        /// A run there with a similar name.
         nearest: Option<String>,
     },
 
@@ -43,11 +43,11 @@ pub(super) enum JobError {
     NoOutput {
         /// The run or sweep.
         name: String,
-        /// Why, and what to do.
+        /// The reason and the remedy.
         problem: String,
     },
 
-    /// A job that was waited for did not succeed.
+    /// The awaited job failed.
     #[error("job {job} ended: {state}, exit code {code}; `vim-train slurm logs` shows its output")]
     Ended {
         /// The job.

@@ -14,7 +14,6 @@ use super::output::Output;
 use crate::commands::runs::RootArg;
 use crate::error::Error;
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train slurm logs zoh-s0
@@ -23,7 +22,7 @@ Examples:
 
 A job that is requeued writes on in its file, one that is submitted again has another: the last is shown. The run's own log is log.txt in its folder.";
 
-/// How often a growing file is looked at, and its job.
+/// Polling intervals of a growing file and of its job.
 const GROWN: Duration = Duration::from_millis(500);
 const ENDED: Duration = Duration::from_secs(10);
 
@@ -44,7 +43,6 @@ pub struct LogsArgs {
     pub follow: bool,
 }
 
-/// `vim-train slurm logs`.
 pub(super) fn run(args: &LogsArgs) -> Result<(), Error> {
     let submitted = names::one(&args.name, &args.root.root)?;
     let output = Output::of(&submitted, args.which.task)?;
@@ -70,7 +68,7 @@ pub(super) fn run(args: &LogsArgs) -> Result<(), Error> {
 fn follow(output: &Output, is_active: impl Fn() -> Result<bool, Error>) -> Result<(), Error> {
     let (mut file, mut path) = (None, PathBuf::new());
     loop {
-        // Looked at before the file: what a job writes last is then read.
+        // Poll the job before the file, so that its last output is read.
         let active = is_active()?;
         let until = Instant::now() + ENDED;
         loop {
@@ -98,7 +96,7 @@ fn follow(output: &Output, is_active: impl Fn() -> Result<bool, Error>) -> Resul
     }
 }
 
-/// Copies what is left of `file` to stdout; `false` if nobody reads any more.
+/// Copies the rest of `file` to stdout; `false` if the reader has closed stdout.
 fn copy(file: &mut File, path: &Path) -> Result<bool, Error> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(Error::io("read", path))?;

@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::output::print;
 use crate::train::job_attempt::gone_on;
 
-/// Shown below the options.
 pub(super) const REQUEUE_EXAMPLES: &str = "\
 Examples:
   vim-train slurm requeue zoh-s0
@@ -24,7 +23,6 @@ SLURM ends the job, which saves, and starts it again a little over two minutes l
 A job that SLURM has forgotten, or will not requeue, is submitted again from the script in the run's
 folder; of a sweep with --task, that task alone.";
 
-/// Shown below the options.
 pub(super) const CANCEL_EXAMPLES: &str = "\
 Examples:
   vim-train slurm cancel zoh-s0 foh-s0
@@ -62,7 +60,6 @@ pub struct CancelArgs {
     pub which: TaskArg,
 }
 
-/// `vim-train slurm requeue`.
 pub(super) fn requeue(args: &RequeueArgs) -> Result<(), Error> {
     let submitted = names::one(&args.name, &args.root.root)?;
     let client = Client::new();
@@ -78,7 +75,7 @@ pub(super) fn requeue(args: &RequeueArgs) -> Result<(), Error> {
         Err(error @ SlurmError::Refused { .. }) => error,
         Err(error) => return Err(error.into()),
     };
-    // One that waits is not to be requeued, and not to be submitted twice.
+    // A pending job is neither requeued nor submitted twice.
     if names::known(&client, job)?.is_some_and(|job| job.state.is_active()) {
         return Err(refused.into());
     }
@@ -87,7 +84,7 @@ pub(super) fn requeue(args: &RequeueArgs) -> Result<(), Error> {
     print(&next.to_string())
 }
 
-/// Submits what `job` was submitted with again; of an array's task, that alone.
+/// Repeats the submission of `job`; for an array task, of that task alone.
 fn submit_again(
     client: &Client,
     submitted: &Submitted,
@@ -103,7 +100,6 @@ fn submit_again(
     Ok(next)
 }
 
-/// `vim-train slurm cancel`.
 pub(super) fn cancel(args: &CancelArgs) -> Result<(), Error> {
     let client = Client::new();
     if let Some(run) = args.which.task {
@@ -132,7 +128,7 @@ pub(super) fn cancel(args: &CancelArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cancels the newest task that is run number `run` of a sweep.
+/// Cancels the newest task for run number `run` of a sweep.
 fn cancel_task(client: &Client, submitted: &Submitted, run: u32) -> Result<(), Error> {
     let (job, _) = submitted.task(run)?;
     let name = &submitted.name;

@@ -1,4 +1,4 @@
-//! `vim-train slurm`, and what a run does inside a job.
+//! `vim-train slurm`.
 
 mod error;
 mod logs;
@@ -21,7 +21,6 @@ use manage::{CancelArgs, RequeueArgs};
 use status::StatusArgs;
 use submit::{ScriptArgs, SubmitArgs};
 
-/// Shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   vim-train slurm submit configs/vim_tiny_cifar100.toml --dry-run     the batch script, and whether the cluster can run it
@@ -36,7 +35,8 @@ docs/cluster.md goes from the login node to a finished run.";
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum SlurmCommand {
-    /// Check a configuration against the cluster, freeze it in the run's folder, and submit the run.
+    /// Check a configuration against the cluster, freeze it in the run's folder, and submit the
+    /// run.
     #[command(after_help = submit::EXAMPLES)]
     Submit(SubmitArgs),
     /// Say what has become of submitted runs: their jobs, and how far they are.
@@ -57,10 +57,6 @@ pub enum SlurmCommand {
 }
 
 /// `vim-train slurm`.
-///
-/// # Errors
-///
-/// The subcommand's.
 pub fn run(command: &SlurmCommand) -> Result<(), Error> {
     match command {
         SlurmCommand::Submit(args) => submit::run(args),
@@ -72,8 +68,8 @@ pub fn run(command: &SlurmCommand) -> Result<(), Error> {
     }
 }
 
-/// What a cluster or site has against a configuration, at the place where the value was written: in the configuration,
-/// or else in the file of the site that gave it.
+/// An error of a cluster or site, at the place of the value: in the configuration, or in the site's
+/// file.
 pub(crate) fn placed(error: Error, loaded: &Loaded, site: Option<&Site>) -> Error {
     let error = match error.downcast::<SlurmError>() {
         Ok(error) => error,

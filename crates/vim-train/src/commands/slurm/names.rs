@@ -1,4 +1,4 @@
-//! Runs that were submitted, by name.
+//! Submitted runs by name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub struct TaskArg {
     pub task: Option<u32>,
 }
 
-/// A run or sweep with what was submitted for it.
+/// A run or sweep with its submissions.
 #[derive(Clone, Debug)]
 pub(super) struct Submitted {
     /// Its name, or path below the root.
@@ -33,16 +33,12 @@ pub(super) struct Submitted {
 }
 
 impl Submitted {
-    /// What was submitted last.
+    /// The last submission.
     pub(super) fn last(&self) -> &Submission {
         self.submissions.last().expect("invariant: read only where there is one")
     }
 
-    /// The newest task that is run number `run` of this sweep, and what it was submitted with.
-    ///
-    /// # Errors
-    ///
-    /// If there is none.
+    /// The newest task for run number `run` of this sweep, with its submission.
     pub(super) fn task(&self, run: u32) -> Result<(JobId, &Submission), Error> {
         let mut newest = self.submissions.iter().rev();
         let found = newest.find_map(|submission| Some((task(submission, run)?, submission)));
@@ -64,26 +60,22 @@ impl Submitted {
     }
 }
 
-/// The task of `submission` that is run number `run`.
+/// The task of `submission` for run number `run`.
 fn task(submission: &Submission, run: u32) -> Option<JobId> {
     let number = run.checked_sub(offset_of(&submission.script).unwrap_or(0))?;
     let tasks = expand(submission.array.as_deref()?)?;
     tasks.contains(&number).then_some(JobId { job: submission.job.job, task: Some(number) })
 }
 
-/// What SLURM knows of a job, or of the task of an array.
-///
-/// # Errors
-///
-/// If SLURM cannot be asked.
+/// SLURM's record of a job or array task.
 pub(super) fn known(client: &Client, id: JobId) -> Result<Option<Job>, Error> {
-    // Tasks that wait together may be known by their array's number alone.
+    // Pending tasks may be listed under the array's number alone.
     let array = JobId { task: None, ..id };
     let mut jobs = client.jobs(&[array])?;
     Ok(jobs.remove(&id).or_else(|| jobs.remove(&array)))
 }
 
-/// All that `root` holds, by name.
+/// All submitted runs in `root`, by name.
 pub(super) fn all(root: &Path) -> Result<Vec<Submitted>, Error> {
     fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         if submissions::path(folder).is_file() {
@@ -92,7 +84,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Submitted>, Error> {
         if depth == 0 {
             return;
         }
-        // What cannot be listed holds nothing that could be shown.
+        // Skip folders that cannot be listed.
         let inside = fs::read_dir(folder).into_iter().flatten().flatten();
         for entry in inside.filter(|entry| entry.path().is_dir()) {
             collect(&entry.path(), depth - 1, found);
@@ -109,7 +101,8 @@ pub(super) fn all(root: &Path) -> Result<Vec<Submitted>, Error> {
     Ok(named.collect::<Result<Vec<_>, Error>>()?.into_iter().flatten().collect())
 }
 
-/// What `names` mean: a run's folder, its name in `root`, or a folder of runs; all in `root` for none.
+/// Resolves `names`: a run's folder, its name in `root`, or a folder of runs; all of `root` if
+/// empty.
 pub(super) fn some(names: &[PathBuf], root: &Path) -> Result<Vec<Submitted>, Error> {
     if names.is_empty() {
         return all(root);
@@ -127,7 +120,7 @@ pub(super) fn some(names: &[PathBuf], root: &Path) -> Result<Vec<Submitted>, Err
     Ok(found)
 }
 
-/// The one run that `name` means.
+/// Resolves `name` to a single run.
 pub(super) fn one(name: &Path, root: &Path) -> Result<Submitted, Error> {
     for folder in [name.to_owned(), root.join(name)] {
         if let Some(submitted) = Submitted::read(&folder, last_part(&folder))? {
@@ -145,7 +138,7 @@ fn unknown(name: &Path, root: &Path) -> Result<Error, Error> {
 }
 
 fn last_part(folder: &Path) -> String {
-    // `.` has a name, too.
+    // The canonical path gives `.` a name.
     let full = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     full.file_name().unwrap_or(full.as_os_str()).to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! Where the output of a job, or of a task of an array, is.
+//! The output files of jobs and of array tasks.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ pub(super) struct Output {
 
 #[derive(Debug)]
 enum Place {
-    /// A whole job's.
+    /// The output of a whole job.
     File(PathBuf),
-    /// A task's: the job's name comes before this ending.
+    /// The output of a task: the job's name precedes this suffix.
     Ending { folder: PathBuf, ending: String },
 }
 
 impl Output {
-    /// That of what was submitted last, or of the newest task that is run number `run` of a sweep.
+    /// The output of the last submission, or of the newest task for run number `run` of a sweep.
     pub(super) fn of(submitted: &Submitted, run: Option<u32>) -> Result<Self, Error> {
         let (name, last) = (submitted.name.clone(), submitted.last());
         match (run, &last.output, &last.array) {
@@ -58,7 +58,7 @@ impl Output {
         }
     }
 
-    /// The file as it is called, or as it will be.
+    /// The output file's present or future path.
     pub(super) fn path(&self) -> PathBuf {
         match &self.place {
             Place::File(path) => path.clone(),

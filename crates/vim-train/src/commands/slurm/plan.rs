@@ -10,16 +10,16 @@ use crate::commands::job_request::site_and_request;
 use crate::config::Config;
 use crate::error::Error;
 
-/// What stands for the run's folder in `slurm.output`.
+/// Placeholder for the run's folder in `slurm.output`.
 const RUN_DIR: &str = "{run.dir}";
 
 /// A run that could be submitted.
 pub(super) struct Plan {
-    /// The configuration, with no name to be filled in and no folder to be guessed.
+    /// The configuration with name and folder resolved.
     pub(super) config: Config,
     /// The run's folder.
     pub(super) folder: PathBuf,
-    /// The site, if one is named.
+    /// The site, if configured.
     pub(super) site: Option<Site>,
     /// The job.
     pub(super) script: BatchScript,
@@ -52,24 +52,21 @@ impl Plan {
         Ok(Self { config, folder, site, script })
     }
 
-    /// Where the batch script goes.
+    /// Path of the batch script.
     pub(super) fn script_path(&self) -> PathBuf {
         self.folder.join(FOLDER).join("job.sh")
     }
 }
 
-/// Where the configuration of a submitted run is frozen: an edit of the file while the job waits changes nothing.
+/// Path of a submitted run's frozen configuration: edits while the job waits have no effect.
 pub(super) fn frozen(folder: &Path) -> PathBuf {
     folder.join(FOLDER).join("config.toml")
 }
 
 /// `slurm.output` for a run in `folder`, absolute.
-///
-/// # Errors
-///
-/// If it holds another placeholder than `{run.dir}`.
+/// `{run.dir}` is the only placeholder allowed.
 fn output_pattern(config: &SlurmConfig, folder: &Path) -> Result<String, Error> {
-    // A percent sign in a folder's name is none of SLURM's patterns.
+    // Escape percent signs, which SLURM would read as patterns.
     let literal = folder.display().to_string().replace('%', "%%");
     let pattern = config.output.replace(RUN_DIR, &literal);
     if let Some(at) = pattern.find('{').filter(|_| config.output.replace(RUN_DIR, "").contains('{'))
@@ -85,7 +82,7 @@ fn output_pattern(config: &SlurmConfig, folder: &Path) -> Result<String, Error> 
     Ok(path.display().to_string())
 }
 
-/// `--after`: a job's number means that job done well; anything else is sbatch's own language.
+/// `--after`: a job number means `afterok`; anything else is passed to sbatch.
 fn dependency(after: &str) -> String {
     let is_number = after.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
     if is_number { format!("afterok:{after}") } else { after.to_owned() }

@@ -16,7 +16,6 @@ use crate::commands::sweep::run_name;
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train slurm status                       what was submitted for runs in data/runs
@@ -56,16 +55,16 @@ struct Row {
     name: String,
     folder: PathBuf,
     job: JobId,
-    /// What SLURM says, for each state how many tasks of an array; empty if it has forgotten the job.
+    /// The job's state, or the array tasks per state; empty if SLURM has forgotten the job.
     states: BTreeMap<String, usize>,
-    /// Why it waits, or ended.
+    /// Why the job waits or ended.
     reason: Option<String>,
     restarts: Option<u32>,
     node: Option<String>,
     exit_code: Option<u8>,
-    /// Whether it runs, or will.
+    /// Whether the job runs or is pending.
     is_active: bool,
-    /// How the run stands, as its folder says.
+    /// The run's status according to its folder.
     run: Status,
     step: Option<u64>,
     total_steps: Option<u64>,
@@ -73,7 +72,6 @@ struct Row {
     steps: String,
 }
 
-/// `vim-train slurm status`.
 pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     let client = Client::new();
     loop {
@@ -133,7 +131,7 @@ impl Row {
         for job in &jobs {
             *states.entry(job.state.name().to_owned()).or_default() += 1;
         }
-        // Of several tasks, what is said of one would mislead.
+        // One task's reason would mislead for several.
         let only = if let [job] = jobs.as_slice() { Some(job) } else { None };
         let run = Run::read(&folder, name.clone()).row;
         Self {

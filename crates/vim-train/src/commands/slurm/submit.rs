@@ -20,7 +20,6 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run_folder::can_go_on;
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train slurm submit configs/vim_tiny_cifar100.toml --dry-run
@@ -32,7 +31,6 @@ What can be wrong is found before sbatch: the configuration, a batch of more ima
 a run in the folder that it does not fit, and what the partition's nodes do not have. Data that are
 not on this machine are warned of: they may be on the node. The job's number goes to stdout.";
 
-/// Shown below the options.
 pub(super) const SCRIPT_EXAMPLES: &str = "\
 Examples:
   vim-train slurm script configs/vim_tiny_cifar100.toml
@@ -40,10 +38,10 @@ Examples:
 
 It runs the configuration that submit freezes in the run's folder. No cluster is asked.";
 
-/// How often a job that is waited for is looked at.
+/// Polling interval of an awaited job.
 const POLL: Duration = Duration::from_secs(5);
 
-/// Looks in a row that may find nothing of a job before it counts as forgotten.
+/// Consecutive polls without a trace of the job before it counts as forgotten.
 const FORGOTTEN: u32 = 3;
 
 /// `vim-train slurm submit`.
@@ -78,17 +76,15 @@ pub struct ScriptArgs {
     pub overrides: Overrides,
 }
 
-/// `vim-train slurm script`.
 pub(super) fn script(args: &ScriptArgs) -> Result<(), Error> {
     let plan = Plan::new(Config::load(&args.config, &args.overrides.set)?, None)?;
     say_warnings(&plan.script.request.warnings);
     print(&plan.script.render()?)
 }
 
-/// `vim-train slurm submit`.
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     let loaded = Loaded::run(&args.config, &args.overrides.set)?;
-    // What would end the job at its start, and what this machine cannot know of the node's files.
+    // Errors that would end the job at its start, and files that only the node can check.
     let absent = preflight(&loaded.config).map_err(|error| loaded.place(error))?;
     let plan = Plan::new(loaded.config.clone(), args.after.as_deref());
     let plan = plan.map_err(|error| placed(error, &loaded, None))?;
@@ -106,7 +102,7 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     check_not_queued(&plan, &client, args.after.as_deref())?;
     say_warnings(&check_request(&plan, &loaded, &client)?);
     let (script, path) = (&plan.script, plan.script_path());
-    // The script reads it, and so it is there first.
+    // Written first: the script reads it.
     write_file(&frozen(&plan.folder), plan.config.to_toml().as_bytes())?;
     let job = client.submit(script, &path)?;
     let submission = Submission {
@@ -133,7 +129,7 @@ fn say_warnings(warnings: &[String]) {
     }
 }
 
-/// Shows the script, and says what SLURM would say, where there is any.
+/// Prints the script and, where SLURM is available, its verdict.
 fn dry_run(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<(), Error> {
     for note in plan.site.iter().flat_map(|site| &site.notes) {
         eprintln!("note: {note}");
@@ -147,13 +143,13 @@ fn dry_run(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the cluster can meet the plan; returns what its owner should know.
+/// Checks that the cluster can meet the plan; returns warnings.
 fn check_request(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<Vec<String>, Error> {
     let checked = client.check_request(&plan.script.request);
     checked.map_err(|error| placed(error.into(), loaded, plan.site.as_ref()))
 }
 
-/// No job of this run is in the queue or at work, but one that is to be gone on from `after` its end.
+/// Checks that no job of this run is pending or running, except one in `after`.
 fn check_not_queued(plan: &Plan, client: &Client, after: Option<&str>) -> Result<(), Error> {
     let submissions = submissions::read(&plan.folder)
         .map_err(Error::io("read", submissions::path(&plan.folder)))?;
@@ -174,7 +170,7 @@ fn check_not_queued(plan: &Plan, client: &Client, after: Option<&str>) -> Result
     }
 }
 
-/// Waits for the end of `job`, and says what it is at.
+/// Waits for the end of `job` and reports its state.
 fn wait(client: &Client, job: JobId) -> Result<(), Error> {
     let (mut shown, mut missing) = (None, 0);
     loop {
@@ -196,7 +192,7 @@ fn wait(client: &Client, job: JobId) -> Result<(), Error> {
                     return Err(JobError::Ended { job, state: now.state.name(), code }.into());
                 }
             }
-            // A moment after the submission, and long after the end.
+            // SLURM does not know a job just after its submission, or long after its end.
             None if missing < FORGOTTEN => missing += 1,
             None => return Err(JobError::Ended { job, state: "no longer known", code: 0 }.into()),
         }

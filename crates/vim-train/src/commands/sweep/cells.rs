@@ -1,4 +1,4 @@
-//! From a file to the configurations of its runs.
+//! Builds the configurations of a sweep file's runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,22 +27,19 @@ pub(super) struct Base {
 pub(super) struct Cells {
     /// The file.
     pub(super) base: Base,
-    /// The runs as the plan knows them.
+    /// The runs as planned.
     pub(super) runs: Vec<Candidate>,
     /// Their configurations.
     pub(super) configs: Vec<Config>,
-    /// What may be missing where they are to run, a text each.
+    /// Warnings about files that may be missing on the node.
     pub(super) warnings: BTreeSet<String>,
 }
 
 impl Base {
     /// The sweep of `path` with `sets` over it.
-    ///
-    /// # Errors
-    ///
-    /// The first mistake, with its place; also a file that describes a single run.
+    /// A file that describes a single run is an error.
     pub(super) fn load(path: &Path, sets: &[String]) -> Result<Self, Error> {
-        // A template may name keys that only the grid sets: it is checked with each run's.
+        // Templates may name keys that only the grid sets: they are checked with each run.
         let mut sets = sets.to_vec();
         sets.push("run.name=sweep".into());
         let mut loaded = Loaded::read(path, &sets)?;
@@ -52,7 +49,7 @@ impl Base {
         Ok(Self { loaded, sweep, folder })
     }
 
-    /// The error, at the line of the section that is at fault.
+    /// The error at the section's line.
     pub(super) fn place(&self, error: SweepError) -> Error {
         match ConfigError::of_sweep(error) {
             Ok(error) => self.loaded.place(error).into(),
@@ -60,7 +57,7 @@ impl Base {
         }
     }
 
-    /// Every key of the grid is one.
+    /// Checks that every key of the grid exists.
     fn check_grid(&self) -> Result<(), ConfigError> {
         for key in self.sweep.grid.keys() {
             check_key(key).map_err(|error| self.at_grid(key, *error.problem))?;
@@ -68,14 +65,14 @@ impl Base {
         Ok(())
     }
 
-    /// What is wrong with a key of the grid, or with one of its values.
+    /// The error in a key of the grid or one of its values.
     fn at_grid(&self, key: &str, problem: Problem) -> ConfigError {
         let is_short = key == SEED && !self.sweep.seeds.is_empty();
         let key = if is_short { "sweep.seeds".into() } else { format!("sweep.grid.{key}") };
         self.loaded.place(ConfigError::new(key, problem))
     }
 
-    /// Some run has what is reported.
+    /// Checks that some run has the reported metric.
     fn check_metric(&self, configs: &[Config]) -> Result<(), Error> {
         let name = &self.sweep.report.metric;
         let metric = Metric::parse(name).map_err(|error| self.place(error))?;
@@ -93,10 +90,7 @@ impl Base {
 
 impl Cells {
     /// Loads and checks every run of `path`, with `sets` over the file.
-    ///
-    /// # Errors
-    ///
-    /// The section's first mistake; of configurations all mistakes are printed first.
+    /// All configuration errors are printed before the command fails.
     pub(super) fn load(path: &Path, sets: &[String]) -> Result<Self, Error> {
         let base = Base::load(path, sets)?;
         base.check_grid()?;
@@ -131,13 +125,13 @@ impl Cells {
             check_matching(rules, &named, &keys(), is_free).map_err(|error| base.place(error))
         };
         matching(&base.sweep.must_match, is_free)?;
-        // No result depends on what SLURM is asked for, but speeds do, and an array asks once for all.
+        // SLURM requests affect speeds, not results, and an array has one request for all tasks.
         matching(&["slurm".to_owned()], |_: &str| false)?;
         Ok(Self { base, runs, configs, warnings })
     }
 }
 
-/// A run's name and configuration and what may be missing for it, or what is wrong in a line.
+/// A run's name, configuration and warnings, or its error in one line.
 fn run(
     path: &Path,
     sets: &[String],
@@ -167,7 +161,7 @@ fn run(
     })
 }
 
-/// Which of `all` runs have a problem, unless all have it.
+/// Names the runs with a problem, unless all have it.
 fn whose(runs: &[String], all: usize) -> String {
     match runs {
         [] => String::new(),
@@ -177,12 +171,12 @@ fn whose(runs: &[String], all: usize) -> String {
     }
 }
 
-/// The assignments as `--set` has them.
+/// The assignments in `--set` form.
 fn as_sets(assignments: &Assignments) -> Vec<String> {
     assignments.iter().map(|(key, value)| format!("{key}={value}")).collect()
 }
 
-/// What the grid varies is not set besides: the grid would silently win.
+/// Rejects `--set` of a key that the grid varies: the grid would silently win.
 fn check_sets(sets: &[String], combinations: &[Assignments]) -> Result<(), StudyError> {
     let keys = sets.iter().filter_map(|set| Some(set.split_once('=')?.0.trim()));
     let varied = |key: &&str| combinations.first().is_some_and(|cell| cell.contains_key(*key));

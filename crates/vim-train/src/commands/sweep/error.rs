@@ -1,4 +1,4 @@
-//! What can end a sweep's command, and the exit code that says so.
+//! Errors of sweep commands and their exit codes.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use vim_run::signals::Stop;
 
 use crate::error::{Failure, code};
 
-/// Why a sweep's command did not succeed.
+/// Errors of sweep commands.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     /// A file that describes a single run.
@@ -65,7 +65,7 @@ pub enum StudyError {
     NoEntry {
         /// The sweep's folder.
         folder: PathBuf,
-        /// As asked for.
+        /// The value requested.
         asked: String,
     },
 
@@ -74,11 +74,11 @@ pub enum StudyError {
         "--baseline {text}: expected KEY=VALUE with a key of the grid, or a value that only one of them has"
     )]
     Baseline {
-        /// As asked for.
+        /// The value requested.
         text: String,
     },
 
-    /// A sweep that others are at work on.
+    /// A sweep that other processes are running.
     #[error("{} has runs at work ({name}): wait for them, or end them", folder.display())]
     AtWork {
         /// The sweep's folder.
@@ -101,7 +101,7 @@ pub enum StudyError {
         started: usize,
     },
 
-    /// A signal asked for an end.
+    /// A signal requested a stop.
     #[error(
         "stopped by {}: {left} runs are left, those at work are saved; the same command goes on",
         stop.name()

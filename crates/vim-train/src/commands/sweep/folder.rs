@@ -17,12 +17,12 @@ use crate::error::Error;
 /// Name of the section's copy.
 const SECTION: &str = "sweep.toml";
 
-/// `sweep.toml`: what was planned, and from what.
+/// `sweep.toml`: the plan's source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Origins {
     /// The file.
     pub(super) source: PathBuf,
-    /// What was set over it.
+    /// The `--set` overrides.
     pub(super) sets: Vec<String>,
     /// The command line.
     pub(super) command: Vec<String>,
@@ -38,16 +38,12 @@ pub(super) struct Sweep {
     pub(super) folder: PathBuf,
     /// Its runs.
     pub(super) plan: SweepPlan,
-    /// What it was planned from.
+    /// Source of the plan.
     pub(super) origins: Origins,
 }
 
 impl Sweep {
     /// The sweep in `folder`.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, or its files cannot be understood.
     pub(super) fn open(folder: &Path) -> Result<Self, Error> {
         let Some(plan) = read_plan(folder)? else {
             return Err(StudyError::NoSweep { path: folder.to_owned() }.into());
@@ -61,11 +57,7 @@ impl Sweep {
         Ok(Self { folder: folder.to_owned(), plan, origins })
     }
 
-    /// The planned sweep that `which` names: a folder, or the folder of a file's sweep.
-    ///
-    /// # Errors
-    ///
-    /// If there is none.
+    /// Opens the planned sweep in a folder, or in the folder of a file's sweep.
     pub(super) fn find(which: &WhichArgs) -> Result<Self, Error> {
         Self::open(&folder_of(which)?)
     }
@@ -102,7 +94,7 @@ pub(super) fn read_plan(folder: &Path) -> Result<Option<SweepPlan>, Error> {
     }
 }
 
-/// Writes the files of a sweep; the plan comes last, so that what it names is there.
+/// Writes the files of a sweep; the plan is last, so that every file it names exists.
 pub(super) fn write(
     folder: &Path,
     plan: &SweepPlan,
@@ -120,7 +112,7 @@ pub(super) fn write(
     write_file(folder, PLAN, &plan.to_jsonl())
 }
 
-/// Writes a file of a sweep as a whole.
+/// Writes a file of a sweep atomically.
 pub(super) fn write_file(folder: &Path, name: &str, text: &str) -> Result<(), Error> {
     let path = folder.join(name);
     replace(&Disk, &path, text.as_bytes()).map_err(Error::io("write", path))

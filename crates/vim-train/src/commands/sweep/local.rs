@@ -24,7 +24,6 @@ use super::watch::{Shown, Watch, last_line};
 use crate::error::Error;
 use crate::output::summary::duration;
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train sweep run configs/ablation/shapes.toml          one run after the other
@@ -59,18 +58,13 @@ pub struct RunArgs {
     pub local: LocalArgs,
 }
 
-/// `vim-train sweep run`.
 pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
     let sweep = find_or_plan(&args.which)?;
     let all: Vec<&PlannedRun> = sweep.plan.entries.iter().collect();
     train(&sweep, &all, &args.local)
 }
 
-/// Trains those of `entries` that are not finished, and waits for their ends.
-///
-/// # Errors
-///
-/// If a run fails, or a signal asks for an end.
+/// Trains the unfinished `entries` and waits for them. Fails if a run fails or a signal arrives.
 pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) -> Result<(), Error> {
     let stop = StopRequest::install()
         .map_err(|error| Error::internal(format!("signal handlers: {error}")))?;
@@ -97,7 +91,7 @@ pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) ->
 struct Runner<'a> {
     sweep: &'a Sweep,
     gpus: &'a [usize],
-    /// Threads of each run; as its configuration says where there is one at a time.
+    /// Threads of each run; `None` keeps the configuration's value for a single run at a time.
     threads: Option<usize>,
     watch: Watch,
     waiting: VecDeque<Waiting<'a>>,
@@ -106,20 +100,20 @@ struct Runner<'a> {
     started: usize,
     /// A line for each run that failed.
     failures: Vec<String>,
-    /// Runs that saved and ended because they were asked to.
+    /// Runs that saved and stopped on request.
     stopped: usize,
 }
 
-/// What a process ends with whose run's folder is held.
+/// Exit code of a process whose run folder is locked.
 const IN_USE: i32 = 73;
-/// How long a run is waited for whose folder another process holds: one whose runner was killed may still be saving.
+/// Time to wait for a locked run folder: a run whose runner was killed may still be saving.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked at meanwhile.
+/// Polling interval of a locked folder.
 const LOOK: Duration = Duration::from_secs(1);
 
 struct Waiting<'a> {
     entry: &'a PlannedRun,
-    /// Since when its folder is known to be held.
+    /// When the folder was first found locked.
     held: Option<Instant>,
     not_before: Instant,
 }
@@ -134,7 +128,7 @@ struct AtWork<'a> {
 }
 
 impl<'a> Runner<'a> {
-    /// Puts what is to be trained in order, and says what is not.
+    /// Orders the runs to train and reports the others.
     fn queue(&mut self, entries: &[&'a PlannedRun]) {
         let mut finished = 0;
         for entry in entries {
@@ -197,7 +191,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The first that may be started; one that another process has finished, or stays at work on, is let go.
+    /// The first run that may start; drops runs that another process finished or keeps locked.
     fn next(&mut self) -> Option<Waiting<'a>> {
         let now = Instant::now();
         for _ in 0..self.waiting.len() {
@@ -240,7 +234,7 @@ impl<'a> Runner<'a> {
         if !self.gpus.is_empty() {
             command.env("CUDA_VISIBLE_DEVICES", self.gpus[slot % self.gpus.len()].to_string());
         }
-        // A terminal sends Ctrl-C to all processes of a group: these are to have theirs from us, once.
+        // Own process group: a terminal's Ctrl-C would reach the runs a second time.
         command.process_group(0).stdin(Stdio::piped()).stdout(out).stderr(err);
         let child = command.spawn().map_err(Error::io("start", "the program itself"))?;
         self.started += 1;
@@ -249,7 +243,7 @@ impl<'a> Runner<'a> {
         Ok(AtWork { entry, held, child, log, since, shown })
     }
 
-    /// A run's log: what earlier lives of it said stays.
+    /// A run's log, opened for appending.
     fn open_log(&self, entry: &PlannedRun) -> Result<(PathBuf, File), Error> {
         let folder = self.sweep.folder.join("logs");
         fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
@@ -263,7 +257,7 @@ impl<'a> Runner<'a> {
         format!("[{}/{}] {}", entry.index + 1, self.sweep.plan.entries.len(), entry.name)
     }
 
-    /// Takes note of the end of the run in `slot`, if it has ended.
+    /// Records the end of the run in `slot`, if it has ended.
     fn collect(&mut self, slot: usize, is_stopping: bool) -> Result<(), Error> {
         let Some(run) = &mut self.slots[slot] else { return Ok(()) };
         let ended = run.child.try_wait().map_err(Error::io("wait for", &run.log))?;
@@ -278,7 +272,7 @@ impl<'a> Runner<'a> {
                 self.stopped += 1;
                 self.watch.line(&format!("{label} stopped after {time}: {said}"));
             }
-            // Held since it was looked at: looked at again, as long as patience lasts.
+            // Locked since the last poll: retry until the time limit.
             Some(IN_USE) if run.held.is_none_or(|held| held.elapsed() < PATIENCE) => {
                 let now = Instant::now();
                 let (held, not_before) = (run.held.or(Some(now)), now + LOOK);
@@ -294,7 +288,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Lets all runs at work save and end.
+    /// Asks all running runs to save and stop.
     fn ask_to_stop(&self) {
         let at_work = self.slots.iter().flatten().count();
         self.watch.line(&format!(
@@ -302,7 +296,7 @@ impl<'a> Runner<'a> {
         ));
         for run in self.slots.iter().flatten() {
             if let Some(pid) = Pid::from_raw(run.child.id().cast_signed()) {
-                // One that has ended meanwhile is collected as such.
+                // A run that has ended meanwhile is collected as ended.
                 let _ = kill_process(pid, Signal::TERM);
             }
         }
@@ -332,7 +326,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// How a process ended, in words.
+/// Describes how a process ended.
 fn ended_by(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {

@@ -34,7 +34,6 @@ use crate::error::Error;
 pub use error::StudyError;
 pub(crate) use queue::offset_of;
 
-/// Shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   vim-train sweep plan configs/ablation/shapes.toml        which runs, and how they stand
@@ -85,10 +84,6 @@ pub struct WhichArgs {
 }
 
 /// The name of run number `index` of the sweep in `folder`.
-///
-/// # Errors
-///
-/// If there is no sweep, or no such run.
 pub(crate) fn run_name(folder: &Path, index: u32) -> Result<String, Error> {
     let plan = folder::read_plan(folder)?
         .ok_or_else(|| StudyError::NoSweep { path: folder.to_owned() })?;
@@ -100,10 +95,6 @@ pub(crate) fn run_name(folder: &Path, index: u32) -> Result<String, Error> {
 }
 
 /// `vim-train sweep`.
-///
-/// # Errors
-///
-/// The subcommand's.
 pub fn run(command: &SweepCommand) -> Result<(), Error> {
     match command {
         SweepCommand::Plan(args) => plan::run(args),

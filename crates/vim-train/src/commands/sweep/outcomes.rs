@@ -1,4 +1,4 @@
-//! What became of a sweep's runs, from their folders.
+//! States of a sweep's runs, from their folders.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use vim_sweep::{Machine, PlannedRun, RunOutcome, RunState, Score};
 use super::folder::Sweep;
 use crate::commands::runs::{Evaluated, Run, Status, holds_run};
 
-/// How the run in `folder` stands, by what is in it.
+/// The state of the run in `folder`.
 pub(super) fn state(folder: &Path) -> RunState {
-    // Most of a sweep is often not there yet.
+    // Many folders of a sweep do not exist yet.
     if holds_run(folder) { state_of(&Run::read(folder, String::new())) } else { RunState::Missing }
 }
 
@@ -21,7 +21,7 @@ fn state_of(run: &Run) -> RunState {
         Status::Diverged | Status::Failed => {
             RunState::Failed(run.exit.as_ref().map_or(1, |exit| exit.exit_code))
         }
-        // A record of the end that cannot be understood: training decides by the checkpoints.
+        // Unreadable exit record: training decides by the checkpoints.
         Status::Unknown if holds_run(&run.row.path) => RunState::Interrupted,
         Status::Unknown => RunState::Missing,
     }

@@ -20,7 +20,6 @@ use crate::error::Error;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train sweep plan configs/ablation/shapes.toml
@@ -49,7 +48,7 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
-/// A sweep that may be written.
+/// A checked sweep, ready to be written.
 pub(super) struct Planned {
     /// Its folder.
     pub(super) folder: PathBuf,
@@ -57,13 +56,12 @@ pub(super) struct Planned {
     /// Runs that were not planned before.
     added: usize,
     origins: Origins,
-    /// Each run's file and what is to be in it.
+    /// Path and content of each run's file.
     configs: Vec<(String, String)>,
-    /// What may be missing where they are to run, a text each.
+    /// Warnings about files that may be missing on the node.
     warnings: BTreeSet<String>,
 }
 
-/// `vim-train sweep plan`.
 pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
     let planned = plan(&args.file, &args.overrides.set, args.fresh)?;
     for warning in &planned.warnings {
@@ -119,7 +117,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A run's values of the grid's keys, by the last parts of the keys.
+/// A run's values of the grid's keys, under the last segments of the keys.
 pub(super) fn differing(assignments: &Assignments) -> String {
     let (seed, others): (Vec<_>, Vec<_>) = assignments.iter().partition(|(key, _)| *key == SEED);
     let part = |(key, value): (&String, &toml::Value)| {
@@ -130,11 +128,8 @@ pub(super) fn differing(assignments: &Assignments) -> String {
     others.into_iter().chain(seed).map(part).collect::<Vec<_>>().join(", ")
 }
 
-/// What `file` asks for, checked against what is planned already unless that is to make way.
-///
-/// # Errors
-///
-/// If the file's runs cannot be trained or compared, or were planned otherwise.
+/// Plans `file`, checked against an existing plan unless `fresh`.
+/// Fails if the existing plan differs.
 pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
     let Cells { base, runs, configs, warnings } = Cells::load(file, sets)?;
     let folder = &base.folder;
@@ -151,7 +146,7 @@ pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned,
         let config = runs.iter().zip(&configs).find(|(run, _)| run.name == *name);
         config.map(|(_, config)| config.to_toml()).unwrap_or_default()
     };
-    // Of those that were planned before, too: keys that no result depends on follow the file.
+    // Also rewrites planned runs: keys without effect on results follow the file.
     let configs =
         plan.entries.iter().map(|entry| (entry.config.clone(), text(&entry.name))).collect();
     let origins = Origins {
@@ -166,10 +161,6 @@ pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned,
 
 impl Planned {
     /// Writes it.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be written.
     pub(super) fn write(&self) -> Result<(), Error> {
         folder::write(&self.folder, &self.plan, &self.origins, &self.configs)
     }
@@ -183,7 +174,7 @@ impl Planned {
     }
 }
 
-/// Moves the sweep in `folder` aside, if there is one and nothing is at work on it.
+/// Moves an existing sweep in `folder` aside, unless a process works on it.
 fn set_aside(folder: &Path) -> Result<(), Error> {
     if !folder.exists() {
         return Ok(());
@@ -199,11 +190,7 @@ fn set_aside(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The planned sweep that `which` names; a file's sweep is planned if it is not, or has grown.
-///
-/// # Errors
-///
-/// As [`plan`], or if a folder holds no sweep.
+/// The planned sweep of `which`; a file's sweep is planned if it is new or has grown.
 pub(super) fn find_or_plan(which: &WhichArgs) -> Result<Sweep, Error> {
     if which.sweep.is_dir() {
         return Sweep::find(which);

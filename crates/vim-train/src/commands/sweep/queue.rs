@@ -1,4 +1,4 @@
-//! What SLURM knows of a sweep's runs.
+//! SLURM's view of a sweep's runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use vim_sweep::{RunOutcome, RunState};
 use super::folder::Sweep;
 use super::outcomes::outcomes;
 
-/// Start of a batch script's name; the rest is the array's offset, and the submission's number.
+/// Prefix of a batch script's name; the array's offset and the submission's number follow.
 const SCRIPT: &str = "tasks-from-";
 
 /// The name of the batch script of an array whose tasks add `offset` to their numbers.
@@ -24,9 +24,9 @@ pub(crate) fn offset_of(script: &Path) -> Option<u32> {
     name.split_once('-')?.0.parse().ok()
 }
 
-/// All runs of `sweep`: as their folders say, and where these say nothing final as SLURM does.
+/// States of all runs of `sweep`: from their folders or, where not final, from SLURM.
 ///
-/// Without an answer from SLURM it is the folders alone, and a warning.
+/// Without an answer from SLURM the folders alone count, with a warning.
 pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<RunOutcome> {
     let mut outcomes = outcomes(sweep);
     let known = jobs_of(sweep).unwrap_or_else(|error| {
@@ -41,7 +41,7 @@ pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<RunOutcome> {
     outcomes
 }
 
-/// The newest job of every run that SLURM still knows one of.
+/// The newest job of every run that SLURM still knows.
 fn jobs_of(sweep: &Sweep) -> Result<BTreeMap<usize, Job>, String> {
     let submissions = submissions::read(&sweep.folder)
         .map_err(|error| format!("{}: {error}", submissions::path(&sweep.folder).display()))?;
@@ -55,7 +55,7 @@ fn jobs_of(sweep: &Sweep) -> Result<BTreeMap<usize, Job>, String> {
 
 fn by_index(submissions: &[Submission], found: BTreeMap<JobId, Job>) -> BTreeMap<usize, Job> {
     let mut newest = BTreeMap::new();
-    // Oldest first: a later submission of the same run takes its place.
+    // Oldest first: a later submission of a run replaces an earlier one.
     for submission in submissions {
         let offset = offset_of(&submission.script).unwrap_or(0);
         for (id, job) in found.iter().filter(|(id, _)| id.job == submission.job.job) {
@@ -67,12 +67,12 @@ fn by_index(submissions: &[Submission], found: BTreeMap<JobId, Job>) -> BTreeMap
     newest
 }
 
-/// What `job` says of a run over what its folder does.
+/// The state of a run from `job` and its folder.
 fn merge(run: &mut RunOutcome, job: &Job) {
     let waits = match job.state {
         JobState::Pending | JobState::Suspended | JobState::Requeued => true,
         JobState::Running | JobState::Completing => false,
-        // Its folder is the better witness of an end, unless the job never got that far.
+        // The folder is more reliable about an end, unless the job never started training.
         JobState::Completed
         | JobState::Cancelled
         | JobState::Failed

@@ -11,7 +11,6 @@ use super::queue::outcomes_with_jobs;
 use super::submit;
 use crate::error::Error;
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train sweep retry data/runs/shapes-ablation --failed
@@ -37,13 +36,16 @@ pub struct RetryArgs {
     /// Which sweep.
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Those that failed, which is also what is retried where none of --failed, --missing and --id is given.
+    /// Those that failed, which is also what is retried where none of --failed, --missing and --id
+    /// is given.
     #[arg(long)]
     pub failed: bool,
-    /// Those that were never started, or were stopped or killed; with --failed, those that failed besides.
+    /// Those that were never started, or were stopped or killed; with --failed, those that failed
+    /// besides.
     #[arg(long)]
     pub missing: bool,
-    /// The run with this id or name, besides those of --failed and --missing where these are given; may be repeated.
+    /// The run with this id or name, besides those of --failed and --missing where these are given;
+    /// may be repeated.
     #[arg(long, value_name = "ID")]
     pub id: Vec<String>,
     /// By SLURM, as an array, instead of on this machine.
@@ -54,7 +56,6 @@ pub struct RetryArgs {
     pub local: LocalArgs,
 }
 
-/// `vim-train sweep retry`.
 pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let chosen = chosen(&sweep, args)?;
@@ -70,7 +71,7 @@ pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     local::train(&sweep, &entries, &args.local)
 }
 
-/// What is to be retried.
+/// The runs to retry.
 #[derive(Clone, Debug, Default)]
 struct Selection {
     failed: bool,
@@ -79,7 +80,7 @@ struct Selection {
 }
 
 impl Selection {
-    /// What the options say, together.
+    /// Combines the options.
     fn of(args: &RetryArgs) -> Self {
         let failed = args.failed || (!args.missing && args.id.is_empty());
         Self { failed, missing: args.missing, ids: args.id.clone() }
@@ -89,7 +90,7 @@ impl Selection {
     fn has(&self, id: &str, name: &str, state: RunState) -> bool {
         let is_named = self.ids.iter().any(|asked| asked == id || asked == name);
         match state {
-            // What is at work or in the queue is not to be there twice.
+            // Running and queued runs are never started twice.
             RunState::Finished | RunState::Running | RunState::Queued => false,
             RunState::Failed(_) => is_named || self.failed,
             RunState::Missing | RunState::Interrupted => is_named || self.missing,

@@ -10,7 +10,6 @@ use super::queue::outcomes_with_jobs;
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train sweep status data/runs/shapes-ablation
@@ -30,7 +29,6 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
-/// `vim-train sweep status`.
 pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
@@ -100,7 +98,7 @@ fn exit_code(state: RunState) -> Option<u8> {
     }
 }
 
-/// How many are in each state, in a line.
+/// Counts per state, in one line.
 pub(super) fn counts(outcomes: &[RunOutcome]) -> String {
     let words = ["finished", "running", "queued", "interrupted", "failed", "missing"];
     let count = |wanted: &str| outcomes.iter().filter(|run| run.state.name() == wanted).count();

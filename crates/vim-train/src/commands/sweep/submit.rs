@@ -1,4 +1,4 @@
-//! `vim-train sweep submit`: what is not finished, as a SLURM array.
+//! `vim-train sweep submit`: submits unfinished runs as a SLURM array.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -22,7 +22,6 @@ use crate::config::Loaded;
 use crate::error::Error;
 use crate::output::{print, print_json};
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train sweep submit configs/ablation/cifar100.toml --dry-run
@@ -32,7 +31,7 @@ Examples:
 Runs that are finished, at work or in the queue are left out; failed ones are `sweep retry --submit`.
 sweep.max_parallel throttles the array. The arrays' numbers go to stdout.";
 
-/// How many tasks an array may have where no cluster is asked: SLURM's own default.
+/// Default limit of array tasks without a cluster: SLURM's default.
 const DEFAULT_ARRAY: u32 = 1001;
 
 /// `vim-train sweep submit`.
@@ -49,7 +48,6 @@ pub struct SubmitArgs {
     pub json: bool,
 }
 
-/// `vim-train sweep submit`.
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     let sweep = find_or_plan(&args.which)?;
     let chosen: Vec<RunOutcome> = outcomes_with_jobs(&sweep)
@@ -60,10 +58,6 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
 }
 
 /// Submits `chosen`.
-///
-/// # Errors
-///
-/// If the cluster does not take them.
 pub(super) fn submit(
     sweep: &Sweep,
     chosen: &[RunOutcome],
@@ -83,7 +77,7 @@ pub(super) fn submit(
         configs.push(loaded.config);
     }
     say(&absent);
-    // All ask for the same: `sweep plan` has seen to it.
+    // All requests are equal: `sweep plan` checks this.
     let config = &configs[0];
     let (site, request) = site_and_request(config)?;
     say(&request.warnings);
@@ -125,7 +119,7 @@ pub(super) fn submit(
             script: path,
             output: Some(script.output.into()),
         };
-        // At once: what is in the queue is known even if the next one is not taken.
+        // Record each submission at once, in case the next one fails.
         submissions::append(&folder, &submission)
             .map_err(Error::io("write", submissions::path(&folder)))?;
         let tasks = submission.array.as_deref().unwrap_or_default();
@@ -145,7 +139,7 @@ fn say<'a>(warnings: impl IntoIterator<Item = &'a String>) {
     }
 }
 
-/// An array, or as many as the cluster's limit takes, and where its script goes.
+/// One array within the cluster's limit, and the path of its script.
 fn scripts(
     sweep: &Sweep,
     folder: &Path,
@@ -162,7 +156,7 @@ fn scripts(
     let throttle = section.max_parallel.map(|most| u32::try_from(most.get()).unwrap_or(u32::MAX));
     let indices: Vec<u32> =
         chosen.iter().map(|run| u32::try_from(run.index).unwrap_or(u32::MAX)).collect();
-    // A percent sign in a folder's name is none of SLURM's patterns.
+    // Escape percent signs, which SLURM would read as patterns.
     let literal = inside.display().to_string().replace('%', "%%");
     let arrays = split(&indices, largest, throttle).into_iter().enumerate();
     let script = |(number, array): (usize, vim_slurm::JobArray)| {

@@ -24,7 +24,6 @@ use crate::output::summary::duration;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
 
-/// Shown below the options.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   vim-train sweep summarize data/runs/shapes-ablation
@@ -46,7 +45,8 @@ pub struct SummarizeArgs {
     /// Which evaluation of a run counts, over `sweep.report.pick`.
     #[arg(long, value_enum, value_name = "WHICH")]
     pub pick: Option<PickArg>,
-    /// What to compare with, over `sweep.report.baseline`: KEY=VALUE, or a value that only one key of the grid has.
+    /// What to compare with, over `sweep.report.baseline`: KEY=VALUE, or a value that only one key
+    /// of the grid has.
     #[arg(long, value_name = "VALUE")]
     pub baseline: Vec<String>,
     /// Print the table as CSV, with all digits.
@@ -69,7 +69,6 @@ pub enum PickArg {
     Best,
 }
 
-/// `vim-train sweep summarize`.
 pub(super) fn run(args: &SummarizeArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
@@ -100,7 +99,7 @@ pub(super) fn run(args: &SummarizeArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// What to report: the section's, and the command line over it.
+/// The report options: the section's, overridden by the command line.
 fn asked(
     sweep: &Sweep,
     outcomes: &[RunOutcome],

@@ -40,10 +40,6 @@ pub struct TaskArgs {
 }
 
 /// `vim-train sweep task`: `train --resume auto` of the run's frozen configuration.
-///
-/// # Errors
-///
-/// As `train`.
 pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     let sweep = Sweep::open(&args.folder)?;
     let entry = sweep.plan.entries.get(args.index).ok_or_else(|| StudyError::NoEntry {
@@ -53,10 +49,10 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     if args.watched {
         thread::spawn(stop_when_stdin_ends);
     }
-    // The same command as by hand, so that the two cannot differ.
+    // Build the command line that a user would type, so that both behave the same.
     let mut words = vec!["train".to_owned(), "--resume=auto".to_owned()];
     words.push(sweep.folder.join(&entry.config).display().to_string());
-    // The folder may have moved since, and is named from where this was called.
+    // Use the folder's present path: it may have moved since the plan.
     let mut sets = vec![format!("run.root={}", quoted(&sweep.folder))];
     if let Some(threads) = args.threads {
         sets.push(format!("devices.threads={threads}"));
@@ -73,26 +69,26 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     train::run(&train).inspect_err(|error| record_early_end(&folder, error))
 }
 
-/// Text as TOML has it: a folder may be called `1`.
+/// Quotes text for TOML: a folder may be called `1`.
 fn quoted(folder: &Path) -> toml::Value {
     toml::Value::String(folder.display().to_string())
 }
 
-/// Asks this process to stop, as a scheduler does, when nobody holds the other end of stdin.
+/// Sends this process a stop signal when stdin is closed.
 fn stop_when_stdin_ends() {
     let mut byte = [0];
     while matches!(io::stdin().read(&mut byte), Ok(1)) {}
-    // If it cannot be sent, the run goes on to its end: no harm.
+    // If the signal fails, the run merely continues.
     let _ = kill_process(getpid(), Signal::TERM);
 }
 
-/// A run that ends before it has a configuration leaves the reason all the same: `sweep status` has no log to go by.
+/// Records the reason of a failure before the configuration is loaded, for `sweep status`.
 fn record_early_end(folder: &Path, error: &Error) {
     let exit = ExitRecord::failed(error, error.exit_code());
-    // Of a folder that somebody else is at work in, nothing is ours to record.
+    // Another process owns the folder and its records.
     let is_ours = exit.exit_code != 73 && !folder.join(CONFIG).exists();
     if is_ours && fs::create_dir_all(folder).is_ok() {
-        // The error itself is reported in any case.
+        // The caller reports the original error.
         let _ = write_exit_in(folder, &exit);
     }
 }

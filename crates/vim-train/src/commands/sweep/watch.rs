@@ -1,4 +1,4 @@
-//! What is to be seen of runs at work: a bar for each on a terminal, a line for each start and end elsewhere.
+//! Display of running runs: bars on a terminal, elsewhere a line per start and end.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,15 +12,15 @@ use vim_run::{ENVIRONMENT, METRICS};
 use crate::commands::train::PRIMARY;
 use crate::output::progress::wants_bar;
 
-/// Bytes at the end of a file that hold its last lines.
+/// Bytes read from the end of a file for its last lines.
 const TAIL: u64 = 4096;
 
-/// The runs at work, as they are shown.
+/// Display of the running runs.
 pub(super) struct Watch {
     bars: Option<MultiProgress>,
 }
 
-/// A run at work, as it is shown.
+/// Display of one running run.
 pub(super) struct Shown {
     bar: Option<ProgressBar>,
 }
@@ -52,7 +52,7 @@ impl Watch {
 }
 
 impl Shown {
-    /// Shows where the run in `folder` is.
+    /// Updates the progress of the run in `folder`.
     pub(super) fn update(&self, folder: &Path) {
         let Some(bar) = &self.bar else { return };
         if bar.length() == Some(0)
@@ -87,7 +87,7 @@ fn total_steps(folder: &Path) -> Option<u64> {
     serde_json::from_slice::<serde_json::Value>(&text).ok()?.get("total_steps")?.as_u64()
 }
 
-/// The last lines of a file; none of one that cannot be read.
+/// The last lines of a file; empty if it cannot be read.
 fn tail(path: &Path) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
@@ -100,7 +100,7 @@ fn tail(path: &Path) -> String {
     String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
-/// The last line of a log that says anything; of a run that failed its error, below which the place may be marked.
+/// The last non-empty line of a log; the error of a failed run, which a caret line may follow.
 pub(super) fn last_line(path: &Path, failed: bool) -> String {
     let text = tail(path);
     let error = text.lines().rev().find(|line| failed && line.starts_with("error: "));

@@ -10,7 +10,6 @@ use vim_verify::Dtype;
 
 use crate::device::DeviceName;
 
-/// What `vim-train verify --help` ends with.
 const EXAMPLES: &str = "\
 Examples:
   vim-train verify                                  the first device of cuda, wgpu, cpu
@@ -36,8 +35,8 @@ does not compute in --dtype.";
 pub struct VerifyArgs {
     /// What to check on: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N.
     ///
-    /// `auto` is the first present of cuda, wgpu on a real GPU, and cpu. `wgpu` by name also takes a
-    /// rasterizer that runs on the processor, such as lavapipe.
+    /// `auto` is the first present of cuda, wgpu on a real GPU, and cpu. `wgpu` by name also takes
+    /// a rasterizer that runs on the processor, such as lavapipe.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub device: DeviceName,
     /// Type of the activations; weights, sums and running states are f32 in both.
@@ -76,8 +75,7 @@ pub enum DtypeChoice {
 }
 
 impl DtypeChoice {
-    /// The types meant.
-    #[must_use]
+    /// The selected types.
     pub fn dtypes(self) -> &'static [Dtype] {
         match self {
             Self::F32 => &[Dtype::F32],
@@ -87,7 +85,7 @@ impl DtypeChoice {
     }
 }
 
-/// A part of a list: number `index` of `count`, from 1.
+/// Part `index` of `count` of a list, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: usize,
@@ -101,8 +99,7 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// Its items, in their order: every `count`-th, so that neighbours, which take about as long as
-    /// each other, are spread.
+    /// Every `count`-th item in order: neighbours take similar time and are spread over the parts.
     pub fn of<T>(self, items: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
         items.into_iter().skip(self.index - 1).step_by(self.count)
     }
@@ -127,7 +124,7 @@ impl fmt::Display for Shard {
     }
 }
 
-/// A method by its name.
+/// Parses a method's name.
 pub(crate) fn method(name: &str) -> Result<Discretization, String> {
     let all = Discretization::VARIANTS;
     all.iter().copied().find(|method| method.to_string() == name).ok_or_else(|| {
@@ -136,7 +133,7 @@ pub(crate) fn method(name: &str) -> Result<Discretization, String> {
     })
 }
 
-/// The methods asked for in the order of their definition, each once; all where none is named.
+/// The selected methods in the order of definition, without duplicates; all if none is named.
 pub(crate) fn methods(asked: &[Discretization]) -> Vec<Discretization> {
     let wanted = |method: &&Discretization| asked.is_empty() || asked.contains(method);
     Discretization::VARIANTS.iter().filter(wanted).copied().collect()

@@ -36,7 +36,7 @@ struct Report<'a> {
     checks: &'a [Outcome],
 }
 
-/// What all checks came to.
+/// Counts of the findings.
 #[derive(Clone, Debug, Serialize)]
 struct Summary {
     checks: usize,
@@ -46,7 +46,7 @@ struct Summary {
     worst: Option<WorstRow>,
 }
 
-/// The judged array that is closest to its tolerance, or farthest beyond it.
+/// The judged array with the largest error relative to its tolerance.
 #[derive(Clone, Debug, Serialize)]
 struct WorstRow {
     check: String,
@@ -60,7 +60,7 @@ impl Summary {
     fn of(outcomes: &[Outcome]) -> Self {
         let failed = outcomes.iter().filter(|outcome| outcome.failed()).count();
         let skipped = outcomes.iter().filter(|outcome| outcome.skipped.is_some()).count();
-        // The bound of the stability sweep is no error: a method may well come close to it.
+        // The bound of the stability sweep is not an error: methods may come close to it.
         let errors = outcomes.iter().filter(|o| o.failed() || o.subject.has_errors());
         let worst = errors
             .filter_map(|outcome| Some((outcome, outcome.worst()?)))
@@ -90,17 +90,14 @@ impl Summary {
     }
 }
 
-/// The error that a panic of a check stands for, in a line.
+/// The error of a check's panic, in one line.
 pub(crate) fn explain(panic: &(dyn Any + Send)) -> String {
     fatal::error_of(panic).to_string()
 }
 
-/// Checks the device and prints what was found.
-///
-/// # Errors
-///
-/// A failed command if a check failed, or nothing could be checked; [`DeviceError::Unavailable`] if the device
-/// is not there, or does not compute in a type that was asked for by name.
+/// Checks the device and prints the findings. The command fails if a check failed or nothing could
+/// be checked; [`DeviceError::Unavailable`] if the device is absent or does not support a type
+/// requested by name.
 pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let start = Instant::now();
     threads::start(None)?;
@@ -119,7 +116,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Error> {
     let mut outcomes = Vec::new();
     for check in args.shard.of(all_checks(&context)) {
         let outcome = Outcome::of(&check, &context, args.tolerance);
-        // What only one operation lacks is skipped and said, as under `all`.
+        // A type that only one operation lacks is skipped and reported, as under `all`.
         let lacking = args.dtype == DtypeChoice::Bf16 && !context.supports(Dtype::Bf16);
         if let (Some(reason), true) = (&outcome.skipped, lacking) {
             return Err(DeviceError::Unavailable(format!(

@@ -1,21 +1,21 @@
-//! What `verify` prints on a terminal.
+//! Terminal output of `verify`.
 
 use vim_verify::{Outcome, Row, Subject, Verdict};
 
 use crate::error::Error;
 use crate::output::print;
 
-/// Prints outcomes as they come, a part for each subject and operation.
+/// Prints outcomes as they come, one section per subject and operation.
 pub(crate) struct Table {
     shown: bool,
     part: Option<(Subject, &'static str)>,
 }
 
-/// The width of the column of names, and of the others.
+/// Widths of the name column and of the other columns.
 const NAME: usize = 32;
 const COLUMN: usize = 11;
 
-/// The heading of the part for `operation`.
+/// The heading of the section for `operation`.
 fn title(subject: Subject, operation: &str) -> String {
     match subject {
         Subject::Oracle => format!(
@@ -155,7 +155,7 @@ impl Table {
         ))
     }
 
-    /// What did not run, by its reason.
+    /// Skipped checks, grouped by reason.
     pub(crate) fn skipped(&self, outcomes: &[Outcome]) -> Result<(), Error> {
         self.line("")?;
         let mut reasons: Vec<(&str, &str, usize)> = Vec::new();
@@ -174,7 +174,7 @@ impl Table {
     }
 }
 
-/// The rows that have a column: of a sweep only whole decades.
+/// The rows with a column; of a sweep only whole decades.
 fn shown_rows(outcome: &Outcome) -> impl Iterator<Item = &Row> {
     let all = outcome.subject != Subject::Stability;
     outcome.rows.iter().filter(move |row| all || row.array.starts_with("1.000e"))

@@ -1,9 +1,9 @@
-//! What is missing, in one line.
+//! Errors of the search.
 
 use std::io;
 use std::path::PathBuf;
 
-/// How to get what is missing, for CUDA of the version `major`: the newest that the driver runs, or 13.
+/// How to install missing libraries of CUDA `major`: the newest that the driver runs, or 13.
 pub(super) fn remedy(major: Option<u32>) -> String {
     let wheels = match major {
         Some(11 | 12) => {
@@ -16,13 +16,13 @@ pub(super) fn remedy(major: Option<u32>) -> String {
     )
 }
 
-/// Why kernels cannot be compiled for a GPU of NVIDIA.
+/// Why kernels cannot be compiled for an NVIDIA GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaError {
     /// There is no library of NVRTC.
     #[error("CUDA: no libnvrtc.so.13 (or .12, .11) in {looked}: {remedy}")]
     NoNvrtc {
-        /// Where it was looked for.
+        /// The places searched.
         looked: String,
         /// How to get it.
         remedy: String,
@@ -31,9 +31,9 @@ pub enum CudaError {
     /// Headers are missing.
     #[error("CUDA: no header {absent} in {looked}: {remedy}")]
     NoHeaders {
-        /// Those that no place has all of, for the place that has the most.
+        /// Headers missing from the most complete place.
         absent: String,
-        /// Where they were looked for.
+        /// The places searched.
         looked: String,
         /// How to get it.
         remedy: String,
@@ -67,9 +67,9 @@ pub enum CudaError {
     Compile {
         /// The library.
         nvrtc: PathBuf,
-        /// Whose `include` has the headers.
+        /// Folder whose `include` has the headers.
         root: PathBuf,
-        /// What NVRTC says.
+        /// NVRTC's message.
         problem: String,
     },
 }

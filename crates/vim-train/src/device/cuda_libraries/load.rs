@@ -1,4 +1,4 @@
-//! Opening what was found, so that CubeCL finds it opened.
+//! Opens the libraries before CubeCL does.
 
 use std::fs;
 use std::mem::forget;
@@ -13,7 +13,7 @@ use super::{CudaError, Libraries, driver, found};
 use crate::device::machine::Machine;
 use crate::error::panic_message;
 
-/// A kernel with the types and the tensor-core operations that ours use.
+/// A kernel with the types and tensor-core operations of our kernels.
 const KERNEL: &str = r#"
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
@@ -28,14 +28,14 @@ extern "C" __global__ void twice(__nv_bfloat16 *x, __half *y) {
 }
 "#;
 
-/// Opens NVRTC's library by its path, and the one beside it that it asks for by name alone. The linker then takes them for
-/// whoever asks for their names, wherever they lie: PyPI's wheels name no folder to look in.
+/// Opens NVRTC's library and its companion by path. The linker then resolves their bare names to
+/// the open libraries: PyPI's wheels have no run-path.
 pub(crate) fn open() -> Result<&'static Libraries, &'static CudaError> {
     static OPENED: OnceLock<Result<(), CudaError>> = OnceLock::new();
     let libraries = found()?;
     let opened = OPENED.get_or_init(|| {
         for path in builtins(&libraries.nvrtc) {
-            // One of another version may lie there as well; that it needs the other shows when it compiles.
+            // Another version's companion may be there too; a mismatch shows when NVRTC compiles.
             let _ = keep(&path);
         }
         let path = libraries.nvrtc.clone();
@@ -44,7 +44,7 @@ pub(crate) fn open() -> Result<&'static Libraries, &'static CudaError> {
     opened.as_ref().map(|()| libraries)
 }
 
-/// What NVRTC declares in every kernel, in a library of its own.
+/// NVRTC's built-in declarations, a separate library.
 fn builtins(nvrtc: &Path) -> Vec<PathBuf> {
     let folder = nvrtc.parent().and_then(|folder| fs::read_dir(folder).ok());
     let files = folder.into_iter().flatten().flatten().map(|entry| entry.path());
@@ -55,12 +55,12 @@ fn builtins(nvrtc: &Path) -> Vec<PathBuf> {
     files.filter(is_one).collect()
 }
 
-/// Opens the driver's library where the linker does not look for it.
+/// Opens the driver's library outside the linker's search path.
 pub(crate) fn open_driver() {
     if keep(Path::new("libcuda.so.1")).is_err()
         && let Some(path) = driver(&Machine::this())
     {
-        // If that fails too, there is no GPU, which is what the caller finds out next.
+        // If that fails too, there is no GPU; the caller reports it.
         let _ = keep(&path);
     }
 }
@@ -77,7 +77,7 @@ fn keep(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles a small kernel, which takes no GPU.
+/// Compiles a small kernel; no GPU is needed.
 pub(crate) fn compile_a_kernel(libraries: &Libraries) -> Result<(), CudaError> {
     let include = libraries.root.join("include");
     let paths = [include.clone(), include.join("cccl")];
@@ -102,7 +102,8 @@ pub(crate) fn compile_a_kernel(libraries: &Libraries) -> Result<(), CudaError> {
     }
 }
 
-/// The library of NVRTC that the process has open: several if the linker prefers one to what was found.
+/// The NVRTC libraries open in this process: several if the linker prefers another than the one
+/// found.
 pub(crate) fn mapped() -> Vec<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let paths = maps.lines().filter_map(|line| line.split_once('/').map(|(_, path)| path));

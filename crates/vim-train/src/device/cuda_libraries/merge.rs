@@ -1,4 +1,4 @@
-//! Headers that lie in several folders, as links in one.
+//! Merges headers of several folders into one folder of links.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use super::headers::complete;
 use super::places::entries;
 
-/// Makes `cache/cuda-VERSION-HASH/include` of links to all that `folders` have, and returns the folder above it.
-/// The name depends on every link, so that a folder of that name is never changed, and processes that make it at
-/// the same time make the same.
+/// Makes `cache/cuda-VERSION-HASH/include` with links to all entries of `folders`; returns its
+/// parent. The name hashes every link: a folder never changes, and concurrent processes make the
+/// same one.
 pub(super) fn merge(folders: &[PathBuf], cache: &Path, version: &str) -> io::Result<PathBuf> {
     let mut links: BTreeMap<String, PathBuf> = BTreeMap::new();
     for folder in folders {
@@ -28,17 +28,17 @@ pub(super) fn merge(folders: &[PathBuf], cache: &Path, version: &str) -> io::Res
     }
     fs::create_dir_all(cache)?;
     let temporary = cache.join(format!(".tmp-cuda-{}-{}", std::process::id(), &hash[..12]));
-    // What a process of this number left behind.
+    // Remove remains of an earlier process with this id.
     let _ = fs::remove_dir_all(&temporary);
     let made = fill(&temporary, &links).and_then(|()| match fs::rename(&temporary, &root) {
-        // Another process was first, or it is there and damaged.
+        // Another process was first, or the folder is damaged.
         Err(_) if complete(&root) => Ok(()),
         Err(_) if root.is_dir() => {
             fs::remove_dir_all(&root).and_then(|()| fs::rename(&temporary, &root))
         }
         result => result,
     });
-    // After success it is there only if another process was first.
+    // After success it exists only if another process was first.
     let _ = fs::remove_dir_all(&temporary);
     made.map(|()| root)
 }

@@ -1,10 +1,10 @@
-//! Where the CUDA run-time libraries lie: what a GPU of NVIDIA needs beside this program.
+//! Finds the CUDA run-time libraries.
 //!
-//! Kernels are compiled when they first run, by NVRTC: that takes its library, the toolkit's headers, and
-//! the driver. CubeCL looks for the headers in `CUDA_PATH/include`, and opens the library by its bare name. Here
-//! they are [searched](search) for where clusters keep them: in toolkits, environment modules and the wheels of
-//! PyPI. `main` then points `CUDA_PATH` at what was found, and the library is opened by its path before CubeCL asks
-//! for its name. None of it needs the feature `cuda`, so that a build without it can say what is there too.
+//! NVRTC compiles kernels when they first run: it needs its library, the toolkit's headers and the
+//! driver. CubeCL looks for the headers in `CUDA_PATH/include` and opens the library by its bare
+//! name. [`search`] looks in toolkits, environment modules and PyPI's wheels. `main` points
+//! `CUDA_PATH` at the result, and the library is opened by path before CubeCL opens it by name. All
+//! of this works without the feature `cuda`, so that `doctor` can report it in any build.
 
 mod error;
 mod headers;
@@ -29,26 +29,22 @@ pub use search::{driver, driver_version, newest_cuda, search};
 
 use crate::device::machine::Machine;
 
-/// What the kernels of a GPU are compiled with.
+/// The compiler and headers for GPU kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Libraries {
     /// The library of NVRTC.
     pub nvrtc: PathBuf,
-    /// Its version, as far as its files' names say.
+    /// The version according to the file names.
     pub nvrtc_version: String,
-    /// The folder whose `include` has the headers: what `CUDA_PATH` is set to.
+    /// Folder whose `include` has the headers; the value of `CUDA_PATH`.
     pub root: PathBuf,
-    /// The headers' version, where they say.
+    /// The headers' version, if known.
     pub headers_version: Option<String>,
-    /// What led there, such as `CUDA_HOME` or `/usr/local/cuda`.
+    /// The origin, such as `CUDA_HOME` or `/usr/local/cuda`.
     pub origin: String,
 }
 
-/// What this process found when it first asked.
-///
-/// # Errors
-///
-/// What is missing, where it was looked for, and what to do.
+/// The result of this process's first search.
 pub fn found() -> Result<&'static Libraries, &'static CudaError> {
     static FOUND: OnceLock<Result<Libraries, CudaError>> = OnceLock::new();
     FOUND.get_or_init(|| search(&Machine::this())).as_ref()

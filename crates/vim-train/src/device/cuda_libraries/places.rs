@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use crate::device::machine::Machine;
 
-/// The variable that names wheels: a virtual environment, a `site-packages`, or what `pip install --target` filled.
+/// Variable that points to wheels: a virtual environment, `site-packages` or a `pip install
+/// --target` folder.
 pub const WHEELS: &str = "VIM_CUDA_WHEELS";
 
-/// Variables that name a toolkit: by convention, and as environment modules set them (Lmod, EasyBuild, Spack,
-/// NVIDIA's HPC SDK, Cray).
+/// Variables that name a toolkit, by convention or set by environment modules (Lmod, EasyBuild,
+/// Spack, NVIDIA's HPC SDK, Cray).
 pub const VARIABLES: [&str; 13] = [
     "CUDA_PATH",
     "CUDA_HOME",
@@ -29,14 +30,14 @@ pub const VARIABLES: [&str; 13] = [
 /// Where distributions and NVIDIA's installers put a toolkit.
 const FOLDERS: [&str; 4] = ["usr/local/cuda", "opt/cuda", "usr/lib/cuda", "usr"];
 
-/// A folder to look in, and what led there.
+/// A folder to search and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) folder: PathBuf,
     pub(super) origin: String,
 }
 
-/// Toolkits: those that variables name, those whose libraries the linker finds, those in the usual folders.
+/// Toolkits from variables, from the linker's search path, and from the usual folders.
 pub(super) fn toolkits(machine: &Machine) -> Vec<Place> {
     let mut places = Vec::new();
     let mut add = |folder: PathBuf, origin: String| places.push(Place { folder, origin });
@@ -83,7 +84,7 @@ pub(super) fn newest_first(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// Names and paths of what is in `folder`, by name; nothing if it cannot be read.
+/// Sorted names and paths in `folder`; empty if it cannot be read.
 pub(super) fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut found: Vec<_> = fs::read_dir(folder)
         .into_iter()

@@ -1,4 +1,4 @@
-//! From the places to what is used.
+//! Chooses NVRTC and headers among the places.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,14 @@ use super::toolkit::{Nvrtc, header_roots, headers_version, library_folders, majo
 use super::{Libraries, wheels};
 use crate::device::machine::Machine;
 
-/// What a place has.
+/// The contents of a place.
 struct Candidate {
     place: Place,
     nvrtc: Option<Nvrtc>,
     headers: Headers,
 }
 
-/// Headers, or what is missing of them.
+/// Headers found, or missing.
 enum Headers {
     /// All in the `include` of this folder.
     In(PathBuf),
@@ -27,7 +27,7 @@ enum Headers {
 }
 
 impl Headers {
-    /// The version that the first folder's say.
+    /// Version of the first folder's headers.
     fn version(&self) -> Option<String> {
         match self {
             Self::In(root) => headers_version(&root.join("include")),
@@ -44,13 +44,9 @@ impl Headers {
     }
 }
 
-/// Finds NVRTC and its headers: in `VIM_CUDA_WHEELS`, in toolkits that variables name or that lie where they usually
-/// do, in the wheels of the Pythons in sight. The first place that has both is taken; where none has, a library and
-/// headers of the same major version, and at last any.
-///
-/// # Errors
-///
-/// What is missing, where it was looked for, and what to do.
+/// Finds NVRTC and its headers: in `VIM_CUDA_WHEELS`, in toolkits that variables name or that lie
+/// where they usually do, in the wheels of the Pythons in sight. The first place that has both is
+/// taken; where none has, a library and headers of the same major version, and at last any.
 pub fn search(machine: &Machine) -> Result<Libraries, CudaError> {
     let candidates = candidates(machine);
     let both = candidates.iter().find(|one| one.nvrtc.is_some() && one.headers.are_there());
@@ -87,7 +83,7 @@ pub fn search(machine: &Machine) -> Result<Libraries, CudaError> {
     })
 }
 
-/// A library of one place and headers of another: of one major version, or the first of each.
+/// A library and headers from different places: of one major version, else the first of each.
 fn pair(candidates: &[Candidate]) -> Option<(&Candidate, &Candidate)> {
     let libraries = || candidates.iter().filter(|one| one.nvrtc.is_some());
     let headers = || candidates.iter().filter(|one| one.headers.are_there());
@@ -99,7 +95,7 @@ fn pair(candidates: &[Candidate]) -> Option<(&Candidate, &Candidate)> {
     matching.or_else(|| Some((libraries().next()?, headers().next()?)))
 }
 
-/// What each place has, in the order in which they count.
+/// The contents of each place, in order of priority.
 fn candidates(machine: &Machine) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     let (named, others): (Vec<_>, Vec<_>) =
@@ -152,12 +148,12 @@ fn missing(machine: &Machine, candidates: &[Candidate]) -> CudaError {
         })
         .min_by_key(|absent| absent.len());
     let absent = fewest.map(|absent| absent.join(", ")).unwrap_or_default();
-    // Headers are to go with the library that is there.
+    // The advice names headers that match the library found.
     let remedy = remedy(runs.or_else(|| major_of(&nvrtc.version)));
     CudaError::NoHeaders { absent, looked, remedy }
 }
 
-/// The places that were looked in, and the variables that would have added to them.
+/// The places searched, and the variables that would add more.
 fn looked(machine: &Machine, candidates: &[Candidate]) -> String {
     let mut places: Vec<String> = Vec::new();
     for Candidate { place: Place { folder, origin }, .. } in candidates {
@@ -176,8 +172,7 @@ fn looked(machine: &Machine, candidates: &[Candidate]) -> String {
     format!("{}{unset}", places.join(", "))
 }
 
-/// The driver's library, where it is known to lie; the linker may know more places.
-#[must_use]
+/// The driver's library in its known places; the linker may know others.
 pub fn driver(machine: &Machine) -> Option<PathBuf> {
     let usual = [
         format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH),
@@ -195,7 +190,6 @@ pub fn driver(machine: &Machine) -> Option<PathBuf> {
 }
 
 /// The driver's version, such as `580.65.06`, as the kernel module says it.
-#[must_use]
 pub fn driver_version(machine: &Machine) -> Option<String> {
     let text = machine.read("proc/driver/nvidia/version")?;
     let version = |word: &&str| {
@@ -208,7 +202,6 @@ pub fn driver_version(machine: &Machine) -> Option<String> {
 const DRIVERS: [(u32, u32); 3] = [(580, 13), (525, 12), (450, 11)];
 
 /// The newest CUDA, by its version's first number, that a driver of this version runs.
-#[must_use]
 pub fn newest_cuda(driver: &str) -> Option<u32> {
     let driver = major_of(driver)?;
     DRIVERS.iter().find(|(oldest, _)| driver >= *oldest).map(|(_, cuda)| *cuda)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::places::entries;
 
-/// The versions of NVRTC that can be opened: those whose name the bindings ask for.
+/// NVRTC versions whose library names the bindings try.
 const MAJORS: [u32; 3] = [13, 12, 11];
 
 /// A library of NVRTC.
@@ -16,7 +16,7 @@ pub(super) struct Nvrtc {
     pub(super) version: String,
 }
 
-/// Where a toolkit's folder may have libraries: as installed by NVIDIA, by a distribution, by conda.
+/// Library subfolders of a toolkit: NVIDIA's installer, distributions, conda.
 pub(super) fn library_folders(toolkit: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = ["lib64", "lib"].map(|name| toolkit.join(name)).into();
     folders.push(toolkit.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH)));
@@ -31,7 +31,7 @@ pub(super) fn header_roots(toolkit: &Path) -> Vec<PathBuf> {
     roots
 }
 
-/// What a toolkit has for this processor, such as `targets/x86_64-linux`.
+/// A toolkit's folder for this processor, such as `targets/x86_64-linux`.
 fn targets(toolkit: &Path) -> Vec<PathBuf> {
     let names: &[&str] = match std::env::consts::ARCH {
         "aarch64" => &["sbsa-linux", "aarch64-linux"],
@@ -43,7 +43,7 @@ fn targets(toolkit: &Path) -> Vec<PathBuf> {
 /// The newest library of NVRTC in `folder`.
 pub(super) fn nvrtc_in(folder: &Path) -> Option<Nvrtc> {
     let entries = entries(folder);
-    // Its companion has the whole version in its name, where the library has the major alone.
+    // The companion library's name has the full version, the library's only the major one.
     let companion = |major: u32| {
         entries.iter().find_map(|(name, _)| {
             let version = name.strip_prefix("libnvrtc-builtins.so.")?;
@@ -68,7 +68,7 @@ pub(super) fn major_of(version: &str) -> Option<u32> {
 /// The version of the headers in `include`, as `cuda.h` defines it.
 pub(super) fn headers_version(include: &Path) -> Option<String> {
     let mut start = String::new();
-    // A megabyte in all; the definition is near its start.
+    // `cuda.h` is a megabyte; the definition is near its start.
     let file = File::open(include.join("cuda.h")).ok()?;
     file.take(100_000).read_to_string(&mut start).ok()?;
     let line = start.lines().find_map(|line| line.trim().strip_prefix("#define CUDA_VERSION "))?;

@@ -1,6 +1,6 @@
 //! NVIDIA's wheels from PyPI, found without running Python.
 //!
-//! Those of CUDA 13 lie together, `nvidia/cu13/{lib,include}`, as a toolkit does. Those of CUDA 12 have a folder each:
+//! CUDA 13: one tree, `nvidia/cu13/{lib,include}`, like a toolkit. CUDA 12: one folder per wheel,
 //! `nvidia/cuda_nvrtc/lib`, `nvidia/{cuda_runtime,cuda_nvcc,cuda_cccl}/include`.
 
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub(super) fn sites(machine: &Machine) -> Vec<Place> {
     sites
 }
 
-/// What of `folder` has wheels: itself, or its Pythons' folders.
+/// Folders with wheels: `folder` itself, or those of its Pythons.
 fn add_sites(sites: &mut Vec<Place>, folder: &Path, origin: &str) {
     let mut add = |site: PathBuf| {
         if site.join("nvidia").is_dir() && !sites.iter().any(|known| known.folder == site) {
@@ -41,7 +41,7 @@ fn add_sites(sites: &mut Vec<Place>, folder: &Path, origin: &str) {
     let lib = folder.join("lib");
     for python in newest_first(&lib, "python") {
         add(python.join("site-packages"));
-        // Debian's name for what pip installs.
+        // Debian's name of `site-packages`.
         add(python.join("dist-packages"));
     }
 }
@@ -51,12 +51,12 @@ pub(super) fn toolkits(site: &Path) -> Vec<PathBuf> {
     newest_first(&site.join("nvidia"), "cu")
 }
 
-/// The folder in which the wheel of CUDA 12 has NVRTC's library.
+/// Library folder of the NVRTC wheel of CUDA 12.
 pub(super) fn library_folder(site: &Path) -> PathBuf {
     site.join("nvidia/cuda_nvrtc/lib")
 }
 
-/// The folders in which the wheels of CUDA 12 have headers, and those of the C++ core libraries last.
+/// Header folders of the CUDA 12 wheels, the C++ core libraries last.
 pub(super) fn header_folders(site: &Path) -> Vec<PathBuf> {
     let mut wheels: Vec<PathBuf> = entries(&site.join("nvidia"))
         .into_iter()

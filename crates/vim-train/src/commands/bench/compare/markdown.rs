@@ -1,4 +1,4 @@
-//! The page: what was measured with what, the numbers, and what did not run.
+//! The page: setup, numbers, and failed rows.
 
 use super::{Names, Source, Table};
 use crate::output::summary::rate;

@@ -22,7 +22,7 @@ struct Source {
     document: Document,
 }
 
-/// A row that ran, under the name that it has in the comparison.
+/// A measured row with its name in the comparison.
 struct Point<'a> {
     series: String,
     row: &'a Row,
@@ -31,7 +31,7 @@ struct Point<'a> {
 }
 
 impl Point<'_> {
-    /// Milliseconds for an image: a time of a step over its images.
+    /// Milliseconds per image: a step's time over its images.
     fn per_image(&self, ms: f64) -> f64 {
         ms / self.row.batch as f64
     }
@@ -69,7 +69,7 @@ impl<'a> Table<'a> {
         self.points.iter().find(|point| point.series == series && point.row.batch == batch)
     }
 
-    /// A file's name for this mode: the original's for inference, which is all that it has.
+    /// File name for this mode; the original has inference only.
     fn file(&self, stem: &str, extension: &str) -> String {
         match self.mode {
             Mode::Infer => format!("{stem}.{extension}"),
@@ -78,7 +78,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// What rows are called: their method; and their file besides where that alone is not unique.
+/// Row names: the method, plus the file where methods repeat.
 struct Names {
     files: Option<Vec<String>>,
 }
@@ -99,7 +99,7 @@ impl Names {
         if different {
             return Self { files: Some(stems) };
         }
-        // Files of one name in several folders.
+        // Files of the same name in several folders.
         let paths = sources.iter().map(|source| source.path.display().to_string());
         Self { files: Some(paths.collect()) }
     }
@@ -134,7 +134,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     let page = markdown::page(&sources, &names, &tables);
     files.push(("benchmark.md".into(), page.clone().into_bytes()));
 
-    // Nothing is written before everything could be.
+    // Write only after every file was checked.
     for (name, _) in &files {
         check_free(&args.output.join(name), args.force)?;
     }
@@ -147,7 +147,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     print(&page)
 }
 
-/// A file is no document of `bench`.
+/// A file is not a `bench` document.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is no result of `vim-train bench -o`: {problem}; measure again, or name another file", path.display())]
 struct NoBenchmark {

@@ -7,7 +7,7 @@ use super::{Point, Table};
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 560.0;
 
-/// The plots of a mode: a name and its content each.
+/// The plots of a mode: name and content.
 pub(super) fn all(table: &Table) -> [(String, Vec<u8>); 2] {
     [
         draw(table, "throughput", "img/s", |point| point.throughput.img_s),
@@ -47,7 +47,7 @@ fn draw(table: &Table, stem: &str, unit: &str, value: fn(&Point) -> f64) -> (Str
     (table.file(stem, "svg"), document(WIDTH, HEIGHT, &title, &body).into_bytes())
 }
 
-/// From the least to the largest of `values`, with a factor of `margin` on either side.
+/// Range of `values`, widened by the factor `margin` on both sides.
 fn range(values: impl Iterator<Item = f64> + Clone, margin: f64) -> (f64, f64) {
     let low = values.clone().fold(f64::INFINITY, f64::min);
     (low / margin, values.fold(0.0, f64::max) * margin)

@@ -3,7 +3,7 @@
 use super::{Point, Table};
 use crate::error::Error;
 
-/// The files of a mode: a name and its content each.
+/// The files of a mode: name and content.
 pub(super) fn all(table: &Table, batch: Option<usize>) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let batch = match batch {
         Some(batch) if table.points.iter().any(|point| point.row.batch == batch) => batch,
@@ -15,7 +15,7 @@ pub(super) fn all(table: &Table, batch: Option<usize>) -> Result<Vec<(String, Ve
                 there.join(", ")
             )));
         }
-        // There is a point: its batch is in the list.
+        // The point exists: its batch is in the list.
         None => table.points.iter().map(|point| point.row.batch).min().unwrap_or(1),
     };
     let file = |stem| table.file(stem, "csv");
@@ -30,7 +30,7 @@ pub(super) fn all(table: &Table, batch: Option<usize>) -> Result<Vec<(String, Ve
     ])
 }
 
-/// The methods at one batch size; its latencies are of an image, as the original's.
+/// The methods at one batch size; latencies per image, as in the original.
 fn at_one_batch(table: &Table, batch: usize) -> Result<Vec<u8>, Error> {
     const HEAD: [&str; 9] = [
         "Method",
@@ -55,7 +55,7 @@ fn at_one_batch(table: &Table, batch: usize) -> Result<Vec<u8>, Error> {
             cell(point.per_image(point.latency.max_ms)),
             cell(point.throughput.img_s),
             row.batch.to_string(),
-            // Weights of four bytes, in units of 2²⁰.
+            // Four bytes per weight, in MiB.
             cell(row.parameters as f64 * 4.0 / f64::from(1 << 20)),
         ])
     });
@@ -92,7 +92,7 @@ fn all_rows(table: &Table) -> Result<Vec<u8>, Error> {
     csv(HEAD.map(str::to_owned).to_vec(), rows)
 }
 
-/// Methods by batch sizes; what did not run is empty.
+/// Methods by batch sizes; failed rows are empty.
 fn pivot(table: &Table, value: impl Fn(&Point) -> String) -> Result<Vec<u8>, Error> {
     let sizes = table.batches.iter().map(ToString::to_string);
     let head = std::iter::once("Method".to_owned()).chain(sizes).collect();

@@ -1,4 +1,4 @@
-//! 1: every method is given the same numbers, and none changes them.
+//! 1: every method receives the same inputs and changes none.
 
 use burn::tensor::{Tensor, TensorData};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::error::Error;
 /// Hexadecimal digits of a checksum that are shown.
 const SHOWN: usize = 12;
 
-/// A tensor as it was given to a method.
+/// One input tensor of a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ScanInput {
     name: &'static str,
@@ -33,14 +33,15 @@ impl ScanInput {
     }
 }
 
-/// What a method was given, and what was left of it.
+/// The inputs of a method before and after its run.
 struct Ran {
     method: Discretization,
     before: Vec<ScanInput>,
     after: Vec<ScanInput>,
 }
 
-/// Makes the inputs for each method as the comparison does, runs it on them, and looks at their bytes before and after.
+/// Makes each method's inputs as the comparison does and compares their bytes before and after a
+/// run.
 pub(super) fn same(bench: &Bench) -> Result<Vec<Finding>, Error> {
     let mut runs = Vec::new();
     for &method in Discretization::VARIANTS {
@@ -68,7 +69,7 @@ fn given(inputs: &Inputs) -> Vec<ScanInput> {
     all
 }
 
-/// A line for each tensor: whether all methods had the first one's, and left it as it was.
+/// One finding per tensor: all methods received the same bytes and left them unchanged.
 fn compared(runs: &[Ran]) -> Vec<Finding> {
     let Some(Ran { before: first, .. }) = runs.first() else { return Vec::new() };
     let line = |(at, given): (usize, &ScanInput)| {
@@ -98,7 +99,8 @@ fn compared(runs: &[Ran]) -> Vec<Finding> {
     first.iter().enumerate().map(line).collect()
 }
 
-/// Whether a projection differs from token to token, as a model's does: on one that does not, a scan is an easier thing.
+/// Checks that a projection varies over the tokens, as in a model; a constant one makes a scan
+/// easier.
 fn in_time(name: &str, x: Tensor<3>) -> Finding {
     let what = format!("1 input {name}[t]");
     let [batch, len, width] = x.dims();

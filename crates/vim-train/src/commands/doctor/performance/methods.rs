@@ -11,13 +11,13 @@ use crate::commands::profile::scan::Inputs;
 use crate::commands::profile::timer::{Times, measure};
 use crate::error::Error;
 
-/// A slower call in ten that takes this many times as long as a faster one: the median says little.
+/// Ratio of the 90th to the 10th percentile above which the median says little.
 const SPREAD: f64 = 2.0;
 
 /// Times of a method.
 struct Timed {
     forward: Times,
-    /// Forward, saving what backward needs, and backward.
+    /// Forward with saved activations, and backward.
     step: Times,
 }
 
@@ -43,7 +43,7 @@ fn timed(bench: &Bench, method: Discretization) -> Result<Timed, Error> {
     Ok(Timed { forward, step })
 }
 
-/// A time of what is not finite is no time of anything.
+/// Rejects times measured on results that are not finite.
 fn finite(x: Tensor<3>) -> Result<(), Error> {
     let sum: f32 = x.abs().sum().into_data().iter().next().unwrap_or(f32::NAN);
     if sum.is_finite() { Ok(()) } else { Err(Error::failed(format!("the result is {sum}"))) }

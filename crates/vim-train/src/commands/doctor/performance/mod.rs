@@ -1,7 +1,8 @@
-//! `doctor --performance`: whether times taken on this machine can be trusted, and how the methods compare in them.
+//! `doctor --performance`: checks whether timings on this machine can be trusted, and compares the
+//! methods.
 //!
-//! The seven checks of the original's script under its numbers, a file each. What is timed is timed by `profile`'s timer, what
-//! is checked against loops in f64 is checked by `verify`.
+//! The seven checks of the original's script, with its numbers, one file each. `profile`'s timer
+//! measures; `verify` compares with loops in f64.
 
 mod inputs;
 mod methods;
@@ -33,10 +34,12 @@ use vim_verify::Dtype;
 /// What `--performance` takes.
 #[derive(Clone, Debug, Default, Args)]
 pub struct PerformanceArgs {
-    /// Also run the seven checks of whether times taken here can be trusted, and compare the methods; half a minute.
+    /// Also run the seven checks of whether times taken here can be trusted, and compare the
+    /// methods; half a minute.
     #[arg(long)]
     pub performance: bool,
-    /// Leave out these of the seven: 1 inputs, 2 synchronisation, 3 threads, 4 code paths, 5 warm-up, 6 operations, 7 methods.
+    /// Leave out these of the seven: 1 inputs, 2 synchronisation, 3 threads, 4 code paths, 5
+    /// warm-up, 6 operations, 7 methods.
     #[arg(
         long,
         value_name = "N,N",
@@ -69,7 +72,7 @@ pub(super) struct Sizes {
 }
 
 impl PerformanceArgs {
-    /// The original's sizes on a GPU, less on a CPU, and what was asked for over either.
+    /// The original's sizes on a GPU, smaller ones on a CPU; flags override both.
     pub(super) fn sizes(&self, on_cpu: bool) -> Sizes {
         let [batch, dim, seqlen] = if on_cpu { [2, 128, 256] } else { [8, 512, 1024] };
         Sizes {
@@ -81,10 +84,10 @@ impl PerformanceArgs {
     }
 }
 
-/// What the checks share.
+/// Shared state of the checks.
 struct Bench<'a> {
     chosen: &'a SelectedDevice,
-    /// What the configuration's `ssm.scan` comes to there.
+    /// The implementation that `ssm.scan` resolves to on the device.
     implementation: Implementation,
     shape: Shape,
     d_state: usize,
@@ -92,10 +95,10 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// How often a call is timed; a call that takes long is timed less often.
+    /// Number of timed calls; slow calls are timed less often.
     const PLAN: Plan = Plan { trials: 20, queued: 4, budget: Duration::from_millis(500) };
 
-    /// The inputs that every method is given, on the device with or without autodiff.
+    /// The inputs of every method, on the device with or without autodiff.
     fn inputs(&self, tracked: bool) -> Inputs {
         let device = &self.chosen.device;
         let device = if tracked { device.clone().autodiff() } else { device.clone() };
@@ -110,12 +113,12 @@ impl Bench<'_> {
 /// One of the seven.
 struct Check {
     number: u8,
-    /// What its lines are called, after the number.
+    /// The name of its findings, after the number.
     name: &'static str,
     run: Run,
 }
 
-/// What it looks at.
+/// What a check examines.
 enum Run {
     /// The process alone.
     Host(fn(&Context) -> Vec<Finding>),
@@ -133,7 +136,7 @@ const CHECKS: [Check; 7] = [
     Check { number: 7, name: "scan", run: Run::Device(methods::compared) },
 ];
 
-/// Runs what `--performance` asks for; findings come as they are made. A check that does not run to its end fails.
+/// Runs the selected checks and reports findings as they come. A check that panics or errors fails.
 pub(super) fn findings<'a>(
     args: &'a PerformanceArgs,
     context: &'a Context,
@@ -165,14 +168,14 @@ fn bench<'a>(args: &PerformanceArgs, context: &'a Context) -> Result<Bench<'a>, 
     Ok(Bench { chosen, implementation, shape, d_state: dstate, plan: Bench::PLAN })
 }
 
-/// What `run` returns, or its panic: a device that cannot compute something often panics.
+/// Returns the result of `run`, or its panic: devices often panic on unsupported operations.
 fn guarded<T>(run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(fatal::error_of(&*panic)))
 }
 
-/// A check, or a method in it, that did not run to its end.
+/// The finding for a check or a method that did not finish.
 fn failed(what: impl Into<String>, error: &Error) -> Finding {
-    // What a device says may be lines and lines.
+    // Device errors may span many lines.
     let detail = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     Finding::fail(what, detail, "see what `vim-train verify --quick` says on this device")
 }

@@ -1,4 +1,4 @@
-//! 6: operations that a layer is made of, against what this device can do.
+//! 6: the operations of a layer against the peak rates of the device.
 
 use serde_json::json;
 
@@ -8,10 +8,10 @@ use crate::commands::profile::ops::{OpTiming, basic};
 use crate::commands::profile::peaks::Peaks;
 use crate::error::Error;
 
-/// A share of the peak below which something is in the way.
+/// Share of the peak below which a finding is a warning.
 const LOW: f64 = 0.1;
 
-/// Measures the peaks, and the operations in the same minute.
+/// Measures the peaks and the operations in one run.
 pub(super) fn against_peaks(bench: &Bench) -> Result<Vec<Finding>, Error> {
     let peaks = Peaks::measure(bench.chosen, bench.plan)?;
     let shape = bench.shape;
@@ -33,13 +33,13 @@ fn finding(record: &OpTiming, peaks: &Peaks) -> Finding {
     let (name, ms) = (&record.operation, record.times.best_ms());
     let product = name.starts_with("product");
     let what = format!("6 {}", name.split(' ').next().unwrap_or(name));
-    // Elements of an elementwise operation cost memory; what it computes for each is far less than a device could.
+    // Elementwise operations are bound by memory.
     let (share, of) = if product {
         (record.rate * 1e9 / peaks.multiply_adds, "the multiply-adds")
     } else {
         (record.gb_per_s * 1e9 / peaks.copy_bytes, "the copy")
     };
-    // The copy is of more than any cache holds.
+    // The copy is larger than any cache.
     let cached = if !product && share > 1.2 { ", as it fits a cache" } else { "" };
     let detail = format!(
         "{name}: {ms:.3} ms, {:.1} GB/s, {:.2} {}, {:.0} % of {of}{cached}",
@@ -63,7 +63,7 @@ fn finding(record: &OpTiming, peaks: &Peaks) -> Finding {
     ])
 }
 
-/// What bilinear saves, or does not: A is diagonal, so its inverse is a division for each state.
+/// Compares bilinear's decay with zoh's: A is diagonal, so its inverse is one division per state.
 fn decays(exponential: f64, reciprocal: f64) -> Finding {
     let ratio = reciprocal / exponential;
     let detail = format!(

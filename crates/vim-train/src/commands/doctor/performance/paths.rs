@@ -1,4 +1,4 @@
-//! 4: which implementation every method runs by, and that it agrees with loops in f64.
+//! 4: the implementation that each method runs, and its agreement with loops in f64.
 
 use serde_json::json;
 use strum::VariantArray;
@@ -10,7 +10,7 @@ use crate::commands::verify::explain;
 use crate::error::Error;
 use vim_verify::smoke::{Smoke, mixers};
 
-/// A line for each method, over the operations that a mixer may take.
+/// One finding per method, over the operations of a mixer.
 pub(super) fn agree(bench: &Bench) -> Result<Vec<Finding>, Error> {
     let ran: Vec<Smoke> =
         mixers(&bench.chosen.device, !bench.chosen.is_cpu(), bench.implementation, explain)

@@ -1,4 +1,4 @@
-//! 2: what a clock says that does not wait for the device.
+//! 2: the error of a clock that does not wait for the device.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::commands::profile::timer::{WARM_UP, quantile};
 use crate::device::wait;
 use crate::error::Error;
 
-/// A clock without a wait misleads below this share of the time with one.
+/// Ratio of unsynchronised to synchronised time below which a clock without a wait misleads.
 const MISLEADS: f64 = 0.8;
 
 /// Times zoh's scan with and without a wait for the device.
@@ -40,7 +40,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     quantile(&times, 0.5)
 }
 
-/// Of milliseconds until the call returned, and until the device was done.
+/// The finding, from the milliseconds until the call returned and until the device finished.
 fn finding(without: f64, with: f64) -> Finding {
     let what = "2 synchronisation";
     let detail = format!("zoh's scan returns after {without:.3} ms and is done after {with:.3} ms");

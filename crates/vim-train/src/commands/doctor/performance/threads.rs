@@ -1,4 +1,4 @@
-//! 3: threads: how many there are, what sets them, and whether each has a core to itself.
+//! 3: the number of threads, the variables that set it, and whether each thread has its own core.
 
 use std::hint::black_box;
 use std::num::NonZero;
@@ -12,17 +12,17 @@ use super::super::finding::Finding;
 use crate::device::machine::Machine;
 use crate::device::threads::count as pool;
 
-/// Below this share of a thread's own pace, threads that run at once share cores.
+/// Share of the single-thread speed below which concurrent threads share cores.
 const SHARED: f64 = 0.7;
 
-/// What the variables say, and what the threads do.
+/// Checks the variables and the threads.
 pub(super) fn threads(context: &Context) -> Vec<Finding> {
     let cores = available_parallelism().map_or(1, NonZero::get);
     let torch = context.chosen.as_ref().is_ok_and(|chosen| chosen.name.starts_with("tch"));
     vec![set(&context.machine, cores, pool(), torch), pace(pool(), share())]
 }
 
-/// Cores and threads, and variables that are read by this program, or are not though one may expect it.
+/// Cores, threads, and the environment variables that this program reads or, unexpectedly, ignores.
 fn set(machine: &Machine, cores: usize, threads: usize, torch: bool) -> Finding {
     let what = "3 threads";
     let names = ["RAYON_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
@@ -64,7 +64,7 @@ fn set(machine: &Machine, cores: usize, threads: usize, torch: bool) -> Finding 
     ])
 }
 
-/// How fast threads run at once, of how fast one runs alone.
+/// Speed of a thread among others, relative to one running alone.
 fn pace(threads: usize, share: f64) -> Finding {
     let what = "3 pace";
     let detail = format!("{threads} threads at once run at {:.0} % of one alone", share * 100.0);
@@ -77,7 +77,7 @@ fn pace(threads: usize, share: f64) -> Finding {
     finding.with([("share", json!(share))])
 }
 
-/// The best of several rounds, so that what else happens for a moment does not count.
+/// Best of several rounds, to exclude short disturbances.
 fn share() -> f64 {
     let best = |run: &dyn Fn()| {
         let rounds = (0..5).map(|_| {
@@ -113,7 +113,7 @@ mod tests {
         Machine { variables: variables.collect(), ..Machine::default() }
     }
 
-    /// Variables, the threads that come of them, whether LibTorch is there, and what is advised.
+    /// Variables, the resulting threads, whether LibTorch is present, and the advice.
     type Case = (&'static [(&'static str, &'static str)], usize, bool, Option<&'static str>);
 
     #[test]

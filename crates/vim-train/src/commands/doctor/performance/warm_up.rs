@@ -1,4 +1,4 @@
-//! 5: how many launches it takes until one is as fast as those that follow.
+//! 5: the number of launches until the time is stable.
 
 use std::time::Instant;
 
@@ -12,14 +12,14 @@ use crate::commands::profile::timer::{WARM_UP, quantile};
 use crate::device::wait;
 use crate::error::Error;
 
-/// Launches in all, of which the later half is what the first ones are held against.
+/// Number of launches; the second half is the baseline for the first ones.
 const LAUNCHES: usize = 20;
 /// A launch that takes longer than this many later ones has not warmed up.
 const SLOW: f64 = 1.5;
 
 /// Times launches of a scan, forward and backward, from the first one on.
 pub(super) fn needed(bench: &Bench) -> Result<Vec<Finding>, Error> {
-    // A kernel that no check before this one has compiled: Taylor's series of a method that it changes.
+    // A kernel that no earlier check compiled: a method that the Taylor series changes.
     let changed =
         |method: &&Discretization| method.bounded(Series::Exact) && !method.bounded(Series::Taylor);
     let method = Discretization::VARIANTS.iter().find(changed).copied().unwrap_or_default();
