@@ -19,7 +19,7 @@ pub enum RunError {
         holder: Box<Holder>,
     },
 
-    /// The run folder may be in use, on a file system that has no locks to tell.
+    /// The run folder may be in use, on a file system without locks.
     #[error(
         "{} may be in use by {holder}, and this file system has no locks to tell: if that process is gone, remove {} and run this again",
         path.display(),
@@ -32,7 +32,7 @@ pub enum RunError {
         holder: Box<Holder>,
     },
 
-    /// The run folder holds a run, and nothing says to go on with it.
+    /// The run folder holds a run, and resuming was not requested.
     #[error(
         "{} already holds a run: go on with it by --resume auto, move it aside by --fresh, or change run.name",
         path.display()
@@ -42,14 +42,14 @@ pub enum RunError {
         path: PathBuf,
     },
 
-    /// The run folder holds no run to go on with.
+    /// The run folder holds no run to resume.
     #[error("{} holds no run to resume: start one by --resume auto, or correct run.name", path.display())]
     NothingToResume {
         /// The folder.
         path: PathBuf,
     },
 
-    /// The run in the folder was made with another configuration.
+    /// The run in the folder was recorded with another configuration.
     #[error(
         "{} was recorded with another configuration: {}; restore these keys, move the run aside by --fresh, or change run.name",
         path.display(),
@@ -58,7 +58,7 @@ pub enum RunError {
     ConfigChanged {
         /// The folder.
         path: PathBuf,
-        /// Keys with the recorded value and the one asked for.
+        /// Keys with the recorded and the requested value.
         differences: Vec<String>,
     },
 

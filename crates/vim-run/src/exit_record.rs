@@ -1,4 +1,4 @@
-//! `exit.json`: how the last process at work on a run ended.
+//! `exit.json`: how the last process of a run ended.
 
 use std::fmt;
 use std::fs;
@@ -11,15 +11,15 @@ use crate::RunError;
 use crate::files::{EXIT, write_json_in};
 use crate::metrics::Scores;
 
-/// How a process at work on a run ended.
+/// How a process of a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExitReason {
-    /// The last epoch is done: there is nothing to go on with.
+    /// The last epoch is done.
     Finished,
-    /// The steps asked for are done, and more are left.
+    /// The requested steps are done, and more are left.
     Paused,
-    /// A signal asked for it; the state is saved.
+    /// A signal stopped the run; the state is saved.
     Interrupted,
     /// The loss or the gradient is no longer finite.
     Diverged,
@@ -34,8 +34,8 @@ pub struct ExitRecord {
     pub reason: ExitReason,
     /// Optimizer steps done.
     pub step: u64,
-    /// The score that the run goes by, where it is known: of the test images under its own name, as
-    /// `top1`, and the best of all evaluations on the validation images, as `best_top1`.
+    /// The primary score, where known: on the test images under its name, as `top1`, and the best
+    /// on the validation images, as `best_top1`.
     #[serde(flatten)]
     pub scores: Scores,
     /// The error, in a line.
@@ -46,7 +46,7 @@ pub struct ExitRecord {
 }
 
 impl ExitRecord {
-    /// The record of a process that did not get to train.
+    /// The record of a process that failed before training.
     pub fn failed(error: &dyn fmt::Display, exit_code: u8) -> Self {
         Self {
             reason: ExitReason::Failed,
@@ -58,18 +58,18 @@ impl ExitRecord {
     }
 }
 
-/// How the last process at work in the folder `run` ended, where that was recorded.
+/// How the last process in the folder `run` ended, if recorded.
 pub(crate) fn read_exit_in(run: &Path) -> Result<Option<ExitRecord>, RunError> {
     let path = run.join(EXIT);
     match fs::read(&path) {
-        // A record that cannot be understood says no more than none: the checkpoints decide.
+        // An unreadable record counts as none: the checkpoints decide.
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(RunError::io("read", path)(error)),
     }
 }
 
-/// Records how the process at work in the folder `run` ends.
+/// Records how the process in the folder `run` ends.
 ///
 /// # Errors
 ///

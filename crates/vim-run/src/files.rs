@@ -1,4 +1,4 @@
-//! The names of the files in a run's folder, and writing them.
+//! Names of the files in a run's folder, and functions that write them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use crate::storage::{Disk, replace};
 
 /// The effective configuration.
 pub const CONFIG: &str = "config.toml";
-/// What the run was made by and where.
+/// Program, machine and job of the last start.
 pub const ENVIRONMENT: &str = "env.json";
 /// How the last process ended.
 pub const EXIT: &str = "exit.json";
-/// What was said.
+/// The log.
 pub const LOG: &str = "log.txt";
 /// Results.
 pub const METRICS: &str = "metrics.jsonl";
 /// Speeds, waits and memory.
 pub const TIMING: &str = "timing.jsonl";
-/// How deep below `run.root` a run may lie: names such as `sweep/zoh-s0` make folders.
+/// How deep below `run.root` a run may be: names such as `sweep/zoh-s0` make folders.
 pub const MAX_DEPTH: usize = 4;
-/// Name of the file that says which weights a run started from.
+/// The weights that the run started from.
 pub const INIT: &str = "init.json";
 
 pub(crate) fn write_json_in(
@@ -46,11 +46,11 @@ pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")
 }
 
-/// Writes a whole file, in a folder that is made if need be.
+/// Writes a whole file; makes its folder if needed.
 ///
 /// # Errors
 ///
-/// If the disk does not take it.
+/// If the folder cannot be made or the file cannot be written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(RunError::io("make", folder))?;

@@ -1,20 +1,4 @@
-//! A run's folder: who may use it, what it holds, and whether a run in it goes on.
-//!
-//! | file | content |
-//! |---|---|
-//! | `config.toml` | the effective configuration, complete |
-//! | `env.json` | versions, machine, job, command line of the last start |
-//! | `init.json` | with `train.init`: the weights that the run started from, and their BLAKE3 |
-//! | `metrics.jsonl` | results; the same bytes for the same configuration, seed and device |
-//! | `metrics.csv` | the same as a table |
-//! | `events.out.tfevents.*` | the same, and speeds, for TensorBoard; a file for each process |
-//! | `timing.jsonl` | speeds, waits and memory, which depend on the clock |
-//! | `log.txt` | what was said |
-//! | `checkpoints/` | see [`crate::checkpoint`] |
-//! | `events.jsonl` | the run's lives: starts, signals and why they came, requeues, ends |
-//! | `slurm/` | of a submitted run: configuration and script of its job, jobs, their output |
-//! | `exit.json` | how the last process ended; absent while one is at work |
-//! | `LOCK` | see [`Lock`] |
+//! A run's folder: who may use it, what it holds, and whether its run is resumed.
 
 use std::fs;
 use std::io;
@@ -42,10 +26,10 @@ pub enum Resume {
     Must,
 }
 
-/// What was found in the run's folder.
+/// The result of opening a run's folder.
 #[derive(Debug)]
 pub enum Opened {
-    /// A run to work on, new or not.
+    /// A new or resumed run.
     Run(RunDir),
     /// A run that is finished.
     Finished {
@@ -56,22 +40,22 @@ pub enum Opened {
     },
 }
 
-/// What [`RunDir::open`] would find, by looking alone.
+/// What [`RunDir::open`] would find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
     /// No run.
     Nothing,
-    /// A run to go on with.
+    /// A run to resume.
     Run,
     /// A run that is finished.
     Finished,
-    /// A run that is moved aside for a new one.
+    /// A run to move aside for a new one.
     ToMoveAside,
 }
 
 impl Found {
-    /// What becomes of it, in words.
+    /// What happens to the run, in words.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Nothing => "a new run",
@@ -82,7 +66,7 @@ impl Found {
     }
 }
 
-/// A run's folder, for this process alone.
+/// A run's folder, locked by this process.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
@@ -95,14 +79,14 @@ pub struct RunDir {
 impl RunDir {
     /// Opens the folder `path` for the run with the configuration `config`, a complete TOML text.
     ///
-    /// `fresh` moves a run that is there to `<name>.old-N` first, and starts a new one. A run that goes on
-    /// is given to `check`, which compares its recorded configuration with `config`, and returns the keys
-    /// that differ and change results in rounding alone.
+    /// `fresh` first moves an existing run to `<name>.old-N`, then starts a new one. For a resumed
+    /// run, `check` compares the recorded configuration with `config`, and returns the differing
+    /// keys that change results only in rounding.
     ///
     /// # Errors
     ///
-    /// If another process is at work there, if there is a run and `resume` does not allow for it
-    /// (or the reverse), or whatever `check` finds.
+    /// If another process uses the folder, if `resume` forbids an existing run or requires a
+    /// missing one, or the error of `check`.
     pub fn open<E: From<RunError>>(
         path: PathBuf,
         config: &str,
@@ -110,7 +94,7 @@ impl RunDir {
         fresh: bool,
         check: impl FnOnce(&Path) -> Result<Vec<String>, E>,
     ) -> Result<Opened, E> {
-        // Without this, a mere typing error would leave a folder behind.
+        // A misspelt name must not leave a folder behind.
         if resume == Resume::Must && !holds_run(&path) {
             return Err(RunError::NothingToResume { path }.into());
         }
@@ -118,7 +102,7 @@ impl RunDir {
         let mut moved_aside = None;
         if fresh && holds_run(&path) {
             let aside = move_aside(&path)?;
-            // The old lock moved along with its folder, and still keeps others out of that one.
+            // The old lock moved with its folder and still protects that folder.
             lock = Self::lock(&path)?;
             moved_aside = Some(aside);
         }
@@ -142,7 +126,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As [`RunDir::open`], but for a folder that is in use.
+    /// As [`RunDir::open`], except for a folder in use.
     pub fn look<E: From<RunError>>(
         path: PathBuf,
         resume: Resume,
@@ -180,58 +164,58 @@ impl RunDir {
         &self.path
     }
 
-    /// Whether a run was here, to go on with; it may have been stopped before its first checkpoint.
+    /// Whether the run is resumed; it may have been stopped before its first checkpoint.
     pub fn is_resumed(&self) -> bool {
         self.is_resumed
     }
 
-    /// Where `--fresh` moved the run that was here.
+    /// Where `--fresh` moved the previous run.
     pub fn moved_aside(&self) -> Option<&Path> {
         self.moved_aside.as_deref()
     }
 
-    /// Keys that differ from the recorded ones and make later numbers differ in rounding, with both values.
+    /// Keys that differ from the recorded ones and change later rounding, with both values.
     pub fn rounding(&self) -> &[String] {
         &self.rounding
     }
 
-    /// Whether other processes are kept out; some cluster file systems cannot.
+    /// Whether a lock keeps other processes out; some cluster file systems have no locks.
     pub fn is_locked(&self) -> bool {
         self.lock.is_enforced()
     }
 
-    /// Where results go.
+    /// Path of the results.
     pub fn metrics(&self) -> PathBuf {
         self.path.join(METRICS)
     }
 
-    /// Where results go as a table.
+    /// Path of the table of results.
     pub fn table(&self) -> PathBuf {
         self.path.join("metrics.csv")
     }
 
-    /// Where speeds go.
+    /// Path of the speeds.
     pub fn timing(&self) -> PathBuf {
         self.path.join(TIMING)
     }
 
-    /// Where images that could not be read are listed.
+    /// Path of the list of unreadable images.
     pub fn bad_samples(&self) -> PathBuf {
         self.path.join("bad_samples.jsonl")
     }
 
-    /// Where the log goes.
+    /// Path of the log.
     pub fn log(&self) -> PathBuf {
         self.path.join(LOG)
     }
 
-    /// Where checkpoints go.
+    /// Folder of the checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         checkpoints_in(&self.path)
     }
 
-    /// Returns when the files that were made in the folder are on the disk by name, so that no
-    /// checkpoint remembers more of `metrics.jsonl` than a crash leaves.
+    /// Returns when the names of the folder's files are on the disk, so that a crash leaves at
+    /// least the part of `metrics.jsonl` that a checkpoint counts.
     ///
     /// # Errors
     ///
@@ -240,7 +224,7 @@ impl RunDir {
         Disk.sync_dir(&self.path).map_err(RunError::io("write", &self.path))
     }
 
-    /// Records what is at work.
+    /// Records the environment of this process.
     ///
     /// # Errors
     ///
@@ -286,7 +270,7 @@ impl RunDir {
     }
 }
 
-/// Whether there is a run in the folder: checkpoints without a configuration are somebody's work, too.
+/// Whether the folder holds a run; checkpoints without a configuration count as one.
 fn holds_run(path: &Path) -> bool {
     path.join(CONFIG).is_file()
         || fs::read_dir(checkpoints_in(path)).is_ok_and(|mut inside| inside.next().is_some())
@@ -296,12 +280,12 @@ fn holds_run(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// If the record is there and cannot be read.
+/// If an existing record cannot be read.
 pub fn finished(path: &Path) -> Result<Option<ExitRecord>, RunError> {
     Ok(read_exit_in(path)?.filter(|exit| exit.reason == ExitReason::Finished))
 }
 
-/// Renames the folder to the first of `<name>.old-1`, `<name>.old-2`, … that is free.
+/// Renames the folder to the first free name of `<name>.old-1`, `<name>.old-2`, …
 ///
 /// # Errors
 ///

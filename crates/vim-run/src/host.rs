@@ -1,4 +1,4 @@
-//! The machine and the job that this process runs in.
+//! Machine and job of this process.
 
 use std::env;
 
@@ -7,7 +7,7 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The SLURM job that this process belongs to.
+/// The SLURM job of this process.
 pub fn slurm_job() -> Option<String> {
     env::var("SLURM_JOB_ID").ok()
 }

@@ -1,7 +1,4 @@
-//! The folder of a run: lock, checkpoints, metrics, events, log, exit record.
-//!
-//! [`RunDir`] opens the folder for one process; [`checkpoint`] holds what a run goes on from,
-//! [`metrics`] what it has measured. Nothing here knows of models or tensors.
+#![doc = include_str!("../README.md")]
 
 pub mod checkpoint;
 mod error;

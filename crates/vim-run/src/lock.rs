@@ -18,17 +18,17 @@ use crate::rfc3339;
 /// Name of the lock's file in a run's folder.
 pub const LOCK: &str = "LOCK";
 
-/// A process that uses a run folder, as its lock file describes it.
+/// A process that uses a run folder, as recorded in the lock file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Name of its machine.
+    /// The machine's name.
     pub host: String,
-    /// Its process number there.
+    /// The process number.
     pub pid: u32,
-    /// Its SLURM job, if it has one.
+    /// The SLURM job, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm_job: Option<String>,
-    /// When it started.
+    /// When the process started.
     pub started: String,
 }
 
@@ -44,7 +44,7 @@ impl Holder {
 }
 
 impl Holder {
-    /// The command that ends it.
+    /// The command that ends the process.
     pub fn to_end(&self) -> String {
         match &self.slurm_job {
             Some(job) => format!("scancel {job}"),
@@ -55,14 +55,14 @@ impl Holder {
         }
     }
 
-    /// Whether the folder that it has left its name in is free, on a file system that has no locks.
+    /// Whether this holder still claims the folder, on a file system without locks.
     fn claim(&self, here: &Self, is_alive: impl Fn(u32) -> bool) -> Claim {
         if self.host.is_empty() {
             Claim::None
         } else if self.host == here.host {
             if self.pid != here.pid && is_alive(self.pid) { Claim::Held } else { Claim::None }
         } else if self.slurm_job.is_some() && self.slurm_job == here.slurm_job {
-            // An earlier life of this job, on a node that it was taken from.
+            // An earlier attempt of this job, on a node that it lost.
             Claim::None
         } else {
             Claim::Unknown
@@ -70,12 +70,12 @@ impl Holder {
     }
 }
 
-/// What a name in a lock file is worth where there are no locks.
+/// The claim of a recorded holder where there are no locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     None,
     Held,
-    /// Its process is or was on another machine.
+    /// The process is or was on another machine.
     Unknown,
 }
 
@@ -94,10 +94,9 @@ impl fmt::Display for Holder {
 
 /// The right to write into a folder, until dropped.
 ///
-/// What counts is the operating system's lock on the file, which ends with the process that holds
-/// it, however it ends. The content says who that is, and may be stale. Where the file system has no
-/// locks, the content is all there is: it is gone when a process ends in good order, and else believed
-/// unless its process is known to be gone.
+/// The operating system's lock on the file decides; it ends with its process. The content names the
+/// holder and may be stale. Without file locks the content decides: a clean exit empties it, and
+/// otherwise it holds unless its process is known to be dead.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -109,7 +108,7 @@ pub struct Lock {
 pub enum LockError {
     /// Another process holds the lock.
     Held(Holder),
-    /// A process on another machine has left its name, and there are no locks to tell whether it is there.
+    /// A process on another machine is recorded, and there are no locks to tell whether it runs.
     Recorded(Holder),
     /// The file cannot be opened, locked or written.
     Io(io::Error),
@@ -122,11 +121,11 @@ impl From<io::Error> for LockError {
 }
 
 impl Lock {
-    /// Locks by the file `path`, which is created if it is not there.
+    /// Locks the file `path`, which is created if missing.
     ///
     /// # Errors
     ///
-    /// [`LockError::Held`] at once if another process has it.
+    /// [`LockError::Held`] at once if another process holds the lock.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         loop {
             let mut file = OpenOptions::new()
@@ -148,7 +147,7 @@ impl Lock {
                 }
                 Err(TryLockError::Error(error)) => return Err(error.into()),
             };
-            // Between opening and locking, the folder may have been moved aside by the process that had it.
+            // The previous holder may have moved the folder aside between opening and locking.
             if !is_at(&file, path) {
                 continue;
             }
@@ -161,13 +160,13 @@ impl Lock {
         }
     }
 
-    /// Whether the file system has locks; some cluster mounts do not, and two runs can then collide.
+    /// Whether the file system has locks; without them two runs can collide.
     pub fn is_enforced(&self) -> bool {
         self.enforced
     }
 }
 
-/// Locks `file`; waits a moment for one who only looks, as [`is_held`] does.
+/// Locks `file`; retries briefly, because [`is_held`] takes a short shared lock.
 fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
     for _ in 0..5 {
         let tried = file.try_lock();
@@ -179,7 +178,7 @@ fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Whether a process holds the lock at `path`; `None` if that cannot be told. Changes nothing.
+/// Whether a process holds the lock at `path`; `None` if unknown. Changes nothing.
 pub fn is_held(path: &Path) -> Option<bool> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -195,12 +194,12 @@ pub fn is_held(path: &Path) -> Option<bool> {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A name that stays behind is stale, and taken for that wherever it can be.
+        // Content that remains is stale and is recognised as such where possible.
         let _ = self.file.set_len(0);
     }
 }
 
-/// Who the lock's file says has it.
+/// The holder recorded in the lock file.
 fn recorded(file: &mut File) -> io::Result<Holder> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
@@ -210,7 +209,7 @@ fn recorded(file: &mut File) -> io::Result<Holder> {
 /// Whether this machine runs the process.
 fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // Only that there is none is an answer: one of another user's may not be asked.
+    // Only ESRCH proves absence: another user's process may refuse the test.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 

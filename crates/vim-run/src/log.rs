@@ -1,4 +1,4 @@
-//! Lines for people: on stderr, and in the run's `log.txt`.
+//! The log: stderr and the run's `log.txt`.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -22,7 +22,7 @@ struct Inner {
 }
 
 impl Log {
-    /// A log that also writes to the file `path`, after what is there.
+    /// A log that also appends to the file `path`.
     ///
     /// # Errors
     ///
@@ -52,12 +52,12 @@ impl Log {
         inner.write(text.as_ref());
     }
 
-    /// Writes a line to the file alone, where a progress bar shows the same.
+    /// Writes a line to the file alone, for text that a progress bar shows already.
     pub fn file_line(&self, text: impl AsRef<str>) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).write(text.as_ref());
     }
 
-    /// Makes lines keep clear of `bar`.
+    /// Suspends `bar` while lines are printed.
     pub fn set_bar(&self, bar: Option<ProgressBar>) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).bar = bar;
     }
@@ -66,7 +66,7 @@ impl Log {
 impl Inner {
     fn write(&self, text: &str) {
         if let Some(mut file) = self.file.as_ref() {
-            // A log that cannot be written must not end a training that can go on.
+            // A failure to write the log must not end the training.
             let _ = file.write_all(format!("{text}\n").as_bytes());
         }
     }

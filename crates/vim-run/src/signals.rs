@@ -1,7 +1,7 @@
 //! Requests to stop, from the scheduler or the keyboard.
 //!
-//! A handler only sets a flag: saving inside a handler can deadlock on whatever the interrupted
-//! thread holds. The loop looks at the flag at every step boundary.
+//! A handler only sets a flag, because saving inside a handler can deadlock on locks of the
+//! interrupted thread. The loop reads the flag at every step boundary.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const INTERRUPTED_FROM_KEYBOARD: i32 = 130;
 /// Why the run should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// SIGTERM, SIGUSR1 or SIGUSR2, as schedulers send before they take the machine away.
+    /// SIGTERM, SIGUSR1 or SIGUSR2, which schedulers send before they reclaim the machine.
     Scheduler {
         /// The signal's number.
         signal: i32,
@@ -36,7 +36,7 @@ impl Stop {
         }
     }
 
-    /// The exit code of a command that it stopped: `EX_TEMPFAIL`, or a shell's for Ctrl-C.
+    /// The exit code of a stopped command: `EX_TEMPFAIL`, or a shell's for Ctrl-C.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Scheduler { .. } => 75,
@@ -56,7 +56,7 @@ pub struct Interrupted {
 /// The flag that the handlers set; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StopRequest {
-    /// Number of the last signal that came, 0 for none.
+    /// Number of the last signal, 0 for none.
     signal: Arc<AtomicUsize>,
 }
 
@@ -69,7 +69,7 @@ impl StopRequest {
     pub fn install() -> io::Result<Self> {
         let request = Self::default();
         let once = Arc::new(AtomicBool::new(false));
-        // Before the one that sets `once`: handlers run in the order in which they were registered.
+        // Before the handler that sets `once`: handlers run in registration order.
         flag::register_conditional_shutdown(SIGINT, INTERRUPTED_FROM_KEYBOARD, Arc::clone(&once))?;
         flag::register(SIGINT, once)?;
         for signal in [SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
@@ -78,7 +78,7 @@ impl StopRequest {
         Ok(request)
     }
 
-    /// What asks the run to stop, if anything does.
+    /// The request to stop, if any.
     pub fn get(&self) -> Option<Stop> {
         match self.signal.load(Ordering::Relaxed) as i32 {
             0 => None,

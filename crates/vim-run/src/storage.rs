@@ -1,4 +1,4 @@
-//! Writing that survives a crash: what is there is complete, and what was reported written is there.
+//! Crash-safe writing: existing files are complete, and reported writes are on the disk.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,23 +6,23 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The operations that a checkpoint is made of, so that a test can let any of them fail.
+/// The disk operations of a checkpoint; tests let any of them fail.
 pub trait Storage: fmt::Debug + Send + Sync {
-    /// Makes a folder, and those above it.
+    /// Makes a folder and its parents.
     ///
     /// # Errors
     ///
     /// As the operating system.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Writes a new file, and returns when it is on the disk.
+    /// Writes a new file; returns when it is on the disk.
     ///
     /// # Errors
     ///
     /// As the operating system.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
 
-    /// Renames a file or folder; a file in the way is replaced.
+    /// Renames a file or folder; replaces an existing file.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// As the operating system.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a file, or a folder with all that is in it.
+    /// Removes a file, or a folder with its content.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Storage for Disk {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         match File::open(path)?.sync_all() {
-            // Some network and user-space file systems cannot sync a folder, and order renames themselves.
+            // Some network and user-space file systems cannot sync folders, and order renames.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             result => result,
         }
@@ -76,11 +76,11 @@ impl Storage for Disk {
     }
 }
 
-/// Replaces the file `path` as a whole: a crash leaves the old content or the new one.
+/// Replaces the file `path` atomically: a crash leaves the old or the new content.
 ///
 /// # Errors
 ///
-/// As the operating system; the old content is then still there.
+/// As the operating system; the old content then remains.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -89,7 +89,7 @@ pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<(
     let temporary = folder.join(name);
     let written = storage.write(&temporary, bytes).and_then(|()| storage.rename(&temporary, path));
     if written.is_err() {
-        // The reason for the failure is worth more than that of a failed tidying up.
+        // The first failure matters more than a failed cleanup.
         let _ = storage.remove(&temporary);
     }
     written.and_then(|()| storage.sync_dir(folder))

@@ -13,7 +13,7 @@ pub struct Overrides {
     pub set: Vec<String>,
 }
 
-/// A number from 1.
+/// Parses an integer of at least 1.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err(format!("`{text}` is not a number from 1")),

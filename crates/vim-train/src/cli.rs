@@ -42,7 +42,8 @@ pub enum Command {
     Train(train::TrainArgs),
     /// Compile beforehand all that a run on a GPU compiles at its first step.
     Warmup(train::WarmupArgs),
-    /// Train many runs from one file: every method with every seed, and a table and a page of what came of it.
+    /// Train many runs from one file: every method with every seed, and a table and a page of what
+    /// came of it.
     #[command(subcommand)]
     Sweep(sweep::SweepCommand),
     /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
@@ -66,7 +67,8 @@ pub enum Command {
     Slurm(slurm::SlurmCommand),
     /// List the discretizations.
     Methods(methods::MethodsArgs),
-    /// List the named models: parameters, multiply-adds, input size, and the original's names for them.
+    /// List the named models: parameters, multiply-adds, input size, and the original's names for
+    /// them.
     Models(models::ModelsArgs),
     /// Count parameters, multiply-adds and operations of a model, by component.
     Flops(flops::FlopsArgs),
@@ -87,11 +89,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does what the command asks for.
-    ///
-    /// # Errors
-    ///
-    /// The command's.
+    /// Runs the command.
     pub fn run(&self) -> Result<(), Error> {
         match self {
             Self::Train(args) => train::run(args),

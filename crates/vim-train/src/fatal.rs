@@ -1,8 +1,7 @@
 //! Panics that would go unnoticed end the process.
 //!
-//! CubeCL launches kernels on its own threads. There it catches a panic, logs a warning, which
-//! programs seldom listen to, and takes the next task: training would go on with arrays that were
-//! never computed. Therefore:
+//! CubeCL launches kernels on its own threads, catches their panics, logs a warning and takes the
+//! next task: training would continue with arrays that were never computed. Therefore:
 //!
 //! | thread | a panic there |
 //! |---|---|
@@ -10,8 +9,7 @@
 //! | CubeCL's | may be caught on purpose, as in autotuning; ends the process if a warning follows |
 //! | any other | the process ends |
 //!
-//! The process ends with one line on stderr and in the run's log, `exit.json`, and the exit code of
-//! the error.
+//! The process writes the error to stderr, the run's log and `exit.json`, and ends with its code.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -35,7 +33,7 @@ use crate::error::{Error, panic_message};
 
 /// Prefix of the names of CubeCL's threads.
 const DEVICE_THREADS: &str = "DS";
-/// The logging target and the text with which CubeCL reports a panic that it has caught.
+/// Logging target and text of CubeCL's warning about a caught panic.
 const SWALLOWED: (&str, &str) = ("cubecl_common", "panicked on device runner thread");
 
 /// The run of this process.
@@ -54,15 +52,14 @@ struct Run {
     step: Arc<AtomicU64>,
 }
 
-/// Registers a run until dropped: the end of the process is recorded in its folder.
+/// Registers a run until dropped: a crash of the process is recorded in the run's folder.
 #[derive(Debug)]
 pub struct CrashGuard {
     step: Arc<AtomicU64>,
 }
 
 impl CrashGuard {
-    /// Watches over the run in `folder`.
-    #[must_use]
+    /// Registers the run in `folder`.
     pub fn over(folder: PathBuf, log: Log, load: BatchFootprint) -> Self {
         let step = Arc::new(AtomicU64::new(0));
         set_run(Some(Run { folder, log, load, step: Arc::clone(&step) }));
@@ -75,7 +72,6 @@ impl CrashGuard {
     }
 
     /// Steps done.
-    #[must_use]
     pub fn step(&self) -> u64 {
         self.step.load(Ordering::Relaxed)
     }
@@ -91,11 +87,11 @@ fn set_run(run: Option<Run>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
 }
 
-/// Installs the hook and the logger; once, at the start of the process.
+/// Installs the panic hook and the logger, once per process.
 ///
 /// # Errors
 ///
-/// If there is a logger already: swallowed panics would go unnoticed.
+/// If a logger is installed already: caught panics would go unnoticed.
 pub fn install() -> Result<(), Error> {
     let told = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -116,18 +112,18 @@ pub fn install() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a panic on the thread of that name becomes an error in the thread that waits for it.
+/// Whether the thread that waits for thread `name` turns its panic into an error.
 fn is_handled(name: &str) -> bool {
     name == "main" || name == THREAD || name.starts_with(vim_data::THREAD_PREFIX)
 }
 
-/// The error that a caught panic stands for: a device's fault, or else a defect.
+/// The error of a caught panic: a device's fault, or else a defect.
 pub fn error_of(panic: &(dyn Any + Send)) -> Error {
     let place = PLACE.take().map_or_else(String::new, |place| format!("{place}: "));
     of_text(&panic_message(panic), &place)
 }
 
-/// The error that a panic's `text` stands for; a defect is reported with `place` before it.
+/// The error of a panic's `text`; `place` is prefixed to a defect.
 fn of_text(text: &str, place: &str) -> Error {
     match DeviceFault::of(text) {
         Some(fault) => DeviceError::from(fault).into(),
@@ -135,7 +131,7 @@ fn of_text(text: &str, place: &str) -> Error {
     }
 }
 
-/// `error` with what the run keeps on the device, if that is the problem.
+/// Adds the run's device load to `error` if the load is the cause.
 pub(crate) fn with_load(error: Error, load: BatchFootprint) -> Error {
     if let Some(&DeviceError::OutOfMemory { bytes, .. }) = error.downcast_ref() {
         DeviceError::OutOfMemory { bytes, load: Some(load) }.into()
@@ -148,7 +144,7 @@ pub(crate) fn with_load(error: Error, load: BatchFootprint) -> Error {
     }
 }
 
-/// Receives warnings of panics that CubeCL has caught.
+/// Receives CubeCL's warnings about caught panics.
 struct Listener;
 
 impl ::log::Log for Listener {
@@ -167,7 +163,7 @@ impl ::log::Log for Listener {
     fn flush(&self) {}
 }
 
-/// Reports the error, in the run's folder too, and ends the process at once.
+/// Reports the error on stderr and in the run's folder, and ends the process at once.
 fn end(thread: &str, place: Option<String>, text: &str) -> ! {
     if IS_ENDING.swap(true, Ordering::SeqCst) {
         loop {
@@ -180,7 +176,7 @@ fn end(thread: &str, place: Option<String>, text: &str) -> ! {
     if let Some(run) = &run {
         error = with_load(error, run.load);
     }
-    // Failures to write cannot be reported any more.
+    // A failure to write cannot be reported any more.
     let _ = writeln!(std::io::stderr(), "error: {error}");
     if let Some(Run { folder, log, step, .. }) = run {
         log.file_line(format!("error: {error}"));
@@ -190,7 +186,7 @@ fn end(thread: &str, place: Option<String>, text: &str) -> ! {
         };
         let _ = write_exit_in(&folder, &exit);
     }
-    // Not `std::process::exit`, whose handlers may wait for the thread that panicked.
+    // `std::process::exit` runs handlers that may wait for the panicked thread.
     signal_hook::low_level::exit(i32::from(error.exit_code()))
 }
 

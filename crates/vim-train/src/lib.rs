@@ -1,7 +1,7 @@
 //! Train, evaluate and compare Vision Mamba under six discretizations.
 //!
-//! A configuration ([`config`]) describes a run; a run has a folder ([`vim_run`]) with checkpoints and
-//! metrics; whatever goes wrong is an [`Error`] with an exit code.
+//! A configuration ([`config`]) describes a run; a run has a folder ([`vim_run`]) with checkpoints
+//! and metrics; every failure is an [`Error`] with an exit code.
 
 pub mod args;
 pub mod cli;

@@ -7,8 +7,8 @@ use clap::Parser;
 use vim_train::cli::Cli;
 use vim_train::fatal;
 
-/// What the thread of a step allocates, the one that launches frees: with glibc's allocator the loop of training waits for its
-/// locks (docs/benchmarks.md, *The loop*).
+/// The step thread allocates and the launch thread frees; glibc's malloc contends on that
+/// (docs/benchmarks.md, *The loop*), mimalloc does not.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,13 +32,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// CubeCL looks for the CUDA headers where `CUDA_PATH` says, and nowhere else where it is set.
+/// Sets `CUDA_PATH`, the only folder in which CubeCL then looks for the CUDA headers.
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "CubeCL takes the headers' place from the environment alone")]
 fn point_to_cuda() {
-    // What is missing is an error once a GPU is asked for.
+    // Missing libraries become an error when a GPU is requested.
     if let Ok(libraries) = vim_train::device::cuda_libraries::found() {
-        // SAFETY: this is the start of main, and there is no other thread that could read the environment.
+        // SAFETY: at the start of main no other thread can read the environment.
         unsafe { std::env::set_var("CUDA_PATH", &libraries.root) };
     }
 }

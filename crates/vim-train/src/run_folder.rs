@@ -1,4 +1,4 @@
-//! The run's folder of a configuration: whether the run recorded there can go on under it.
+//! The folder of a configured run, and whether the run recorded there can resume under it.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use vim_run::{CONFIG, ExitRecord, Found, Opened, Resume, RunDir, RunError, finis
 use crate::config::{Config, Origin, dotted_values};
 use crate::error::Error;
 
-/// Keys that may differ when a run goes on, because no result depends on them.
+/// Keys that may differ on resume, because no result depends on them.
 ///
-/// An entry ending in a dot stands for a section. `run.name` is here because the folder was found
-/// by it: another template that leads to the same folder is the same name.
+/// An entry ending in a dot stands for a section. `run.name` is listed because the folder was found
+/// by it: another template that yields the same folder is the same name.
 const FREE_KEYS: [&str; 17] = [
     "run.root",
     "run.name",
@@ -32,33 +32,26 @@ const FREE_KEYS: [&str; 17] = [
     "checkpoint.archive",
 ];
 
-/// Keys that may differ when a run goes on although results depend on them: in rounding alone, as on another device.
+/// Keys that may differ on resume although they change results in rounding, as another device does.
 ///
-/// A batch in parts sees the same images with the same draws, and its gradient is the same sum in another order.
+/// Micro-batches use the same images and random draws; the gradient is the same sum in another
+/// order.
 const ROUNDING_KEYS: [&str; 1] = ["train.accumulate"];
 
-/// [`RunDir::open`] of the run that `config` (effective) describes.
-///
-/// # Errors
-///
-/// As [`RunDir::open`], or if that run was recorded with another configuration.
+/// [`RunDir::open`] for the run of the effective `config`; the recorded configuration must match.
 pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
     let check = |run: &Path| check_unchanged(run, config);
     RunDir::open(config.run_folder()?, &config.to_toml(), resume, fresh, check)
 }
 
-/// [`RunDir::look`] for the run that `config` (effective) describes.
-///
-/// # Errors
-///
-/// As [`open`], but for a folder that is in use.
+/// [`RunDir::look`] for the run of the effective `config`.
 pub(crate) fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found, Error> {
     let check = |run: &Path| check_unchanged(run, config);
     RunDir::look(config.run_folder()?, resume, fresh, check)
 }
 
-/// Whether a later process could go on in the folder of the run that `config` (effective) describes, or
-/// start there; `Some` if that run is finished.
+/// Checks that a later process can resume or start the run of the effective `config`; returns the
+/// exit record if the run is finished.
 ///
 /// # Errors
 ///
@@ -72,11 +65,12 @@ pub(crate) fn can_go_on(config: &Config) -> Result<Option<ExitRecord>, Error> {
     Ok(finished(&path).unwrap_or(None))
 }
 
-/// The run in `run` can go on under `config`; returns what will make its numbers differ in rounding, a text each.
+/// Checks that the run in `run` can resume under `config`; returns one text per key that changes
+/// rounding.
 ///
 /// # Errors
 ///
-/// [`RunError::ConfigChanged`] if a key differs that results depend on.
+/// [`RunError::ConfigChanged`] if a key that changes results differs.
 fn check_unchanged(run: &Path, config: &Config) -> Result<Vec<String>, Error> {
     check_recorded(run, config, |key| is_free(key) || ROUNDING_KEYS.contains(&key))?;
     differences(run, config, |key| !ROUNDING_KEYS.contains(&key))
@@ -88,12 +82,12 @@ pub(crate) fn is_free(key: &str) -> bool {
     FREE_KEYS.iter().any(|free| under(free))
 }
 
-/// The weights of the run in `run` mean what `config` says they mean.
+/// Checks that the weights of the run in `run` belong to the model and data of `config`.
 ///
 /// # Errors
 ///
-/// [`RunError::ConfigChanged`] if the run was recorded with another model, or with data that are split
-/// or normalised otherwise.
+/// [`RunError::ConfigChanged`] if the run was recorded with another model, or with another split or
+/// normalization of the data.
 pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Error> {
     let matters = |key: &str| {
         let sections = ["model.", "ssm.", "data."];
@@ -105,17 +99,13 @@ pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Erro
 }
 
 /// The configuration of the run in `run`.
-///
-/// # Errors
-///
-/// If it cannot be read, or is not understood.
 pub fn recorded_config(run: &Path) -> Result<Config, Error> {
     let path = run.join(CONFIG);
     let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
     Config::from_toml(&text).map_err(|error| error.at(Origin::File { path, position: None }).into())
 }
 
-/// The configuration recorded in `run` is `config`, but for keys that are free.
+/// Checks that the configuration recorded in `run` equals `config` except for free keys.
 fn check_recorded(
     run: &Path,
     config: &Config,
@@ -128,7 +118,7 @@ fn check_recorded(
     Err(RunError::ConfigChanged { path: run.to_owned(), differences }.into())
 }
 
-/// Every key that is not free and differs, with both values.
+/// Every differing key that is not free, with both values.
 fn differences(
     run: &Path,
     config: &Config,

@@ -8,7 +8,7 @@ use super::BEST;
 /// Why a checkpoint cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// No room, even after everything but the newest checkpoint was removed.
+    /// No room, even after removing every removable checkpoint but the newest.
     #[error(
         "no room for a checkpoint in {}: {source}; free space or raise the quota, the earlier checkpoint is kept",
         path.display()
@@ -29,15 +29,15 @@ pub enum CheckpointError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// A checkpoint is not what was written.
+    /// A checkpoint differs from what was written.
     #[error("checkpoint {} is damaged: {why}", path.display())]
     Damaged {
         /// Its folder.
         path: PathBuf,
-        /// How it shows.
+        /// The evidence.
         why: String,
     },
-    /// A checkpoint is whole, but of another version of this program.
+    /// A checkpoint is whole, but another version of this program wrote it.
     #[error(
         "checkpoint {} cannot be understood by this version: {why}; go on with the version that wrote it, or start anew by --fresh",
         path.display()
@@ -48,7 +48,7 @@ pub enum CheckpointError {
         /// What is not understood.
         why: String,
     },
-    /// There are checkpoints, and none of them is whole.
+    /// There are checkpoints, but none is whole.
     #[error(
         "none of the {count} checkpoints in {} is whole; they are kept as .bad-…; start anew by --fresh",
         folder.display()

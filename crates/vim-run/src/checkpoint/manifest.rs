@@ -1,14 +1,14 @@
-//! The list of a checkpoint's files, by which damage is recognised.
+//! The list of a checkpoint's files, which reveals damage.
 //!
-//! One line per file, `<BLAKE3> <bytes> <name>`, and at the end `<BLAKE3 of the lines above> end`,
-//! without which a manifest cut at the end of a line would look whole.
+//! One line per file, `<BLAKE3> <bytes> <name>`, then `<BLAKE3 of the lines above> end`; without
+//! the last line a manifest cut at a line's end would look whole.
 
 use std::collections::BTreeMap;
 
 /// Name of the manifest's file.
 pub(crate) const MANIFEST: &str = "MANIFEST";
 
-/// What a file's bytes must be.
+/// Checksum and length of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     hash: String,
@@ -20,7 +20,7 @@ impl Entry {
         Self { hash: blake3::hash(bytes).to_hex().to_string(), bytes: bytes.len() }
     }
 
-    /// Why `bytes` are not the file's, if they are not.
+    /// How `bytes` differ from the file's, if they do.
     pub(crate) fn mismatch(&self, bytes: &[u8]) -> Option<String> {
         if bytes.len() != self.bytes {
             return Some(format!("has {} bytes instead of {}", bytes.len(), self.bytes));

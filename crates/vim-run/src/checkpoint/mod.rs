@@ -1,10 +1,10 @@
-//! Checkpoints as folders of files: written so that a crash at any moment leaves the earlier ones whole.
+//! Checkpoints as folders of files; a crash at any moment leaves earlier checkpoints whole.
 //!
-//! A save writes a `.tmp-` folder and renames it to `step-NNNNNNNN` once everything in it, its
-//! manifest last, is on the disk; only then are old checkpoints removed. So a folder of that name
-//! is complete, and what is damaged later is recognised by the manifest and passed over.
+//! A save writes a `.tmp-` folder, its manifest last, and renames it to `step-NNNNNNNN` once all
+//! files are on the disk; only then are old checkpoints removed. So a folder of that name is
+//! complete, and the manifest reveals later damage, which is passed over.
 //!
-//! Kept are the newest few, the one that `best` names, and those that `archive` names, whatever the room.
+//! Retention: the newest `keep_last`, `best`, and everything in `archive`, even on a full disk.
 
 mod error;
 mod manifest;
@@ -32,12 +32,12 @@ const STATE: &str = "state.json";
 /// Name of the file that names the best checkpoint.
 const BEST: &str = "best";
 
-/// A checkpoint in memory, every file as it was written.
+/// A checkpoint in memory, with every file as written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     /// Its folder.
     pub path: PathBuf,
-    /// Where training stood.
+    /// The state of training.
     pub state: State,
     files: BTreeMap<String, Vec<u8>>,
 }
@@ -47,12 +47,12 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError::Damaged`] if anything in it is not as the manifest says.
+    /// [`CheckpointError::Damaged`] if a file disagrees with the manifest.
     pub fn read(path: &Path) -> Result<Self, CheckpointError> {
         let damaged = |why: String| CheckpointError::Damaged { path: path.to_owned(), why };
         let read = |name: &str| {
             fs::read(path.join(name)).map_err(|error| {
-                // Only these are the checkpoint's fault; others, such as missing rights, must not pass for damage.
+                // Only missing files are damage; other errors, such as missing rights, are not.
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                     damaged(format!("{name} is missing"))
                 } else {
@@ -74,7 +74,7 @@ impl Checkpoint {
         }
         let state = files.remove(STATE).ok_or_else(|| damaged(format!("{STATE} is missing")))?;
         let state = serde_json::from_slice(&state).map_err(|error| {
-            // The bytes are those that were written: passing over them would throw work away.
+            // The bytes are as written: passing over them would discard work.
             CheckpointError::Incompatible { path: path.to_owned(), why: error.to_string() }
         })?;
         Ok(Self { path: path.to_owned(), state, files })
@@ -116,12 +116,12 @@ impl FromStr for Selection {
     }
 }
 
-/// What a run has to go on from.
+/// The checkpoint that a run resumes from.
 #[derive(Debug, Default)]
 pub struct Latest {
     /// The newest checkpoint that is whole.
     pub checkpoint: Option<Checkpoint>,
-    /// Newer ones that are not, and why.
+    /// Newer damaged checkpoints, and why.
     pub passed_over: Vec<CheckpointError>,
 }
 
@@ -134,7 +134,7 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Opens the folder for the run that owns it, and removes what a crash left unfinished.
+    /// Opens the folder for the run that owns it, and removes unfinished saves.
     ///
     /// # Errors
     ///
@@ -165,13 +165,13 @@ impl Checkpoints {
         &self.folder
     }
 
-    /// Writes a checkpoint of `state` and the named `files`, then removes those that need not be kept.
+    /// Writes a checkpoint of `state` and the named `files`, then removes expired checkpoints.
     ///
-    /// Where there is no room, all but the newest, the best and the archived are removed, and it is tried once more.
+    /// On a full disk, removes all but the newest, the best and the archived, and retries once.
     ///
     /// # Errors
     ///
-    /// Whatever fails, the newest earlier checkpoint is still there.
+    /// If the write fails; the newest earlier checkpoint remains.
     pub fn save(&self, files: &[(&str, &[u8])], state: &State) -> Result<PathBuf, CheckpointError> {
         let written = self.write(files, state).or_else(|error| {
             if !is_full(&error) {
@@ -201,7 +201,7 @@ impl Checkpoints {
             Ok(path)
         });
         if written.is_err() {
-            // Gives the space back; if that fails as well, the next start does it.
+            // Frees the space; if that fails as well, the next start does it.
             let _ = self.storage.remove(&temporary);
         }
         written
@@ -223,9 +223,9 @@ impl Checkpoints {
         self.storage.sync_dir(folder)
     }
 
-    /// Removes all but the `keep` newest checkpoints, the best and the archived. What cannot be removed stays.
+    /// Removes all but the `keep` newest checkpoints, the best and the archived; ignores failures.
     fn prune(&self, keep: usize) {
-        // As long as it cannot be told what is archived, nothing is removed.
+        // If the archive list is unreadable, nothing is removed.
         let Ok(archived) = retention::archived(&self.folder) else { return };
         let best = self.best_step();
         for (step, path) in retention::list(&self.folder).iter().rev().skip(keep) {
@@ -235,7 +235,7 @@ impl Checkpoints {
         }
     }
 
-    /// Puts the checkpoint of `step`, which may be yet to come, into the archive: nothing here ever removes it.
+    /// Archives the checkpoint of `step`, which may not exist yet: it is never removed.
     ///
     /// # Errors
     ///
@@ -268,12 +268,12 @@ impl Checkpoints {
             .map_err(CheckpointError::io("write", &path))
     }
 
-    /// The step of the best checkpoint, if there is one.
+    /// The step of the best checkpoint, if any.
     pub fn best_step(&self) -> Option<u64> {
         best_step(&self.folder)
     }
 
-    /// The folder of the checkpoint of `step`, whether or not there is one.
+    /// The folder of the checkpoint of `step`, which need not exist.
     pub fn path_of(&self, step: u64) -> PathBuf {
         self.folder.join(retention::folder_name(step))
     }
@@ -283,13 +283,14 @@ impl Checkpoints {
         retention::list(&self.folder).into_iter().map(|(step, _)| step).collect()
     }
 
-    /// The newest checkpoint that is whole. Damaged ones are renamed to `.bad-…`, never removed.
+    /// The newest whole checkpoint. Damaged ones are renamed to `.bad-…`, never removed.
     ///
-    /// If `best` names one of those, or none, it is set back to what the checkpoint found remembers.
+    /// If `best` names a damaged or missing checkpoint, it is reset to the one that the found
+    /// checkpoint records.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read for another reason than damage.
+    /// If a file cannot be read for a reason other than damage.
     pub fn latest_valid(&self) -> Result<Latest, CheckpointError> {
         let mut latest = Latest::default();
         for (_, path) in retention::list(&self.folder).iter().rev() {
@@ -307,7 +308,7 @@ impl Checkpoints {
             }
         }
         self.restore_best(latest.checkpoint.as_ref())?;
-        // Also on a later attempt, when they have been set aside: to start over is not for us to decide.
+        // Also an error on later attempts, after renaming: only the user may start over.
         let count = retention::count_set_aside(&self.folder);
         if latest.checkpoint.is_none() && count > 0 {
             return Err(CheckpointError::NoneWhole { count, folder: self.folder.clone() });
@@ -330,11 +331,11 @@ impl Checkpoints {
     }
 }
 
-/// Reads one checkpoint of the folder `folder` without changing anything there, as a run may be at work.
+/// Reads one checkpoint of `folder` without changing the folder, which a run may be using.
 ///
 /// # Errors
 ///
-/// If there is none, or it is damaged; for [`Selection::Last`], only if all are.
+/// If the checkpoint is missing or damaged; for [`Selection::Last`], only if all are.
 pub fn select(folder: &Path, selection: &Selection) -> Result<Checkpoint, CheckpointError> {
     let missing = |which: &str| CheckpointError::Missing {
         which: which.to_owned(),
@@ -359,7 +360,7 @@ pub fn select(folder: &Path, selection: &Selection) -> Result<Checkpoint, Checkp
     }
 }
 
-/// The step of the checkpoint in `folder` that is named as the best.
+/// The step of the checkpoint in `folder` that `best` names.
 pub fn best_step(folder: &Path) -> Option<u64> {
     let name = fs::read_to_string(folder.join(BEST)).ok()?;
     retention::step_of(name.trim_end())

@@ -1,4 +1,4 @@
-//! The names in a folder of checkpoints, and what happens to them.
+//! The names in a folder of checkpoints: listing, replacing, renaming, removing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::storage::Storage;
 
-/// A checkpoint that a newer one of the same step is about to replace.
+/// Prefix of a checkpoint while a newer one of the same step replaces it.
 const REPLACED: &str = ".replaced-";
 
-/// Name of the file that lists the checkpoints to keep for good, the name of a folder a line.
+/// Name of the file that lists archived checkpoints, one folder name per line.
 pub(crate) const ARCHIVE: &str = "archive";
 
 /// The folder of the checkpoint after `step` steps.
@@ -18,7 +18,7 @@ pub(crate) fn folder_name(step: u64) -> String {
     format!("step-{step:08}")
 }
 
-/// The step that a folder's name says.
+/// The step in a folder's name.
 pub(crate) fn step_of(name: &str) -> Option<u64> {
     name.strip_prefix("step-")?.parse().ok().filter(|&step| folder_name(step) == name)
 }
@@ -38,7 +38,7 @@ fn names(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// The steps of the checkpoints that are never to be removed.
+/// The steps of the archived checkpoints, which are never removed.
 pub(crate) fn archived(folder: &Path) -> io::Result<BTreeSet<u64>> {
     match fs::read_to_string(folder.join(ARCHIVE)) {
         Ok(text) => Ok(text.lines().filter_map(step_of).collect()),
@@ -47,7 +47,7 @@ pub(crate) fn archived(folder: &Path) -> io::Result<BTreeSet<u64>> {
     }
 }
 
-/// Removes what an unfinished save left, and completes an unfinished replacement.
+/// Removes unfinished saves, and completes unfinished replacements.
 pub(crate) fn tidy(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
     for name in names(folder) {
         if name.starts_with(".tmp-") {
@@ -63,10 +63,10 @@ pub(crate) fn tidy(folder: &Path, storage: &dyn Storage) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the finished folder `temporary` its name `path`.
+/// Renames the finished folder `temporary` to `path`.
 pub(crate) fn put_in_place(temporary: &Path, path: &Path, storage: &dyn Storage) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    // A folder cannot replace a folder; `tidy` knows what to do if this is as far as it gets.
+    // A folder cannot replace a folder; `tidy` completes an interrupted replacement.
     let replaced = folder.join(format!("{REPLACED}{}", file_name(path)));
     let is_replacing = path.exists();
     if is_replacing {
@@ -82,7 +82,7 @@ pub(crate) fn put_in_place(temporary: &Path, path: &Path, storage: &dyn Storage)
     if is_replacing { storage.remove(&replaced) } else { Ok(()) }
 }
 
-/// Renames a damaged checkpoint to a name that nothing reads.
+/// Renames a damaged checkpoint to an ignored name.
 pub(crate) fn set_aside(path: &Path, storage: &dyn Storage) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let name = format!(".bad-{}", file_name(path));
@@ -90,13 +90,13 @@ pub(crate) fn set_aside(path: &Path, storage: &dyn Storage) -> io::Result<()> {
     storage.sync_dir(folder)
 }
 
-/// How many checkpoints have been set aside.
+/// Number of checkpoints set aside as damaged.
 pub fn count_set_aside(folder: &Path) -> usize {
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".bad-")).count()
 }
 
-/// `folder/name`, or the first of `folder/name-2`, `folder/name-3`, … that nothing has.
+/// The first free path of `folder/name`, `folder/name-2`, `folder/name-3`, …
 fn free_name(folder: &Path, name: &str) -> PathBuf {
     let numbered = (2..).map(|number| folder.join(format!("{name}-{number}")));
     let mut candidates = std::iter::once(folder.join(name)).chain(numbered);

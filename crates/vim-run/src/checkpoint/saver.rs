@@ -1,8 +1,8 @@
-//! Saving in the background: the loop takes a snapshot and goes on, a thread writes it.
+//! Saving in the background: the loop takes a snapshot and a thread writes it.
 //!
-//! One save is in flight at most, and the next waits for it: so checkpoints appear in the order in which they were
-//! taken, and one that is named as the best was there before any that remembers it. Two things hold the loop up:
-//! reading the arrays from the device, and a disk that needs longer for a checkpoint than training does to the next.
+//! At most one save is in flight, and the next waits for it: checkpoints appear in order, and the
+//! best one exists before any checkpoint that refers to it. The loop waits only to read arrays from
+//! the device, and for a disk that is slower than the time between two checkpoints.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use crate::RunError;
 use crate::checkpoint::{Checkpoints, State};
 use crate::metrics::JsonlWriter;
 
-/// Name of the thread; its panics come back as errors.
+/// Name of the thread; its panics become errors.
 pub const THREAD: &str = "checkpoint";
 
-/// Makes the bytes of a file, on the thread that writes it.
+/// Serializes a file on the writing thread.
 pub type Content = Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>;
 
-/// A checkpoint in the host's memory, yet to be written.
+/// A checkpoint in host memory, not yet written.
 pub struct Snapshot {
-    /// Its files, by name.
+    /// The files, by name.
     pub files: Vec<(&'static str, Content)>,
-    /// Where training stood.
+    /// The state of training.
     pub state: State,
-    /// Whether it is the best so far.
+    /// Whether the checkpoint is the best so far.
     pub is_best: bool,
-    /// Whether it is to be kept for good.
+    /// Whether the checkpoint is archived.
     pub is_archived: bool,
 }
 
 impl Snapshot {
-    /// Writes the checkpoint once everything in `metrics` that it remembers is on the disk.
+    /// Syncs `metrics`, whose length the state records, then writes the checkpoint.
     fn write(self, checkpoints: &Checkpoints, metrics: &JsonlWriter) -> Result<(), RunError> {
         metrics.sync()?;
         let files = self.files.into_iter().map(|(name, content)| Ok((name, content()?)));
@@ -39,7 +39,7 @@ impl Snapshot {
         let files: Vec<(&str, &[u8])> =
             files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
         if self.is_archived {
-            // Before it is there: between the two, nothing could tell that it must stay.
+            // Before the save, so that no crash leaves an archived checkpoint unlisted.
             checkpoints.archive(self.state.step)?;
         }
         checkpoints.save(&files, &self.state)?;
@@ -50,11 +50,11 @@ impl Snapshot {
     }
 }
 
-/// Writes checkpoints, one at a time, on a thread of its own. Dropping it waits for the one in flight.
+/// Writes checkpoints one at a time on a thread. Dropping waits for the save in flight.
 #[derive(Debug)]
 pub struct Saver {
     checkpoints: Arc<Checkpoints>,
-    /// The save in flight, or one that has ended and was not asked after.
+    /// The save in flight, or a finished one whose result was not read.
     running: Option<JoinHandle<Result<(), RunError>>>,
 }
 
@@ -64,16 +64,17 @@ impl Saver {
         Self { checkpoints: Arc::new(checkpoints), running: None }
     }
 
-    /// The folder that it writes to.
+    /// The folder of the checkpoints.
     pub fn checkpoints(&self) -> &Checkpoints {
         &self.checkpoints
     }
 
-    /// Starts to write `snapshot`, after the save before it; `metrics` is what its state remembers the length of.
+    /// Starts to write `snapshot` after the previous save; its state records the length of
+    /// `metrics`.
     ///
     /// # Errors
     ///
-    /// Those of the save before, or if no thread can be started.
+    /// The previous save's error, or if no thread can be started.
     pub fn start(&mut self, snapshot: Snapshot, metrics: JsonlWriter) -> Result<(), RunError> {
         self.wait()?;
         let checkpoints = Arc::clone(&self.checkpoints);
@@ -84,11 +85,11 @@ impl Saver {
         Ok(())
     }
 
-    /// What became of the save before, if it has ended; returns at once.
+    /// The result of the previous save, if it has ended; returns at once.
     ///
     /// # Errors
     ///
-    /// Those of that save, once.
+    /// That save's error, once.
     pub fn check(&mut self) -> Result<(), RunError> {
         let has_ended = self.running.as_ref().is_some_and(JoinHandle::is_finished);
         if has_ended { self.wait() } else { Ok(()) }
@@ -98,7 +99,7 @@ impl Saver {
     ///
     /// # Errors
     ///
-    /// Those of the save in flight, once.
+    /// The error of the save in flight, once.
     pub fn wait(&mut self) -> Result<(), RunError> {
         match self.running.take() {
             Some(thread) => thread.join().unwrap_or_else(|panic| Err(panicked(&*panic))),
@@ -109,7 +110,7 @@ impl Saver {
 
 impl Drop for Saver {
     fn drop(&mut self) {
-        // Whoever wants to know how it ended has asked; here a run is at its end for a reason of its own.
+        // Callers that need the result call `wait` first.
         let _ = self.wait();
     }
 }

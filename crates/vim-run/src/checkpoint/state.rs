@@ -1,42 +1,42 @@
-//! What a checkpoint remembers besides the model and the optimizer.
+//! The state in a checkpoint besides model and optimizer.
 
 use serde::{Deserialize, Serialize};
 
-/// Where training stands: all that a resumed run needs besides the named files.
+/// The position of training: all that a resumed run needs besides the named files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Optimizer steps done.
     pub step: u64,
-    /// Epoch that the next step belongs to, from 0.
+    /// Epoch of the next step, from 0.
     pub epoch: u64,
-    /// Batch within that epoch that comes next, from 0.
+    /// Next batch within that epoch, from 0.
     pub batch: u64,
     /// The best evaluation so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<Best>,
-    /// Losses since the last record of them.
+    /// Losses since the last record.
     #[serde(default)]
     pub window: Window,
-    /// Steps that were skipped because their numbers were not finite.
+    /// Steps skipped because loss or gradient were not finite.
     #[serde(default)]
     pub skipped: u64,
-    /// Those of them since the last that was not.
+    /// Skipped steps since the last step that was not skipped.
     #[serde(default)]
     pub skipped_in_a_row: u64,
-    /// Whether the evaluation that was due at this step is still to be made.
+    /// Whether the evaluation due at this step is still pending.
     #[serde(default)]
     pub eval_pending: bool,
     /// Length of `metrics.jsonl` in bytes.
     pub metrics_len: u64,
-    /// Steps of an epoch: what the data's size came to.
+    /// Steps of an epoch, from the data's size.
     #[serde(default)]
     pub steps_per_epoch: u64,
-    /// What computed, such as `cpu`.
+    /// The device, such as `cpu`.
     #[serde(default)]
     pub device: String,
 }
 
-/// A mean in the making.
+/// A running mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
     #[serde(with = "exact")]
@@ -51,21 +51,21 @@ impl Window {
         self.count += 1;
     }
 
-    /// The mean of what was added, if anything was.
+    /// The mean of the added numbers, if any.
     pub fn mean(self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 }
 
-/// An evaluation, and when it was.
+/// The best evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// Its metric; larger is better.
+    /// The primary score.
     #[serde(with = "exact")]
     pub metric: f64,
-    /// Steps done then.
+    /// Steps done at the evaluation.
     pub step: u64,
-    /// What was evaluated.
+    /// The evaluated weights.
     #[serde(default)]
     pub weights: Weights,
 }
@@ -74,7 +74,7 @@ pub struct Best {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Weights {
-    /// Those that are trained.
+    /// The trained weights.
     #[default]
     Model,
     /// Their moving average.
@@ -91,7 +91,7 @@ impl Weights {
     }
 }
 
-/// A float as text: the JSON reader's own floats may be one unit in the last place off.
+/// A float as text: the JSON reader may be off by one unit in the last place.
 mod exact {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;

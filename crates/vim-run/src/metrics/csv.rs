@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Record;
 use crate::storage::{Disk, replace};
 
-/// The columns that every table has, in this order; others come after them as records bring them.
+/// The columns of every table, in this order; further ones follow in order of appearance.
 const COLUMNS: [&str; 11] = [
     "step",
     "epoch",
@@ -26,8 +26,8 @@ const COLUMNS: [&str; 11] = [
 
 /// A table that follows a file of JSON records.
 ///
-/// It says nothing that the records do not: it is made from them anew when a run starts or goes on,
-/// and when a record has a key that is no column yet. What a record lacks is an empty field, and so is a number that is not finite.
+/// The table is rebuilt from the records when a run starts or resumes, and when a record has a new
+/// key. Missing values and numbers that are not finite are empty fields.
 #[derive(Debug)]
 pub(super) struct CsvTable {
     records: PathBuf,
@@ -37,7 +37,7 @@ pub(super) struct CsvTable {
 }
 
 impl CsvTable {
-    /// Writes `path` from the records in the file `records`, in place of what is there.
+    /// Replaces `path` by a table of the records in the file `records`.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl CsvTable {
         Ok(Self { records: records.to_owned(), path: path.to_owned(), columns, file })
     }
 
-    /// Adds the newest record, which is in the file of records already.
+    /// Adds the newest record, which the file of records already holds.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ fn row(columns: &[String], record: &Record) -> io::Result<Vec<u8>> {
     line(columns.iter().map(|column| record.get(column).map_or_else(String::new, text)))
 }
 
-/// A string's content, and the JSON of anything else: numbers with the digits of the record.
+/// A string's content, or the JSON of another value, with the record's digits.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

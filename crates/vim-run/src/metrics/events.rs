@@ -1,8 +1,8 @@
 //! TensorBoard's event files: scalars, as `tensorboard --logdir` reads them.
 //!
 //! A file is a sequence of records, each framed as TensorFlow's TFRecord: length, masked CRC-32C of
-//! the length, the record, masked CRC-32C of the record. A record is a protobuf `Event`, of which
-//! five fields are needed, so the messages are put together by hand.
+//! the length, the record, masked CRC-32C of the record. A record is a protobuf `Event`, encoded by
+//! hand because only five fields are needed.
 //!
 //! Source: tensorflow/core/util/event.proto, framework/summary.proto, lib/io/record_writer.h.
 
@@ -13,10 +13,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::host::host_name;
 
-/// What the names of event files begin with.
+/// Prefix of the names of event files.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Numbers of the fields of the messages `Event`, `Summary`, `Summary.Value` and `SessionLog`.
+/// Field numbers of the messages `Event`, `Summary`, `Summary.Value` and `SessionLog`.
 mod field {
     pub(super) const WALL_TIME: u64 = 1;
     pub(super) const STEP: u64 = 2;
@@ -29,7 +29,7 @@ mod field {
     pub(super) const SESSION_STATUS: u64 = 1;
 }
 
-/// Protobuf's ways to write a field.
+/// Protobuf's wire types.
 mod wire {
     pub(super) const VARINT: u64 = 0;
     pub(super) const FIXED64: u64 = 1;
@@ -48,15 +48,15 @@ pub(super) struct EventWriter {
 }
 
 impl EventWriter {
-    /// Makes a new file in `folder` for what happens after `step` steps.
+    /// Makes a new file in `folder` for events after `step` steps.
     ///
-    /// Readers drop what earlier files say of later steps: a run that goes on from a checkpoint does these again.
+    /// Readers drop later steps of earlier files, because a resumed run repeats them.
     ///
     /// # Errors
     ///
     /// If the file cannot be made.
     pub(super) fn create(folder: &Path, step: u64) -> io::Result<Self> {
-        // Readers take files in the order of their names.
+        // Readers take files in name order.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let seconds = now.max(newest(folder)?.map_or(0, |newest| newest + 1));
         let name = format!("{PREFIX}{seconds:010}.{}.{}", host_name(), std::process::id());
@@ -73,11 +73,11 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Writes the scalars of a step, by their tags, at once.
+    /// Writes the scalars of a step, by tag.
     ///
     /// # Errors
     ///
-    /// If they cannot be written; the file is then cut back to whole records.
+    /// If the write fails; the file is then truncated to whole records.
     pub(super) fn scalars(&mut self, step: u64, scalars: &[(String, f64)]) -> io::Result<()> {
         let mut summary = Vec::new();
         for (tag, number) in scalars {
@@ -95,7 +95,7 @@ impl EventWriter {
 
     fn write(&mut self, records: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all(records) {
-            // What comes after half a record is lost to readers.
+            // Readers lose everything after a partial record.
             let _ = self.file.set_len(self.len);
             return Err(error);
         }
@@ -115,7 +115,7 @@ fn newest(folder: &Path) -> io::Result<Option<u64>> {
     Ok(newest)
 }
 
-/// An event of now as a framed record; `body` holds all its fields but the time.
+/// A framed event with the current time; `body` holds all other fields.
 fn event(body: &[u8]) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
     let mut event = Vec::new();
@@ -130,7 +130,7 @@ fn event(body: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The CRC of `bytes`, altered so that a CRC of bytes that hold CRCs is a good one, too.
+/// TFRecord's masked CRC-32C of `bytes`: a CRC over data that embed plain CRCs would be weak.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -20,8 +20,8 @@ pub use sinks::Sinks;
 
 /// A file of JSON records, one per line.
 ///
-/// A record is written at once and as a whole. Floats have as many digits as tell them apart, so
-/// equal numbers make equal bytes; those that are not finite are `null`.
+/// A record is written as a whole. Floats have the shortest digits that identify them, so equal
+/// numbers make equal bytes; floats that are not finite are `null`.
 #[derive(Debug)]
 pub struct JsonlWriter {
     path: PathBuf,
@@ -30,13 +30,13 @@ pub struct JsonlWriter {
 }
 
 impl JsonlWriter {
-    /// Opens `path` and cuts it to its first `len` bytes, the length that the checkpoint remembers.
+    /// Opens `path` and truncates it to `len` bytes, the length that the checkpoint records.
     ///
-    /// What was written after the checkpoint will be written again, with the same bytes.
+    /// A resumed run writes the removed records again, with the same bytes.
     ///
     /// # Errors
     ///
-    /// If the file cannot be opened, or is shorter than that.
+    /// If the file cannot be opened, or is shorter than `len`.
     pub fn truncated(path: &Path, len: u64) -> Result<Self, RunError> {
         let writer = Self::appending(path)?;
         if writer.len < len {
@@ -49,7 +49,7 @@ impl JsonlWriter {
         Ok(Self { len, ..writer })
     }
 
-    /// Opens `path` to write after what is there.
+    /// Opens `path` to append to it.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl JsonlWriter {
     ///
     /// # Errors
     ///
-    /// If it cannot be written; the file is then cut back to whole records.
+    /// If the write fails; the file is then truncated to whole records.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
         let line = serde_json::to_string(record)
             .map_err(|error| RunError::Internal(format!("{}: {error}", self.path.display())))?;
@@ -75,7 +75,7 @@ impl JsonlWriter {
     fn append_line(&mut self, mut line: String) -> Result<(), RunError> {
         line.push('\n');
         if let Err(error) = self.file.write_all(line.as_bytes()) {
-            // On a full disk half a line may have been written.
+            // On a full disk a partial line may have been written.
             let _ = self.file.set_len(self.len);
             return Err(RunError::io("write", &self.path)(error));
         }
@@ -83,7 +83,7 @@ impl JsonlWriter {
         Ok(())
     }
 
-    /// Returns when all records are on the disk; to be called before a checkpoint remembers [`Self::len`].
+    /// Returns when all records are on the disk; call before a checkpoint records [`Self::len`].
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl JsonlWriter {
         self.file.sync_data().map_err(RunError::io("write", &self.path))
     }
 
-    /// A second handle of the same file, for another thread to [`Self::sync`].
+    /// A second handle of the file, for [`Self::sync`] on another thread.
     ///
     /// # Errors
     ///

@@ -6,10 +6,10 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// The value of `weights` in an evaluation of the model's own weights rather than averaged ones.
+/// The value of `weights` in an evaluation of the model's weights, not of their average.
 pub const OWN_WEIGHTS: &str = "model";
 
-/// A JSON object: values by key, in the order in which they are written.
+/// A JSON object: values by key, in written order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     fields: Vec<(String, Value)>,
@@ -38,7 +38,7 @@ impl<'de> Deserialize<'de> for Record {
 }
 
 impl Record {
-    /// Reads a line; `None` if it is no JSON object.
+    /// Parses a line; `None` if it is no JSON object.
     pub fn parse(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
@@ -48,7 +48,7 @@ impl Record {
         self.fields.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// The value of a key; `None` for `null`, which a number that is not finite becomes.
+    /// The value of a key; `None` for `null`, the form of numbers that are not finite.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let (_, value) = self.fields.iter().find(|(name, _)| name == key)?;
         (!value.is_null()).then_some(value)
@@ -59,8 +59,7 @@ impl Record {
         self.get(key)?.as_str()
     }
 
-    /// What was measured: every number but those that say when and of how many images, NaN for
-    /// `null`.
+    /// Every number but `step`, `epoch` and `images`; NaN for `null`.
     pub fn measured(&self) -> impl Iterator<Item = (&str, f64)> {
         let described = ["step", "epoch", "images"];
         let numbers = self.fields().filter(move |(key, _)| !described.contains(key));

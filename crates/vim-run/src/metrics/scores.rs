@@ -5,16 +5,16 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// A score: what records call it, and how people read it.
+/// A score: its key in records, and how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreKind {
     /// Key in records, such as `top1`.
     pub name: &'static str,
-    /// Name in lines for people, such as `top-1`.
+    /// Name in the log, such as `top-1`.
     pub label: &'static str,
-    /// Whether it is a share of 1, shown in percent.
+    /// Whether the score is a share of 1, shown in percent.
     pub is_share: bool,
-    /// Whether a larger number is the better one.
+    /// Whether larger is better.
     pub larger_is_better: bool,
 }
 
@@ -23,12 +23,12 @@ impl ScoreKind {
     pub const LOSS: Self =
         Self { name: "loss", label: "loss", is_share: false, larger_is_better: false };
 
-    /// A share of 1, of which more is better.
+    /// A share of 1; larger is better.
     pub const fn share(name: &'static str, label: &'static str) -> Self {
         Self { name, label, is_share: true, larger_is_better: true }
     }
 
-    /// `number` as people read it.
+    /// `number` as shown.
     pub fn show(&self, number: f64) -> String {
         if self.is_share { format!("{:.2} %", number * 100.0) } else { format!("{number:.4}") }
     }
@@ -39,7 +39,7 @@ impl ScoreKind {
     }
 }
 
-/// Numbers by name, in the order in which records list them.
+/// Numbers by name, in record order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores(Vec<(String, f64)>);
 
@@ -49,7 +49,7 @@ impl Scores {
         self.0.iter().find(|(key, _)| key == name).map(|(_, number)| *number)
     }
 
-    /// All of them.
+    /// All numbers with their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().map(|(name, number)| (name.as_str(), *number))
     }
@@ -85,7 +85,7 @@ impl Serialize for Scores {
     }
 }
 
-/// Reads the numbers of a map, and passes over everything else in it.
+/// Reads the numbers of a map, and ignores all other values.
 impl<'de> Deserialize<'de> for Scores {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Numbers;

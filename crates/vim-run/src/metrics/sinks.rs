@@ -1,4 +1,4 @@
-//! Where metrics go: `metrics.jsonl`, and what is derived from it.
+//! The outputs of metrics: `metrics.jsonl`, and the files derived from it.
 
 use std::io;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::{Log, RunDir, RunError};
 
 /// The files that metrics are written to.
 ///
-/// `metrics.jsonl` is the record. The table and TensorBoard's events follow it: if one of them cannot
-/// be written, the log says so and training goes on without it, since nothing is lost.
+/// `metrics.jsonl` is authoritative. If the table or TensorBoard's events cannot be written,
+/// training logs a warning and continues without them, since nothing is lost.
 #[derive(Debug)]
 pub struct Sinks {
     records: JsonlWriter,
@@ -24,7 +24,7 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// Opens the files of `run`, which goes on after `step` steps with the first `len` bytes of its records.
+    /// Opens the files of `run` at `step` steps; truncates its records to `len` bytes.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Sinks {
         Ok(())
     }
 
-    /// Writes scalars that depend on the clock, and so are TensorBoard's alone.
+    /// Writes scalars that depend on the clock to TensorBoard alone.
     pub fn scalars(&mut self, step: u64, scalars: &[(String, f64)]) {
         if let Some(events) = &mut self.events
             && or_warn(events.scalars(step, scalars), Path::new("TensorBoard's events"), &self.log)
@@ -75,11 +75,11 @@ impl Sinks {
         self.records.sync()
     }
 
-    /// Another handle of `metrics.jsonl`, for a thread that brings it to the disk.
+    /// Another handle of `metrics.jsonl`, for a thread that syncs it.
     ///
     /// # Errors
     ///
-    /// If the system gives no further handle.
+    /// If the operating system has no handle left.
     pub fn handle(&self) -> Result<JsonlWriter, RunError> {
         self.records.handle()
     }
@@ -97,7 +97,7 @@ impl Sinks {
 
 /// The numbers of a record under the tags that TensorBoard groups by: `train/loss`, `val/top1`.
 ///
-/// Of other weights than the model's own, such as averaged ones, the tag says so: `val/ema/top1`.
+/// For weights other than the model's, such as averaged ones, the tag names them: `val/ema/top1`.
 fn scalars(record: &Record) -> Vec<(String, f64)> {
     let mut group = record.text("split").or(record.text("kind")).unwrap_or("metrics").to_owned();
     if let Some(weights) = record.text("weights").filter(|name| *name != OWN_WEIGHTS) {
@@ -106,7 +106,7 @@ fn scalars(record: &Record) -> Vec<(String, f64)> {
     record.measured().map(|(key, number)| (format!("{group}/{key}"), number)).collect()
 }
 
-/// What was made, or a warning.
+/// The value of `result`; logs a warning on an error.
 fn or_warn<T>(result: io::Result<T>, path: &Path, log: &Log) -> Option<T> {
     if let Err(error) = &result {
         let path = path.display();

@@ -1,4 +1,4 @@
-//! Saving in the background: order, errors, what is kept.
+//! Saving in the background: order, errors, retention.
 
 use std::io;
 use std::path::Path;

@@ -1,16 +1,16 @@
-//! What the devices of a run tell each other. One device tells itself nothing.
+//! Communication between the devices of a run.
 
 use burn::tensor::Tensor;
 
-/// The communicator of a run's devices.
+/// A communicator between a run's devices.
 pub trait Comm {
-    /// Which of the run's devices this is, from 0.
+    /// Index of this device in the run, from 0.
     fn rank(&self) -> usize;
 
-    /// How many devices the run has.
+    /// Number of devices in the run.
     fn size(&self) -> usize;
 
-    /// The sum of each of these flat tensors over the devices: the gradients, and last the loss.
+    /// Sums each flat tensor over the devices: the gradients, and last the loss.
     fn sum(&mut self, tensors: Vec<Tensor<1>>) -> Vec<Tensor<1>>;
 }
 

@@ -75,7 +75,6 @@ impl Default for Gpus {
 impl Gpus {
     /// The numbers of the chosen GPUs where `visible` are visible; more than there are may be
     /// named.
-    #[must_use]
     pub fn numbers(&self, visible: usize) -> Vec<usize> {
         match self {
             Self::All => (0..visible).collect(),

@@ -10,10 +10,10 @@ use super::file::VERSION;
 use super::schema::{Node, paths};
 use super::{Config, KeyOrigin};
 
-/// A problem, and the bytes of the text that it is about.
+/// A problem and its byte range in the text.
 pub(super) type Located = (Box<ConfigError>, Option<Range<usize>>);
 
-/// Decodes a configuration; every name is checked first, because the schema knows what is near it.
+/// Decodes a configuration; names are checked first, because the schema can suggest similar ones.
 pub(super) fn decode(text: &str) -> Result<Config, Located> {
     let document = Document::parse(text).map_err(|error| {
         let message = error.message().trim().replace('\n', ", ");
@@ -35,14 +35,14 @@ pub(super) fn syntax(error: &toml::de::Error) -> Located {
     (Box::new(ConfigError::new("", Problem::Syntax { message })), error.span())
 }
 
-/// A file for another version may have other keys: this comes before they are looked at.
+/// Checks the version before the keys, because another version may have other keys.
 fn check_version(document: &Document<&str>) -> Result<(), Located> {
     let Some(item) = document.get("version") else { return Ok(()) };
     match item.as_integer() {
         Some(found) if u64::try_from(found) != Ok(VERSION) => {
             Err((Box::new(ConfigError::new("version", Problem::Version { found })), item.span()))
         }
-        // Anything but an integer is told so by the decoder.
+        // The decoder reports anything but an integer.
         Some(_) | None => Ok(()),
     }
 }
@@ -64,7 +64,7 @@ fn check_names(table: &dyn TableLike, node: Node, prefix: &str) -> Result<(), Lo
 
 fn unknown_key(path: &str, key: &str, node: Node) -> ConfigError {
     let known = node.keys().unwrap_or_default();
-    // A key that is right, but in the wrong section, is as common a mistake as a misspelt one.
+    // A correct key in the wrong section is as common a mistake as a misspelt key.
     let elsewhere = || {
         let ending = format!(".{key}");
         paths().into_iter().map(|(path, _)| path).find(|path| path.ends_with(&ending))
@@ -76,7 +76,7 @@ fn unknown_key(path: &str, key: &str, node: Node) -> ConfigError {
 fn check_choice(item: &Item, node: Node, path: &str) -> Result<(), Located> {
     let Some(known) = node.choices() else { return Ok(()) };
     let Some(value) = item.as_str() else {
-        // `true` for "layer" is a guess at a name, too.
+        // `true` in place of "layer" counts as an unknown name, too.
         let written = item.to_string().trim().to_owned();
         let problem = Problem::UnknownValue { value: written, nearest: None, known };
         return Err((Box::new(ConfigError::new(path, problem)), item.span()));
@@ -107,7 +107,7 @@ fn in_plain_words(message: &str) -> String {
     format!("{found}, expected {expected}")
 }
 
-/// Prints `config` in full; keys that are not set stand as comments at the end of their section.
+/// Prints `config` in full; unset keys become comments at the end of their section.
 pub(super) fn print(config: &Config) -> String {
     let text = toml::to_string(config).expect("invariant: a configuration has a TOML form");
     let mut document: DocumentMut =
@@ -118,8 +118,7 @@ pub(super) fn print(config: &Config) -> String {
     document.to_string().trim_start().to_owned()
 }
 
-/// Comments belong to what follows them in a TOML document, so a section's go to the next one's
-/// header.
+/// A TOML comment belongs to the item after it, so a section's comments go to the next header.
 fn annotate(table: &mut Table, node: Node, comments: &mut String) {
     for (key, item) in table.iter_mut() {
         let Some(child) = node.get(&key) else { continue };
@@ -138,11 +137,7 @@ fn annotate(table: &mut Table, node: Node, comments: &mut String) {
     }
 }
 
-/// `key` is one of the schema's, or a section.
-///
-/// # Errors
-///
-/// [`Problem::UnknownKey`], with the nearest there is.
+/// Checks that `key` is a key or a section of the schema.
 pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
     let (mut node, mut path) = (Node::root(), String::new());
     for name in key.split('.') {
@@ -152,7 +147,7 @@ pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// A value as a configuration file has it.
+/// A value as a configuration file writes it.
 pub(crate) fn in_toml(value: &toml::Value) -> String {
     match value.as_float() {
         Some(number) if number != 0.0 && number.abs() < 1e-3 => format!("{number:e}"),
@@ -160,7 +155,7 @@ pub(crate) fn in_toml(value: &toml::Value) -> String {
     }
 }
 
-/// Prints `config` in full, with what decided each value behind it.
+/// Prints `config` in full, each value followed by its origin.
 pub(super) fn print_with_origins(config: &Config, origins: &BTreeMap<String, KeyOrigin>) -> String {
     fn add(table: &mut Table, prefix: &str, origins: &BTreeMap<String, KeyOrigin>) {
         for (key, item) in table.iter_mut() {
@@ -179,7 +174,7 @@ pub(super) fn print_with_origins(config: &Config, origins: &BTreeMap<String, Key
     document.to_string()
 }
 
-/// A small number as people write it, 1e-8, where the TOML writer counts out the zeros.
+/// A small number as 1e-8, where the TOML writer would write out the zeros.
 fn short(number: f64) -> Value {
     format!("{number:e}").parse().unwrap_or_else(|_| Value::from(number))
 }

@@ -148,7 +148,7 @@ pub enum Problem {
 }
 
 impl ConfigError {
-    /// A problem whose place is not known yet.
+    /// A problem of unknown origin.
     pub(crate) fn new(key: impl Into<String>, problem: Problem) -> Self {
         let (key, problem) = (key.into(), Box::new(problem));
         Self { origin: Origin::Unknown, key, problem, caret: None }
@@ -163,7 +163,7 @@ impl ConfigError {
         Self::new(key, Problem::Range { value: value.to_string(), expected: expected.into() })
     }
 
-    /// What the data crate found wrong with a value.
+    /// The configuration error of a data error.
     pub(crate) fn of_data(error: DataError) -> Self {
         if let DataError::InvalidConfig { key, value, expected } = error {
             return Self::range(key, value, expected);
@@ -178,7 +178,8 @@ impl ConfigError {
         Self::new(key, Problem::Data(error))
     }
 
-    /// What the sweep crate found wrong with the section, if it is that which is at fault.
+    /// The configuration error of a sweep error that names a key; other errors are returned
+    /// unchanged.
     pub(crate) fn of_sweep(error: SweepError) -> Result<Self, SweepError> {
         match error.key() {
             Some(key) => Ok(Self::new(key, Problem::Sweep(error))),
@@ -186,7 +187,7 @@ impl ConfigError {
         }
     }
 
-    /// Whether the problem's text names the key by itself.
+    /// Whether the problem's text already names the key.
     fn names_its_key(&self) -> bool {
         if let Problem::Sweep(error) = &*self.problem {
             return !matches!(error, SweepError::NoMetric { .. });
@@ -194,7 +195,7 @@ impl ConfigError {
         matches!(*self.problem, Problem::Slurm(_))
     }
 
-    /// What `[slurm]`'s own checks find, as every section's.
+    /// The configuration error of a SLURM error.
     pub(crate) fn of_slurm(error: SlurmError) -> Self {
         if let SlurmError::Range { key, value, expected } = error {
             return Self::range(format!("slurm.{key}"), value, expected);
@@ -227,7 +228,7 @@ impl From<ModelError> for ConfigError {
     }
 }
 
-/// An operation that the device lacks is no mistake of the configuration: elsewhere it may well run.
+/// A missing kernel is no configuration error: another device may have it.
 impl From<ModelError> for Error {
     fn from(error: ModelError) -> Self {
         match error {
@@ -285,7 +286,7 @@ fn hint(nearest: Option<&str>, known: &[String]) -> String {
     hint
 }
 
-/// The one of `known` that `word` is probably a misspelling of.
+/// The name in `known` that `word` probably misspells.
 pub(crate) fn nearest(word: &str, known: &[String]) -> Option<String> {
     vim_config::nearest(word, known.iter().map(String::as_str)).map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! The keys above all sections: what a file is made for, and what it is made of.
+//! The keys above all sections: the file's version and the files that it extends.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,10 +7,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Unexpected, Visitor};
 
-/// The version of the form of configuration files that this program reads and writes.
+/// Version of the configuration format that this program reads and writes.
 pub const VERSION: u64 = 1;
 
-/// [`VERSION`], as a file says it.
+/// The `version` key of a file; always [`VERSION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Version(u64);
@@ -41,13 +41,12 @@ impl JsonSchema for Version {
     }
 }
 
-/// Names of the files whose keys stand below a file's own; none once they are merged.
+/// Names of the extended files, whose keys the file overrides; empty after merging.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extends(Vec<String>);
 
 impl Extends {
     /// Whether there is no such file.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// A length of training: steps (`"20st"`), epochs (`"1ep"`, `"0.5ep"`) or minutes (`"10min"`).
+/// A length of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Interval {
     /// Optimizer steps.
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for Interval {
     }
 }
 
-/// A bare number is the likely mistake; this visitor's message says what it lacks.
+/// Names the missing unit in the error for a bare number, the likely mistake.
 struct IntervalVisitor;
 
 impl Visitor<'_> for IntervalVisitor {
@@ -127,7 +127,7 @@ impl JsonSchema for Interval {
     }
 }
 
-/// Says when something that happens every [`Interval`] is due; ask it once after every step.
+/// Tells when an event that repeats every [`Interval`] is due; ask once after every step.
 #[derive(Clone, Copy, Debug)]
 pub struct Cadence {
     interval: Interval,
@@ -136,15 +136,15 @@ pub struct Cadence {
 }
 
 impl Cadence {
-    /// A cadence whose clock, should it need one, starts at 0.
+    /// A cadence whose clock starts at 0.
     pub fn new(interval: Interval, steps_per_epoch: u64) -> Self {
         Self { interval, steps_per_epoch, last: Duration::ZERO }
     }
 
-    /// Whether it is due now that `step` steps are done, `elapsed` after the start of this process.
+    /// Whether the event is due after `step` steps, `elapsed` after the start of this process.
     ///
-    /// Steps and epochs are counted from the start of training, so that a resumed run keeps the
-    /// rhythm of an uninterrupted one; minutes are counted from the last time it was due.
+    /// Steps and epochs count from the start of training, so that a resumed run keeps the cadence;
+    /// minutes count from the last time the event was due.
     pub fn due(&mut self, step: u64, elapsed: Duration) -> bool {
         match self.interval {
             Interval::Steps(_) | Interval::Epochs(_) => {

@@ -1,4 +1,4 @@
-//! Reading a configuration: the files, the environment variable over them, `--set` over all.
+//! Reading a configuration: files, then the environment variable, then `--set`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,55 +28,34 @@ pub struct Loaded {
 }
 
 impl Config {
-    /// Reads and checks the configuration in `path`, with the assignments `sets` (`key=value`) over
-    /// it.
+    /// Reads and checks the configuration in `path`; the assignments `sets` (`key=value`) override
+    /// it. A file that describes several runs is an error.
     ///
-    /// The result is [effective](Self::effective): what `path` extends is merged, and variables in
-    /// paths are filled in. `VIM_USE_CUDA_KERNEL`, where it is set, stands over the file's
-    /// `ssm.scan` and under an assignment to it.
-    ///
-    /// # Errors
-    ///
-    /// The first mistake, with the place where it was made; also a file that describes several
-    /// runs.
+    /// The result is [effective](Self::effective): extended files are merged, and variables in
+    /// paths are filled in. `VIM_USE_CUDA_KERNEL` overrides the file's `ssm.scan`, `sets` override
+    /// both.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         Ok(Loaded::run(path, sets)?.config)
     }
 
-    /// As [`Config::load`], where a file that describes several runs stands for what is the same in
-    /// all: for its configuration without the grid.
-    ///
-    /// # Errors
-    ///
-    /// The first mistake, with the place where it was made.
+    /// As [`Config::load`]; of a file that describes several runs, the configuration without the
+    /// grid.
     pub fn load_base(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         Ok(Self { sweep: None, ..Self::load_sweep(path, sets)? })
     }
 
     /// As [`Config::load`], for a file that may describe several runs.
-    ///
-    /// # Errors
-    ///
-    /// The first mistake, with the place where it was made.
     pub fn load_sweep(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         Ok(Loaded::read(path, sets)?.config)
     }
 
-    /// The defaults, checked as [`Config::load`] does, with the assignments `sets` over them.
-    ///
-    /// # Errors
-    ///
-    /// The first mistake in `sets`.
+    /// The defaults with the assignments `sets`, checked as by [`Config::load`].
     pub fn from_defaults(sets: &[String]) -> Result<Self, ConfigError> {
         Ok(Loaded::defaults(sets)?.config)
     }
 
-    /// Reads and checks a configuration in a text, whatever the environment says: it extends
-    /// nothing, and its paths hold no variables.
-    ///
-    /// # Errors
-    ///
-    /// The first mistake.
+    /// Reads and checks a configuration in a text, which must extend nothing; the environment is
+    /// ignored.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let config = decode(text).map_err(|(error, span)| {
             let caret = span.map(|span| caret(text, &span));
@@ -89,8 +68,8 @@ impl Config {
         Self::resolve(table)
     }
 
-    /// The [effective](Self::effective) configuration of what was written, with the presets of its
-    /// sections under it, checked.
+    /// The [effective](Self::effective) configuration of the `written` keys over the presets of
+    /// their sections, checked.
     fn resolve(mut written: Table) -> Result<Self, ConfigError> {
         if let Some(Value::Table(section)) = written.get_mut("model") {
             VimConfig::fill_from_preset(section);
@@ -107,11 +86,6 @@ impl Config {
 
 impl Loaded {
     /// As [`Config::load`].
-    ///
-    /// # Errors
-    ///
-    /// The first mistake, with the place where it was made; also a file that describes several
-    /// runs.
     pub fn run(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         let loaded = Self::read(path, sets)?;
         if loaded.config.sweep.is_none() {
@@ -125,37 +99,28 @@ impl Loaded {
         Err(ConfigError::new("sweep", Problem::Type { message }).at(origin))
     }
 
-    /// Whether a file, `--set` or the environment says what `key` is.
+    /// Whether a file, `--set` or the environment sets `key`.
     pub(crate) fn sets(&self, key: &str) -> bool {
         self.written.sets(key)
     }
 
-    /// The same error, at the place where its key was written.
+    /// Adds to `error` the place where its key was written.
     pub(crate) fn place(&self, error: ConfigError) -> ConfigError {
         self.written.place(error)
     }
 
     /// As [`Config::load_sweep`].
-    ///
-    /// # Errors
-    ///
-    /// The first mistake, with the place where it was made.
     pub fn read(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         let layers = layers(path).map_err(ConfigError::of_layer)?;
         Self::of(&layers, path, KernelChoice::from_env(), sets)
     }
 
     /// As [`Config::from_defaults`].
-    ///
-    /// # Errors
-    ///
-    /// The first mistake in `sets`.
     pub fn defaults(sets: &[String]) -> Result<Self, ConfigError> {
         Self::of(&[], Path::new(""), KernelChoice::from_env(), sets)
     }
 
-    /// The configuration as [`Config::to_toml`] has it, with the origin of each value as a comment.
-    #[must_use]
+    /// As [`Config::to_toml`], with the origin of each value as a comment.
     pub fn to_toml_with_origins(&self) -> String {
         print_with_origins(&self.config, &self.origins)
     }
@@ -169,7 +134,7 @@ impl Loaded {
         let mut origins = Origins::of_file(path);
         let mut table = Table::new();
         for layer in layers {
-            // Each by itself, so that a mistake is known to be this one's.
+            // Each layer is decoded by itself, so that an error names its file.
             decode(&layer.text).map_err(|(error, span)| match span {
                 Some(span) => error.placed(Location::new(&layer.path, &layer.text, &span)),
                 None => error.at(Origin::File { path: layer.path.clone(), position: None }),
@@ -200,7 +165,7 @@ fn decode_table(table: &Table) -> Result<Config, ConfigError> {
     decode(&text).map_err(|(error, _)| *error)
 }
 
-/// Puts the environment's variables into the keys that are paths.
+/// Expands environment variables in path keys.
 fn fill_in_paths(table: &mut Table, origins: &Origins) -> Result<(), ConfigError> {
     for key in path_keys() {
         let mut names = key.split('.');
@@ -213,8 +178,7 @@ fn fill_in_paths(table: &mut Table, origins: &Origins) -> Result<(), ConfigError
     Ok(())
 }
 
-/// Splits `key=value`; a value that is not TOML is a string, so that `--set data.path=/x` needs no
-/// quotes.
+/// Splits `key=value`; a value that is not TOML is a string: `--set data.path=/x` needs no quotes.
 fn parse_assignment(set: &str) -> Result<(Vec<String>, Value), ConfigError> {
     let malformed = || ConfigError::new("", Problem::Assignment);
     let (key, value) = set.split_once('=').ok_or_else(malformed)?;
@@ -248,7 +212,7 @@ impl ConfigError {
         Self { origin, caret, ..self }
     }
 
-    /// What is wrong with a file, or with the files that it extends.
+    /// The configuration error of a file, or of the files that it extends.
     fn of_layer(error: LayerError) -> Self {
         let LayerError { path, location, problem } = error;
         let (key, problem) = match problem {
@@ -272,7 +236,7 @@ pub(crate) fn dotted_values(config: &Config) -> BTreeMap<String, Value> {
     dotted(Table::try_from(config).expect("invariant: a configuration has a TOML form"))
 }
 
-/// Every key that is set in `value`, by its path; an empty path if that is no table.
+/// Every key that is set in `value`, by its path; the path is empty if `value` is no table.
 pub(crate) fn dotted(value: impl Into<Value>) -> BTreeMap<String, Value> {
     fn collect(prefix: &str, value: Value, into: &mut BTreeMap<String, Value>) {
         if let Value::Table(table) = value {

@@ -1,9 +1,8 @@
-//! The configuration: a TOML file, what it extends below it, and `--set` over it.
+//! The configuration: extended TOML files, the file over them, and `--set` over both.
 //!
-//! Every section's struct lives with its consumer and is embedded here. Defaults are the structs'
-//! `Default`, and stand nowhere else; the presets of `[model]` and `[augment]` are layers under the
-//! files. [`Config::load`] resolves and checks, once; nothing behind it sees a value that was not
-//! checked.
+//! Each section's struct belongs to its consumer and is embedded here. The structs' `Default` is
+//! the only place of defaults; the presets of `[model]` and `[augment]` are layers under the files.
+//! [`Config::load`] resolves and checks every value once.
 
 mod devices;
 mod document;
@@ -57,7 +56,7 @@ pub struct Config {
     /// The model: a named size and what differs from it.
     pub model: VimConfig,
     /// Numerics of the state-space layer.
-    // The section as written: code reads `model.ssm`, which loading sets from it.
+    // As written; code reads `model.ssm`, which loading copies from here.
     pub(crate) ssm: SsmConfig,
     /// The images.
     pub data: DataConfig,
@@ -81,18 +80,16 @@ pub struct Config {
 }
 
 impl Config {
-    /// The configuration with every key of `[model]` and `[augment]` set that has an effect, as a
-    /// run records it.
-    #[must_use]
+    /// The configuration as a run records it: every key of `[model]` and `[augment]` that has an
+    /// effect is set.
     pub fn effective(&self) -> Self {
         let (model, augment) = (self.model.effective(), self.augment.effective());
         Self { model, augment, ..self.clone() }
     }
 
-    /// The configuration as TOML: a file that loads to the same configuration.
+    /// The configuration as TOML that loads to the same configuration.
     ///
-    /// Keys that are not set, and have no default, stand in it as comments.
-    #[must_use]
+    /// Unset keys without a default are written as comments.
     pub fn to_toml(&self) -> String {
         document::print(self)
     }

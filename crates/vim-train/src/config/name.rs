@@ -1,4 +1,4 @@
-//! `run.name`: a template that the configuration's own values are put into.
+//! `run.name`: a template filled in with the configuration's values.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -38,16 +38,12 @@ impl Config {
     }
 
     /// The run's folder: `run.root`/`run.name`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::run_name`].
     pub fn run_folder(&self) -> Result<PathBuf, ConfigError> {
         Ok(self.run.root.join(self.run_name()?))
     }
 }
 
-/// Whether `name` is a folder below another one, and not that one itself or one above it.
+/// Whether `name` stays strictly below the folder that it is joined to.
 fn is_inside(name: &str) -> bool {
     let plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     plain && !name.trim().is_empty() && !name.contains(char::is_control)

@@ -64,13 +64,13 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    /// Of what the file `path`, none if empty, is read into.
+    /// Of a configuration read from the file `path`; an empty path means no file.
     pub(super) fn of_file(path: &Path) -> Self {
         let file = (!path.as_os_str().is_empty()).then(|| path.to_owned());
         Self { file, written: BTreeMap::new() }
     }
 
-    /// Every key that a file sets.
+    /// Adds every key that a file sets.
     pub(super) fn add_layer(&mut self, layer: &Layer) {
         let document = Document::parse(layer.text.as_str())
             .expect("invariant: a text that was decoded is TOML");
@@ -88,7 +88,7 @@ impl Origins {
         }
     }
 
-    /// An assignment, which replaces a whole section where it assigns one.
+    /// Adds an assignment; one to a section replaces the whole section.
     pub(super) fn add_set(&mut self, path: &[String], value: &Value, set: &str) {
         let key = path.join(".");
         let inside = format!("{key}.");
@@ -99,20 +99,20 @@ impl Origins {
         }
     }
 
-    /// One key.
+    /// Adds one key.
     pub(super) fn add(&mut self, key: &str, written: Written) {
         self.written.insert(key.to_owned(), written);
     }
 
-    /// Whether anybody wrote `key`.
+    /// Whether any source wrote `key`.
     pub(super) fn sets(&self, key: &str) -> bool {
         self.written.contains_key(key)
     }
 
-    /// The same error, at the place where its key was written last.
+    /// Adds to `error` the place where its key was written last.
     pub(super) fn place(&self, error: ConfigError) -> ConfigError {
         let inside = format!("{}.", error.key);
-        // An error about a section as a whole is placed at the first key of it.
+        // An error about a whole section is placed at the section's first key.
         let first_inside = || {
             let mut keys = self.written.range(inside.clone()..);
             keys.next().filter(|(key, _)| key.starts_with(&inside)).map(|(_, written)| written)
@@ -127,7 +127,7 @@ impl Origins {
         }
     }
 
-    /// What decided each key of `effective`, which was resolved from `written`.
+    /// The origin of each key of `effective`, which was resolved from `written`.
     pub(super) fn of_keys(
         &self,
         written: &Table,
@@ -154,7 +154,7 @@ impl Origins {
     }
 }
 
-/// The section whose preset decides `key` where nobody writes it.
+/// The section whose preset decides an unwritten `key`.
 pub(super) fn preset_of(key: &str) -> Option<&str> {
     let (section, key) = key.split_once('.')?;
     (["model", "augment"].contains(&section) && key != "preset").then_some(section)

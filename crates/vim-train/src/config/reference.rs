@@ -10,7 +10,6 @@ use super::schema::{Node, PATH, paths};
 /// Every key as Markdown: a table per section with kind, default and effect.
 ///
 /// `vim-train config --doc` prints it, and a test compares it with docs/config-reference.md.
-#[must_use]
 pub fn reference() -> String {
     let defaults =
         serde_json::to_value(all_sections()).expect("invariant: a configuration has a JSON form");
@@ -39,12 +38,12 @@ pub fn reference() -> String {
     text.trim_start().to_owned()
 }
 
-/// The defaults, with the section that only some files have.
+/// The defaults with the optional `[sweep]` section.
 fn all_sections() -> Config {
     Config { sweep: Some(SweepConfig::default()), ..Config::default() }
 }
 
-/// Sorts keys as a printed configuration has them; those that it leaves out end their section.
+/// Sorts keys as in a printed configuration; keys never printed come last in their section.
 fn in_file_order(mut paths: Vec<(String, Node)>) -> Vec<(String, Node)> {
     let printed = all_sections().effective().to_toml();
     let mut section = String::new();
@@ -57,7 +56,7 @@ fn in_file_order(mut paths: Vec<(String, Node)>) -> Vec<(String, Node)> {
             order.push(format!("{above}{key}"));
         }
     }
-    // What is never printed, such as `extends`, ends what it belongs to.
+    // Keys that are never printed, such as `extends`, end their section.
     let place = |path: &str| order.iter().position(|printed| printed == path);
     paths.sort_by_key(|(path, _)| (path.contains('.'), place(path).unwrap_or(usize::MAX)));
     paths
@@ -97,7 +96,7 @@ fn kind_of(schema: &Value) -> String {
         return PATH.to_owned();
     }
     let named = match schema.get("type") {
-        // An optional key may be a number or null; it is the number that is written.
+        // An optional key has the types [T, null]; T is shown.
         Some(Value::Array(types)) => types.first().and_then(Value::as_str),
         other => other.and_then(Value::as_str),
     };

@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::Config;
 
-/// The JSON schema of a configuration file, draft 7, the newest that TOML editors read.
-#[must_use]
+/// The JSON schema of a configuration file; draft 7 is the newest that TOML editors read.
 pub fn schema() -> &'static Value {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     SCHEMA.get_or_init(|| {
@@ -16,7 +15,7 @@ pub fn schema() -> &'static Value {
     })
 }
 
-/// The format of keys that are paths of files and folders: variables in them are filled in.
+/// The format of keys that are paths; variables in their values are filled in.
 pub(super) const PATH: &str = "path";
 
 /// A place in the schema.
@@ -42,7 +41,7 @@ impl Node {
         Some(self.resolved().get("properties")?.as_object()?.keys().cloned().collect())
     }
 
-    /// Other names of some of the [choices](Self::choices): taken, but not advertised.
+    /// Aliases of [choices](Self::choices): accepted, but not advertised.
     pub(super) fn aliases(self) -> Vec<&'static str> {
         let forms = self.resolved().get("oneOf").and_then(Value::as_array);
         let aliases = forms.into_iter().flatten().filter(|form| is_alias(form));
@@ -85,7 +84,7 @@ impl Node {
         text(self.written).or_else(|| text(self.resolved())).unwrap_or_default()
     }
 
-    /// The schema itself, behind the references and the `null` that an optional key is wrapped in.
+    /// The schema behind references and the `null` of optional keys.
     pub(super) fn resolved(self) -> &'static Value {
         let mut value = self.written;
         loop {
@@ -106,7 +105,7 @@ impl Node {
     }
 }
 
-/// Whether a form of a schema lists other names of what its other forms list.
+/// Whether a form of a schema lists aliases.
 fn is_alias(form: &Value) -> bool {
     form.get("x-alias") == Some(&Value::Bool(true))
 }
@@ -138,7 +137,7 @@ pub(super) fn paths() -> Vec<(String, Node)> {
     paths
 }
 
-/// The keys that are paths of files and folders: their fields say so by `format = "path"`.
+/// The keys with `format = "path"`.
 pub(super) fn path_keys() -> impl Iterator<Item = String> {
     paths().into_iter().filter(|(_, node)| node.is_path()).map(|(path, _)| path)
 }

@@ -6,12 +6,7 @@ use super::{Config, ConfigError, Gpus, LossKind, NonFinite, Problem, ScheduleKin
 use crate::config::interval::Interval;
 
 impl Config {
-    /// Checks every value that this crate and the model use; `[data]` is checked where data are
-    /// opened.
-    ///
-    /// # Errors
-    ///
-    /// The first value outside its range.
+    /// Checks every value of this crate and the model; opening the data checks `[data]`.
     pub fn validate(&self) -> Result<(), ConfigError> {
         // TOML's integers are signed.
         check(i64::try_from(self.run.seed).is_ok(), "run.seed", self.run.seed, "less than 2^63")?;
@@ -91,8 +86,7 @@ impl Config {
                 "whole epochs: optim.schedule = \"reference\" changes the rate between epochs",
             )?,
         }
-        // A warm-up longer than training is no mistake of its own: a short trial of a long recipe
-        // has one.
+        // A warm-up longer than training is allowed: a short trial of a long recipe has one.
         match optim.warmup {
             Interval::Epochs(_) | Interval::Steps(_) => Ok(()),
             Interval::Minutes(_) => check(false, "optim.warmup", optim.warmup, NO_CLOCK),

@@ -12,7 +12,7 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const INTERNAL: u8 = 70;
 /// The device ran out of memory.
 pub(crate) const MEMORY: u8 = 71;
-/// Something is there already, or in use.
+/// The target exists already, or is in use.
 pub(crate) const EXISTS: u8 = 73;
 /// A file cannot be read or written.
 pub(crate) const IO: u8 = 74;

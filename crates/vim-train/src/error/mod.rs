@@ -1,6 +1,6 @@
-//! Why a command did not succeed, and the exit code that says so.
+//! Why a command failed, and its exit code.
 //!
-//! Each module defines its own errors and implements [`Failure`] beside them; [`Error`] carries any of
+//! Each module defines its errors and implements [`Failure`] beside them; [`Error`] carries any of
 //! them to `main`.
 
 pub(crate) mod code;
@@ -27,7 +27,7 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// Why a command did not succeed.
+/// Why a command failed.
 #[derive(Debug)]
 pub struct Error(Box<dyn Failure>);
 
@@ -78,12 +78,12 @@ impl Error {
         self.0.caret()
     }
 
-    /// The error of a module, if it is of that type.
+    /// The module's error, if its type is `E`.
     pub fn downcast_ref<E: Failure>(&self) -> Option<&E> {
         (&*self.0 as &dyn std::error::Error).downcast_ref()
     }
 
-    /// The error of a module by value; this error if it is of another type.
+    /// The module's error by value; `self` if it has another type.
     pub(crate) fn downcast<E: Failure>(self) -> Result<E, Self> {
         if self.downcast_ref::<E>().is_none() {
             return Err(self);

@@ -1,11 +1,11 @@
-//! From a configuration to how images are loaded.
+//! Loader settings from a configuration.
 
 use vim_data::{LoaderConfig, Replica};
 use vim_model::ImageSize;
 
 use crate::config::Config;
 
-/// How training images are loaded at the model's size, on one device of several.
+/// Loader settings for training at the model's image size, for one device of several.
 pub fn training(config: &Config, size: ImageSize, replica: Replica) -> LoaderConfig {
     let batch = config.train.batch_size / replica.world;
     let workers = config.data.workers.count();
@@ -24,8 +24,7 @@ pub fn training(config: &Config, size: ImageSize, replica: Replica) -> LoaderCon
     }
 }
 
-/// How images are loaded for evaluation at the model's size, in batches as large as training's
-/// micro-batches.
+/// Loader settings for evaluation; batches have the size of training's micro-batches.
 pub fn evaluation(config: &Config, size: ImageSize) -> LoaderConfig {
     let batch = config.train.batch_size.div_ceil(config.train.accumulate);
     let workers = config.data.workers.count();

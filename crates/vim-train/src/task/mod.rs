@@ -1,4 +1,4 @@
-//! What a run learns: the interface between the loop, which knows no model, and the tasks.
+//! The interface between the model-independent training loop and the tasks.
 
 pub mod classification;
 pub mod loaders;
@@ -17,12 +17,12 @@ use vim_run::signals::StopRequest;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 
-/// A model and its loss: what a step of training needs of a task.
+/// A model and its loss: the part of a task that a training step needs.
 ///
-/// Errors name the key, file or kernel that is wrong.
+/// Errors name the faulty key, file or kernel.
 pub trait Objective {
-    /// What is trained. Float parameters that require a gradient are optimized; all others, such as
-    /// running statistics, are only saved and restored with them.
+    /// The trained module. Float parameters that require a gradient are optimized; all others, such
+    /// as running statistics, are only saved and restored.
     type Model: Module;
     /// A training batch on the device: images and targets.
     type Inputs: Clone;
@@ -30,7 +30,7 @@ pub trait Objective {
     /// The model with initial weights drawn from `run.seed`.
     fn init(&self, device: &Device) -> Result<Self::Model, Error>;
 
-    /// The model with the weights of `train.init`, where that is set.
+    /// The model with the weights of `train.init`, if set.
     fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Self::Model>>, Error>;
 
     /// How the optimizer treats the parameter at `path`, a tensor with `rank` dimensions.
@@ -39,8 +39,8 @@ pub trait Objective {
     /// Images of a batch.
     fn count(inputs: &Self::Inputs) -> usize;
 
-    /// The mean loss over the images `range` of a batch, `[1]`. What is drawn for an image depends
-    /// on `seed` and on its place in the whole batch alone.
+    /// The mean loss over the images `range` of a batch, `[1]`. Random draws for an image depend
+    /// only on `seed` and its index in the whole batch.
     fn loss(
         &self,
         model: &Self::Model,
@@ -50,10 +50,10 @@ pub trait Objective {
     ) -> Result<Tensor<1>, Error>;
 }
 
-/// What a run learns: an objective, the data, and an evaluation.
+/// An objective, the data and an evaluation.
 ///
 /// The loop owns everything else: steps, optimizer, moving average, checkpoints, resume, records.
-/// Errors name the key, file or kernel that is wrong.
+/// Errors name the faulty key, file or kernel.
 pub trait Task: Sized {
     /// The model and its loss.
     type Objective: Objective;
@@ -62,16 +62,16 @@ pub trait Task: Sized {
     /// The training batches of a range of steps.
     type Batches: BatchStream<Batch = Self::Batch>;
 
-    /// The scores of an evaluation, in the order of its records.
+    /// The scores of an evaluation, in record order.
     const SCORES: &'static [ScoreKind];
     /// The score that chooses the best checkpoint; one of [`Self::SCORES`].
     const PRIMARY: ScoreKind;
 
-    /// Opens the data for the device `replica`, and checks all that can be checked before training.
+    /// Opens the data for the device `replica`, and runs every check possible before training.
     fn open(config: &Config, device: &Device, replica: Replica) -> Result<Self, Error>;
 
-    /// The task on data that are counted and not read, where their number is known without them;
-    /// and a text for each file that may be missing where the run is to be.
+    /// The task without reading data, where the number of images is known without them; and a
+    /// text for each file missing here, which may exist where the run starts.
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError>;
 
     /// The model and its loss.
@@ -80,12 +80,12 @@ pub trait Task: Sized {
     /// Model and data in words and numbers.
     fn describe(&self) -> Result<Description, Error>;
 
-    /// What the configuration asks for and `device` does not do, if anything.
+    /// A warning about a setting that `device` does not support, if any.
     fn device_warning(&self, _model: &Model<Self>, _device: &Device) -> Option<String> {
         None
     }
 
-    /// A warning about the training so far, if there is one; the loop logs the first.
+    /// A warning about the training so far, if any; the loop logs the first.
     fn training_warning(&self) -> Option<String> {
         None
     }
@@ -98,13 +98,13 @@ pub trait Task: Sized {
     /// Training steps of an epoch.
     fn steps_per_epoch(&self) -> u64;
 
-    /// The training batches of `steps`, counted from the start of training.
+    /// The training batches of `steps`, which count from the start of training.
     fn batches(&self, steps: Range<u64>) -> Self::Batches;
 
     /// Queues the upload of a training batch.
     fn upload(&self, batch: &Self::Batch, device: &Device) -> Result<Inputs<Self>, Error>;
 
-    /// Whether there are images to choose the best checkpoint by.
+    /// Whether there are validation images, which choose the best checkpoint.
     fn has_validation(&self) -> bool;
 
     /// Evaluates `model`, which is not on an autodiff device; `None` if `stop` asked to stop.
@@ -116,7 +116,7 @@ pub trait Task: Sized {
         stop: &StopRequest,
     ) -> Result<Option<Evaluation>, Error>;
 
-    /// A batch of evaluation that each call uploads and computes, for `warmup`.
+    /// A function that uploads and evaluates one batch, for `warmup`.
     fn evaluation_batch(
         &self,
         device: &Device,
@@ -130,7 +130,7 @@ pub type Inputs<T> = <<T as Task>::Objective as Objective>::Inputs;
 
 /// Training batches on the host, in the order of the steps.
 pub trait BatchStream {
-    /// What it yields.
+    /// A batch.
     type Batch;
 
     /// Waits for the next batch; `None` after the last.
@@ -206,7 +206,7 @@ pub struct Description {
     pub image_bytes: u64,
     /// The images and classes, in a line.
     pub data: String,
-    /// What is odd about the data, a line each.
+    /// Peculiarities of the data, one line each.
     pub notes: Vec<String>,
 }
 
@@ -215,8 +215,8 @@ pub struct Description {
 pub struct Placement {
     /// Whether weight decay acts on it.
     pub decays: bool,
-    /// Layers between it and the output: 0 for the head. `train.layer_decay` scales the learning
-    /// rate once for each.
+    /// Layers between the parameter and the output: 0 for the head. `train.layer_decay` scales the
+    /// learning rate once per layer.
     pub layers_above: usize,
 }
 

@@ -27,8 +27,8 @@ pub struct TrainArgs {
     /// What differs from the file.
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Where the order of the images comes from, `keyed` or `reference` (the original's samplers): short for
-    /// `--set augment.order=KIND`.
+    /// Where the order of the images comes from, `keyed` or `reference` (the original's samplers):
+    /// short for `--set augment.order=KIND`.
     #[arg(long, value_name = "KIND")]
     pub data_order: Option<String>,
     /// What to do if the run's folder holds a run.

@@ -1,4 +1,4 @@
-//! Disk space: what a run takes, and what is free.
+//! Disk space of a run, and free space.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use rustix::fs::statvfs;
 
 use crate::config::Config;
 
-/// Bytes of the checkpoints that a run keeps, and of the one being written: weights, the
-/// optimizer's two moments, and the moving average where there is one.
+/// Bytes of the kept checkpoints and the one being written: weights, the optimizer's two moments,
+/// and the moving average if set.
 pub fn checkpoints_of(config: &Config, parameters: u64) -> u64 {
     // The newest, the best, and the one being written.
     let kept = config.checkpoint.keep_last as u64 + 2;
@@ -15,7 +15,7 @@ pub fn checkpoints_of(config: &Config, parameters: u64) -> u64 {
     parameters * arrays * 4 * kept
 }
 
-/// Bytes that are free where `folder` is, or would be; `None` if the system does not say.
+/// Free bytes on the file system of `folder`, which need not exist; `None` if unknown.
 pub fn free_for(folder: &Path) -> Option<u64> {
     let found = folder.ancestors().find(|one| one.is_dir());
     let existing = found.filter(|one| !one.as_os_str().is_empty()).unwrap_or(Path::new("."));

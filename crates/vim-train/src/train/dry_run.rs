@@ -1,4 +1,4 @@
-//! `vim-train train --dry-run`: what a run would do, with all that it would check, and no folder.
+//! `vim-train train --dry-run`: runs all checks and prints the plan without making a folder.
 
 use serde::Serialize;
 use vim_data::Stage;
@@ -15,7 +15,7 @@ use crate::run_folder;
 use crate::task::{Description, Task};
 use crate::train::disk_space::{checkpoints_of, free_for};
 
-/// What a run would do.
+/// The plan of a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Preview {
     folder: String,
@@ -34,16 +34,16 @@ pub(super) struct Preview {
     stop_after: Option<u64>,
     /// Bytes on the device for weights, gradients and averages; activations come on top.
     least_device_bytes: u64,
-    /// Bytes of the batches that wait for the device.
+    /// Bytes of prefetched batches.
     loader_bytes: u64,
     checkpoint_bytes: u64,
     free_bytes: Option<u64>,
 }
 
-/// Checks what `train` checks, and prints what it would do.
+/// Runs the checks of `train`, and prints the plan.
 pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
     let found = run_folder::look(config, args.resume, args.fresh)?;
-    // Staging fills the node's disk, which is for the job to do.
+    // Only the job may stage: staging fills the node's disk.
     let mut here = config.clone();
     here.data.stage = Stage::Off;
     let resolved = ResolvedRun::<T>::new(&here, args.fresh, &SingleDevice)?;

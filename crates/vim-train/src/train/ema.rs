@@ -7,9 +7,7 @@ use vim_kernels::{FlatParams, moving_average};
 use super::flat;
 use crate::config::TrainConfig;
 
-/// The average, in f32 whatever the model computes in.
-///
-/// It starts as the weights that training starts from.
+/// The average of the weights, always in f32; starts as the initial weights.
 ///
 /// # Source
 ///
@@ -22,7 +20,7 @@ pub struct Ema {
     averages: Averages,
 }
 
-/// A tensor for each parameter, or one for all.
+/// One tensor per parameter, or one for all.
 #[derive(Clone, Debug)]
 enum Averages {
     Each(Vec<Tensor<1>>),
@@ -30,7 +28,7 @@ enum Averages {
 }
 
 impl Ema {
-    /// The average that `train` asks for, if it does, starting from `model`.
+    /// The average of `train.ema`, if set, starting from `model`.
     pub fn new<M: Module>(train: &TrainConfig, model: &M) -> Option<Self> {
         let decay = train.ema?;
         let averages = Averages::Each(flat::values(model));
@@ -39,7 +37,7 @@ impl Ema {
 
     /// Adds the weights after the `updates`-th optimizer step to the average.
     pub fn update<M: Module>(&mut self, model: &M, updates: u64) {
-        // Taken, so that no second holder keeps them from being updated in place.
+        // Taken, because a second reference would prevent updates in place.
         let averages = match std::mem::replace(&mut self.averages, Averages::Each(Vec::new())) {
             Averages::Each(averages) => averages,
             Averages::Packed(packed) => packed.0.parts(&packed.1),
@@ -51,9 +49,9 @@ impl Ema {
         self.averages = Averages::Each(averages.collect());
     }
 
-    /// [`Self::update`] with weights that are in one tensor, where a device
-    /// [updates many](vim_kernels::supports_multi_tensor). Changes nothing where `square_norm`, the
-    /// square of the gradient's norm, `[1]`, is not finite.
+    /// [`Self::update`] with packed weights, for devices with
+    /// [multi-tensor kernels](vim_kernels::supports_multi_tensor). Changes nothing where
+    /// `square_norm`, the squared gradient norm, `[1]`, is not finite.
     pub fn update_packed(
         &mut self,
         (packing, value): (&FlatParams, &Tensor<1>),
@@ -68,7 +66,7 @@ impl Ema {
         self.averages = Averages::Packed(Box::new((packing.clone(), average)));
     }
 
-    /// A tensor for each parameter.
+    /// One tensor per parameter.
     fn each(&self) -> Vec<Tensor<1>> {
         match &self.averages {
             Averages::Each(averages) => averages.clone(),

@@ -1,4 +1,4 @@
-//! What a run was made by and where: `env.json`.
+//! `env.json`: program, machine and job of a run.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -8,26 +8,26 @@ use serde::Serialize;
 use vim_data::CpuAllocation;
 use vim_run::{host_name, rfc3339};
 
-/// Everything about a run that its configuration does not say.
+/// The facts about a run that its configuration does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Environment {
     /// Version of this program.
     pub version: &'static str,
-    /// The commit it was built from, if that was known.
+    /// The commit of the build, if known.
     pub commit: Option<&'static str>,
-    /// What it was built for.
+    /// Target triple of the build.
     pub target: Option<&'static str>,
     /// The machine's name.
     pub host: String,
     /// Cores that this process may use.
     pub cpus: usize,
-    /// What computes, as the program found it.
+    /// The device as found.
     pub backend: String,
     /// Threads that compute on the CPU.
     pub threads: usize,
-    /// Optimizer steps that the whole run takes: the configuration and the data's size decide.
+    /// Optimizer steps of the whole run.
     pub total_steps: u64,
-    /// `SLURM_*` variables that say which job this is.
+    /// `SLURM_*` variables that identify the job.
     pub slurm: BTreeMap<String, String>,
     /// The command line.
     pub command: Vec<String>,
@@ -50,7 +50,7 @@ const SLURM_VARIABLES: [&str; 10] = [
 ];
 
 impl Environment {
-    /// This process, which computes on `backend` with `threads` threads a run of `total_steps`.
+    /// The environment of this process.
     pub fn of_this_process(backend: impl Into<String>, threads: usize, total_steps: u64) -> Self {
         let slurm = SLURM_VARIABLES
             .iter()

@@ -15,8 +15,7 @@ impl<T: Task> Trainer<'_, T> {
             self.train.counters.eval_pending = false;
             return Ok(false);
         }
-        // All before any is recorded, so that an evaluation that is repeated on resume records none
-        // twice.
+        // Evaluate all before recording any, so that a repetition on resume records none twice.
         let mut all = Vec::new();
         for weights in self.train.kinds() {
             let Some(scores) = self.evaluate(&self.train.weights(weights), EvalSplit::Val)? else {
@@ -43,11 +42,11 @@ impl<T: Task> Trainer<'_, T> {
         Ok(is_best)
     }
 
-    /// Evaluates the result of the run on the test images; returns its primary score.
+    /// Evaluates the run's result on the test images; returns the primary score.
     pub(super) fn test(&mut self) -> Result<f64, Error> {
         let now = self.step();
-        // Without validation images nothing chooses between the weights and their average: both are
-        // tested, and the weights are the result.
+        // Without validation images both the weights and their average are tested, and the weights
+        // are the result.
         let last = || -> Vec<(Model<T>, Weights)> {
             let kinds = self.train.kinds().into_iter();
             kinds.map(|kind| (self.train.weights(kind), kind)).collect()
@@ -96,7 +95,7 @@ impl<T: Task> Trainer<'_, T> {
     }
 }
 
-/// The score that the best checkpoint is chosen by; NaN where it was not measured.
+/// The score that chooses the best checkpoint; NaN if not measured.
 fn primary<T: Task>(evaluation: &Evaluation) -> f64 {
     evaluation.scores.get(T::PRIMARY.name).unwrap_or(f64::NAN)
 }

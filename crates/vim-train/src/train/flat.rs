@@ -1,6 +1,6 @@
 //! A model's trainable parameters as flat tensors without gradients, in the order of its modules.
 //!
-//! Trainable are float parameters that require a gradient, unlike running statistics.
+//! Trainable parameters are float parameters that require a gradient, unlike running statistics.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -11,7 +11,7 @@ fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     tensor.reshape([count])
 }
 
-/// Their paths, such as `layers.0.mixer.forward.a_log`, and shapes.
+/// Paths, such as `layers.0.mixer.forward.a_log`, and shapes of the trainable parameters.
 pub fn parameters<M: Module>(model: &M) -> Vec<(String, Vec<usize>)> {
     #[derive(Default)]
     struct Parameters(Vec<String>, Vec<(String, Vec<usize>)>);
@@ -33,7 +33,7 @@ pub fn parameters<M: Module>(model: &M) -> Vec<(String, Vec<usize>)> {
     parameters.1
 }
 
-/// Their values.
+/// Values of the trainable parameters.
 pub fn values<M: Module>(model: &M) -> Vec<Tensor<1>> {
     struct Values(Vec<Tensor<1>>);
     impl ModuleVisitor for Values {
@@ -49,7 +49,7 @@ pub fn values<M: Module>(model: &M) -> Vec<Tensor<1>> {
     values.0
 }
 
-/// Their gradients; as many as parameters unless some have none.
+/// Gradients of the trainable parameters that have one.
 pub fn gradients<M: Module>(model: &M, gradients: GradientsParams) -> Vec<Tensor<1>> {
     struct Gradients(GradientsParams, Vec<Tensor<1>>);
     impl ModuleVisitor for Gradients {
@@ -62,11 +62,11 @@ pub fn gradients<M: Module>(model: &M, gradients: GradientsParams) -> Vec<Tensor
     gradients.1
 }
 
-/// `model`, which is on an autodiff device, with other values of them.
+/// `model`, which is on an autodiff device, with new values of its trainable parameters.
 ///
 /// # Panics
 ///
-/// If there are not as many, of the same sizes.
+/// If count or sizes of the values differ from the parameters'.
 pub fn with_values<M: Module>(model: M, values: Vec<Tensor<1>>) -> M {
     struct Replace(std::vec::IntoIter<Tensor<1>>);
     impl ModuleMapper for Replace {

@@ -1,4 +1,4 @@
-//! One attempt of a job at a run: recorded in `events.jsonl`, and gone on with in the next one.
+//! One attempt of a job at a run, recorded in `events.jsonl`; the next attempt continues the run.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use vim_run::{ExitRecord, Log, MAX_DEPTH, Resume, host_name, rfc3339};
 
 use crate::error::{Error, Failure, code};
 
-/// The longest that a preempted process waits to be killed.
+/// Longest wait of a preempted process to be killed.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// Several attempts of a job have not made a step.
+/// Several attempts of a job made no step.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no new step in {attempts} lives since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
@@ -35,22 +35,22 @@ impl Failure for NoProgress {
     }
 }
 
-/// This process's share of a run.
+/// This process's attempt at a run.
 pub(crate) struct JobAttempt<'a> {
     config: &'a SlurmConfig,
     folder: &'a Path,
     log: &'a Log,
-    /// Whether the same command would go on with the run.
+    /// Whether the same command would resume the run.
     resumes: bool,
     job: Option<JobId>,
-    /// How often SLURM has put the job back into the queue.
+    /// How often SLURM has requeued the job.
     restart_count: u32,
     /// Attempts before this one.
     restarts: u32,
 }
 
 impl<'a> JobAttempt<'a> {
-    /// An attempt in the run's `folder`, of a command that was told to `resume` so.
+    /// An attempt at the run in `folder` by a command with `--resume` set to `resume`.
     pub(crate) fn new(
         config: &'a SlurmConfig,
         folder: &'a Path,
@@ -69,12 +69,11 @@ impl<'a> JobAttempt<'a> {
         attempt
     }
 
-    /// Records the start, or resumption, at `step`.
+    /// Records the start or resumption at `step`.
     ///
     /// # Errors
     ///
-    /// [`NoProgress`] if the attempts before this one have not made a step since, and
-    /// `slurm.stop_without_progress` allows for no more.
+    /// [`NoProgress`] after `slurm.stop_without_progress` attempts at the same step.
     pub(crate) fn begin(&self, step: u64, is_resumed: bool) -> Result<(), Error> {
         if self.restarts > 0 {
             let attempts = attempts_at(&self.events(), step);
@@ -87,7 +86,7 @@ impl<'a> JobAttempt<'a> {
         Ok(())
     }
 
-    /// Records the end, and does with the job what is to be done after an interruption.
+    /// Records the end; after an interruption requeues, resubmits or leaves the job.
     ///
     /// Everything is saved by now, `exit.json` included: this process may be killed at any time.
     pub(crate) fn end(&self, exit: &ExitRecord, stop: Option<Stop>) {
@@ -154,7 +153,7 @@ impl<'a> JobAttempt<'a> {
         }
     }
 
-    /// Nothing is done about a job of which nothing is known: it may have been cancelled.
+    /// Leaves a job of unknown state alone: it may have been cancelled.
     fn unknown(&self, event: Event, why: &str) {
         self.log.line(format!(
             "warning: not requeued, for nothing says why {} came: {why}; submit it again to go on at step {}",
@@ -164,7 +163,8 @@ impl<'a> JobAttempt<'a> {
         self.record(Event { detail: Some(why.to_owned()), ..event });
     }
 
-    /// The folder that knew this job knows the one that goes on: the run's own, or its sweep's if it is an array's task.
+    /// Records job `next` in the folder that lists this job: the run's, or for an array task the
+    /// sweep's.
     fn remember(&self, next: JobId, job: &Job) {
         let known = self.folder.ancestors().take(MAX_DEPTH).find_map(|folder| {
             let submissions = submissions::read(folder).unwrap_or_default();
@@ -212,13 +212,13 @@ impl<'a> JobAttempt<'a> {
         self.folder.join(vim_slurm::EVENTS)
     }
 
-    /// A history that cannot be written must not end a training that can go on.
+    /// A failure to write the history must not end the training.
     fn warn(&self, path: &Path, error: &std::io::Error) {
         self.log.line(format!("warning: {}: {error}", path.display()));
     }
 }
 
-/// The submission by which job `next` goes on with `ended`, one of those of `known`.
+/// The submission of job `next`, which continues the job `ended` of the submission `known`.
 pub(crate) fn gone_on(
     known: Submission,
     ended: JobId,

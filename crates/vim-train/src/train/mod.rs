@@ -1,4 +1,4 @@
-//! The `train` command: the loop, top to bottom.
+//! The `train` command and its loop.
 
 mod args;
 pub mod disk_space;
@@ -47,10 +47,6 @@ use step::StepMetrics;
 pub use warmup::{WarmupArgs, run as warmup};
 
 /// `vim-train train` of the task `T`, on the device of `comm`.
-///
-/// # Errors
-///
-/// Whatever keeps the run from its result; the run's folder records it.
 pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> {
     let stop = StopRequest::install()
         .map_err(|error| Error::internal(format!("signal handlers: {error}")))?;
@@ -60,7 +56,7 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }
-    // Everything that can be wrong with the experiment is found before its folder is made.
+    // Check everything before making the run's folder.
     let resolved = ResolvedRun::<T>::new(&config, args.fresh, comm)?;
     let (folder, name) = (run_folder::open(&config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
@@ -87,7 +83,7 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
         log.line(trainer.summary(name, &result));
         Ok((exit, result))
     };
-    // However it ends, a panic included, the folder says so: no `exit.json` means "at work".
+    // Record every end, panics included: a missing `exit.json` means that the run is active.
     let outcome = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(fatal::with_load(fatal::error_of(&*panic), load)));
     let (exit, result) = outcome.unwrap_or_else(|error| {
@@ -96,7 +92,7 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
             Err(error),
         )
     });
-    // The run's own error is what matters; that its record could not be written comes second.
+    // The run's error takes precedence over a failure to write its record.
     let written = run.write_exit(&exit);
     attempt.end(&exit, result.as_ref().err().and_then(TrainError::stop_of));
     let tested = result?;
@@ -112,7 +108,7 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     }
 }
 
-/// How the process ends, and the primary score of the test images if training is finished.
+/// The exit record, and the primary test score if training is finished.
 type Outcome = (ExitRecord, Result<Option<f64>, Error>);
 
 fn result_line<T: Task>(score: f64) -> String {
@@ -136,7 +132,7 @@ struct Trainer<'a, T: Task> {
     records: Recorder<'a>,
     first_step: u64,
     last_loss: Option<f64>,
-    /// Primary score of the last evaluation on the validation images.
+    /// Primary score of the last validation.
     last_score: Option<f64>,
     /// Primary score of the test images.
     test_score: Option<f64>,
@@ -144,7 +140,7 @@ struct Trainer<'a, T: Task> {
 }
 
 impl<T: Task> Trainer<'_, T> {
-    /// Trains to the end and tests the result, or pauses after `limit` steps.
+    /// Trains to the end and tests the result; pauses after `limit` steps.
     fn train(&mut self, limit: Option<u64>) -> Result<Option<f64>, Error> {
         let pause = limit.map_or(u64::MAX, |limit| self.step().saturating_add(limit));
         let cadence = |interval| Cadence::new(interval, self.steps_per_epoch);
@@ -169,8 +165,8 @@ impl<T: Task> Trainer<'_, T> {
             let lr = self.schedule.lr(self.step());
             let pending =
                 self.train.step(self.task.objective(), inputs, lr, self.comm, |_| Ok(()))?;
-            // Prefetch while the GPU is busy. Only if the batch is ready, so that what is due after
-            // this step never waits for the loader.
+            // Prefetch while the GPU is busy; only if the batch is ready, so that a due record,
+            // evaluation or checkpoint never waits for the loader.
             if batches.is_ready() {
                 next = self.next_batch(&mut batches);
             }
@@ -186,7 +182,7 @@ impl<T: Task> Trainer<'_, T> {
 
             let last = step == self.total_steps;
             if log_due.due(step, elapsed) || last {
-                // Where all steps were skipped there is no loss to record.
+                // If all steps were skipped, there is no loss to record.
                 let loss = self.train.counters.window.mean();
                 self.train.counters.window = Window::default();
                 self.last_loss = loss.or(self.last_loss);
@@ -212,13 +208,13 @@ impl<T: Task> Trainer<'_, T> {
             if (eval_due.due(step, elapsed) || last) && self.task.has_validation() {
                 self.train.counters.eval_pending = true;
                 is_best = self.validate()?;
-                // Time spent on evaluation is not training's.
+                // Exclude evaluation from the training speed.
                 pace = Pace::start(step, batches.waited());
             }
             let paused = step == pause;
             let is_archived = archive_due.as_mut().is_some_and(|due| due.due(step, elapsed));
-            // While steps are being skipped the weights may be beyond repair: an earlier checkpoint
-            // must not make room for them.
+            // While steps are skipped the weights may be broken: they must not displace an earlier
+            // checkpoint.
             let is_sound = self.train.counters.skipped_in_a_row == 0;
             let save_due = save_due.due(step, elapsed) || is_archived;
             if (save_due && is_sound) || is_best || last || paused {
@@ -239,7 +235,7 @@ impl<T: Task> Trainer<'_, T> {
         self.train.counters.step
     }
 
-    /// Waits for the loader and queues the upload of its next batch, if there is one.
+    /// Waits for the loader and queues the upload of the next batch, if any.
     fn next_batch(&self, batches: &mut T::Batches) -> Option<Result<DeviceBatch<T>, Error>> {
         let batch = batches.next()?;
         let bad = batches.take_bad();
@@ -250,7 +246,7 @@ impl<T: Task> Trainer<'_, T> {
         Some(batch.and_then(upload))
     }
 
-    /// The norm of the gradient; `None` if the step was skipped, as the configuration allows.
+    /// The gradient norm; `None` if the step is skipped, as `train.non_finite` may allow.
     fn check(&mut self, metrics: StepMetrics) -> Result<Option<f64>, Error> {
         let Some(fault) = metrics.fault() else { return Ok(Some(metrics.grad_norm)) };
         let step = self.step() + 1;
@@ -280,7 +276,7 @@ impl<T: Task> Trainer<'_, T> {
     }
 
     fn newest_checkpoint(&mut self) -> String {
-        // One may be in flight; if it fails, an earlier one is the newest.
+        // A save may be in flight; if it fails, an earlier checkpoint is the newest.
         if let Err(error) = self.saver.wait() {
             self.log.line(format!("warning: {error}"));
         }
@@ -294,7 +290,7 @@ impl<T: Task> Trainer<'_, T> {
         }
     }
 
-    /// Saves and stops if a signal has asked for it.
+    /// Saves and stops if a signal has arrived.
     fn stop_if_asked(&mut self) -> Result<(), Error> {
         let Some(stop) = self.stop.get() else { return Ok(()) };
         self.save(false, false)?;
@@ -302,10 +298,10 @@ impl<T: Task> Trainer<'_, T> {
         Err(TrainError::Stopped { stop, step: self.step() }.into())
     }
 
-    /// Takes a snapshot; a thread writes it while the loop goes on.
+    /// Takes a snapshot; a thread writes it while the loop continues.
     fn save(&mut self, is_best: bool, is_archived: bool) -> Result<(), Error> {
         let start = Instant::now();
-        // Before there is a second snapshot in memory.
+        // At most one snapshot in memory.
         self.saver.wait()?;
         let counters = &mut self.train.counters;
         counters.epoch = counters.step / self.steps_per_epoch;
@@ -322,7 +318,7 @@ impl<T: Task> Trainer<'_, T> {
         Ok(())
     }
 
-    /// Waits for the save in flight; its error is the run's, unless that has one of its own.
+    /// Waits for the save in flight; returns its error unless `result` is an error already.
     fn finish_saving<R>(&mut self, result: Result<R, Error>) -> Result<R, Error> {
         match (result, self.saver.wait()) {
             (Ok(_), Err(error)) => Err(error.into()),
@@ -335,7 +331,7 @@ impl<T: Task> Trainer<'_, T> {
     }
 }
 
-/// A batch on the device, and the images that could not be read for it.
+/// A batch on the device, and its unreadable images.
 struct DeviceBatch<T: Task> {
     inputs: Inputs<T>,
     bad: Vec<BadSample>,

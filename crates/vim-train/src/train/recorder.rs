@@ -1,4 +1,4 @@
-//! What a run says about itself: metrics, timings, warnings, its end.
+//! Records of a run: metrics, timings, warnings, exit record and summary.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -19,13 +19,13 @@ use crate::output::summary::{Summary, summary};
 use crate::task::{EvalSplit, Evaluation, Task};
 use crate::train::TrainError;
 
-/// A line of `metrics.jsonl`. Nothing in it depends on the clock.
+/// A line of `metrics.jsonl`, independent of the clock.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Metric<'a> {
-    /// The mean loss since the record before, and the rest at this step; no norm if it was skipped.
+    /// Mean loss since the last record, other values at this step; no norm if the step was skipped.
     Train { step: u64, epoch: u64, loss: f64, lr: f64, grad_norm: Option<f64> },
-    /// A step that changed nothing, as its numbers were not finite.
+    /// A step that changed nothing, because loss or gradient were not finite.
     Skipped { step: u64, epoch: u64, reason: &'a str, in_a_row: u64 },
     /// An evaluation of a checkpoint's `weights`.
     Eval {
@@ -39,26 +39,26 @@ pub(super) enum Metric<'a> {
     },
 }
 
-/// A line of `timing.jsonl`; without a unit in its name, since the line or evaluation before.
+/// A line of `timing.jsonl`; the speed counts from the last line or evaluation.
 #[derive(Serialize)]
 struct Timing {
     step: u64,
     images_per_second: f64,
     /// Since this process began to train.
     elapsed_s: f64,
-    /// How long saving has held the loop up since the record before.
+    /// Time that the loop waited for saves since the last record.
     save_stall_s: f64,
     /// Time that the loop waited for images.
     data_wait_s: f64,
-    /// What this process holds in RAM now.
+    /// Resident memory of this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
-    /// What it holds on the device now.
+    /// Device memory of this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_memory_bytes: Option<u64>,
 }
 
-/// When a stretch of training began.
+/// The start of a stretch of training.
 pub(super) struct Pace {
     at: Instant,
     step: u64,
@@ -66,13 +66,13 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Now, after `step` steps and when the loop has `waited` for images as long as that.
+    /// Starts now, after `step` steps and a total wait for images of `waited`.
     pub(super) fn start(step: u64, waited: Duration) -> Self {
         Self { at: Instant::now(), step, waited }
     }
 }
 
-/// The files that records go to.
+/// The files of a run's records.
 pub(super) struct Recorder<'a> {
     log: &'a Log,
     device: Device,
@@ -80,16 +80,16 @@ pub(super) struct Recorder<'a> {
     pub(super) metrics: Sinks,
     timing: JsonlWriter,
     bad_samples: JsonlWriter,
-    /// Bad samples that the log has named.
+    /// Bad samples already named in the log.
     named_bad: BTreeSet<usize>,
-    /// How long saving has held the loop up since the last record of it.
+    /// Time that the loop waited for saves since the last record.
     pub(super) save_stall: Duration,
     warned: bool,
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the files of `run`, cut back to the `len` bytes of metrics at `step`: what comes after
-    /// is written again.
+    /// Opens the files of `run`; truncates the metrics to their `len` bytes at `step`, because
+    /// later records are written again.
     pub(super) fn open(
         run: &RunDir,
         log: &'a Log,
@@ -130,7 +130,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Records how fast the stretch since `pace` went, and what memory is held.
+    /// Records the speed since `pace` and the memory in use.
     pub(super) fn timing(
         &mut self,
         pace: &Pace,
@@ -169,8 +169,7 @@ impl<'a> Recorder<'a> {
         Ok(speed)
     }
 
-    /// Names the images that could not be read: in the log once, in `bad_samples.jsonl` each time
-    /// that they were drawn.
+    /// Records unreadable images: once in the log, at every draw in `bad_samples.jsonl`.
     pub(super) fn bad(&mut self, samples: Vec<BadSample>) -> Result<(), Error> {
         for bad in samples {
             if self.named_bad.insert(bad.index) {
@@ -182,14 +181,14 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Says which implementation of each operation runs.
+    /// Logs the implementation of each operation.
     pub(super) fn implementations(&self) {
         for (operation, implementation) in vim_kernels::implementations_run() {
             self.log.line(format!("{operation}: {implementation}"));
         }
     }
 
-    /// Logs the first warning that there is.
+    /// Logs the first warning only.
     pub(super) fn warn_once(&mut self, warning: Option<String>) {
         if let Some(warning) = warning.filter(|_| !self.warned) {
             self.log.line(format!("warning: {warning}"));

@@ -9,11 +9,11 @@ use crate::config::{ConfigError, OptimConfig, ScheduleKind};
 /// [`ScheduleKind::Cosine`], with a new rate at every step; the two pieces join at `lr`:
 ///
 /// > `step < warmup`: `warmup_lr + (lr − warmup_lr)·step/warmup`
-/// > `step ≥ warmup`: `min_lr + ½(lr − min_lr)(1 + cos(π·(step − warmup)/(total − warmup)))`
+/// > `step ≥ warmup`: `min_lr + ½(lr − min_lr)(1 + cos(π·(step−warmup)/(total−warmup)))`
 ///
-/// [`ScheduleKind::Reference`], with one rate an epoch, that of `t = max(epoch − 1, 0)`, as the
-/// original sets the rate at the end of an epoch from that epoch's number; the cosine begins at 0
-/// and the two pieces do not join:
+/// [`ScheduleKind::Reference`], with one rate per epoch at `t = max(epoch − 1, 0)`, because the
+/// original sets the rate at the end of an epoch from that epoch's number; the cosine begins at 0,
+/// so the two pieces do not join:
 ///
 /// > `t < warmup`: `warmup_lr + (lr − warmup_lr)·t/warmup`
 /// > `t ≥ warmup`: `min_lr + ½(lr − min_lr)(1 + cos(π·t/epochs))`
@@ -27,10 +27,10 @@ pub struct Schedule {
     lr: f64,
     warmup_lr: f64,
     min_lr: f64,
-    /// In units.
+    /// In units of `unit` steps, as `total`.
     warmup: u64,
     total: u64,
-    /// Steps that share a rate: 1, or those of an epoch.
+    /// Steps that share a rate: 1, or the steps of an epoch.
     unit: u64,
     kind: ScheduleKind,
 }
@@ -64,12 +64,12 @@ impl Schedule {
         })
     }
 
-    /// Whether the warm-up ends before training does; if not, the peak is never reached.
+    /// Whether the warm-up ends before training does.
     pub fn reaches_its_peak(&self) -> bool {
         self.warmup < self.total
     }
 
-    /// The learning rate of step `step`, counted from 0; from the last step on, the last one.
+    /// The learning rate of step `step`, counted from 0; constant from the last step on.
     pub fn lr(&self, step: u64) -> f64 {
         let t = match self.kind {
             ScheduleKind::Cosine => step,

@@ -1,4 +1,4 @@
-//! From a configuration and a run's folder to a trainer that is ready for its next step.
+//! Builds a trainer from a configuration and a run's folder.
 
 use std::fs;
 use std::path::Path;
@@ -24,21 +24,21 @@ use crate::fatal::CrashGuard;
 use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
 use crate::train::environment::Environment;
 
-/// All that can be known, and be wrong, before there is a folder.
+/// The checked parts of a run that need no folder.
 pub(super) struct ResolvedRun<T: Task> {
     pub(super) chosen: SelectedDevice,
     pub(super) task: T,
     pub(super) schedule: Schedule,
     pub(super) steps_per_epoch: u64,
     pub(super) total_steps: u64,
-    /// What the device has to hold at a time.
+    /// BatchFootprint of the device.
     pub(super) footprint: BatchFootprint,
-    /// Where the run starts now, and from given weights.
+    /// Set if the run starts now from the weights of `train.init`.
     pub(super) init: Option<InitWeights<Model<T>>>,
 }
 
 impl<T: Task> ResolvedRun<T> {
-    /// The run of `config`, which starts anew if `fresh` says so or it has no checkpoint yet.
+    /// The run of `config`, which starts anew if `fresh` is set or it has no checkpoint.
     pub(super) fn new(config: &Config, fresh: bool, comm: &dyn Comm) -> Result<Self, Error> {
         threads::start(config.devices.threads)?;
         let chosen = device::choose(&config.devices)?;
@@ -55,20 +55,15 @@ impl<T: Task> ResolvedRun<T> {
     }
 }
 
-/// The learning rate of every step, and how many steps there are.
+/// The learning-rate schedule and the number of steps.
 fn schedule<T: Task>(config: &Config, task: &T) -> Result<(Schedule, u64), ConfigError> {
     let steps_per_epoch = task.steps_per_epoch();
     let total_steps = steps_per_epoch * config.train.epochs;
     Ok((Schedule::new(&config.optim, steps_per_epoch, total_steps)?, total_steps))
 }
 
-/// Whether `train` would refuse `config` at its start, as far as that can be known without reading
-/// an image and without the device; returns a text for each file that may be missing where the run
-/// is to be.
-///
-/// # Errors
-///
-/// The first key that `train` would refuse.
+/// Runs the start-up checks of `train` that need neither images nor the device; returns a text for
+/// each file missing on this machine.
 pub(crate) fn preflight<T: Task>(config: &Config) -> Result<Vec<String>, ConfigError> {
     let (task, absent) = T::preflight(config)?;
     if let Some(task) = task {
@@ -229,7 +224,7 @@ impl<'a, T: Task> Trainer<'a, T> {
     }
 }
 
-/// A run that was stopped before its first checkpoint must start from the same weights again.
+/// Checks that a run stopped before its first checkpoint starts from the same weights again.
 fn check_same_init(record: &InitRecord, run: &Path) -> Result<(), Error> {
     let Ok(text) = fs::read(run.join(INIT)) else { return Ok(()) };
     let Ok(recorded) = serde_json::from_slice::<InitRecord>(&text) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What training changes, in memory and in the files of a checkpoint.
+//! The state of training, in memory and in a checkpoint's files.
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -14,15 +14,15 @@ use crate::task::Objective;
 use crate::weights;
 use crate::weights::WeightsError;
 
-/// Model, optimizer, moving average and counters: all that a resumed run needs. What a step draws
-/// is a function of the seed and of the steps done, so no generator is kept.
+/// Model, optimizer, moving average and counters. Random draws are a function of the seed and the
+/// step, so no generator is stored.
 #[derive(Debug)]
 pub struct TrainState<M> {
-    /// `None` only while the optimizer makes the next one in its place.
+    /// `None` only while the optimizer updates it.
     pub(super) model: Option<M>,
     pub(super) optimizer: AdamW,
     pub(super) ema: Option<Ema>,
-    /// Steps done, and what else a checkpoint remembers.
+    /// Steps done and the other counters of a checkpoint.
     pub counters: State,
     pub(super) seed: u64,
     pub(super) micro_batches: usize,
@@ -30,7 +30,7 @@ pub struct TrainState<M> {
 }
 
 impl<M: Module> TrainState<M> {
-    /// Training of `model` as `config` says, before its first step.
+    /// The state of training `model` under `config` before the first step.
     pub fn new(objective: &impl Objective<Model = M>, config: &Config, model: M) -> Self {
         let groups = ParamGroup::all(&model, config, |path, rank| objective.placement(path, rank));
         Self {
@@ -44,16 +44,16 @@ impl<M: Module> TrainState<M> {
         }
     }
 
-    /// The same, computing a batch in `count` micro-batches.
+    /// Sets the number of micro-batches per batch.
     pub fn with_micro_batches(self, count: usize) -> Self {
         Self { micro_batches: count, ..self }
     }
 
-    /// The same where `checkpoint` stands, which errors call `source`.
+    /// The state restored from `checkpoint`, which errors call `source`.
     ///
     /// # Errors
     ///
-    /// If the checkpoint is of another model, or has no moving average where one is asked for.
+    /// If the checkpoint is of another model, or lacks the configured moving average.
     pub fn restored(
         mut self,
         mut checkpoint: Checkpoint,
@@ -73,12 +73,8 @@ impl<M: Module> TrainState<M> {
         Ok(Self { model: Some(model), optimizer, counters: checkpoint.state, ..self })
     }
 
-    /// Checks that every parameter has moments of its size: new ones among old ones would be
-    /// corrected for steps that they have not seen.
-    ///
-    /// # Errors
-    ///
-    /// The first parameter that has none.
+    /// Checks that every parameter has moments of its size: bias correction would be wrong for new
+    /// moments among old ones.
     pub fn check_moments(&self, source: &str) -> Result<(), Error> {
         let moments = self.optimizer.moments();
         let fits = |path: &str, count: usize| {
@@ -96,12 +92,12 @@ impl<M: Module> TrainState<M> {
         }
     }
 
-    /// The model as it is trained.
+    /// The model in training.
     pub fn model(&self) -> &M {
         self.model.as_ref().expect("invariant: taken only within a step")
     }
 
-    /// The kinds of weights that there are; where they are equally good, the first is the better.
+    /// The available kinds of weights; of equal scores the first kind wins.
     pub fn kinds(&self) -> Vec<Weights> {
         let ema = self.ema.is_some().then_some(Weights::Ema);
         [Weights::Model].into_iter().chain(ema).collect()
@@ -117,7 +113,7 @@ impl<M: Module> TrainState<M> {
 
     /// The files of a checkpoint.
     pub fn files(&self) -> Vec<(&'static str, NamedArrays)> {
-        // `valid` brings running statistics up to date, of which a module may hold the last back.
+        // `valid` applies pending updates of running statistics.
         let mut files = vec![
             (weights::MODEL, NamedArrays::of(&self.model().valid())),
             (weights::OPTIMIZER, optimizer_arrays(&self.optimizer)),

@@ -1,4 +1,4 @@
-//! The one step of training: forward, backward, sum over the devices, update.
+//! A training step: forward, backward, sum over the devices, update.
 
 use std::ops::Range;
 
@@ -15,11 +15,11 @@ use crate::error::Error;
 use crate::task::Objective;
 
 impl<M: Module> TrainState<M> {
-    /// One step: forward, backward, sum over the devices, and the update, which does nothing where
-    /// loss or gradient are not finite. [`Self::finish`] must follow before anything else is done.
+    /// Runs one step; the update does nothing if loss or gradient are not finite. The next call
+    /// must be [`Self::finish`].
     ///
-    /// On a GPU all of it is queued before anything is read, so that the host can prepare the next
-    /// batch meanwhile. `after` is called after each forward and backward pass.
+    /// A GPU step reads nothing back, so that the host can prepare the next batch meanwhile.
+    /// `after` is called after each forward and backward pass.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl<M: Module> TrainState<M> {
         let square = self.optimizer.square_norm(&gradients);
         let (clip, guard, pending) = match square {
             Some(square) if supports_multi_tensor(&square.device()) => {
-                // Not finite where the loss is not.
+                // Not finite if the loss is not.
                 let guard = square.clone() + (loss.clone() - loss.clone());
                 let clip = Clip::To { square_norm: guard.clone(), limit: self.clip };
                 (clip, Some(guard), PendingStep::Unread { loss, square_norm: square })
@@ -78,7 +78,7 @@ impl<M: Module> TrainState<M> {
         pending
     }
 
-    /// Waits for the device, and counts the step unless it turned out to change nothing.
+    /// Waits for the device, and counts the step unless it changed nothing.
     pub fn finish(&mut self, pending: PendingStep) -> StepMetrics {
         let metrics = match pending {
             PendingStep::Read(metrics) => metrics,
@@ -106,7 +106,7 @@ impl<M: Module> TrainState<M> {
     }
 }
 
-/// A part of a step that has been queued.
+/// A queued phase of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The loss of a micro-batch.
@@ -115,12 +115,11 @@ pub enum Phase {
     Backward,
 }
 
-/// The loss of a batch of `count` images, `[1]` and not yet read from the device, and its
-/// gradients.
+/// The unread loss of a batch of `count` images, `[1]`, and its gradients.
 ///
-/// The batch is computed in `micro_batches`, one after the other. Each loss is weighted by its
-/// share of the images, so that the sum is the whole batch's but for rounding. `loss` gets the
-/// whole batch and the range of images to take; `after` is called after each pass.
+/// Micro-batches run one after the other; each loss is weighted by its share of the images, so that
+/// the sum equals the batch's up to rounding. `loss` gets the whole batch and the range of images;
+/// `after` is called after each pass.
 pub fn forward_backward<M: Module, I: Clone>(
     model: &M,
     inputs: I,
@@ -154,12 +153,12 @@ pub fn forward_backward<M: Module, I: Clone>(
     Ok((sum.expect("invariant: a batch has images"), gradients.grads()))
 }
 
-/// The numbers of a step that the host reads, and all that it decides by.
+/// The numbers of a step that the host reads.
 #[derive(Clone, Copy, Debug)]
 pub struct StepMetrics {
     /// Mean over the batch.
     pub loss: f64,
-    /// Of all parameters together, before clipping.
+    /// Over all parameters, before clipping.
     pub grad_norm: f64,
 }
 
@@ -172,7 +171,7 @@ impl StepMetrics {
         Self { loss: number(0), grad_norm: number(1).sqrt() }
     }
 
-    /// What is not finite, if anything.
+    /// Which number is not finite, if any.
     pub fn fault(self) -> Option<String> {
         [("loss", self.loss), ("gradient norm", self.grad_norm)]
             .into_iter()
@@ -197,7 +196,7 @@ pub enum PendingStep {
     Read(StepMetrics),
 }
 
-/// The seed of what a step draws, different for every run, step and device.
+/// The seed of a step's random draws, different for every run, step and device.
 fn step_seed(seed: u64, step: u64, rank: usize) -> u64 {
     let mut key = [0; 24];
     key[..8].copy_from_slice(&seed.to_le_bytes());

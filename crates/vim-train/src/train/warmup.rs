@@ -1,4 +1,4 @@
-//! The `warmup` command: has everything compiled that a run on a GPU compiles.
+//! The `warmup` command: compiles all kernels of a GPU run.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -21,7 +21,6 @@ use crate::output::summary::bytes;
 use crate::output::{print, print_json};
 use crate::task::{BatchStream, Objective, Task};
 
-/// What `vim-train warmup --help` ends with.
 const EXAMPLES: &str = "\
 Examples:
   vim-train warmup configs/vim_tiny_imagenet.toml --set data.path=DIR
@@ -54,12 +53,12 @@ pub struct WarmupArgs {
 struct Report {
     device: String,
     stages: Vec<Stage>,
-    /// Where the machine code is, if it is kept.
+    /// Where the machine code is cached, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<Cache>,
 }
 
-/// Something that a run does again and again.
+/// A repeated stage of a run.
 #[derive(Debug, Serialize)]
 struct Stage {
     name: &'static str,
@@ -77,10 +76,6 @@ struct Cache {
 }
 
 /// `vim-train warmup`.
-///
-/// # Errors
-///
-/// Whatever would keep `train` from its first step.
 pub fn run<T: Task>(args: &WarmupArgs) -> Result<(), Error> {
     let config = Config::load_base(&args.config, &args.overrides.set)?;
     let resolved = ResolvedRun::<T>::new(&config, true, &SingleDevice)?;
@@ -119,7 +114,7 @@ fn text(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// What a run does, as a run does it.
+/// Times the stages of a run.
 fn stages<T: Task>(config: &Config, resolved: ResolvedRun<T>) -> Result<Vec<Stage>, Error> {
     let ResolvedRun { chosen, task, .. } = resolved;
     let (plain, objective) = (chosen.device, task.objective());

@@ -40,16 +40,16 @@ pub enum WeightsError {
         mismatch: Box<StateDictMismatch>,
     },
 
-    /// Nothing says which model weights belong to.
+    /// The model of the weights cannot be determined.
     #[error("{checkpoint} {why}")]
     Unrecognised {
         /// Whose weights.
         checkpoint: String,
-        /// What is in the way, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
 
-    /// A parameter that the original has nothing for.
+    /// A parameter without a counterpart in the original.
     #[error(
         "{checkpoint} cannot be exported: the original has no counterpart of {path} (ssm.a = \"full\")"
     )]

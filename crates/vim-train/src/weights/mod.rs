@@ -19,7 +19,6 @@ pub const EMA: &str = "ema.safetensors";
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// Name of the file of `weights` in a checkpoint.
-#[must_use]
 pub fn file(weights: Weights) -> &'static str {
     match weights {
         Weights::Model => MODEL,
@@ -31,8 +30,8 @@ pub fn file(weights: Weights) -> &'static str {
 ///
 /// # Errors
 ///
-/// [`WeightsError::Unreadable`], or [`WeightsError::Unfit`] with the parameters that are missing, of another
-/// shape or not the model's.
+/// [`WeightsError::Unreadable`], or [`WeightsError::Unfit`] with the parameters that are missing,
+/// unknown or of another shape.
 pub fn model_from_bytes<M: Module>(model: M, bytes: &[u8], source: &str) -> Result<M, Error> {
     let file = read(bytes, source)?;
     load_module(model, &file.state).map_err(|mismatch| misfit(source, &mismatch.to_string()))

@@ -1,4 +1,4 @@
-//! Where weights come from: a file of any kind, a checkpoint's folder, or a run's folder.
+//! Weights from a file of any kind, a checkpoint's folder or a run's folder.
 
 use std::fmt;
 use std::fs::File;
@@ -17,13 +17,13 @@ use crate::run_folder::recorded_config;
 use crate::weights;
 use crate::weights::WeightsError;
 
-/// The key of the model's description in the metadata of a file of ours.
+/// Key of the model's description in the metadata of this program's files.
 pub const METADATA_KEY: &str = "vim_train";
 
-/// How a file of ours records the model that its weights are of: two sections of a configuration.
+/// The model as recorded in this program's files: two sections of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// `[model]`, every key set that has an effect.
+    /// `[model]`, with every effective key set.
     pub model: VimConfig,
     /// `[ssm]`.
     pub ssm: SsmConfig,
@@ -31,13 +31,12 @@ pub struct Recorded {
 
 impl Recorded {
     /// The sections that describe `config`.
-    #[must_use]
     pub fn of(config: &VimConfig) -> Self {
         let model = VimConfig { preset: Preset::default(), ..config.effective() };
         Self { model, ssm: config.ssm }
     }
 
-    /// The model that a file's metadata describe, if this version understands them.
+    /// The model in a file's metadata, if this version understands them.
     fn parse(text: &str) -> Option<VimConfig> {
         let Self { model, ssm } = toml::from_str(text).ok()?;
         Some(VimConfig { ssm, ..model })
@@ -48,18 +47,17 @@ impl Recorded {
     /// # Panics
     ///
     /// Never: every section has a TOML form.
-    #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("invariant: a section has a TOML form")
     }
 }
 
-/// Where the description of a model comes from.
+/// Origin of a model's description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The caller gave it.
+    /// The caller.
     Given,
-    /// It was recorded with the weights.
+    /// Metadata recorded with the weights.
     Recorded,
     /// The shapes of the weights.
     Inferred,
@@ -75,35 +73,31 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Weights, and what is known about them.
+/// Weights and their metadata.
 #[derive(Debug)]
 pub struct WeightsSource {
     /// Its name in errors.
     pub name: String,
     /// The arrays and their file.
     pub arrays: Arrays,
-    /// The model it was recorded with, where it was.
+    /// The recorded model, if any.
     pub recorded: Option<VimConfig>,
     /// The configuration of the run, for a checkpoint in a run's folder.
     pub run: Option<Config>,
     /// Whether these are the weights or their moving average.
     pub weights: Weights,
-    /// The step of training, for a checkpoint of ours.
+    /// The training step, for this program's checkpoints.
     pub step: Option<u64>,
     /// BLAKE3 of the file, in hexadecimal.
     pub blake3: String,
 }
 
 impl WeightsSource {
-    /// Reads the weights at `path`: a file, the folder of a checkpoint, or the folder of a run, of
-    /// which `selection` takes one.
+    /// Reads the weights at `path`: a file, a checkpoint's folder, or a run's folder, in which
+    /// `selection` chooses a checkpoint.
     ///
-    /// `section` selects the weights or their moving average. Left out, it is the better one of a
-    /// run's best checkpoint, and the weights of everything else.
-    ///
-    /// # Errors
-    ///
-    /// If there are none, or they cannot be read.
+    /// `section` selects the weights or their moving average. `None` means the better of the two
+    /// for a run's best checkpoint, and the weights otherwise.
     pub fn open(
         path: &Path,
         section: Option<Section>,
@@ -121,10 +115,6 @@ impl WeightsSource {
     }
 
     /// Reads a checkpoint of the run in the folder `run`.
-    ///
-    /// # Errors
-    ///
-    /// As [`WeightsSource::open`].
     pub fn of_run(
         run: &Path,
         section: Option<Section>,
@@ -150,7 +140,7 @@ impl WeightsSource {
         let mut hasher = blake3::Hasher::new();
         let hashed = File::open(path).and_then(|file| hasher.update_reader(file).map(|_| ()));
         hashed.map_err(|error| unread(ReadError::Io(error)))?;
-        // The arrays are readable even if this version does not understand the description.
+        // A description that this version cannot read must not hide the arrays.
         let recorded = arrays.about.get(METADATA_KEY).and_then(|text| Recorded::parse(text));
         let blake3 = hasher.finalize().to_hex().to_string();
         let weights = kind(section);
@@ -165,7 +155,7 @@ impl WeightsSource {
         let name = checkpoint.path.display().to_string();
         let weights = kind(section);
         let bytes = checkpoint.take(weights::file(weights)).map_err(|error| match weights {
-            // The checkpoint is whole: its run keeps no average.
+            // The checkpoint is complete: the run has no average.
             Weights::Ema => {
                 let source = ReadError::NoSection {
                     wanted: format!("{} (train.ema was not set)", weights::EMA),
@@ -176,7 +166,7 @@ impl WeightsSource {
             Weights::Model => Error::from(error),
         })?;
         let blake3 = blake3::hash(&bytes).to_hex().to_string();
-        // Either file holds one set of arrays.
+        // Both files hold one set of arrays.
         let arrays = read_checkpoint(Cursor::new(bytes), Section::Model)
             .map_err(|source| WeightsError::Unreadable { path: name.clone(), source })?;
         let run = run.and_then(|run| recorded_config(run).ok());
@@ -185,19 +175,14 @@ impl WeightsSource {
         Ok(Self { name, arrays, recorded, run, weights, step, blake3 })
     }
 
-    /// Classes of the head, if there is one.
-    #[must_use]
+    /// Classes of the head, if any.
     pub fn num_classes(&self) -> Option<usize> {
         self.arrays.state.array("head.bias").map(|bias| bias.values.len())
     }
 
-    /// The model: the one given, else the recorded one, else the one inferred from the shapes.
+    /// The model `given`, else the recorded one, else the one inferred from the shapes.
     ///
-    /// `num_classes` replaces the size of the weights' own head.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be found or built.
+    /// `num_classes` replaces the size of the weights' head.
     pub fn model(
         &self,
         given: Option<&VimConfig>,
@@ -230,8 +215,7 @@ impl WeightsSource {
         Ok((config, origin))
     }
 
-    /// The assumptions about a model that was inferred.
-    #[must_use]
+    /// The assumptions behind an inferred model.
     pub fn assumed(&self, origin: Origin) -> Option<String> {
         let inferred = infer(&self.arrays.state).ok().filter(|_| origin == Origin::Inferred);
         inferred.map(|inferred| inferred.assumed)
@@ -241,7 +225,7 @@ impl WeightsSource {
     ///
     /// # Errors
     ///
-    /// [`WeightsError::Mismatch`] with every disagreement that `options` does not allow for.
+    /// [`WeightsError::Mismatch`] with every difference that `options` does not allow.
     pub fn load(&self, model: Vim, options: LoadOptions) -> Result<(Vim, LoadReport), Error> {
         model.load(&self.arrays.state, options).map_err(|mismatch| {
             Error::from(WeightsError::Mismatch { checkpoint: self.name.clone(), mismatch })
@@ -249,7 +233,6 @@ impl WeightsSource {
     }
 
     /// A description of the weights in one line.
-    #[must_use]
     pub fn summary(&self) -> String {
         let Arrays { format, entry, had_module_prefix, state, .. } = &self.arrays;
         let format = match (format, self.step) {
@@ -286,8 +269,7 @@ fn kind(section: Section) -> Weights {
     }
 }
 
-/// One line for each difference that was allowed and found.
-#[must_use]
+/// One line for each allowed difference.
 pub fn notes(report: &LoadReport, options: LoadOptions) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(([rows, columns], [new_rows, new_columns])) = report.resized {

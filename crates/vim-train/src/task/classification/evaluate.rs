@@ -13,17 +13,12 @@ use crate::task::Evaluation;
 /// Share of images whose class has the largest logit.
 pub const TOP1: ScoreKind = ScoreKind::share("top1", "top-1");
 
-/// The mean cross-entropy without smoothing, top-1, and the share of images whose class is among
-/// the five largest logits.
+/// Mean cross-entropy without smoothing, top-1, and top-5.
 pub const SCORES: &[ScoreKind] = &[ScoreKind::LOSS, TOP1, ScoreKind::share("top5", "top-5")];
 
-/// Evaluates `model` on `split`; `None` if `stop` asked to stop on the way.
+/// Evaluates `model` on `split`; `None` if `stop` was raised meanwhile.
 ///
 /// `each` gets the logits of every image, in the split's order, and whether the image was read.
-///
-/// # Errors
-///
-/// Whatever is wrong with the images.
 pub fn evaluate(
     model: &Vim,
     split: &Split,
@@ -75,10 +70,9 @@ pub fn evaluate(
     Ok(Some(Evaluation { scores: names.zip(numbers).collect(), images }))
 }
 
-/// Negative log-likelihood of `label`, and how many classes come before it.
+/// Negative log-likelihood of `label`, and how many classes rank before it.
 ///
-/// A class with the same logit and a smaller number comes before; a logit that is not a number
-/// makes the image wrong.
+/// Of equal logits the smaller class ranks first; a NaN logit makes the image wrong.
 fn score(logits: &[f32], label: usize) -> (f64, usize) {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&x| f64::from(x - largest).exp()).sum();

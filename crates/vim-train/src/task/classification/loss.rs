@@ -43,7 +43,7 @@ impl Loss {
     }
 }
 
-/// The mean over the batch of `(1 − s)·nll(label) + s·mean over classes of nll`, s the smoothing.
+/// Batch mean of `(1 − s)·nll(label) + s·mean over classes of nll`, s the smoothing.
 ///
 /// # Shapes
 ///
@@ -58,9 +58,9 @@ pub fn cross_entropy(logits: Tensor<2>, labels: Tensor<1, Int>, smoothing: f64) 
     target_loss(logits, Targets::new(labels, None), smoothing)
 }
 
-/// [`cross_entropy`] of mixed images: each image's `nll` is the mean of its own label's and its
-/// partner's, weighted by its share. Cross-entropy is linear in the targets, so this equals the
-/// cross-entropy with the mixed, smoothed targets.
+/// [`cross_entropy`] of mixed images: the `nll` of the image's label and of its partner's, weighted
+/// by the share. Cross-entropy is linear in the targets, so this equals the cross-entropy with the
+/// mixed, smoothed targets.
 ///
 /// # Source
 ///
@@ -79,8 +79,8 @@ pub fn target_loss(logits: Tensor<2>, targets: Targets, smoothing: f64) -> Tenso
     if smoothing == 0.0 { loss } else { loss - log_p.mean() * smoothing }
 }
 
-/// The mean over images and classes of `−t·log σ(x) − (1 − t)·log(1 − σ(x))`, t the mixed, smoothed
-/// target of the class; with `threshold`, 1 where that is above it and 0 elsewhere.
+/// Mean over images and classes of `−t·log σ(x) − (1 − t)·log(1 − σ(x))`, t the mixed, smoothed
+/// target of the class; with `threshold`, t is 1 for targets above it and 0 elsewhere.
 ///
 /// # Shapes
 ///
@@ -99,7 +99,7 @@ pub fn bce(
     let [batch, classes] = logits.dims();
     let all = Tensor::<1, Int>::arange(0..classes as i64, &logits.device());
     let all = all.unsqueeze_dim::<2>(0).expand([batch, classes]);
-    // `Tensor::one_hot` would read from the device.
+    // `Tensor::one_hot` reads from the device.
     let whole = |labels: Tensor<1, Int>| {
         labels.unsqueeze_dim::<2>(1).expand([batch, classes]).equal(all.clone()).float()
     }; // [B, K]

@@ -1,4 +1,4 @@
-//! Image classification by a Vision Mamba: top-1 is the score that counts.
+//! Image classification by a Vision Mamba; the primary score is top-1.
 
 pub mod evaluate;
 pub mod loss;
@@ -25,7 +25,7 @@ use evaluate::evaluate;
 use loss::Loss;
 use to_device::{Targets, check_image_size, to_tensors};
 
-/// A Vision Mamba and the loss of its classes.
+/// A Vision Mamba and its classification loss.
 #[derive(Debug)]
 pub struct Classifier {
     config: Config,
@@ -43,11 +43,7 @@ pub struct Labelled {
 }
 
 impl Classifier {
-    /// The classifier of `config` with a head as `model` has it.
-    ///
-    /// # Errors
-    ///
-    /// If the loss does not go with the number of classes.
+    /// The classifier of `config` with the head of `model`.
     pub fn new(config: &Config, model: VimConfig) -> Result<Self, ConfigError> {
         let loss = Loss::new(&config.train, model.num_classes)?;
         Ok(Self { config: config.clone(), model, loss })
@@ -57,7 +53,7 @@ impl Classifier {
         Ok(self.model.init(device, self.config.run.seed)?)
     }
 
-    /// `model`, computing as `train.precision` and `train.recompute` say.
+    /// `model` with `train.precision` and `train.recompute`.
     fn computing(&self, model: Vim) -> Result<Vim, Error> {
         let train = &self.config.train;
         Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
@@ -72,7 +68,7 @@ impl Objective for Classifier {
         self.computing(self.seeded(device)?)
     }
 
-    /// The head may be of other classes, and positions of another grid: a fine-tune is for that.
+    /// For fine-tuning, the head may have other classes and the positions another grid.
     fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Vim>>, Error> {
         let train = &self.config.train;
         let Some(path) = &train.init else { return Ok(None) };
@@ -220,7 +216,7 @@ impl Task for Classification {
         })
     }
 
-    /// A method that is a polynomial, where a polynomial is no good.
+    /// Warns about polynomial methods at arguments beyond their useful range.
     fn training_warning(&self) -> Option<String> {
         let largest = vim_kernels::largest_polynomial_argument();
         let model = &self.classifier.model;
@@ -286,7 +282,7 @@ impl Task for Classification {
     }
 }
 
-/// A text for each file or folder to be read that is not on this machine.
+/// A text for each input file or folder that is not on this machine.
 fn absent(config: &Config) -> Vec<String> {
     let data = &config.data;
     let of_data = [
@@ -294,7 +290,7 @@ fn absent(config: &Config) -> Vec<String> {
         ("data.val_path", &data.val_path),
         ("data.val_labels", &data.val_labels),
     ];
-    // Procedural images are read from nowhere, whatever the keys say.
+    // Procedural images ignore the path keys.
     let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());
     let all = of_data.chain([("train.init", &config.train.init)]);
     let missing = all.filter_map(|(key, path)| Some((key, path.as_deref()?)));

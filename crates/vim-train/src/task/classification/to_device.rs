@@ -1,4 +1,4 @@
-//! From a batch of bytes to tensors: upload as bytes; normalize, erase and mix on the device.
+//! Uploads a batch as bytes; normalizes, erases and mixes on the device.
 
 use burn::tensor::{AllocationProperty, Bytes, Device, Int, Tensor, TensorData};
 use vim_data::{
@@ -15,7 +15,7 @@ use crate::error::Error;
 pub struct Targets {
     /// Classes, `[B]`.
     pub labels: Tensor<1, Int>,
-    /// The targets of the images mixed in, if any.
+    /// Mixing partners and weights, if images are mixed.
     pub mixed: Option<Mixed>,
 }
 
@@ -35,7 +35,7 @@ impl Targets {
         Self { mixed: shares.map(|shares| Mixed { partners: partners(), shares }), labels }
     }
 
-    /// Those of `len` images from `first` on; partners may be outside the range.
+    /// The targets of `len` images from `first` on; partners may be outside the range.
     pub fn narrow(&self, first: usize, len: usize) -> Self {
         let mixed = self.mixed.clone().map(|Mixed { partners, shares }| Mixed {
             partners: partners.narrow(0, first, len),
@@ -46,10 +46,6 @@ impl Targets {
 }
 
 /// `[B, 3, H, W]` images, normalized, erased and mixed, and their targets.
-///
-/// # Errors
-///
-/// If the batch is too large for the device's kernels.
 pub fn to_tensors(
     batch: &Batch,
     by: Statistics,
@@ -81,7 +77,7 @@ pub fn to_tensors(
         })
         .collect();
     let images = ImageBatch {
-        // Not copied: the loader gets its buffer back once the upload is done.
+        // No copy: the loader gets the buffer back after the upload.
         pixels: Bytes::from_shared(batch.images.shared(), AllocationProperty::Other),
         size: [count, batch.height, batch.width],
         mean: by.mean,
@@ -102,11 +98,7 @@ fn on_device(Region { top, left, height, width }: Region) -> vim_kernels::Region
     vim_kernels::Region { top, left, height, width }
 }
 
-/// Images that are padded and cropped instead of resized must have the model's size.
-///
-/// # Errors
-///
-/// If they are not.
+/// Checks that images that are padded and cropped instead of resized have the model's size.
 pub fn check_image_size(
     model: &VimConfig,
     recipe: &Recipe,

@@ -31,7 +31,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Of a parameter that has had no gradient yet.
+    /// The initial moments.
     fn zeros(value: &Tensor<1>) -> Self {
         Self { first: value.zeros_like(), second: value.zeros_like() }
     }
@@ -41,11 +41,11 @@ impl Moments {
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one exists at a time, for the length of a call")]
 pub enum Clip {
-    /// Multiplied by a factor that the host knows.
+    /// Multiplied by a factor known to the host.
     By(f64),
-    /// Scaled down to a norm of `limit`. The square of the norm, `[1]`, is still on the device;
-    /// where it is not finite, the step changes nothing. For devices that
-    /// [update many](vim_kernels::supports_multi_tensor) tensors at once.
+    /// Scaled down to a norm of `limit`; for devices with [multi-tensor
+    /// kernels](vim_kernels::supports_multi_tensor). The squared norm, `[1]`, stays on the device;
+    /// if it is not finite, the step changes nothing.
     To {
         /// The square of the norm.
         square_norm: Tensor<1>,
@@ -58,14 +58,14 @@ pub enum Clip {
 #[derive(Clone, Debug)]
 pub struct ParamGroup {
     path: String,
-    /// Factor of its learning rate; `None` where the rate is not scaled.
+    /// Factor of the learning rate; `None` if not scaled.
     lr_scale: Option<f64>,
     weight_decay: f64,
 }
 
 impl ParamGroup {
-    /// Those of the trainable parameters of `model`, in its order. `placement` gets a parameter's
-    /// path and rank.
+    /// The groups of the trainable parameters of `model`, in module order. `placement` gets a
+    /// parameter's path and rank.
     ///
     /// # Source
     ///
@@ -94,7 +94,7 @@ impl ParamGroup {
 /// Where the moments are.
 #[derive(Clone, Debug)]
 enum MomentStorage {
-    /// A pair of tensors for each parameter, by its path.
+    /// One pair of tensors per parameter, by path.
     ByPath(BTreeMap<String, Moments>),
     /// One pair for all parameters.
     Packed(Box<Packed>),
@@ -116,7 +116,7 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// An optimizer that has seen no gradient, of the parameters of `groups`.
+    /// A new optimizer for the parameters of `groups`.
     pub fn new(config: &OptimConfig, groups: Vec<ParamGroup>) -> Self {
         Self {
             betas: config.betas,
@@ -127,12 +127,12 @@ impl AdamW {
         }
     }
 
-    /// The same after `steps` updates that left these moments, by parameter path.
+    /// The optimizer after `steps` updates with these moments, by parameter path.
     pub fn resumed(self, steps: u64, moments: BTreeMap<String, Moments>) -> Self {
         Self { steps, moments: MomentStorage::ByPath(moments), ..self }
     }
 
-    /// How many parameters are updated.
+    /// Number of parameters.
     pub fn parameters(&self) -> usize {
         self.groups.len()
     }
@@ -145,7 +145,7 @@ impl AdamW {
         }
     }
 
-    /// The parameters after the last step, where they are in one tensor.
+    /// The parameters after the last step, if packed.
     pub fn packed(&self) -> Option<(&FlatParams, &Tensor<1>)> {
         match &self.moments {
             MomentStorage::ByPath(_) => None,
@@ -153,8 +153,8 @@ impl AdamW {
         }
     }
 
-    /// The sum of the squares of all gradients, `[1]` and still on the device; `None` if there are
-    /// none. Takes fewer transfers where the layout is known.
+    /// The sum of squares of all gradients, `[1]`, on the device; `None` without gradients. Takes
+    /// fewer transfers once the layout is known.
     pub fn square_norm(&self, gradients: &[Tensor<1>]) -> Option<Tensor<1>> {
         let first = gradients.first()?;
         if let MomentStorage::Packed(packed) = &self.moments {
@@ -167,11 +167,11 @@ impl AdamW {
         squares.reduce(|sum, square| sum + square)
     }
 
-    /// Updates `model` by its gradients, clipped, at the learning rate `lr`.
+    /// Updates `model` with the clipped gradients at the learning rate `lr`.
     ///
     /// # Panics
     ///
-    /// If there is not a gradient for each parameter.
+    /// If the number of gradients differs from the number of parameters.
     pub fn step<M: Module>(
         &mut self,
         model: M,
@@ -199,7 +199,7 @@ impl AdamW {
         flat::with_values(model, values)
     }
 
-    /// Packs the moments into one pair of tensors, if they are not.
+    /// Packs the moments into one pair of tensors, unless packed.
     fn pack(&mut self, values: &[Tensor<1>]) {
         if let MomentStorage::ByPath(moments) = &mut self.moments {
             let packed = Packed::new(&self.groups, values, std::mem::take(moments));
@@ -207,7 +207,7 @@ impl AdamW {
         }
     }
 
-    /// A step with operations for each parameter.
+    /// A step with separate operations per parameter.
     fn one_by_one(
         &mut self,
         values: Vec<Tensor<1>>,
@@ -216,7 +216,7 @@ impl AdamW {
         rule: Rule,
         scale: f64,
     ) -> Vec<Tensor<1>> {
-        // Taken, so that no second holder keeps them from being updated in place.
+        // Taken, because a second reference would prevent updates in place.
         let empty = MomentStorage::ByPath(BTreeMap::new());
         let mut moments = match std::mem::replace(&mut self.moments, empty) {
             MomentStorage::ByPath(moments) => moments,
@@ -236,7 +236,7 @@ impl AdamW {
     }
 }
 
-/// The numbers that all parameters of a step share.
+/// The numbers of a step that all parameters share.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
     /// Decay rates of the two means.
@@ -274,7 +274,7 @@ fn adamw(
     (value - change, Moments { first, second })
 }
 
-/// What gradients of norm `norm` are multiplied by so that it does not exceed `limit`.
+/// The factor that limits gradients of norm `norm` to `limit`.
 ///
 /// # Source
 ///

@@ -1,4 +1,4 @@
-//! The optimizer's state where a device updates all tensors of a model in a few launches.
+//! The optimizer's state on devices that update all tensors of a model in a few launches.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::{Moments, ParamGroup, Rule};
 #[derive(Clone, Debug)]
 pub(super) struct Packed {
     packing: FlatParams,
-    /// The parameters after the last step, which are slices of it; none before the first.
+    /// The parameters after the last step, in one tensor; `None` before the first.
     value: Option<Tensor<1>>,
     moments: [Tensor<1>; 2],
 }
 
 impl Packed {
-    /// From the moments of each parameter by its path; zeros where there are none.
+    /// Packs the moments of each parameter, by path; missing ones are zeros.
     pub(super) fn new(
         groups: &[ParamGroup],
         values: &[Tensor<1>],
@@ -37,12 +37,12 @@ impl Packed {
         self.packing.sum_of_squares(gradients)
     }
 
-    /// The parameters after the last step, if there was one, and their layout.
+    /// The parameters after the last step, if any, and their layout.
     pub(super) fn value(&self) -> Option<(&FlatParams, &Tensor<1>)> {
         self.value.as_ref().map(|value| (&self.packing, value))
     }
 
-    /// A step, which changes nothing where `square_norm` is not finite; returns the parameters.
+    /// A step; changes nothing if `square_norm` is not finite. Returns the parameters.
     pub(super) fn step(
         &mut self,
         values: Vec<Tensor<1>>,
@@ -70,7 +70,7 @@ impl Packed {
     }
 }
 
-/// What a step at the learning rate `lr` does to each parameter.
+/// Rate and decay of each parameter at the learning rate `lr`.
 pub(super) fn rates(groups: &[ParamGroup], lr: f64, rule: Rule) -> Vec<ParamStep> {
     let [first, _] = rule.corrections;
     let rate = |group: &ParamGroup| ParamStep {

@@ -24,10 +24,6 @@ pub fn optimizer_arrays(optimizer: &AdamW) -> NamedArrays {
 }
 
 /// `optimizer` with the moments and the number of steps in `bytes`, which `source` names in errors.
-///
-/// # Errors
-///
-/// [`WeightsError::Unreadable`], or [`WeightsError::Unfit`] if it is not an optimizer's state.
 pub fn optimizer_from_bytes(
     optimizer: AdamW,
     bytes: &[u8],

@@ -41,7 +41,7 @@ fn small() -> Vim {
     small_on(&Device::flex(), 0)
 }
 
-/// A model of one block of 16 channels, for tests of what is done to weights.
+/// A model of one block of 16 channels.
 pub(crate) fn small_on(device: &Device, seed: u64) -> Vim {
     let config = VimConfig {
         image_size: 8.into(),
@@ -239,7 +239,7 @@ fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
         let weights = of_packed.packed().expect("packed by the step");
         averages[1].update_packed(weights, of_packed.steps, square_norm);
         if step == 2 {
-            // It goes on from a file.
+            // The optimizer is restored from a file.
             let bytes = optimizer_to_bytes(&of_packed);
             let back = optimizer_from_bytes(new(), &bytes, &device, "x").unwrap();
             assert_eq!(optimizer_to_bytes(&back), bytes);
