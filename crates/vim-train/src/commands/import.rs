@@ -90,8 +90,7 @@ pub struct WhichArgs {
 }
 
 impl WhichArgs {
-    /// Which parameters are meant; left out: those that were the best, of a run's best checkpoint,
-    /// else the weights.
+    /// The selected parameters; `None`: the best ones of a run's best checkpoint, else the weights.
     pub fn section(self) -> Option<Section> {
         match (self.ema, self.no_ema) {
             (true, _) => Some(Section::Ema),
@@ -109,12 +108,12 @@ pub enum Allowed {
 }
 
 impl TakeArgs {
-    /// Which parameters are meant.
+    /// The selected parameters.
     pub fn section(&self) -> Option<Section> {
         self.which.section()
     }
 
-    /// What may be amiss.
+    /// The tolerated differences.
     pub fn options(&self) -> LoadOptions {
         LoadOptions {
             head: self.allow.contains(&Allowed::Head),

@@ -148,7 +148,7 @@ pub enum ModeChoice {
 }
 
 impl ModeChoice {
-    /// The modes meant.
+    /// The selected modes.
     pub fn modes(self) -> &'static [Mode] {
         match self {
             Self::Train => &[Mode::Train],

@@ -63,7 +63,7 @@ pub(super) fn run(args: &CheckGoldenArgs) -> Result<(), Error> {
     Err(Error::failed(format!("{failed} of {entries} golden files and entries failed")))
 }
 
-/// A report for people.
+/// The report as text.
 fn text(report: &GoldenReport) -> String {
     let mut lines = vec![format!(
         "{:<10} {:>6} {:>6} {:>11}  {:>14}",

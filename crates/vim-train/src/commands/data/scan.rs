@@ -44,7 +44,7 @@ pub(super) fn run(args: &ScanArgs) -> Result<(), Error> {
     reports.iter().try_for_each(|(name, report)| print(&text(name, report)))
 }
 
-/// A report for people.
+/// The report as text.
 fn text(name: &str, report: &ScanReport) -> String {
     let sides = |sides: Option<Sides>| match sides {
         Some(Sides { least, mean, most }) => format!("{least} to {most}, {mean:.0} on average"),

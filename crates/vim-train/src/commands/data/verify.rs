@@ -69,7 +69,7 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Error> {
     if bad == 0 { Ok(()) } else { Err(BadImages { bad, images }.into()) }
 }
 
-/// A report for people.
+/// The report as text.
 fn text(name: &str, report: &VerifyReport) -> String {
     let VerifyReport { path, images, known, good, bytes, warned, bad } = report;
     let mut lines = vec![

@@ -22,9 +22,9 @@ pub(super) struct Finding {
     /// The name of the check, stable for scripts.
     pub(super) what: String,
     pub(super) verdict: Verdict,
-    /// What was found.
+    /// The finding in words.
     pub(super) detail: String,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) advice: Option<String>,
     /// Measured values under stable names, for programs.

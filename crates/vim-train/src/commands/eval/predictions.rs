@@ -8,7 +8,7 @@ use vim_run::storage::{Disk, replace};
 use crate::commands::predict::{largest, softmax};
 use crate::error::Error;
 
-/// The columns of the file, which docs/runs.md describes.
+/// The columns, described in docs/runs.md.
 const HEADER: [&str; 6] = ["index", "image", "label", "predicted", "probability", "top5"];
 
 /// Collects predictions, one row per image in the order of the split.

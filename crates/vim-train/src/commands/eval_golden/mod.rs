@@ -141,7 +141,7 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     };
     let mut model = config.model.with_classes(classes)?;
     if model.bimamba == Bimamba::V1 && model.ssm.v1_gate_gradient.is_none() {
-        model.ssm.v1_gate_gradient = Some(GateGradient::Upstream); // what the arrays were made with
+        model.ssm.v1_gate_gradient = Some(GateGradient::Upstream); // as in the reference arrays
     }
     check_inputs(path, &model, &x, &labels, batch, classes)?;
     expect_shape(

@@ -140,7 +140,7 @@ pub struct ScanArgs {
 }
 
 impl ScanArgs {
-    /// The shapes asked for.
+    /// The selected shapes.
     pub fn all_shapes(&self) -> Vec<Shape> {
         if self.shapes.is_empty() {
             vec![Shape { batch: self.batch, dim: self.dim, seqlen: self.seqlen }]

@@ -59,7 +59,7 @@ impl Head {
         }
     }
 
-    /// A line for people.
+    /// One line of text.
     fn line(&self) -> String {
         let hardware = self.hardware.as_deref().unwrap_or("unnamed hardware");
         let commit = self.commit.map_or_else(String::new, |commit| {

@@ -56,7 +56,7 @@ impl Peaks {
         bytes.max(multiply_adds) * 1e3
     }
 
-    /// A line for people.
+    /// One line of text.
     pub(crate) fn line(&self) -> String {
         let exponentials = self.exponentials.map_or_else(
             || "exp no slower than the copy".to_owned(),

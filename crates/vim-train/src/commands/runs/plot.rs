@@ -9,7 +9,6 @@ use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::output::{OutputError, check_free};
 
-/// The curves of a run.
 pub(super) struct Curves {
     /// The label in the legend.
     pub(super) name: String,

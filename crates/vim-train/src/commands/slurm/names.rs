@@ -26,7 +26,6 @@ pub struct TaskArg {
 pub(super) struct Submitted {
     /// Its name, or path below the root.
     pub(super) name: String,
-    /// Its folder.
     pub(super) folder: PathBuf,
     /// Oldest first, and at least one.
     pub(super) submissions: Vec<Submission>,

@@ -17,7 +17,6 @@ const RUN_DIR: &str = "{run.dir}";
 pub(super) struct Plan {
     /// The configuration with name and folder resolved.
     pub(super) config: Config,
-    /// The run's folder.
     pub(super) folder: PathBuf,
     /// The site, if configured.
     pub(super) site: Option<Site>,

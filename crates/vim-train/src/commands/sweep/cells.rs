@@ -19,7 +19,6 @@ pub(super) struct Base {
     loaded: Loaded,
     /// The section.
     pub(super) sweep: SweepConfig,
-    /// The sweep's folder.
     pub(super) folder: PathBuf,
 }
 

@@ -34,7 +34,6 @@ pub(super) struct Origins {
 
 /// A planned sweep.
 pub(super) struct Sweep {
-    /// Its folder.
     pub(super) folder: PathBuf,
     /// Its runs.
     pub(super) plan: SweepPlan,

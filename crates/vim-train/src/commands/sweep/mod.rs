@@ -2,13 +2,13 @@
 //!
 //! | file of a sweep's folder | content |
 //! |---|---|
-//! | `plan.jsonl` | the runs: index, id, name, what differs |
-//! | `sweep.toml` | the `[sweep]` section, and what it was planned from |
+//! | `plan.jsonl` | the runs: index, id, name, differences |
+//! | `sweep.toml` | the `[sweep]` section and its source |
 //! | `configs/ID.toml` | a run's whole configuration, as it was when the sweep was planned |
 //! | the runs' folders | see [`vim_run::RunDir`] |
-//! | `logs/` | what runs of `sweep run` and `sweep retry` said |
-//! | `slurm/` | batch scripts, jobs, and what runs under SLURM said |
-//! | `summary.csv`, `summary.md`, `report.html` | what `sweep summarize` made of it |
+//! | `logs/` | output of runs of `sweep run` and `sweep retry` |
+//! | `slurm/` | batch scripts, jobs, and output of runs under SLURM |
+//! | `summary.csv`, `summary.md`, `report.html` | results of `sweep summarize` |
 
 mod cells;
 mod error;

@@ -50,7 +50,6 @@ pub struct PlanArgs {
 
 /// A checked sweep, ready to be written.
 pub(super) struct Planned {
-    /// Its folder.
     pub(super) folder: PathBuf,
     plan: SweepPlan,
     /// Runs that were not planned before.

@@ -151,7 +151,7 @@ mod tests {
             ("--id i --failed", "if"),
             ("--id f --missing", "ifm"),
             ("--id m --failed --missing", "ifm"),
-            // What is finished or is there already, by its id neither.
+            // An id selects neither finished nor active runs.
             ("--id F --id r --id q", ""),
             ("--id F --missing", "im"),
             // An id does as well as a name.

@@ -53,7 +53,7 @@ pub enum CudaError {
         source: io::Error,
     },
 
-    /// The library is there and cannot be opened.
+    /// The library cannot be opened.
     #[error("CUDA: {} cannot be opened: {problem}; take another toolkit by CUDA_HOME or VIM_CUDA_WHEELS", path.display())]
     Broken {
         /// The library.

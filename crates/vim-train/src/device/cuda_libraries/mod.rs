@@ -2,7 +2,7 @@
 //!
 //! NVRTC compiles kernels when they first run: it needs its library, the toolkit's headers and the
 //! driver. CubeCL looks for the headers in `CUDA_PATH/include` and opens the library by its bare
-//! name. [`search`] looks in toolkits, environment modules and PyPI's wheels. `main` points
+//! name. [`search()`] looks in toolkits, environment modules and PyPI's wheels. `main` points
 //! `CUDA_PATH` at the result, and the library is opened by path before CubeCL opens it by name. All
 //! of this works without the feature `cuda`, so that `doctor` can report it in any build.
 

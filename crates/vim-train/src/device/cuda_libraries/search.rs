@@ -44,9 +44,9 @@ impl Headers {
     }
 }
 
-/// Finds NVRTC and its headers: in `VIM_CUDA_WHEELS`, in toolkits that variables name or that lie
-/// where they usually do, in the wheels of the Pythons in sight. The first place that has both is
-/// taken; where none has, a library and headers of the same major version, and at last any.
+/// Finds NVRTC and its headers in `VIM_CUDA_WHEELS`, in toolkits (named by variables, or in the
+/// usual folders), and in the wheels of visible Pythons. The first place with both wins, else a
+/// library and headers of the same major version, else any.
 pub fn search(machine: &Machine) -> Result<Libraries, CudaError> {
     let candidates = candidates(machine);
     let both = candidates.iter().find(|one| one.nvrtc.is_some() && one.headers.are_there());
@@ -189,7 +189,7 @@ pub fn driver(machine: &Machine) -> Option<PathBuf> {
     folders.map(|folder| folder.join("libcuda.so.1")).find(|path| path.exists())
 }
 
-/// The driver's version, such as `580.65.06`, as the kernel module says it.
+/// The version of the driver's kernel module, such as `580.65.06`.
 pub fn driver_version(machine: &Machine) -> Option<String> {
     let text = machine.read("proc/driver/nvidia/version")?;
     let version = |word: &&str| {
