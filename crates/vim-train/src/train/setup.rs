@@ -31,7 +31,7 @@ pub(super) struct ResolvedRun<T: Task> {
     pub(super) schedule: Schedule,
     pub(super) steps_per_epoch: u64,
     pub(super) total_steps: u64,
-    /// BatchFootprint of the device.
+    /// The sizes that determine how much device memory the run needs.
     pub(super) footprint: BatchFootprint,
     /// Set if the run starts now from the weights of `train.init`.
     pub(super) init: Option<InitWeights<Model<T>>>,
