@@ -60,8 +60,8 @@ pub struct Figures {
     pub mean: f64,
 }
 
-/// |got − want| over the largest |want|, or over `floor` where that is larger. What is not a number,
-/// and an array of another length, is infinitely far.
+/// |got − want| over the largest |want|, or over `floor` where that is larger. The error of a NaN,
+/// and of an array of another length, is infinite.
 #[must_use]
 pub fn figures(got: &[f64], want: &[f64], floor: f64) -> Figures {
     if got.len() != want.len() {

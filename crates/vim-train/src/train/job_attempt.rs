@@ -22,7 +22,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Several attempts of a job made no step.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no new step in {attempts} lives since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
+    "no new step in {attempts} attempts since step {step} (slurm.stop_without_progress): see events.jsonl and the job's output for what ended them, then submit it again"
 )]
 struct NoProgress {
     attempts: u32,

@@ -184,8 +184,7 @@ fn lives_without_a_step_come_to_an_end() {
     assert_code(&bench.train("run", &["--steps", "2"]), 0);
     let folder = bench.folder("run");
     let begun = Event::read(&folder).unwrap().remove(0);
-    // Two attempts of job 7 that began at step 2, and of which nothing more is known: their node was
-    // lost.
+    // Two attempts of job 7 began at step 2 and recorded nothing more: their node was lost.
     for restarts in [0, 1] {
         let attempt = Event { event: EventKind::Resume, step: 2, restarts, ..begun.clone() };
         Event { job: "7".parse().ok(), ..attempt }.append(&folder).unwrap();
@@ -193,7 +192,7 @@ fn lives_without_a_step_come_to_an_end() {
     let third = bench.command("train", "run", &["--resume", "auto"]);
     let output = played.stage(third, 2).output().unwrap();
     assert_code(&output, 1);
-    assert!(said(&output).contains("no new step in 2 lives since step 2"), "{}", said(&output));
+    assert!(said(&output).contains("no new step in 2 attempts since step 2"), "{}", said(&output));
     // Submitted by hand, it is a new row of attempts.
     let again = bench.command("train", "run", &["--resume", "auto"]);
     assert_code(&played.stage(again, 0).output().unwrap(), 0);
