@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 /// An error that can end a command. Its text is one line: what, where, what to do.
 pub trait Failure: std::error::Error + Send + Sync + 'static {
-    /// The exit code, one of [`code`].
+    /// The exit code, one of `code`.
     fn exit_code(&self) -> u8;
 
     /// Lines to print before the error's own.
