@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 use vim_data::{Batch, DatasetKind, Statistics, read_picture};
-use vim_model::{ImageSize, Vim};
+use vim_model::ImageSize;
 use vim_run::checkpoint::Selection;
 
 use crate::args::Overrides;
@@ -17,6 +16,8 @@ use crate::device;
 use crate::device::threads;
 use crate::error::{Error, Failure, code};
 use crate::output::{print, print_json};
+use crate::task::Objective;
+use crate::task::classification::Classifier;
 use crate::task::classification::to_device::to_tensors;
 use crate::weights::source::{WeightsSource, notes};
 
@@ -63,17 +64,11 @@ pub struct PredictArgs {
     pub json: bool,
 }
 
+/// An image, and what the model says of it.
 #[derive(Serialize)]
-struct Prediction {
+struct Answer<P> {
     image: String,
-    predictions: Vec<Guess>,
-}
-
-#[derive(Serialize)]
-struct Guess {
-    class: usize,
-    name: String,
-    probability: f64,
+    predictions: P,
 }
 
 /// Classifies images and prints the likeliest classes of each.
@@ -104,61 +99,19 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
     let mut results = Vec::new();
     for path in &args.images {
         let pixels = read_picture(path, [config.image_size.height, config.image_size.width])?;
-        let probabilities = probabilities(&model, pixels, statistics, &chosen.device)?;
-        let predictions = largest(&probabilities, args.top as usize)
-            .into_iter()
-            .map(|class| Guess {
-                class,
-                name: names.get(class).cloned().unwrap_or_else(|| format!("class {class}")),
-                probability: probabilities[class],
-            })
-            .collect();
-        let result = Prediction { image: path.display().to_string(), predictions };
-        if args.json {
-            results.push(result);
-        } else {
-            show(&result)?;
+        let ImageSize { height, width } = config.image_size;
+        let batch = Batch::plain(pixels, vec![0], [height, width]);
+        let (images, _) = to_tensors(&batch, statistics, &chosen.device)?;
+        for predictions in Classifier::predict(&model, images, &names, args.top as usize)? {
+            let answer = Answer { image: path.display().to_string(), predictions };
+            if args.json {
+                results.push(answer);
+            } else {
+                print(&format!("{}\n{}", answer.image, answer.predictions))?;
+            }
         }
     }
     if args.json { print_json(&results) } else { Ok(()) }
-}
-
-fn show(result: &Prediction) -> Result<(), Error> {
-    print(&result.image)?;
-    for Guess { class, name, probability } in &result.predictions {
-        print(&format!("  {:6.2} %  {name} ({class})", 100.0 * probability))?;
-    }
-    Ok(())
-}
-
-/// The softmax of the logits of one image.
-fn probabilities(
-    model: &Vim,
-    pixels: Vec<u8>,
-    by: Statistics,
-    device: &Device,
-) -> Result<Vec<f64>, Error> {
-    let ImageSize { height, width } = model.config().image_size;
-    let batch = Batch::plain(pixels, vec![0], [height, width]);
-    let (images, _) = to_tensors(&batch, by, device)?;
-    let logits: Vec<f32> = model.forward(images)?.into_data().iter().collect();
-    Ok(softmax(&logits))
-}
-
-/// Logits to probabilities.
-pub(crate) fn softmax(logits: &[f32]) -> Vec<f64> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = logits.iter().map(|&x| f64::from(x - largest).exp()).collect();
-    let sum: f64 = powers.iter().sum();
-    powers.into_iter().map(|power| power / sum).collect()
-}
-
-/// Indices of the `count` largest values, descending; ties keep their order.
-pub(crate) fn largest(numbers: &[f64], count: usize) -> Vec<usize> {
-    let mut classes: Vec<usize> = (0..numbers.len()).collect();
-    classes.sort_by(|&a, &b| numbers[b].total_cmp(&numbers[a]).then(a.cmp(&b)));
-    classes.truncate(count);
-    classes
 }
 
 /// A file of class names has the wrong number of classes.
@@ -211,11 +164,5 @@ mod tests {
         let cifar: Vec<&str> =
             include_str!("../../../../data/cifar100_classes.txt").lines().collect();
         assert_eq!(cifar, DatasetKind::Cifar100.class_names());
-    }
-
-    #[test]
-    fn the_likeliest_come_first_and_ties_in_order() {
-        assert_eq!(largest(&[0.1, 0.4, 0.4, 0.1], 3), [1, 2, 0]);
-        assert_eq!(largest(&[1.0], 5), [0]);
     }
 }

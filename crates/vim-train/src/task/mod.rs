@@ -3,6 +3,7 @@
 pub mod classification;
 pub mod loaders;
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub trait Objective {
     type Model: Module;
     /// A training batch on the device: images and targets.
     type Inputs: Clone;
+    /// What `predict` says of an image: as JSON for scripts, by `Display` for people.
+    type Prediction: Serialize + Display;
 
     /// The model with initial weights drawn from `run.seed`.
     fn init(&self, device: &Device) -> Result<Self::Model, Error>;
@@ -48,6 +51,15 @@ pub trait Objective {
         range: Range<usize>,
         seed: u64,
     ) -> Result<Tensor<1>, Error>;
+
+    /// What `model` says of each of `images`, `[B, 3, H, W]` and normalized. `names` are those of
+    /// the classes, where they are known; a prediction shows the `top` likeliest of several answers.
+    fn predict(
+        model: &Self::Model,
+        images: Tensor<4>,
+        names: &[String],
+        top: usize,
+    ) -> Result<Vec<Self::Prediction>, Error>;
 }
 
 /// An objective, the data and an evaluation.

@@ -64,6 +64,7 @@ fn pixel_loss(logits: Tensor<4>, masks: Tensor<4>) -> Tensor<1> {
 impl Objective for PixelLoss {
     type Model = PixelModel;
     type Inputs = Masked;
+    type Prediction = String;
 
     fn init(&self, device: &Device) -> Result<PixelModel, Error> {
         device.seed(self.seed);
@@ -96,6 +97,17 @@ impl Objective for PixelLoss {
     ) -> Result<Tensor<1>, Error> {
         let part = |all: Tensor<4>| all.narrow(0, range.start, range.len());
         Ok(pixel_loss(model.forward(part(images)), part(masks)))
+    }
+
+    fn predict(
+        model: &PixelModel,
+        images: Tensor<4>,
+        _names: &[String],
+        _top: usize,
+    ) -> Result<Vec<String>, Error> {
+        let covered = model.forward(images).greater_elem(0.0).float();
+        let covered: Vec<f32> = covered.mean_dims(&[1, 2, 3]).into_data().iter().collect();
+        Ok(covered.into_iter().map(|share| format!("{:.1} % figure", 100.0 * share)).collect())
     }
 }
 
@@ -276,4 +288,14 @@ fn a_task_of_its_own_trains_resumes_and_is_recorded_by_its_own_score() {
         assert!(log.contains(line), "{line}: {log}");
     }
     assert!(!metrics.contains("top1") && !log.contains("top-1"));
+}
+
+#[test]
+fn a_toy_says_what_each_image_shows() {
+    let device = Device::flex();
+    let model = PixelLoss { seed: 0 }.init(&device).unwrap();
+    let images = Tensor::ones([2, 3, 8, 8], &device);
+    let said = PixelLoss::predict(&model, images, &[], 1).unwrap();
+    assert_eq!(said.len(), 2);
+    assert!(said.iter().all(|text| text.ends_with(" % figure")), "{said:?}");
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use vim_data::Split;
 use vim_run::storage::{Disk, replace};
 
-use crate::commands::predict::{largest, softmax};
 use crate::error::Error;
+use crate::task::classification::predict::{largest, softmax};
 
 /// The columns, described in docs/runs.md.
 const HEADER: [&str; 6] = ["index", "image", "label", "predicted", "probability", "top5"];

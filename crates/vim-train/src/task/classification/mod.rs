@@ -2,6 +2,7 @@
 
 pub mod evaluate;
 pub mod loss;
+pub mod predict;
 pub mod to_device;
 
 use std::ops::Range;
@@ -23,6 +24,7 @@ use crate::error::Error;
 use crate::weights::source::{WeightsSource, notes};
 use evaluate::evaluate;
 use loss::Loss;
+use predict::Guesses;
 use to_device::{Targets, check_image_size, to_tensors};
 
 /// A Vision Mamba and its classification loss.
@@ -63,6 +65,7 @@ impl Classifier {
 impl Objective for Classifier {
     type Model = Vim;
     type Inputs = Labelled;
+    type Prediction = Guesses;
 
     fn init(&self, device: &Device) -> Result<Vim, Error> {
         self.computing(self.seeded(device)?)
@@ -116,6 +119,15 @@ impl Objective for Classifier {
             (images.narrow(0, first, len), targets.narrow(first, len))
         };
         Ok(self.loss.of(model.forward_train_part(images, seed, first)?, targets))
+    }
+
+    fn predict(
+        model: &Vim,
+        images: Tensor<4>,
+        names: &[String],
+        top: usize,
+    ) -> Result<Vec<Guesses>, Error> {
+        predict::predict(model, images, names, top)
     }
 }
 
