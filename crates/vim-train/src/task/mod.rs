@@ -53,7 +53,8 @@ pub trait Objective {
     ) -> Result<Tensor<1>, Error>;
 
     /// What `model` says of each of `images`, `[B, 3, H, W]` and normalized. `names` are those of
-    /// the classes, where they are known; a prediction shows the `top` likeliest of several answers.
+    /// the classes, where they are known; a prediction shows the `top` likeliest of several
+    /// answers.
     fn predict(
         model: &Self::Model,
         images: Tensor<4>,
