@@ -17,7 +17,6 @@ use strum::VariantArray;
 
 use crate::config::{Backend, DevicesConfig, Gpus};
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
-#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
 use crate::device::machine::Machine;
 use crate::error::Error;
 pub use error::DeviceError;
