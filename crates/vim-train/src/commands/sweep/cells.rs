@@ -7,7 +7,7 @@ use vim_sweep::{
     Assignments, Candidate, Metric, SEED, SweepConfig, SweepError, cells, check_matching, described,
 };
 
-use super::error::StudyError;
+use super::error::SweepRunError;
 use crate::commands::train::preflight;
 use crate::config::{Config, ConfigError, Loaded, Origin, Problem, check_key, dotted_values, keys};
 use crate::error::Error;
@@ -43,7 +43,7 @@ impl Base {
         sets.push("run.name=sweep".into());
         let mut loaded = Loaded::read(path, &sets)?;
         let sweep = loaded.config.sweep.take();
-        let sweep = sweep.ok_or_else(|| StudyError::NoSection { path: path.to_owned() })?;
+        let sweep = sweep.ok_or_else(|| SweepRunError::NoSection { path: path.to_owned() })?;
         let folder = loaded.config.run.root.join(&sweep.name);
         Ok(Self { loaded, sweep, folder })
     }
@@ -115,7 +115,7 @@ impl Cells {
                 eprintln!("{problem}{}", whose(runs, all));
             }
             let problems = all - runs.len();
-            return Err(StudyError::Cells { path: path.to_owned(), cells: all, problems }.into());
+            return Err(SweepRunError::Cells { path: path.to_owned(), cells: all, problems }.into());
         }
         base.check_metric(&configs)?;
         let named: Vec<(String, Assignments)> =
@@ -176,11 +176,11 @@ fn as_sets(assignments: &Assignments) -> Vec<String> {
 }
 
 /// Rejects `--set` of a key that the grid varies: the grid would silently win.
-fn check_sets(sets: &[String], combinations: &[Assignments]) -> Result<(), StudyError> {
+fn check_sets(sets: &[String], combinations: &[Assignments]) -> Result<(), SweepRunError> {
     let keys = sets.iter().filter_map(|set| Some(set.split_once('=')?.0.trim()));
     let varied = |key: &&str| combinations.first().is_some_and(|cell| cell.contains_key(*key));
     match keys.into_iter().find(varied) {
-        Some(key) => Err(StudyError::SetInGrid { key: key.to_owned() }),
+        Some(key) => Err(SweepRunError::SetInGrid { key: key.to_owned() }),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Failure, code};
 
 /// Errors of sweep commands.
 #[derive(Debug, thiserror::Error)]
-pub enum StudyError {
+pub enum SweepRunError {
     /// A file that describes a single run.
     #[error(
         "{} has no [sweep] section: add one with a grid (docs/experiments.md), or train it by `vim-train train`",
@@ -114,7 +114,7 @@ pub enum StudyError {
     },
 }
 
-impl Failure for StudyError {
+impl Failure for SweepRunError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Failed { .. } => code::FAILED,

@@ -10,7 +10,7 @@ use vim_sweep::{Assignments, PLAN, PlannedRun, SweepConfig, SweepError, SweepPla
 
 use super::WhichArgs;
 use super::cells::Base;
-use super::error::StudyError;
+use super::error::SweepRunError;
 use crate::config::dotted;
 use crate::error::Error;
 
@@ -45,7 +45,7 @@ impl Sweep {
     /// The sweep in `folder`.
     pub(super) fn open(folder: &Path) -> Result<Self, Error> {
         let Some(plan) = read_plan(folder)? else {
-            return Err(StudyError::NoSweep { path: folder.to_owned() }.into());
+            return Err(SweepRunError::NoSweep { path: folder.to_owned() }.into());
         };
         let path = folder.join(SECTION);
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
@@ -77,7 +77,7 @@ fn folder_of(which: &WhichArgs) -> Result<PathBuf, Error> {
     if which.sweep.is_dir() {
         return match which.overrides.set[..] {
             [] => Ok(which.sweep.clone()),
-            [_, ..] => Err(StudyError::Frozen { path: which.sweep.clone() }.into()),
+            [_, ..] => Err(SweepRunError::Frozen { path: which.sweep.clone() }.into()),
         };
     }
     Ok(Base::load(&which.sweep, &which.overrides.set)?.folder)

@@ -16,7 +16,7 @@ use vim_run::signals::StopRequest;
 use vim_sweep::{OnFailure, PlannedRun, RunState};
 
 use super::WhichArgs;
-use super::error::StudyError;
+use super::error::SweepRunError;
 use super::folder::Sweep;
 use super::outcomes::state;
 use super::plan::find_or_plan;
@@ -311,11 +311,11 @@ impl<'a> Runner<'a> {
             |entry: &&&PlannedRun| state(&self.sweep.run(entry)) == RunState::Finished;
         let finished = entries.iter().filter(is_finished).count();
         if let Some(stop) = stop.get() {
-            return Err(StudyError::Stopped { stop, left: entries.len() - finished }.into());
+            return Err(SweepRunError::Stopped { stop, left: entries.len() - finished }.into());
         }
         if !self.failures.is_empty() {
             let (failed, started) = (self.failures.len(), self.started);
-            return Err(StudyError::Failed { folder, failed, started }.into());
+            return Err(SweepRunError::Failed { folder, failed, started }.into());
         }
         let folder = folder.display();
         eprintln!(

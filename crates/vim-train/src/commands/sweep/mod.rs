@@ -31,7 +31,7 @@ use clap::{Args, Subcommand};
 use crate::args::Overrides;
 use crate::error::Error;
 
-pub use error::StudyError;
+pub use error::SweepRunError;
 pub(crate) use queue::offset_of;
 
 const EXAMPLES: &str = "\
@@ -86,8 +86,8 @@ pub struct WhichArgs {
 /// The name of run number `index` of the sweep in `folder`.
 pub(crate) fn run_name(folder: &Path, index: u32) -> Result<String, Error> {
     let plan = folder::read_plan(folder)?
-        .ok_or_else(|| StudyError::NoSweep { path: folder.to_owned() })?;
-    let entry = plan.entries.get(index as usize).ok_or_else(|| StudyError::NoEntry {
+        .ok_or_else(|| SweepRunError::NoSweep { path: folder.to_owned() })?;
+    let entry = plan.entries.get(index as usize).ok_or_else(|| SweepRunError::NoEntry {
         folder: folder.to_owned(),
         asked: format!("with index {index}"),
     })?;

@@ -12,7 +12,7 @@ use vim_sweep::{Assignments, RunState, SEED, SweepPlan};
 
 use super::WhichArgs;
 use super::cells::Cells;
-use super::error::StudyError;
+use super::error::SweepRunError;
 use super::folder::{self, Origins, Sweep, read_plan};
 use super::outcomes::state;
 use crate::args::Overrides;
@@ -182,7 +182,7 @@ fn set_aside(folder: &Path) -> Result<(), Error> {
     let at_work = |name: &str| state(&folder.join(name)) == RunState::Running;
     if let Some(entry) = plan.entries.iter().find(|entry| at_work(&entry.name)) {
         let (folder, name) = (folder.to_owned(), entry.name.clone());
-        return Err(StudyError::AtWork { folder, name }.into());
+        return Err(SweepRunError::AtWork { folder, name }.into());
     }
     let aside = move_aside(folder)?;
     eprintln!("moved the sweep that was there to {}", aside.display());

@@ -4,7 +4,7 @@ use clap::Args;
 use vim_sweep::{PlannedRun, RunOutcome, RunState};
 
 use super::WhichArgs;
-use super::error::StudyError;
+use super::error::SweepRunError;
 use super::folder::Sweep;
 use super::local::{self, LocalArgs};
 use super::queue::outcomes_with_jobs;
@@ -98,12 +98,12 @@ impl Selection {
     }
 }
 
-fn chosen(sweep: &Sweep, args: &RetryArgs) -> Result<Vec<RunOutcome>, StudyError> {
+fn chosen(sweep: &Sweep, args: &RetryArgs) -> Result<Vec<RunOutcome>, SweepRunError> {
     let outcomes = outcomes_with_jobs(sweep);
     for id in &args.id {
         if !outcomes.iter().any(|run| run.id == *id || run.name == *id) {
             let (folder, asked) = (sweep.folder.clone(), format!("`{id}`"));
-            return Err(StudyError::NoEntry { folder, asked });
+            return Err(SweepRunError::NoEntry { folder, asked });
         }
     }
     let selection = Selection::of(args);

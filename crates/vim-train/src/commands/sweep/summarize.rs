@@ -15,7 +15,7 @@ use vim_sweep::{
 use vim_run::{host_name, rfc3339};
 
 use super::WhichArgs;
-use super::error::StudyError;
+use super::error::SweepRunError;
 use super::folder::{Sweep, write_file};
 use super::queue::outcomes_with_jobs;
 use super::status::counts;
@@ -104,7 +104,7 @@ fn asked(
     sweep: &Sweep,
     outcomes: &[RunOutcome],
     args: &SummarizeArgs,
-) -> Result<ReportConfig, StudyError> {
+) -> Result<ReportConfig, SweepRunError> {
     let mut asked = sweep.origins.sweep.report.clone();
     if let Some(metric) = &args.metric {
         asked.metric.clone_from(metric);
@@ -116,7 +116,7 @@ fn asked(
         };
     }
     if !args.baseline.is_empty() {
-        let parsed: Result<Assignments, StudyError> =
+        let parsed: Result<Assignments, SweepRunError> =
             args.baseline.iter().map(|text| baseline(text, outcomes)).collect();
         asked.baseline = parsed?;
     }
@@ -124,7 +124,7 @@ fn asked(
 }
 
 /// A key of the grid and one of its values, as `--baseline` names them.
-fn baseline(text: &str, outcomes: &[RunOutcome]) -> Result<(String, toml::Value), StudyError> {
+fn baseline(text: &str, outcomes: &[RunOutcome]) -> Result<(String, toml::Value), SweepRunError> {
     let is_it = |value: &toml::Value, word: &str| {
         value.as_str().map_or_else(|| value.to_string() == word, |name| name == word)
     };
@@ -144,7 +144,7 @@ fn baseline(text: &str, outcomes: &[RunOutcome]) -> Result<(String, toml::Value)
     found.dedup_by(|a, b| a.0 == b.0);
     match found.pop() {
         Some(one) if found.is_empty() => Ok(one),
-        Some(_) | None => Err(StudyError::Baseline { text: text.to_owned() }),
+        Some(_) | None => Err(SweepRunError::Baseline { text: text.to_owned() }),
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use vim_data::CpuAllocation;
 use vim_run::{CONFIG, EXIT, ExitRecord, write_exit_in};
 
-use super::error::StudyError;
+use super::error::SweepRunError;
 use super::folder::Sweep;
 use crate::commands::train;
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub struct TaskArgs {
 /// `vim-train sweep task`: `train --resume auto` of the run's frozen configuration.
 pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     let sweep = Sweep::open(&args.folder)?;
-    let entry = sweep.plan.entries.get(args.index).ok_or_else(|| StudyError::NoEntry {
+    let entry = sweep.plan.entries.get(args.index).ok_or_else(|| SweepRunError::NoEntry {
         folder: args.folder.clone(),
         asked: format!("with index {}", args.index),
     })?;
