@@ -12,8 +12,10 @@
 use std::{env, error::Error, fs, path::Path};
 
 use serde::Deserialize;
-use vim_data::ops::{self, Op, Scratch};
-use vim_data::{DecodeLimits, Decoder, JpegLibrary, Pixels, Region, Resizer};
+use vim_data::ops::{Op, Scratch};
+use vim_data::{
+    CropPlan, DecodeLimits, Decoder, EVAL_CROP, JpegLibrary, Pixels, Region, SamplePlan, Transform,
+};
 
 /// Height and width of what comes out.
 const SIZE: [usize; 2] = [224, 224];
@@ -39,8 +41,7 @@ struct Draw {
 struct Bench {
     files: Vec<(Vec<u8>, Vec<Draw>)>,
     decoder: Decoder,
-    resizer: Resizer,
-    scratch: Scratch,
+    transform: Transform,
     pixels: Pixels,
     out: Vec<u8>,
 }
@@ -52,8 +53,7 @@ impl Bench {
         Ok(Self {
             files: plans.into_iter().map(read).collect::<Result<_, std::io::Error>>()?,
             decoder: Decoder::new(DecodeLimits::default())?,
-            resizer: Resizer::new(),
-            scratch: Scratch::default(),
+            transform: Transform::new(EVAL_CROP),
             pixels: Pixels::default(),
             out: vec![0; 3 * SIZE[0] * SIZE[1]],
         })
@@ -67,29 +67,25 @@ impl Bench {
         Ok(self.files.len())
     }
 
-    /// Decodes for every draw the part that it needs.
-    fn each_draw(&mut self, with_ops: bool) -> Result<usize, Box<dyn Error>> {
+    /// Makes every draw. `repeated` decodes a file once for all its draws; otherwise each has the
+    /// part decoded that it needs.
+    fn draws(&mut self, repeated: bool, with_ops: bool) -> Result<usize, Box<dyn Error>> {
         let mut count = 0;
         for (file, draws) in &self.files {
-            for draw in draws {
-                let (part, _) = self.decoder.decode_part(file, draw.crop, &mut self.pixels)?;
-                let corner = [part.top, part.left];
-                let (resizer, scratch) = (&mut self.resizer, &mut self.scratch);
-                transform(&self.pixels, corner, draw, with_ops, resizer, scratch, &mut self.out);
-                count += 1;
+            if repeated {
+                let _ = self.decoder.decode(file, &mut self.pixels)?;
             }
-        }
-        Ok(count)
-    }
-
-    /// Decodes every file once for all its draws.
-    fn repeated(&mut self, with_ops: bool) -> Result<usize, Box<dyn Error>> {
-        let mut count = 0;
-        for (file, draws) in &self.files {
-            let _ = self.decoder.decode(file, &mut self.pixels)?;
             for draw in draws {
-                let (resizer, scratch) = (&mut self.resizer, &mut self.scratch);
-                transform(&self.pixels, [0, 0], draw, with_ops, resizer, scratch, &mut self.out);
+                let mut region = draw.crop;
+                if !repeated {
+                    let (part, _) = self.decoder.decode_part(file, draw.crop, &mut self.pixels)?;
+                    region.top -= part.top;
+                    region.left -= part.left;
+                }
+                let ops = if with_ops { draw.ops.clone() } else { Vec::new() };
+                let crop = CropPlan::Resized { region };
+                let plan = SamplePlan { crop, flip: draw.flip, ops, ..SamplePlan::default() };
+                self.transform.apply(&plan, &self.pixels, SIZE, &mut self.out);
                 count += 1;
             }
         }
@@ -116,8 +112,9 @@ impl Bench {
     fn operations(&mut self, rounds: usize) -> Result<Vec<(String, f64)>, Box<dyn Error>> {
         let file = &self.files.first().ok_or("there are no files")?.0;
         let _ = self.decoder.decode(file, &mut self.pixels)?;
-        let whole = self.pixels.region();
-        self.resizer.resize(&self.pixels, whole, SIZE, &mut self.out);
+        let crop = CropPlan::Resized { region: self.pixels.region() };
+        let plan = SamplePlan { crop, ..SamplePlan::default() };
+        self.transform.apply(&plan, &self.pixels, SIZE, &mut self.out);
         let source = self.out.clone();
         let mut all: Vec<Op> = self
             .files
@@ -126,6 +123,7 @@ impl Bench {
             .flat_map(|draw| draw.ops.clone())
             .collect();
         all.extend([Op::Grayscale, Op::Blur { radius: 1.3 }]);
+        let mut scratch = Scratch::default();
         let mut times: Vec<(String, f64)> = Vec::new();
         for op in all {
             let name = format!("{op:?}").split(' ').next().unwrap_or_default().to_owned();
@@ -136,34 +134,12 @@ impl Bench {
             for _ in 0..rounds * 20 {
                 self.out.copy_from_slice(&source);
                 let start = cpu_seconds();
-                op.apply(&mut self.out, SIZE, FILL, &mut self.scratch);
+                op.apply(&mut self.out, SIZE, FILL, &mut scratch);
                 best = best.min(cpu_seconds() - start);
             }
             times.push((name, 1e6 * best));
         }
         Ok(times)
-    }
-}
-
-/// Crops, resizes, flips, and applies the operations; `corner` is where `pixels` lie in the image.
-fn transform(
-    pixels: &Pixels,
-    corner: [usize; 2],
-    draw: &Draw,
-    with_ops: bool,
-    resizer: &mut Resizer,
-    scratch: &mut Scratch,
-    out: &mut [u8],
-) {
-    let (top, left) = (draw.crop.top - corner[0], draw.crop.left - corner[1]);
-    resizer.resize(pixels, Region { top, left, ..draw.crop }, SIZE, out);
-    if draw.flip {
-        ops::flip(out, SIZE);
-    }
-    if with_ops {
-        for op in &draw.ops {
-            op.apply(out, SIZE, FILL, scratch);
-        }
     }
 }
 
@@ -185,10 +161,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!(r#""images_per_cpu_second": {rate:.1}}}"#);
     };
     print("decode", bench.best(rounds, Bench::decode)?);
-    print("decode + crop + flip", bench.best(rounds, |bench| bench.each_draw(false))?);
-    print("decode + crop + flip, repeated", bench.best(rounds, |bench| bench.repeated(false))?);
-    print("full", bench.best(rounds, |bench| bench.each_draw(true))?);
-    print("full, repeated", bench.best(rounds, |bench| bench.repeated(true))?);
+    print("decode + crop + flip", bench.best(rounds, |bench| bench.draws(false, false))?);
+    print("decode + crop + flip, repeated", bench.best(rounds, |bench| bench.draws(true, false))?);
+    print("full", bench.best(rounds, |bench| bench.draws(false, true))?);
+    print("full, repeated", bench.best(rounds, |bench| bench.draws(true, true))?);
     for (op, microseconds) in bench.operations(rounds)? {
         println!(r#"{{"op": "{op}", "cpu_microseconds": {microseconds:.1}}}"#);
     }

@@ -53,14 +53,10 @@ pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_go
 pub use inspect::{
     ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify,
 };
-pub use loader::allocation::CpuAllocation;
-pub use loader::bad::{BadSample, BadTest, BadTrain, OnBad};
-pub use loader::batch::{Batch, BatchBuffer};
-pub use loader::order::{Draw, Order, OrderKey};
-pub use loader::workers::Workers;
 pub use loader::{
-    Batches, Described, Loader, LoaderConfig, LoaderStage, LoaderStats, Purpose, Replica,
-    THREAD_PREFIX,
+    BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,
+    Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Order, OrderKey, Purpose, Replica,
+    THREAD_PREFIX, Workers,
 };
 pub use picture::{PictureError, contact_sheet, read_picture, write_png};
 pub use pixels::{Pixels, Region};
@@ -72,7 +68,6 @@ pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
 pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};
 pub use storage::staging::{Stage, Staging, StagingStatus};
-pub use transforms::eval_transform::{EVAL_CROP, EvalTransform};
 pub use transforms::ops::{self, Op};
 pub use transforms::recipe::{
     AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode, MixKey,
@@ -80,4 +75,4 @@ pub use transforms::recipe::{
     label_smoothing_loss, mixed_targets, soft_target_loss,
 };
 pub use transforms::resize::Resizer;
-pub use transforms::transform::Transform;
+pub use transforms::{EVAL_CROP, EvalTransform, Transform};

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::DatasetKind;
 use crate::error::DataError;
-use crate::loader::bad::{BadTest, BadTrain};
-use crate::loader::workers::Workers;
+use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
 use crate::storage::staging::Stage;
 

@@ -4,9 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::report::{EQUAL, GoldenReport, Measured, largest_difference};
-use super::{folder::Folder, listed, pixels::read};
-use crate::loader::order::{Order, OrderKey};
+use super::{EQUAL, GoldenReport, Measured, folder::Folder, largest_difference, listed, read};
+use crate::loader::{Order, OrderKey};
 use crate::transforms::recipe::{
     OrderKind, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss,
 };
@@ -78,19 +77,18 @@ enum Lambdas {
     Each(Vec<f64>),
 }
 
-impl TargetEntry {
-    fn check(&self) -> Result<Measured, String> {
-        check_labels(&self.labels, self.num_classes)?;
-        let lambdas = match &self.lam {
-            Lambdas::All(lambda) => vec![*lambda; self.labels.len()],
-            Lambdas::Each(lambdas) if lambdas.len() == self.labels.len() => lambdas.clone(),
-            Lambdas::Each(lambdas) => return Err(format!("{} lambdas", lambdas.len())),
-        };
-        let ours = mixed_targets(&self.labels, self.num_classes, &lambdas, self.smoothing);
-        let max_difference =
-            largest_difference(ours.concat().into_iter(), self.out.concat().into_iter());
-        Ok(Measured { max_difference, tolerance: F32 })
-    }
+/// The targets of mixed images.
+fn target(entry: &Value) -> Result<Measured, String> {
+    let TargetEntry { labels, num_classes, lam, smoothing, out } = read(entry)?;
+    check_labels(&labels, num_classes)?;
+    let lambdas = match lam {
+        Lambdas::All(lambda) => vec![lambda; labels.len()],
+        Lambdas::Each(lambdas) if lambdas.len() == labels.len() => lambdas,
+        Lambdas::Each(lambdas) => return Err(format!("{} lambdas", lambdas.len())),
+    };
+    let ours = mixed_targets(&labels, num_classes, &lambdas, smoothing);
+    let max_difference = largest_difference(&ours.concat(), &out.concat());
+    Ok(Measured { max_difference, tolerance: F32 })
 }
 
 fn check_labels(labels: &[u32], classes: usize) -> Result<(), String> {
@@ -105,10 +103,10 @@ struct BoxEntry {
     lam: f64,
     cy: usize,
     cx: usize,
-    yl: usize,
-    yh: usize,
-    xl: usize,
-    xh: usize,
+    yl: f64,
+    yh: f64,
+    xl: f64,
+    xh: f64,
     lam_corrected: f64,
     #[serde(alias = "h", default = "default_side")]
     height: usize,
@@ -121,22 +119,21 @@ fn default_side() -> usize {
     224
 }
 
-impl BoxEntry {
-    fn check(&self) -> Result<Measured, String> {
-        let size = [self.height, self.width];
-        if self.cy >= size[0] || self.cx >= size[1] || !(0.0..=1.0).contains(&self.lam) {
-            return Err(format!("({}, {}) is not in an image of {size:?}", self.cy, self.cx));
-        }
-        let ours = cutmix_box(self.lam, [self.cy, self.cx], size);
-        let edges = [ours.top, ours.top + ours.height, ours.left, ours.left + ours.width];
-        let lambda = 1.0 - (ours.height * ours.width) as f64 / (size[0] * size[1]) as f64;
-        let ours = edges.map(|edge| edge as f64).into_iter().chain([lambda]).collect::<Vec<_>>();
-        let theirs = [self.yl, self.yh, self.xl, self.xh].map(|edge| edge as f64).into_iter();
-        let theirs = theirs.chain([self.lam_corrected]).collect::<Vec<_>>();
-        let max_difference = largest_difference(ours.into_iter(), theirs.into_iter());
-        // Sides are whole pixels; the last number is a quotient of them in f64.
-        Ok(Measured { max_difference, tolerance: 1e-15 })
+/// The box of cutmix, and the share of the area outside it.
+fn cutmix(entry: &Value) -> Result<Measured, String> {
+    let entry: BoxEntry = read(entry)?;
+    let size @ [height, width] = [entry.height, entry.width];
+    if entry.cy >= height || entry.cx >= width || !(0.0..=1.0).contains(&entry.lam) {
+        return Err(format!("({}, {}) is not in an image of {size:?}", entry.cy, entry.cx));
     }
+    let ours = cutmix_box(entry.lam, [entry.cy, entry.cx], size);
+    let edges = [ours.top, ours.top + ours.height, ours.left, ours.left + ours.width];
+    let [yl, yh, xl, xh] = edges.map(|edge| edge as f64);
+    let lambda = 1.0 - (ours.height * ours.width) as f64 / (height * width) as f64;
+    let theirs = [entry.yl, entry.yh, entry.xl, entry.xh, entry.lam_corrected];
+    let max_difference = largest_difference(&[yl, yh, xl, xh, lambda], &theirs);
+    // Sides are whole pixels; the last number is a quotient of them in f64.
+    Ok(Measured { max_difference, tolerance: 1e-15 })
 }
 
 /// `mix`: `mixup_target` and `bbox`, each one entry or a list.
@@ -148,14 +145,8 @@ pub(super) fn mixing(report: &mut GoldenReport, name: String, entry: &Value) {
         for (at, entry) in listed(value) {
             let name = format!("{name}.{part}{at}");
             match part.as_str() {
-                "mixup_target" => {
-                    let result = read::<TargetEntry>(entry).and_then(|target| target.check());
-                    report.add("mix", name, result);
-                }
-                "bbox" => {
-                    let result = read::<BoxEntry>(entry).and_then(|found| found.check());
-                    report.add("mix", name, result);
-                }
+                "mixup_target" => report.add("mix", name, target(entry)),
+                "bbox" => report.add("mix", name, cutmix(entry)),
                 _ => report.skip("mix", name, "its kind is not known"),
             }
         }
@@ -188,7 +179,7 @@ pub(super) fn losses(report: &mut GoldenReport, folder: &Folder, name: String, e
     let mut compare = |part: &str, theirs: Option<f64>, ours: &dyn Fn() -> Result<f64, String>| {
         if let Some(theirs) = theirs {
             let measured = ours().map(|ours| Measured {
-                max_difference: largest_difference([ours].into_iter(), [theirs].into_iter()),
+                max_difference: largest_difference(&[ours], &[theirs]),
                 tolerance: F32,
             });
             report.add("loss", format!("{name}.{part}"), measured);

@@ -3,29 +3,20 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::report::{Measured, largest_difference};
-use super::{arguments::operation, folder::Folder};
+use super::{Measured, folder::Folder, largest_difference, read};
 use crate::decode::{DecodeLimits, Decoder, JpegLibrary};
 use crate::pixels::{Pixels, Region};
-use crate::transforms::eval_transform::{EVAL_CROP, EvalTransform};
-use crate::transforms::ops::{self, Scratch};
-use crate::{statistics::Statistics, transforms::recipe::Recipe, transforms::resize::Resizer};
+use crate::statistics::Statistics;
+use crate::transforms::ops::{self, Op, Scratch};
+use crate::transforms::{EVAL_CROP, EvalTransform, recipe::Recipe, resize::Resizer};
 
 /// Tolerance in levels for another decoder than Pillow's, which interpolates subsampled colour with
 /// other rounding.
 const OTHER_DECODER: f64 = 9.0;
 
-/// Deserialises an entry.
-pub(super) fn read<T: for<'a> Deserialize<'a>>(entry: &Value) -> Result<T, String> {
-    T::deserialize(entry).map_err(|error| format!("the entry is not understood: {error}"))
-}
-
 /// Compares pixels for equality.
 fn same_pixels(ours: &[u8], theirs: &Pixels) -> Measured {
-    let levels = |bytes: &[u8]| bytes.iter().map(|&byte| f64::from(byte)).collect::<Vec<_>>();
-    let max_difference =
-        largest_difference(levels(ours).into_iter(), levels(&theirs.data).into_iter());
-    Measured { max_difference, tolerance: 0.0 }
+    Measured { max_difference: largest_difference(ours, &theirs.data), tolerance: 0.0 }
 }
 
 fn fill(given: Option<[u8; 3]>) -> [u8; 3] {
@@ -46,9 +37,53 @@ pub(super) fn op(folder: &Folder, entry: &Value) -> Result<Measured, String> {
     let entry: OpEntry = read(entry)?;
     let mut image = folder.image(&folder.named("inputs", &entry.input)?)?;
     let size = [image.height, image.width];
-    let op = operation(&entry.op, &entry.args, size)?;
+    let op = Op::named(&entry.op, &entry.args, size)?;
     op.apply(&mut image.data, size, fill(entry.fill), &mut Scratch::default());
     Ok(same_pixels(&image.data, &folder.image(&entry.file)?))
+}
+
+impl Op {
+    /// The operation of a timm name and its arguments, for an image of `size` (height, width).
+    ///
+    /// # Errors
+    /// If there is no such operation, or it takes other arguments.
+    pub fn named(name: &str, args: &[f64], size: [usize; 2]) -> Result<Self, String> {
+        let [height, width] = size.map(|side| side as f64);
+        let op = match (name, args) {
+            ("auto_contrast", []) => Self::AutoContrast,
+            ("equalize", []) => Self::Equalize,
+            ("invert", []) => Self::Invert,
+            ("grayscale" | "gray_scale" | "gray", []) => Self::Grayscale,
+            ("rotate", &[degrees]) => Self::Rotate { degrees },
+            ("posterize", &[bits]) => Self::Posterize { bits: whole(bits)? },
+            ("solarize", []) => Self::Solarize { threshold: 128 },
+            ("solarize", &[threshold]) => Self::Solarize { threshold: whole(threshold)? },
+            ("solarize_add", &[add] | &[add, 128.0]) => Self::SolarizeAdd { add: whole(add)? },
+            ("color", &[factor]) => Self::Color { factor },
+            ("contrast", &[factor]) => Self::Contrast { factor },
+            ("brightness", &[factor]) => Self::Brightness { factor },
+            ("sharpness", &[factor]) => Self::Sharpness { factor },
+            ("shear_x", &[factor]) => Self::ShearX { factor },
+            ("shear_y", &[factor]) => Self::ShearY { factor },
+            ("translate_x_rel", &[share]) => Self::TranslateX { pixels: share * width },
+            ("translate_y_rel", &[share]) => Self::TranslateY { pixels: share * height },
+            ("translate_x" | "translate_x_abs", &[pixels]) => Self::TranslateX { pixels },
+            ("translate_y" | "translate_y_abs", &[pixels]) => Self::TranslateY { pixels },
+            ("blur" | "gaussian_blur", &[radius]) => Self::Blur { radius },
+            _ => {
+                return Err(format!("the operation `{name}` with arguments {args:?} is not known"));
+            }
+        };
+        Ok(op)
+    }
+}
+
+/// A number that is whole and fits.
+fn whole<T: TryFrom<u64>>(number: f64) -> Result<T, String> {
+    let fits = (number.fract() == 0.0 && (0.0..1e6).contains(&number))
+        .then(|| T::try_from(number as u64).ok())
+        .flatten();
+    fits.ok_or_else(|| format!("{number} is not a whole number in range"))
 }
 
 #[derive(Deserialize)]
@@ -183,9 +218,7 @@ pub(super) fn evaluation(folder: &Folder, entry: &Value) -> Result<Option<Measur
             }
         }
     }
-    let widen = |numbers: Vec<f32>| numbers.into_iter().map(f64::from);
-    let max_difference = largest_difference(widen(ours), widen(theirs));
-    Ok(Some(Measured { max_difference, tolerance }))
+    Ok(Some(Measured { max_difference: largest_difference(&ours, &theirs), tolerance }))
 }
 
 /// The source image of an evaluation, and the tolerance for its normalised pixels: the image that

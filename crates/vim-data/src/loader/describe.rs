@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Loader, LoaderConfig, Purpose, assembly::EpochPlans};
+use super::{Loader, LoaderConfig, Purpose};
 use crate::decode::{DecodeLimits, Decoder};
 use crate::transforms::recipe::{MixPlan, SampleKey, SamplePlan};
 use crate::{dataset::Encoding, error::DataError};
@@ -35,9 +35,7 @@ impl Loader {
     /// # Errors
     /// If an image cannot be read. (In a loaded batch a replacement would take its place.)
     pub fn describe(&self, number: u64) -> Result<Vec<Described>, DataError> {
-        let config = std::sync::Arc::clone(&self.config);
-        let mut plans = EpochPlans::new(self.split.clone(), config, self.per_epoch);
-        let plan = plans.plan(number)?;
+        let plan = self.plan(number, &mut None)?;
         let decoder = Decoder::new(DecodeLimits::default())?;
         let LoaderConfig { size, seed, purpose, .. } = &*self.config;
         let dataset = self.split.dataset();

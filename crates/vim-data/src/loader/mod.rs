@@ -1,126 +1,25 @@
-//! Batches of a split, assembled by threads.
+//! Batches of a split: which images each has, as a function of its number. Threads make them.
 
-pub(crate) mod allocation;
-mod assembly;
-pub(crate) mod bad;
-pub(crate) mod batch;
+mod buffer;
+pub(crate) mod config;
 mod describe;
-pub(crate) mod order;
 mod pipeline;
+mod reference;
 mod stats;
 mod worker;
-pub(crate) mod workers;
 
-use std::{fmt, ops::Range, sync::Arc, time::Instant};
+use std::{ops::Range, sync::Arc};
 
-use assembly::EpochPlans;
-use bad::{BadSample, OnBad};
-use batch::Batch;
-use pipeline::Pipeline;
+use crate::transforms::recipe::{EraseBox, MixKey, MixPlan, OrderKind, Recipe};
+use crate::{dataset::Encoding, error::DataError, rng, split::Split};
 
-use crate::{error::DataError, split::Split, transforms::recipe::Recipe};
-
+pub use buffer::BatchBuffer;
+pub use config::{
+    BadTest, BadTrain, CpuAllocation, LoaderConfig, OnBad, Purpose, Replica, Workers,
+};
 pub use describe::Described;
-pub use pipeline::THREAD_PREFIX;
-pub use stats::{LoaderStage, LoaderStats};
-
-/// How a split is cut into batches.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoaderConfig {
-    /// Images per batch, on this device: ≥ 1.
-    pub batch_size: usize,
-    /// Height and width of the images that are made, in pixels.
-    pub size: [usize; 2],
-    /// Threads that decode and augment, ≥ 1. The batches do not depend on it.
-    pub workers: usize,
-    /// Threads that read files, ≥ 1, so that no worker waits for storage. Images in memory need
-    /// none.
-    pub readers: usize,
-    /// Whole batches that may wait for the consumer, ≥ 1.
-    pub prefetch: usize,
-    /// Key of the order and of the augmentation.
-    pub seed: u64,
-    /// Which of the devices this loader serves.
-    pub replica: Replica,
-    /// What the batches are for.
-    pub purpose: Purpose,
-    /// What becomes of an image that cannot be read.
-    pub on_bad: OnBad,
-}
-
-/// One device of several, each of which takes its share of every batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replica {
-    /// Number of this device, from 0.
-    pub rank: usize,
-    /// Devices, ≥ 1.
-    pub world: usize,
-}
-
-impl Replica {
-    /// The only device.
-    pub const SINGLE: Self = Self { rank: 0, world: 1 };
-}
-
-/// What batches are for.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Purpose {
-    /// Shuffled and augmented, whole batches only.
-    Training(Recipe),
-    /// In the split's order, by the evaluation transform; the last batch is filled up with images
-    /// that do not count.
-    Evaluation {
-        /// Share of the resized image that is kept, see [`crate::EvalTransform`].
-        crop_ratio: f64,
-    },
-}
-
-impl LoaderConfig {
-    /// For training on one device, with one reader for each worker and four batches ahead.
-    pub fn training(
-        batch_size: usize,
-        size: [usize; 2],
-        workers: usize,
-        seed: u64,
-        recipe: Recipe,
-    ) -> Self {
-        let (purpose, on_bad) = (Purpose::Training(recipe), OnBad::Replace);
-        let (readers, replica) = (workers, Replica::SINGLE);
-        Self { batch_size, size, workers, readers, prefetch: 4, seed, replica, purpose, on_bad }
-    }
-
-    /// For evaluation on one device.
-    pub fn evaluation(
-        batch_size: usize,
-        size: [usize; 2],
-        workers: usize,
-        crop_ratio: f64,
-    ) -> Self {
-        let (purpose, on_bad) = (Purpose::Evaluation { crop_ratio }, OnBad::Fail);
-        let (readers, replica) = (workers, Replica::SINGLE);
-        Self { batch_size, size, workers, readers, prefetch: 4, seed: 0, replica, purpose, on_bad }
-    }
-
-    /// Checks what does not depend on the images.
-    ///
-    /// # Errors
-    /// As for [`Loader::new`], but for the number of batches.
-    pub fn check(&self) -> Result<(), DataError> {
-        let positive = |key, value: usize| match value {
-            0 => Err(DataError::InvalidConfig { key, value: "0".into(), expected: "1 or more" }),
-            _ => Ok(()),
-        };
-        positive("train.batch_size", self.batch_size)?;
-        positive("data.workers", self.workers)?;
-        positive("data.readers", self.readers)?;
-        positive("data.prefetch", self.prefetch)?;
-        if let Purpose::Training(recipe) = &self.purpose {
-            recipe.check_batch(self.batch_size)?;
-            recipe.check_size(self.size)?;
-        }
-        Ok(())
-    }
-}
+pub use pipeline::{Batches, THREAD_PREFIX};
+pub use stats::{BadSample, LoaderStage, LoaderStats};
 
 /// Turns a split into batches.
 #[derive(Clone, Debug)]
@@ -138,9 +37,15 @@ impl Loader {
     /// or are smaller than the padding at their edges.
     pub fn new(split: Split, config: LoaderConfig) -> Result<Self, DataError> {
         config.check()?;
-        let per_epoch = assembly::batches_per_epoch(&split, &config)?;
+        let LoaderConfig { batch_size, seed, replica: Replica { world, .. }, .. } = config;
+        let per_epoch = match &config.purpose {
+            Purpose::Training(recipe) => {
+                Order::new(split.len(), recipe.order_key(seed, 0, world))?.steps(batch_size)
+            }
+            Purpose::Evaluation { .. } => split.len().div_ceil(batch_size * world),
+        };
         if per_epoch == 0 {
-            let (images, batch_size) = (split.len(), config.batch_size * config.replica.world);
+            let (images, batch_size) = (split.len(), batch_size * world);
             return Err(DataError::NoBatches { images, batch_size });
         }
         Ok(Self { split, config: Arc::new(config), per_epoch })
@@ -174,9 +79,7 @@ impl Loader {
     ///
     /// Images of earlier batches are not read.
     pub fn batches(&self, batches: Range<u64>) -> Batches {
-        let plans = EpochPlans::new(self.split.clone(), Arc::clone(&self.config), self.per_epoch);
-        let pipeline = Pipeline::start(batches, plans, self.max_in_flight());
-        Batches { pipeline, tally: bad::Tally::default() }
+        Batches::start(self.clone(), batches)
     }
 
     /// The batches of `epoch`, from `first_batch` on.
@@ -185,59 +88,245 @@ impl Loader {
         let start = epoch * per_epoch;
         self.batches(start + (first_batch as u64).min(per_epoch)..start + per_epoch)
     }
-}
 
-/// Batches, in order. Dropping it stops the threads.
-///
-/// After an error it yields nothing more. A failed epoch never looks like a short one, since the
-/// error comes first.
-pub struct Batches {
-    pipeline: Pipeline,
-    tally: bad::Tally,
-}
-
-impl Batches {
-    /// What was done and how long it took, so far.
-    pub fn stats(&self) -> LoaderStats {
-        self.pipeline.stats()
-    }
-
-    /// Whether the next batch is ready, or there is none: `next` does not wait.
-    pub fn is_ready(&self) -> bool {
-        self.pipeline.is_ready()
-    }
-
-    /// The images that could not be read since the last call, in the order of the batches.
-    pub fn take_bad(&mut self) -> Vec<BadSample> {
-        self.tally.take()
-    }
-}
-
-impl Iterator for Batches {
-    type Item = Result<Batch, DataError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let start = Instant::now();
-        let next = self.pipeline.next();
-        self.pipeline.waited(start.elapsed());
-        let made = match next? {
-            Ok(made) => made,
-            Err(error) => return Some(Err(error)),
-        };
-        // Counted in the order of batches: the number of threads does not decide where a run gives
-        // up.
-        match self.tally.add(made.bad, made.batch.len()) {
-            Ok(()) => Some(Ok(made.batch)),
-            Err(error) => {
-                self.pipeline.stop();
-                Some(Err(error))
+    /// The plan of batch `number`. `kept` is the epoch that was planned last and its order.
+    fn plan(&self, number: u64, kept: &mut Option<(u64, Order)>) -> Result<BatchPlan, DataError> {
+        let per_epoch = self.per_epoch as u64;
+        let (epoch, step) = (number / per_epoch, (number % per_epoch) as usize);
+        let LoaderConfig { batch_size, size, seed, replica: Replica { rank, world }, .. } =
+            *self.config;
+        let (groups, mixed) = match &self.config.purpose {
+            Purpose::Training(recipe) => {
+                let order = match kept.take() {
+                    Some((of, order)) if of == epoch => order,
+                    _ => Order::new(self.split.len(), recipe.order_key(seed, epoch, world))?,
+                };
+                let place = |slot| order.position(step, batch_size, rank, slot);
+                let groups = group((0..batch_size).map(|slot| order.draw(place(slot))));
+                *kept = Some((epoch, order));
+                let key = MixKey { seed, epoch, step: step as u64, rank: rank as u64 };
+                let mixed = match recipe.mixes() {
+                    true => recipe.draw_mix(key, batch_size, size),
+                    false => Vec::new(),
+                };
+                (groups, mixed)
             }
+            Purpose::Evaluation { .. } => {
+                let positions =
+                    (0..batch_size).map(|slot| (step * batch_size + slot) * world + rank);
+                let within = positions.take_while(|&position| position < self.split.len());
+                (group(within.map(|position| Draw { position, repeat: 0 })), Vec::new())
+            }
+        };
+        let groups_per_task = match self.split.encoding() {
+            Encoding::Pixels { .. } => GROUPS_IN_MEMORY,
+            Encoding::Files => 1,
+        };
+        let count = groups.iter().map(|group| group.repeats.len()).sum();
+        let tasks = groups.chunks(groups_per_task).map(<[Group]>::to_vec).collect();
+        Ok(BatchPlan { epoch, tasks, count, mixed })
+    }
+}
+
+/// Images in memory per task: making a single one is too little work for a task of its own.
+const GROUPS_IN_MEMORY: usize = 32;
+
+/// What a batch is made of.
+struct BatchPlan {
+    epoch: u64,
+    /// The groups of each task, in the order of their slots in the batch.
+    tasks: Vec<Vec<Group>>,
+    /// Slots with an image; the others only fill the batch up.
+    count: usize,
+    mixed: Vec<MixPlan>,
+}
+
+/// Consecutive draws of one image in a batch: it is decoded once for all of them.
+#[derive(Clone, Debug)]
+struct Group {
+    /// Position of the image in the split.
+    position: usize,
+    /// Which of the image's draws in the epoch, one for each slot in the batch.
+    repeats: Vec<u32>,
+}
+
+/// Joins consecutive draws of one image.
+fn group(draws: impl Iterator<Item = Draw>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for Draw { position, repeat } in draws {
+        match groups.last_mut() {
+            Some(last) if last.position == position => last.repeats.push(repeat),
+            _ => groups.push(Group { position, repeats: vec![repeat] }),
         }
     }
+    groups
 }
 
-impl fmt::Debug for Batches {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Batches").field("stats", &self.stats()).finish_non_exhaustive()
+/// Which image an epoch draws at which position, over all devices: a pure function of the seed, the
+/// epoch and the number of images.
+///
+/// The images are in random order and each comes `repeats` times in a row: position `p` is draw `p
+/// mod repeats` of image number `p / repeats` in that order. An epoch has about as many draws as
+/// there are images, so it sees one image in `repeats`.
+///
+/// Device `r` of `R` takes the positions `p = r mod R`, so that a global batch is the same whatever
+/// the number of devices: see [`Order::position`].
+///
+/// # Source
+/// Hoffer et al. 2019, "Augment your batch"; `RASampler` of the original's `samplers.py`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Positions in the split.
+    images: Vec<u32>,
+    repeats: usize,
+    per_rank: usize,
+    world: usize,
+}
+
+/// One draw of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Draw {
+    /// Position of the image in the split.
+    pub position: usize,
+    /// Which of its draws in this epoch, `0..repeats`.
+    pub repeat: u32,
+}
+
+/// What an epoch's order is a function of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderKey {
+    /// How it is drawn.
+    pub kind: OrderKind,
+    /// Draws of an image, ≥ 1.
+    pub repeats: u32,
+    /// The run's seed, which [`OrderKind::Reference`] ignores.
+    pub seed: u64,
+    /// Pass over the images.
+    pub epoch: u64,
+    /// Devices, ≥ 1.
+    pub world: usize,
+}
+
+impl Recipe {
+    /// The key of an epoch's order.
+    pub fn order_key(&self, seed: u64, epoch: u64, world: usize) -> OrderKey {
+        OrderKey { kind: self.order, repeats: self.repeats, seed, epoch, world }
+    }
+}
+
+impl Order {
+    /// Computes the order of `images` images, in time proportional to their number.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidConfig`] if there are more images than the kind of order can count.
+    ///
+    /// # Panics
+    /// If `repeats` or `world` is 0.
+    pub fn new(images: usize, key: OrderKey) -> Result<Self, DataError> {
+        let OrderKey { kind, repeats, seed, epoch, world } = key;
+        assert!(repeats > 0 && world > 0, "{key:?} draws nothing");
+        let (order, per_rank) = match kind {
+            OrderKind::Keyed => {
+                let mut order = places(images, u32::MAX)?;
+                rng::shuffle(&mut rng::keyed("vim-data order v1", &[seed, epoch]), &mut order);
+                (order, images / world)
+            }
+            OrderKind::Reference => (
+                reference::order(images, epoch)?,
+                reference::draws_per_rank(images, repeats as usize, world),
+            ),
+        };
+        Ok(Self { images: order, repeats: repeats as usize, per_rank, world })
+    }
+
+    /// Draws of the epoch on each device, before batches are cut; a last, partial batch is left
+    /// out.
+    pub fn draws_per_rank(&self) -> usize {
+        self.per_rank
+    }
+
+    /// Batches of the epoch, of `batch` draws on each device.
+    pub fn steps(&self, batch: usize) -> usize {
+        self.per_rank / batch
+    }
+
+    /// The position in the epoch of slot `slot` of the batch of `batch` images that device `rank`
+    /// trains on in step `step`.
+    pub fn position(&self, step: usize, batch: usize, rank: usize, slot: usize) -> usize {
+        (step * batch + slot) * self.world + rank
+    }
+
+    /// The draw at a position of the epoch.
+    ///
+    /// # Panics
+    /// If there is no image.
+    pub fn draw(&self, position: usize) -> Draw {
+        // Past the end the order starts again, as the original's samplers pad (see `reference`).
+        let image = position / self.repeats % self.images.len();
+        let repeat = (position % self.repeats) as u32;
+        Draw { position: self.images[image] as usize, repeat }
+    }
+}
+
+/// The places `0..images`, if there are no more than `most`.
+fn places(images: usize, most: u32) -> Result<Vec<u32>, DataError> {
+    match u32::try_from(images) {
+        Ok(count) if count <= most => Ok((0..count).collect()),
+        _ => Err(DataError::InvalidConfig {
+            key: "augment.order",
+            value: format!("an order of {images} images"),
+            expected: "at most 4294967295 images, or 214748364 with `\"reference\"`",
+        }),
+    }
+}
+
+/// Images and labels that are trained or evaluated on together.
+#[derive(Debug, PartialEq)]
+pub struct Batch {
+    /// Pixels, `[B, H, W, 3]`, 0..=255: cropped and augmented, not yet erased or mixed.
+    pub images: BatchBuffer,
+    /// Classes, `[B]`.
+    pub labels: Vec<u32>,
+    /// Indices in the dataset, `[B]`.
+    pub indices: Vec<usize>,
+    /// `H` in pixels.
+    pub height: usize,
+    /// `W` in pixels.
+    pub width: usize,
+    /// Boxes to erase once the pixels are normalised, each with its image's slot in the batch.
+    pub erased: Vec<(usize, EraseBox)>,
+    /// How each image is mixed with its partner, after erasing; empty if none is.
+    pub mixed: Vec<MixPlan>,
+    /// Number of images that count, which come first. The others fill the batch up to its size.
+    pub count: usize,
+    /// Slots of images that could not be read: they are black and count as wrong.
+    pub unread: Vec<usize>,
+}
+
+impl Batch {
+    /// A batch of unchanged images, all of which count.
+    pub fn plain(images: Vec<u8>, labels: Vec<u32>, [height, width]: [usize; 2]) -> Self {
+        let count = labels.len();
+        Self {
+            images: BatchBuffer::from(images),
+            indices: (0..count).collect(),
+            labels,
+            height,
+            width,
+            erased: Vec::new(),
+            mixed: Vec::new(),
+            count,
+            unread: Vec::new(),
+        }
+    }
+
+    /// Images of the batch, fillers included: `B`.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there are no images; a loader never yields such a batch.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
     }
 }

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::{any::Any, ops::Range, time::Duration};
+use std::{fmt, mem, ops::Range, time::Instant};
 
-use super::assembly::{Assembly, EpochPlans, FinishedBatch, Task, TaskResult};
-use super::stats::{Counters, LoaderStage, LoaderStats};
-use super::worker::{Worker, read};
-use super::{LoaderConfig, batch::BufferPool};
-use crate::{dataset::Encoding, error::DataError, split::Split};
+use super::stats::{BadSample, LoaderStage, LoaderStats, Tally};
+use super::worker::{Assembly, Task, Worker, read};
+use super::{Batch, Loader, Order, buffer::BufferPool};
+use crate::{dataset::Encoding, error::DataError};
 
 /// Files that may wait for a worker, per reader.
 const AHEAD: usize = 4;
@@ -18,19 +17,21 @@ const AHEAD: usize = 4;
 /// Prefix of the threads' names. A panic on one of them becomes an error about its batch.
 pub const THREAD_PREFIX: &str = "vim-data-";
 
-/// The threads, and what they share.
-pub(super) struct Pipeline {
+/// Batches, in order. Dropping it stops the threads.
+///
+/// After an error it yields nothing more. A failed epoch never looks like a short one, since the
+/// error comes first.
+pub struct Batches {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    tally: Tally,
 }
 
+/// What the threads share.
 struct Shared {
-    split: Split,
-    config: Arc<LoaderConfig>,
-    counters: Counters,
+    loader: Loader,
+    start: Instant,
     pool: Arc<BufferPool>,
-    /// The most batches in the making or waiting.
-    capacity: u64,
     /// The most files read ahead of the workers; 0 if workers read themselves.
     ahead: usize,
     state: Mutex<State>,
@@ -42,8 +43,10 @@ struct Shared {
     ready: Condvar,
 }
 
+#[derive(Default)]
 struct State {
-    plans: EpochPlans,
+    /// The epoch that was planned last, and its order.
+    order: Option<(u64, Order)>,
     /// Numbers of the batches that are not opened yet.
     unopened: Range<u64>,
     /// Numbers of the batches that the consumer has not received yet.
@@ -57,116 +60,107 @@ struct State {
     /// Unused buffers of files.
     spare: Vec<Vec<u8>>,
     making: BTreeMap<u64, Assembly>,
-    finished: BTreeMap<u64, Result<FinishedBatch, DataError>>,
+    finished: BTreeMap<u64, Result<(Batch, Vec<BadSample>), DataError>>,
+    stats: LoaderStats,
     stopped: bool,
 }
 
-impl Pipeline {
-    pub(super) fn start(batches: Range<u64>, plans: EpochPlans, capacity: usize) -> Self {
-        let (split, config) = (plans.split.clone(), Arc::clone(&plans.config));
-        let readers = match split.encoding() {
+impl Batches {
+    pub(super) fn start(loader: Loader, batches: Range<u64>) -> Self {
+        let workers = loader.config.workers;
+        let readers = match loader.split.encoding() {
             Encoding::Pixels { .. } => 0,
-            Encoding::Files => config.readers,
+            Encoding::Files => loader.config.readers,
         };
-        let state = State {
-            plans,
-            unopened: batches.clone(),
-            awaited: batches.clone(),
-            tasks: VecDeque::new(),
-            loaded: VecDeque::new(),
-            reading: 0,
-            spare: Vec::new(),
-            making: BTreeMap::new(),
-            finished: BTreeMap::new(),
-            stopped: false,
-        };
+        let (unopened, awaited) = (batches.clone(), batches.clone());
         let shared = Arc::new(Shared {
-            split,
-            counters: Counters::new(),
-            pool: Arc::new(BufferPool::default()),
-            capacity: capacity as u64,
+            loader,
+            start: Instant::now(),
+            pool: Arc::default(),
             ahead: AHEAD * readers,
-            state: Mutex::new(state),
+            state: Mutex::new(State { unopened, awaited, ..State::default() }),
             room: Condvar::new(),
             work: Condvar::new(),
             ready: Condvar::new(),
-            config,
         });
-        let mut pipeline = Self { shared, threads: Vec::new() };
+        let mut threads = Vec::new();
         if !batches.is_empty() {
-            let workers = pipeline.shared.config.workers;
-            let reads = (0..readers).map(|reader| ("read", reader, Shared::read_ahead as fn(&_)));
-            let works = (0..workers).map(|worker| ("work", worker, Shared::make as fn(&_)));
-            for (kind, number, run) in reads.chain(works) {
-                if let Err(source) = pipeline.spawn(format!("{THREAD_PREFIX}{kind}-{number}"), run)
-                {
-                    let error = DataError::Spawn { worker: number, source };
-                    pipeline.shared.refuse(batches.start, error);
-                    break;
+            let reads =
+                (0..readers).map(|reader| ("read", reader, Shared::read_ahead as fn(&Shared)));
+            let works = (0..workers).map(|worker| ("work", worker, Shared::make as fn(&Shared)));
+            for (kind, worker, run) in reads.chain(works) {
+                let of_thread = Arc::clone(&shared);
+                let thread = thread::Builder::new().name(format!("{THREAD_PREFIX}{kind}-{worker}"));
+                match thread.spawn(move || run(&of_thread)) {
+                    Ok(thread) => threads.push(thread),
+                    Err(source) => {
+                        let error = DataError::Spawn { worker, source };
+                        shared.lock().fail(&shared, batches.start, error);
+                        break;
+                    }
                 }
             }
         }
-        pipeline
+        Self { shared, threads, tally: Tally::default() }
     }
 
-    fn spawn(&mut self, name: String, run: fn(&Shared)) -> std::io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        self.threads.push(thread::Builder::new().name(name).spawn(move || run(&shared))?);
-        Ok(())
+    /// What was done and how long it took, so far.
+    pub fn stats(&self) -> LoaderStats {
+        let state = self.shared.lock();
+        let (ready, elapsed) = (state.finished.len(), self.shared.start.elapsed());
+        LoaderStats { ready, elapsed, ..state.stats }
     }
 
-    /// Whether [`next`](Self::next) would not wait.
-    pub(super) fn is_ready(&self) -> bool {
+    /// Whether the next batch is ready, or there is none: `next` does not wait.
+    pub fn is_ready(&self) -> bool {
         let state = self.shared.lock();
         state.awaited.is_empty() || state.finished.contains_key(&state.awaited.start)
     }
 
-    /// The next batch in order; waits for it. After an error there is none.
-    pub(super) fn next(&mut self) -> Option<Result<FinishedBatch, DataError>> {
+    /// The images that could not be read since the last call, in the order of the batches.
+    pub fn take_bad(&mut self) -> Vec<BadSample> {
+        mem::take(&mut self.tally.samples)
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<Batch, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = Instant::now();
         let mut state = self.shared.lock();
-        loop {
+        let made = loop {
             // Checked first: after an error, later batches may be finished and must not be
             // returned.
             if state.awaited.is_empty() {
                 return None;
             }
             let number = state.awaited.start;
-            if let Some(batch) = state.finished.remove(&number) {
-                state.awaited.start += 1;
-                if batch.is_err() {
-                    state.awaited.end = state.awaited.start;
-                    state.stopped = true;
-                }
-                self.shared.room.notify_all();
-                self.shared.work.notify_all();
-                return Some(batch);
+            match state.finished.remove(&number) {
+                Some(made) => break made,
+                None => state = wait(&self.shared.ready, state),
             }
-            state = self.shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        state.stats.waited += start.elapsed();
+        state.awaited.start += 1;
+        // Counted in the order of batches: the number of threads does not decide where a run gives
+        // up.
+        let tally = &mut self.tally;
+        let batch = made.and_then(|(batch, bad)| tally.add(bad, batch.len()).map(|()| batch));
+        if batch.is_err() {
+            state.stop();
         }
-    }
-
-    /// Stops the threads; there is no next batch.
-    pub(super) fn stop(&mut self) {
-        let mut state = self.shared.lock();
-        state.stopped = true;
-        state.awaited.end = state.awaited.start;
         self.shared.room.notify_all();
         self.shared.work.notify_all();
-    }
-
-    pub(super) fn waited(&self, time: Duration) {
-        self.shared.counters.waited(time);
-    }
-
-    pub(super) fn stats(&self) -> LoaderStats {
-        let ready = self.shared.lock().finished.len();
-        self.shared.counters.stats(ready)
+        Some(batch)
     }
 }
 
-impl Drop for Pipeline {
+impl Drop for Batches {
     fn drop(&mut self) {
-        self.stop();
+        self.shared.lock().stop();
+        self.shared.room.notify_all();
+        self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
             // Panics were caught and handed over as errors; the result holds nothing.
             let _ = thread.join();
@@ -174,20 +168,31 @@ impl Drop for Pipeline {
     }
 }
 
+impl fmt::Debug for Batches {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Batches").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
 impl State {
+    /// Stops the threads; there is no next batch.
+    fn stop(&mut self) {
+        self.stopped = true;
+        self.awaited.end = self.awaited.start;
+    }
+
     /// The next task. Opens a batch if no task is left and there is room for one.
     fn take(&mut self, shared: &Shared) -> Option<Task> {
         if self.tasks.is_empty()
             && !self.unopened.is_empty()
-            && self.unopened.start < self.awaited.start + shared.capacity
+            && self.unopened.start < self.awaited.start + shared.loader.max_in_flight() as u64
         {
             let number = self.unopened.start;
             self.unopened.start += 1;
-            match self.plans.plan(number) {
+            match shared.loader.plan(number, &mut self.order) {
                 Ok(plan) => {
-                    let LoaderConfig { batch_size, size, .. } = *shared.config;
-                    let (assembly, tasks) =
-                        Assembly::open(number, plan, batch_size, size, &shared.pool);
+                    let config = &shared.loader.config;
+                    let (assembly, tasks) = Assembly::open(number, plan, config, &shared.pool);
                     self.making.insert(number, assembly);
                     self.tasks.extend(tasks);
                     // Other threads may have work now.
@@ -228,19 +233,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refuse(&self, number: u64, error: DataError) {
-        self.lock().fail(self, number, error);
-    }
-
     /// The body of a reader: reads files until there are none left, or nobody wants them.
     fn read_ahead(&self) {
+        let split = &self.loader.split;
         while let Some((mut task, mut file)) = self.take_unread() {
-            let index = self.split.index(task.groups[0].position);
+            let index = split.index(task.groups[0].position);
+            let mut stats = LoaderStats::default();
             // The worker tries again what fails here, and handles the failure.
-            let read = self.counters.timed(LoaderStage::Read, || {
-                shielded(task.batch, || read(self.split.dataset(), index, &mut file))
+            let read = stats.timed(LoaderStage::Read, || {
+                shielded(task.batch, || read(split.dataset(), index, &mut file))
             });
             let mut state = self.lock();
+            state.stats.add(&stats);
             state.reading -= 1;
             match read {
                 Ok(()) => task.file = Some(file),
@@ -269,7 +273,7 @@ impl Shared {
                 let file = state.spare.pop().unwrap_or_default();
                 return Some((task, file));
             }
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.room, state);
         }
     }
 
@@ -278,20 +282,31 @@ impl Shared {
     fn make(&self) {
         let mut worker = None;
         while let Some(mut task) = self.take_ready() {
-            let number = task.batch;
-            let file = task.file.take();
+            let (number, part) = (task.batch, task.number);
             let made = shielded(number, || {
                 let worker = match &mut worker {
                     Some(worker) => worker,
-                    None => worker.insert(Worker::new(&self.split, &self.config, &self.counters)?),
+                    None => worker.insert(Worker::new(&self.loader)?),
                 };
-                worker.make(task, file.as_deref())
+                worker.make(&mut task)
             });
-            if made.is_err() {
-                // A panic may have left its buffers in any state.
-                worker = None;
+            let mut state = self.lock();
+            state.spare.extend(task.file);
+            match made {
+                Ok(made) => {
+                    state.stats.add(&made.stats);
+                    let assembly = state.making.get_mut(&number);
+                    let is_last = assembly.is_some_and(|assembly| assembly.add(part, made));
+                    if is_last && let Some(assembly) = state.making.remove(&number) {
+                        state.finished.insert(number, Ok(assembly.finish(&self.pool)));
+                        self.ready.notify_one();
+                    }
+                }
+                Err(error) => {
+                    state.fail(self, number, error);
+                    worker = None; // a panic may have left its buffers in any state
+                }
             }
-            self.put(number, made, file);
         }
     }
 
@@ -312,37 +327,21 @@ impl Shared {
             if state.is_drained() {
                 return None;
             }
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = wait(&self.work, state);
         }
     }
+}
 
-    /// Adds a worker's result to its batch.
-    fn put(&self, number: u64, made: Result<TaskResult, DataError>, file: Option<Vec<u8>>) {
-        let mut state = self.lock();
-        state.spare.extend(file);
-        let made = match made {
-            Ok(made) => made,
-            Err(error) => return state.fail(self, number, error),
-        };
-        let last = state.making.get_mut(&number).is_some_and(|assembly| assembly.add(made));
-        if last && let Some(assembly) = state.making.remove(&number) {
-            let batch = assembly.finish(&self.pool);
-            state.finished.insert(number, Ok(batch));
-            self.ready.notify_one();
-        }
-    }
+fn wait<'a>(signal: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    signal.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `work`; a panic becomes an error about the batch.
 fn shielded<T>(batch: u64, work: impl FnOnce() -> Result<T, DataError>) -> Result<T, DataError> {
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
-        Err(DataError::WorkerPanicked { batch, message: message(&*payload) })
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        let message = message.unwrap_or_else(|| "no message".to_owned());
+        Err(DataError::WorkerPanicked { batch, message })
     })
-}
-
-/// A panic's message, if it is text.
-fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned())
 }

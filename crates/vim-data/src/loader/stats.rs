@@ -1,10 +1,12 @@
-//! Counters of a loader, and its time per stage.
+//! What a loader counts: images, time per stage, and images that could not be read.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use std::{sync::atomic::AtomicU64, sync::atomic::Ordering::Relaxed};
 
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
+
+use crate::error::DataError;
 
 /// A part of the work on an image.
 #[derive(
@@ -54,74 +56,101 @@ impl LoaderStats {
     pub fn waited_share(&self) -> f64 {
         self.waited.as_secs_f64() / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
-}
-
-/// Counted by all threads.
-#[derive(Debug)]
-pub(super) struct Counters {
-    start: Instant,
-    images: AtomicU64,
-    decoded: AtomicU64,
-    bytes: AtomicU64,
-    warned: AtomicU64,
-    busy: [AtomicU64; 4],
-    waited: AtomicU64,
-}
-
-impl Counters {
-    pub(super) fn new() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            start: Instant::now(),
-            images: zero(),
-            decoded: zero(),
-            bytes: zero(),
-            warned: zero(),
-            busy: [zero(), zero(), zero(), zero()],
-            waited: zero(),
-        }
-    }
 
     /// Runs `work` and counts its time.
-    pub(super) fn timed<T>(&self, stage: LoaderStage, work: impl FnOnce() -> T) -> T {
+    pub(super) fn timed<T>(&mut self, stage: LoaderStage, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let made = work();
-        self.busy[stage as usize].fetch_add(nanoseconds(start.elapsed()), Relaxed);
+        self.busy[stage as usize] += start.elapsed();
         made
     }
 
-    pub(super) fn made(&self, images: usize) {
-        self.images.fetch_add(images as u64, Relaxed);
-    }
-
-    pub(super) fn decoded(&self, warned: bool) {
-        self.decoded.fetch_add(1, Relaxed);
-        self.warned.fetch_add(u64::from(warned), Relaxed);
-    }
-
-    pub(super) fn read(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(super) fn waited(&self, time: Duration) {
-        self.waited.fetch_add(nanoseconds(time), Relaxed);
-    }
-
-    pub(super) fn stats(&self, ready: usize) -> LoaderStats {
-        let time = |counter: &AtomicU64| Duration::from_nanos(counter.load(Relaxed));
-        LoaderStats {
-            images: self.images.load(Relaxed),
-            decoded: self.decoded.load(Relaxed),
-            bytes: self.bytes.load(Relaxed),
-            warned: self.warned.load(Relaxed),
-            busy: self.busy.each_ref().map(time),
-            waited: time(&self.waited),
-            ready,
-            elapsed: self.start.elapsed(),
+    /// Adds what one thread did.
+    pub(super) fn add(&mut self, part: &Self) {
+        self.images += part.images;
+        self.decoded += part.decoded;
+        self.bytes += part.bytes;
+        self.warned += part.warned;
+        for (busy, part) in self.busy.iter_mut().zip(part.busy) {
+            *busy += part;
         }
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+/// An image that could not be read, and when it was needed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BadSample {
+    /// Pass over the images.
+    pub epoch: u64,
+    /// Number of the batch, counted over all epochs.
+    pub batch: u64,
+    /// Index in the dataset.
+    pub index: usize,
+    /// The file, or `archive:member`.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Number of bad images that is accepted however few images were drawn.
+const ALWAYS: u64 = 10;
+/// Number of draws per accepted bad image.
+const ONE_IN: u64 = 10_000;
+
+/// Bad images so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    draws: u64,
+    /// Indices of the bad images, each once however often it was drawn.
+    images: BTreeSet<usize>,
+    /// Those that nobody has taken.
+    pub(super) samples: Vec<BadSample>,
+}
+
+impl Tally {
+    /// Adds the bad images of a batch of `draws` images.
+    ///
+    /// # Errors
+    /// If there are too many by now.
+    pub(super) fn add(&mut self, bad: Vec<BadSample>, draws: usize) -> Result<(), DataError> {
+        self.draws += draws as u64;
+        self.images.extend(bad.iter().map(|bad| bad.index));
+        let count = self.images.len() as u64;
+        let most = ALWAYS.max(self.draws / ONE_IN);
+        let last = bad.last().map(|last| format!("{}: {}", last.name, last.reason));
+        self.samples.extend(bad);
+        match last {
+            Some(last) if count > most => {
+                Err(DataError::TooManyBad { count, draws: self.draws, last })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_or_one_in_ten_thousand_are_borne() {
+        let bad = |indices: std::ops::Range<usize>| -> Vec<BadSample> {
+            let sample =
+                || BadSample { name: "a".into(), reason: "b".into(), ..Default::default() };
+            indices.map(|index| BadSample { index, ..sample() }).collect()
+        };
+        let mut tally = Tally::default();
+        assert!(tally.add(bad(0..10), 64).is_ok());
+        assert_eq!(std::mem::take(&mut tally.samples).len(), 10);
+        // Bad images that are drawn again do not count again.
+        assert!(tally.add(bad(0..10), 64).is_ok());
+        assert!(tally.add(bad(0..0), 64).is_ok());
+        let more = tally.add(bad(9..11), 64);
+        assert!(matches!(more, Err(DataError::TooManyBad { count: 11, .. })));
+
+        let mut tally = Tally::default();
+        assert!(tally.add(bad(0..0), 1_000_000).is_ok());
+        assert!(tally.add(bad(0..100), 0).is_ok());
+        assert!(tally.add(bad(100..101), 1).is_err());
+    }
 }

@@ -1,34 +1,127 @@
-//! One thread's work: from a file, or stored pixels, to the images of a batch.
+//! The tasks of a batch: cut from its plan, made by a thread from files or stored pixels, and
+//! joined again.
 
-use std::{mem, thread, time::Duration};
+use std::{mem, sync::Arc, thread, time::Duration};
 
-use super::assembly::{Group, Task, TaskResult};
-use super::bad::{BadSample, OnBad};
-use super::stats::{Counters, LoaderStage};
-use super::{LoaderConfig, Purpose};
+use bytes::BytesMut;
+
+use super::buffer::{BatchBuffer, BufferPool};
+use super::stats::{BadSample, LoaderStage, LoaderStats};
+use super::{Batch, BatchPlan, Group, Loader, LoaderConfig, OnBad, Purpose};
 use crate::dataset::{Dataset, Encoding};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::pixels::{Pixels, Region};
-use crate::transforms::recipe::{CropPlan, SampleKey, SamplePlan};
-use crate::{error::DataError, rng, split::Split, transforms::transform::Transform};
+use crate::transforms::recipe::{CropPlan, EraseBox, MixPlan, SampleKey, SamplePlan};
+use crate::{error::DataError, rng, transforms::Transform};
+
+/// A part of a batch that one thread makes.
+#[derive(Debug)]
+pub(super) struct Task {
+    /// Number of the batch, counted over all epochs.
+    pub(super) batch: u64,
+    epoch: u64,
+    /// Number of the task within its batch.
+    pub(super) number: usize,
+    /// Slot in the batch of its first image.
+    first: usize,
+    pub(super) groups: Vec<Group>,
+    /// The pixels to be written, `[slots, H, W, 3]`: a piece of the batch's buffer.
+    pixels: BytesMut,
+    /// The first group's file, if a reader has read it already.
+    pub(super) file: Option<Vec<u8>>,
+}
+
+/// What a thread made of a [`Task`].
+#[derive(Debug, Default)]
+pub(super) struct TaskResult {
+    pixels: BytesMut,
+    /// Class and index of each image.
+    images: Vec<(u32, usize)>,
+    erased: Vec<(usize, EraseBox)>,
+    unread: Vec<usize>,
+    bad: Vec<BadSample>,
+    /// What the thread did since its last task.
+    pub(super) stats: LoaderStats,
+}
+
+/// A batch some of whose tasks are not done.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    batch_size: usize,
+    size: [usize; 2],
+    /// Slots with an image.
+    count: usize,
+    mixed: Vec<MixPlan>,
+    results: Vec<Option<TaskResult>>,
+    missing: usize,
+    /// Pixels of the slots that only fill the batch up.
+    filler: BytesMut,
+}
+
+impl Assembly {
+    /// Opens batch `number`, and cuts its buffer for the tasks.
+    ///
+    /// The pieces are of one allocation and are joined again without copying.
+    pub(super) fn open(
+        number: u64,
+        plan: BatchPlan,
+        config: &LoaderConfig,
+        pool: &BufferPool,
+    ) -> (Self, Vec<Task>) {
+        let LoaderConfig { batch_size, size, .. } = *config;
+        let image_bytes = 3 * size[0] * size[1];
+        let mut buffer = pool.take(batch_size * image_bytes);
+        let BatchPlan { epoch, tasks, count, mixed } = plan;
+        let mut first = 0;
+        let cut = tasks.into_iter().enumerate().map(|(task, groups)| {
+            let slots: usize = groups.iter().map(|group| group.repeats.len()).sum();
+            let pixels = buffer.split_to(slots * image_bytes);
+            let task =
+                Task { batch: number, epoch, number: task, first, groups, pixels, file: None };
+            first += slots;
+            task
+        });
+        let tasks: Vec<Task> = cut.collect();
+        let mut filler = buffer;
+        filler.fill(0);
+        let results: Vec<Option<TaskResult>> = tasks.iter().map(|_| None).collect();
+        let missing = results.len();
+        (Self { batch_size, size, count, mixed, results, missing, filler }, tasks)
+    }
+
+    /// Adds the result of a task; returns whether it was the last one missing.
+    pub(super) fn add(&mut self, task: usize, result: TaskResult) -> bool {
+        self.results[task] = Some(result);
+        self.missing -= 1;
+        self.missing == 0
+    }
+
+    /// The batch and its images that could not be read, once no result is missing.
+    pub(super) fn finish(self, pool: &Arc<BufferPool>) -> (Batch, Vec<BadSample>) {
+        let Self { batch_size, size: [height, width], count, mixed, .. } = self;
+        let mut pixels = BytesMut::new();
+        let (mut labels, mut indices) = (Vec::new(), Vec::new());
+        let (mut erased, mut unread, mut bad) = (Vec::new(), Vec::new(), Vec::new());
+        for result in self.results.into_iter().flatten() {
+            pixels.unsplit(result.pixels);
+            labels.extend(result.images.iter().map(|&(label, _)| label));
+            indices.extend(result.images.iter().map(|&(_, index)| index));
+            erased.extend(result.erased);
+            unread.extend(result.unread);
+            bad.extend(result.bad);
+        }
+        pixels.unsplit(self.filler);
+        labels.resize(batch_size, 0);
+        indices.resize(batch_size, 0);
+        let images = BatchBuffer::new(pixels, Arc::clone(pool));
+        let batch = Batch { images, labels, indices, height, width, erased, mixed, count, unread };
+        (batch, bad)
+    }
+}
 
 /// Pauses before a file is tried again.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(2)];
-
-/// The most replacements tried for an image that cannot be read.
-const REPLACEMENTS: u32 = 20;
-
-/// A thread's tools and buffers.
-pub(super) struct Worker<'a> {
-    split: &'a Split,
-    config: &'a LoaderConfig,
-    counters: &'a Counters,
-    decoder: Decoder,
-    applier: Transform,
-    file: Vec<u8>,
-    source: Pixels,
-}
 
 /// Reads an image as stored, and tries again if that fails.
 pub(super) fn read(
@@ -45,206 +138,195 @@ pub(super) fn read(
     dataset.read(index, into)
 }
 
+/// The most replacements tried for an image that cannot be read.
+const REPLACEMENTS: u32 = 20;
+
+/// A thread's tools and buffers.
+pub(super) struct Worker<'a> {
+    loader: &'a Loader,
+    decoder: Decoder,
+    transform: Transform,
+    /// An image as stored.
+    file: Vec<u8>,
+    source: Pixels,
+    stats: LoaderStats,
+}
+
 impl<'a> Worker<'a> {
-    pub(super) fn new(
-        split: &'a Split,
-        config: &'a LoaderConfig,
-        counters: &'a Counters,
-    ) -> Result<Self, DataError> {
-        let crop_ratio = match &config.purpose {
+    pub(super) fn new(loader: &'a Loader) -> Result<Self, DataError> {
+        let crop_ratio = match &loader.config.purpose {
             Purpose::Training(recipe) => recipe.eval_crop_ratio,
             Purpose::Evaluation { crop_ratio } => *crop_ratio,
         };
         Ok(Self {
-            split,
-            config,
-            counters,
+            loader,
             decoder: Decoder::new(DecodeLimits::default())?,
-            applier: Transform::new(crop_ratio),
+            transform: Transform::new(crop_ratio),
             file: Vec::new(),
             source: Pixels::default(),
+            stats: LoaderStats::default(),
         })
     }
 
-    /// Makes the images of a task. `file` is that of its first group, if it is read already.
-    pub(super) fn make(
-        &mut self,
-        mut task: Task,
-        mut file: Option<&[u8]>,
-    ) -> Result<TaskResult, DataError> {
-        let [height, width] = self.config.size;
-        let image_bytes = 3 * height * width;
+    /// Makes the images of a task; leaves an unused buffer in place of its file.
+    pub(super) fn make(&mut self, task: &mut Task) -> Result<TaskResult, DataError> {
+        let [height, width] = self.loader.config.size;
         let mut pixels = mem::take(&mut task.pixels);
-        let mut result = TaskResult { number: task.number, ..TaskResult::default() };
+        let mut rest = &mut pixels[..];
+        let mut result = TaskResult::default();
         let mut slot = task.first;
+        let mut is_read = task.file.is_some();
+        if let Some(file) = &mut task.file {
+            mem::swap(&mut self.file, file);
+        }
         for group in &task.groups {
-            let from = (slot - task.first) * image_bytes;
-            let into = &mut pixels[from..from + group.repeats.len() * image_bytes];
-            self.group(&task, group, file.take(), slot, into, &mut result)?;
+            let into = rest.split_off_mut(..3 * height * width * group.repeats.len());
+            let into = into.expect("invariant: a task has pixels for all its slots");
+            self.group(task, group, mem::take(&mut is_read), slot, into, &mut result)?;
             slot += group.repeats.len();
         }
-        result.pixels = pixels;
-        self.counters.made(slot - task.first);
-        Ok(result)
+        self.stats.images += (slot - task.first) as u64;
+        Ok(TaskResult { pixels, stats: mem::take(&mut self.stats), ..result })
     }
 
-    /// Makes the draws of one image; if it cannot be read, handles that as the configuration says.
+    /// Makes the draws of one image, whose file may be read already; if it cannot be read, handles
+    /// that as the configuration says.
     fn group(
         &mut self,
         task: &Task,
         group: &Group,
-        file: Option<&[u8]>,
+        is_read: bool,
         slot: usize,
         into: &mut [u8],
         result: &mut TaskResult,
     ) -> Result<(), DataError> {
-        let first = self.split.index(group.position);
-        let key = SampleKey {
-            seed: self.config.seed,
-            epoch: task.epoch,
-            index: first as u64,
-            repeat: group.repeats[0],
-            attempt: 0,
-        };
-        let mut index = first;
+        let Loader { split, config, .. } = self.loader;
+        let dataset = split.dataset();
+        let (seed, epoch, repeat) = (config.seed, task.epoch, group.repeats[0]);
+        let mut index = split.index(group.position);
         for attempt in 0..=REPLACEMENTS {
-            let key = SampleKey { index: index as u64, attempt, ..key };
-            let images = match file {
-                Some(file) if attempt == 0 => self.images(file, key, group, into),
-                Some(_) | None => self.read_and_make(index, key, group, into),
+            let key = SampleKey { seed, epoch, index: index as u64, repeat, attempt };
+            let file = &mut self.file;
+            let read = match is_read && attempt == 0 {
+                true => Ok(()),
+                false => self.stats.timed(LoaderStage::Read, || read(dataset, index, file)),
             };
-            let label = self.split.dataset().label(index);
-            let drawn = group.repeats.iter().map(|_| (label, index));
-            let error = match images {
+            let images = match read {
+                Ok(()) => self.images(key, group, into).map_err(|error| error.to_string()),
+                Err(error) => Err(format!("cannot be read: failed to {error}")),
+            };
+            let drawn = group.repeats.iter().map(|_| (dataset.label(index), index));
+            let reason = match images {
                 Ok(plans) => {
                     result.images.extend(drawn);
-                    for (offset, plan) in plans.into_iter().enumerate() {
-                        let boxes = plan.erase.into_iter();
-                        result.erased.extend(boxes.map(|erased| (slot + offset, erased)));
+                    for (slot, plan) in (slot..).zip(plans) {
+                        result.erased.extend(plan.erase.into_iter().map(|erased| (slot, erased)));
                     }
                     return Ok(());
                 }
-                Err(error) => error,
+                Err(reason) => reason,
             };
-            let (name, reason) = (self.split.dataset().name(index), error.to_string());
-            if self.config.on_bad == OnBad::Fail {
+            let name = dataset.name(index);
+            if config.on_bad == OnBad::Fail {
                 return Err(DataError::BadImage { name, reason });
             }
-            let Task { epoch, batch, .. } = *task;
-            result.bad.push(BadSample { epoch, batch, index, name, reason });
-            if self.config.on_bad == OnBad::CountAsWrong {
+            result.bad.push(BadSample { epoch, batch: task.batch, index, name, reason });
+            if config.on_bad == OnBad::CountAsWrong {
                 result.images.extend(drawn);
                 result.unread.extend(slot..slot + group.repeats.len());
                 into.fill(0);
                 return Ok(());
             }
-            index = self.replacement(key);
+            let count = u32::try_from(split.len()).unwrap_or(u32::MAX);
+            let replacement = rng::below(&mut key.rng("vim-data stand-in v1"), count);
+            index = split.index(replacement as usize);
         }
         let last = result.bad.last().map(|bad| format!("{}: {}", bad.name, bad.reason));
         let count = u64::from(REPLACEMENTS) + 1;
         Err(DataError::TooManyBad { count, draws: count, last: last.unwrap_or_default() })
     }
 
-    /// The index of the image that replaces that of `key`.
-    fn replacement(&self, key: SampleKey) -> usize {
-        let SampleKey { seed, epoch, index, repeat, attempt } = key;
-        let key = [seed, epoch, index, u64::from(repeat), u64::from(attempt)];
-        let mut rng = rng::keyed("vim-data stand-in v1", &key);
-        let count = u32::try_from(self.split.len()).unwrap_or(u32::MAX);
-        self.split.index(rng::below(&mut rng, count) as usize)
-    }
-
-    fn read_and_make(
-        &mut self,
-        index: usize,
-        key: SampleKey,
-        group: &Group,
-        into: &mut [u8],
-    ) -> Result<Vec<SamplePlan>, Unusable> {
-        let mut file = mem::take(&mut self.file);
-        let dataset = self.split.dataset();
-        let read = self.counters.timed(LoaderStage::Read, || read(dataset, index, &mut file));
-        let images = match read {
-            Ok(()) => self.images(&file, key, group, into),
-            Err(error) => Err(Unusable::Read(error)),
-        };
-        self.file = file;
-        images
-    }
-
-    /// Makes all draws of an image, `[draws, H, W, 3]`.
+    /// Makes all draws of the image in `file`, `[draws, H, W, 3]`; returns their plans.
     fn images(
         &mut self,
-        stored: &[u8],
         key: SampleKey,
         group: &Group,
         into: &mut [u8],
-    ) -> Result<Vec<SamplePlan>, Unusable> {
-        self.counters.read(stored.len());
-        let size = self.config.size;
-        let header = match self.split.encoding() {
+    ) -> Result<Vec<SamplePlan>, DecodeError> {
+        let Loader { split, config, .. } = self.loader;
+        let Self { decoder, transform, file, source, stats, .. } = self;
+        stats.bytes += file.len() as u64;
+        let stored @ [height, width] = match split.encoding() {
             Encoding::Pixels { size } => size,
             Encoding::Files => {
-                let header = self.decoder.header(stored)?;
+                let header = decoder.header(file)?;
                 [header.height, header.width]
             }
         };
-        let plans: Vec<SamplePlan> = match &self.config.purpose {
-            Purpose::Training(recipe) => {
-                let draw = |&repeat| recipe.draw(SampleKey { repeat, ..key }, header, size);
-                group.repeats.iter().map(draw).collect()
-            }
-            Purpose::Evaluation { .. } => Vec::new(),
+        let size = config.size;
+        let draw = |&repeat| match &config.purpose {
+            Purpose::Training(recipe) => recipe.draw(SampleKey { repeat, ..key }, stored, size),
+            Purpose::Evaluation { .. } => SamplePlan::default(),
         };
-        let part = self.decode(stored, header, &plans)?;
-        let bytes = 3 * size[0] * size[1];
-        for (image, plan) in into.chunks_exact_mut(bytes).zip(&plans) {
-            let (source, applier) = (&self.source, &mut self.applier);
-            self.counters
-                .timed(LoaderStage::Resize, || applier.crop(plan, source, part, size, image));
-            self.counters.timed(LoaderStage::Augment, || applier.alter(plan, size, image));
-        }
-        if let Purpose::Evaluation { .. } = self.config.purpose {
-            let (source, applier) = (&self.source, &mut self.applier);
-            self.counters.timed(LoaderStage::Resize, || applier.evaluate(source, size, into));
+        let plans: Vec<SamplePlan> = group.repeats.iter().map(draw).collect();
+        let whole = Region { top: 0, left: 0, height, width };
+        // The region of the image that `source` is: in files, what all the crops need.
+        let part = match split.encoding() {
+            Encoding::Pixels { .. } => {
+                source.data.clone_from(file);
+                (source.height, source.width) = (height, width);
+                whole
+            }
+            Encoding::Files => {
+                let needed = plans.iter().map(|plan| match plan.crop {
+                    CropPlan::Resized { region } => region,
+                    CropPlan::Evaluation | CropPlan::Padded { .. } | CropPlan::Simple { .. } => {
+                        whole
+                    }
+                });
+                let wanted = needed.reduce(Region::union).unwrap_or(whole);
+                let (part, decoded) = stats
+                    .timed(LoaderStage::Decode, || decoder.decode_part(file, wanted, source))?;
+                stats.decoded += 1;
+                stats.warned += u64::from(decoded.warning.is_some());
+                part
+            }
+        };
+        for (image, plan) in into.chunks_exact_mut(3 * size[0] * size[1]).zip(&plans) {
+            let crop = || transform.crop(plan, source, part, size, image);
+            stats.timed(LoaderStage::Resize, crop);
+            stats.timed(LoaderStage::Augment, || transform.alter(plan, size, image));
         }
         Ok(plans)
     }
-
-    /// Decodes the part of the image that the plans need into `source`; returns the region of that
-    /// part.
-    fn decode(
-        &mut self,
-        stored: &[u8],
-        [height, width]: [usize; 2],
-        plans: &[SamplePlan],
-    ) -> Result<Region, DecodeError> {
-        let whole = Region { top: 0, left: 0, height, width };
-        if let Encoding::Pixels { .. } = self.split.encoding() {
-            self.source.data.clear();
-            self.source.data.extend_from_slice(stored);
-            (self.source.height, self.source.width) = (height, width);
-            return Ok(whole);
-        }
-        let needed = plans.iter().map(|plan| match plan.crop {
-            CropPlan::Resized { region } => region,
-            CropPlan::Evaluation | CropPlan::Padded { .. } | CropPlan::Simple { .. } => whole,
-        });
-        let wanted = needed.reduce(Region::union).unwrap_or(whole);
-        let (decoder, source) = (&mut self.decoder, &mut self.source);
-        let (part, decoded) = self
-            .counters
-            .timed(LoaderStage::Decode, || decoder.decode_part(stored, wanted, source))?;
-        self.counters.decoded(decoded.warning.is_some());
-        Ok(part)
-    }
 }
 
-/// Why an image cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum Unusable {
-    #[error("cannot be read: failed to {0}")]
-    Read(DataError),
-    #[error("{0}")]
-    Decode(#[from] DecodeError),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A buffer that grew at each use would be memory lost; one in pieces would be copied.
+    #[test]
+    fn a_buffer_is_cut_joined_and_used_again_in_place() {
+        let pool = Arc::new(BufferPool::default());
+        let config = LoaderConfig::evaluation(8, [2, 1], 1, 1.0);
+        let group = |position| Group { position, repeats: vec![0, 1] };
+        let mut place = None;
+        for round in 0..5 {
+            let tasks = vec![vec![group(0)], vec![group(1), group(2)]];
+            let plan = BatchPlan { epoch: 0, tasks, count: 6, mixed: Vec::new() };
+            let (mut assembly, mut tasks) = Assembly::open(round, plan, &config, &pool);
+            assert_eq!(tasks.iter().map(|task| task.first).collect::<Vec<_>>(), [0, 2]);
+            assert_eq!(tasks.iter().map(|task| task.pixels.len()).collect::<Vec<_>>(), [12, 24]);
+            tasks.reverse();
+            for Task { number, mut pixels, .. } in tasks {
+                pixels.fill(1 + number as u8);
+                assembly.add(number, TaskResult { pixels, ..TaskResult::default() });
+            }
+            let (batch, _) = assembly.finish(&pool);
+            assert_eq!(*batch.images, [&[1; 12][..], &[2; 24], &[0; 12]].concat());
+            let now = batch.images.as_ptr();
+            assert_eq!(*place.get_or_insert(now), now);
+        }
+    }
 }

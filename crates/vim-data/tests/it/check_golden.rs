@@ -70,16 +70,19 @@ fn failures(report: &GoldenReport) -> Vec<&str> {
     report.failures().map(|entry| entry.name.as_str()).collect()
 }
 
+// The orders of PyTorch's and the original's samplers, and timm's boxes, targets and losses.
 #[test]
 fn everything_right_passes() {
     let report = Fixture::new().check();
     assert_eq!(failures(&report), [""; 0]);
     assert_eq!(report.skipped().count(), 0);
-    let counts: Vec<(String, usize)> =
-        report.counts().into_iter().map(|count| (count.kind, count.passed)).collect();
+    let counts = report.counts();
+    let passed: Vec<_> = counts.iter().map(|count| (count.kind.as_str(), count.passed)).collect();
     let expected =
         [("files", 3), ("affine", 1), ("loss", 3), ("mix", 7), ("ops", 1), ("sampler", 56)];
-    assert_eq!(counts, expected.map(|(kind, count)| (kind.to_owned(), count)));
+    assert_eq!(passed, expected);
+    // Targets and losses were computed in f32, of numbers up to 2.1.
+    assert!(counts.iter().all(|count| count.max_difference < 3e-7), "{counts:?}");
 }
 
 #[test]

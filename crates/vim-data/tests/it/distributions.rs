@@ -9,7 +9,6 @@ use crate::chi2::{assert_distributed, assert_fits, normal_cdf};
 use crate::draws::{DRAWS, draws, none};
 
 #[test]
-
 fn three_augment() {
     let config = Recipe::preset(AugmentPreset::Three);
     let (mut kinds, mut radii) = (vec![0; 3], Vec::new());

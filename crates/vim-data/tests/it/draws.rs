@@ -26,10 +26,8 @@ struct Reference {
 #[derive(Deserialize)]
 struct Crop {
     source: [usize; 2],
-    area: Vec<u64>,
-    ratio: Vec<u64>,
-    top: Vec<u64>,
-    left: Vec<u64>,
+    #[serde(flatten)]
+    regions: Regions,
 }
 
 #[derive(Deserialize)]
@@ -37,6 +35,12 @@ struct Erase {
     size: usize,
     count: u32,
     boxes: Vec<u64>,
+    #[serde(flatten)]
+    regions: Regions,
+}
+
+#[derive(Deserialize)]
+struct Regions {
     area: Vec<u64>,
     ratio: Vec<u64>,
     top: Vec<u64>,
@@ -92,69 +96,65 @@ pub(crate) fn draws(
     })
 }
 
-/// Where boxes begin, as a share of the room that they have.
-fn places(regions: &[Region], place: impl Fn(&Region) -> (usize, usize)) -> Vec<u64> {
-    let with_room = regions.iter().map(place).filter(|&(_, room)| room > 0);
-    bins(with_room.map(|(start, room)| start as f64 / room as f64), [0.0, 1.0], 10)
-}
-
-fn area(region: &Region, [height, width]: [usize; 2]) -> f64 {
-    (region.height * region.width) as f64 / (height * width) as f64
+/// Asserts that regions of an image are inside, and that their areas (shares up to `largest`),
+/// proportions (`ratio`, in the range `ratios`) and places are distributed as theirs.
+fn assert_regions(
+    what: &str,
+    ours: &[Region],
+    [rows, columns]: [usize; 2],
+    largest: f64,
+    ratio: impl Fn(&Region) -> f64,
+    ratios: [f64; 2],
+    theirs: &Regions,
+) {
+    assert!(ours.iter().all(|r| r.is_inside([rows, columns])), "{what}");
+    let area = |r: &Region| (r.height * r.width) as f64 / (rows * columns) as f64;
+    let areas = bins(ours.iter().map(area), [0.0, largest], 20);
+    assert_same(&format!("area of {what}"), &areas, &theirs.area);
+    let ratios = bins(ours.iter().map(ratio), ratios, 20);
+    assert_same(&format!("ratio of {what}"), &ratios, &theirs.ratio);
+    // Where they begin, as a share of the room that they have.
+    let places = |place: &dyn Fn(&Region) -> (usize, usize)| {
+        let with_room = ours.iter().map(place).filter(|&(_, room)| room > 0);
+        bins(with_room.map(|(start, room)| start as f64 / room as f64), [0.0, 1.0], 10)
+    };
+    let tops = places(&|r| (r.top, rows - r.height));
+    assert_same(&format!("top of {what}"), &tops, &theirs.top);
+    let lefts = places(&|r| (r.left, columns - r.width));
+    assert_same(&format!("left of {what}"), &lefts, &theirs.left);
 }
 
 #[test]
 fn resized_crops() {
-    for theirs in reference().crop {
-        let source = theirs.source;
-        let config = Recipe { crop: CropMode::Resized, ..none() };
+    let config = Recipe { crop: CropMode::Resized, ..none() };
+    for Crop { source, regions: theirs } in reference().crop {
         let regions: Vec<Region> = draws(&config, source, [224, 224])
             .map(|plan| {
                 let CropPlan::Resized { region } = plan.crop else { panic!("{plan:?}") };
                 region
             })
             .collect();
-        let [rows, columns] = source;
-        assert!(regions.iter().all(|r| r.top + r.height <= rows && r.left + r.width <= columns));
-        let what = |part| format!("{part} of crops of {source:?}");
-        assert_same(
-            &what("area"),
-            &bins(regions.iter().map(|r| area(r, source)), [0.0, 1.0], 20),
-            &theirs.area,
-        );
-        let ratios = regions.iter().map(|r| r.width as f64 / r.height as f64);
-        assert_same(&what("ratio"), &bins(ratios, [0.7, 1.4], 20), &theirs.ratio);
-        assert_same(&what("top"), &places(&regions, |r| (r.top, rows - r.height)), &theirs.top);
-        assert_same(
-            &what("left"),
-            &places(&regions, |r| (r.left, columns - r.width)),
-            &theirs.left,
-        );
+        let ratio = |r: &Region| r.width as f64 / r.height as f64;
+        let what = format!("crops of {source:?}");
+        assert_regions(&what, &regions, source, 1.0, ratio, [0.7, 1.4], &theirs);
     }
 }
 
 #[test]
 fn erased_boxes() {
-    for theirs in reference().erase {
-        let (size, count) = (theirs.size, theirs.count);
+    for Erase { size, count, boxes, regions: theirs } in reference().erase {
         let config =
             Recipe { erase_prob: 0.25, erase_count: count, erase_mode: EraseMode::Const, ..none() };
         let plans: Vec<SamplePlan> = draws(&config, [size; 2], [size; 2]).collect();
         let counts = plans.iter().map(|plan| plan.erase.len() as f64);
+        let what = format!("up to {count} boxes at {size}");
+        let range = [-0.5, f64::from(count) + 0.5];
+        assert_same(&what, &bins(counts, range, count as usize + 1), &boxes);
         let regions: Vec<Region> =
             plans.iter().flat_map(|plan| &plan.erase).map(|erased| erased.region).collect();
-        assert!(regions.iter().all(|r| r.top + r.height <= size && r.left + r.width <= size));
-        assert!(
-            regions.iter().all(|r| (1..size).contains(&r.height) && (1..size).contains(&r.width))
-        );
-        let what = |part| format!("{part} of up to {count} boxes at {size}");
-        let range = [-0.5, f64::from(count) + 0.5];
-        assert_same(&what("number"), &bins(counts, range, count as usize + 1), &theirs.boxes);
-        let areas = regions.iter().map(|r| area(r, [size; 2]));
-        assert_same(&what("area"), &bins(areas, [0.0, 0.4], 20), &theirs.area);
-        let ratios = regions.iter().map(|r| r.height as f64 / r.width as f64);
-        assert_same(&what("ratio"), &bins(ratios, [0.2, 3.8], 20), &theirs.ratio);
-        assert_same(&what("top"), &places(&regions, |r| (r.top, size - r.height)), &theirs.top);
-        assert_same(&what("left"), &places(&regions, |r| (r.left, size - r.width)), &theirs.left);
+        assert!(regions.iter().all(|r| r.height < size && r.width < size));
+        let ratio = |r: &Region| r.height as f64 / r.width as f64;
+        assert_regions(&what, &regions, [size; 2], 0.4, ratio, [0.2, 3.8], &theirs);
     }
 }
 
@@ -232,15 +232,9 @@ fn color_jitter() {
         for plan in draws(&config, [32; 2], [32; 2]) {
             let mut order = Vec::new();
             for op in plan.ops {
-                let (at, factor) = if let Op::Brightness { factor } = op {
-                    (0, factor)
-                } else if let Op::Contrast { factor } = op {
-                    (1, factor)
-                } else if let Op::Color { factor } = op {
-                    (2, factor)
-                } else {
-                    panic!("{op:?}")
-                };
+                let names = ["brightness", "contrast", "color"];
+                let (name, Some((factor, ..))) = described(op, [32; 2]) else { panic!("{op:?}") };
+                let at = names.iter().position(|known| *known == name).unwrap();
                 factors[at].push(factor);
                 order.push(at);
             }

@@ -1,72 +1,17 @@
 //! What a loader does when something goes wrong or is left unfinished.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vim_data::{
-    AugmentPreset, DataError, Dataset, Encoding, Fingerprint, Loader, LoaderConfig, Recipe, Shapes,
-    ShapesConfig, ShapesPart, Split, Statistics,
-};
+use vim_data::{AugmentPreset, Batch, DataError, Loader, LoaderConfig, Recipe};
 
 use crate::fixture::shapes;
+use crate::memory::Memory;
 
-/// A dataset of one-pixel images that counts reads, and fails where told.
-#[derive(Default)]
-struct Probe {
-    reads: Arc<AtomicUsize>,
-    delay: Duration,
-    error_at: Option<usize>,
-    panic_at: Option<usize>,
-}
-
-impl Dataset for Probe {
-    fn len(&self) -> usize {
-        1_000
-    }
-
-    fn encoding(&self) -> Encoding {
-        Encoding::Pixels { size: [1, 1] }
-    }
-
-    fn class_names(&self) -> &[String] {
-        static ONLY: [String; 1] = [String::new()];
-        &ONLY
-    }
-
-    fn name(&self, index: usize) -> String {
-        format!("probe {index}")
-    }
-
-    fn label(&self, _: usize) -> u32 {
-        0
-    }
-
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        thread::sleep(self.delay);
-        assert_ne!(self.panic_at, Some(index), "probe panics");
-        if self.error_at == Some(index) {
-            return Err(DataError::NotAnArchive("probe".into()));
-        }
-        *into = vec![index as u8; 3];
-        Ok(())
-    }
-
-    fn statistics(&self) -> Statistics {
-        Statistics::IMAGENET
-    }
-
-    fn fingerprint(&self) -> Fingerprint {
-        let shapes = Shapes::new(ShapesConfig::default(), ShapesPart::Train).unwrap();
-        shapes.fingerprint() // any will do
-    }
-}
-
-fn loader(probe: Probe, workers: usize) -> Loader {
-    let config = LoaderConfig::evaluation(10, [1, 1], workers, 0.875);
-    Loader::new(Split::whole(Arc::new(probe)), config).unwrap()
+fn loader(images: Memory, workers: usize) -> Loader {
+    Loader::new(images.split(), LoaderConfig::evaluation(10, [1, 1], workers, 0.875)).unwrap()
 }
 
 /// Fails instead of hanging.
@@ -76,32 +21,38 @@ fn within_seconds<T: Send + 'static>(seconds: u64, work: impl FnOnce() -> T + Se
     receive.recv_timeout(Duration::from_secs(seconds)).expect("the loader hangs")
 }
 
+/// An epoch with an image that fails, by one thread and by several.
+fn faulty_epochs(images: impl Fn() -> Memory) -> [Vec<Result<Batch, DataError>>; 2] {
+    [1, 3].map(|workers| {
+        let images = images();
+        within_seconds(30, move || loader(images, workers).epoch(0, 0).collect())
+    })
+}
+
 #[test]
 fn an_error_comes_at_its_place_and_ends_the_epoch() {
-    for workers in [1, 3] {
-        let results: Vec<_> = within_seconds(30, move || {
-            loader(Probe { error_at: Some(57), ..Probe::default() }, workers).epoch(0, 0).collect()
-        });
+    for results in faulty_epochs(|| {
+        let images = Memory::pixels();
+        images.failures[57].store(u32::MAX, Ordering::SeqCst);
+        images
+    }) {
         assert_eq!(results.len(), 6);
         assert!(results[..5].iter().all(Result::is_ok));
         assert!(matches!(
             &results[5],
             Err(DataError::BadImage { name, reason })
-                if name == "probe 57" && reason.contains("neither gzip nor tar")
+                if name == "image 57" && reason.contains("the disk is away")
         ));
     }
 }
 
 #[test]
 fn a_panic_comes_as_an_error() {
-    for workers in [1, 3] {
-        let results: Vec<_> = within_seconds(30, move || {
-            loader(Probe { panic_at: Some(20), ..Probe::default() }, workers).epoch(0, 0).collect()
-        });
+    for results in faulty_epochs(|| Memory { panic_at: Some(20), ..Memory::pixels() }) {
         assert_eq!(results.len(), 3);
         assert!(matches!(
             &results[2],
-            Err(DataError::WorkerPanicked { batch: 2, message }) if message.contains("probe panics")
+            Err(DataError::WorkerPanicked { batch: 2, message }) if message.contains("panics")
         ));
     }
 }
@@ -109,14 +60,10 @@ fn a_panic_comes_as_an_error() {
 #[test]
 fn dropping_early_stops_the_threads() {
     for (workers, taken) in [(1, 0), (1, 1), (4, 0), (4, 3), (4, 100)] {
-        let reads = Arc::new(AtomicUsize::new(0));
-        let probe = Probe {
-            reads: Arc::clone(&reads),
-            delay: Duration::from_micros(100),
-            ..Probe::default()
-        };
+        let images = Memory { delay: Duration::from_micros(100), ..Memory::pixels() };
+        let reads = Arc::clone(&images.reads);
         within_seconds(30, move || {
-            let mut batches = loader(probe, workers).epoch(0, 0);
+            let mut batches = loader(images, workers).epoch(0, 0);
             for _ in 0..taken {
                 batches.next().unwrap().unwrap();
             }
@@ -130,8 +77,9 @@ fn dropping_early_stops_the_threads() {
 
 #[test]
 fn batches_in_flight_are_bounded() {
-    let reads = Arc::new(AtomicUsize::new(0));
-    let loader = loader(Probe { reads: Arc::clone(&reads), ..Probe::default() }, 3);
+    let images = Memory::pixels();
+    let reads = Arc::clone(&images.reads);
+    let loader = loader(images, 3);
     assert_eq!(loader.max_in_flight(), 5);
     let mut batches = loader.epoch(0, 0);
     for taken in 0..4 {
@@ -149,8 +97,9 @@ fn batches_in_flight_are_bounded() {
 
 #[test]
 fn entering_late_reads_nothing_before() {
-    let reads = Arc::new(AtomicUsize::new(0));
-    let loader = loader(Probe { reads: Arc::clone(&reads), ..Probe::default() }, 2);
+    let images = Memory::pixels();
+    let reads = Arc::clone(&images.reads);
+    let loader = loader(images, 2);
     let count = within_seconds(30, move || loader.epoch(0, 97).map(Result::unwrap).count());
     assert_eq!(count, 3);
     assert_eq!(reads.load(Ordering::SeqCst), 30);
@@ -158,13 +107,20 @@ fn entering_late_reads_nothing_before() {
 
 #[test]
 fn impossible_configurations_are_refused() {
-    let new = |batch_size, workers| {
+    let new = |batch_size, workers, preset| {
         let train = vim_data::open(&shapes(20, 0, 5), 0).unwrap().train;
-        let recipe = Recipe::preset(AugmentPreset::None);
+        let recipe = Recipe::preset(preset);
         Loader::new(train, LoaderConfig::training(batch_size, [32, 32], workers, 0, recipe))
     };
-    assert!(matches!(new(0, 1), Err(DataError::InvalidConfig { key: "train.batch_size", .. })));
-    assert!(matches!(new(4, 0), Err(DataError::InvalidConfig { key: "data.workers", .. })));
-    assert!(matches!(new(21, 1), Err(DataError::NoBatches { images: 20, batch_size: 21 })));
-    assert!(new(20, 1).is_ok());
+    let plain = AugmentPreset::None;
+    assert!(matches!(new(21, 1, plain), Err(DataError::NoBatches { images: 20, batch_size: 21 })));
+    assert!(new(20, 1, plain).is_ok());
+    for (batch_size, workers, preset, expected) in [
+        (0, 1, plain, "train.batch_size = 0"),
+        (4, 0, plain, "data.workers = 0"),
+        (7, 1, AugmentPreset::Deit, "train.batch_size = 7"),
+    ] {
+        let error = new(batch_size, workers, preset).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

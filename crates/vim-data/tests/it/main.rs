@@ -17,6 +17,7 @@ mod inspect;
 mod loader;
 mod loader_faults;
 mod loader_files;
+mod memory;
 mod mix;
 mod ops;
 mod order;

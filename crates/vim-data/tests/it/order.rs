@@ -1,51 +1,8 @@
-//! The order of an epoch.
+//! The order of an epoch. `check_golden` compares reference orders with the originals'.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use vim_data::{Draw, Order, OrderKey, OrderKind, Recipe};
-
-#[derive(Deserialize)]
-struct Sampler {
-    kind: String,
-    n: usize,
-    world: usize,
-    rank: usize,
-    epoch: u64,
-    len: usize,
-    head: Vec<usize>,
-    sha256: String,
-}
-
-/// Of PyTorch's and the original's samplers: first indices, and SHA-256 of all as little-endian
-/// i32.
-#[test]
-fn reference_orders_are_the_originals() {
-    let text = include_str!("../fixtures/golden_samplers.json");
-    let samplers: Vec<Sampler> = serde_json::from_str(text).unwrap();
-    assert_eq!(samplers.len(), 56);
-    for golden in samplers {
-        let repeats = match golden.kind.as_str() {
-            "RASampler" => 3,
-            "DistributedSampler" => 1,
-            other => panic!("{other}"),
-        };
-        let (epoch, world) = (golden.epoch, golden.world);
-        let kind = OrderKind::Reference;
-        let order =
-            Order::new(golden.n, OrderKey { kind, repeats, seed: 99, epoch, world }).unwrap();
-        let what = format!("{} of {} on {world}, epoch {epoch}", golden.kind, golden.n);
-        assert_eq!(order.draws_per_rank(), golden.len, "{what}");
-        let of_rank = |at| order.draw(order.position(0, golden.len, golden.rank, at)).position;
-        let indices: Vec<usize> = (0..golden.len).map(of_rank).collect();
-        assert_eq!(indices[..golden.head.len()], golden.head, "{what}");
-        let mut hash = Sha256::new();
-        indices.iter().for_each(|&index| hash.update((index as i32).to_le_bytes()));
-        let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, golden.sha256, "{what}");
-    }
-}
 
 fn keyed(images: usize, repeats: u32, seed: u64, epoch: u64, world: usize) -> Order {
     Order::new(images, OrderKey { kind: OrderKind::Keyed, repeats, seed, epoch, world }).unwrap()

@@ -10,7 +10,6 @@ mod affine;
 mod blend;
 mod blur;
 mod place;
-mod sharpness;
 mod table;
 
 pub use place::{flip, pad_crop, reflect_crop};
@@ -139,38 +138,29 @@ impl Op {
         if image.is_empty() {
             return;
         }
-        let Scratch { bytes, lines, .. } = scratch;
-        match *self {
-            Self::AutoContrast => table::auto_contrast(image),
-            Self::Equalize => table::equalize(image),
-            Self::Invert => table::invert(image),
-            Self::Posterize { bits } => table::posterize(image, bits),
-            Self::Solarize { threshold } => table::solarize(image, threshold),
-            Self::SolarizeAdd { add } => table::solarize_add(image, add),
-            Self::Color { factor } => blend::color(image, factor as f32, bytes),
-            Self::Contrast { factor } => blend::contrast(image, factor as f32),
-            Self::Brightness { factor } => blend::brightness(image, factor as f32),
-            Self::Grayscale => blend::grayscale(image),
+        let map = match *self {
+            Self::AutoContrast => return table::auto_contrast(image),
+            Self::Equalize => return table::equalize(image),
+            Self::Invert => return table::invert(image),
+            Self::Posterize { bits } => return table::posterize(image, bits),
+            Self::Solarize { threshold } => return table::solarize(image, threshold),
+            Self::SolarizeAdd { add } => return table::solarize_add(image, add),
+            Self::Color { factor } => {
+                return blend::color(image, factor as f32, &mut scratch.bytes);
+            }
+            Self::Contrast { factor } => return blend::contrast(image, factor as f32),
+            Self::Brightness { factor } => return blend::brightness(image, factor as f32),
             Self::Sharpness { factor } => {
-                sharpness::sharpness(image, width, factor as f32, &mut scratch.floats);
+                return blend::sharpness(image, width, factor as f32, &mut scratch.floats);
             }
-            Self::Rotate { degrees } => {
-                let map = affine::rotation(degrees, size);
-                affine::transform(image, size, map, fill, lines);
-            }
-            Self::ShearX { factor } => {
-                affine::transform(image, size, [1.0, factor, 0.0, 0.0, 1.0, 0.0], fill, lines);
-            }
-            Self::ShearY { factor } => {
-                affine::transform(image, size, [1.0, 0.0, 0.0, factor, 1.0, 0.0], fill, lines);
-            }
-            Self::TranslateX { pixels } => {
-                affine::transform(image, size, [1.0, 0.0, pixels, 0.0, 1.0, 0.0], fill, lines);
-            }
-            Self::TranslateY { pixels } => {
-                affine::transform(image, size, [1.0, 0.0, 0.0, 0.0, 1.0, pixels], fill, lines);
-            }
-            Self::Blur { radius } => blur::gaussian(image, size, radius as f32, scratch),
-        }
+            Self::Grayscale => return blend::grayscale(image),
+            Self::Blur { radius } => return blur::gaussian(image, size, radius as f32, scratch),
+            Self::Rotate { degrees } => affine::rotation(degrees, size),
+            Self::ShearX { factor } => [1.0, factor, 0.0, 0.0, 1.0, 0.0],
+            Self::ShearY { factor } => [1.0, 0.0, 0.0, factor, 1.0, 0.0],
+            Self::TranslateX { pixels } => [1.0, 0.0, pixels, 0.0, 1.0, 0.0],
+            Self::TranslateY { pixels } => [1.0, 0.0, 0.0, 0.0, 1.0, pixels],
+        };
+        affine::transform(image, size, map, fill, &mut scratch.lines);
     }
 }

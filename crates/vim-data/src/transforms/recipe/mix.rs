@@ -1,13 +1,24 @@
-//! Mixup and cutmix: how each image of a batch is mixed with its partner.
+//! Mixup and cutmix: how each image of a batch is mixed with its partner. The targets and losses on
+//! plain numbers are the reference for those of the device.
 
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use crate::pixels::Region;
-use crate::rng;
+use super::{MixMode, Recipe};
+use crate::{pixels::Region, rng};
 
-use super::key::MixKey;
-use super::section::{MixMode, Recipe};
+/// One batch on one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct MixKey {
+    /// The run's.
+    pub seed: u64,
+    /// Pass over the training images.
+    pub epoch: u64,
+    /// Batch within the epoch.
+    pub step: u64,
+    /// The device: each mixes its own images.
+    pub rank: u64,
+}
 
 /// How image `i` of a batch of `B` is mixed with its partner, image `B − 1 − i` before it was
 /// itself mixed.
@@ -61,7 +72,8 @@ impl Recipe {
             return vec![MixPlan::None; batch];
         }
         assert!(batch.is_multiple_of(2), "{batch} images cannot be mixed in pairs");
-        let mut rng = key.rng();
+        let MixKey { seed, epoch, step, rank } = key;
+        let mut rng = rng::keyed("vim-data mix v1", &[seed, epoch, step, rank]);
         match self.mix_mode {
             MixMode::Batch => vec![self.draw_mix_of_one(&mut rng, size); batch],
             MixMode::Elem => (0..batch).map(|_| self.draw_mix_of_one(&mut rng, size)).collect(),
@@ -94,7 +106,7 @@ impl Recipe {
             }
         };
         // From the area of the box after clipping at the image's edge.
-        let lambda = 1.0 - area(region) / (size[0] * size[1]) as f64;
+        let lambda = 1.0 - (region.height * region.width) as f64 / (size[0] * size[1]) as f64;
         MixPlan::Cutmix { region, lambda }
     }
 }
@@ -133,6 +145,71 @@ fn box_between(rng: &mut ChaCha8Rng, [low, high]: [f64; 2], size: [usize; 2]) ->
     Region { top, left, height, width }
 }
 
-fn area(region: Region) -> f64 {
-    (region.height * region.width) as f64
+/// The targets of a mixed batch, `[B, K]`: of image `i`, `lambdas[i]` of its own smoothed label and
+/// the rest of image `B − 1 − i`'s.
+///
+/// A label smoothed by `s` is `1 − s + s/K` at its class and `s/K` elsewhere.
+///
+/// # Source
+/// `mixup_target` of timm 0.4.12.
+///
+/// # Panics
+/// If there are not as many lambdas as labels, or a label is not below `classes`.
+pub fn mixed_targets(
+    labels: &[u32],
+    classes: usize,
+    lambdas: &[f64],
+    smoothing: f64,
+) -> Vec<Vec<f64>> {
+    assert_eq!(labels.len(), lambdas.len(), "a lambda for each label");
+    let smoothed = |label: u32| {
+        let mut target = vec![smoothing / classes as f64; classes];
+        target[label as usize] += 1.0 - smoothing;
+        target
+    };
+    let pairs = labels.iter().zip(labels.iter().rev()).zip(lambdas);
+    pairs
+        .map(|((&own, &partner), lambda)| {
+            let both = smoothed(own).into_iter().zip(smoothed(partner));
+            both.map(|(own, partner)| own * lambda + partner * (1.0 - lambda)).collect()
+        })
+        .collect()
+}
+
+/// The mean over the batch of `−Σ target · log softmax(logits)`.
+///
+/// # Shapes
+/// Both `[B, K]`.
+///
+/// # Source
+/// `SoftTargetCrossEntropy` of timm 0.4.12.
+pub fn soft_target_loss(logits: &[Vec<f64>], targets: &[Vec<f64>]) -> f64 {
+    let losses = logits.iter().zip(targets).map(|(logits, targets)| {
+        let log_p = log_softmax(logits);
+        -targets.iter().zip(log_p).map(|(target, log_p)| target * log_p).sum::<f64>()
+    });
+    losses.sum::<f64>() / logits.len() as f64
+}
+
+/// The mean over the batch of `(1 − s) · nll(label) + s · mean over classes of nll`; 0 smoothing is
+/// plain cross-entropy.
+///
+/// # Shapes
+/// `logits` is `[B, K]`, `labels` `[B]`.
+///
+/// # Source
+/// `LabelSmoothingCrossEntropy` of timm 0.4.12.
+pub fn label_smoothing_loss(logits: &[Vec<f64>], labels: &[u32], smoothing: f64) -> f64 {
+    let losses = logits.iter().zip(labels).map(|(logits, &label)| {
+        let log_p = log_softmax(logits);
+        let mean = log_p.iter().sum::<f64>() / log_p.len() as f64;
+        -(1.0 - smoothing) * log_p[label as usize] - smoothing * mean
+    });
+    losses.sum::<f64>() / logits.len() as f64
+}
+
+fn log_softmax(logits: &[f64]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum = logits.iter().map(|logit| (logit - largest).exp()).sum::<f64>();
+    logits.iter().map(|logit| logit - largest - sum.ln()).collect()
 }

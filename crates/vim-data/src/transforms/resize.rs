@@ -5,13 +5,19 @@
 //! along the rows first, rounded to bytes, then along the columns. The sums are exact integers: the
 //! order of additions does not matter, and the loops below are laid out for vector instructions.
 
-mod weights;
-
-use weights::{Axis, GROUP, PRECISION};
+use std::ops::Range;
 
 use crate::pixels::{Pixels, Region};
 use crate::simd::widest;
 
+/// Fractional bits of a weight.
+const PRECISION: u32 = 22;
+/// Inputs that are summed at once.
+const GROUP: usize = 4;
+/// The kernel's shape: −0.5 is Catmull and Rom's.
+const A: f64 = -0.5;
+/// The kernel is 0 from this distance on.
+const SUPPORT: f64 = 2.0;
 /// Rows that are filtered side by side.
 const ROWS: usize = 64;
 /// Added before the shift by the precision, so that it rounds.
@@ -83,7 +89,7 @@ impl Resizer {
     /// The bytes of several rows at one column are adjacent, so that columns are added as vectors.
     #[inline(always)]
     fn along_rows(&mut self, source: &Pixels, crop: Region, width: usize) {
-        let (rows, columns) = (self.rows.inputs(), self.columns.inputs());
+        let (rows, columns) = (self.rows.inputs.clone(), self.columns.inputs.clone());
         self.between.resize(3 * rows.len() * width, 0);
         let first_column = crop.left + columns.start;
         let blocks = self.between.chunks_mut(3 * ROWS * width);
@@ -118,15 +124,76 @@ impl Resizer {
     }
 }
 
+/// The inputs and weights that each output in a part of an axis sums.
+#[derive(Debug, Default)]
+struct Axis {
+    /// What the weights were computed for: inputs, outputs, and the range of outputs.
+    made_for: (usize, usize, Range<usize>),
+    /// Of each output: its first input, counted from the first of all, and its groups of inputs.
+    taps: Vec<(usize, usize)>,
+    /// `[outputs, most]` groups, each row filled from its start, and with zeros, also past the last
+    /// input.
+    weights: Vec<[i32; GROUP]>,
+    /// Groups of an output, at most.
+    most: usize,
+    /// First input of any output, and the end of them.
+    inputs: Range<usize>,
+    /// Weights of one output before they are normalised to a sum of 1.
+    raw: Vec<f64>,
+}
+
 impl Axis {
+    /// Computes the weights from `from` inputs to those of `to` outputs that are in `part`, unless
+    /// it has them.
+    ///
+    /// # Source
+    /// `precompute_coeffs` and `normalize_coeffs_8bpc` of Pillow's `Resample.c`, in double
+    /// precision: the kernel is stretched when shrinking, cut off at the edges, and weights are
+    /// rounded away from zero.
+    fn prepare(&mut self, from: usize, to: usize, part: Range<usize>) {
+        if self.made_for == (from, to, part.clone()) {
+            return;
+        }
+        let scale = from as f64 / to as f64;
+        let stretch = scale.max(1.0);
+        let support = SUPPORT * stretch;
+        self.most = (2 * support.ceil() as usize + 1).div_ceil(GROUP);
+        self.taps.clear();
+        self.weights.clear();
+        self.weights.resize(part.len() * self.most, [0; GROUP]);
+        for (output, weights) in part.clone().zip(self.weights.chunks_exact_mut(self.most)) {
+            let center = (output as f64 + 0.5) * scale;
+            // The casts truncate; negative numbers become 0.
+            let first = (center - support + 0.5) as usize;
+            let end = ((center + support + 0.5) as usize).min(from);
+            self.raw.clear();
+            self.raw.extend((first..end).map(|input| {
+                let distance = input as f64 - center + 0.5;
+                cubic(distance * (1.0 / stretch))
+            }));
+            let sum: f64 = self.raw.iter().sum();
+            for (weight, raw) in weights.as_flattened_mut().iter_mut().zip(&self.raw) {
+                let scaled = raw / sum * f64::from(1 << PRECISION);
+                *weight = (scaled + 0.5_f64.copysign(scaled)) as i32;
+            }
+            if self.taps.is_empty() {
+                self.inputs = first..end;
+            }
+            self.inputs.end = self.inputs.end.max(end);
+            self.taps.push((first - self.inputs.start, (end - first).div_ceil(GROUP)));
+        }
+        self.made_for = (from, to, part);
+    }
+
     /// Computes one output: `lines`, `[inputs, lanes]`, summed by its weights into `out`,
     /// `[lanes]`.
     #[inline(always)]
     fn filter(&self, output: usize, lines: &[u8], sums: &mut Vec<i32>, out: &mut [u8]) {
         let lanes = out.len();
-        let last = self.inputs().len() - 1;
+        let last = self.inputs.len() - 1;
         sums.resize(lanes, 0);
-        let (first, weights) = self.taps(output);
+        let (first, count) = self.taps[output];
+        let weights = &self.weights[output * self.most..][..count];
         for (group, weights) in weights.iter().enumerate() {
             let first = first + GROUP * group;
             // Weights beyond the last line are 0.
@@ -141,6 +208,18 @@ impl Axis {
         for (byte, &sum) in out.iter_mut().zip(&*sums) {
             *byte = (sum >> PRECISION).clamp(0, 255) as u8;
         }
+    }
+}
+
+/// Keys' cubic kernel.
+fn cubic(x: f64) -> f64 {
+    let x = x.abs();
+    if x < 1.0 {
+        ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0
+    } else if x < SUPPORT {
+        (((x - 5.0) * x + 8.0) * x - 4.0) * A
+    } else {
+        0.0
     }
 }
 
