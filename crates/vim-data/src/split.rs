@@ -22,21 +22,14 @@ impl Split {
         Self { dataset, indices: None }
     }
 
-    /// The images at `indices`, in that order.
-    ///
-    /// # Panics
-    /// If an index is past the end of the dataset.
-    pub fn subset(dataset: Arc<dyn Dataset>, indices: Vec<usize>) -> Self {
-        assert!(indices.iter().all(|&i| i < dataset.len()), "an index is past the dataset's end");
-        Self { dataset, indices: Some(indices.into()) }
-    }
-
     /// The images at `indices` of the same dataset, in that order.
     ///
     /// # Panics
-    /// As [`Split::subset`].
+    /// If an index is past the end of the dataset.
     pub fn only(&self, indices: Vec<usize>) -> Self {
-        Self::subset(Arc::clone(&self.dataset), indices)
+        let dataset = Arc::clone(&self.dataset);
+        assert!(indices.iter().all(|&i| i < dataset.len()), "an index is past the dataset's end");
+        Self { dataset, indices: Some(indices.into()) }
     }
 
     /// The dataset that this is a view of.

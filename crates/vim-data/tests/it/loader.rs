@@ -1,10 +1,8 @@
 //! What a loader guarantees: order, keys, coverage.
 
-use std::sync::Arc;
-
 use vim_data::{
-    AugmentPreset, Batch, CropPlan, Dataset, Loader, LoaderConfig, Pixels, Recipe, Replica,
-    SampleKey, Shapes, ShapesPart, Split, ops,
+    AugmentPreset, Batch, CropPlan, Loader, LoaderConfig, Pixels, Recipe, Replica, SampleKey,
+    Split, ops,
 };
 
 use crate::fixture::shapes;
@@ -110,9 +108,9 @@ fn devices_share_the_batches_of_one() {
 fn evaluation_is_the_split_as_it_is() {
     let all = split();
     let indices: Vec<usize> = (0..50).map(|i| 100 - 2 * i).collect();
-    let subset = Split::subset(dataset(), indices.clone());
+    let subset = all.only(indices.clone());
     let config = LoaderConfig::evaluation(16, [32, 32], 2, 0.875);
-    let loader = Loader::new(subset.clone(), config).unwrap();
+    let loader = Loader::new(subset, config).unwrap();
     let batches = epoch(&loader, 0, 0);
     assert!(batches == epoch(&loader, 5, 0), "epochs are alike");
     assert_eq!(batches.iter().map(|batch| batch.count).collect::<Vec<_>>(), [16, 16, 16, 2]);
@@ -144,11 +142,6 @@ fn devices_evaluate_each_image_once() {
     }
     seen.sort_unstable();
     assert_eq!(seen, (0..101).collect::<Vec<_>>());
-}
-
-fn dataset() -> Arc<dyn Dataset> {
-    let part = ShapesPart::Train;
-    Arc::new(Shapes::new(shapes(101, 0, 5).shapes, part).unwrap())
 }
 
 #[test]

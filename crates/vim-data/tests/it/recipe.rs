@@ -266,12 +266,7 @@ fn check_inside(crop: CropPlan, source: [usize; 2], target: [usize; 2]) {
         CropPlan::Evaluation => true,
         CropPlan::Padded { padding, top, left } => fits(source, padding, top, left),
         CropPlan::Simple { resized, padding, top, left } => fits(resized, [padding; 2], top, left),
-        CropPlan::Resized { region } => {
-            region.height > 0
-                && region.width > 0
-                && region.top + region.height <= source[0]
-                && region.left + region.width <= source[1]
-        }
+        CropPlan::Resized { region } => region.is_inside(source),
     };
     assert!(inside, "{crop:?} of {source:?} for {target:?}");
 }
