@@ -89,7 +89,7 @@ impl LoaderConfig {
     /// Checks what does not depend on the images.
     ///
     /// # Errors
-    /// As for [`Loader::new`], but for the number of batches.
+    /// As for [`crate::Loader::new`], but for the number of batches.
     pub fn check(&self) -> Result<(), DataError> {
         for (key, value) in [
             ("train.batch_size", self.batch_size),
