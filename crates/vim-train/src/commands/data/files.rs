@@ -50,10 +50,10 @@ pub(crate) enum PartChoice {
 }
 
 /// Images by the name of their part.
-type Parts = Vec<(&'static str, Images)>;
+type NamedImages = Vec<(&'static str, Images)>;
 
 /// The selected parts, and the number of threads; warnings go to stderr.
-fn open(which: &ImageArgs) -> Result<(Parts, usize), Error> {
+fn open(which: &ImageArgs) -> Result<(NamedImages, usize), Error> {
     let config = match &which.config {
         Some(path) => Config::load(path, &which.overrides.set)?,
         None => Config::from_defaults(&which.overrides.set)?,
@@ -125,7 +125,7 @@ channels, and those whose content is not what their name says; all but the first
 /// `work` over every part with a bar, and the reports by the parts' names.
 fn each<R>(
     command: &str,
-    parts: Parts,
+    parts: NamedImages,
     mut work: impl FnMut(&str, &mut Images, OnProgress<'_>) -> Result<R, DataError>,
 ) -> Result<BTreeMap<&'static str, R>, Error> {
     let mut reports = BTreeMap::new();
