@@ -6,7 +6,7 @@
 pub mod args;
 pub mod cli;
 pub mod comm;
-pub mod commands;
+mod commands;
 pub mod config;
 pub mod device;
 mod error;

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "cuda")]
     point_to_cuda();
     let cli = Cli::parse();
-    let work = || fatal::install().and_then(|()| cli.command.run());
+    let work = || fatal::install().and_then(|()| cli.run());
     match catch_unwind(work).unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

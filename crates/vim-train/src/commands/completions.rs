@@ -20,31 +20,29 @@ Examples:
   vim-train man ~/.local/share/man/man1
   man vim-train-train";
 
-/// `vim-train completions`.
+/// Print completions for a shell.
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
-pub struct CompletionsArgs {
+pub(crate) struct CompletionsArgs {
     /// The shell.
-    pub shell: Shell,
+    shell: Shell,
 }
 
-/// `vim-train man`.
+/// Write manual pages, one for each command.
 #[derive(Debug, Args)]
 #[command(after_help = MAN_EXAMPLES)]
-pub struct ManArgs {
+pub(crate) struct ManArgs {
     /// Folder to write the pages to; it is made if it is not there.
-    pub folder: PathBuf,
+    folder: PathBuf,
 }
 
-/// Prints a shell's completions of `program`.
-pub fn completions(args: &CompletionsArgs, program: &mut Command) -> Result<(), Error> {
+pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Result<(), Error> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, program, "vim-train", &mut script);
+    clap_complete::generate(args.shell, &mut program, "vim-train", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a manual page for `program` and for each subcommand.
-pub fn man(args: &ManArgs, program: Command) -> Result<(), Error> {
+pub(crate) fn man(args: &ManArgs, program: Command) -> Result<(), Error> {
     fs::create_dir_all(&args.folder).map_err(Error::io("make", &args.folder))?;
     // Use the name of the binary, not of the crate.
     clap_mangen::generate_to(program.name("vim-train"), &args.folder)

@@ -26,39 +26,36 @@ Examples:
 The file has the original's keys and shapes, in f32: torch.load(\"vim.pth\", weights_only=True)[\"model\"]
 goes into its load_state_dict. docs/checkpoints.md.";
 
-/// `vim-train export`.
+/// Write weights as PyTorch's, under the original's names.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// Folder of a run or of a checkpoint, or a file of weights.
-    pub weights: PathBuf,
+    weights: PathBuf,
     /// Where to write it: .pth or .pt (`{"model": …}`), or .safetensors, both under the original's
     /// names.
     #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
+    output: PathBuf,
     /// Which checkpoint of a run: `best` or `last`.
     #[arg(long, value_name = "best|last|PATH", default_value = "best")]
-    pub checkpoint: Selection,
-    /// The weights, or their moving average.
+    checkpoint: Selection,
     #[command(flatten)]
-    pub which: WhichArgs,
+    which: WhichArgs,
     /// Configuration whose `[model]` and `[ssm]` the weights must fit; left out: as recorded, or
     /// from the shapes.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// What differs from the configuration.
+    config: Option<PathBuf>,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Write over the output if it is there.
     #[arg(long)]
-    pub force: bool,
+    force: bool,
     /// Print what was written as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// Writes weights under the original's names.
-pub fn run(args: &ExportArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     let extension = args.output.extension().and_then(|extension| extension.to_str());
     let as_archive = match extension {
         Some("pth" | "pt") => true,

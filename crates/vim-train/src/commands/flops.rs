@@ -26,29 +26,27 @@ scan is counted as the reference computes it: coefficients of every token, chann
 where a method's value is chosen from two expressions, both; one recurrence for each way it scans.
 docs/models.md has the formulas. A full A (ssm.a) is not counted.";
 
-/// `vim-train flops`.
+/// Count parameters, multiply-adds and operations of a model, by component.
 #[derive(Debug, Args)]
 #[command(after_help = CONVENTIONS)]
-pub struct FlopsArgs {
+pub(crate) struct FlopsArgs {
     /// Configuration file that describes the model; without it, and without --preset, the defaults.
     #[arg(long, value_name = "FILE.toml", conflicts_with = "preset")]
-    pub config: Option<PathBuf>,
+    config: Option<PathBuf>,
     /// A named size, as `vim-train models` lists them.
     #[arg(long, value_name = "NAME", value_parser = known_model)]
-    pub preset: Option<String>,
-    /// What differs from the file or the preset.
+    preset: Option<String>,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Classes of the head.
     #[arg(long, value_name = "K", default_value_t = 1000)]
-    pub classes: usize,
+    classes: usize,
     /// Print the counts as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// Prints the cost of a model.
-pub fn run(args: &FlopsArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &FlopsArgs) -> Result<(), Error> {
     let sets = match &args.preset {
         // `--set` overrides it.
         Some(preset) => {

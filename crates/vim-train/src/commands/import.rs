@@ -29,69 +29,66 @@ Examples:
 Reads PyTorch's archives (.pth, .pt) and safetensors, and executes nothing in them. Strict: every key
 that is missing, unknown or of another shape is listed, and nothing is written. docs/checkpoints.md.";
 
-/// `vim-train import`.
+/// Read a checkpoint of PyTorch: check it, say what it is, keep it in this program's format.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct ImportArgs {
+pub(crate) struct ImportArgs {
     /// The file: .pth, .pt or .safetensors.
-    pub file: PathBuf,
+    file: PathBuf,
     /// Where to write it as safetensors under this program's names; left out: check only.
     #[arg(short, long, value_name = "FILE.safetensors")]
-    pub output: Option<PathBuf>,
+    output: Option<PathBuf>,
     /// Configuration whose `[model]` and `[ssm]` it must fit; left out: found from the shapes.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// What differs from the configuration.
+    config: Option<PathBuf>,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Named model that it must fit: a size, or the original's name (`vim-train models`).
     #[arg(long, value_name = "NAME", conflicts_with = "config", value_parser = known_model)]
-    pub preset: Option<String>,
+    preset: Option<String>,
     /// Classes of the model; left out: those of the file's head.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub classes: Option<u32>,
-    /// What to take, and what may be amiss.
+    classes: Option<u32>,
     #[command(flatten)]
-    pub take: TakeArgs,
+    take: TakeArgs,
     /// Write over the output if it is there.
     #[arg(long)]
-    pub force: bool,
+    force: bool,
     /// Print what was read as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 /// What to take from a checkpoint, and what may be amiss with it.
 #[derive(Debug, Default, Args)]
-pub struct TakeArgs {
-    /// The weights, or their moving average.
+pub(crate) struct TakeArgs {
     #[command(flatten)]
-    pub which: WhichArgs,
+    which: WhichArgs,
     /// Let a part be missing or of another size; the model keeps its initial one (seed 0).
     #[arg(long, value_enum, value_name = "PART")]
-    pub allow: Vec<Allowed>,
+    allow: Vec<Allowed>,
     /// Let any parameter be missing; the model keeps its initial one (seed 0).
     #[arg(long)]
-    pub allow_missing: bool,
+    allow_missing: bool,
     /// Resize positions of another grid; left out, another grid is an error.
     #[arg(long, value_name = "middle_aware|parity", value_parser = from_name::<Resize>)]
-    pub pos_embed: Option<Resize>,
+    pos_embed: Option<Resize>,
 }
 
 /// Whether the weights or their moving average are meant.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub struct WhichArgs {
+pub(crate) struct WhichArgs {
     /// Take the moving average of the weights: `ema.safetensors` of a run, `model_ema` of a file.
     #[arg(long)]
-    pub ema: bool,
+    ema: bool,
     /// Take the weights themselves, also where their moving average was the best of a run.
     #[arg(long, conflicts_with = "ema")]
-    pub no_ema: bool,
+    no_ema: bool,
 }
 
 impl WhichArgs {
     /// The selected parameters; `None`: the best ones of a run's best checkpoint, else the weights.
-    pub fn section(self) -> Option<Section> {
+    pub(crate) fn section(self) -> Option<Section> {
         match (self.ema, self.no_ema) {
             (true, _) => Some(Section::Ema),
             (false, true) => Some(Section::Model),
@@ -102,19 +99,17 @@ impl WhichArgs {
 
 /// A part of a model that need not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Allowed {
+pub(crate) enum Allowed {
     /// The classifier: `head.weight` and `head.bias`.
     Head,
 }
 
 impl TakeArgs {
-    /// The selected parameters.
-    pub fn section(&self) -> Option<Section> {
+    pub(crate) fn section(&self) -> Option<Section> {
         self.which.section()
     }
 
-    /// The tolerated differences.
-    pub fn options(&self) -> LoadOptions {
+    pub(crate) fn options(&self) -> LoadOptions {
         LoadOptions {
             head: self.allow.contains(&Allowed::Head),
             missing: self.allow_missing,
@@ -129,7 +124,7 @@ fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
 }
 
 /// The model of the configuration in `path`, if there is one.
-pub fn configured_model(
+pub(crate) fn configured_model(
     path: Option<&Path>,
     overrides: &Overrides,
 ) -> Result<Option<VimConfig>, Error> {
@@ -153,8 +148,7 @@ struct ImportReport<'a> {
     output: Option<String>,
 }
 
-/// Reads a checkpoint, describes it, and writes it in our format.
-pub fn run(args: &ImportArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
         if output.extension().is_none_or(|extension| extension != "safetensors") {
             return Err(

@@ -13,18 +13,17 @@ Examples:
   vim-train methods           each method's coefficients, and what is special about it
   vim-train methods --json    the same for scripts";
 
-/// `vim-train methods`.
+/// List the discretizations.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct MethodsArgs {
+pub(crate) struct MethodsArgs {
     /// Print the list as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// A discretization, as listed.
 #[derive(Debug, Serialize)]
-struct Row {
+struct MethodRow {
     method: Discretization,
     causal: bool,
     bounded_exact: bool,
@@ -32,15 +31,14 @@ struct Row {
     formula: &'static str,
 }
 
-/// Prints the discretizations as a table, or as JSON.
-pub fn run(args: &MethodsArgs) -> Result<(), Error> {
-    let rows: Vec<Row> = Discretization::VARIANTS.iter().map(|&method| row(method)).collect();
+pub(crate) fn run(args: &MethodsArgs) -> Result<(), Error> {
+    let rows: Vec<MethodRow> = Discretization::VARIANTS.iter().map(|&method| row(method)).collect();
     if args.json { print_json(&rows) } else { print(&table(&rows)) }
 }
 
-fn row(method: Discretization) -> Row {
+fn row(method: Discretization) -> MethodRow {
     let form = method.form();
-    Row {
+    MethodRow {
         method,
         causal: !form.two_way,
         bounded_exact: method.bounded(Series::Exact),
@@ -49,7 +47,7 @@ fn row(method: Discretization) -> Row {
     }
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[MethodRow]) -> String {
     let yes = |holds| if holds { "yes" } else { "no" };
     let mut text = format!(
         "{:<10} {:<7} {:<15} {:<16} {}\n",

@@ -1,22 +1,86 @@
-//! One module for each command.
+//! One module for each command: its arguments, and what it does with them.
 
-pub mod bench;
-pub mod completions;
-pub mod config;
-pub mod data;
-pub mod doctor;
-pub mod eval;
-pub mod eval_golden;
-pub mod export;
-pub mod flops;
-pub mod import;
-mod job_request;
-pub mod methods;
-pub mod models;
-pub mod predict;
-pub mod profile;
-pub mod runs;
-pub mod slurm;
-pub mod sweep;
-pub mod train;
-pub mod verify;
+mod bench;
+mod completions;
+mod config;
+mod data;
+mod doctor;
+mod eval;
+mod eval_golden;
+mod export;
+mod flops;
+mod import;
+mod methods;
+mod models;
+mod predict;
+mod profile;
+mod runs;
+mod slurm;
+mod sweep;
+mod train;
+mod verify;
+
+use clap::Subcommand;
+
+use crate::error::Error;
+
+/// A command. Its help is the documentation of its arguments.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train a model, or go on with a run that was interrupted.
+    Train(crate::train::TrainArgs),
+    /// Compile beforehand all that a run on a GPU compiles at its first step.
+    Warmup(crate::train::WarmupArgs),
+    #[command(subcommand)]
+    Sweep(sweep::SweepCommand),
+    Eval(eval::EvalArgs),
+    Predict(predict::PredictArgs),
+    Import(import::ImportArgs),
+    Export(export::ExportArgs),
+    Config(config::ConfigArgs),
+    #[command(subcommand)]
+    Data(data::DataCommand),
+    #[command(subcommand)]
+    Runs(runs::RunsCommand),
+    #[command(subcommand)]
+    Slurm(slurm::SlurmCommand),
+    Methods(methods::MethodsArgs),
+    Models(models::ModelsArgs),
+    Flops(flops::FlopsArgs),
+    EvalGolden(eval_golden::EvalGoldenArgs),
+    Verify(verify::VerifyArgs),
+    Doctor(doctor::DoctorArgs),
+    Profile(profile::ProfileArgs),
+    Bench(bench::BenchArgs),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
+}
+
+impl Command {
+    /// Runs the command; `program` is the definition of the command line.
+    pub(crate) fn run(&self, program: clap::Command) -> Result<(), Error> {
+        match self {
+            Self::Train(args) => train::run(args),
+            Self::Warmup(args) => train::warmup(args),
+            Self::Sweep(command) => sweep::run(command),
+            Self::Eval(args) => eval::run(args),
+            Self::Predict(args) => predict::run(args),
+            Self::Import(args) => import::run(args),
+            Self::Export(args) => export::run(args),
+            Self::Config(args) => config::run(args),
+            Self::Data(command) => data::run(command),
+            Self::Runs(command) => runs::run(command),
+            Self::Slurm(command) => slurm::run(command),
+            Self::Methods(args) => methods::run(args),
+            Self::Models(args) => models::run(args),
+            Self::Flops(args) => flops::run(args),
+            Self::EvalGolden(args) => eval_golden::run(args),
+            Self::Verify(args) => verify::run(args),
+            Self::Doctor(args) => doctor::run(args),
+            Self::Profile(args) => profile::run(args),
+            Self::Bench(args) => bench::run(args),
+            Self::Completions(args) => completions::completions(args, program),
+            Self::Man(args) => completions::man(args, program),
+        }
+    }
+}

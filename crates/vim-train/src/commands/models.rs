@@ -14,18 +14,18 @@ Examples:
   vim-train models            what model.preset may be
   vim-train models --json     the same for scripts";
 
-/// `vim-train models`.
+/// List the named models: parameters, multiply-adds, input size, and the original's names for
+/// them.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct ModelsArgs {
+pub(crate) struct ModelsArgs {
     /// Print the list as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// A named size, as listed.
 #[derive(Debug, Serialize)]
-struct Row {
+struct PresetRow {
     name: String,
     image_size: ImageSize,
     num_classes: usize,
@@ -49,18 +49,18 @@ pub(crate) fn known_model(name: &str) -> Result<String, String> {
 }
 
 /// Prints the named sizes and the original's names for them as tables, or as JSON.
-pub fn run(args: &ModelsArgs) -> Result<(), Error> {
-    let rows: Result<Vec<Row>, Error> =
+pub(crate) fn run(args: &ModelsArgs) -> Result<(), Error> {
+    let rows: Result<Vec<PresetRow>, Error> =
         Preset::VARIANTS.iter().map(|&preset| row(preset)).collect();
     let rows = rows?;
     if args.json { print_json(&rows) } else { print(&table(&rows)) }
 }
 
-fn row(preset: Preset) -> Result<Row, Error> {
+fn row(preset: Preset) -> Result<PresetRow, Error> {
     let config = VimConfig::preset(preset);
     let cost = config.cost()?;
     let of_it = REGISTERED.iter().filter(|model| model.preset == preset);
-    Ok(Row {
+    Ok(PresetRow {
         name: preset.to_string(),
         image_size: config.image_size,
         num_classes: config.num_classes,
@@ -74,7 +74,7 @@ fn row(preset: Preset) -> Result<Row, Error> {
     })
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[PresetRow]) -> String {
     let mut text = format!(
         "{:<14} {:>6} {:>8} {:>12} {:>7} {:>7}\n",
         "name", "pixels", "tokens", "parameters", "GMACs", "GFLOPs"

@@ -11,10 +11,9 @@ use vim_run::checkpoint::Selection;
 
 use crate::args::Overrides;
 use crate::commands::import::TakeArgs;
-use crate::config::{Config, DevicesConfig};
-use crate::device;
-use crate::device::threads;
-use crate::error::{Error, Failure, code};
+use crate::config::Config;
+use crate::device::{self, threads};
+use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::task::Objective;
 use crate::task::classification::Classifier;
@@ -33,50 +32,44 @@ recorded with the weights, else what their shapes say (stderr tells what had to 
 /// ImageNet's class names; data/README.md has their source.
 const IMAGENET: &str = include_str!("../../../../data/imagenet1k_classes.txt");
 
-/// `vim-train predict`.
+/// Classify images: the likeliest classes by name.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct PredictArgs {
+pub(crate) struct PredictArgs {
     /// Images: JPEG, PNG, BMP, GIF or WebP.
     #[arg(required = true)]
-    pub images: Vec<PathBuf>,
+    images: Vec<PathBuf>,
     /// The weights: a file (.pth, .pt, .safetensors), or the folder of a checkpoint or a run.
     #[arg(long, value_name = "PATH")]
-    pub checkpoint: PathBuf,
+    checkpoint: PathBuf,
     /// Configuration of the model, the normalisation and the device.
     #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// What differs from the configuration.
+    config: Option<PathBuf>,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Names of the classes, one a line; left out: the configured dataset's, else ImageNet's or
     /// CIFAR-100's by their number.
     #[arg(long, value_name = "FILE")]
-    pub classes: Option<PathBuf>,
+    classes: Option<PathBuf>,
     /// How many classes to print, the likeliest first.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub top: u32,
-    /// What to take from the weights, and what may be amiss with them.
+    top: u32,
     #[command(flatten)]
-    pub take: TakeArgs,
+    take: TakeArgs,
     /// Print the result as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// An image, and what the model says of it.
 #[derive(Serialize)]
 struct Answer<P> {
     image: String,
     predictions: P,
 }
 
-/// Classifies images and prints the likeliest classes of each.
-pub fn run(args: &PredictArgs) -> Result<(), Error> {
-    let given = match &args.config {
-        Some(path) => Some(Config::load(path, &args.overrides.set)?),
-        None => None,
-    };
+pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
+    let given = args.config.as_ref().map(|path| Config::load(path, &args.overrides.set));
+    let given = given.transpose()?;
     let source = WeightsSource::open(&args.checkpoint, args.take.section(), &Selection::Best)?;
     let (config, origin) = source.model(given.as_ref().map(|given| &given.model), None)?;
     if let Some(assumed) = source.assumed(origin) {
@@ -88,8 +81,7 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
     let names = class_names(args.classes.as_deref(), around, config.num_classes)?;
     let statistics = around.map_or(Statistics::IMAGENET, |config| config.data.statistics());
     let devices = given.as_ref().map(|given| given.devices.clone()).unwrap_or_default();
-    let DevicesConfig { threads, .. } = devices;
-    threads::start(threads)?;
+    threads::start(devices.threads)?;
     let chosen = device::choose(&devices)?;
     let options = args.take.options();
     let (model, report) = source.load(config.init(&chosen.device, 0)?, options)?;
@@ -114,21 +106,6 @@ pub fn run(args: &PredictArgs) -> Result<(), Error> {
     if args.json { print_json(&results) } else { Ok(()) }
 }
 
-/// A file of class names has the wrong number of classes.
-#[derive(Debug, thiserror::Error)]
-#[error("{} has {lines} lines, the model has {count} classes: one name a line, in the order of the labels", path.display())]
-struct ClassNames {
-    path: PathBuf,
-    lines: usize,
-    count: usize,
-}
-
-impl Failure for ClassNames {
-    fn exit_code(&self) -> u8 {
-        code::DATA
-    }
-}
-
 /// Names of `count` classes: from the file, else of the dataset, else of a dataset of that size.
 fn class_names(
     file: Option<&Path>,
@@ -139,7 +116,11 @@ fn class_names(
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
         if names.len() != count {
-            return Err(ClassNames { path: path.to_owned(), lines: names.len(), count }.into());
+            return Err(Error::data(format!(
+                "{} has {} lines, the model has {count} classes: one name a line, in the order of the labels",
+                path.display(),
+                names.len()
+            )));
         }
         return Ok(names);
     }

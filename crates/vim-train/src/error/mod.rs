@@ -55,7 +55,12 @@ impl Error {
 
     /// A command that ran to its end without its result.
     pub(crate) fn failed(text: impl Into<String>) -> Self {
-        Failed(text.into()).into()
+        Told { code: code::FAILED, text: text.into() }.into()
+    }
+
+    /// Input that is missing, damaged or unfit.
+    pub(crate) fn data(text: impl Into<String>) -> Self {
+        Told { code: code::DATA, text: text.into() }.into()
     }
 
     /// A defect of this program.
@@ -108,14 +113,17 @@ impl Failure for IoError {
     }
 }
 
-/// A command ran to its end without its result.
+/// An error that nothing but its text and its exit code tells from others.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Failed(String);
+#[error("{text}")]
+struct Told {
+    code: u8,
+    text: String,
+}
 
-impl Failure for Failed {
+impl Failure for Told {
     fn exit_code(&self) -> u8 {
-        code::FAILED
+        self.code
     }
 }
 

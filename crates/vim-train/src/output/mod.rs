@@ -1,16 +1,16 @@
 //! Output of commands to stdout and files.
 
-mod error;
 pub mod progress;
 pub mod summary;
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use crate::error::Error;
-pub(crate) use error::{OutputError, check_free};
+use crate::error::{Error, Failure, code};
 
 /// Prints `text` and a newline, unless it ends with one.
 /// A closed pipe (`head`) is not an error.
@@ -33,6 +33,18 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
     print(&text)
 }
 
+/// Rows as CSV.
+pub(crate) fn csv<R: IntoIterator<Item: AsRef<[u8]>>>(
+    rows: impl IntoIterator<Item = R>,
+) -> Result<Vec<u8>, Error> {
+    let failed = |error: String| Error::internal(format!("a table has no CSV form: {error}"));
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.write_record(row).map_err(|error| failed(error.to_string()))?;
+    }
+    writer.into_inner().map_err(|error| failed(error.to_string()))
+}
+
 /// Rows in aligned columns, right-aligned from column `left` on.
 pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
     let mut table = Table::new();
@@ -44,4 +56,31 @@ pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> Str
         }
     }
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Errors of output files.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error("{}: the name must end in {expected}", path.display())]
+    Extension { path: PathBuf, expected: &'static str },
+
+    #[error("{} is there already: name another file, or write over it by --force", .0.display())]
+    Exists(PathBuf),
+}
+
+impl Failure for OutputError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Extension { .. } => code::USAGE,
+            Self::Exists(_) => code::EXISTS,
+        }
+    }
+}
+
+/// Refuses to overwrite a file, unless `force`.
+pub(crate) fn check_free(path: &Path, force: bool) -> Result<(), Error> {
+    if !force && fs::symlink_metadata(path).is_ok() {
+        return Err(OutputError::Exists(path.to_owned()).into());
+    }
+    Ok(())
 }

@@ -48,7 +48,7 @@ const BETWEEN_LINES: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Progress {
     log: Log,
-    bar: Option<ProgressBar>,
+    bar: Bar,
     epochs: u64,
     kind: ScoreKind,
     total: u64,
@@ -62,22 +62,18 @@ impl Progress {
     ///
     /// A bar is drawn if stderr is a terminal and none of `NO_COLOR`, `CI` and `TERM=dumb` is set.
     pub fn new(log: &Log, first: u64, total: u64, epochs: u64, kind: ScoreKind) -> Self {
-        let bar = wants_bar().then(|| {
-            let template = "{bar:24} {pos}/{len} {elapsed_precise} {wide_msg}";
-            let style = ProgressStyle::with_template(template)
-                .expect("invariant: the template is well formed");
-            let bar = ProgressBar::new(total).with_style(style).with_position(first);
+        let bar = Bar::new(total, "{bar:24} {pos}/{len} {elapsed_precise} {wide_msg}", |bar| {
             bar.enable_steady_tick(Duration::from_millis(200));
-            bar
+            bar.with_position(first)
         });
-        log.set_bar(bar.clone());
+        log.set_bar(bar.0.clone());
         let (start, last_line) = (Instant::now(), Cell::new(None));
         Self { log: log.clone(), bar, epochs, kind, total, first, start, last_line }
     }
 
     /// Moves the bar; call after every step.
     pub fn step(&self, step: u64) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = &self.bar.0 {
             bar.set_position(step);
         }
     }
@@ -86,7 +82,7 @@ impl Progress {
     pub fn report(&self, report: &Report) {
         let left = time_left(self.first, report.step, self.total, self.start.elapsed());
         let line = line(report, self.kind, self.epochs, self.total, left);
-        match &self.bar {
+        match &self.bar.0 {
             Some(bar) => {
                 bar.set_position(report.step);
                 bar.set_message(line.clone());
@@ -108,13 +104,37 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.log.set_bar(None);
-        if let Some(bar) = &self.bar {
+    }
+}
+
+/// A bar, if a user sees it, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Bar(pub(crate) Option<ProgressBar>);
+
+impl Bar {
+    /// A bar of `total` units, set up by `with`.
+    pub(crate) fn new(
+        total: u64,
+        template: &str,
+        with: impl FnOnce(ProgressBar) -> ProgressBar,
+    ) -> Self {
+        Self(wants_bar().then(|| {
+            let style = ProgressStyle::with_template(template);
+            let style = style.expect("invariant: the template is well formed");
+            with(ProgressBar::new(total).with_style(style))
+        }))
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
             bar.finish_and_clear();
         }
     }
 }
 
-/// Whether a user sees the bar.
+/// Whether a user sees a bar.
 pub(crate) fn wants_bar() -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");

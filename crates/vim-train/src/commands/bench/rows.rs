@@ -4,23 +4,17 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use vim_run::storage::{Disk, replace};
 
-use super::args::MeasureArgs;
-use super::clock::Plan;
-use super::guard::Guard;
-use super::memory::{Meter, held};
-use super::record::{Document, Mode, Row};
-use super::subject::Subject;
-use super::table;
+use super::subject::{Meter, StepLimits, Subject, held};
+use super::{Document, MeasureArgs, Mode, Row};
 use crate::config::Config;
 use crate::device::memory::available;
-use crate::device::threads;
-use crate::device::{self, SelectedDevice};
+use crate::device::{self, SelectedDevice, threads};
 use crate::error::{Error, Internal};
 use crate::fatal;
-use crate::output::progress::wants_bar;
+use crate::output::progress::Bar;
+use crate::output::summary::rate;
 use crate::output::{check_free, print, print_json};
 use crate::train::environment::Environment;
 
@@ -48,14 +42,14 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     let mut document = document(args, first, &chosen)?;
     let total = subjects.len() * modes.len() * batches.len();
     let shown = Shown::new(total, args.json);
-    shown.print(&table::head(&document, &chosen.name))?;
+    shown.print(&head(&document, &chosen.name))?;
     let bench = Bench { chosen: &chosen, before: held(), plan: plan(args)? };
     for subject in &subjects {
         for &mode in modes {
             let mut guard = Guard::default();
             for &batch in &batches {
                 let row = bench.row(subject, mode, batch, &mut guard, &shown)?;
-                shown.print(&table::line(&row))?;
+                shown.print(&line(&row))?;
                 shown.done();
                 document.results.push(row);
                 write(args, &document)?;
@@ -77,10 +71,10 @@ fn configs(args: &MeasureArgs) -> Result<Vec<Config>, Error> {
     methods.0.iter().map(|method| Ok(Config::load(path, &with(method))?)).collect()
 }
 
-fn plan(args: &MeasureArgs) -> Result<Plan, Error> {
+fn plan(args: &MeasureArgs) -> Result<StepLimits, Error> {
     let budget = Duration::try_from_secs_f64(args.budget)
         .map_err(|_| Error::failed(format!("--budget {}: no time to measure in", args.budget)))?;
-    Ok(Plan { warmup: args.warmup, steps: args.steps, budget })
+    Ok(StepLimits { warmup: args.warmup, steps: args.steps, budget })
 }
 
 fn document(
@@ -113,12 +107,11 @@ fn write(args: &MeasureArgs, document: &Document) -> Result<(), Error> {
     replace(&Disk, output, &text).map_err(Error::io("write", output))
 }
 
-/// Shared state of the rows.
 struct Bench<'a> {
     chosen: &'a SelectedDevice,
     /// Memory of the process before the first row.
     before: u64,
-    plan: Plan,
+    plan: StepLimits,
 }
 
 impl Bench<'_> {
@@ -131,7 +124,7 @@ impl Bench<'_> {
         guard: &mut Guard,
         shown: &Shown,
     ) -> Result<Row, Error> {
-        let model = subject.model();
+        let model = &subject.model;
         let cost = model.cost().ok();
         let parameters = model.num_parameters() as u64;
         let mut row = Row {
@@ -141,7 +134,7 @@ impl Bench<'_> {
             image_size: serde_json::to_value(model.image_size)
                 .map_err(|error| Error::internal(format!("a size has no JSON form: {error}")))?,
             tokens: model.num_tokens(),
-            dtype: subject.dtype(),
+            dtype: subject.config.train.precision.to_string(),
             parameters,
             macs_per_image: cost.as_ref().map(vim_model::Cost::macs),
             flops_per_image: cost.as_ref().map(vim_model::Cost::flops),
@@ -196,15 +189,12 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 /// Progress output: table rows and the current row.
 struct Shown {
     quiet: bool,
-    bar: Option<ProgressBar>,
+    bar: Bar,
 }
 
 impl Shown {
     fn new(total: usize, quiet: bool) -> Self {
-        let bar = wants_bar().then(|| {
-            let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {elapsed} {msg}")
-                .expect("invariant: the template is well formed");
-            let bar = ProgressBar::new(total as u64).with_style(style);
+        let bar = Bar::new(total as u64, "{bar:24} {pos}/{len} {elapsed} {msg}", |bar| {
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
@@ -214,7 +204,7 @@ impl Shown {
     /// Shows the current row in the bar, or where the table does not show it.
     fn at(&self, row: &Row) {
         let what = format!("{} {} batch {}", row.method, row.mode, row.batch);
-        match &self.bar {
+        match &self.bar.0 {
             Some(bar) => bar.set_message(what),
             None if self.quiet => eprintln!("{what}"),
             None => {}
@@ -222,7 +212,7 @@ impl Shown {
     }
 
     fn done(&self) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = &self.bar.0 {
             bar.inc(1);
         }
     }
@@ -232,17 +222,129 @@ impl Shown {
         if self.quiet {
             return Ok(());
         }
-        match &self.bar {
+        match &self.bar.0 {
             Some(bar) => bar.suspend(|| print(text)),
             None => print(text),
         }
     }
 }
 
-impl Drop for Shown {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+/// The heading: model, device and column names.
+fn head(document: &Document, device: &str) -> String {
+    let hardware = document.hardware.as_deref().unwrap_or("unnamed hardware");
+    format!(
+        "bench of {} ({} classes) on {device} ({hardware})\n\n{:<12}{:<6}{:>6}{:>11} [{:>9} {:>9}]{:>10}{:>10}{:>10}{:>9}",
+        document.config,
+        document.num_classes,
+        "method",
+        "mode",
+        "batch",
+        "ms",
+        "p10",
+        "p90",
+        "ms/img",
+        "img/s",
+        "GFLOP/s",
+        "MiB"
+    )
+}
+
+fn line(row: &Row) -> String {
+    let start = format!("{:<12}{:<6}{:>6}", row.method, row.mode.to_string(), row.batch);
+    let (Some(latency), Some(throughput)) = (row.latency, row.throughput) else {
+        return format!("{start}  {}", row.error.as_deref().unwrap_or("no times"));
+    };
+    let dash = || "-".to_owned();
+    format!(
+        "{start}{:>11.3} [{:>9.3} {:>9.3}]{:>10.3}{:>10}{:>10}{:>9}",
+        latency.median_ms,
+        latency.p10_ms,
+        latency.p90_ms,
+        latency.median_ms / row.batch as f64,
+        rate(throughput.img_s),
+        row.flop_s.map_or_else(dash, |rate| format!("{:.1}", rate / 1e9)),
+        row.peak_memory_bytes.map_or_else(dash, |bytes| (bytes >> 20).to_string()),
+    )
+}
+
+/// Memory history of the batches of one method and mode, in ascending order.
+#[derive(Clone, Debug, Default)]
+struct Guard {
+    failed: Option<usize>,
+    /// Batch size and peak bytes of the last successful batch.
+    last: Option<(usize, u64)>,
+}
+
+/// Largest jump in batch size that is extrapolated.
+const LARGEST_JUMP: usize = 4;
+
+impl Guard {
+    /// `batch` ran, with its host bytes.
+    fn ran(&mut self, batch: usize, host_bytes: Option<u64>) {
+        self.last = host_bytes.map(|bytes| (batch, bytes));
+    }
+
+    fn failed(&mut self, batch: usize) {
+        self.failed.get_or_insert(batch);
+    }
+
+    /// Why to skip `batch`, if so, in a process that holds `held` benchmark bytes with `available`
+    /// bytes free.
+    fn refuses(
+        &self,
+        batch: usize,
+        mode: Mode,
+        parameters: u64,
+        held: u64,
+        available: Option<u64>,
+    ) -> Option<String> {
+        if let Some(failed) = self.failed {
+            return Some(format!("not tried: a batch of {failed} did not run"));
         }
+        let ((last, peak), available) = (self.last?, available?);
+        if batch > LARGEST_JUMP * last {
+            return None;
+        }
+        // Weights; in training also gradients, two moments and the update's temporaries.
+        let copies = match mode {
+            Mode::Infer => 1,
+            Mode::Train => 5,
+        };
+        let fixed = (4 * copies * parameters).min(peak);
+        let needed = fixed + (peak - fixed) * batch as u64 / last as u64;
+        let mib = |bytes: u64| bytes >> 20;
+        (needed.saturating_sub(held) > available).then(|| {
+            format!(
+                "not tried: would need about {} MiB by what a batch of {last} took, {} are left",
+                mib(needed),
+                mib(available)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_would_not_fit_is_not_tried() {
+        let mut guard = Guard::default();
+        let refuses = |guard: &Guard, batch, left| {
+            guard.refuses(batch, Mode::Infer, 10 * MIB / 4, 0, Some(left * MIB))
+        };
+        assert_eq!(refuses(&guard, 8, 1), None, "nothing is known yet");
+        guard.ran(8, Some(90 * MIB)); // 10 MiB of weights, 10 for each image
+        assert_eq!(refuses(&guard, 16, 170), None);
+        let reason = refuses(&guard, 16, 169).unwrap_or_default();
+        assert!(reason.contains("about 170 MiB") && reason.contains("169 are left"), "{reason}");
+        assert_eq!(refuses(&guard, 64, 1), None, "too far away to tell");
+        assert_eq!(guard.refuses(16, Mode::Infer, 0, 0, None), None);
+        guard.failed(16);
+        guard.failed(32);
+        let reason = refuses(&guard, 64, 1 << 20).unwrap_or_default();
+        assert_eq!(reason, "not tried: a batch of 16 did not run");
     }
 }

@@ -1,13 +1,16 @@
 //! A model and its steps.
 
-use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
-use vim_model::{Vim, VimConfig};
+use std::time::{Duration, Instant};
 
-use super::clock::{Plan, measure};
-use super::memory::Meter;
-use super::record::{Latency, Mode, Throughput};
+use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use vim_model::VimConfig;
+
+use super::{Latency, Mode, Throughput};
 use crate::comm::SingleDevice;
+use crate::commands::profile::timer::quantile;
 use crate::config::Config;
+use crate::device::memory::{device_memory, peak_resident, reset_peak, resident};
+use crate::device::wait;
 use crate::error::Error;
 use crate::task::Objective;
 use crate::task::classification::to_device::Targets;
@@ -18,10 +21,13 @@ use crate::train::step::Phase;
 /// A model with random weights, and its training setup.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
-    config: &'a Config,
-    model: VimConfig,
+    pub(super) config: &'a Config,
+    /// With a head of the classes asked for.
+    pub(super) model: VimConfig,
     device: &'a Device,
 }
+
+type Times = (Latency, Throughput);
 
 impl<'a> Subject<'a> {
     /// The model of `config` with a head of `classes`.
@@ -36,44 +42,24 @@ impl<'a> Subject<'a> {
         Ok(Self { config, model, device })
     }
 
-    /// The model's configuration.
-    pub(super) fn model(&self) -> &VimConfig {
-        &self.model
-    }
-
-    /// Compute precision.
-    pub(super) fn dtype(&self) -> String {
-        self.config.train.precision.to_string()
-    }
-
-    /// The model on `device`, with random weights.
-    fn build(&self, device: &Device) -> Result<Vim, Error> {
-        let model = self.model.init(device, self.config.run.seed)?;
-        let train = &self.config.train;
-        Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
-    }
-
     /// Times steps of `batch` images.
     pub(super) fn measure(
         &self,
         mode: Mode,
         batch: usize,
-        plan: Plan,
+        plan: StepLimits,
         meter: &mut Meter,
-    ) -> Result<(Latency, Throughput), Error> {
+    ) -> Result<Times, Error> {
         match mode {
             Mode::Infer => self.infer(batch, plan, meter),
             Mode::Train => self.train(batch, plan, meter),
         }
     }
 
-    fn infer(
-        &self,
-        batch: usize,
-        plan: Plan,
-        meter: &mut Meter,
-    ) -> Result<(Latency, Throughput), Error> {
-        let model = self.build(self.device)?;
+    fn infer(&self, batch: usize, plan: StepLimits, meter: &mut Meter) -> Result<Times, Error> {
+        let train = &self.config.train;
+        let model = self.model.init(self.device, self.config.run.seed)?;
+        let model = model.with_precision(train.precision)?.with_recompute(train.recompute);
         let images = self.images(batch, self.device);
         let times = measure(self.device, plan, batch, || {
             let logits = model.forward(images.clone())?;
@@ -82,16 +68,14 @@ impl<'a> Subject<'a> {
             Ok(())
         })?;
         // Reading a result reports a failed device at the latest.
-        check_finite("the logits", model.forward(images)?.abs().sum())?;
-        Ok(times)
+        let sum = model.forward(images)?.abs().sum().into_data().iter().next().unwrap_or(f32::NAN);
+        if sum.is_finite() {
+            return Ok(times);
+        }
+        Err(Error::failed(format!("the logits is {sum}: what was timed is no use")))
     }
 
-    fn train(
-        &self,
-        batch: usize,
-        plan: Plan,
-        meter: &mut Meter,
-    ) -> Result<(Latency, Throughput), Error> {
+    fn train(&self, batch: usize, plan: StepLimits, meter: &mut Meter) -> Result<Times, Error> {
         let device = self.device.clone().autodiff();
         let images = self.images(batch, &device);
         let labels: Vec<i32> = (0..batch).map(|i| (i % self.model.num_classes) as i32).collect();
@@ -126,10 +110,165 @@ impl<'a> Subject<'a> {
     }
 }
 
-fn check_finite(what: &str, number: Tensor<1>) -> Result<(), Error> {
-    let number: f32 = number.into_data().iter().next().unwrap_or(f32::NAN);
-    if number.is_finite() {
-        return Ok(());
+/// Number and time limit of the measurements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepLimits {
+    pub(super) warmup: usize,
+    /// Steps timed one by one, and steps queued.
+    pub(super) steps: usize,
+    /// Time limit of each part, after its first step (two in the warm-up).
+    pub(super) budget: Duration,
+}
+
+/// Warms up and times `step`, which takes `batch` images.
+fn measure(
+    device: &Device,
+    plan: StepLimits,
+    batch: usize,
+    mut step: impl FnMut() -> Result<(), Error>,
+) -> Result<Times, Error> {
+    // The first two steps compile and tune, for minutes on a GPU: the budget starts after them.
+    let mut start = Instant::now();
+    for done in 0..plan.warmup {
+        if done < 2 {
+            start = Instant::now();
+        } else if start.elapsed() >= plan.budget {
+            break;
+        }
+        step()?;
+        wait(device)?;
     }
-    Err(Error::failed(format!("{what} is {number}: what was timed is no use")))
+
+    let (start, mut times) = (Instant::now(), Vec::new());
+    while times.is_empty() || (times.len() < plan.steps && start.elapsed() < plan.budget) {
+        let start = Instant::now();
+        step()?;
+        wait(device)?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let latency = latency(times);
+
+    // The host runs ahead of the device: the number of steps must be known beforehand.
+    let fit = plan.budget.as_secs_f64() * 1e3 / latency.median_ms;
+    let steps = (fit as usize).clamp(1, plan.steps);
+    let start = Instant::now();
+    for _ in 0..steps {
+        step()?;
+    }
+    wait(device)?;
+    Ok((latency, throughput(batch, steps, start.elapsed())))
+}
+
+fn latency(mut times: Vec<f64>) -> Latency {
+    times.sort_by(f64::total_cmp);
+    let count = times.len() as f64;
+    let mean = times.iter().sum::<f64>() / count;
+    let squares: f64 = times.iter().map(|time| (time - mean).powi(2)).sum();
+    Latency {
+        steps: times.len(),
+        median_ms: quantile(&times, 0.5),
+        p10_ms: quantile(&times, 0.1),
+        p90_ms: quantile(&times, 0.9),
+        mean_ms: mean,
+        std_ms: if times.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 },
+        min_ms: quantile(&times, 0.0),
+        max_ms: quantile(&times, 1.0),
+    }
+}
+
+/// Throughput counts the steps that ran, not those requested.
+fn throughput(batch: usize, steps: usize, time: Duration) -> Throughput {
+    let (images, seconds) = ((batch * steps) as u64, time.as_secs_f64());
+    Throughput { img_s: images as f64 / seconds, images, seconds }
+}
+
+#[derive(Debug)]
+pub(super) struct Meter {
+    device: Device,
+    /// Memory of the process before the first row.
+    before: u64,
+    /// Peak of the device among the samples.
+    peak: Option<u64>,
+    /// Whether the system could reset the process's peak.
+    host: bool,
+}
+
+impl Meter {
+    /// Starts watching; `before` is the process's memory before the first row.
+    pub(super) fn start(device: &Device, before: u64) -> Self {
+        // Release the previous row's memory from the framework's pools.
+        device.memory_cleanup();
+        let mut meter = Self { device: device.clone(), before, peak: None, host: reset_peak() };
+        meter.sample();
+        meter
+    }
+
+    /// Samples the device; call it where usage is high.
+    pub(super) fn sample(&mut self) {
+        self.peak = self.peak.max(device_memory(&self.device));
+    }
+
+    /// Peak bytes and their owner; `None` if unknown.
+    pub(super) fn peak(&self) -> Option<(u64, &'static str)> {
+        match self.peak {
+            Some(bytes) => Some((bytes, "device")),
+            None if self.host => Some((peak_resident()?.saturating_sub(self.before), "host")),
+            None => None,
+        }
+    }
+}
+
+/// Memory of this process, 0 if unknown.
+pub(super) fn held() -> u64 {
+    resident().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+
+    use super::*;
+
+    #[test]
+    fn statistics_of_times() {
+        let of = latency(vec![4.0, 2.0, 9.0]);
+        assert_eq!((of.steps, of.median_ms, of.min_ms, of.max_ms), (3, 4.0, 2.0, 9.0));
+        assert_eq!(of.mean_ms, 5.0);
+        assert!((of.std_ms - 13f64.sqrt()).abs() < 1e-12, "{}", of.std_ms); // (9 + 1 + 16)/2
+        assert_eq!(latency(vec![7.0]).std_ms, 0.0);
+    }
+
+    #[test]
+    fn images_are_those_of_the_steps_that_ran() {
+        let plan = StepLimits { warmup: 2, steps: 4, budget: Duration::from_secs(60) };
+        let mut steps = 0;
+        let (latency, throughput) = measure(&Device::flex(), plan, 3, || {
+            steps += 1;
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((steps, latency.steps, throughput.images), (2 + 4 + 4, 4, 12));
+        assert!((throughput.img_s * throughput.seconds - 12.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_budget_that_is_spent_leaves_two_steps_to_warm_up_and_one_of_each_part() {
+        let plan = StepLimits { warmup: 9, steps: 1000, budget: Duration::from_nanos(1) };
+        let mut steps = 0;
+        let (latency, throughput) = measure(&Device::flex(), plan, 5, || {
+            steps += 1;
+            sleep(Duration::from_millis(1));
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((steps, latency.steps, throughput.images), (2 + 1 + 1, 1, 5));
+        assert!(latency.median_ms >= 1.0);
+    }
+
+    #[test]
+    fn the_first_failure_ends_it() {
+        let plan = StepLimits { warmup: 2, steps: 4, budget: Duration::from_secs(60) };
+        let result = measure(&Device::flex(), plan, 1, || Err(Error::failed("full")));
+        assert!(result.is_err_and(|error| error.to_string() == "full"));
+    }
 }

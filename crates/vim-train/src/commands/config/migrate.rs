@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use vim_kernels::Discretization;
-use vim_migrate::{MigrateError, Migration, Model, NotCarried, Script, migrate};
+use vim_migrate::{Migration, Model, NotCarried, Script, migrate};
 use vim_model::{Preset, REGISTERED};
 use vim_run::storage::{Disk, replace};
 
 use crate::config::{Config, Origin, nearest};
-use crate::error::{Error, Failure, code};
+use crate::error::Error;
 use crate::output::{check_free, print, print_json};
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train config migrate pt-vim-t.sh                        print the configuration
   vim-train config migrate pt-vim-t.sh -o configs/mine.toml
@@ -25,43 +25,29 @@ Reads scripts that start the original's main.py by python or torchrun. What has 
 with the reason, in the file and on stderr. A script that is broken (a merge that was never finished, options
 that a missing backslash has cut off) is an error with its line, exit code 65.";
 
-/// `vim-train config migrate`.
+/// Turn a launch script of the original into a configuration.
 #[derive(Debug, Args)]
-pub struct MigrateArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct MigrateArgs {
     /// The script.
-    pub script: PathBuf,
+    script: PathBuf,
     /// What the script is called with: its `$1`, `$2`, ….
     #[arg(last = true, value_name = "ARGUMENT")]
-    pub arguments: Vec<String>,
+    arguments: Vec<String>,
     /// Where to write the configuration; left out: stdout.
     #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    output: Option<PathBuf>,
     /// A line of the command to take, where several start a training.
     #[arg(long, value_name = "N")]
-    pub line: Option<usize>,
+    line: Option<usize>,
     /// Write over the output if it is there.
     #[arg(long, requires = "output")]
-    pub force: bool,
+    force: bool,
     /// Print the configuration, and what it does not say, as JSON.
     #[arg(long, conflicts_with = "output")]
-    pub json: bool,
+    json: bool,
 }
 
-/// A launch script of the original cannot be turned into a configuration.
-#[derive(Debug, thiserror::Error)]
-#[error("{}{}: {source}", path.display(), source.line.map_or_else(String::new, |line| format!(":{line}")))]
-struct BadScript {
-    path: PathBuf,
-    source: MigrateError,
-}
-
-impl Failure for BadScript {
-    fn exit_code(&self) -> u8 {
-        code::DATA
-    }
-}
-
-/// Converts a script to a configuration, checks it, and prints or writes it.
 pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
         check_free(output, args.force)?;
@@ -71,7 +57,10 @@ pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     let name = args.script.file_name().unwrap_or(args.script.as_os_str()).to_string_lossy();
     let (arguments, line) = (args.arguments.as_slice(), args.line);
     let migrated = migrate(Script { name: &name, text: &text, arguments, line, model: &model })
-        .map_err(|source| BadScript { path: args.script.clone(), source })?;
+        .map_err(|error| {
+            let line = error.line.map_or_else(String::new, |line| format!(":{line}"));
+            Error::data(format!("{}{line}: {error}", args.script.display()))
+        })?;
     let Migration { toml, not_carried, notes } = &migrated;
     Config::from_toml(toml).map_err(|error| {
         error.at(Origin::File { path: args.script.clone(), position: line.map(|line| (line, 1)) })

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::task::{EvalSplit, loaders};
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train data bench configs/vim_tiny_imagenet.toml
   vim-train data bench configs/vim_tiny_imagenet.toml --set data.workers=16 --set augment.repeats=1
@@ -28,33 +28,32 @@ Batches are made as in training and thrown away: no model runs, no GPU is needed
 img/s per CPU is images over the processor time of the whole process: multiply it by the cores of a job to know what they
 can feed. A GPU that trains N img/s wants N / that many cores.";
 
-/// `vim-train data bench`.
+/// Time the loader alone, and name what holds it up.
 #[derive(Debug, Args)]
-pub struct BenchArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchArgs {
     /// Configuration file.
-    pub config: PathBuf,
-    /// What differs from the file.
+    config: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Measure the evaluation of these images instead of training.
     #[arg(long, value_enum)]
-    pub split: Option<EvalSplit>,
+    split: Option<EvalSplit>,
     /// How long to measure.
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
-    pub seconds: u64,
+    seconds: u64,
     /// Take so long over each batch, as a device does; 0 takes them as fast as they come.
     #[arg(long, value_name = "MS", default_value_t = 0)]
-    pub step_ms: u64,
+    step_ms: u64,
     /// Print the result as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// Batches before the clock starts.
 const WARM_UP: usize = 3;
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct LoaderReport {
     images_per_second: f64,
     /// Images per second of processor time, over all threads.
     images_per_cpu_second: f64,
@@ -80,7 +79,6 @@ struct Report {
     bottleneck: &'static str,
 }
 
-/// `vim-train data bench`.
 pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
@@ -121,7 +119,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let made = (after.images - before.images).max(1) as f64;
     let stage_ms =
         |stage: LoaderStage| (after.busy(stage) - before.busy(stage)).as_secs_f64() * 1e3 / made;
-    let report = Report {
+    let report = LoaderReport {
         images_per_second: images as f64 / seconds,
         images_per_cpu_second: images as f64 / cpu.max(f64::MIN_POSITIVE),
         batches: count,
@@ -177,7 +175,7 @@ fn bottleneck(
     }
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &LoaderReport) -> String {
     let stages: Vec<String> =
         report.stages_ms.iter().map(|(stage, ms)| format!("{stage} {ms:.3}")).collect();
     let rss = report

@@ -9,7 +9,7 @@ use vim_data::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, JpegLibrar
 use crate::error::Error;
 use crate::output::{print, print_json};
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train data check-golden golden/data
   vim-train data check-golden golden/data --json
@@ -23,17 +23,17 @@ Pixels, orders and boxes must be equal; targets and losses may differ by 1e-6; d
 unless this program was built with libjpeg-turbo (--features turbo), whose pixels must be equal. Exit code 1
 if an entry is off by more, is not understood, or has no file. What is not known how to check is listed.";
 
-/// `vim-train data check-golden`.
+/// Compute arrays of the original's programs again, and compare.
 #[derive(Debug, Args)]
-pub struct CheckGoldenArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CheckGoldenArgs {
     /// Folder with the manifest and the arrays.
-    pub dir: PathBuf,
+    dir: PathBuf,
     /// Print the result as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// Checks the arrays and prints the findings.
 pub(super) fn run(args: &CheckGoldenArgs) -> Result<(), Error> {
     let report = check_golden(&args.dir)?;
     let failed = report.failures().count();
@@ -63,7 +63,6 @@ pub(super) fn run(args: &CheckGoldenArgs) -> Result<(), Error> {
     Err(Error::failed(format!("{failed} of {entries} golden files and entries failed")))
 }
 
-/// The report as text.
 fn text(report: &GoldenReport) -> String {
     let mut lines = vec![format!(
         "{:<10} {:>6} {:>6} {:>11}  {:>14}",

@@ -16,7 +16,7 @@ use crate::output::{print, print_json};
 use crate::task::classification::to_device::to_tensors;
 use crate::task::loaders;
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train data show configs/quickstart.toml
   vim-train data show configs/vim_tiny_imagenet.toml --count 32 --epoch 5 --out epoch5.png
@@ -26,35 +26,33 @@ The picture has pairs: what evaluation sees of an image, and what training makes
 erased and mixed, as the model receives it. The first line of text is the first row. --json prints what was drawn for each
 image, and from which key.";
 
-/// `vim-train data show`.
+/// Write a picture of a batch, before and after augmentation, and print what was drawn.
 #[derive(Debug, Args)]
-pub struct ShowArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ShowArgs {
     /// Configuration file.
-    pub config: PathBuf,
-    /// What differs from the file.
+    config: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Where to write the PNG.
     #[arg(long, value_name = "FILE", default_value = "samples.png")]
-    pub out: PathBuf,
+    out: PathBuf,
     /// Images to show, the first ones of the batch.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
-    pub count: u64,
+    count: u64,
     /// Which pass over the images, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub epoch: u64,
+    epoch: u64,
     /// Which batch of it, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub batch: u64,
+    batch: u64,
     /// Print the plans as JSON instead of a line for each image.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// Pairs in a row.
 const PAIRS: usize = 4;
 
-/// `vim-train data show`.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{statfs, statvfs};
 use vim_run::{Lock, LockError};
 
-use super::Context;
-use super::finding::{Finding, size};
+use super::{Context, Finding, size};
 use crate::train::disk_space::checkpoints_of;
 
 /// How much is written, and at most read, to time a disk.
@@ -74,22 +73,20 @@ pub(super) fn runs(context: &Context) -> Vec<Finding> {
 }
 
 fn speed_of(what: &str, done: &str, speed: f64) -> Finding {
-    let detail = format!("{done} at {:.0} MB/s", speed / 1e6);
-    if speed < SLOW {
-        let advice = "slow: a shared disk that is busy, or a home folder; try $SCRATCH or the node's own disk";
-        return Finding::warn(what, detail, advice);
-    }
-    Finding::pass(what, detail)
+    let advice =
+        "slow: a shared disk that is busy, or a home folder; try $SCRATCH or the node's own disk";
+    Finding::pass(what, format!("{done} at {:.0} MB/s", speed / 1e6)).warn_if(speed < SLOW, advice)
 }
 
 /// Room for the checkpoints of a run.
 fn room(context: &Context, folder: &Path, place: &str) -> Finding {
     let what = "run.root";
-    let free = match statvfs(folder) {
-        Ok(disk) => disk.f_bavail * disk.f_frsize,
+    let free = match free(folder) {
+        Ok(free) => free,
         Err(error) => return Finding::warn(what, format!("{place}: {error}"), "look yourself"),
     };
-    let needed = checkpoints(context);
+    let parameters = context.config.model.cost().map_or(0, |cost| cost.parameters());
+    let needed = checkpoints_of(&context.config, parameters);
     let detail = format!(
         "{place}: {} free on {}, about {} for a run's checkpoints",
         size(free),
@@ -99,21 +96,14 @@ fn room(context: &Context, folder: &Path, place: &str) -> Finding {
     if free < needed {
         return Finding::fail(what, detail, "free some, or set run.root to a larger disk");
     }
-    if free < 4 * needed {
-        return Finding::warn(
-            what,
-            detail,
-            "a few runs fill it: free some, or choose another run.root",
-        );
-    }
-    Finding::pass(what, detail)
+    let advice = "a few runs fill it: free some, or choose another run.root";
+    Finding::pass(what, detail).warn_if(free < 4 * needed, advice)
 }
 
-/// Bytes of the checkpoints of a run.
-fn checkpoints(context: &Context) -> u64 {
-    let config = &context.config;
-    let parameters = config.model.cost().map_or(0, |cost| cost.parameters());
-    checkpoints_of(config, parameters)
+/// Bytes that are free on the disk of a folder.
+fn free(folder: &Path) -> io::Result<u64> {
+    let disk = statvfs(folder)?;
+    Ok(disk.f_bavail * disk.f_frsize)
 }
 
 /// Whether a second run in a folder would notice the first.
@@ -172,11 +162,8 @@ pub(super) fn data(context: &Context) -> Vec<Finding> {
         Ok(speed) => speed,
         Err(error) => {
             let detail = format!("{}: {error}", path.display());
-            return vec![Finding::fail(
-                what,
-                detail,
-                "set data.path to where the images are (docs/data.md)",
-            )];
+            let advice = "set data.path to where the images are (docs/data.md)";
+            return vec![Finding::fail(what, detail, advice)];
         }
     };
     let place = format!("{} on {}", path.display(), kind(&existing(path)));
@@ -216,32 +203,24 @@ fn read_speed(path: &Path) -> io::Result<Option<f64>> {
 pub(super) fn node(context: &Context) -> Vec<Finding> {
     let what = "node disk";
     let Some(folder) = context.machine.folder("SLURM_TMPDIR") else {
-        return vec![Finding::pass(
-            what,
-            "none named by SLURM_TMPDIR: images are read where they are",
-        )];
+        let detail = "none named by SLURM_TMPDIR: images are read where they are";
+        return vec![Finding::pass(what, detail)];
     };
-    let free = statvfs(&folder).map(|disk| disk.f_bavail * disk.f_frsize);
-    match (write_speed(&folder), free) {
-        (Ok(speed), Ok(free)) => {
-            let detail = format!(
-                "{}: {} free on {}, written at {:.0} MB/s",
-                folder.display(),
-                size(free),
-                kind(&folder),
-                speed / 1e6
-            );
-            vec![Finding::pass(what, detail)]
+    let shown = folder.display();
+    let tried = || -> io::Result<(f64, u64)> { Ok((write_speed(&folder)?, free(&folder)?)) };
+    vec![match tried() {
+        Ok((speed, free)) => {
+            let (free, kind, speed) = (size(free), kind(&folder), speed / 1e6);
+            Finding::pass(
+                what,
+                format!("{shown}: {free} free on {kind}, written at {speed:.0} MB/s"),
+            )
         }
-        (Err(error), _) => {
-            let detail = format!("{}: {error}", folder.display());
-            vec![Finding::warn(what, detail, "unset SLURM_TMPDIR, or set data.stage=\"off\"")]
+        Err(error) => {
+            let advice = "unset SLURM_TMPDIR, or set data.stage=\"off\"";
+            Finding::warn(what, format!("{shown}: {error}"), advice)
         }
-        (_, Err(error)) => {
-            let detail = format!("{}: {error}", folder.display());
-            vec![Finding::warn(what, detail, "unset SLURM_TMPDIR, or set data.stage=\"off\"")]
-        }
-    }
+    }]
 }
 
 /// Magic numbers of the file systems common on clusters.
@@ -259,7 +238,6 @@ const FILE_SYSTEMS: [(i64, &str); 11] = [
     (0x794C_7630, "an overlay"),
 ];
 
-/// The file system of a folder.
 fn kind(folder: &Path) -> String {
     let Ok(disk) = statfs(folder) else { return "an unknown file system".into() };
     let known = FILE_SYSTEMS.iter().find(|(number, _)| *number == disk.f_type);

@@ -1,17 +1,18 @@
-//! The processor, memory, limits and the clock.
+//! The processor, memory, limits and the clock; the SLURM job, if this is one.
 
 use std::fs::{self, File};
 use std::num::NonZero;
 use std::path::Path;
-use std::thread::available_parallelism;
-use std::time::SystemTime;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, available_parallelism};
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
 use vim_run::rfc3339;
+use vim_slurm::Client;
 
-use super::Context;
 use super::disk::{Probe, existing};
-use super::finding::{Finding, size};
+use super::{Context, Finding, size};
 use crate::device::machine::Machine;
 use crate::device::threads;
 
@@ -21,19 +22,13 @@ const GIB: u64 = 1 << 30;
 pub(super) fn cpu(context: &Context) -> Vec<Finding> {
     let what = "cpu";
     let cores = available_parallelism().map_or(1, NonZero::get);
-    let installed = context
-        .machine
-        .read("proc/cpuinfo")
-        .map_or(0, |text| text.lines().filter(|line| line.starts_with("processor")).count());
-    let name = context.machine.read("proc/cpuinfo").and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("model name"))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    });
-    let name = name.unwrap_or_else(|| "processor".into());
-    let load = context
-        .machine
-        .read("proc/loadavg")
-        .and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    let info = context.machine.read("proc/cpuinfo").unwrap_or_default();
+    let installed = info.lines().filter(|line| line.starts_with("processor")).count();
+    let name = info.lines().find(|line| line.starts_with("model name"));
+    let name =
+        name.and_then(|line| line.split_once(':')).map_or("processor", |(_, name)| name.trim());
+    let load = context.machine.read("proc/loadavg");
+    let load = load.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
     let threads = threads::count();
     let load_text = load.map_or_else(String::new, |load| format!(", load {load:.1}"));
     let detail =
@@ -46,14 +41,9 @@ pub(super) fn cpu(context: &Context) -> Vec<Finding> {
         let advice = "a run needs several for its images: ask SLURM by --cpus-per-task=8 (and repeat it to srun)";
         return vec![Finding::warn(what, detail, advice)];
     }
-    if load.is_some_and(|load| installed > 0 && load > 1.5 * installed as f64) {
-        return vec![Finding::warn(
-            what,
-            detail,
-            "others use this machine: times will not compare",
-        )];
-    }
-    vec![Finding::pass(what, detail)]
+    let loaded = load.is_some_and(|load| installed > 0 && load > 1.5 * installed as f64);
+    let advice = "others use this machine: times will not compare";
+    vec![Finding::pass(what, detail).warn_if(loaded, advice)]
 }
 
 /// Free memory of the machine and within the control group.
@@ -70,11 +60,9 @@ pub(super) fn memory(context: &Context) -> Vec<Finding> {
         }
         (None, None) => format!("{} free", size(free)),
     };
-    if limit.map_or(free, |limit| limit.min(free)) < 4 * GIB {
-        let advice = "a run takes a few GiB beside its images: ask SLURM for more by --mem, or lower data.prefetch and train.batch_size";
-        return vec![Finding::warn(what, detail, advice)];
-    }
-    vec![Finding::pass(what, detail)]
+    let little = limit.map_or(free, |limit| limit.min(free)) < 4 * GIB;
+    let advice = "a run takes a few GiB beside its images: ask SLURM for more by --mem, or lower data.prefetch and train.batch_size";
+    vec![Finding::pass(what, detail).warn_if(little, advice)]
 }
 
 fn available(machine: &Machine) -> Option<u64> {
@@ -121,10 +109,8 @@ fn group_limit(machine: &Machine) -> Option<u64> {
 pub(super) fn open_files(_: &Context) -> Vec<Finding> {
     let limit = getrlimit(Resource::Nofile).current;
     let detail = limit.map_or_else(|| "no limit".into(), |limit| format!("{limit} at a time"));
-    if limit.is_some_and(|limit| limit < 1024) {
-        return vec![Finding::warn("open files", detail, "raise it: ulimit -n 4096")];
-    }
-    vec![Finding::pass("open files", detail)]
+    let few = limit.is_some_and(|limit| limit < 1024);
+    vec![Finding::pass("open files", detail).warn_if(few, "raise it: ulimit -n 4096")]
 }
 
 /// Compares the clocks of this machine and of the runs' disk: the newest file is found by time.
@@ -148,8 +134,95 @@ pub(super) fn clock(context: &Context) -> Vec<Finding> {
     vec![Finding::pass(what, detail)]
 }
 
+/// Time limit of a SLURM command; they hang while the controller is down.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time after which stderr names the pending check.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Returns the result of `work`; if it is slow, stderr says that it waits for `what`.
+fn saying<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (done, waits) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if waits.recv_timeout(QUIET) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("waiting for {what}");
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+/// Checks that the job's allocation matches the run's needs.
+pub(super) fn job(context: &Context) -> Vec<Finding> {
+    let cores = available_parallelism().map_or(1, NonZero::get);
+    job_on(&context.machine, cores)
+}
+
+fn job_on(machine: &Machine, cores: usize) -> Vec<Finding> {
+    let what = "slurm";
+    let Some(id) = machine.text("SLURM_JOB_ID") else {
+        return vec![Finding::pass(what, "not in a job")];
+    };
+    let number = |name| machine.text(name).and_then(|text| text.parse::<usize>().ok());
+    let named = [
+        ("partition", "SLURM_JOB_PARTITION"),
+        ("nodes", "SLURM_JOB_NODELIST"),
+        ("tasks", "SLURM_NTASKS"),
+        ("cpus per task", "SLURM_CPUS_PER_TASK"),
+        ("gpus", "SLURM_GPUS_ON_NODE"),
+        ("restarts", "SLURM_RESTART_COUNT"),
+    ];
+    let known: Vec<String> = named
+        .iter()
+        .filter_map(|(what, name)| Some(format!("{what} {}", machine.text(name)?)))
+        .collect();
+    let detail = [vec![format!("job {id}")], known].concat().join(", ");
+    let mut findings = Vec::new();
+    let mut warn = |advice: String| findings.push(Finding::warn(what, &detail, advice));
+    if let Some(tasks) = number("SLURM_NTASKS").filter(|tasks| *tasks > 1) {
+        warn(format!(
+            "a run is one process: ask for --ntasks=1 instead of {tasks}, and more --cpus-per-task"
+        ));
+    }
+    if let Some(asked) = number("SLURM_CPUS_PER_TASK").filter(|asked| *asked > cores) {
+        warn(format!(
+            "this process may use {cores} cores of {asked}: start it by srun --cpus-per-task={asked}, which srun does not take from sbatch"
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::pass(what, detail));
+    }
+    findings
+}
+
+/// SLURM's commands, and whether its controller answers them.
+pub(super) fn commands(context: &Context) -> Vec<Finding> {
+    let what = "slurm commands";
+    let found = context.machine.folders("PATH").into_iter().map(|folder| folder.join("sbatch"));
+    let Some(sbatch) = found.into_iter().find(|path| path.is_file()) else {
+        return vec![Finding::pass(what, "no sbatch here: jobs are submitted from elsewhere")];
+    };
+    let client = Client::once(PATIENCE);
+    let asked = format!("SLURM's controller, for {} s at most", PATIENCE.as_secs());
+    let answer = saying(&asked, || client.check().and_then(|()| client.max_array_size()));
+    vec![match answer {
+        Ok(tasks) => {
+            Finding::pass(what, format!("{}, arrays of up to {tasks} tasks", sbatch.display()))
+        }
+        Err(error) => Finding::warn(
+            what,
+            format!("{}: {error}", sbatch.display()),
+            "jobs cannot be submitted, queued again or asked about from here",
+        ),
+    }]
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::Verdict;
     use super::*;
 
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Machine) {
@@ -193,5 +266,28 @@ mod tests {
         assert_eq!(asked(&machine), None);
         let variables = [("SLURM_MEM_PER_NODE".into(), "2048".into())].into();
         assert_eq!(asked(&Machine { variables, ..machine }), Some(2 << 30));
+    }
+
+    fn with_variables(variables: &[(&str, &str)]) -> Machine {
+        let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        Machine { variables: variables.collect(), ..Machine::default() }
+    }
+
+    #[test]
+    fn a_job_that_suits_and_two_that_do_not() {
+        let none = job_on(&with_variables(&[]), 2);
+        assert_eq!(none, [Finding::pass("slurm", "not in a job")]);
+
+        let job = [("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "1"), ("SLURM_CPUS_PER_TASK", "8")];
+        let suits = job_on(&with_variables(&job), 8);
+        assert_eq!(suits, [Finding::pass("slurm", "job 7, tasks 1, cpus per task 8")]);
+
+        let cores = job_on(&with_variables(&job), 1);
+        assert_eq!(cores.len(), 1);
+        assert_eq!(cores[0].verdict, Verdict::Warn);
+        assert!(cores[0].line().contains("srun --cpus-per-task=8"));
+
+        let tasks = job_on(&with_variables(&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4")]), 8);
+        assert!(tasks[0].line().contains("--ntasks=1 instead of 4"));
     }
 }

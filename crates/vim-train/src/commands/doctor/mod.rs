@@ -1,28 +1,23 @@
 //! `vim-train doctor`: checks the machine before a run is queued.
 
-mod build;
-mod cuda;
 mod devices;
 mod disk;
-mod finding;
 mod machine;
 mod performance;
-mod slurm;
 
 use std::path::PathBuf;
 
 use clap::Args;
+use performance::{PerformanceArgs, Sizes};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::args::Overrides;
 use crate::config::Config;
 use crate::device::machine::Machine;
-use crate::device::threads;
-use crate::device::{self, DeviceName, SelectedDevice};
+use crate::device::{self, DeviceName, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::{print, print_json};
-use finding::{Finding, Verdict};
-use performance::{PerformanceArgs, Sizes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,29 +39,26 @@ part of a plain doctor because it keeps the device and all cores busy, which oth
 
 Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 78 bad configuration.";
 
-/// `vim-train doctor`.
+/// Check this machine: CPU, GPU, libraries, kernels, disks, SLURM; each line says what to do.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Configuration file of the run that is meant; of a sweep's file, its configuration without
     /// the grid. Without a file, the defaults.
-    pub config: Option<PathBuf>,
-    /// What differs from the file.
+    config: Option<PathBuf>,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// What is to compute, over the `devices` section of the configuration: auto, cpu, cuda,
     /// cuda:N, wgpu, wgpu:N, tch or tch:N.
     #[arg(long, value_name = "DEVICE")]
-    pub device: Option<DeviceName>,
-    /// Whether to measure, and what.
+    device: Option<DeviceName>,
     #[command(flatten)]
-    pub performance: PerformanceArgs,
+    performance: PerformanceArgs,
     /// Print one JSON document instead of lines.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// The input of the checks.
 struct Context {
     machine: Machine,
     config: Config,
@@ -76,27 +68,27 @@ struct Context {
 
 /// All checks in the order of output. A new check is a function and an entry here.
 const CHECKS: [fn(&Context) -> Vec<Finding>; 16] = [
-    build::program,
+    devices::program,
     machine::cpu,
     machine::memory,
     machine::open_files,
-    cuda::driver,
-    cuda::libraries,
-    cuda::compiler,
-    devices::backends,
+    devices::driver,
+    devices::libraries,
+    devices::compiler,
+    devices::list,
     devices::chosen,
     devices::kernels,
     disk::runs,
     disk::data,
     disk::node,
     machine::clock,
-    slurm::job,
-    slurm::commands,
+    machine::job,
+    machine::commands,
 ];
 
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct DoctorReport<'a> {
     command: &'static str,
     version: &'static str,
     commit: Option<&'static str>,
@@ -107,7 +99,6 @@ struct Report<'a> {
     checks: &'a [Finding],
 }
 
-/// Counts of the findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Summary {
     checks: usize,
@@ -126,7 +117,7 @@ impl Summary {
 
 /// Checks the machine and prints the findings.
 /// A failed check fails the command.
-pub fn run(args: &DoctorArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
     let config = match &args.config {
         Some(path) => Config::load_base(path, &args.overrides.set)?,
         None => Config::from_defaults(&args.overrides.set)?,
@@ -150,7 +141,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     let summary = Summary::of(&findings);
     let Summary { checks, warnings, failed, .. } = summary;
     if args.json {
-        print_json(&Report {
+        print_json(&DoctorReport {
             command: "doctor",
             version: env!("CARGO_PKG_VERSION"),
             commit: option_env!("VIM_TRAIN_COMMIT"),
@@ -169,6 +160,78 @@ pub fn run(args: &DoctorArgs) -> Result<(), Error> {
     Err(Error::failed(format!("{failed} of {checks} checks failed: {}", names.join(", "))))
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+enum Verdict {
+    /// As it should be.
+    Pass,
+    /// It works, and may be slow or at risk.
+    Warn,
+    /// It would not work.
+    Fail,
+}
+
+/// What a check found: one line of output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Finding {
+    /// The name of the check, stable for scripts.
+    what: String,
+    verdict: Verdict,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+    /// Measured values under stable names, for programs.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    figures: Map<String, Value>,
+}
+
+impl Finding {
+    fn pass(what: impl Into<String>, detail: impl Into<String>) -> Self {
+        let (what, detail) = (what.into(), detail.into());
+        Self { what, verdict: Verdict::Pass, detail, advice: None, figures: Map::new() }
+    }
+
+    fn warn(what: impl Into<String>, detail: impl Into<String>, advice: impl Into<String>) -> Self {
+        let advice = Some(advice.into());
+        Self { verdict: Verdict::Warn, advice, ..Self::pass(what, detail) }
+    }
+
+    /// The same as a warning with this advice, where `amiss`.
+    fn warn_if(self, amiss: bool, advice: impl Into<String>) -> Self {
+        if amiss {
+            Self { verdict: Verdict::Warn, advice: Some(advice.into()), ..self }
+        } else {
+            self
+        }
+    }
+
+    fn fail(what: impl Into<String>, detail: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fail, ..Self::warn(what, detail, advice) }
+    }
+
+    fn with<const N: usize>(mut self, figures: [(&str, Value); N]) -> Self {
+        self.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        self
+    }
+
+    fn line(&self) -> String {
+        let Self { what, verdict, detail, advice, .. } = self;
+        let verdict = verdict.to_string();
+        let advice = advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
+        format!("{verdict:<4}  {what:<18}  {detail}{advice}")
+    }
+}
+
+/// Bytes in a readable unit.
+fn size(bytes: u64) -> String {
+    let units = [("TiB", 1_u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    units.iter().find(|(_, unit)| bytes >= *unit).map_or_else(
+        || format!("{bytes} B"),
+        |(name, unit)| format!("{:.1} {name}", bytes as f64 / *unit as f64),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +244,26 @@ mod tests {
         assert_eq!(summary, Summary { checks: 2, warnings: 1, failed: 0, passed: true });
         let findings = [findings[0].clone(), Finding::fail("lock", "none", "move the runs")];
         assert!(!Summary::of(&findings).passed);
+    }
+
+    #[test]
+    fn a_line_says_what_to_do() {
+        let line = Finding::warn("memory", "2 GiB free", "ask for more by --mem").line();
+        assert_eq!(line, "warn  memory              2 GiB free; ask for more by --mem");
+        assert_eq!(Finding::pass("cpu", "2 cores").line(), "pass  cpu                 2 cores");
+    }
+
+    #[test]
+    fn sizes() {
+        let cases: [(u64, &str); 5] = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (3 << 30, "3.0 GiB"),
+            (5 << 40, "5.0 TiB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(size(bytes), text);
+        }
     }
 }

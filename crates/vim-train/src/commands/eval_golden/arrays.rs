@@ -1,4 +1,4 @@
-//! Arrays of an `.npz` file.
+//! Arrays of an `.npz` file, and how far ours are from them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -6,9 +6,10 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use npyz::npz::NpzArchive;
-use npyz::{NpyFile, Order};
+use npyz::{Deserialize, NpyFile, Order};
+use serde::Serialize;
 
-use crate::error::{Error, Failure, code};
+use crate::error::Error;
 
 /// Upper bound of an array's elements; a larger header is damaged.
 const MOST_NUMBERS: u64 = 1 << 28;
@@ -20,14 +21,12 @@ pub(super) struct Arrays {
     unread: BTreeSet<String>,
 }
 
-/// An array of floats.
 pub(super) struct Floats {
     pub(super) shape: Vec<usize>,
     pub(super) values: Vec<f32>,
 }
 
 impl Arrays {
-    /// Opens `path`.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(Error::io("read", path))?;
         let archive = NpzArchive::new(BufReader::new(file))
@@ -36,7 +35,6 @@ impl Arrays {
         Ok(Self { archive, path: path.to_owned(), unread })
     }
 
-    /// Names of the unread arrays.
     pub(super) fn unread(&self) -> Vec<String> {
         self.unread.iter().cloned().collect()
     }
@@ -48,37 +46,37 @@ impl Arrays {
 
     /// The array `name` of f32 or f64.
     pub(super) fn floats(&mut self, name: &str) -> Result<Floats, Error> {
-        let path = self.path.clone();
-        let (array, shape) = self.array(name)?;
-        let values: io::Result<Vec<f32>> = match array.try_data::<f32>() {
-            Ok(values) => values.collect(),
-            Err(array) => match array.try_data::<f64>() {
-                Ok(values) => values.map(|x| x.map(|x| x as f32)).collect(),
-                Err(array) => {
-                    let kind = array.dtype().descr();
-                    return Err(damaged(&path, &format!("{name} is {kind}, expected f32 or f64")));
-                }
-            },
-        };
-        let values = values.map_err(|error| damaged(&path, &format!("{name}: {error}")))?;
+        let (values, shape) = self.read(name, "f32 or f64", |x: f32| x, |x: f64| x as f32)?;
         Ok(Floats { shape, values })
     }
 
     /// The array `name` of whole numbers.
     pub(super) fn integers(&mut self, name: &str) -> Result<Vec<i64>, Error> {
+        Ok(self.read(name, "i64 or i32", |x: i64| x, |x: i32| i64::from(x))?.0)
+    }
+
+    /// The values, stored as `A` or as `B`, and the shape of the array `name`.
+    fn read<A: Deserialize, B: Deserialize, T>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        of_a: impl Fn(A) -> T,
+        of_b: impl Fn(B) -> T,
+    ) -> Result<(Vec<T>, Vec<usize>), Error> {
         let path = self.path.clone();
-        let (array, _) = self.array(name)?;
-        let values: io::Result<Vec<i64>> = match array.try_data::<i64>() {
-            Ok(values) => values.collect(),
-            Err(array) => match array.try_data::<i32>() {
-                Ok(values) => values.map(|x| x.map(i64::from)).collect(),
+        let (array, shape) = self.array(name)?;
+        let values: io::Result<Vec<T>> = match array.try_data::<A>() {
+            Ok(values) => values.map(|x| x.map(&of_a)).collect(),
+            Err(array) => match array.try_data::<B>() {
+                Ok(values) => values.map(|x| x.map(&of_b)).collect(),
                 Err(array) => {
                     let kind = array.dtype().descr();
-                    return Err(damaged(&path, &format!("{name} is {kind}, expected i64 or i32")));
+                    return Err(damaged(&path, &format!("{name} is {kind}, expected {expected}")));
                 }
             },
         };
-        values.map_err(|error| damaged(&path, &format!("{name}: {error}")))
+        let values = values.map_err(|error| damaged(&path, &format!("{name}: {error}")))?;
+        Ok((values, shape))
     }
 
     fn array(&mut self, name: &str) -> Result<(NpyFile<impl Read + '_>, Vec<usize>), Error> {
@@ -104,20 +102,76 @@ impl Arrays {
 }
 
 /// The reference arrays are missing, damaged or wrong.
-#[derive(Debug, thiserror::Error)]
-#[error("arrays {}: {problem}", path.display())]
-struct BadArrays {
-    path: PathBuf,
-    problem: String,
+pub(super) fn damaged(path: &Path, what: &str) -> Error {
+    Error::data(format!("arrays {}: {what}", path.display()))
 }
 
-impl Failure for BadArrays {
-    fn exit_code(&self) -> u8 {
-        code::DATA
+/// How far an array is from its reference.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Comparison {
+    pub(super) array: String,
+    pub(super) max_reference: f64,
+    pub(super) max_absolute_error: f64,
+    /// The largest difference over the largest magnitude in the reference.
+    pub(super) max_relative_error: f64,
+    pub(super) tolerance: f64,
+    pub(super) within: bool,
+}
+
+impl Comparison {
+    /// The error in units of its tolerance; above 1 it is too large.
+    pub(super) fn excess(&self) -> f64 {
+        let excess = self.max_relative_error / self.tolerance;
+        if excess.is_nan() { f64::INFINITY } else { excess }
+    }
+
+    /// Compares `got` with `expected` of the same length. NaN counts as infinitely far off.
+    pub(super) fn new(array: &str, got: &[f32], expected: &[f32], tolerance: f64) -> Self {
+        let largest = |numbers: &mut dyn Iterator<Item = f64>| {
+            numbers.fold(0.0_f64, |max, x| if x.is_nan() { f64::INFINITY } else { max.max(x) })
+        };
+        let max_reference = largest(&mut expected.iter().map(|&x| f64::from(x).abs()));
+        let pairs = got.iter().zip(expected);
+        let max_absolute_error =
+            largest(&mut pairs.map(|(&a, &b)| (f64::from(a) - f64::from(b)).abs()));
+        let max_relative_error = match (max_absolute_error, max_reference) {
+            (0.0, _) => 0.0,
+            (_, f64::INFINITY) => f64::INFINITY,
+            (error, reference) => error / reference,
+        };
+        let within = max_relative_error <= tolerance;
+        let array = array.to_owned();
+        Self { array, max_reference, max_absolute_error, max_relative_error, tolerance, within }
     }
 }
 
-/// The error for an invalid file.
-pub(super) fn damaged(path: &Path, what: &str) -> Error {
-    BadArrays { path: path.to_owned(), problem: what.to_owned() }.into()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compare(got: &[f32], expected: &[f32]) -> Comparison {
+        Comparison::new("a", got, expected, 0.1)
+    }
+
+    #[test]
+    fn errors_are_in_units_of_the_largest_reference() {
+        let comparison = compare(&[1.0, -3.5], &[1.25, -4.0]);
+        assert_eq!((comparison.max_absolute_error, comparison.max_reference), (0.5, 4.0));
+        assert_eq!((comparison.max_relative_error, comparison.within), (0.125, false));
+        assert!(compare(&[1.0, -3.75], &[1.25, -4.0]).within);
+    }
+
+    #[test]
+    fn nothing_passes_by_not_being_a_number() {
+        for (got, expected) in [
+            (&[f32::NAN, 1.0], &[1.0, 1.0]),
+            (&[1.0, 1.0], &[f32::NAN, 1.0]),
+            (&[1.0, 1.0], &[f32::INFINITY, 1.0]),
+            (&[f32::INFINITY, 1.0], &[f32::INFINITY, 1.0]),
+            (&[1.0, 0.0], &[0.0, 0.0]),
+        ] {
+            assert!(!compare(got, expected).within, "{got:?} {expected:?}");
+        }
+        assert!(compare(&[0.0, 0.0], &[0.0, 0.0]).within);
+    }
 }

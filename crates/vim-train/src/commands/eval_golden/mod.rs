@@ -2,7 +2,6 @@
 //! computed.
 
 mod arrays;
-mod compare;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,14 +14,12 @@ use vim_model::{Bimamba, GateGradient, ImportError, Vim, VimConfig, import_pytor
 
 use crate::args::Overrides;
 use crate::config::Config;
-use crate::device::threads;
-use crate::device::{self, DeviceName};
+use crate::device::{self, DeviceName, threads};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::task::classification::loss::cross_entropy;
 use crate::weights::WeightsError;
-use arrays::{Arrays, Floats, damaged};
-use compare::Comparison;
+use arrays::{Arrays, Comparison, Floats, damaged};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,41 +43,40 @@ gets through the backward way; ssm.v1_gate_gradient = \"exact\" takes them all.
 The error of an array is its largest difference over its reference's largest magnitude. Exit 1 if one
 is above its tolerance, which is the same on a GPU: f32 is f32 there.";
 
-/// `vim-train eval-golden`.
+/// Compare a checkpoint of the original with arrays that the original computed with it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct EvalGoldenArgs {
+pub(crate) struct EvalGoldenArgs {
     /// Checkpoint of the original.
     #[arg(long, value_name = "FILE.pth")]
-    pub weights: PathBuf,
+    weights: PathBuf,
     /// What the original computed with it.
     #[arg(long, value_name = "FILE.npz")]
-    pub arrays: PathBuf,
+    arrays: PathBuf,
     /// Configuration file that describes the model.
     #[arg(long, value_name = "FILE.toml")]
-    pub config: PathBuf,
-    /// What differs from the file.
+    config: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Compare the gradients too: of the images and of every parameter.
     #[arg(long)]
-    pub grads: bool,
+    grads: bool,
     /// Largest relative error of the logits and the loss; left out 1e-5.
     #[arg(long, value_name = "X", value_parser = tolerance)]
-    pub tol: Option<f64>,
+    tol: Option<f64>,
     /// Largest relative error of a parameter's gradient; left out 5e-5.
     #[arg(long, value_name = "X", value_parser = tolerance)]
-    pub tol_grad: Option<f64>,
+    tol_grad: Option<f64>,
     /// Largest relative error of the images' gradient; left out 1e-3.
     #[arg(long, value_name = "X", value_parser = tolerance)]
-    pub tol_dx: Option<f64>,
+    tol_dx: Option<f64>,
     /// Where to compute: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; left out, what the
     /// configuration says.
     #[arg(long, value_name = "DEVICE")]
-    pub device: Option<DeviceName>,
+    device: Option<DeviceName>,
     /// Print the result as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 /// Arrays that a failure names.
@@ -107,21 +103,17 @@ struct Tolerances {
 impl Tolerances {
     /// Our formulas in f64 are off by 4e-7, 5e-6 and, where the original used TF32, 3.7e-4; the
     /// rest is f32 rounding on both sides.
-    const F32: Self = Self { outputs: 1e-5, parameters: 5e-5, images: 1e-3 };
-
     fn of(args: &EvalGoldenArgs) -> Self {
-        let usual = Self::F32;
         Self {
-            outputs: args.tol.unwrap_or(usual.outputs),
-            parameters: args.tol_grad.unwrap_or(usual.parameters),
-            images: args.tol_dx.unwrap_or(usual.images),
+            outputs: args.tol.unwrap_or(1e-5),
+            parameters: args.tol_grad.unwrap_or(5e-5),
+            images: args.tol_dx.unwrap_or(1e-3),
         }
     }
 }
 
-/// `vim-train eval-golden`.
 /// The command fails if an array is off by more than its tolerance.
-pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     threads::start(config.devices.threads)?;
     let chosen = match &args.device {
@@ -144,12 +136,8 @@ pub fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         model.ssm.v1_gate_gradient = Some(GateGradient::Upstream); // as in the reference arrays
     }
     check_inputs(path, &model, &x, &labels, batch, classes)?;
-    expect_shape(
-        path,
-        "loss",
-        &loss.shape.iter().copied().filter(|&n| n != 1).collect::<Vec<_>>(),
-        &[],
-    )?;
+    let scalar: Vec<usize> = loss.shape.iter().copied().filter(|&n| n != 1).collect();
+    expect_shape(path, "loss", &scalar, &[])?;
 
     // 2. The same computation with our model.
     let tolerances = Tolerances::of(args);
@@ -209,10 +197,8 @@ fn check_inputs(
     classes: usize,
 ) -> Result<(), Error> {
     if batch == 0 || classes == 0 {
-        return Err(damaged(
-            path,
-            &format!("logits are [{batch}, {classes}]: there is nothing to compare"),
-        ));
+        let what = format!("logits are [{batch}, {classes}]: there is nothing to compare");
+        return Err(damaged(path, &what));
     }
     let size = model.image_size;
     expect_shape(path, "x", &x.shape, &[batch, 3, size.height, size.width])?;

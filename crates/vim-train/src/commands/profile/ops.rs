@@ -1,6 +1,7 @@
 //! `vim-train profile ops`.
 
 use burn::tensor::{Device, Distribution, FloatDType, Tensor};
+use clap::Args;
 use serde::Serialize;
 use strum::VariantArray;
 use vim_kernels::{
@@ -8,18 +9,38 @@ use vim_kernels::{
     add_rms_norm, causal_conv1d, discretize, full_scan, has_kernel,
 };
 
-use super::args::OpsArgs;
 use super::timer::{Plan, Times, measure};
-use super::{Head, Skipped, no_such_type, plan, skip};
-use crate::device;
-use crate::device::threads;
+use super::{Common, Head, ScanSizes, Skipped, no_such_type, plan, skip};
+use crate::device::{self, threads};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use vim_verify::{Dtype, choice, preferred};
 
+const OPS_HELP: &str = "\
+Examples:
+  vim-train profile ops
+  vim-train profile ops --device cuda:0 --dtype bf16 --batch 128 --seqlen 197 --json
+
+Times the parts that a Vim layer is made of: exponential, reciprocal and the coefficients of each
+method (φ functions and the inverse of bilinear) in tensor operations over [batch, seqlen, dim]; the
+layer's matrix products, forward and backward; the short convolution; the addition to the residual
+stream with its norm, kernel and reference; and, by the scan with a full A, an N×N solve for each
+token and channel.";
+
+/// The operations that a layer is made of.
+#[derive(Debug, Args)]
+#[command(after_help = OPS_HELP)]
+#[command(mut_arg("dim", |dim| dim.help("Channels (d_inner); the layer's width is half of it")))]
+pub(crate) struct OpsArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    sizes: ScanSizes,
+}
+
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct OpsReport {
     #[serde(flatten)]
     head: Head,
     batch: usize,
@@ -30,7 +51,6 @@ struct Report {
     skipped: Vec<Skipped>,
 }
 
-/// One operation.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct OpTiming {
     pub(crate) operation: String,
@@ -64,7 +84,6 @@ impl Amount {
     }
 }
 
-/// Measures operations one by one.
 struct Bench {
     device: Device,
     dtype: Dtype,
@@ -283,7 +302,7 @@ pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
     let chosen = device::choose_named(&args.common.device)?;
     let (plan, show) = (plan(&args.common)?, !args.common.json);
     let head = Head::new("profile ops", &chosen);
-    let OpsArgs { batch, dim, seqlen, dstate, .. } = *args;
+    let ScanSizes { batch, dim, seqlen, dstate } = args.sizes;
     if show {
         print(&head.line())?;
         print(&format!("B={batch} D={dim} L={seqlen} N={dstate}\n{TITLE}"))?;
@@ -331,7 +350,7 @@ pub(super) fn run(args: &OpsArgs) -> Result<(), Error> {
         results.append(&mut bench.results);
     }
     if args.common.json {
-        return print_json(&Report { head, batch, dim, seqlen, dstate, results, skipped });
+        return print_json(&OpsReport { head, batch, dim, seqlen, dstate, results, skipped });
     }
     for Skipped { what, reason } in skipped {
         print(&format!("skipped {what}: {reason}"))?;

@@ -3,26 +3,93 @@
 use std::collections::HashMap;
 
 use burn::tensor::{Device, Distribution, Tensor};
+use clap::Args;
 use serde::Serialize;
+use strum::VariantArray;
 use vim_kernels::{
     Discretization, Implementation, ScanOptions, ScanOutput, Series, has_kernel, selective_scan,
 };
 
-use super::args::{ScanArgs, Shape};
-use super::cost::{self, Work};
-use super::peaks::Peaks;
+use super::roof::{self, Peaks, Work};
 use super::timer::{Plan, Times, measure};
-use super::{Head, Skipped, no_such_type, plan, skip};
-use crate::commands::verify::methods;
+use super::{Common, Head, ScanSizes, Shape, Skipped, no_such_type, plan, skip};
+use crate::commands::verify::{method, methods};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
 use vim_verify::{Dtype, choice};
 
+const SCAN_HELP: &str = "\
+Examples:
+  vim-train profile scan --device cuda:0 --dtype bf16 --shape 128x384x197 --shape 1x384x6085
+  vim-train profile scan --device cpu --shape 8x384x197 --implementations kernel --json
+
+Columns, for each pass (`fwd`: without gradients; `save`: as in training, saving what the backward pass
+needs; `bwd`: the backward pass alone, on a graph made before):
+  ms [p10 p90]  one call between two events of the device, or of a monotonic clock where it has none:
+                median and spread. Gaps between the launches of one call are in it.
+  back to back  calls queued one behind the other between two waits, per call: gaps between launches
+                hide behind work, as they do in a training step.
+  GB/s          bytes that any implementation must move (every input read once, every output written
+                once; states that are saved are not counted) over the better of the two times.
+  roof          the time that those bytes, or the multiply-adds of zoh if that is more, take at the rates
+                measured in the same run, over the better of the two times; exponentials, and what
+                other methods compute beyond zoh, are not counted.
+  vs zoh        zoh's save + bwd over the method's, same implementation: above 1 is faster than zoh.
+  vs ref        the reference's save + bwd over the kernel's, same method.
+
+The reference keeps every step's states for its backward pass: on a CPU choose a small --batch.";
+
+/// The selective scan, for each method and implementation, forward and backward.
+#[derive(Debug, Args)]
+#[command(after_help = SCAN_HELP)]
+pub(crate) struct ScanArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Batch, d_inner and tokens at once, as in 8x384x1025; may be repeated.
+    #[arg(long = "shape", value_name = "BxDxL", conflicts_with_all = ["batch", "dim", "seqlen"])]
+    shapes: Vec<Shape>,
+    #[command(flatten)]
+    sizes: ScanSizes,
+    /// Only these methods, as in zoh,foh.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = method)]
+    methods: Vec<Discretization>,
+    /// Only these of kernel,reference; all that the device has where left out.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = implementation)]
+    implementations: Vec<Implementation>,
+    /// How the φ functions are evaluated: exact or taylor.
+    #[arg(long, value_name = "SERIES", default_value_t, value_parser = series)]
+    series: Series,
+}
+
+impl ScanArgs {
+    fn all_shapes(&self) -> Vec<Shape> {
+        if self.shapes.is_empty() {
+            let ScanSizes { batch, dim, seqlen, .. } = self.sizes;
+            vec![Shape { batch, dim, seqlen }]
+        } else {
+            self.shapes.clone()
+        }
+    }
+}
+
+fn series(name: &str) -> Result<Series, String> {
+    let found = Series::VARIANTS.iter().find(|series| series.to_string() == name);
+    found.copied().ok_or_else(|| "the series are exact and taylor".into())
+}
+
+fn implementation(name: &str) -> Result<Implementation, String> {
+    match name {
+        "kernel" => Ok(Implementation::Kernel),
+        "reference" => Ok(Implementation::Reference),
+        _ => Err("the implementations are kernel and reference".into()),
+    }
+}
+
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct ScanReport {
     #[serde(flatten)]
     head: Head,
     peaks: Peaks,
@@ -121,7 +188,6 @@ impl Inputs {
     }
 }
 
-/// One combination to measure.
 #[derive(Clone, Copy, Debug)]
 struct Subject {
     shape: Shape,
@@ -156,7 +222,7 @@ impl Subject {
         let saving = measure(device, plan, || Ok(inputs.clone()), scan)?;
         let graph = || Ok(inputs.clone().scan(options)?.y);
         let backward = measure(device, plan, graph, |y: Tensor<3>| Ok(y.backward()))?;
-        let work = cost::forward(shape, d_state, dtype);
+        let work = roof::forward(shape, d_state, dtype);
         Ok(ScanTiming {
             batch: shape.batch,
             dim: shape.dim,
@@ -168,7 +234,7 @@ impl Subject {
             implementation: implementation.to_string(),
             forward: Pass::new(forward, work, peaks),
             forward_saving: Pass::new(saving, work, peaks),
-            backward: Pass::new(backward, cost::backward(shape, d_state, dtype), peaks),
+            backward: Pass::new(backward, roof::backward(shape, d_state, dtype), peaks),
             speedup_over_zoh: None,
             speedup_over_reference: None,
         })
@@ -205,14 +271,14 @@ pub(super) fn run(args: &ScanArgs) -> Result<(), Error> {
         for &dtype in args.common.dtype.dtypes() {
             line(&format!(
                 "\nB={} D={} L={} N={} {dtype} {}",
-                shape.batch, shape.dim, shape.seqlen, args.dstate, args.series
+                shape.batch, shape.dim, shape.seqlen, args.sizes.dstate, args.series
             ))?;
             line(TITLE)?;
             // By (method, implementation): baselines (the reference, zoh) are measured first.
             let mut steps = HashMap::new();
             for method in methods(&args.methods) {
                 for implementation in implementations(args, &chosen.device) {
-                    let (d_state, series) = (args.dstate, args.series);
+                    let (d_state, series) = (args.sizes.dstate, args.series);
                     let subject = Subject { shape, d_state, dtype, method, series, implementation };
                     let supported = chosen.device.supports_dtype(dtype.float());
                     let measured = if supported {
@@ -252,7 +318,7 @@ pub(super) fn run(args: &ScanArgs) -> Result<(), Error> {
         }
     }
     if args.common.json {
-        return print_json(&Report { head, peaks, results, skipped });
+        return print_json(&ScanReport { head, peaks, results, skipped });
     }
     for Skipped { what, reason } in skipped {
         print(&format!("skipped {what}: {reason}"))?;

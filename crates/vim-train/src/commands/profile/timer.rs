@@ -11,9 +11,7 @@ use crate::error::Error;
 /// Number and time limit of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Calls timed one by one.
     pub(crate) trials: usize,
-    /// Calls queued back to back.
     pub(crate) queued: usize,
     /// Time limit; at least three calls are timed.
     pub(crate) budget: Duration,
@@ -24,7 +22,6 @@ pub(crate) struct Plan {
 pub(crate) struct Times {
     /// `device` for device events, `clock` for a monotonic clock between two synchronisations.
     pub(crate) timer: &'static str,
-    /// Calls timed one by one.
     pub(crate) trials: usize,
     pub(crate) median_ms: f64,
     pub(crate) min_ms: f64,

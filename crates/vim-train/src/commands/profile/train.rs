@@ -1,23 +1,22 @@
 //! `vim-train profile train`.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::{Device, Distribution, Tensor};
+use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 use vim_model::{Vim, VimConfig};
 
 use super::Head;
-use super::args::TrainStepArgs;
+use crate::args::{Overrides, count};
 use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::memory::device_memory;
-use crate::device::threads;
-use crate::device::wait;
-use crate::device::{self, SelectedDevice};
+use crate::device::{self, SelectedDevice, threads, wait};
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};
 use crate::task::Objective;
@@ -26,12 +25,52 @@ use crate::task::classification::{Classifier, Labelled};
 use crate::train::state::TrainState;
 use crate::train::step;
 
-/// The phases of a step.
+const TRAIN_HELP: &str = "\
+Examples:
+  vim-train profile train configs/vim_tiny_imagenet.toml --set train.precision=bf16 --batch 128,512
+  vim-train profile train configs/debug.toml --steps 5 --trace trace.json
+
+Makes one batch of random images of the model's size and trains on it with random weights, as `train` would
+compute on it, without reading data. Steps are timed twice: whole, one after the other, which gives img/s; and with a wait for
+the device after each phase, which gives the phases' times (their sum is a little more than a whole step).
+The trace opens in chrome://tracing or ui.perfetto.dev.";
+
+/// A step of training, by its phases.
+#[derive(Debug, Args)]
+#[command(after_help = TRAIN_HELP)]
+pub(crate) struct TrainStepArgs {
+    /// Configuration file.
+    config: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Images of a step; train.batch_size where left out.
+    #[arg(long, value_name = "B,B", value_delimiter = ',', value_parser = count)]
+    batch: Vec<usize>,
+    /// Steps to time, whole and by phases.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = count)]
+    steps: usize,
+    /// Steps before the clock starts: the first few compile.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = count)]
+    warmup: usize,
+    /// Classes of the model.
+    #[arg(long, value_name = "K", default_value_t = 1000, value_parser = count)]
+    classes: usize,
+    /// Write the phases of every timed step as a Chrome trace.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Write over the trace that is there.
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
 const PHASES: [&str; 3] = ["forward", "backward", "update"];
 
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report {
+struct StepReport {
     #[serde(flatten)]
     head: Head,
     model: String,
@@ -41,7 +80,6 @@ struct Report {
     results: Vec<BatchTiming>,
 }
 
-/// A batch size.
 #[derive(Debug, Serialize)]
 struct BatchTiming {
     batch: usize,
@@ -65,7 +103,6 @@ struct Phase {
 /// A timed phase: its number, start and duration.
 type Span = (usize, Duration, Duration);
 
-/// Measures and prints.
 pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     threads::start(config.devices.threads)?;
@@ -76,7 +113,7 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
     let trace_file = args.trace.as_deref().map(|path| create(path, args.force)).transpose()?;
     let batches =
         if args.batch.is_empty() { vec![config.train.batch_size] } else { args.batch.clone() };
-    let mut report = Report {
+    let mut report = StepReport {
         head: Head::new("profile train", &chosen),
         model: model.method_label(),
         precision: config.train.precision.to_string(),
@@ -112,7 +149,6 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
     if args.json { print_json(&report) } else { Ok(()) }
 }
 
-/// Model, optimizer and one batch.
 struct Subject {
     classifier: Classifier,
     state: TrainState<Vim>,

@@ -14,13 +14,13 @@ use super::list::steps;
 use super::plot::{self, Curves};
 use super::run::Run;
 use super::show::plain;
-use super::{RootArg, Status, UNKNOWN, find};
+use super::{RootArg, Status, UNKNOWN, one};
 use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
 use crate::output::{columns, print, print_json};
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train runs compare zoh-s0 foh-s0
   vim-train runs compare zoh-s0 foh-s0 rk4-s0 --plot curves.svg
@@ -35,33 +35,32 @@ const PLACE: [&str; 3] = ["run.name", "run.root", "version"];
 /// Keys that runs of an ablation differ in.
 const ABLATED: [&str; 2] = ["model.discretization", "run.seed"];
 
-/// `vim-train runs compare`.
+/// Set runs side by side: what differs in their configurations, their numbers, their curves.
 #[derive(Debug, Args)]
-pub struct CompareArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CompareArgs {
     /// The runs: their folders, or their names in the root.
     #[arg(value_name = "RUN", required = true, num_args = 2..)]
-    pub names: Vec<PathBuf>,
-    /// Where names are looked for.
+    names: Vec<PathBuf>,
     #[command(flatten)]
-    pub root: RootArg,
+    root: RootArg,
     /// Draw their curves together, to a file whose name ends in .svg.
     #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
+    plot: Option<PathBuf>,
     /// Write over the figure's file if it is there.
     #[arg(long, requires = "plot")]
-    pub force: bool,
+    force: bool,
     /// Print the comparison as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     if let Some(path) = &args.plot {
         plot::check_target(path, args.force)?;
     }
-    let runs: Result<Vec<Run>, Error> =
-        args.names.iter().map(|name| find::one(name, &args.root.root)).collect();
-    let runs = runs?;
+    let runs = args.names.iter().map(|name| one(name, &args.root.root));
+    let runs = runs.collect::<Result<Vec<Run>, Error>>()?;
     let names = distinct(&runs);
     if let Some(path) = &args.plot {
         let curves = runs.iter().zip(&names).map(|(run, name)| Curves {
@@ -104,7 +103,9 @@ fn distinct(runs: &[Run]) -> Vec<String> {
 }
 
 /// The differing configuration keys, with every run's value.
-fn differences(runs: &[Run]) -> BTreeMap<String, Vec<Option<toml::Value>>> {
+type Differences = BTreeMap<String, Vec<Option<toml::Value>>>;
+
+fn differences(runs: &[Run]) -> Differences {
     let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.config.keys()).collect();
     let values =
         |key: &String| runs.iter().map(|run| run.config.get(key).cloned()).collect::<Vec<_>>();
@@ -115,11 +116,7 @@ fn differences(runs: &[Run]) -> BTreeMap<String, Vec<Option<toml::Value>>> {
         .collect()
 }
 
-fn text(
-    runs: &[Run],
-    names: &[String],
-    differences: &BTreeMap<String, Vec<Option<toml::Value>>>,
-) -> String {
+fn text(runs: &[Run], names: &[String], differences: &Differences) -> String {
     let head = |first| [first].into_iter().chain(names.iter().map(String::as_str));
     let mut text = columns(&head("result").collect::<Vec<_>>(), results(runs), 1);
     text.push('\n');
@@ -152,7 +149,7 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
     };
     let mut rows = vec![
         row("status", &|run| Some(run.row.status.to_string())),
-        row("steps", &|run| Some(steps(&run.row))),
+        row("steps", &|run| Some(steps(run.row.step, run.row.total_steps))),
         row("train loss, last", &|run| run.history.train.last()?.loss.map(loss)),
     ];
     rows.extend(SCORES.iter().map(|kind| {
@@ -178,11 +175,7 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
 }
 
 /// Reasons why the numbers are not comparable.
-fn notes(
-    runs: &[Run],
-    names: &[String],
-    differences: &BTreeMap<String, Vec<Option<toml::Value>>>,
-) -> String {
+fn notes(runs: &[Run], names: &[String], differences: &Differences) -> String {
     let mut notes = String::new();
     for (run, name) in runs.iter().zip(names).filter(|(run, _)| run.row.status != Status::Finished)
     {

@@ -10,65 +10,55 @@ use vim_run::{METRICS, TIMING};
 
 use crate::commands::train::PRIMARY;
 
-/// A record of training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Train {
-    /// Optimizer steps done.
-    pub step: u64,
+pub(crate) struct Train {
+    pub(crate) step: u64,
     /// The epoch, from 0.
-    pub epoch: Option<u64>,
+    pub(crate) epoch: Option<u64>,
     /// Mean loss since the record before.
-    pub loss: Option<f64>,
-    /// Learning rate.
-    pub lr: Option<f64>,
-    /// Norm of the gradient.
-    pub grad_norm: Option<f64>,
+    pub(crate) loss: Option<f64>,
+    pub(crate) lr: Option<f64>,
+    pub(crate) grad_norm: Option<f64>,
 }
 
-/// A record of an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Evaluated {
+pub(crate) struct Evaluated {
     /// Training steps of the weights.
-    pub step: u64,
+    pub(crate) step: u64,
     /// The checkpoint: `last` or `best`.
-    pub checkpoint: String,
+    pub(crate) checkpoint: String,
     /// The averaged weights, if not the model's own.
-    pub averaged: Option<String>,
-    /// The scores.
+    pub(crate) averaged: Option<String>,
     #[serde(flatten)]
-    pub scores: Scores,
+    pub(crate) scores: Scores,
 }
 
 impl Evaluated {
     /// The number called `name`, where it is finite.
-    pub fn score(&self, name: &str) -> Option<f64> {
+    pub(crate) fn score(&self, name: &str) -> Option<f64> {
         self.scores.get(name).filter(|number| number.is_finite())
     }
 }
 
 /// The best evaluation, and its step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Best {
-    /// The primary score.
+pub(crate) struct Best {
     #[serde(flatten)]
-    pub score: Scores,
+    pub(crate) score: Scores,
     /// Steps done at that evaluation.
-    pub step: u64,
+    pub(crate) step: u64,
 }
 
-/// All records of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct History {
-    /// Training records.
-    pub train: Vec<Train>,
-    /// On the validation images.
-    pub val: Vec<Evaluated>,
+pub(crate) struct History {
+    pub(crate) train: Vec<Train>,
+    pub(crate) val: Vec<Evaluated>,
     /// On the test images, the newest.
-    pub test: Option<Evaluated>,
+    pub(crate) test: Option<Evaluated>,
     /// Images per second, record by record.
-    pub images_per_second: Vec<f64>,
+    pub(crate) images_per_second: Vec<f64>,
     /// Total working time of all processes, in seconds.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
 }
 
 impl History {
@@ -78,9 +68,8 @@ impl History {
             let number = |key: &str| record.number::<f64>(key);
             let Some(step) = record.number("step") else { continue };
             if record.text("kind") == Some("train") {
-                let loss = number("loss");
-                let (epoch, lr, grad_norm) =
-                    (record.number("epoch"), number("lr"), number("grad_norm"));
+                let (epoch, loss) = (record.number("epoch"), number("loss"));
+                let (lr, grad_norm) = (number("lr"), number("grad_norm"));
                 history.train.push(Train { step, epoch, loss, lr, grad_norm });
                 continue;
             }
@@ -114,7 +103,7 @@ impl History {
     }
 
     /// The best evaluation on the validation images; of equal ones the first, as in training.
-    pub fn best(&self) -> Option<Best> {
+    pub(crate) fn best(&self) -> Option<Best> {
         let scored = self.val.iter().filter_map(|val| Some((val.score(PRIMARY.name)?, val.step)));
         let best =
             scored.reduce(|best, next| if PRIMARY.is_better(next.0, best.0) { next } else { best });
@@ -125,23 +114,22 @@ impl History {
     }
 
     /// The newest evaluation of the model's own weights on the validation images.
-    pub fn last_val(&self) -> Option<&Evaluated> {
+    pub(crate) fn last_val(&self) -> Option<&Evaluated> {
         self.val.iter().rev().find(|val| val.averaged.is_none()).or(self.val.last())
     }
 
-    /// Training loss by step.
-    pub fn loss_curve(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn loss_curve(&self) -> Vec<(f64, f64)> {
         self.train.iter().filter_map(|train| Some((train.step as f64, train.loss?))).collect()
     }
 
     /// The primary score of the model's own weights on the validation images by step.
-    pub fn score_curve(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn score_curve(&self) -> Vec<(f64, f64)> {
         let own = self.val.iter().filter(|val| val.averaged.is_none());
         own.filter_map(|val| Some((val.step as f64, val.score(PRIMARY.name)?))).collect()
     }
 
     /// The median speed: robust against the slow first records, which include tuning.
-    pub fn median_speed(&self) -> Option<f64> {
+    pub(crate) fn median_speed(&self) -> Option<f64> {
         let mut speeds = self.images_per_second.clone();
         speeds.sort_by(f64::total_cmp);
         speeds.get(speeds.len() / 2).copied()

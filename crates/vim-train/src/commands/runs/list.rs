@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::run::{Row, Run};
-use super::{Status, UNKNOWN, find};
+use super::run::{Run, RunRow};
+use super::{Status, UNKNOWN, all};
 use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::output::summary::duration;
 use crate::output::{columns, print, print_json};
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train runs list
   vim-train runs list /scratch/runs --sort best
@@ -23,32 +23,32 @@ Examples:
 stale: it did not record its end, and no process is at work on it; `train … --resume auto` goes on
 with it. Folders that hold no run, and what cannot be read of a run, are named below the table.";
 
-/// `vim-train runs list`.
+/// List the runs in a folder: how far each is, how good, and how it ended.
 #[derive(Debug, Args)]
-pub struct ListArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ListArgs {
     /// Folder that holds the runs' folders.
     #[arg(value_name = "ROOT", default_value = "data/runs")]
-    pub root: PathBuf,
+    root: PathBuf,
     /// Only runs of this discretization; may be repeated.
     #[arg(long, value_name = "METHOD")]
-    pub method: Vec<String>,
+    method: Vec<String>,
     /// Only runs that stand so; may be repeated.
     #[arg(long, value_enum, value_name = "STATUS")]
-    pub status: Vec<Status>,
+    status: Vec<Status>,
     /// By what to sort: accuracies and steps from the highest on, ages from the newest on.
     #[arg(long, value_enum, value_name = "COLUMN", default_value_t)]
-    pub sort: SortBy,
+    sort: SortBy,
     /// Sort the other way round.
     #[arg(long)]
-    pub reverse: bool,
+    reverse: bool,
     /// Print the list as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// A column to sort by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SortBy {
+pub(crate) enum SortBy {
     /// By name.
     #[default]
     Name,
@@ -67,13 +67,13 @@ pub enum SortBy {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
-    let rows = find::all(&args.root)?.into_iter().map(|Run { row, .. }| row);
-    let is_asked = |row: &Row| {
+    let rows = all(&args.root)?.into_iter().map(|Run { row, .. }| row);
+    let is_asked = |row: &RunRow| {
         let method = row.method.as_ref().is_some_and(|method| args.method.contains(method));
         (args.method.is_empty() || method)
             && (args.status.is_empty() || args.status.contains(&row.status))
     };
-    let mut rows: Vec<Row> = rows.filter(is_asked).collect();
+    let mut rows: Vec<RunRow> = rows.filter(is_asked).collect();
     rows.sort_by(|a, b| order(args.sort, a, b));
     if args.reverse {
         rows.reverse();
@@ -88,7 +88,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
     print(&table(&rows))
 }
 
-fn order(by: SortBy, a: &Row, b: &Row) -> Ordering {
+fn order(by: SortBy, a: &RunRow, b: &RunRow) -> Ordering {
     /// Unknown values come last.
     fn down<T: PartialOrd>(a: Option<T>, b: Option<T>) -> Ordering {
         b.partial_cmp(&a).unwrap_or(Ordering::Equal)
@@ -106,7 +106,7 @@ fn order(by: SortBy, a: &Row, b: &Row) -> Ordering {
     }
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[RunRow]) -> String {
     let [best, test] = ["best", "test"].map(|split| format!("{split} {}", PRIMARY.label));
     let head = ["run", "status", "method", "dataset", "seed", "steps", &best, &test, "age"];
     let cells = rows.iter().map(|row| {
@@ -117,7 +117,7 @@ fn table(rows: &[Row]) -> String {
             or_unknown(row.method.clone()),
             or_unknown(row.dataset.clone()),
             or_unknown(row.seed.map(|seed| seed.to_string())),
-            steps(row),
+            steps(row.step, row.total_steps),
             or_unknown(row.best_shown()),
             or_unknown(row.test_score().map(|score| PRIMARY.show(score))),
             or_unknown(row.age_s.map(|age| duration(Duration::from_secs(age)))),
@@ -133,8 +133,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// `12/24`, as far as known.
-pub(crate) fn steps(row: &Row) -> String {
-    let or_unknown =
-        |steps: Option<u64>| steps.map_or_else(|| UNKNOWN.to_owned(), |n| n.to_string());
-    format!("{}/{}", or_unknown(row.step), or_unknown(row.total_steps))
+pub(crate) fn steps(done: Option<u64>, total: Option<u64>) -> String {
+    let number = |steps: Option<u64>| steps.map_or_else(|| UNKNOWN.to_owned(), |n| n.to_string());
+    format!("{}/{}", number(done), number(total))
 }

@@ -3,29 +3,25 @@
 //! Read-only: the run may be active. Unreadable files are reported; the rest is shown.
 
 mod compare;
-mod curve;
-mod find;
 mod history;
 mod list;
 mod plot;
 mod run;
 mod show;
-mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap::{Args, Subcommand};
+use vim_run::MAX_DEPTH;
+use vim_sweep::PLAN;
 
+use crate::config::nearest;
 use crate::error::Error;
-use compare::CompareArgs;
-use list::ListArgs;
-use show::ShowArgs;
 
-pub use history::{Best, Evaluated, History};
+pub(crate) use history::Evaluated;
 pub(crate) use list::steps;
-pub(crate) use run::holds_run;
-pub use run::{Row, Run};
-pub use status::Status;
+pub(crate) use run::{Run, Status, holds_run};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,31 +32,24 @@ Examples:
 
 docs/runs.md says what a run's folder holds.";
 
-/// A subcommand of `vim-train runs`.
+/// Look at runs: list them, show one, compare several.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
-pub enum RunsCommand {
-    /// List the runs in a folder: how far each is, how good, and how it ended.
-    #[command(after_help = list::EXAMPLES)]
-    List(ListArgs),
-    /// Say all about one run: configuration, machine, numbers, checkpoints, end.
-    #[command(after_help = show::EXAMPLES)]
-    Show(ShowArgs),
-    /// Set runs side by side: what differs in their configurations, their numbers, their curves.
-    #[command(after_help = compare::EXAMPLES)]
-    Compare(CompareArgs),
+pub(crate) enum RunsCommand {
+    List(list::ListArgs),
+    Show(show::ShowArgs),
+    Compare(compare::CompareArgs),
 }
 
 /// Where runs named by name are.
 #[derive(Debug, Args)]
-pub struct RootArg {
+pub(crate) struct RootArg {
     /// Folder that holds the runs' folders, `run.root` of their configurations.
     #[arg(long, value_name = "DIR", default_value = "data/runs")]
-    pub root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
-/// `vim-train runs`.
-pub fn run(command: &RunsCommand) -> Result<(), Error> {
+pub(crate) fn run(command: &RunsCommand) -> Result<(), Error> {
     match command {
         RunsCommand::List(args) => list::run(args),
         RunsCommand::Show(args) => show::run(args),
@@ -70,3 +59,90 @@ pub fn run(command: &RunsCommand) -> Result<(), Error> {
 
 /// Placeholder for unknown values.
 const UNKNOWN: &str = "-";
+
+/// Folders of a sweep that hold no runs.
+const SWEEP_FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::submissions::FOLDER];
+
+/// The runs in `root` by name, and folders without runs, so that none is overlooked.
+fn all(root: &Path) -> Result<Vec<Run>, Error> {
+    let inside = folders(root).map_err(Error::io("list", root))?;
+    if holds_run(root) {
+        return Ok(vec![named(root)]);
+    }
+    let mut found = Vec::new();
+    for folder in inside {
+        collect(&folder, MAX_DEPTH, &mut found);
+    }
+    let mut runs: Vec<Run> = found
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+            Run::read(&path, name)
+        })
+        .collect();
+    runs.sort_by(|a, b| a.row.name.cmp(&b.row.name));
+    Ok(runs)
+}
+
+fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    let before = found.len();
+    if !holds_run(folder) && depth > 1 {
+        // An unreadable folder is listed with its error.
+        for inside in folders(folder).unwrap_or_default() {
+            let below = found.len();
+            collect(&inside, depth - 1, found);
+            // Of nested folders without runs, list only the outermost.
+            if found.len() == below + 1 && found.last() == Some(&inside) && !holds_run(&inside) {
+                found.pop();
+            }
+        }
+    }
+    if found.len() == before {
+        found.push(folder.to_owned());
+    }
+}
+
+/// The subfolders of `folder`, without hidden ones and a sweep's own.
+fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let holds_sweep = folder.join(PLAN).is_file();
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let hidden = name.to_string_lossy().starts_with('.');
+        let is_sweeps = holds_sweep && SWEEP_FOLDERS.iter().any(|folder| name == *folder);
+        if !hidden && !is_sweeps && entry.path().is_dir() {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Resolves `name` to a run: a folder, else a name in `root`.
+fn one(name: &Path, root: &Path) -> Result<Run, Error> {
+    let candidates = [name.to_owned(), root.join(name)];
+    if let Some(path) = candidates.iter().find(|path| holds_run(path)) {
+        return Ok(named(path));
+    }
+    let known: Vec<String> = all(root)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|run| holds_run(&run.row.path))
+        .map(|run| run.row.name)
+        .collect();
+    let name = name.display().to_string();
+    let nearest = nearest(&name, &known);
+    let nearest = nearest.map_or_else(String::new, |name| format!(" (is it `{name}`?)"));
+    Err(Error::data(format!(
+        "{name} is neither a run's folder nor the name of a run in {}{nearest}: `vim-train runs list` names them, --root looks elsewhere",
+        root.display()
+    )))
+}
+
+fn named(path: &Path) -> Run {
+    // The canonical path gives `.` a name.
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = full.file_name().unwrap_or(full.as_os_str()).to_string_lossy().into_owned();
+    Run::read(path, name)
+}

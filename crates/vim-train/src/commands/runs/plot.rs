@@ -4,15 +4,12 @@ use std::path::Path;
 
 use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, document, legend, rounded, text};
 
-use super::curve::thinned;
 use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::output::{OutputError, check_free};
 
 pub(super) struct Curves {
-    /// The label in the legend.
     pub(super) name: String,
-    /// Training loss by step.
     pub(super) loss: Vec<(f64, f64)>,
     /// The primary score of the validation images by step.
     pub(super) score: Vec<(f64, f64)>,
@@ -31,9 +28,7 @@ pub(super) fn check_target(path: &Path, force: bool) -> Result<(), Error> {
     check_free(path, force)
 }
 
-/// Width of the figure.
 const WIDTH: f64 = 960.0;
-/// Height of a panel.
 const PANEL: f64 = 362.0;
 /// Maximum number of points drawn per curve.
 const POINTS: usize = 1000;
@@ -75,6 +70,31 @@ fn panel(title: &str, curves: Vec<Vec<(f64, f64)>>, last: f64, top: f64) -> Stri
     title + &LineChart { x, y, x_title: "step", series: &series }.draw()
 }
 
+/// At most `most` points, each a mean of neighbours; `curve` unchanged if it has no more.
+pub(super) fn thinned(curve: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    if curve.len() <= most {
+        return curve.to_vec();
+    }
+    let mean = |of: &[(f64, f64)]| {
+        let sum = of.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));
+        (sum.0 / of.len() as f64, sum.1 / of.len() as f64)
+    };
+    curve.chunks(curve.len().div_ceil(most)).map(mean).collect()
+}
+
+/// The curve as at most `width` block characters, scaled from minimum to maximum.
+pub(super) fn sparkline(curve: &[(f64, f64)], width: usize) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let curve = thinned(curve, width);
+    let values = || curve.iter().map(|point| point.1);
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::MIN, f64::max));
+    let block = |value: f64| {
+        let share = if high > low { (value - low) / (high - low) } else { 0.0 };
+        BLOCKS[((share * 8.0) as usize).min(7)]
+    };
+    values().map(block).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,5 +122,26 @@ mod tests {
         let figure = draw(&many);
         assert_eq!(figure.matches(&format!(">{name}<")).count(), 50);
         assert!(figure.contains("height=\"1740\""), "{}", &figure[..200]);
+    }
+
+    fn curve(values: &[f64]) -> Vec<(f64, f64)> {
+        values.iter().enumerate().map(|(step, &value)| (step as f64, value)).collect()
+    }
+
+    #[test]
+    fn thinning_takes_means_and_keeps_short_curves() {
+        let points = curve(&[1.0, 3.0, 5.0, 7.0, 10.0]);
+        assert_eq!(thinned(&points, 5), points);
+        assert_eq!(thinned(&points, 3), [(0.5, 2.0), (2.5, 6.0), (4.0, 10.0)]);
+        assert_eq!(thinned(&[], 3), []);
+    }
+
+    #[test]
+    fn sparklines_span_the_blocks() {
+        let rising = curve(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+        assert_eq!(sparkline(&rising, 8), "▁▂▃▄▅▆▇█");
+        assert_eq!(sparkline(&curve(&[2.0, 2.0]), 8), "▁▁");
+        assert_eq!(sparkline(&[], 8), "");
+        assert_eq!(sparkline(&curve(&[1.0; 100]), 40).chars().count(), 34);
     }
 }

@@ -3,60 +3,53 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 use vim_run::checkpoint::{self, State};
-use vim_run::{CONFIG, ENVIRONMENT, EXIT, ExitRecord, LOG, METRICS, TIMING, checkpoints_in};
+use vim_run::{
+    CONFIG, ENVIRONMENT, EXIT, ExitReason, ExitRecord, LOCK, LOG, METRICS, TIMING, checkpoints_in,
+    is_held,
+};
 
 use super::history::{Best, History};
-use super::status::{self, Status};
 use crate::commands::train::PRIMARY;
 use crate::config::{Config, dotted};
 
 /// A run as `runs list` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub(crate) struct RunRow {
     /// Its folder's name, or path below the folder that is listed.
-    pub name: String,
-    /// Its folder.
-    pub path: PathBuf,
-    /// The run's status.
-    pub status: Status,
-    /// The discretization.
-    pub method: Option<String>,
-    /// The random seed.
-    pub seed: Option<u64>,
-    /// The dataset.
-    pub dataset: Option<String>,
-    /// Optimizer steps done.
-    pub step: Option<u64>,
-    /// Total number of steps.
-    pub total_steps: Option<u64>,
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+    pub(crate) status: Status,
+    pub(crate) method: Option<String>,
+    pub(crate) seed: Option<u64>,
+    pub(crate) dataset: Option<String>,
+    pub(crate) step: Option<u64>,
+    pub(crate) total_steps: Option<u64>,
     /// The best evaluation on the validation images.
-    pub best: Option<Best>,
+    pub(crate) best: Option<Best>,
     /// The primary score of the test images, as `test_top1`.
     #[serde(flatten)]
-    pub test: BTreeMap<String, Option<f64>>,
+    pub(crate) test: BTreeMap<String, Option<f64>>,
     /// Seconds since the last change.
-    pub age_s: Option<u64>,
+    pub(crate) age_s: Option<u64>,
     /// Unreadable or missing files.
-    pub problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
-impl Row {
-    /// The best primary score, formatted.
+impl RunRow {
     pub(super) fn best_shown(&self) -> Option<String> {
         self.best_score().map(|score| PRIMARY.show(score))
     }
 
-    /// The best primary score.
     pub(super) fn best_score(&self) -> Option<f64> {
         self.best.as_ref()?.score.get(PRIMARY.name)
     }
 
-    /// The primary score of the test images.
     pub(super) fn test_score(&self) -> Option<f64> {
         self.test.values().next().copied().flatten()
     }
@@ -64,29 +57,26 @@ impl Row {
 
 /// Everything a folder records of a run.
 #[derive(Clone, Debug)]
-pub struct Run {
-    /// The summary.
-    pub row: Row,
+pub(crate) struct Run {
+    pub(crate) row: RunRow,
     /// Every key of its configuration, by its path.
-    pub config: BTreeMap<String, toml::Value>,
+    pub(crate) config: BTreeMap<String, toml::Value>,
     /// `env.json`.
-    pub environment: Value,
-    /// The exit record.
-    pub exit: Option<ExitRecord>,
-    /// The metrics.
-    pub history: History,
+    pub(crate) environment: Value,
+    pub(crate) exit: Option<ExitRecord>,
+    pub(crate) history: History,
     /// Its checkpoints by ascending step.
-    pub checkpoints: Vec<(u64, PathBuf)>,
+    pub(crate) checkpoints: Vec<(u64, PathBuf)>,
 }
 
 impl Run {
     /// Reads the run in `folder` as `name`.
-    pub fn read(folder: &Path, name: String) -> Self {
+    pub(crate) fn read(folder: &Path, name: String) -> Self {
         let mut problems = Vec::new();
         let (config, method) = read_config(folder, &mut problems);
         let environment = read_environment(folder, &mut problems);
         let changed = changed(folder);
-        let (status, exit) = status::read(folder, changed, &mut problems);
+        let (status, exit) = read_status(folder, changed, &mut problems);
         let status = if holds_run(folder) { status } else { Status::Unknown };
         let history = History::read(folder, &mut problems);
         let checkpoints = checkpoint::list(&checkpoints_in(folder));
@@ -98,15 +88,12 @@ impl Run {
         let saved = checkpoints.last().map(|(step, _)| *step);
         let text = |key: &str| config.get(key).and_then(|value| value.as_str()).map(str::to_owned);
         let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
-        let row = Row {
+        let row = RunRow {
             name,
             path: folder.to_owned(),
             status,
             method: method.or_else(|| text("model.discretization")),
-            seed: config
-                .get("run.seed")
-                .and_then(toml::Value::as_integer)
-                .and_then(|seed| u64::try_from(seed).ok()),
+            seed: config.get("run.seed").and_then(|seed| u64::try_from(seed.as_integer()?).ok()),
             dataset: text("data.dataset"),
             step: recorded.max(saved).max(exit.as_ref().map(|exit| exit.step)),
             total_steps: total_steps(&environment, &config, &checkpoints),
@@ -123,7 +110,7 @@ impl Run {
     }
 
     /// A value of `env.json` as text.
-    pub fn environment(&self, key: &str) -> Option<String> {
+    pub(crate) fn environment(&self, key: &str) -> Option<String> {
         match self.environment.get(key)? {
             Value::Null => None,
             Value::String(text) => Some(text.clone()),
@@ -209,4 +196,78 @@ fn total_steps(
     let state: State = serde_json::from_slice(&text).ok()?;
     let epochs = u64::try_from(config.get("train.epochs")?.as_integer()?).ok()?;
     Some(state.steps_per_epoch * epochs).filter(|&steps| steps > 0)
+}
+
+/// How a run stands.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum, strum::Display,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum Status {
+    /// A process is at work on it.
+    Running,
+    /// The last epoch is done.
+    Finished,
+    /// It was asked for a number of steps, and did them.
+    Paused,
+    /// A signal stopped it; the state is saved.
+    Interrupted,
+    /// The loss or the gradient was no longer finite.
+    Diverged,
+    /// An error ended it.
+    Failed,
+    /// It did not record its end, and no process is at work on it: it was killed, or the machine
+    /// stopped.
+    Stale,
+    /// The folder does not say, or holds no run.
+    Unknown,
+}
+
+impl From<ExitReason> for Status {
+    fn from(reason: ExitReason) -> Self {
+        match reason {
+            ExitReason::Finished => Self::Finished,
+            ExitReason::Paused => Self::Paused,
+            ExitReason::Interrupted => Self::Interrupted,
+            ExitReason::Diverged => Self::Diverged,
+            ExitReason::Failed => Self::Failed,
+        }
+    }
+}
+
+/// Without locks, a run with a change this recent counts as running.
+const RECENT: Duration = Duration::from_secs(600);
+
+/// The status of the run in `folder` that was last changed at `changed`, and the record of its end.
+fn read_status(
+    folder: &Path,
+    changed: Option<SystemTime>,
+    problems: &mut Vec<String>,
+) -> (Status, Option<ExitRecord>) {
+    // Check the lock first: a resumed run may be about to remove its last exit record.
+    let held = is_held(&folder.join(LOCK));
+    if held == Some(true) {
+        return (Status::Running, None);
+    }
+    match fs::read(folder.join(EXIT)) {
+        Ok(text) => match serde_json::from_slice::<ExitRecord>(&text) {
+            Ok(exit) => (exit.reason.into(), Some(exit)),
+            Err(error) => {
+                problems.push(format!("{EXIT} cannot be understood: {error}"));
+                (Status::Unknown, None)
+            }
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let is_recent = changed
+                .and_then(|changed| SystemTime::now().duration_since(changed).ok())
+                .is_some_and(|age| age < RECENT);
+            let at_work = held.is_none() && is_recent;
+            (if at_work { Status::Running } else { Status::Stale }, None)
+        }
+        Err(error) => {
+            problems.push(format!("{EXIT} cannot be read: {error}"));
+            (Status::Unknown, None)
+        }
+    }
 }

@@ -10,17 +10,17 @@ use vim_run::checkpoint::best_step;
 use vim_run::checkpoints_in;
 use vim_run::metrics::ScoreKind;
 
-use super::curve::sparkline;
 use super::history::Evaluated;
 use super::list::steps;
+use super::plot::sparkline;
 use super::run::Run;
-use super::{RootArg, find};
+use super::{RootArg, one};
 use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
 use crate::output::summary::{bytes, duration, rate};
 use crate::output::{print, print_json};
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train runs show zoh-s0
   vim-train runs show /scratch/runs/zoh-s0 --json";
@@ -28,22 +28,22 @@ Examples:
 /// Characters of a curve.
 const CURVE: usize = 60;
 
-/// `vim-train runs show`.
+/// Say all about one run: configuration, machine, numbers, checkpoints, end.
 #[derive(Debug, Args)]
-pub struct ShowArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ShowArgs {
     /// The run: its folder, or its name in the root.
     #[arg(value_name = "RUN")]
-    pub name: PathBuf,
-    /// Where names are looked for.
+    name: PathBuf,
     #[command(flatten)]
-    pub root: RootArg,
+    root: RootArg,
     /// Print it as JSON, with the whole configuration and all evaluations.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
-    let run = find::one(&args.name, &args.root.root)?;
+    let run = one(&args.name, &args.root.root)?;
     if args.json { print_json(&as_json(&run)) } else { print(&text(&run)) }
 }
 
@@ -102,7 +102,7 @@ fn text(run: &Run) -> String {
         ("folder", Some(row.path.display().to_string())),
         ("status", Some(format!("{}{}", row.status, exit.unwrap_or_default()))),
         ("error", run.exit.as_ref().and_then(|exit| exit.error.clone())),
-        ("steps", Some(format!("{}{done}", steps(row)))),
+        ("steps", Some(format!("{}{done}", steps(row.step, row.total_steps)))),
         ("method", row.method.clone()),
         (
             "model",
@@ -140,7 +140,6 @@ fn text(run: &Run) -> String {
     lines.join("\n")
 }
 
-/// The last SLURM job of the run.
 fn job(run: &Run) -> Option<String> {
     let slurm = run.environment.get("slurm")?;
     let text = |name: &str| slurm.get(name).and_then(serde_json::Value::as_str);
@@ -178,7 +177,6 @@ fn checkpoints(run: &Run) -> Vec<String> {
     lines.collect()
 }
 
-/// Bytes of the files in a folder.
 fn size(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()

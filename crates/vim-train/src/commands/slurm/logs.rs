@@ -1,20 +1,20 @@
 //! `vim-train slurm logs`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use vim_slurm::Client;
+use vim_slurm::submissions::FOLDER;
+use vim_slurm::{Client, JobId};
 
-use super::names::{self, TaskArg};
-use super::output::Output;
-use crate::commands::runs::RootArg;
+use super::TaskArg;
+use super::names::{self, Submitted};
 use crate::error::Error;
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train slurm logs zoh-s0
   vim-train slurm logs zoh-s0 -f              as it grows, until the job has ended
@@ -26,25 +26,22 @@ A job that is requeued writes on in its file, one that is submitted again has an
 const GROWN: Duration = Duration::from_millis(500);
 const ENDED: Duration = Duration::from_secs(10);
 
-/// `vim-train slurm logs`.
+/// Print the output of a run's newest job.
 #[derive(Debug, Args)]
-pub struct LogsArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LogsArgs {
     /// The run or sweep: its folder, or its name in the root.
     #[arg(value_name = "RUN")]
-    pub name: PathBuf,
-    /// Where names are looked for.
+    name: PathBuf,
     #[command(flatten)]
-    pub root: RootArg,
-    /// Which run of a sweep.
-    #[command(flatten)]
-    pub which: TaskArg,
+    which: TaskArg,
     /// Go on as the file grows, until the job has ended.
     #[arg(short, long)]
-    pub follow: bool,
+    follow: bool,
 }
 
 pub(super) fn run(args: &LogsArgs) -> Result<(), Error> {
-    let submitted = names::one(&args.name, &args.root.root)?;
+    let submitted = names::one(&args.name, &args.which.root.root)?;
     let output = Output::of(&submitted, args.which.task)?;
     let client = Client::new();
     let is_active = || {
@@ -105,5 +102,115 @@ fn copy(file: &mut File, path: &Path) -> Result<bool, Error> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(Error::io("write to", "stdout")(error)),
+    }
+}
+
+#[derive(Debug)]
+struct Output {
+    job: JobId,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    File(PathBuf),
+    /// The output of a task: the job's name precedes this suffix.
+    Ending {
+        folder: PathBuf,
+        ending: String,
+    },
+}
+
+impl Output {
+    /// The output of the last submission, or of the newest task for run number `run` of a sweep.
+    fn of(submitted: &Submitted, run: Option<u32>) -> Result<Self, Error> {
+        let (name, last) = (&submitted.name, submitted.last());
+        match (run, &last.output, &last.array) {
+            (None, Some(path), None) => {
+                Ok(Self { job: last.job, place: Place::File(path.clone()) })
+            }
+            (None, None, None) => {
+                let folder = submitted.folder.join(FOLDER);
+                Err(Error::data(format!(
+                    "{name}: nothing says where the output of job {} is: look into {}",
+                    last.job,
+                    folder.display()
+                )))
+            }
+            (None, _, Some(_)) => Err(Error::data(format!(
+                "{name}: job {} is an array: --task I shows the output of one of its runs, by its number in `vim-train sweep status`",
+                last.job
+            ))),
+            (Some(run), ..) => {
+                let (job, _) = submitted.task(run)?;
+                let ending = format!("-{job}.out");
+                let place = Place::Ending { folder: submitted.folder.join(FOLDER), ending };
+                Ok(Self { job, place })
+            }
+        }
+    }
+
+    /// The output file's present or future path.
+    fn path(&self) -> PathBuf {
+        match &self.place {
+            Place::File(path) => path.clone(),
+            Place::Ending { folder, ending } => {
+                let files = fs::read_dir(folder).into_iter().flatten().flatten();
+                let mut paths = files.map(|entry| entry.path());
+                let found = paths.find(|path| path.to_string_lossy().ends_with(ending));
+                found.unwrap_or_else(|| folder.join(format!("*{ending}")))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vim_slurm::submissions::Submission;
+
+    use super::*;
+
+    fn submission(job: u64, array: Option<&str>, script: &str) -> Submission {
+        Submission {
+            job: JobId { job, task: None },
+            array: array.map(str::to_owned),
+            submitted: String::new(),
+            script: script.into(),
+            output: Some("/x/%x-%A_%a.out".into()),
+        }
+    }
+
+    #[test]
+    fn a_run_is_found_in_the_newest_array_that_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join(FOLDER);
+        fs::create_dir(&inside).unwrap();
+        fs::write(inside.join("study-8_3.out"), "").unwrap();
+        let submitted = Submitted {
+            name: "study".into(),
+            folder: folder.path().to_owned(),
+            submissions: vec![
+                submission(7, Some("0-11%2"), "tasks-from-0-1.sh"),
+                submission(8, Some("3,5"), "tasks-from-0-2.sh"),
+                submission(9, Some("0-4"), "tasks-from-1001-3.sh"),
+            ],
+        };
+        let found = |run| Output::of(&submitted, Some(run)).map(|o| (o.job.to_string(), o.path()));
+        assert_eq!(found(3).unwrap(), ("8_3".into(), inside.join("study-8_3.out")));
+        // Not written yet.
+        assert_eq!(found(4).unwrap(), ("7_4".into(), inside.join("*-7_4.out")));
+        assert_eq!(found(1003).unwrap().0, "9_2");
+        for (run, message) in [
+            (
+                Some(12),
+                "study: no array that was submitted has a run 12: `vim-train sweep status` numbers them",
+            ),
+            (
+                None,
+                "study: job 9 is an array: --task I shows the output of one of its runs, by its number in `vim-train sweep status`",
+            ),
+        ] {
+            assert_eq!(Output::of(&submitted, run).unwrap_err().to_string(), message);
+        }
     }
 }

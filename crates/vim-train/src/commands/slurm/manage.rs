@@ -8,13 +8,13 @@ use vim_run::rfc3339;
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, JobId, SlurmError};
 
-use super::names::{self, Submitted, TaskArg};
-use crate::commands::runs::RootArg;
+use super::TaskArg;
+use super::names::{self, Submitted};
 use crate::error::Error;
 use crate::output::print;
 use crate::train::job_attempt::gone_on;
 
-pub(super) const REQUEUE_EXAMPLES: &str = "\
+const REQUEUE_EXAMPLES: &str = "\
 Examples:
   vim-train slurm requeue zoh-s0
   vim-train slurm requeue ablation --task 3      of a sweep, the run of this number
@@ -23,7 +23,7 @@ SLURM ends the job, which saves, and starts it again a little over two minutes l
 A job that SLURM has forgotten, or will not requeue, is submitted again from the script in the run's
 folder; of a sweep with --task, that task alone.";
 
-pub(super) const CANCEL_EXAMPLES: &str = "\
+const CANCEL_EXAMPLES: &str = "\
 Examples:
   vim-train slurm cancel zoh-s0 foh-s0
   vim-train slurm cancel /scratch/runs/disc-cifar     all that were submitted there
@@ -32,36 +32,30 @@ Examples:
 The runs save, end with exit code 75, and are not requeued; `slurm submit` goes on with them, and
 `sweep submit` with those of a sweep.";
 
-/// `vim-train slurm requeue`.
+/// Put a run's job back into the queue: a running one saves first, an ended one goes on.
 #[derive(Debug, Args)]
-pub struct RequeueArgs {
+#[command(after_help = REQUEUE_EXAMPLES)]
+pub(crate) struct RequeueArgs {
     /// The run: its folder, or its name in the root.
     #[arg(value_name = "RUN")]
-    pub name: PathBuf,
-    /// Where names are looked for.
+    name: PathBuf,
     #[command(flatten)]
-    pub root: RootArg,
-    /// Which run of a sweep.
-    #[command(flatten)]
-    pub which: TaskArg,
+    which: TaskArg,
 }
 
-/// `vim-train slurm cancel`.
+/// Cancel runs' jobs. They save, and are not requeued.
 #[derive(Debug, Args)]
-pub struct CancelArgs {
+#[command(after_help = CANCEL_EXAMPLES)]
+pub(crate) struct CancelArgs {
     /// Runs or folders of runs; with --task, sweeps.
     #[arg(value_name = "RUN|FOLDER", required = true)]
-    pub names: Vec<PathBuf>,
-    /// Where names are looked for.
+    names: Vec<PathBuf>,
     #[command(flatten)]
-    pub root: RootArg,
-    /// Which run of a sweep.
-    #[command(flatten)]
-    pub which: TaskArg,
+    which: TaskArg,
 }
 
 pub(super) fn requeue(args: &RequeueArgs) -> Result<(), Error> {
-    let submitted = names::one(&args.name, &args.root.root)?;
+    let submitted = names::one(&args.name, &args.which.root.root)?;
     let client = Client::new();
     let (job, submission) = match args.which.task {
         Some(run) => submitted.task(run)?,
@@ -104,11 +98,11 @@ pub(super) fn cancel(args: &CancelArgs) -> Result<(), Error> {
     let client = Client::new();
     if let Some(run) = args.which.task {
         for name in &args.names {
-            cancel_task(&client, &names::one(name, &args.root.root)?, run)?;
+            cancel_task(&client, &names::one(name, &args.which.root.root)?, run)?;
         }
         return Ok(());
     }
-    for submitted in names::some(&args.names, &args.root.root)? {
+    for submitted in names::some(&args.names, &args.which.root.root)? {
         let ids: Vec<JobId> = submitted.submissions.iter().map(|one| one.job).collect();
         let jobs = client.jobs(&ids)?;
         let mut active: Vec<JobId> = jobs

@@ -1,25 +1,17 @@
 //! `vim-train slurm`.
 
-mod error;
 mod logs;
 mod manage;
 mod names;
-mod output;
-mod plan;
 mod status;
 mod submit;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use vim_slurm::{Site, SlurmError};
 
-pub use vim_slurm::submissions;
-
+use crate::commands::runs::RootArg;
 use crate::config::{ConfigError, Loaded, Origin, Problem};
 use crate::error::Error;
-use logs::LogsArgs;
-use manage::{CancelArgs, RequeueArgs};
-use status::StatusArgs;
-use submit::{ScriptArgs, SubmitArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,33 +23,29 @@ Examples:
 
 docs/cluster.md goes from the login node to a finished run.";
 
-/// A subcommand of `vim-train slurm`.
+/// Submit runs to SLURM, and look after their jobs.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
-pub enum SlurmCommand {
-    /// Check a configuration against the cluster, freeze it in the run's folder, and submit the
-    /// run.
-    #[command(after_help = submit::EXAMPLES)]
-    Submit(SubmitArgs),
-    /// Say what has become of submitted runs: their jobs, and how far they are.
-    #[command(after_help = status::EXAMPLES)]
-    Status(StatusArgs),
-    /// Put a run's job back into the queue: a running one saves first, an ended one goes on.
-    #[command(after_help = manage::REQUEUE_EXAMPLES)]
-    Requeue(RequeueArgs),
-    /// Cancel runs' jobs. They save, and are not requeued.
-    #[command(after_help = manage::CANCEL_EXAMPLES)]
-    Cancel(CancelArgs),
-    /// Print the output of a run's newest job.
-    #[command(after_help = logs::EXAMPLES)]
-    Logs(LogsArgs),
-    /// Print the batch script that submit would submit.
-    #[command(after_help = submit::SCRIPT_EXAMPLES)]
-    Script(ScriptArgs),
+pub(crate) enum SlurmCommand {
+    Submit(submit::SubmitArgs),
+    Status(status::StatusArgs),
+    Requeue(manage::RequeueArgs),
+    Cancel(manage::CancelArgs),
+    Logs(logs::LogsArgs),
+    Script(submit::ScriptArgs),
 }
 
-/// `vim-train slurm`.
-pub fn run(command: &SlurmCommand) -> Result<(), Error> {
+/// A submitted run, or one of a sweep.
+#[derive(Debug, Args)]
+struct TaskArg {
+    #[command(flatten)]
+    root: RootArg,
+    /// Of a sweep: the number of the run in `vim-train sweep status`, from 0.
+    #[arg(long, value_name = "I")]
+    task: Option<u32>,
+}
+
+pub(crate) fn run(command: &SlurmCommand) -> Result<(), Error> {
     match command {
         SlurmCommand::Submit(args) => submit::run(args),
         SlurmCommand::Status(args) => status::run(args),
@@ -70,7 +58,7 @@ pub fn run(command: &SlurmCommand) -> Result<(), Error> {
 
 /// An error of a cluster or site, at the place of the value: in the configuration, or in the site's
 /// file.
-pub(crate) fn placed(error: Error, loaded: &Loaded, site: Option<&Site>) -> Error {
+fn placed(error: Error, loaded: &Loaded, site: Option<&Site>) -> Error {
     let error = match error.downcast::<SlurmError>() {
         Ok(error) => error,
         Err(other) => return other,

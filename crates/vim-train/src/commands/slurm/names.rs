@@ -1,25 +1,15 @@
-//! Submitted runs by name.
+//! Submitted runs by name, and the errors of their jobs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use vim_run::MAX_DEPTH;
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, Job, JobId, expand};
 
-use super::error::JobError;
 use crate::commands::sweep::offset_of;
 use crate::config::nearest;
-use crate::error::Error;
-
-/// One run of a sweep, as `slurm logs`, `status`, `requeue` and `cancel` take it.
-#[derive(Debug, Args)]
-pub struct TaskArg {
-    /// Of a sweep: the number of the run in `vim-train sweep status`, from 0.
-    #[arg(long, value_name = "I")]
-    pub task: Option<u32>,
-}
+use crate::error::{Error, Failure, code};
 
 /// A run or sweep with its submissions.
 #[derive(Clone, Debug)]
@@ -32,7 +22,6 @@ pub(super) struct Submitted {
 }
 
 impl Submitted {
-    /// The last submission.
     pub(super) fn last(&self) -> &Submission {
         self.submissions.last().expect("invariant: read only where there is one")
     }
@@ -41,13 +30,11 @@ impl Submitted {
     pub(super) fn task(&self, run: u32) -> Result<(JobId, &Submission), Error> {
         let mut newest = self.submissions.iter().rev();
         let found = newest.find_map(|submission| Some((task(submission, run)?, submission)));
-        let problem = || {
-            format!(
-                "no array that was submitted has a run {run}: `vim-train sweep status` numbers them"
-            )
-        };
         found.ok_or_else(|| {
-            JobError::NoOutput { name: self.name.clone(), problem: problem() }.into()
+            let name = &self.name;
+            Error::data(format!(
+                "{name}: no array that was submitted has a run {run}: `vim-train sweep status` numbers them"
+            ))
         })
     }
 
@@ -132,12 +119,41 @@ pub(super) fn one(name: &Path, root: &Path) -> Result<Submitted, Error> {
 fn unknown(name: &Path, root: &Path) -> Result<Error, Error> {
     let known: Vec<String> = all(root)?.into_iter().map(|submitted| submitted.name).collect();
     let name = name.display().to_string();
-    Ok(JobError::NotSubmitted { nearest: nearest(&name, &known), name, root: root.to_owned() }
-        .into())
+    let nearest = nearest(&name, &known);
+    let nearest = nearest.map_or_else(String::new, |name| format!(" (is it `{name}`?)"));
+    Ok(Error::data(format!(
+        "{name} is neither the folder nor the name of a run submitted from {}{nearest}: `vim-train slurm status` names them, --root looks elsewhere",
+        root.display()
+    )))
 }
 
 fn last_part(folder: &Path) -> String {
     // The canonical path gives `.` a name.
     let full = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     full.file_name().unwrap_or(full.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Errors of submitted runs and their jobs.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JobError {
+    /// A run is submitted already.
+    #[error(
+        "{} has job {job} already ({state}): wait for it, cancel it by `vim-train slurm cancel`, or chain another one to it by --after {job}",
+        path.display()
+    )]
+    Queued { path: PathBuf, job: JobId, state: &'static str },
+
+    /// The awaited job failed; the code is 0 if it was killed.
+    #[error("job {job} ended: {state}, exit code {code}; `vim-train slurm logs` shows its output")]
+    Ended { job: JobId, state: &'static str, code: u8 },
+}
+
+impl Failure for JobError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Queued { .. } => code::EXISTS,
+            Self::Ended { code: 0, .. } => code::FAILED,
+            Self::Ended { code, .. } => *code,
+        }
+    }
 }

@@ -10,13 +10,14 @@ use clap::Args;
 use serde::Serialize;
 use vim_slurm::{Client, Job, JobId};
 
-use super::names::{self, Submitted, TaskArg};
-use crate::commands::runs::{RootArg, Run, Status, steps};
+use super::TaskArg;
+use super::names::{self, Submitted};
+use crate::commands::runs::{Run, Status, steps};
 use crate::commands::sweep::run_name;
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train slurm status                       what was submitted for runs in data/runs
   vim-train slurm status zoh-s0 /scratch/runs  a run, and a folder of runs
@@ -29,29 +30,25 @@ minutes after its end.";
 /// How often `--watch` looks.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// `vim-train slurm status`.
+/// Say what has become of submitted runs: their jobs, and how far they are.
 #[derive(Debug, Args)]
-pub struct StatusArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StatusArgs {
     /// Runs or folders of runs, with --task sweeps; none: all in the root.
     #[arg(value_name = "RUN|FOLDER")]
-    pub names: Vec<PathBuf>,
-    /// Where names are looked for.
+    names: Vec<PathBuf>,
     #[command(flatten)]
-    pub root: RootArg,
-    /// Which run of a sweep.
-    #[command(flatten)]
-    pub which: TaskArg,
+    which: TaskArg,
     /// Print it as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
     /// Print it again every 10 seconds, until no job is left.
     #[arg(long, conflicts_with = "json")]
-    pub watch: bool,
+    watch: bool,
 }
 
-/// A run and its newest job.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct JobRow {
     name: String,
     folder: PathBuf,
     job: JobId,
@@ -68,8 +65,6 @@ struct Row {
     run: Status,
     step: Option<u64>,
     total_steps: Option<u64>,
-    #[serde(skip)]
-    steps: String,
 }
 
 pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
@@ -80,7 +75,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
             return print_json(&rows);
         }
         if rows.is_empty() {
-            eprintln!("nothing was submitted for runs in {}", args.root.root.display());
+            eprintln!("nothing was submitted for runs in {}", args.which.root.root.display());
             return Ok(());
         }
         if args.watch && io::stdout().is_terminal() {
@@ -95,13 +90,13 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     }
 }
 
-fn rows(args: &StatusArgs, client: &Client) -> Result<Vec<Row>, Error> {
-    let root = &args.root.root;
+fn rows(args: &StatusArgs, client: &Client) -> Result<Vec<JobRow>, Error> {
+    let root = &args.which.root.root;
     let Some(run) = args.which.task else {
         let submitted = names::some(&args.names, root)?;
-        return submitted.iter().map(|submitted| Row::of(submitted, client)).collect();
+        return submitted.iter().map(|submitted| JobRow::of(submitted, client)).collect();
     };
-    let of = |submitted: Submitted| Row::of_task(&submitted, run, client);
+    let of = |submitted: Submitted| JobRow::of_task(&submitted, run, client);
     if !args.names.is_empty() {
         return args.names.iter().map(|name| of(names::one(name, root)?)).collect();
     }
@@ -109,7 +104,7 @@ fn rows(args: &StatusArgs, client: &Client) -> Result<Vec<Row>, Error> {
     names::all(root)?.into_iter().filter(has_it).map(of).collect()
 }
 
-impl Row {
+impl JobRow {
     /// A run, or a sweep with all of its tasks.
     fn of(submitted: &Submitted, client: &Client) -> Result<Self, Error> {
         let job = submitted.last().job;
@@ -149,12 +144,11 @@ impl Row {
             run: run.status,
             step: run.step,
             total_steps: run.total_steps,
-            steps: steps(&run),
         }
     }
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[JobRow]) -> String {
     let head = ["run", "job", "state", "reason", "node", "status", "restarts", "code", "steps"];
     let cells = rows.iter().map(|row| {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -172,7 +166,7 @@ fn table(rows: &[Row]) -> String {
             row.run.to_string(),
             or_none(row.restarts.map(|count| count.to_string())),
             or_none(row.exit_code.map(|code| code.to_string())),
-            row.steps.clone(),
+            steps(row.step, row.total_steps),
         ]
     });
     columns(&head, cells.collect(), 6)

@@ -1,26 +1,26 @@
 //! `vim-train slurm submit` and `vim-train slurm script`.
 
-use std::path::PathBuf;
+use std::env;
+use std::path::{Path, PathBuf, absolute};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde_json::json;
 use vim_run::{rfc3339, write_file};
-use vim_slurm::submissions::{self, Submission};
-use vim_slurm::{Client, JobId, JobState};
+use vim_slurm::submissions::{self, FOLDER, Submission};
+use vim_slurm::{BatchScript, Client, CommandWord, JobId, JobState, Site, SlurmConfig, SlurmError};
 
-use super::error::JobError;
+use super::names::JobError;
 use super::placed;
-use super::plan::{Plan, frozen};
 use crate::args::Overrides;
-use crate::commands::train::preflight;
+use crate::commands::train::{preflight, say_warnings, site_and_request};
 use crate::config::{Config, Loaded};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run_folder::can_go_on;
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train slurm submit configs/vim_tiny_cifar100.toml --dry-run
   vim-train slurm submit configs/vim_tiny_cifar100.toml --set slurm.site=rorqual --set slurm.account=def-yourpi
@@ -31,7 +31,7 @@ What can be wrong is found before sbatch: the configuration, a batch of more ima
 a run in the folder that it does not fit, and what the partition's nodes do not have. Data that are
 not on this machine are warned of: they may be on the node. The job's number goes to stdout.";
 
-pub(super) const SCRIPT_EXAMPLES: &str = "\
+const SCRIPT_EXAMPLES: &str = "\
 Examples:
   vim-train slurm script configs/vim_tiny_cifar100.toml
   vim-train slurm script configs/vim_tiny_cifar100.toml --set slurm.gpus_per_node=h100:1 > job.sh
@@ -44,40 +44,41 @@ const POLL: Duration = Duration::from_secs(5);
 /// Consecutive polls without a trace of the job before it counts as forgotten.
 const FORGOTTEN: u32 = 3;
 
-/// `vim-train slurm submit`.
+/// Check a configuration against the cluster, freeze it in the run's folder, and submit the
+/// run.
 #[derive(Debug, Args)]
-pub struct SubmitArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SubmitArgs {
     /// Configuration file.
-    pub config: PathBuf,
-    /// What differs from the file.
+    config: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Print the batch script and what the cluster says of it; write and submit nothing.
     #[arg(long)]
-    pub dry_run: bool,
+    dry_run: bool,
     /// Wait until the job has ended, and end with its exit code.
     #[arg(long, conflicts_with = "dry_run")]
-    pub wait: bool,
+    wait: bool,
     /// Start after a job has succeeded: its number, or sbatch's own words such as `afterany:4711`.
     #[arg(long, value_name = "JOB")]
-    pub after: Option<String>,
+    after: Option<String>,
     /// Print the submission on stdout as JSON.
     #[arg(long, conflicts_with = "dry_run")]
-    pub json: bool,
+    json: bool,
 }
 
-/// `vim-train slurm script`.
+/// Print the batch script that submit would submit.
 #[derive(Debug, Args)]
-pub struct ScriptArgs {
+#[command(after_help = SCRIPT_EXAMPLES)]
+pub(crate) struct ScriptArgs {
     /// Configuration file.
-    pub config: PathBuf,
-    /// What differs from the file.
+    config: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
 }
 
 pub(super) fn script(args: &ScriptArgs) -> Result<(), Error> {
-    let plan = Plan::new(Config::load(&args.config, &args.overrides.set)?, None)?;
+    let plan = JobPlan::new(Config::load(&args.config, &args.overrides.set)?, None)?;
     say_warnings(&plan.script.request.warnings);
     print(&plan.script.render()?)
 }
@@ -86,7 +87,7 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     let loaded = Loaded::run(&args.config, &args.overrides.set)?;
     // Errors that would end the job at its start, and files that only the node can check.
     let absent = preflight(&loaded.config).map_err(|error| loaded.place(error))?;
-    let plan = Plan::new(loaded.config.clone(), args.after.as_deref());
+    let plan = JobPlan::new(loaded.config.clone(), args.after.as_deref());
     let plan = plan.map_err(|error| placed(error, &loaded, None))?;
     let client = Client::new();
     say_warnings(&absent);
@@ -123,14 +124,8 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     if args.wait { wait(&client, job) } else { Ok(()) }
 }
 
-fn say_warnings(warnings: &[String]) {
-    for warning in warnings {
-        eprintln!("warning: {warning}");
-    }
-}
-
 /// Prints the script and, where SLURM is available, its verdict.
-fn dry_run(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<(), Error> {
+fn dry_run(plan: &JobPlan, loaded: &Loaded, client: &Client) -> Result<(), Error> {
     for note in plan.site.iter().flat_map(|site| &site.notes) {
         eprintln!("note: {note}");
     }
@@ -144,13 +139,13 @@ fn dry_run(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<(), Error> {
 }
 
 /// Checks that the cluster can meet the plan; returns warnings.
-fn check_request(plan: &Plan, loaded: &Loaded, client: &Client) -> Result<Vec<String>, Error> {
+fn check_request(plan: &JobPlan, loaded: &Loaded, client: &Client) -> Result<Vec<String>, Error> {
     let checked = client.check_request(&plan.script.request);
     checked.map_err(|error| placed(error.into(), loaded, plan.site.as_ref()))
 }
 
 /// Checks that no job of this run is pending or running, except one in `after`.
-fn check_not_queued(plan: &Plan, client: &Client, after: Option<&str>) -> Result<(), Error> {
+fn check_not_queued(plan: &JobPlan, client: &Client, after: Option<&str>) -> Result<(), Error> {
     let submissions = submissions::read(&plan.folder)
         .map_err(Error::io("read", submissions::path(&plan.folder)))?;
     let Some(last) = submissions.last() else { return Ok(()) };
@@ -160,12 +155,10 @@ fn check_not_queued(plan: &Plan, client: &Client, after: Option<&str>) -> Result
         return Ok(());
     }
     match client.job(last.job)? {
-        Some(job) if job.state.is_active() => Err(JobError::Queued {
-            path: plan.folder.clone(),
-            job: last.job,
-            state: job.state.name(),
+        Some(job) if job.state.is_active() => {
+            let (path, state) = (plan.folder.clone(), job.state.name());
+            Err(JobError::Queued { path, job: last.job, state }.into())
         }
-        .into()),
         Some(_) | None => Ok(()),
     }
 }
@@ -197,5 +190,100 @@ fn wait(client: &Client, job: JobId) -> Result<(), Error> {
             None => return Err(JobError::Ended { job, state: "no longer known", code: 0 }.into()),
         }
         sleep(POLL);
+    }
+}
+
+/// Placeholder for the run's folder in `slurm.output`.
+const RUN_DIR: &str = "{run.dir}";
+
+struct JobPlan {
+    /// The configuration with name and folder resolved.
+    config: Config,
+    folder: PathBuf,
+    site: Option<Site>,
+    script: BatchScript,
+}
+
+impl JobPlan {
+    /// The plan for a run of `config`, to start after `after`.
+    fn new(mut config: Config, after: Option<&str>) -> Result<Self, Error> {
+        let name = config.run_name()?;
+        let here = env::current_dir().map_err(Error::io("find", "."))?;
+        config.run.root =
+            absolute(&config.run.root).map_err(Error::io("find", &config.run.root))?;
+        config.run.name = name.clone();
+        let folder = config.run_folder()?;
+        let (site, request) = site_and_request(&config)?;
+        let program = env::current_exe().map_err(Error::io("find", "this program"))?;
+        let frozen = frozen(&folder);
+        let words = [&*program, "train".as_ref(), &frozen, "--resume".as_ref(), "auto".as_ref()];
+        let script = BatchScript {
+            request,
+            output: output_pattern(&config.slurm, &folder)?,
+            name,
+            chdir: here,
+            array: None,
+            dependencies: after.map(dependency).into_iter().collect(),
+            command: words.map(|word: &Path| CommandWord::from(word.to_string_lossy())).into(),
+        };
+        Ok(Self { config, folder, site, script })
+    }
+
+    fn script_path(&self) -> PathBuf {
+        self.folder.join(FOLDER).join("job.sh")
+    }
+}
+
+/// Path of a submitted run's frozen configuration: edits while the job waits have no effect.
+fn frozen(folder: &Path) -> PathBuf {
+    folder.join(FOLDER).join("config.toml")
+}
+
+/// `slurm.output` for a run in `folder`, absolute.
+/// `{run.dir}` is the only placeholder allowed.
+fn output_pattern(config: &SlurmConfig, folder: &Path) -> Result<String, Error> {
+    // Escape percent signs, which SLURM would read as patterns.
+    let literal = folder.display().to_string().replace('%', "%%");
+    let pattern = config.output.replace(RUN_DIR, &literal);
+    if let Some(at) = pattern.find('{').filter(|_| config.output.replace(RUN_DIR, "").contains('{'))
+    {
+        return Err(SlurmError::Range {
+            key: "output",
+            value: format!("`{}`", &pattern[at..]),
+            expected: "no placeholder but {run.dir}; SLURM's own are %x, %j, %A and %a".into(),
+        }
+        .into());
+    }
+    let path = absolute(&pattern).map_err(Error::io("find", &pattern))?;
+    Ok(path.display().to_string())
+}
+
+/// `--after`: a job number means `afterok`; anything else is passed to sbatch.
+fn dependency(after: &str) -> String {
+    let is_number = after.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    if is_number { format!("afterok:{after}") } else { after.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_are_absolute() {
+        let folder = Path::new("/scratch/100%/zoh");
+        let pattern = |output: &str| {
+            output_pattern(&SlurmConfig { output: output.into(), ..SlurmConfig::default() }, folder)
+        };
+        let default = SlurmConfig::default().output;
+        assert_eq!(pattern(&default).unwrap(), "/scratch/100%%/zoh/slurm/%x-%j.out");
+        assert!(pattern("logs/%j.out").unwrap().starts_with('/'));
+        let message = pattern("{run.name}/%j.out").unwrap_err().to_string();
+        assert!(message.contains("slurm.output") && message.contains("{run.dir}"), "{message}");
+    }
+
+    #[test]
+    fn a_number_is_waited_for_to_succeed() {
+        assert_eq!(dependency("12"), "afterok:12");
+        assert_eq!(dependency("afterany:12"), "afterany:12");
     }
 }

@@ -1,43 +1,71 @@
-//! A sweep's folder.
+//! A sweep's folder, and how its runs stand by their folders and by SLURM.
 
-use std::fs;
-use std::io;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use vim_run::storage::{Disk, replace};
-use vim_sweep::{Assignments, PLAN, PlannedRun, SweepConfig, SweepError, SweepPlan};
+use vim_slurm::submissions::{self, Submission};
+use vim_slurm::{Client, Job, JobId, JobState};
+use vim_sweep::{
+    Assignments, Machine, PLAN, PlannedRun, RunOutcome, RunState, Score, SweepConfig, SweepError,
+    SweepPlan,
+};
 
-use super::WhichArgs;
-use super::cells::Base;
-use super::error::SweepRunError;
-use crate::config::dotted;
+use super::{SweepRunError, WhichArgs};
+use crate::commands::runs::{Evaluated, Run, Status, holds_run};
+use crate::config::{ConfigError, Loaded, dotted};
 use crate::error::Error;
 
 /// Name of the section's copy.
-const SECTION: &str = "sweep.toml";
+pub(super) const SECTION: &str = "sweep.toml";
 
 /// `sweep.toml`: the plan's source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Origins {
-    /// The file.
     pub(super) source: PathBuf,
     /// The `--set` overrides.
     pub(super) sets: Vec<String>,
-    /// The command line.
     pub(super) command: Vec<String>,
-    /// When.
     pub(super) planned: String,
-    /// The section.
     pub(super) sweep: SweepConfig,
 }
 
-/// A planned sweep.
+/// A file's sweep.
+pub(super) struct SweepFile {
+    /// The file's configuration, without the grid.
+    pub(super) loaded: Loaded,
+    pub(super) sweep: SweepConfig,
+    pub(super) folder: PathBuf,
+}
+
+impl SweepFile {
+    /// The sweep of `path` with `sets` over it.
+    /// A file that describes a single run is an error.
+    pub(super) fn load(path: &Path, sets: &[String]) -> Result<Self, Error> {
+        // Templates may name keys that only the grid sets: they are checked with each run.
+        let mut sets = sets.to_vec();
+        sets.push("run.name=sweep".into());
+        let mut loaded = Loaded::read(path, &sets)?;
+        let sweep = loaded.config.sweep.take();
+        let sweep = sweep.ok_or_else(|| SweepRunError::NoSection(path.to_owned()))?;
+        let folder = loaded.config.run.root.join(&sweep.name);
+        Ok(Self { loaded, sweep, folder })
+    }
+
+    /// The error at the section's line.
+    pub(super) fn place(&self, error: SweepError) -> Error {
+        match ConfigError::of_sweep(error) {
+            Ok(error) => self.loaded.place(error).into(),
+            Err(error) => error.into(),
+        }
+    }
+}
+
 pub(super) struct Sweep {
     pub(super) folder: PathBuf,
-    /// Its runs.
     pub(super) plan: SweepPlan,
-    /// Source of the plan.
     pub(super) origins: Origins,
 }
 
@@ -45,7 +73,7 @@ impl Sweep {
     /// The sweep in `folder`.
     pub(super) fn open(folder: &Path) -> Result<Self, Error> {
         let Some(plan) = read_plan(folder)? else {
-            return Err(SweepRunError::NoSweep { path: folder.to_owned() }.into());
+            return Err(SweepRunError::NoSweep(folder.to_owned()).into());
         };
         let path = folder.join(SECTION);
         let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
@@ -58,7 +86,12 @@ impl Sweep {
 
     /// Opens the planned sweep in a folder, or in the folder of a file's sweep.
     pub(super) fn find(which: &WhichArgs) -> Result<Self, Error> {
-        Self::open(&folder_of(which)?)
+        let (path, sets) = (&which.sweep, &which.overrides.set);
+        match (path.is_dir(), sets.is_empty()) {
+            (true, true) => Self::open(path),
+            (true, false) => Err(SweepRunError::Frozen(path.clone()).into()),
+            (false, _) => Self::open(&SweepFile::load(path, sets)?.folder),
+        }
     }
 
     /// The configuration that a run was frozen with, by keys.
@@ -67,20 +100,9 @@ impl Sweep {
         Some(dotted(text.parse::<toml::Table>().ok()?))
     }
 
-    /// The run's folder.
     pub(super) fn run(&self, entry: &PlannedRun) -> PathBuf {
         self.folder.join(&entry.name)
     }
-}
-
-fn folder_of(which: &WhichArgs) -> Result<PathBuf, Error> {
-    if which.sweep.is_dir() {
-        return match which.overrides.set[..] {
-            [] => Ok(which.sweep.clone()),
-            [_, ..] => Err(SweepRunError::Frozen { path: which.sweep.clone() }.into()),
-        };
-    }
-    Ok(Base::load(&which.sweep, &which.overrides.set)?.folder)
 }
 
 /// The plan in `folder`, if there is one.
@@ -93,26 +115,194 @@ pub(super) fn read_plan(folder: &Path) -> Result<Option<SweepPlan>, Error> {
     }
 }
 
-/// Writes the files of a sweep; the plan is last, so that every file it names exists.
-pub(super) fn write(
-    folder: &Path,
-    plan: &SweepPlan,
-    origins: &Origins,
-    configs: &[(String, String)],
-) -> Result<(), Error> {
-    let inside = folder.join("configs");
-    fs::create_dir_all(&inside).map_err(Error::io("make", &inside))?;
-    for (name, text) in configs {
-        write_file(folder, name, text)?;
-    }
-    let text =
-        toml::to_string(origins).map_err(|error| Error::internal(format!("{SECTION}: {error}")))?;
-    write_file(folder, SECTION, &text)?;
-    write_file(folder, PLAN, &plan.to_jsonl())
-}
-
 /// Writes a file of a sweep atomically.
 pub(super) fn write_file(folder: &Path, name: &str, text: &str) -> Result<(), Error> {
     let path = folder.join(name);
     replace(&Disk, &path, text.as_bytes()).map_err(Error::io("write", path))
+}
+
+/// The state of the run in `folder`.
+pub(super) fn state(folder: &Path) -> RunState {
+    // Many folders of a sweep do not exist yet.
+    if holds_run(folder) { state_of(&Run::read(folder, String::new())) } else { RunState::Missing }
+}
+
+fn state_of(run: &Run) -> RunState {
+    match run.row.status {
+        Status::Finished => RunState::Finished,
+        Status::Running => RunState::Running,
+        Status::Paused | Status::Interrupted | Status::Stale => RunState::Interrupted,
+        Status::Diverged | Status::Failed => {
+            RunState::Failed(run.exit.as_ref().map_or(1, |exit| exit.exit_code))
+        }
+        // Unreadable exit record: training decides by the checkpoints.
+        Status::Unknown if holds_run(&run.row.path) => RunState::Interrupted,
+        Status::Unknown => RunState::Missing,
+    }
+}
+
+/// All runs of `sweep` in the plan's order.
+pub(super) fn outcomes(sweep: &Sweep) -> Vec<RunOutcome> {
+    sweep.plan.entries.iter().map(|entry| outcome(sweep, entry)).collect()
+}
+
+/// One run of `sweep`.
+pub(super) fn outcome(sweep: &Sweep, entry: &PlannedRun) -> RunOutcome {
+    let run = Run::read(&sweep.run(entry), entry.name.clone());
+    let history = &run.history;
+    let evaluations = history.val.iter().map(|scores| score("val", scores));
+    let scores = evaluations.chain(history.test.iter().map(|scores| score("test", scores)));
+    let values = if run.config.is_empty() {
+        Sweep::frozen(&sweep.folder, entry).unwrap_or_default()
+    } else {
+        run.config.clone()
+    };
+    RunOutcome {
+        index: entry.index,
+        id: entry.id.clone(),
+        name: entry.name.clone(),
+        assignments: entry.assignments.clone(),
+        state: state_of(&run),
+        step: run.row.step,
+        total_steps: run.row.total_steps,
+        error: run.exit.as_ref().and_then(|exit| exit.error.clone()),
+        scores: scores.collect(),
+        losses: history.loss_curve(),
+        images_per_second: history.median_speed(),
+        seconds: history.seconds,
+        machine: machine(&run),
+        values,
+    }
+}
+
+fn score(split: &str, evaluated: &Evaluated) -> Score {
+    let finite = evaluated.scores.iter().filter(|(_, number)| number.is_finite());
+    Score {
+        step: evaluated.step,
+        split: split.to_owned(),
+        checkpoint: evaluated.checkpoint.clone(),
+        averaged: evaluated.averaged.clone(),
+        values: finite.map(|(name, number)| (name.to_owned(), number)).collect(),
+    }
+}
+
+fn machine(run: &Run) -> Machine {
+    let slurm = |name: &str| Some(run.environment.get("slurm")?.get(name)?.as_str()?.to_owned());
+    let job = match (slurm("SLURM_ARRAY_JOB_ID"), slurm("SLURM_ARRAY_TASK_ID")) {
+        (Some(job), Some(task)) => Some(format!("{job}_{task}")),
+        (_, _) => slurm("SLURM_JOB_ID"),
+    };
+    Machine {
+        host: run.environment("host"),
+        backend: run.environment("backend"),
+        cpus: run.environment("cpus"),
+        threads: run.environment("threads"),
+        version: run.environment("version"),
+        commit: run.environment("commit"),
+        job,
+    }
+}
+
+/// Prefix of a batch script's name; the array's offset and the submission's number follow.
+const SCRIPT: &str = "tasks-from-";
+
+/// The name of the batch script of an array whose tasks add `offset` to their numbers.
+pub(super) fn script_name(offset: u32, number: usize) -> String {
+    format!("{SCRIPT}{offset}-{number}.sh")
+}
+
+/// The offset that [`script_name`] was made with.
+pub(crate) fn offset_of(script: &Path) -> Option<u32> {
+    let name = script.file_name()?.to_str()?.strip_prefix(SCRIPT)?;
+    name.split_once('-')?.0.parse().ok()
+}
+
+/// States of all runs of `sweep`: from their folders or, where not final, from SLURM.
+///
+/// Without an answer from SLURM the folders alone count, with a warning.
+pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<RunOutcome> {
+    let mut outcomes = outcomes(sweep);
+    let known = jobs_of(sweep).unwrap_or_else(|error| {
+        eprintln!("warning: {error}; states are those of the runs' folders alone");
+        BTreeMap::new()
+    });
+    for run in &mut outcomes {
+        if let Some(job) = known.get(&run.index) {
+            merge(run, job);
+        }
+    }
+    outcomes
+}
+
+/// The newest job of every run that SLURM still knows.
+fn jobs_of(sweep: &Sweep) -> Result<BTreeMap<usize, Job>, String> {
+    let submissions = submissions::read(&sweep.folder)
+        .map_err(|error| format!("{}: {error}", submissions::path(&sweep.folder).display()))?;
+    if submissions.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let ids: Vec<JobId> = submissions.iter().map(|submission| submission.job).collect();
+    let found = Client::new().jobs(&ids).map_err(|error| error.to_string())?;
+    Ok(by_index(&submissions, found))
+}
+
+fn by_index(submissions: &[Submission], found: BTreeMap<JobId, Job>) -> BTreeMap<usize, Job> {
+    let mut newest = BTreeMap::new();
+    // Oldest first: a later submission of a run replaces an earlier one.
+    for submission in submissions {
+        let offset = offset_of(&submission.script).unwrap_or(0);
+        for (id, job) in found.iter().filter(|(id, _)| id.job == submission.job.job) {
+            if let Some(task) = id.task {
+                newest.insert((task + offset) as usize, job.clone());
+            }
+        }
+    }
+    newest
+}
+
+/// The state of a run from `job` and its folder.
+fn merge(run: &mut RunOutcome, job: &Job) {
+    let waits = match job.state {
+        JobState::Pending | JobState::Suspended | JobState::Requeued => true,
+        JobState::Running | JobState::Completing => false,
+        // The folder is more reliable about an end, unless the job never started training.
+        JobState::Completed
+        | JobState::Cancelled
+        | JobState::Failed
+        | JobState::Timeout
+        | JobState::NodeFail
+        | JobState::Preempted
+        | JobState::OutOfMemory
+        | JobState::BootFail
+        | JobState::Deadline
+        | JobState::Other => {
+            let failed = job.state != JobState::Completed && job.state != JobState::Cancelled;
+            if run.state == RunState::Missing && failed {
+                let code = job.exit_code.map_or(1, |status| status.code.max(1));
+                run.state = RunState::Failed(code);
+                let reason = job.reason.as_deref().unwrap_or("no reason given");
+                run.error = Some(format!("SLURM job {} {}: {reason}", job.id, job.state.name()));
+            }
+            return;
+        }
+    };
+    match run.state {
+        RunState::Finished | RunState::Running => {}
+        RunState::Queued | RunState::Interrupted | RunState::Failed(_) | RunState::Missing => {
+            run.state = if waits { RunState::Queued } else { RunState::Running };
+            run.machine.job = Some(job.id.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_remembers_its_offset() {
+        let name = script_name(2002, 3);
+        assert_eq!(offset_of(Path::new("/x/slurm").join(name).as_path()), Some(2002));
+        assert_eq!(offset_of(Path::new("job.sh")), None);
+    }
 }

@@ -15,16 +15,14 @@ use vim_data::CpuAllocation;
 use vim_run::signals::StopRequest;
 use vim_sweep::{OnFailure, PlannedRun, RunState};
 
-use super::WhichArgs;
-use super::error::SweepRunError;
-use super::folder::Sweep;
-use super::outcomes::state;
+use super::folder::{Sweep, state};
 use super::plan::find_or_plan;
 use super::watch::{Shown, Watch, last_line};
+use super::{SweepRunError, WhichArgs};
 use crate::error::Error;
 use crate::output::summary::duration;
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train sweep run configs/ablation/shapes.toml          one run after the other
   vim-train sweep run configs/ablation/shapes.toml -j 2     two at a time, half of the cores each
@@ -35,27 +33,26 @@ finished. What a run says is in the sweep's folder, logs/INDEX-NAME.log.";
 
 /// How a sweep is run on this machine.
 #[derive(Debug, Args)]
-pub struct LocalArgs {
+pub(crate) struct LocalArgs {
     /// Runs at a time; the cores are divided among them. Left out: 1, or one on each of --gpus.
     #[arg(short, long, value_name = "N", value_parser = crate::args::count)]
-    pub jobs: Option<usize>,
+    jobs: Option<usize>,
     /// GPUs to spread the runs over, by number, as in `0,1`: each process sees one of them.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub gpus: Vec<usize>,
+    gpus: Vec<usize>,
     /// Start no other run once one has failed, as `sweep.on_failure = "stop"`; those at work go on.
     #[arg(long)]
-    pub fail_fast: bool,
+    fail_fast: bool,
 }
 
-/// `vim-train sweep run`.
+/// Train what is not finished, on this machine.
 #[derive(Debug, Args)]
-pub struct RunArgs {
-    /// Which sweep; a file's is planned first.
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub which: WhichArgs,
-    /// How.
+    which: WhichArgs,
     #[command(flatten)]
-    pub local: LocalArgs,
+    local: LocalArgs,
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
@@ -132,16 +129,11 @@ impl<'a> Runner<'a> {
     fn queue(&mut self, entries: &[&'a PlannedRun]) {
         let mut finished = 0;
         for entry in entries {
-            match state(&self.sweep.run(entry)) {
-                RunState::Finished => finished += 1,
-                RunState::Running
-                | RunState::Queued
-                | RunState::Interrupted
-                | RunState::Failed(_)
-                | RunState::Missing => {
-                    let not_before = Instant::now();
-                    self.waiting.push_back(Waiting { entry, held: None, not_before });
-                }
+            if state(&self.sweep.run(entry)) == RunState::Finished {
+                finished += 1;
+            } else {
+                let not_before = Instant::now();
+                self.waiting.push_back(Waiting { entry, held: None, not_before });
             }
         }
         let (jobs, waiting) = (self.slots.len().min(self.waiting.len()), self.waiting.len());
@@ -214,9 +206,7 @@ impl<'a> Runner<'a> {
                 RunState::Queued
                 | RunState::Interrupted
                 | RunState::Failed(_)
-                | RunState::Missing => {
-                    return Some(next);
-                }
+                | RunState::Missing => return Some(next),
             }
         }
         None

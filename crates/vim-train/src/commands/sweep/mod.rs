@@ -10,29 +10,24 @@
 //! | `slurm/` | batch scripts, jobs, and output of runs under SLURM |
 //! | `summary.csv`, `summary.md`, `report.html` | results of `sweep summarize` |
 
-mod cells;
-mod error;
 mod folder;
 mod local;
-mod outcomes;
 mod plan;
-mod queue;
+mod report;
 mod retry;
-mod status;
 mod submit;
-mod summarize;
 mod task;
 mod watch;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use vim_run::signals::Stop;
 
 use crate::args::Overrides;
-use crate::error::Error;
+use crate::error::{Error, Failure, code};
 
-pub use error::SweepRunError;
-pub(crate) use queue::offset_of;
+pub(crate) use folder::offset_of;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,48 +40,33 @@ Examples:
 
 The file is a configuration with a [sweep] section; docs/experiments.md goes from it to the table.";
 
-/// A subcommand of `vim-train sweep`.
+/// Train many runs from one file: every method with every seed, and a table and a page of what
+/// came of it.
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]
-pub enum SweepCommand {
-    /// List the runs that a file asks for, and freeze their configurations.
-    #[command(after_help = plan::EXAMPLES)]
+pub(crate) enum SweepCommand {
     Plan(plan::PlanArgs),
-    /// Train what is not finished, on this machine.
-    #[command(after_help = local::EXAMPLES)]
     Run(local::RunArgs),
-    /// Hand what is not finished to SLURM, as an array.
-    #[command(after_help = submit::EXAMPLES)]
     Submit(submit::SubmitArgs),
-    /// Say how every run stands.
-    #[command(after_help = status::EXAMPLES)]
-    Status(status::StatusArgs),
-    /// Train failed or missing runs again, in their folders.
-    #[command(after_help = retry::EXAMPLES)]
+    Status(report::StatusArgs),
     Retry(retry::RetryArgs),
-    /// Put the runs together: means over seeds, differences, a table, a page.
-    #[command(after_help = summarize::EXAMPLES)]
-    Summarize(summarize::SummarizeArgs),
-    /// Train one run of a planned sweep in this process, as the others start it.
-    #[command(after_help = task::EXAMPLES)]
+    Summarize(report::SummarizeArgs),
     Task(task::TaskArgs),
 }
 
 /// The sweep that a command is about.
 #[derive(Debug, Args)]
-pub struct WhichArgs {
+pub(crate) struct WhichArgs {
     /// The sweep's file, or its folder.
     #[arg(value_name = "FILE|FOLDER")]
-    pub sweep: PathBuf,
-    /// What differs from the file.
+    sweep: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
 }
 
 /// The name of run number `index` of the sweep in `folder`.
 pub(crate) fn run_name(folder: &Path, index: u32) -> Result<String, Error> {
-    let plan = folder::read_plan(folder)?
-        .ok_or_else(|| SweepRunError::NoSweep { path: folder.to_owned() })?;
+    let plan = folder::read_plan(folder)?.ok_or_else(|| SweepRunError::NoSweep(folder.into()))?;
     let entry = plan.entries.get(index as usize).ok_or_else(|| SweepRunError::NoEntry {
         folder: folder.to_owned(),
         asked: format!("with index {index}"),
@@ -94,15 +74,80 @@ pub(crate) fn run_name(folder: &Path, index: u32) -> Result<String, Error> {
     Ok(entry.name.clone())
 }
 
-/// `vim-train sweep`.
-pub fn run(command: &SweepCommand) -> Result<(), Error> {
+pub(crate) fn run(command: &SweepCommand) -> Result<(), Error> {
     match command {
         SweepCommand::Plan(args) => plan::run(args),
         SweepCommand::Run(args) => local::run(args),
         SweepCommand::Submit(args) => submit::run(args),
-        SweepCommand::Status(args) => status::run(args),
+        SweepCommand::Status(args) => report::status(args),
         SweepCommand::Retry(args) => retry::run(args),
-        SweepCommand::Summarize(args) => summarize::run(args),
+        SweepCommand::Summarize(args) => report::summarize(args),
         SweepCommand::Task(args) => task::run(args),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SweepRunError {
+    #[error(
+        "{} has no [sweep] section: add one with a grid (docs/experiments.md), or train it by `vim-train train`",
+        .0.display()
+    )]
+    NoSection(PathBuf),
+
+    #[error(
+        "{} holds no sweep: `vim-train sweep plan FILE` makes one in run.root/sweep.name",
+        .0.display()
+    )]
+    NoSweep(PathBuf),
+
+    /// `--set` where the configurations are frozen.
+    #[error("{} is a planned sweep, whose configurations are frozen: --set goes with its file", .0.display())]
+    Frozen(PathBuf),
+
+    #[error("--set {0}: the sweep varies it; set sweep.grid, or sweep.seeds for run.seed, instead")]
+    SetInGrid(String),
+
+    /// Runs whose configurations cannot be used.
+    #[error("{problems} of {cells} runs of {} cannot be trained (listed above): nothing was planned", path.display())]
+    Cells { path: PathBuf, cells: usize, problems: usize },
+
+    #[error("{} has no run {asked}: `vim-train sweep status {}` lists them", folder.display(), folder.display())]
+    NoEntry { folder: PathBuf, asked: String },
+
+    #[error(
+        "--baseline {0}: expected KEY=VALUE with a key of the grid, or a value that only one of them has"
+    )]
+    Baseline(String),
+
+    /// Another process trains a run of the sweep, `name`.
+    #[error("{} has runs at work ({name}): wait for them, or end them", folder.display())]
+    AtWork { folder: PathBuf, name: String },
+
+    #[error(
+        "{failed} of {started} runs did not finish (listed above); see to the reason, then `vim-train sweep retry {} --failed`",
+        folder.display()
+    )]
+    Failed { folder: PathBuf, failed: usize, started: usize },
+
+    /// A signal came while `left` runs were not finished.
+    #[error(
+        "stopped by {}: {left} runs are left, those at work are saved; the same command goes on",
+        stop.name()
+    )]
+    Stopped { stop: Stop, left: usize },
+}
+
+impl Failure for SweepRunError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed { .. } => code::FAILED,
+            Self::Baseline(_) => code::USAGE,
+            Self::NoSweep(_) | Self::NoEntry { .. } => code::DATA,
+            Self::AtWork { .. } => code::EXISTS,
+            Self::Stopped { stop, .. } => stop.exit_code(),
+            Self::NoSection(_) | Self::Frozen(_) | Self::SetInGrid(_) | Self::Cells { .. } => {
+                code::CONFIG
+            }
+        }
     }
 }

@@ -1,26 +1,28 @@
 //! `vim-train sweep plan`.
 
-use std::collections::BTreeSet;
-use std::env;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use std::{env, fs};
 
 use clap::Args;
 use serde_json::json;
 use vim_run::{move_aside, rfc3339};
-use vim_sweep::{Assignments, RunState, SEED, SweepPlan};
+use vim_sweep::{
+    Assignments, Candidate, Metric, PLAN, RunState, SEED, SweepPlan, cells, check_matching,
+    described,
+};
 
-use super::WhichArgs;
-use super::cells::Cells;
-use super::error::SweepRunError;
-use super::folder::{self, Origins, Sweep, read_plan};
-use super::outcomes::state;
+use super::folder::{Origins, SECTION, Sweep, SweepFile, read_plan, state, write_file};
+use super::{SweepRunError, WhichArgs};
 use crate::args::Overrides;
+use crate::commands::train::{preflight, say_warnings};
+use crate::config::{Config, ConfigError, Loaded, Origin, Problem, check_key, dotted_values, keys};
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train sweep plan configs/ablation/shapes.toml
   vim-train sweep plan configs/ablation/cifar100.toml --set data.path=$SCRATCH/cifar-100-binary.tar.gz
@@ -29,28 +31,28 @@ Examples:
 Every run is checked as `train` checks it at its start, but for its images and the device. Planning
 again changes nothing of what is planned, and adds runs that are new, such as further seeds.";
 
-/// `vim-train sweep plan`.
+/// List the runs that a file asks for, and freeze their configurations.
 #[derive(Debug, Args)]
-pub struct PlanArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlanArgs {
     /// Configuration file with a [sweep] section.
-    pub file: PathBuf,
-    /// What differs from the file.
+    file: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Move a sweep in the sweep's folder aside, to NAME.old-N, and plan anew.
     #[arg(long)]
-    pub fresh: bool,
+    fresh: bool,
     /// Check and list the runs, and write nothing.
     #[arg(long)]
-    pub dry_run: bool,
+    dry_run: bool,
     /// Print the list as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 /// A checked sweep, ready to be written.
-pub(super) struct Planned {
-    pub(super) folder: PathBuf,
+struct Planned {
+    folder: PathBuf,
     plan: SweepPlan,
     /// Runs that were not planned before.
     added: usize,
@@ -63,9 +65,7 @@ pub(super) struct Planned {
 
 pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
     let planned = plan(&args.file, &args.overrides.set, args.fresh)?;
-    for warning in &planned.warnings {
-        eprintln!("warning: {warning}");
-    }
+    say_warnings(&planned.warnings);
     if !args.dry_run {
         if args.fresh {
             set_aside(&planned.folder)?;
@@ -117,7 +117,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
 }
 
 /// A run's values of the grid's keys, under the last segments of the keys.
-pub(super) fn differing(assignments: &Assignments) -> String {
+fn differing(assignments: &Assignments) -> String {
     let (seed, others): (Vec<_>, Vec<_>) = assignments.iter().partition(|(key, _)| *key == SEED);
     let part = |(key, value): (&String, &toml::Value)| {
         let name = key.rsplit('.').next().unwrap_or(key);
@@ -129,7 +129,7 @@ pub(super) fn differing(assignments: &Assignments) -> String {
 
 /// Plans `file`, checked against an existing plan unless `fresh`.
 /// Fails if the existing plan differs.
-pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
+fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
     let Cells { base, runs, configs, warnings } = Cells::load(file, sets)?;
     let folder = &base.folder;
     let known = if fresh { None } else { read_plan(folder)? };
@@ -159,9 +159,18 @@ pub(super) fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned,
 }
 
 impl Planned {
-    /// Writes it.
-    pub(super) fn write(&self) -> Result<(), Error> {
-        folder::write(&self.folder, &self.plan, &self.origins, &self.configs)
+    /// Writes the files of the sweep; the plan is last, so that every file it names exists.
+    fn write(&self) -> Result<(), Error> {
+        let folder = &self.folder;
+        let inside = folder.join("configs");
+        fs::create_dir_all(&inside).map_err(Error::io("make", &inside))?;
+        for (name, text) in &self.configs {
+            write_file(folder, name, text)?;
+        }
+        let text = toml::to_string(&self.origins)
+            .map_err(|error| Error::internal(format!("{SECTION}: {error}")))?;
+        write_file(folder, SECTION, &text)?;
+        write_file(folder, PLAN, &self.plan.to_jsonl())
     }
 
     fn added_in_words(&self) -> String {
@@ -197,4 +206,143 @@ pub(super) fn find_or_plan(which: &WhichArgs) -> Result<Sweep, Error> {
     let planned = plan(&which.sweep, &which.overrides.set, false)?;
     planned.write()?;
     Sweep::open(&planned.folder)
+}
+
+/// A file's sweep, and every run's configuration.
+struct Cells {
+    base: SweepFile,
+    runs: Vec<Candidate>,
+    configs: Vec<Config>,
+    /// Warnings about files that may be missing on the node.
+    warnings: BTreeSet<String>,
+}
+
+impl SweepFile {
+    /// Checks that every key of the grid exists.
+    fn check_grid(&self) -> Result<(), ConfigError> {
+        for key in self.sweep.grid.keys() {
+            check_key(key).map_err(|error| self.at_grid(key, *error.problem))?;
+        }
+        Ok(())
+    }
+
+    /// The error in a key of the grid or one of its values.
+    fn at_grid(&self, key: &str, problem: Problem) -> ConfigError {
+        let is_short = key == SEED && !self.sweep.seeds.is_empty();
+        let key = if is_short { "sweep.seeds".into() } else { format!("sweep.grid.{key}") };
+        self.loaded.place(ConfigError::new(key, problem))
+    }
+
+    /// Checks that some run has the reported metric.
+    fn check_metric(&self, configs: &[Config]) -> Result<(), Error> {
+        let name = &self.sweep.report.metric;
+        let metric = Metric::parse(name).map_err(|error| self.place(error))?;
+        if !metric.is_of_average() || configs.iter().any(|config| config.train.ema.is_some()) {
+            return Ok(());
+        }
+        let problem = Problem::Conflict {
+            value: name.clone(),
+            other: "train.ema, which no run sets".into(),
+            reason: "set it, or report what the weights themselves reach".into(),
+        };
+        Err(self.loaded.place(ConfigError::new("sweep.report.metric", problem)).into())
+    }
+}
+
+impl Cells {
+    /// Loads and checks every run of `path`, with `sets` over the file.
+    /// All configuration errors are printed before the command fails.
+    fn load(path: &Path, sets: &[String]) -> Result<Self, Error> {
+        let base = SweepFile::load(path, sets)?;
+        base.check_grid()?;
+        let combinations = cells(&base.sweep).map_err(|error| base.place(error))?;
+        check_sets(sets, &combinations)?;
+        let all = combinations.len();
+        let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let (mut runs, mut configs) = (Vec::new(), Vec::new());
+        let mut warnings = BTreeSet::new();
+        for assignments in combinations {
+            match check_run(path, sets, &assignments, &base) {
+                Ok((name, config, absent)) => {
+                    warnings.extend(absent);
+                    let values = dotted_values(&config);
+                    runs.push(Candidate { assignments, name, values });
+                    configs.push(config);
+                }
+                Err(problem) => problems.entry(problem).or_default().push(described(&assignments)),
+            }
+        }
+        if !problems.is_empty() {
+            for (problem, runs) in &problems {
+                eprintln!("{problem}{}", whose(runs, all));
+            }
+            let problems = all - runs.len();
+            return Err(SweepRunError::Cells { path: path.to_owned(), cells: all, problems }.into());
+        }
+        base.check_metric(&configs)?;
+        let named: Vec<(String, Assignments)> =
+            runs.iter().map(|run| (run.name.clone(), run.values.clone())).collect();
+        let matching = |rules: &[String], is_free: fn(&str) -> bool| {
+            check_matching(rules, &named, &keys(), is_free).map_err(|error| base.place(error))
+        };
+        matching(&base.sweep.must_match, is_free)?;
+        // SLURM requests affect speeds, not results, and an array has one request for all tasks.
+        matching(&["slurm".to_owned()], |_: &str| false)?;
+        Ok(Self { base, runs, configs, warnings })
+    }
+}
+
+/// A run's name, configuration and warnings, or its error in one line.
+fn check_run(
+    path: &Path,
+    sets: &[String],
+    assignments: &Assignments,
+    base: &SweepFile,
+) -> Result<(String, Config, Vec<String>), String> {
+    let of_grid = as_sets(assignments);
+    let loaded = || -> Result<_, ConfigError> {
+        let mut loaded = Loaded::read(path, &[sets, of_grid.as_slice()].concat())?;
+        loaded.config.sweep = None;
+        loaded.config.run.root.clone_from(&base.folder);
+        let absent = preflight(&loaded.config).map_err(|error| loaded.place(error))?;
+        let name = loaded.config.run_name().map_err(|error| loaded.place(error))?;
+        Ok((name, loaded.config, absent))
+    };
+    loaded().map_err(|error| {
+        let Origin::Set(set) = &error.origin else { return error.to_string() };
+        let place = of_grid.iter().position(|of_grid| of_grid == set);
+        match place.and_then(|place| assignments.keys().nth(place)) {
+            Some(key) => {
+                let set = set.clone();
+                let error = base.at_grid(key, *error.problem);
+                format!("{}: sweep.grid: {set}: {}", error.origin, error.problem)
+            }
+            None => error.to_string(),
+        }
+    })
+}
+
+/// Names the runs with a problem, unless all have it.
+fn whose(runs: &[String], all: usize) -> String {
+    match runs {
+        [] => String::new(),
+        _ if runs.len() == all => String::new(),
+        [one] => format!(" (the run {{ {one} }})"),
+        [first, ..] => format!(" ({} runs, {{ {first} }} the first)", runs.len()),
+    }
+}
+
+/// The assignments in `--set` form.
+fn as_sets(assignments: &Assignments) -> Vec<String> {
+    assignments.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Rejects `--set` of a key that the grid varies: the grid would silently win.
+fn check_sets(sets: &[String], combinations: &[Assignments]) -> Result<(), SweepRunError> {
+    let keys = sets.iter().filter_map(|set| Some(set.split_once('=')?.0.trim()));
+    let varied = |key: &&str| combinations.first().is_some_and(|cell| cell.contains_key(*key));
+    match keys.into_iter().find(varied) {
+        Some(key) => Err(SweepRunError::SetInGrid(key.to_owned())),
+        None => Ok(()),
+    }
 }

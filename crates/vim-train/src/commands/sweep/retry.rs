@@ -3,15 +3,12 @@
 use clap::Args;
 use vim_sweep::{PlannedRun, RunOutcome, RunState};
 
-use super::WhichArgs;
-use super::error::SweepRunError;
-use super::folder::Sweep;
+use super::folder::{Sweep, outcomes_with_jobs};
 use super::local::{self, LocalArgs};
-use super::queue::outcomes_with_jobs;
-use super::submit;
+use super::{SweepRunError, WhichArgs, submit};
 use crate::error::Error;
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train sweep retry data/runs/shapes-ablation --failed
   vim-train sweep retry data/runs/shapes-ablation --missing -j 2
@@ -30,30 +27,29 @@ A run that is finished, at work or in the queue is never selected, by its id nei
 Each goes on in its folder from its newest checkpoint. A run that diverged (76) diverges again at
 the same step, because nothing in it is left to chance: change the sweep's configuration instead.";
 
-/// `vim-train sweep retry`.
+/// Train failed or missing runs again, in their folders.
 #[derive(Debug, Args)]
-pub struct RetryArgs {
-    /// Which sweep.
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RetryArgs {
     #[command(flatten)]
-    pub which: WhichArgs,
+    which: WhichArgs,
     /// Those that failed, which is also what is retried where none of --failed, --missing and --id
     /// is given.
     #[arg(long)]
-    pub failed: bool,
+    failed: bool,
     /// Those that were never started, or were stopped or killed; with --failed, those that failed
     /// besides.
     #[arg(long)]
-    pub missing: bool,
+    missing: bool,
     /// The run with this id or name, besides those of --failed and --missing where these are given;
     /// may be repeated.
     #[arg(long, value_name = "ID")]
-    pub id: Vec<String>,
+    id: Vec<String>,
     /// By SLURM, as an array, instead of on this machine.
     #[arg(long, conflicts_with_all = ["jobs", "gpus", "fail_fast"])]
-    pub submit: bool,
-    /// How.
+    submit: bool,
     #[command(flatten)]
-    pub local: LocalArgs,
+    local: LocalArgs,
 }
 
 pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
@@ -71,28 +67,15 @@ pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     local::train(&sweep, &entries, &args.local)
 }
 
-/// The runs to retry.
-#[derive(Clone, Debug, Default)]
-struct Selection {
-    failed: bool,
-    missing: bool,
-    ids: Vec<String>,
-}
-
-impl Selection {
-    /// Combines the options.
-    fn of(args: &RetryArgs) -> Self {
-        let failed = args.failed || (!args.missing && args.id.is_empty());
-        Self { failed, missing: args.missing, ids: args.id.clone() }
-    }
-
+impl RetryArgs {
     /// Whether the run with this id and name is selected as it stands.
-    fn has(&self, id: &str, name: &str, state: RunState) -> bool {
-        let is_named = self.ids.iter().any(|asked| asked == id || asked == name);
+    fn selects(&self, id: &str, name: &str, state: RunState) -> bool {
+        let is_named = self.id.iter().any(|asked| asked == id || asked == name);
+        let failed = self.failed || (!self.missing && self.id.is_empty());
         match state {
             // Running and queued runs are never started twice.
             RunState::Finished | RunState::Running | RunState::Queued => false,
-            RunState::Failed(_) => is_named || self.failed,
+            RunState::Failed(_) => is_named || failed,
             RunState::Missing | RunState::Interrupted => is_named || self.missing,
         }
     }
@@ -106,8 +89,7 @@ fn chosen(sweep: &Sweep, args: &RetryArgs) -> Result<Vec<RunOutcome>, SweepRunEr
             return Err(SweepRunError::NoEntry { folder, asked });
         }
     }
-    let selection = Selection::of(args);
-    let is_selected = |run: &RunOutcome| selection.has(&run.id, &run.name, run.state);
+    let is_selected = |run: &RunOutcome| args.selects(&run.id, &run.name, run.state);
     Ok(outcomes.into_iter().filter(is_selected).collect())
 }
 
@@ -126,7 +108,7 @@ mod tests {
     /// The runs that `options` select of one in every state, called by its first letter.
     fn selected(options: &str) -> String {
         let words = ["retry", "study"].into_iter().chain(options.split_whitespace());
-        let selection = Selection::of(&Line::try_parse_from(words).unwrap().args);
+        let Line { args } = Line::try_parse_from(words).unwrap();
         let runs = [
             ("F", RunState::Finished),
             ("r", RunState::Running),
@@ -135,7 +117,7 @@ mod tests {
             ("f", RunState::Failed(65)),
             ("m", RunState::Missing),
         ];
-        let of = |(name, state)| selection.has("0123456789", name, state).then_some(name);
+        let of = |(name, state)| args.selects("0123456789", name, state).then_some(name);
         runs.into_iter().filter_map(of).collect()
     }
 

@@ -13,16 +13,14 @@ use vim_slurm::{BatchScript, Client, CommandWord, JobRequest, SlurmConfig, split
 use vim_sweep::{RunOutcome, RunState};
 
 use super::WhichArgs;
-use super::folder::Sweep;
+use super::folder::{Sweep, outcomes_with_jobs, script_name};
 use super::plan::find_or_plan;
-use super::queue::{outcomes_with_jobs, script_name};
-use crate::commands::job_request::site_and_request;
-use crate::commands::train::preflight;
+use crate::commands::train::{preflight, say_warnings, site_and_request};
 use crate::config::Loaded;
 use crate::error::Error;
 use crate::output::{print, print_json};
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train sweep submit configs/ablation/cifar100.toml --dry-run
   vim-train sweep submit configs/ablation/cifar100.toml --set slurm.site=rorqual --set slurm.account=def-yourpi
@@ -34,18 +32,18 @@ sweep.max_parallel throttles the array. The arrays' numbers go to stdout.";
 /// Default limit of array tasks without a cluster: SLURM's default.
 const DEFAULT_ARRAY: u32 = 1001;
 
-/// `vim-train sweep submit`.
+/// Hand what is not finished to SLURM, as an array.
 #[derive(Debug, Args)]
-pub struct SubmitArgs {
-    /// Which sweep; a file's is planned first.
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SubmitArgs {
     #[command(flatten)]
-    pub which: WhichArgs,
+    which: WhichArgs,
     /// Plan, print the batch scripts, and submit nothing.
     #[arg(long)]
-    pub dry_run: bool,
+    dry_run: bool,
     /// Print the submissions on stdout as JSON.
     #[arg(long, conflicts_with = "dry_run")]
-    pub json: bool,
+    json: bool,
 }
 
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
@@ -57,7 +55,6 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     submit(&sweep, &chosen, args.dry_run, args.json)
 }
 
-/// Submits `chosen`.
 pub(super) fn submit(
     sweep: &Sweep,
     chosen: &[RunOutcome],
@@ -76,11 +73,11 @@ pub(super) fn submit(
         absent.extend(preflight(&loaded.config).map_err(|error| loaded.place(error))?);
         configs.push(loaded.config);
     }
-    say(&absent);
+    say_warnings(&absent);
     // All requests are equal: `sweep plan` checks this.
     let config = &configs[0];
     let (site, request) = site_and_request(config)?;
-    say(&request.warnings);
+    say_warnings(&request.warnings);
     let client = Client::new();
     if config.slurm.output != SlurmConfig::default().output {
         eprintln!(
@@ -94,7 +91,7 @@ pub(super) fn submit(
         DEFAULT_ARRAY
     } else {
         is_there?;
-        say(&client.check_request(&request)?);
+        say_warnings(&client.check_request(&request)?);
         client.max_array_size()?
     };
     let scripts = scripts(sweep, &folder, chosen, &request, largest)?;
@@ -131,12 +128,6 @@ pub(super) fn submit(
     }
     let numbers: Vec<String> = submitted.iter().map(|known| known.job.to_string()).collect();
     print(&numbers.join("\n"))
-}
-
-fn say<'a>(warnings: impl IntoIterator<Item = &'a String>) {
-    for warning in warnings {
-        eprintln!("warning: {warning}");
-    }
 }
 
 /// One array within the cluster's limit, and the path of its script.

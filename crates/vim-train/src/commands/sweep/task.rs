@@ -10,33 +10,34 @@ use rustix::process::{Signal, getpid, kill_process};
 use vim_data::CpuAllocation;
 use vim_run::{CONFIG, EXIT, ExitRecord, write_exit_in};
 
-use super::error::SweepRunError;
+use super::SweepRunError;
 use super::folder::Sweep;
 use crate::commands::train;
 use crate::error::Error;
 use crate::train::TrainArgs;
 
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   vim-train sweep task runs/ablation --index 3
   vim-train sweep task runs/ablation --index $PBS_ARRAY_INDEX    an array of a scheduler that is not SLURM
 
 Numbers are of `sweep plan`'s list, from 0. It trains, or goes on, or says that the run is finished: the same command again and again.";
 
-/// `vim-train sweep task`.
+/// Train one run of a planned sweep in this process, as the others start it.
 #[derive(Debug, Args)]
-pub struct TaskArgs {
+#[command(after_help = EXAMPLES)]
+pub(crate) struct TaskArgs {
     /// The sweep's folder.
-    pub folder: PathBuf,
+    folder: PathBuf,
     /// The run's index in `plan.jsonl`.
     #[arg(long, value_name = "I")]
-    pub index: usize,
+    index: usize,
     /// Cores to compute and to load images with; left out: as the configuration says.
     #[arg(long, value_name = "N", value_parser = crate::args::count)]
-    pub threads: Option<usize>,
+    threads: Option<usize>,
     /// Save and stop once stdin ends: who started it is gone.
     #[arg(long, hide = true)]
-    pub watched: bool,
+    watched: bool,
 }
 
 /// `vim-train sweep task`: `train --resume auto` of the run's frozen configuration.

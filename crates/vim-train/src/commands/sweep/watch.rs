@@ -5,25 +5,22 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::MultiProgress;
 use vim_run::metrics::Record;
 use vim_run::{ENVIRONMENT, METRICS};
 
 use crate::commands::train::PRIMARY;
-use crate::output::progress::wants_bar;
+use crate::output::progress::{Bar, wants_bar};
 
 /// Bytes read from the end of a file for its last lines.
 const TAIL: u64 = 4096;
 
-/// Display of the running runs.
 pub(super) struct Watch {
     bars: Option<MultiProgress>,
 }
 
-/// Display of one running run.
-pub(super) struct Shown {
-    bar: Option<ProgressBar>,
-}
+/// The bar of one run.
+pub(super) struct Shown(Bar);
 
 impl Watch {
     pub(super) fn new() -> Self {
@@ -40,21 +37,21 @@ impl Watch {
 
     /// Shows the run `name` from now on.
     pub(super) fn show(&self, name: &str) -> Shown {
-        let bar = self.bars.as_ref().map(|bars| {
-            let style = ProgressStyle::with_template("{prefix:24} {bar:24} {pos}/{len} {wide_msg}")
-                .expect("invariant: the template is well formed");
-            let bar = ProgressBar::new(0).with_style(style).with_prefix(name.to_owned());
+        Shown(Bar::new(0, "{prefix:24} {bar:24} {pos}/{len} {wide_msg}", |bar| {
+            let bar = bar.with_prefix(name.to_owned());
             bar.enable_steady_tick(Duration::from_millis(500));
-            bars.add(bar)
-        });
-        Shown { bar }
+            match &self.bars {
+                Some(bars) => bars.add(bar),
+                None => bar,
+            }
+        }))
     }
 }
 
 impl Shown {
     /// Updates the progress of the run in `folder`.
     pub(super) fn update(&self, folder: &Path) {
-        let Some(bar) = &self.bar else { return };
+        let Some(bar) = &self.0.0 else { return };
         if bar.length() == Some(0)
             && let Some(total) = total_steps(folder)
         {
@@ -71,14 +68,6 @@ impl Shown {
         let score = score.map(|score| format!("{} {}", PRIMARY.label, PRIMARY.show(score)));
         let parts: Vec<String> = loss.into_iter().chain(score).collect();
         bar.set_message(parts.join(", "));
-    }
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
     }
 }
 

@@ -1,8 +1,6 @@
 //! `vim-train bench compare`: tables under the original's column names, a page in Markdown, plots.
 
-mod markdown;
-mod plot;
-mod sheets;
+mod files;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,9 +9,9 @@ use std::path::{Path, PathBuf};
 use strum::VariantArray;
 use vim_run::storage::{Disk, replace};
 
-use super::args::CompareArgs;
-use super::record::{Document, Latency, Mode, Row, Throughput};
-use crate::error::{Error, Failure, code};
+use super::{CompareArgs, Document, Latency, Mode, Row, Throughput};
+use crate::error::Error;
+use crate::output::summary::rate;
 use crate::output::{check_free, print};
 
 /// A document and where it was read.
@@ -128,10 +126,10 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
 
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for table in &tables {
-        files.extend(sheets::all(table, args.batch_size)?);
-        files.extend(plot::all(table));
+        files.extend(files::sheets(table, args.batch_size)?);
+        files.extend(files::plots(table));
     }
-    let page = markdown::page(&sources, &names, &tables);
+    let page = page(&sources, &names, &tables);
     files.push(("benchmark.md".into(), page.clone().into_bytes()));
 
     // Write only after every file was checked.
@@ -147,40 +145,104 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     print(&page)
 }
 
-/// A file is not a `bench` document.
-#[derive(Debug, thiserror::Error)]
-#[error("{} is no result of `vim-train bench -o`: {problem}; measure again, or name another file", path.display())]
-struct NoBenchmark {
-    path: PathBuf,
-    problem: String,
-}
-
-impl Failure for NoBenchmark {
-    fn exit_code(&self) -> u8 {
-        code::DATA
-    }
-}
-
 fn read(path: &Path) -> Result<Source, Error> {
     let text = fs::read(path).map_err(Error::io("read", path))?;
-    let wrong = |problem: String| NoBenchmark { path: path.to_owned(), problem };
+    let wrong = |problem: String| {
+        Error::data(format!(
+            "{} is no result of `vim-train bench -o`: {problem}; measure again, or name another file",
+            path.display()
+        ))
+    };
     let document: Document =
         serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
     if document.command != "bench" {
-        return Err(wrong(format!("it is of `{}`", document.command)).into());
+        return Err(wrong(format!("it is of `{}`", document.command)));
     }
     let mut seen = BTreeSet::new();
     for row in &document.results {
         if row.batch == 0 {
-            return Err(wrong("a row has a batch of 0".into()).into());
+            return Err(wrong("a row has a batch of 0".into()));
         }
         if !seen.insert((row.mode, &row.method, row.batch)) {
-            return Err(wrong(format!(
-                "{} {} batch {} is in it twice",
-                row.method, row.mode, row.batch
-            ))
-            .into());
+            let Row { method, mode, batch, .. } = row;
+            return Err(wrong(format!("{method} {mode} batch {batch} is in it twice")));
         }
     }
     Ok(Source { path: path.to_owned(), document })
+}
+
+fn page(sources: &[Source], names: &Names, tables: &[Table]) -> String {
+    let mut page = String::from("# Benchmark\n\n");
+    page.push_str(
+        "| file | configuration | --set | device | hardware | version | commit | measured |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for Source { path, document } in sources {
+        let made = |key: &str| document.environment[key].as_str().unwrap_or("–").to_owned();
+        let cells = [
+            path.display().to_string(),
+            document.config.clone(),
+            document.overrides.join(", "),
+            made("backend"),
+            document.hardware.clone().unwrap_or_else(|| "–".into()),
+            made("version"),
+            made("commit"),
+            made("started"),
+        ];
+        push(&mut page, &cells);
+    }
+    for table in tables {
+        page.push_str(&format!("\n## {}\n\n", table.mode));
+        page.push_str(
+            "| method | px | type | batch | ms | p10 | p90 | ms/img | img/s | GFLOP/img | GFLOP/s | peak MiB | params, M |\n",
+        );
+        page.push_str("|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+        let dash = || "–".to_owned();
+        for series in &table.series {
+            for &batch in &table.batches {
+                let Some(point) = table.point(series, batch) else { continue };
+                let (row, latency) = (point.row, point.latency);
+                let cells = [
+                    series.clone(),
+                    row.image_size.to_string(),
+                    row.dtype.clone(),
+                    batch.to_string(),
+                    format!("{:.3}", latency.median_ms),
+                    format!("{:.3}", latency.p10_ms),
+                    format!("{:.3}", latency.p90_ms),
+                    format!("{:.3}", point.per_image(latency.median_ms)),
+                    rate(point.throughput.img_s),
+                    row.flops_per_image
+                        .map_or_else(dash, |flops| format!("{:.3}", flops as f64 / 1e9)),
+                    row.flop_s.map_or_else(dash, |rate| format!("{:.1}", rate / 1e9)),
+                    row.peak_memory_bytes
+                        .map_or_else(dash, |bytes| format!("{:.1}", bytes as f64 / 2f64.powi(20))),
+                    format!("{:.3}", row.parameters as f64 / 1e6),
+                ];
+                push(&mut page, &cells);
+            }
+        }
+    }
+    let failed: Vec<String> = sources
+        .iter()
+        .enumerate()
+        .flat_map(|(number, source)| source.document.results.iter().map(move |row| (number, row)))
+        .filter_map(|(number, row)| {
+            let (name, reason) = (names.of(number, row), row.error.as_ref()?);
+            Some(format!("- {name} {} batch {}: {reason}\n", row.mode, row.batch))
+        })
+        .collect();
+    if !failed.is_empty() {
+        page.push_str(&format!("\n## Did not run\n\n{}", failed.concat()));
+    }
+    page.push_str(
+        "\nms: a step, the device waited for after it (median, 10th and 90th percentile). img/s: steps queued one behind\n\
+         the other, over the images that they took. GFLOP/s: a training step counted as three forward passes.\n",
+    );
+    page
+}
+
+fn push(page: &mut String, cells: &[String]) {
+    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    page.push_str(&format!("| {} |\n", cells.join(" | ")));
 }

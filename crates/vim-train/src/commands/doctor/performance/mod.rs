@@ -1,16 +1,12 @@
 //! `doctor --performance`: checks whether timings on this machine can be trusted, and compares the
 //! methods.
 //!
-//! The seven checks of the original's script, with its numbers, one file each. `profile`'s timer
+//! The seven checks of the original's script, with its numbers. `profile`'s timer
 //! measures; `verify` compares with loops in f64.
 
-mod inputs;
-mod methods;
-mod operations;
-mod paths;
-mod synchronisation;
-mod threads;
-mod warm_up;
+mod clock;
+mod rates;
+mod scans;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -19,8 +15,7 @@ use clap::Args;
 use serde::Serialize;
 use vim_kernels::{Discretization, Implementation, ScanOptions, Series};
 
-use super::Context;
-use super::finding::Finding;
+use super::{Context, Finding};
 use crate::args::count;
 use crate::commands::profile::Shape;
 use crate::commands::profile::scan::{Inputs, options};
@@ -31,13 +26,12 @@ use crate::error::Error;
 use crate::fatal;
 use vim_verify::Dtype;
 
-/// What `--performance` takes.
 #[derive(Clone, Debug, Default, Args)]
-pub struct PerformanceArgs {
+pub(crate) struct PerformanceArgs {
     /// Also run the seven checks of whether times taken here can be trusted, and compare the
     /// methods; half a minute.
     #[arg(long)]
-    pub performance: bool,
+    pub(super) performance: bool,
     /// Leave out these of the seven: 1 inputs, 2 synchronisation, 3 threads, 4 code paths, 5
     /// warm-up, 6 operations, 7 methods.
     #[arg(
@@ -47,19 +41,19 @@ pub struct PerformanceArgs {
         requires = "performance",
         value_parser = clap::value_parser!(u8).range(1..=7)
     )]
-    pub skip: Vec<u8>,
+    skip: Vec<u8>,
     /// Sequences of the scans that are timed: 8 on a GPU, 2 on a CPU where left out.
     #[arg(long, value_name = "B", requires = "performance", value_parser = count)]
-    pub batch: Option<usize>,
+    batch: Option<usize>,
     /// Their channels: 512 on a GPU, 128 on a CPU.
     #[arg(long, value_name = "D", requires = "performance", value_parser = count)]
-    pub dim: Option<usize>,
+    dim: Option<usize>,
     /// Their tokens: 1024 on a GPU, 256 on a CPU.
     #[arg(long, value_name = "L", requires = "performance", value_parser = count)]
-    pub seqlen: Option<usize>,
+    seqlen: Option<usize>,
     /// States of a channel: 16.
     #[arg(long, value_name = "N", requires = "performance", value_parser = count)]
-    pub dstate: Option<usize>,
+    dstate: Option<usize>,
 }
 
 /// The sizes that are timed, for `--json`.
@@ -84,7 +78,6 @@ impl PerformanceArgs {
     }
 }
 
-/// Shared state of the checks.
 struct Bench<'a> {
     chosen: &'a SelectedDevice,
     /// The implementation that `ssm.scan` resolves to on the device.
@@ -127,13 +120,13 @@ enum Run {
 }
 
 const CHECKS: [Check; 7] = [
-    Check { number: 1, name: "input", run: Run::Device(inputs::same) },
-    Check { number: 2, name: "synchronisation", run: Run::Device(synchronisation::misleads) },
-    Check { number: 3, name: "threads", run: Run::Host(threads::threads) },
-    Check { number: 4, name: "path", run: Run::Device(paths::agree) },
-    Check { number: 5, name: "warm-up", run: Run::Device(warm_up::needed) },
-    Check { number: 6, name: "operation", run: Run::Device(operations::against_peaks) },
-    Check { number: 7, name: "scan", run: Run::Device(methods::compared) },
+    Check { number: 1, name: "input", run: Run::Device(scans::same) },
+    Check { number: 2, name: "synchronisation", run: Run::Device(clock::misleads) },
+    Check { number: 3, name: "threads", run: Run::Host(clock::threads) },
+    Check { number: 4, name: "path", run: Run::Device(scans::agree) },
+    Check { number: 5, name: "warm-up", run: Run::Device(clock::needed) },
+    Check { number: 6, name: "operation", run: Run::Device(rates::against_peaks) },
+    Check { number: 7, name: "scan", run: Run::Device(rates::compared) },
 ];
 
 /// Runs the selected checks and reports findings as they come. A check that panics or errors fails.
@@ -182,7 +175,7 @@ fn failed(what: impl Into<String>, error: &Error) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Verdict;
+    use super::super::Verdict;
     use super::*;
 
     #[test]

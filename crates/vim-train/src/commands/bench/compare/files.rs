@@ -1,10 +1,13 @@
-//! CSV files with the columns of the original's `compare_benchmarks.py`.
+//! The files of a mode: CSV with the columns of the original's `compare_benchmarks.py`, and plots.
+
+use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, document, legend, text};
 
 use super::{Point, Table};
 use crate::error::Error;
+use crate::output::csv;
 
 /// The files of a mode: name and content.
-pub(super) fn all(table: &Table, batch: Option<usize>) -> Result<Vec<(String, Vec<u8>)>, Error> {
+pub(super) fn sheets(table: &Table, batch: Option<usize>) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let batch = match batch {
         Some(batch) if table.points.iter().any(|point| point.row.batch == batch) => batch,
         Some(batch) => {
@@ -32,17 +35,8 @@ pub(super) fn all(table: &Table, batch: Option<usize>) -> Result<Vec<(String, Ve
 
 /// The methods at one batch size; latencies per image, as in the original.
 fn at_one_batch(table: &Table, batch: usize) -> Result<Vec<u8>, Error> {
-    const HEAD: [&str; 9] = [
-        "Method",
-        "Params (M)",
-        "FLOPs (B)",
-        "Latency (ms)",
-        "Latency Min (ms)",
-        "Latency Max (ms)",
-        "Throughput (img/s)",
-        "Batch Size",
-        "Model Size (MB)",
-    ];
+    let head = "Method,Params (M),FLOPs (B),Latency (ms),Latency Min (ms),Latency Max (ms),\
+                Throughput (img/s),Batch Size,Model Size (MB)";
     let rows = table.series.iter().filter_map(|series| {
         let point = table.point(series, batch)?;
         let row = point.row;
@@ -59,20 +53,12 @@ fn at_one_batch(table: &Table, batch: usize) -> Result<Vec<u8>, Error> {
             cell(row.parameters as f64 * 4.0 / f64::from(1 << 20)),
         ])
     });
-    csv(HEAD.map(str::to_owned).to_vec(), rows)
+    csv([head.split(',').map(str::to_owned).collect()].into_iter().chain(rows))
 }
 
 fn all_rows(table: &Table) -> Result<Vec<u8>, Error> {
-    const HEAD: [&str; 8] = [
-        "Method",
-        "Batch Size",
-        "Latency (ms/img)",
-        "Latency Min",
-        "Latency Max",
-        "Throughput (img/s)",
-        "FLOPs (B)",
-        "Params (M)",
-    ];
+    let head = "Method,Batch Size,Latency (ms/img),Latency Min,Latency Max,Throughput (img/s),\
+                FLOPs (B),Params (M)";
     let pairs = table
         .series
         .iter()
@@ -89,21 +75,21 @@ fn all_rows(table: &Table) -> Result<Vec<u8>, Error> {
             params(point),
         ]
     });
-    csv(HEAD.map(str::to_owned).to_vec(), rows)
+    csv([head.split(',').map(str::to_owned).collect()].into_iter().chain(rows))
 }
 
 /// Methods by batch sizes; failed rows are empty.
 fn pivot(table: &Table, value: impl Fn(&Point) -> String) -> Result<Vec<u8>, Error> {
     let sizes = table.batches.iter().map(ToString::to_string);
-    let head = std::iter::once("Method".to_owned()).chain(sizes).collect();
+    let head: Vec<String> = ["Method".to_owned()].into_iter().chain(sizes).collect();
     let rows = table.series.iter().map(|series| {
         let cells = table
             .batches
             .iter()
             .map(|&batch| table.point(series, batch).map_or_else(String::new, &value));
-        std::iter::once(series.clone()).chain(cells).collect()
+        [series.clone()].into_iter().chain(cells).collect()
     });
-    csv(head, rows)
+    csv([head].into_iter().chain(rows))
 }
 
 /// Trainable numbers in millions.
@@ -120,11 +106,51 @@ fn cell(number: f64) -> String {
     format!("{number:.6}")
 }
 
-fn csv(head: Vec<String>, rows: impl Iterator<Item = Vec<String>>) -> Result<Vec<u8>, Error> {
-    let failed = |error: String| Error::internal(format!("a table has no CSV form: {error}"));
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for row in std::iter::once(head).chain(rows) {
-        writer.write_record(&row).map_err(|error| failed(error.to_string()))?;
-    }
-    writer.into_inner().map_err(|error| failed(error.to_string()))
+const WIDTH: f64 = 900.0;
+const HEIGHT: f64 = 560.0;
+
+/// The plots of a mode: name and content.
+pub(super) fn plots(table: &Table) -> [(String, Vec<u8>); 2] {
+    [
+        draw(table, "throughput", "img/s", |point| point.throughput.img_s),
+        draw(table, "latency", "ms per image, median", |point| {
+            point.per_image(point.latency.median_ms)
+        }),
+    ]
+}
+
+fn draw(table: &Table, stem: &str, unit: &str, value: fn(&Point) -> f64) -> (String, Vec<u8>) {
+    let series: Vec<&String> = table
+        .series
+        .iter()
+        .filter(|&name| table.batches.iter().any(|&batch| table.point(name, batch).is_some()))
+        .collect();
+    let names: Vec<&str> = series.iter().map(|name| name.as_str()).collect();
+    let (left, right) = (76.0, WIDTH - 24.0);
+    let (names, legend_height) = legend(&names, left, right - left);
+    let batches = table.points.iter().map(|point| point.row.batch as f64);
+    let x = Scale::log2(range(batches, 1.15), (left, right));
+    let y = range(table.points.iter().map(value), 1.3);
+    let y = Scale::log2(y, (HEIGHT - 52.0, 40.0 + legend_height));
+    let lines = series.iter().enumerate().map(|(number, name)| {
+        let points = table.batches.iter().filter_map(|&batch| table.point(name, batch));
+        Series {
+            style: SeriesStyle::new(number),
+            line: points.map(|point| (point.row.batch as f64, value(point))).collect(),
+            band: Vec::new(),
+            marks: Marks::All,
+        }
+    });
+    let lines: Vec<Series> = lines.collect();
+    let title = format!("{stem}, {}: {unit}", table.mode);
+    let mut body = text("name", (left, 28.0), "start", &title);
+    body.push_str(&format!(r#"<g transform="translate(0 32)">{names}</g>"#));
+    body.push_str(&LineChart { x, y, x_title: "batch size", series: &lines }.draw());
+    (table.file(stem, "svg"), document(WIDTH, HEIGHT, &title, &body).into_bytes())
+}
+
+/// Range of `values`, widened by the factor `margin` on both sides.
+fn range(values: impl Iterator<Item = f64> + Clone, margin: f64) -> (f64, f64) {
+    let low = values.clone().fold(f64::INFINITY, f64::min);
+    (low / margin, values.fold(0.0, f64::max) * margin)
 }

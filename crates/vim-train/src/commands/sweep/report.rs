@@ -1,4 +1,4 @@
-//! `vim-train sweep summarize`.
+//! `vim-train sweep status` and `vim-train sweep summarize`.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,25 +6,114 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use strum::VariantArray;
 use vim_kernels::Discretization;
+use vim_run::{host_name, rfc3339};
 use vim_sweep::report::{Page, Provenance};
 use vim_sweep::{
-    Assignments, Pick, ReportConfig, RunOutcome, SEED, Summary, csv, head, markdown, report, rows,
-    summarize,
+    Assignments, Metric, Pick, ReportConfig, RunOutcome, RunState, SEED, Summary, csv, head,
+    markdown, report, rows,
 };
 
-use vim_run::{host_name, rfc3339};
-
-use super::WhichArgs;
-use super::error::SweepRunError;
-use super::folder::{Sweep, write_file};
-use super::queue::outcomes_with_jobs;
-use super::status::counts;
+use super::folder::{Sweep, outcomes_with_jobs, write_file};
+use super::{SweepRunError, WhichArgs};
+use crate::commands::runs::steps;
 use crate::error::Error;
 use crate::output::summary::duration;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
 
-pub(super) const EXAMPLES: &str = "\
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  vim-train sweep status data/runs/shapes-ablation
+  vim-train sweep status configs/ablation/shapes.toml
+  vim-train sweep status data/runs/shapes-ablation --json | jq -r '.runs[] | select(.state != \"finished\") | .name'
+
+interrupted: stopped or killed, and goes on where it was; failed: with its exit code (`vim-train --help`).";
+
+/// Say how every run stands.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// Print it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn status(args: &StatusArgs) -> Result<(), Error> {
+    let sweep = Sweep::find(&args.which)?;
+    let outcomes = outcomes_with_jobs(&sweep);
+    let metric = Metric::parse(&sweep.origins.sweep.report.metric)?;
+    let last = |run: &RunOutcome| metric.value(run, Pick::Last);
+    let best = |run: &RunOutcome| metric.value(run, Pick::Best);
+    if args.json {
+        let rows = outcomes.iter().map(|run| {
+            json!({
+                "index": run.index,
+                "id": run.id,
+                "name": run.name,
+                "assignments": run.assignments,
+                "state": run.state.name(),
+                "exit_code": exit_code(run.state),
+                "step": run.step,
+                "total_steps": run.total_steps,
+                "last": last(run),
+                "best": best(run),
+                "job": run.machine.job,
+                "host": run.machine.host,
+                "error": run.error,
+            })
+        });
+        return print_json(&json!({
+            "folder": sweep.folder,
+            "metric": sweep.origins.sweep.report.metric,
+            "runs": rows.collect::<Vec<_>>(),
+        }));
+    }
+    let unknown = || "-".to_owned();
+    let shown = |value: Option<f64>| value.map_or_else(unknown, |value| metric.show(value));
+    let rows = outcomes.iter().map(|run| {
+        vec![
+            run.index.to_string(),
+            run.id.clone(),
+            run.name.clone(),
+            run.state.to_string(),
+            steps(run.step, run.total_steps),
+            shown(last(run)),
+            shown(best(run)),
+            run.machine.job.clone().unwrap_or_else(unknown),
+        ]
+    });
+    let unit = if metric.is_share() { ", %" } else { "" };
+    let [last, best] = ["last", "best"].map(|which| format!("{}, {which}{unit}", metric.title()));
+    let head = ["index", "id", "run", "state", "steps", &last, &best, "job"];
+    print(&columns(&head, rows.collect(), 4))?;
+    for run in outcomes.iter().filter(|run| run.state != RunState::Finished) {
+        if let Some(error) = &run.error {
+            eprintln!("{}: {error}", run.name);
+        }
+    }
+    eprintln!("{}", counts(&outcomes));
+    Ok(())
+}
+
+fn exit_code(state: RunState) -> Option<u8> {
+    if let RunState::Failed(code) = state { Some(code) } else { None }
+}
+
+/// Counts per state, in one line.
+fn counts(outcomes: &[RunOutcome]) -> String {
+    let words = ["finished", "running", "queued", "interrupted", "failed", "missing"];
+    let count = |wanted: &str| outcomes.iter().filter(|run| run.state.name() == wanted).count();
+    let counted = words.into_iter().map(|wanted| (count(wanted), wanted));
+    let parts: Vec<String> = counted
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, wanted)| format!("{count} {wanted}"))
+        .collect();
+    format!("{} runs: {}", outcomes.len(), parts.join(", "))
+}
+
+const SUMMARIZE_EXAMPLES: &str = "\
 Examples:
   vim-train sweep summarize data/runs/shapes-ablation
   vim-train sweep summarize data/runs/shapes-ablation --metric test/top1 --baseline zoh
@@ -33,47 +122,47 @@ Examples:
 It also writes summary.csv, summary.md and report.html, a page that needs no network, to the sweep's
 folder. docs/experiments.md says what the numbers mean.";
 
-/// `vim-train sweep summarize`.
+/// Put the runs together: means over seeds, differences, a table, a page.
 #[derive(Debug, Args)]
-pub struct SummarizeArgs {
-    /// Which sweep.
+#[command(after_help = SUMMARIZE_EXAMPLES)]
+pub(crate) struct SummarizeArgs {
     #[command(flatten)]
-    pub which: WhichArgs,
+    which: WhichArgs,
     /// What to compare, over `sweep.report.metric`: val/top1, test/top1, val/loss, …
     #[arg(long, value_name = "METRIC")]
-    pub metric: Option<String>,
+    metric: Option<String>,
     /// Which evaluation of a run counts, over `sweep.report.pick`.
     #[arg(long, value_enum, value_name = "WHICH")]
-    pub pick: Option<PickArg>,
+    pick: Option<PickArg>,
     /// What to compare with, over `sweep.report.baseline`: KEY=VALUE, or a value that only one key
     /// of the grid has.
     #[arg(long, value_name = "VALUE")]
-    pub baseline: Vec<String>,
+    baseline: Vec<String>,
     /// Print the table as CSV, with all digits.
     #[arg(long, conflicts_with_all = ["md", "json"])]
-    pub csv: bool,
+    csv: bool,
     /// Print the table as Markdown.
     #[arg(long, conflicts_with = "json")]
-    pub md: bool,
+    md: bool,
     /// Print the summary and every run as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
 /// Which evaluation of a run counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PickArg {
+pub(crate) enum PickArg {
     /// The last: nothing was chosen.
     Last,
     /// The best: chosen on the split that it was measured on.
     Best,
 }
 
-pub(super) fn run(args: &SummarizeArgs) -> Result<(), Error> {
+pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
     let asked = asked(&sweep, &outcomes, args)?;
-    let summary = summarize(&outcomes, &asked)?;
+    let summary = vim_sweep::summarize(&outcomes, &asked)?;
     let name = &sweep.origins.sweep.name;
     write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
     write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;
@@ -116,9 +205,8 @@ fn asked(
         };
     }
     if !args.baseline.is_empty() {
-        let parsed: Result<Assignments, SweepRunError> =
-            args.baseline.iter().map(|text| baseline(text, outcomes)).collect();
-        asked.baseline = parsed?;
+        let parsed = args.baseline.iter().map(|text| baseline(text, outcomes));
+        asked.baseline = parsed.collect::<Result<Assignments, SweepRunError>>()?;
     }
     Ok(asked)
 }
@@ -144,7 +232,7 @@ fn baseline(text: &str, outcomes: &[RunOutcome]) -> Result<(String, toml::Value)
     found.dedup_by(|a, b| a.0 == b.0);
     match found.pop() {
         Some(one) if found.is_empty() => Ok(one),
-        Some(_) | None => Err(SweepRunError::Baseline { text: text.to_owned() }),
+        Some(_) | None => Err(SweepRunError::Baseline(text.to_owned())),
     }
 }
 

@@ -1,19 +1,20 @@
-//! 1: every method receives the same inputs and changes none.
+//! 1 and 4: every method receives the same inputs, changes none, and agrees with loops in f64.
 
 use burn::tensor::{Tensor, TensorData};
 use serde_json::json;
 use strum::VariantArray;
 use vim_kernels::{Discretization, Series};
+use vim_verify::smoke::{Smoke, mixers};
 
-use super::super::finding::Finding;
+use super::super::Finding;
 use super::Bench;
 use crate::commands::profile::scan::Inputs;
+use crate::commands::verify::explain;
 use crate::error::Error;
 
 /// Hexadecimal digits of a checksum that are shown.
 const SHOWN: usize = 12;
 
-/// One input tensor of a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ScanInput {
     name: &'static str,
@@ -81,18 +82,20 @@ fn compared(runs: &[Ran]) -> Vec<Finding> {
             other.map(|run| run.method.to_string()).collect::<Vec<_>>()
         };
         let (differ, changed) = (others(|run| &run.before), others(|run| &run.after));
-        let finding = if !differ.is_empty() {
-            let detail = format!("{detail}, but not for {}", differ.join(", "));
-            Finding::fail(what, detail, "the methods cannot be compared here: please report it")
-        } else if !changed.is_empty() {
-            let detail = format!("{detail}, changed by {}", changed.join(", "));
-            Finding::fail(what, detail, "the methods cannot be compared here: please report it")
-        } else {
-            let methods = runs.len();
-            Finding::pass(
-                what,
-                format!("{detail}, the same for {methods} methods, before and after"),
-            )
+        let amiss = match (&differ[..], &changed[..]) {
+            ([], []) => None,
+            ([], _) => Some(format!("changed by {}", changed.join(", "))),
+            (_, _) => Some(format!("but not for {}", differ.join(", "))),
+        };
+        let finding = match (amiss, runs.len()) {
+            (None, methods) => {
+                let same = format!("{detail}, the same for {methods} methods, before and after");
+                Finding::pass(what, same)
+            }
+            (Some(amiss), _) => {
+                let advice = "the methods cannot be compared here: please report it";
+                Finding::fail(what, format!("{detail}, {amiss}"), advice)
+            }
         };
         finding.with([("shape", json!(shape)), ("dtype", json!(dtype)), ("blake3", json!(blake3))])
     };
@@ -117,9 +120,62 @@ fn in_time(name: &str, x: Tensor<3>) -> Finding {
     Finding::fail(what, "the same for some neighbouring tokens", "please report it")
 }
 
+/// One finding per method, over the operations of a mixer.
+pub(super) fn agree(bench: &Bench) -> Result<Vec<Finding>, Error> {
+    let ran: Vec<Smoke> =
+        mixers(&bench.chosen.device, !bench.chosen.is_cpu(), bench.implementation, explain)
+            .collect();
+    let of = |method: Discretization| ran.iter().filter(move |one| one.method == method);
+    let line = |&method: &Discretization| path(method, &of(method).collect::<Vec<_>>());
+    Ok(Discretization::VARIANTS.iter().map(line).collect())
+}
+
+fn path(method: Discretization, ran: &[&Smoke]) -> Finding {
+    let what = format!("4 path {method}");
+    let advice = "training and its times are of no use here: see what `vim-train verify` says on this device";
+    let Some(first) = ran.first() else {
+        return Finding::fail(what, "nothing ran", advice);
+    };
+    let operations: Vec<&str> = ran.iter().map(|one| one.operation).collect();
+    let farthest = [0, 1].map(|way| {
+        let rows = ran.iter().filter_map(|one| one.closest[way].as_ref());
+        rows.max_by(|one, two| one.ratio().total_cmp(&two.ratio()))
+    });
+    let figures = farthest.map(|row| row.map_or(json!(null), |row| json!(row.max)));
+    let error = |at: usize| {
+        farthest[at].map_or_else(
+            || "nothing".to_owned(),
+            |row| format!("{} {:.1e} of {:.1e}", row.array, row.max, row.tolerance),
+        )
+    };
+    let failure = ran.iter().find_map(|one| {
+        Some(format!("{} by the {}: {}", one.operation, one.implementation, one.failure.as_ref()?))
+    });
+    let finding = match failure {
+        Some(failure) => Finding::fail(what, failure, advice),
+        None => Finding::pass(
+            what,
+            format!(
+                "{} forward (off by {}) and backward (off by {}); {}",
+                first.implementation,
+                error(0),
+                error(1),
+                operations.join(", ")
+            ),
+        ),
+    };
+    let [forward, backward] = figures;
+    finding.with([
+        ("implementation", json!(first.implementation)),
+        ("operations", json!(operations)),
+        ("forward_error", forward),
+        ("backward_error", backward),
+    ])
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::super::finding::Verdict;
+    use super::super::super::Verdict;
     use super::*;
 
     #[test]
@@ -149,5 +205,27 @@ mod tests {
         let device = burn::tensor::Device::flex();
         let constant = Tensor::<3>::ones([2, 4, 3], &device);
         assert_eq!(in_time("b", constant).verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn one_operation_that_is_off_fails_its_method() {
+        let smoke = |operation, failure: Option<&str>| Smoke {
+            method: Discretization::Foh,
+            operation,
+            implementation: "kernel".into(),
+            seconds: 0.1,
+            closest: [None, None],
+            failure: failure.map(str::to_owned),
+        };
+        let good = smoke("selective_scan", None);
+        let bad = smoke("selective_scan_bidirectional", Some("y is off by 1.0e0, 1.0e-5 allowed"));
+        assert_eq!(path(Discretization::Foh, &[&good]).verdict, Verdict::Pass);
+        let both = path(Discretization::Foh, &[&good, &bad]);
+        assert_eq!(both.verdict, Verdict::Fail);
+        assert!(
+            both.detail.contains("selective_scan_bidirectional by the kernel: y is off"),
+            "{both:?}"
+        );
+        assert_eq!(path(Discretization::Foh, &[]).verdict, Verdict::Fail);
     }
 }

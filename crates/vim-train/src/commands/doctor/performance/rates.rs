@@ -1,20 +1,79 @@
-//! 7: the scan of every method on the same inputs: forward, and forward with backward.
+//! 6 and 7: the operations of a layer against the peak rates, and the scan of every method.
 
 use burn::tensor::Tensor;
 use serde_json::{Value, json};
 use strum::VariantArray;
 use vim_kernels::{Discretization, Series};
 
-use super::super::finding::Finding;
+use super::super::Finding;
 use super::{Bench, failed, guarded};
+use crate::commands::profile::ops::{OpTiming, basic};
+use crate::commands::profile::roof::Peaks;
 use crate::commands::profile::scan::Inputs;
 use crate::commands::profile::timer::{Times, measure};
 use crate::error::Error;
 
+/// Share of the peak below which a finding is a warning.
+const LOW: f64 = 0.1;
+
+pub(super) fn against_peaks(bench: &Bench) -> Result<Vec<Finding>, Error> {
+    let peaks = Peaks::measure(bench.chosen, bench.plan)?;
+    let shape = bench.shape;
+    let records = basic(&bench.chosen.device, [shape.batch, shape.seqlen, shape.dim], bench.plan)?;
+    let line = Finding::pass("6 peaks", peaks.line().trim_start_matches("peaks: ")).with([
+        ("copy_bytes_per_s", json!(peaks.copy_bytes)),
+        ("multiply_adds_per_s", json!(peaks.multiply_adds)),
+    ]);
+    let mut findings = vec![line];
+    findings.extend(records.iter().map(|record| operation(record, &peaks)));
+    let of = |name: &str| records.iter().find(|record| record.operation == name);
+    if let (Some(exponential), Some(reciprocal)) = (of("exponential"), of("reciprocal")) {
+        findings.push(decays(exponential.times.best_ms(), reciprocal.times.best_ms()));
+    }
+    Ok(findings)
+}
+
+fn operation(record: &OpTiming, peaks: &Peaks) -> Finding {
+    let (name, ms) = (&record.operation, record.times.best_ms());
+    let product = name.starts_with("product");
+    let what = format!("6 {}", name.split(' ').next().unwrap_or(name));
+    // Elementwise operations are bound by memory.
+    let (share, of) = if product {
+        (record.rate * 1e9 / peaks.multiply_adds, "the multiply-adds")
+    } else {
+        (record.gb_per_s * 1e9 / peaks.copy_bytes, "the copy")
+    };
+    // The copy is larger than any cache.
+    let cached = if !product && share > 1.2 { ", as it fits a cache" } else { "" };
+    let detail = format!(
+        "{name}: {ms:.3} ms, {:.1} GB/s, {:.2} {}, {:.0} % of {of}{cached}",
+        record.gb_per_s,
+        record.rate,
+        record.unit,
+        share * 100.0
+    );
+    let advice = "too small to load this device, if it is a GPU: take a larger --batch; otherwise others use it, or the build is not optimised";
+    Finding::pass(what, detail).warn_if(share < LOW, advice).with([
+        ("ms", json!(ms)),
+        ("rate", json!(record.rate)),
+        ("unit", json!(record.unit)),
+        ("gb_per_s", json!(record.gb_per_s)),
+        ("share_of_peak", json!(share)),
+    ])
+}
+
+/// Compares bilinear's decay with zoh's: A is diagonal, so its inverse is one division per state.
+fn decays(exponential: f64, reciprocal: f64) -> Finding {
+    let ratio = reciprocal / exponential;
+    let detail = format!(
+        "bilinear's inverse takes {ratio:.2} of zoh's exponential, as tensor operations; what that is worth in the scan, 7 says"
+    );
+    Finding::pass("6 decay", detail).with([("reciprocal_over_exponential", json!(ratio))])
+}
+
 /// Ratio of the 90th to the 10th percentile above which the median says little.
 const SPREAD: f64 = 2.0;
 
-/// Times of a method.
 struct Timed {
     forward: Times,
     /// Forward with saved activations, and backward.
@@ -55,14 +114,14 @@ fn lines(bench: &Bench, results: &[(Discretization, Result<Timed, Error>)]) -> V
     let line = |(method, timed): &(Discretization, Result<Timed, Error>)| {
         let what = format!("7 scan {method}");
         match timed {
-            Ok(timed) => finding(what, timed, zoh, bench),
+            Ok(timed) => scan(what, timed, zoh, bench),
             Err(error) => failed(what, error),
         }
     };
     results.iter().map(line).collect()
 }
 
-fn finding(what: String, timed: &Timed, zoh: Option<f64>, bench: &Bench) -> Finding {
+fn scan(what: String, timed: &Timed, zoh: Option<f64>, bench: &Bench) -> Finding {
     let Timed { forward, step } = timed;
     let shape = bench.shape;
     let sequences = shape.batch as f64 / step.median_ms * 1e3;
@@ -82,14 +141,9 @@ fn finding(what: String, timed: &Timed, zoh: Option<f64>, bench: &Bench) -> Find
         sequences,
         ratio.map_or_else(|| "no ratio".to_owned(), |ratio| format!("{ratio:.2}"))
     );
-    let spread = [forward, step].map(|times| times.p90_ms / times.p10_ms);
-    let finding = if spread.iter().any(|spread| *spread > SPREAD) {
-        let advice = "the times are spread: others use this device or these cores; repeat it";
-        Finding::warn(what, detail, advice)
-    } else {
-        Finding::pass(what, detail)
-    };
-    finding.with([
+    let is_spread = [forward, step].iter().any(|times| times.p90_ms / times.p10_ms > SPREAD);
+    let advice = "the times are spread: others use this device or these cores; repeat it";
+    Finding::pass(what, detail).warn_if(is_spread, advice).with([
         ("implementation", json!(bench.implementation.to_string())),
         ("forward", value(forward)),
         ("forward_backward", value(step)),
@@ -110,7 +164,7 @@ mod tests {
     use burn::tensor::Device;
     use vim_kernels::Implementation;
 
-    use super::super::super::finding::Verdict;
+    use super::super::super::Verdict;
     use super::*;
     use crate::commands::profile::Shape;
     use crate::commands::profile::timer::Plan;

@@ -1,28 +1,27 @@
 //! `vim-train eval`.
 
-pub mod predictions;
-
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use vim_data::Split;
 use vim_run::checkpoint::{Selection, Weights};
 use vim_run::metrics::Scores;
 use vim_run::signals::{Interrupted, StopRequest};
+use vim_run::storage::{Disk, replace};
 
 use crate::args::{Overrides, count};
-use crate::commands::eval::predictions::Predictions;
 use crate::commands::import::TakeArgs;
 use crate::config::Config;
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
-use crate::output::{check_free, print, print_json};
+use crate::output::{check_free, csv, print, print_json};
 use crate::run_folder::check_same_model_and_data;
 use crate::task::classification::evaluate::{SCORES, evaluate};
+use crate::task::classification::predict::{largest, softmax};
 use crate::task::classification::to_device::check_image_size;
-use crate::task::loaders;
-use crate::task::{EvalSplit, Evaluation};
+use crate::task::{EvalSplit, Evaluation, loaders};
 use crate::weights::source::{WeightsSource, notes};
 
 const EXAMPLES: &str = "\
@@ -38,42 +37,39 @@ The columns of predictions are index (of the image in its dataset), image (its f
 likeliest class), probability (of that class), and top5 (the five likeliest classes, the likeliest first).
 The last three are empty for an image that could not be read.";
 
-/// `vim-train eval`.
+/// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct EvalArgs {
+pub(crate) struct EvalArgs {
     /// Configuration file of the run.
-    pub config: PathBuf,
-    /// What differs from the file.
+    config: PathBuf,
     #[command(flatten)]
-    pub overrides: Overrides,
+    overrides: Overrides,
     /// Which weights: the run's `best` or `last`, a checkpoint's or run's folder, or a file (.pth,
     /// .safetensors).
     #[arg(long, value_name = "best|last|PATH", default_value = "best")]
-    pub checkpoint: Selection,
+    checkpoint: Selection,
     /// Which images.
     #[arg(long, value_enum, default_value_t)]
-    pub split: EvalSplit,
+    split: EvalSplit,
     /// Images at a time, whatever training takes; it need not divide their number. Left out:
     /// `train.batch_size`.
     #[arg(long, value_name = "N", value_parser = count)]
-    pub batch: Option<usize>,
-    /// What to take from a file of weights, and what may be amiss.
+    batch: Option<usize>,
     #[command(flatten)]
-    pub take: TakeArgs,
+    take: TakeArgs,
     /// Write what the model says of each image to this file, as CSV.
     #[arg(long, value_name = "FILE")]
-    pub predictions: Option<PathBuf>,
+    predictions: Option<PathBuf>,
     /// Write over the file of predictions if it is there.
     #[arg(long, requires = "predictions")]
-    pub force: bool,
+    force: bool,
     /// Print the result on stdout as JSON.
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 }
 
-/// `vim-train eval`.
-pub fn run(args: &EvalArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     if let Some(path) = &args.predictions {
         check_free(path, args.force)?;
     }
@@ -163,4 +159,45 @@ pub fn run(args: &EvalArgs) -> Result<(), Error> {
     };
     print(&format!("{name} images {images}, {}", shown(false).join(", ")))?;
     shown(true).iter().rev().try_for_each(|share| print(&format!("{name} {share}")))
+}
+
+/// The columns, described in docs/runs.md.
+const HEADER: [&str; 6] = ["index", "image", "label", "predicted", "probability", "top5"];
+
+/// Collects predictions, one row per image in the order of the split.
+#[derive(Debug)]
+struct Predictions {
+    split: Split,
+    rows: Vec<[String; 6]>,
+}
+
+impl Predictions {
+    fn of(split: &Split) -> Self {
+        Self { split: split.clone(), rows: Vec::with_capacity(split.len()) }
+    }
+
+    /// Adds the next image's logits; unreadable images and non-finite logits give no prediction.
+    fn add(&mut self, logits: &[f32], is_read: bool) {
+        let position = self.rows.len();
+        let index = self.split.index(position);
+        let mut row = [const { String::new() }; 6];
+        row[0] = index.to_string();
+        row[1] = self.split.dataset().name(index);
+        row[2] = self.split.label(position).to_string();
+        if is_read && logits.iter().all(|logit| logit.is_finite()) {
+            let probabilities = softmax(logits);
+            let best = largest(&probabilities, 5);
+            let names: Vec<String> = best.iter().map(usize::to_string).collect();
+            row[3].clone_from(&names[0]);
+            row[4] = format!("{:.6}", probabilities[best[0]]);
+            row[5] = names.join(" ");
+        }
+        self.rows.push(row);
+    }
+
+    /// Writes the table, whole or not at all.
+    fn write(&self, path: &Path) -> Result<(), Error> {
+        let bytes = csv([HEADER.map(str::to_owned)].iter().chain(&self.rows))?;
+        replace(&Disk, path, &bytes).map_err(Error::io("write", path))
+    }
 }

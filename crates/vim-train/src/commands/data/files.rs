@@ -1,0 +1,311 @@
+//! `vim-train data scan`, `verify` and `pack`: the commands that go through image files.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use vim_data::{
+    DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, Progress, ScanReport, Sides,
+    SourceError, Sources, Stage, VerifyOptions, VerifyReport, open_images,
+};
+
+use crate::args::Overrides;
+use crate::config::{Config, ConfigError};
+use crate::error::Error;
+use crate::output::progress::Bar;
+use crate::output::summary::rate;
+use crate::output::{print, print_json};
+
+/// Count images and classes, and list odd files, by reading the header of every file.
+#[derive(Debug, Args)]
+#[command(after_help = SCAN_EXAMPLES)]
+pub(crate) struct ImageArgs {
+    /// Configuration file; without one, the defaults.
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Which images.
+    #[arg(long, value_enum, default_value_t)]
+    part: PartChoice,
+    /// Threads; left out: `data.workers`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The images that a command is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PartChoice {
+    /// All of them.
+    #[default]
+    Both,
+    /// The training images.
+    Train,
+    /// The validation images.
+    Val,
+}
+
+/// Images by the name of their part.
+type NamedImages = Vec<(&'static str, Images)>;
+
+/// The selected parts, and the number of threads; warnings go to stderr.
+fn open(which: &ImageArgs) -> Result<(NamedImages, usize), Error> {
+    let config = match &which.config {
+        Some(path) => Config::load(path, &which.overrides.set)?,
+        None => Config::from_defaults(&which.overrides.set)?,
+    };
+    let mut data = config.data;
+    if !data.dataset.has_image_files() {
+        let name: &str = data.dataset.into();
+        let expected = "imagenet or folder: the others have no files to look at";
+        return Err(ConfigError::range("data.dataset", name, expected).into());
+    }
+    // Ignore copies on the node-local disk.
+    data.stage = Stage::Off;
+    let Sources { train, val, notes, staging: _ } = open_images(&data, &EnvPaths::from_env())?;
+    for note in notes {
+        eprintln!("note: {note}");
+    }
+    let parts = match which.part {
+        PartChoice::Both => vec![("train", train), ("val", val)],
+        PartChoice::Train => vec![("train", train)],
+        PartChoice::Val => vec![("val", val)],
+    };
+    let workers = which.workers.map_or_else(|| data.workers.count(), usize::from);
+    Ok((parts, workers))
+}
+
+/// Interval between two lines without a bar.
+const PAUSE: Duration = Duration::from_secs(30);
+
+struct Task {
+    name: String,
+    bar: Bar,
+    start: Instant,
+    last: Mutex<Instant>,
+}
+
+impl Task {
+    /// The task `name` over `total` images.
+    fn new(name: String, total: usize) -> Self {
+        let template = "{msg} {bar:24} {pos}/{len} {per_sec} eta {eta}";
+        let bar = Bar::new(total as u64, template, |bar| bar.with_message(name.clone()));
+        let now = Instant::now();
+        Self { name, bar, start: now, last: Mutex::new(now) }
+    }
+
+    /// Updates the progress, from any thread.
+    fn show(&self, progress: Progress) {
+        if let Some(bar) = &self.bar.0 {
+            bar.set_position(progress.images as u64);
+            return;
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.elapsed() >= PAUSE {
+            *last = Instant::now();
+            let speed = progress.images as f64 / self.start.elapsed().as_secs_f64();
+            let Progress { images, total, .. } = progress;
+            eprintln!("{} {images}/{total} images {} img/s", self.name, rate(speed));
+        }
+    }
+}
+
+const SCAN_EXAMPLES: &str = "\
+Examples:
+  vim-train data scan configs/vim_tiny_imagenet.toml
+  vim-train data scan --set data.dataset=folder --set data.path=~/flowers --part train --json
+
+Reads the beginning of every file, and decodes none. Odd are files that are no image, JPEGs of four
+channels, and those whose content is not what their name says; all but the first are usable.";
+
+/// `work` over every part with a bar, and the reports by the parts' names.
+fn each<R>(
+    command: &str,
+    parts: NamedImages,
+    mut work: impl FnMut(&str, &mut Images, OnProgress<'_>) -> Result<R, DataError>,
+) -> Result<BTreeMap<&'static str, R>, Error> {
+    let mut reports = BTreeMap::new();
+    for (name, mut images) in parts {
+        let task = Task::new(format!("{command} {name}"), vim_data::Dataset::len(&images));
+        reports.insert(name, work(name, &mut images, &|progress| task.show(progress))?);
+    }
+    Ok(reports)
+}
+
+pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
+    let (parts, workers) = open(args)?;
+    let reports = each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?;
+    if args.json {
+        return print_json(&reports);
+    }
+    reports.iter().try_for_each(|(name, report)| print(&scan_text(name, report)))
+}
+
+fn scan_text(name: &str, report: &ScanReport) -> String {
+    let sides = |sides: Option<Sides>| match sides {
+        Some(Sides { least, mean, most }) => format!("{least} to {most}, {mean:.0} on average"),
+        None => "none could be read".to_owned(),
+    };
+    let (fewest, most) = (&report.smallest_class, &report.largest_class);
+    let mut lines = vec![
+        format!("{name}  {}", report.path.display()),
+        format!("  images       {} of {} classes", report.images, report.classes),
+        format!(
+            "  per class    {} (`{}`) to {} (`{}`)",
+            fewest.images, fewest.class, most.images, most.class
+        ),
+        format!("  bytes        {} ({:.2} GB)", report.bytes, report.bytes as f64 / 1e9),
+        format!("  height       {}", sides(report.height)),
+        format!("  width        {}", sides(report.width)),
+        format!("  fingerprint  {}", report.fingerprint),
+    ];
+    for (kind, count) in &report.kinds {
+        lines.push(format!("  {kind:<22} {count}"));
+    }
+    for odd in &report.odd {
+        lines.push(format!("  odd: {} {}", odd.name, odd.what));
+    }
+    lines.join("\n")
+}
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  vim-train data verify configs/vim_tiny_imagenet.toml
+  vim-train data verify configs/vim_tiny_imagenet.toml --again --part val --json
+
+Exit code 65 if an image cannot be used. Interrupted, it goes on where it was. From then on the loader
+knows sizes and bad files beforehand, and compares the checksum of every file that it reads.";
+
+/// Decode every file once, list the bad ones, and keep the verdicts and checksums with the
+/// index.
+#[derive(Debug, Args)]
+#[command(after_help = VERIFY_EXAMPLES)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    which: ImageArgs,
+    /// Look at images again that have been verified before, and take changed files as they are now.
+    #[arg(long)]
+    again: bool,
+}
+
+pub(super) fn verify(args: &VerifyArgs) -> Result<(), Error> {
+    let (parts, workers) = open(&args.which)?;
+    let options = VerifyOptions { workers, again: args.again };
+    let reports =
+        each("verify", parts, |_, images, watch| vim_data::verify(images, options, watch))?;
+    if args.which.json {
+        print_json(&reports)?;
+    } else {
+        reports.iter().try_for_each(|(name, report)| print(&verify_text(name, report)))?;
+    }
+    let bad: usize = reports.values().map(|report| report.bad.len()).sum();
+    let images: usize = reports.values().map(|report| report.images).sum();
+    if bad == 0 {
+        return Ok(());
+    }
+    Err(Error::data(format!(
+        "{bad} of {images} images cannot be used (listed above): copy them again, or replace or remove them"
+    )))
+}
+
+fn verify_text(name: &str, report: &VerifyReport) -> String {
+    let VerifyReport { path, images, known, good, bytes, warned, bad } = report;
+    let mut lines = vec![
+        format!("{name}  {}", path.display()),
+        format!("  images  {images}, of which {known} were known from before"),
+        format!("  read    {bytes} bytes ({:.2} GB)", *bytes as f64 / 1e9),
+        format!("  good    {good}"),
+        format!("  warned  {}", warned.len()),
+        format!("  bad     {}", bad.len()),
+    ];
+    for (what, findings) in [("warned", warned), ("bad", bad)] {
+        for finding in findings {
+            lines.push(format!("  {what}: {} {}", finding.name, finding.what));
+        }
+    }
+    lines.join("\n")
+}
+
+const PACK_EXAMPLES: &str = "\
+Examples:
+  vim-train data pack configs/vim_tiny_imagenet.toml -o /scratch/imagenet-pack
+  vim-train data pack --set data.dataset=folder --set data.path=flowers -o packed --shard-size 256MiB
+
+Writes FOLDER/train and FOLDER/val: WebDataset shards, an index and a summary. `data.path = FOLDER` reads
+them. The images are copied as they are, and their order and fingerprint stay those of the source.";
+
+/// Copy the images into a few large tar files with an index, unchanged.
+#[derive(Debug, Args)]
+#[command(after_help = PACK_EXAMPLES)]
+pub(crate) struct PackArgs {
+    /// Where to write it.
+    #[arg(short, long, value_name = "FOLDER")]
+    output: PathBuf,
+    #[command(flatten)]
+    which: ImageArgs,
+    /// Most bytes of a shard: a number, or one with KiB, MiB or GiB.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
+    shard_size: u64,
+    /// Put the images into the shards in a random order, for programs that read them front to back.
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
+}
+
+pub(super) fn pack(args: &PackArgs) -> Result<(), Error> {
+    let folder = &args.output;
+    let (parts, _) = open(&args.which)?;
+    let options = PackOptions { shard_bytes: args.shard_size, shuffle: args.shuffle };
+    // Check all parts first: one takes hours.
+    for (name, _) in &parts {
+        let path = folder.join(name);
+        if path.exists() {
+            return Err(DataError::from(SourceError::Exists(path)).into());
+        }
+    }
+    let reports = each("pack", parts, |name, images, watch| {
+        vim_data::pack(images, &folder.join(name), options, watch)
+    })?;
+    if args.which.json {
+        return print_json(&reports);
+    }
+    reports.iter().try_for_each(|(name, report)| {
+        let PackReport { images, shards, classes, fingerprint, .. } = report;
+        let bytes: u64 = shards.iter().map(|shard| shard.bytes).sum();
+        print(&format!(
+            "{name}  {}\n  images       {images} of {} classes\n  shards       {}, {:.2} GB\n  fingerprint  {fingerprint}",
+            folder.join(name).display(),
+            classes.len(),
+            shards.len(),
+            bytes as f64 / 1e9,
+        ))
+    })
+}
+
+/// `4096`, `256MiB` and the like.
+fn size(text: &str) -> Result<u64, String> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
+    let parsed = units.iter().find_map(|&(unit, bytes): &(&str, u64)| {
+        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        number.checked_mul(bytes).filter(|&size| size > 0)
+    });
+    parsed.ok_or_else(|| "expected a size such as `512MiB` or `1GiB`".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in [("1", 1), ("2KiB", 2048), ("3 MiB", 3 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "0", "GiB", "-1", "1GB", "1.5GiB", "99999999999999GiB"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+}
