@@ -10,8 +10,7 @@ use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::error::Error;
 use crate::task::Objective;
-use crate::task::classification::to_device::Targets;
-use crate::task::classification::{Classifier, Labelled};
+use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::train::state::TrainState;
 use crate::train::step::Phase;
 

@@ -19,7 +19,7 @@ use crate::device::threads;
 use crate::device::{self, DeviceName};
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::task::classification::loss::cross_entropy;
+use crate::task::classification::cross_entropy;
 use crate::weights::WeightsError;
 use arrays::{Arrays, Floats, damaged};
 use compare::Comparison;
