@@ -1,5 +1,5 @@
-//! A batch on the device: uploaded as bytes, normalized, erased and mixed there; and the loss on its
-//! plain or mixed targets, cross-entropy or binary cross-entropy.
+//! A batch on the device: uploaded as bytes, normalized, erased and mixed there; and the loss on
+//! its plain or mixed targets, cross-entropy or binary cross-entropy.
 
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{AllocationProperty, Bytes, Device, Int, Tensor, TensorData};
@@ -97,8 +97,8 @@ fn on_device(Region { top, left, height, width }: Region) -> vim_kernels::Region
     vim_kernels::Region { top, left, height, width }
 }
 
-/// Checks that `train.bce_threshold` is not below the smoothed target of absent classes, which would
-/// make every class a target.
+/// Checks that `train.bce_threshold` is not below the smoothed target of absent classes, which
+/// would make every class a target.
 pub(super) fn check_threshold(train: &TrainConfig, classes: usize) -> Result<(), ConfigError> {
     let (smoothing, threshold) = (train.label_smoothing, train.bce_threshold);
     let spread = smoothing / classes as f64;
