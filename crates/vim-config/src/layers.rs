@@ -52,11 +52,8 @@ pub enum LayerProblem {
         source: io::Error,
     },
     /// The text is not TOML.
-    #[error("not valid TOML: {message}")]
-    Syntax {
-        /// What the parser expected.
-        message: String,
-    },
+    #[error("not valid TOML: {0}")]
+    Syntax(String),
     /// `extends` is not a file name or a list of file names.
     #[error("expected the name of a file, or a list of names, relative to this file")]
     Names,
@@ -64,11 +61,8 @@ pub enum LayerProblem {
     #[error("{0}")]
     Variable(Box<ExpandError>),
     /// A file extends itself, directly or through others.
-    #[error("a cycle: {}", chain(files))]
-    Cycle {
-        /// From the file to itself.
-        files: Vec<PathBuf>,
-    },
+    #[error("a cycle: {}", chain(.0))]
+    Cycle(Vec<PathBuf>),
 }
 
 fn chain(files: &[PathBuf]) -> String {
@@ -80,10 +74,6 @@ fn chain(files: &[PathBuf]) -> String {
 ///
 /// Names are relative to the file that contains them and may contain environment variables
 /// ([`expand`]). A file that is reached twice occurs twice, unless it extends itself.
-///
-/// # Errors
-///
-/// If a file cannot be read, is not TOML, or extends itself.
 pub fn layers(path: &Path) -> Result<Vec<Layer>, LayerError> {
     let text = fs::read_to_string(path).map_err(|error| LayerError {
         path: path.to_owned(),
@@ -116,7 +106,7 @@ fn add(
         let same = |other: &PathBuf| is_same(other, &base);
         if let Some(first) = above.iter().position(same) {
             let files = above[first..].iter().cloned().chain([base]).collect();
-            return Err(wrong(LayerProblem::Cycle { files }));
+            return Err(wrong(LayerProblem::Cycle(files)));
         }
         let below = fs::read_to_string(&base)
             .map_err(|source| wrong(LayerProblem::Base { path: base.clone(), source }))?;
@@ -166,7 +156,7 @@ fn syntax(path: &Path, text: &str, message: &str, span: Option<Range<usize>>) ->
     LayerError {
         path: path.to_owned(),
         location: span.map(|span| Location::new(path, text, &span)),
-        problem: LayerProblem::Syntax { message: message.trim().replace('\n', ", ") },
+        problem: LayerProblem::Syntax(message.trim().replace('\n', ", ")),
     }
 }
 

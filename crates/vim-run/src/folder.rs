@@ -1,18 +1,38 @@
-//! A run's folder: who may use it, what it holds, and whether its run is resumed.
+//! A run's folder: its files, who may use it, whether its run is resumed, and how it ended.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::RunError;
-use crate::exit_record::{ExitReason, ExitRecord, read_exit_in, write_exit_in};
-use crate::files::{
-    CONFIG, ENVIRONMENT, EXIT, INIT, LOG, METRICS, TIMING, checkpoints_in, write_in, write_json_in,
-};
 use crate::lock::{LOCK, Lock, LockError};
-use crate::storage::{Disk, Storage};
+use crate::metrics::Scores;
+use crate::storage::{Disk, Storage, replace, write_json};
+
+/// The effective configuration.
+pub const CONFIG: &str = "config.toml";
+/// Program, machine and job of the last start.
+pub const ENVIRONMENT: &str = "env.json";
+/// How the last process ended.
+pub const EXIT: &str = "exit.json";
+/// The log.
+pub const LOG: &str = "log.txt";
+/// Results.
+pub const METRICS: &str = "metrics.jsonl";
+/// Speeds, waits and memory.
+pub const TIMING: &str = "timing.jsonl";
+/// How deep below `run.root` a run may be: names such as `sweep/zoh-s0` make folders.
+pub const MAX_DEPTH: usize = 4;
+/// The weights that the run started from.
+pub const INIT: &str = "init.json";
+
+/// The folder of the checkpoints of the run in `run`.
+pub fn checkpoints_in(run: &Path) -> PathBuf {
+    run.join("checkpoints")
+}
 
 /// What to do where there is a run already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -118,15 +138,12 @@ impl RunDir {
             run.is_resumed = true;
             run.remove_exit()?;
         }
-        run.write(CONFIG, config.as_bytes())?;
+        let path = run.path.join(CONFIG);
+        replace(&Disk, &path, config.as_bytes()).map_err(RunError::io("write", path))?;
         Ok(Opened::Run(run))
     }
 
     /// What [`RunDir::open`] would find, without making, moving or locking anything.
-    ///
-    /// # Errors
-    ///
-    /// As [`RunDir::open`], except for a folder in use.
     pub fn look<E: From<RunError>>(
         path: PathBuf,
         resume: Resume,
@@ -189,64 +206,23 @@ impl RunDir {
         self.path.join(METRICS)
     }
 
-    /// Path of the table of results.
-    pub fn table(&self) -> PathBuf {
-        self.path.join("metrics.csv")
-    }
-
-    /// Path of the speeds.
-    pub fn timing(&self) -> PathBuf {
-        self.path.join(TIMING)
-    }
-
-    /// Path of the list of unreadable images.
-    pub fn bad_samples(&self) -> PathBuf {
-        self.path.join("bad_samples.jsonl")
-    }
-
-    /// Path of the log.
-    pub fn log(&self) -> PathBuf {
-        self.path.join(LOG)
-    }
-
-    /// Folder of the checkpoints.
-    pub fn checkpoints(&self) -> PathBuf {
-        checkpoints_in(&self.path)
-    }
-
     /// Returns when the names of the folder's files are on the disk, so that a crash leaves at
     /// least the part of `metrics.jsonl` that a checkpoint counts.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
     pub fn sync(&self) -> Result<(), RunError> {
         Disk.sync_dir(&self.path).map_err(RunError::io("write", &self.path))
     }
 
     /// Records the environment of this process.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
     pub fn write_environment(&self, environment: &impl Serialize) -> Result<(), RunError> {
-        self.write_json(ENVIRONMENT, environment)
+        write_json(&self.path, ENVIRONMENT, environment)
     }
 
     /// Records the weights that the run starts from.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
     pub fn write_init(&self, init: &impl Serialize) -> Result<(), RunError> {
-        self.write_json(INIT, init)
+        write_json(&self.path, INIT, init)
     }
 
     /// Records how this process ends.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written.
     pub fn write_exit(&self, exit: &ExitRecord) -> Result<(), RunError> {
         write_exit_in(&self.path, exit)
     }
@@ -260,13 +236,52 @@ impl RunDir {
             Ok(()) | Err(_) => Ok(()),
         }
     }
+}
 
-    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), RunError> {
-        write_json_in(&self.path, name, value)
-    }
+/// How a process of a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExitReason {
+    /// The last epoch is done.
+    Finished,
+    /// The requested steps are done, and more are left.
+    Paused,
+    /// A signal stopped the run; the state is saved.
+    Interrupted,
+    /// The loss or the gradient is no longer finite.
+    Diverged,
+    /// An error.
+    Failed,
+}
 
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RunError> {
-        write_in(&self.path, name, bytes)
+/// `exit.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// Why the process ended.
+    pub reason: ExitReason,
+    /// Optimizer steps done.
+    pub step: u64,
+    /// The primary score, where known: on the test images under its name, as `top1`, and the best
+    /// on the validation images, as `best_top1`.
+    #[serde(flatten)]
+    pub scores: Scores,
+    /// The error, in a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The process's exit code.
+    pub exit_code: u8,
+}
+
+impl ExitRecord {
+    /// The record of a process that failed before training.
+    pub fn failed(error: &dyn fmt::Display, exit_code: u8) -> Self {
+        Self {
+            reason: ExitReason::Failed,
+            step: 0,
+            scores: Scores::default(),
+            error: Some(error.to_string()),
+            exit_code,
+        }
     }
 }
 
@@ -277,19 +292,23 @@ fn holds_run(path: &Path) -> bool {
 }
 
 /// How the run in the folder `path` ended, if it is finished.
-///
-/// # Errors
-///
-/// If an existing record cannot be read.
 pub fn finished(path: &Path) -> Result<Option<ExitRecord>, RunError> {
-    Ok(read_exit_in(path)?.filter(|exit| exit.reason == ExitReason::Finished))
+    let path = path.join(EXIT);
+    let exit: Option<ExitRecord> = match fs::read(&path) {
+        // An unreadable record counts as none: the checkpoints decide.
+        Ok(bytes) => serde_json::from_slice(&bytes).ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(RunError::io("read", path)(error)),
+    };
+    Ok(exit.filter(|exit| exit.reason == ExitReason::Finished))
+}
+
+/// Records how the process in the folder `run` ends.
+pub fn write_exit_in(run: &Path, exit: &ExitRecord) -> Result<(), RunError> {
+    write_json(run, EXIT, exit)
 }
 
 /// Renames the folder to the first free name of `<name>.old-1`, `<name>.old-2`, …
-///
-/// # Errors
-///
-/// If it cannot be renamed.
 pub fn move_aside(path: &Path) -> Result<PathBuf, RunError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = (1..)

@@ -12,8 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::host::{host_name, slurm_job};
-use crate::rfc3339;
+use crate::{host_name, rfc3339, slurm_job};
 
 /// Name of the lock's file in a run's folder.
 pub const LOCK: &str = "LOCK";
@@ -41,9 +40,7 @@ impl Holder {
             started: rfc3339(SystemTime::now()),
         }
     }
-}
 
-impl Holder {
     /// The command that ends the process.
     pub fn to_end(&self) -> String {
         match &self.slurm_job {
@@ -121,11 +118,8 @@ impl From<io::Error> for LockError {
 }
 
 impl Lock {
-    /// Locks the file `path`, which is created if missing.
-    ///
-    /// # Errors
-    ///
-    /// [`LockError::Held`] at once if another process holds the lock.
+    /// Locks the file `path`, which is created if missing; [`LockError::Held`] at once if another
+    /// process holds the lock.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         loop {
             let mut file = OpenOptions::new()

@@ -17,33 +17,21 @@ pub struct Log {
 
 #[derive(Debug)]
 struct Inner {
-    file: Option<File>,
+    file: File,
     bar: Option<ProgressBar>,
 }
 
 impl Log {
-    /// A log that also appends to the file `path`.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be opened.
+    /// A log on stderr that also appends to the file `path`.
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
-        Ok(Self::over(Some(file.map_err(RunError::io("open", path))?)))
-    }
-
-    /// A log on stderr alone.
-    pub fn to_stderr() -> Self {
-        Self::over(None)
-    }
-
-    fn over(file: Option<File>) -> Self {
-        Self { inner: Arc::new(Mutex::new(Inner { file, bar: None })) }
+        let file = file.map_err(RunError::io("open", path))?;
+        Ok(Self { inner: Arc::new(Mutex::new(Inner { file, bar: None })) })
     }
 
     /// Writes a line on stderr and to the file.
     pub fn line(&self, text: impl AsRef<str>) {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let print = || eprintln!("{}", text.as_ref());
         match &inner.bar {
             Some(bar) => bar.suspend(print),
@@ -64,10 +52,8 @@ impl Log {
 }
 
 impl Inner {
-    fn write(&self, text: &str) {
-        if let Some(mut file) = self.file.as_ref() {
-            // A failure to write the log must not end the training.
-            let _ = file.write_all(format!("{text}\n").as_bytes());
-        }
+    fn write(&mut self, text: &str) {
+        // A failure to write the log must not end the training.
+        let _ = self.file.write_all(format!("{text}\n").as_bytes());
     }
 }

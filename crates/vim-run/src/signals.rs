@@ -10,9 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::flag;
 
-/// Exit code after Ctrl-C, as shells report it: 128 + SIGINT.
-const INTERRUPTED_FROM_KEYBOARD: i32 = 130;
-
 /// Why the run should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -36,7 +33,7 @@ impl Stop {
         }
     }
 
-    /// The exit code of a stopped command: `EX_TEMPFAIL`, or a shell's for Ctrl-C.
+    /// The exit code of a stopped command: `EX_TEMPFAIL`, or a shell's 128 + SIGINT.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Scheduler { .. } => 75,
@@ -62,15 +59,12 @@ pub struct StopRequest {
 
 impl StopRequest {
     /// Installs the handlers. A second Ctrl-C ends the process at once, without a checkpoint.
-    ///
-    /// # Errors
-    ///
-    /// If the operating system refuses a handler.
     pub fn install() -> io::Result<Self> {
         let request = Self::default();
         let once = Arc::new(AtomicBool::new(false));
         // Before the handler that sets `once`: handlers run in registration order.
-        flag::register_conditional_shutdown(SIGINT, INTERRUPTED_FROM_KEYBOARD, Arc::clone(&once))?;
+        let exit_code = i32::from(Stop::Keyboard.exit_code());
+        flag::register_conditional_shutdown(SIGINT, exit_code, Arc::clone(&once))?;
         flag::register(SIGINT, once)?;
         for signal in [SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
             flag::register_usize(signal, Arc::clone(&request.signal), signal as usize)?;

@@ -6,63 +6,30 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use serde::Serialize;
+
+use crate::RunError;
+
 /// The disk operations of a checkpoint; tests let any of them fail.
 pub trait Storage: fmt::Debug + Send + Sync {
     /// Makes a folder and its parents.
-    ///
-    /// # Errors
-    ///
-    /// As the operating system.
-    fn create_dir(&self, path: &Path) -> io::Result<()>;
-
-    /// Writes a new file; returns when it is on the disk.
-    ///
-    /// # Errors
-    ///
-    /// As the operating system.
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-
-    /// Renames a file or folder; replaces an existing file.
-    ///
-    /// # Errors
-    ///
-    /// As the operating system.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-
-    /// Returns when the names in a folder are on the disk.
-    ///
-    /// # Errors
-    ///
-    /// As the operating system.
-    fn sync_dir(&self, path: &Path) -> io::Result<()>;
-
-    /// Removes a file, or a folder with its content.
-    ///
-    /// # Errors
-    ///
-    /// As the operating system.
-    fn remove(&self, path: &Path) -> io::Result<()>;
-}
-
-/// The file system.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Disk;
-
-impl Storage for Disk {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         fs::create_dir_all(path)
     }
 
+    /// Writes a new file; returns when it is on the disk.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = File::create(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     }
 
+    /// Renames a file or folder; replaces an existing file.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
 
+    /// Returns when the names in a folder are on the disk.
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         match File::open(path)?.sync_all() {
             // Some network and user-space file systems cannot sync folders, and order renames.
@@ -71,16 +38,19 @@ impl Storage for Disk {
         }
     }
 
+    /// Removes a file, or a folder with its content.
     fn remove(&self, path: &Path) -> io::Result<()> {
         if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
     }
 }
 
+/// The file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Storage for Disk {}
+
 /// Replaces the file `path` atomically: a crash leaves the old or the new content.
-///
-/// # Errors
-///
-/// As the operating system; the old content then remains.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -93,4 +63,21 @@ pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<(
         let _ = storage.remove(&temporary);
     }
     written.and_then(|()| storage.sync_dir(folder))
+}
+
+/// Writes a whole file; makes its folder if needed.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(RunError::io("make", folder))?;
+    }
+    replace(&Disk, path, bytes).map_err(RunError::io("write", path))
+}
+
+/// Writes `value` as the file `name` in the folder `run`.
+pub(crate) fn write_json(run: &Path, name: &str, value: &impl Serialize) -> Result<(), RunError> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| RunError::Internal(format!("{name}: {error}")))?;
+    text.push('\n');
+    let path = run.join(name);
+    replace(&Disk, &path, text.as_bytes()).map_err(RunError::io("write", path))
 }

@@ -28,7 +28,7 @@ use vim_run::checkpoint::THREAD;
 use vim_run::{ExitRecord, Log, write_exit_in};
 
 use crate::device::DeviceError;
-use crate::device::fault::{BatchFootprint, DeviceFault, one_line};
+use crate::device::fault::{BatchFootprint, one_line};
 use crate::error::{Error, panic_message};
 
 /// Prefix of the names of CubeCL's threads.
@@ -125,8 +125,8 @@ pub fn error_of(panic: &(dyn Any + Send)) -> Error {
 
 /// The error of a panic's `text`; `place` is prefixed to a defect.
 fn of_text(text: &str, place: &str) -> Error {
-    match DeviceFault::of(text) {
-        Some(fault) => DeviceError::from(fault).into(),
+    match DeviceError::of(text) {
+        Some(error) => error.into(),
         None => Error::internal(format!("{place}{}", one_line(text))),
     }
 }

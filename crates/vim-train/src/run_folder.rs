@@ -51,11 +51,7 @@ pub(crate) fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found
 }
 
 /// Checks that a later process can resume or start the run of the effective `config`; returns the
-/// exit record if the run is finished.
-///
-/// # Errors
-///
-/// If the run there was recorded with another configuration.
+/// exit record if the run is finished, and an error if it was recorded with another configuration.
 pub(crate) fn can_go_on(config: &Config) -> Result<Option<ExitRecord>, Error> {
     let path = config.run_folder()?;
     if !path.join(CONFIG).is_file() {
@@ -67,10 +63,6 @@ pub(crate) fn can_go_on(config: &Config) -> Result<Option<ExitRecord>, Error> {
 
 /// Checks that the run in `run` can resume under `config`; returns one text per key that changes
 /// rounding.
-///
-/// # Errors
-///
-/// [`RunError::ConfigChanged`] if a key that changes results differs.
 fn check_unchanged(run: &Path, config: &Config) -> Result<Vec<String>, Error> {
     check_recorded(run, config, |key| is_free(key) || ROUNDING_KEYS.contains(&key))?;
     differences(run, config, |key| !ROUNDING_KEYS.contains(&key))

@@ -6,26 +6,23 @@
 //!
 //! Retention: the newest `keep_last`, `best`, and everything in `archive`, even on a full disk.
 
-mod error;
-mod manifest;
 mod retention;
-mod saver;
-mod state;
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
-use self::manifest::MANIFEST;
-use crate::storage::{Disk, Storage, replace};
+use serde::{Deserialize, Serialize};
 
-pub use error::CheckpointError;
-pub use retention::{count_set_aside, list};
-pub use saver::{Content, Saver, Snapshot, THREAD};
-pub use state::{Best, State, Weights, Window};
+use crate::RunError;
+pub use crate::error::CheckpointError;
+use crate::metrics::JsonlWriter;
+
+pub use retention::{Checkpoints, Latest, Selection, best_step, count_set_aside, list, select};
 
 /// Name of the state's file.
 const STATE: &str = "state.json";
@@ -43,11 +40,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads the checkpoint in the folder `path`.
-    ///
-    /// # Errors
-    ///
-    /// [`CheckpointError::Damaged`] if a file disagrees with the manifest.
+    /// Reads the checkpoint in the folder `path`; [`CheckpointError::Damaged`] if a file disagrees
+    /// with the manifest.
     pub fn read(path: &Path) -> Result<Self, CheckpointError> {
         let damaged = |why: String| CheckpointError::Damaged { path: path.to_owned(), why };
         let read = |name: &str| {
@@ -60,8 +54,7 @@ impl Checkpoint {
                 }
             })
         };
-        let entries =
-            String::from_utf8(read(MANIFEST)?).ok().and_then(|text| manifest::read(&text));
+        let entries = String::from_utf8(read(MANIFEST)?).ok().and_then(|text| read_manifest(&text));
         let entries =
             entries.ok_or_else(|| damaged(format!("{MANIFEST} is cut short or altered")))?;
         let mut files = BTreeMap::new();
@@ -81,10 +74,6 @@ impl Checkpoint {
     }
 
     /// Takes the bytes of a named file out of the checkpoint.
-    ///
-    /// # Errors
-    ///
-    /// If the checkpoint has no such file.
     pub fn take(&mut self, name: &str) -> Result<Vec<u8>, CheckpointError> {
         self.files.remove(name).ok_or_else(|| CheckpointError::Damaged {
             path: self.path.clone(),
@@ -93,279 +82,291 @@ impl Checkpoint {
     }
 }
 
-/// Which checkpoint of a run.
+/// The position of training: all that a resumed run needs besides the named files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// Epoch of the next step, from 0.
+    pub epoch: u64,
+    /// Next batch within that epoch, from 0.
+    pub batch: u64,
+    /// The best evaluation so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<Best>,
+    /// Losses since the last record.
+    #[serde(default)]
+    pub window: Window,
+    /// Steps skipped because loss or gradient were not finite.
+    #[serde(default)]
+    pub skipped: u64,
+    /// Skipped steps since the last step that was not skipped.
+    #[serde(default)]
+    pub skipped_in_a_row: u64,
+    /// Whether the evaluation due at this step is still pending.
+    #[serde(default)]
+    pub eval_pending: bool,
+    /// Length of `metrics.jsonl` in bytes.
+    pub metrics_len: u64,
+    /// Steps of an epoch, from the data's size.
+    #[serde(default)]
+    pub steps_per_epoch: u64,
+    /// The device, such as `cpu`.
+    #[serde(default)]
+    pub device: String,
+}
+
+/// A running mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Window {
+    #[serde(with = "exact")]
+    sum: f64,
+    count: u64,
+}
+
+impl Window {
+    /// Adds a number.
+    pub fn add(&mut self, number: f64) {
+        self.sum += number;
+        self.count += 1;
+    }
+
+    /// The mean of the added numbers, if any.
+    pub fn mean(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+/// The best evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// The primary score.
+    #[serde(with = "exact")]
+    pub metric: f64,
+    /// Steps done at the evaluation.
+    pub step: u64,
+    /// The evaluated weights.
+    #[serde(default)]
+    pub weights: Weights,
+}
+
+/// Weights of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Weights {
+    /// The trained weights.
+    #[default]
+    Model,
+    /// Their moving average.
+    Ema,
+}
+
+impl Weights {
+    /// Their name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Ema => "ema",
+        }
+    }
+
+    /// Their file in a checkpoint.
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Model => "model.safetensors",
+            Self::Ema => "ema.safetensors",
+        }
+    }
+}
+
+/// The manifest lists a checkpoint's files, to reveal damage: a line `<BLAKE3> <bytes> <name>` for
+/// each, then `<BLAKE3 of the lines above> end`; without the last line a manifest cut at a line's
+/// end would look whole.
+const MANIFEST: &str = "MANIFEST";
+
+/// Checksum and length of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selection {
-    /// The one with the best evaluation.
-    Best,
-    /// The newest.
-    Last,
-    /// The one in this folder.
-    Path(PathBuf),
+struct Entry {
+    hash: String,
+    bytes: usize,
 }
 
-impl FromStr for Selection {
-    type Err = Infallible;
+impl Entry {
+    fn of(bytes: &[u8]) -> Self {
+        Self { hash: blake3::hash(bytes).to_hex().to_string(), bytes: bytes.len() }
+    }
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(match text {
-            "best" => Self::Best,
-            "last" => Self::Last,
-            path => Self::Path(path.into()),
+    /// How `bytes` differ from the file's, if they do.
+    fn mismatch(&self, bytes: &[u8]) -> Option<String> {
+        if bytes.len() != self.bytes {
+            return Some(format!("has {} bytes instead of {}", bytes.len(), self.bytes));
+        }
+        (Self::of(bytes) != *self).then(|| "does not match its checksum".to_owned())
+    }
+}
+
+/// The manifest's text.
+fn write_manifest<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
+    let mut text = String::new();
+    for (name, bytes) in files {
+        let entry = Entry::of(bytes);
+        text.push_str(&format!("{} {} {name}\n", entry.hash, entry.bytes));
+    }
+    let end = blake3::hash(text.as_bytes()).to_hex();
+    text.push_str(&format!("{end} end\n"));
+    text
+}
+
+/// The entries of a manifest, by name; `None` if it is damaged.
+fn read_manifest(text: &str) -> Option<BTreeMap<String, Entry>> {
+    let (end_at, _) = text.strip_suffix('\n')?.rmatch_indices('\n').next()?;
+    let (lines, end) = text.split_at(end_at + 1);
+    if end.trim_end().strip_suffix(" end")? != blake3::hash(lines.as_bytes()).to_hex().as_str() {
+        return None;
+    }
+    lines
+        .lines()
+        .map(|line| {
+            let mut words = line.splitn(3, ' ');
+            let (hash, bytes, name) = (words.next()?, words.next()?, words.next()?);
+            let entry = Entry { hash: hash.to_owned(), bytes: bytes.parse().ok()? };
+            Some((name.to_owned(), entry))
         })
+        .collect()
+}
+
+/// Name of the thread; its panics become errors.
+pub const THREAD: &str = "checkpoint";
+
+/// Serializes a file on the writing thread.
+pub type Content = Box<dyn FnOnce() -> Result<Vec<u8>, String> + Send>;
+
+/// A checkpoint in host memory, not yet written.
+pub struct Snapshot {
+    /// The files, by name.
+    pub files: Vec<(&'static str, Content)>,
+    /// The state of training.
+    pub state: State,
+    /// Whether the checkpoint is the best so far.
+    pub is_best: bool,
+    /// Whether the checkpoint is archived.
+    pub is_archived: bool,
+}
+
+impl Snapshot {
+    /// Syncs `metrics`, whose length the state records, then writes the checkpoint.
+    fn write(self, checkpoints: &Checkpoints, metrics: &JsonlWriter) -> Result<(), RunError> {
+        metrics.sync()?;
+        let files = self.files.into_iter().map(|(name, content)| Ok((name, content()?)));
+        let files = files.collect::<Result<Vec<_>, String>>().map_err(RunError::Internal)?;
+        let files: Vec<(&str, &[u8])> =
+            files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+        if self.is_archived {
+            // Before the save, so that no crash leaves an archived checkpoint unlisted.
+            checkpoints.archive(self.state.step)?;
+        }
+        checkpoints.save(&files, &self.state)?;
+        if self.is_best {
+            checkpoints.mark_best(self.state.step)?;
+        }
+        Ok(())
     }
 }
 
-/// The checkpoint that a run resumes from.
-#[derive(Debug, Default)]
-pub struct Latest {
-    /// The newest checkpoint that is whole.
-    pub checkpoint: Option<Checkpoint>,
-    /// Newer damaged checkpoints, and why.
-    pub passed_over: Vec<CheckpointError>,
-}
-
-/// The folder of a run's checkpoints.
+/// Writes checkpoints one at a time on a thread, while the loop continues. Dropping waits for the
+/// save in flight.
+///
+/// The next save waits for it, too: checkpoints appear in order, and the best one exists before any
+/// checkpoint that refers to it. The loop waits only to read arrays from the device, and for a disk
+/// that is slower than the time between two checkpoints.
 #[derive(Debug)]
-pub struct Checkpoints {
-    folder: PathBuf,
-    keep_last: usize,
-    storage: Box<dyn Storage>,
+pub struct Saver {
+    checkpoints: Arc<Checkpoints>,
+    /// The save in flight, or a finished one whose result was not read.
+    running: Option<JoinHandle<Result<(), RunError>>>,
 }
 
-impl Checkpoints {
-    /// Opens the folder for the run that owns it, and removes unfinished saves.
-    ///
-    /// # Errors
-    ///
-    /// If the folder cannot be made or tidied.
-    pub fn open(folder: &Path, keep_last: usize) -> Result<Self, CheckpointError> {
-        Self::with_storage(folder, keep_last, Box::new(Disk))
+impl Saver {
+    /// A saver into the folder of `checkpoints`.
+    pub fn new(checkpoints: Checkpoints) -> Self {
+        Self { checkpoints: Arc::new(checkpoints), running: None }
     }
 
-    /// [`Checkpoints::open`] on another storage.
-    ///
-    /// # Errors
-    ///
-    /// If the folder cannot be made or tidied.
-    pub fn with_storage(
-        folder: &Path,
-        keep_last: usize,
-        storage: Box<dyn Storage>,
-    ) -> Result<Self, CheckpointError> {
-        storage.create_dir(folder).map_err(CheckpointError::io("make", folder))?;
-        let this = Self { folder: folder.to_owned(), keep_last, storage };
-        retention::tidy(&this.folder, this.storage.as_ref())
-            .map_err(CheckpointError::io("tidy", folder))?;
-        Ok(this)
+    /// The folder of the checkpoints.
+    pub fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
     }
 
-    /// The folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Starts to write `snapshot` after the previous save, whose error it returns; the state
+    /// records the length of `metrics`.
+    pub fn start(&mut self, snapshot: Snapshot, metrics: JsonlWriter) -> Result<(), RunError> {
+        self.wait()?;
+        let checkpoints = Arc::clone(&self.checkpoints);
+        let write = move || snapshot.write(&checkpoints, &metrics);
+        let thread = thread::Builder::new().name(THREAD.into()).spawn(write);
+        let started = RunError::io("start a thread to save into", self.checkpoints.folder());
+        self.running = Some(thread.map_err(started)?);
+        Ok(())
     }
 
-    /// Writes a checkpoint of `state` and the named `files`, then removes expired checkpoints.
-    ///
-    /// On a full disk, removes all but the newest, the best and the archived, and retries once.
-    ///
-    /// # Errors
-    ///
-    /// If the write fails; the newest earlier checkpoint remains.
-    pub fn save(&self, files: &[(&str, &[u8])], state: &State) -> Result<PathBuf, CheckpointError> {
-        let written = self.write(files, state).or_else(|error| {
-            if !is_full(&error) {
-                return Err(error);
-            }
-            self.prune(1);
-            self.write(files, state)
-        });
-        match written {
-            Ok(path) => {
-                self.prune(self.keep_last);
-                Ok(path)
-            }
-            Err(source) if is_full(&source) => {
-                Err(CheckpointError::Full { path: self.folder.clone(), source })
-            }
-            Err(source) => Err(CheckpointError::io("write a checkpoint in", &self.folder)(source)),
-        }
+    /// The result of the previous save, once, if it has ended; returns at once.
+    pub fn check(&mut self) -> Result<(), RunError> {
+        let has_ended = self.running.as_ref().is_some_and(JoinHandle::is_finished);
+        if has_ended { self.wait() } else { Ok(()) }
     }
 
-    fn write(&self, files: &[(&str, &[u8])], state: &State) -> io::Result<PathBuf> {
-        let name = retention::folder_name(state.step);
-        let temporary = self.folder.join(format!(".tmp-{name}"));
-        let written = self.write_into(&temporary, files, state).and_then(|()| {
-            let path = self.folder.join(&name);
-            retention::put_in_place(&temporary, &path, self.storage.as_ref())?;
-            Ok(path)
-        });
-        if written.is_err() {
-            // Frees the space; if that fails as well, the next start does it.
-            let _ = self.storage.remove(&temporary);
-        }
-        written
-    }
-
-    fn write_into(&self, folder: &Path, files: &[(&str, &[u8])], state: &State) -> io::Result<()> {
-        if folder.exists() {
-            self.storage.remove(folder)?;
-        }
-        self.storage.create_dir(folder)?;
-        let state = serde_json::to_vec(state)?;
-        let all: Vec<(&str, &[u8])> =
-            files.iter().copied().chain([(STATE, state.as_slice())]).collect();
-        for (name, bytes) in &all {
-            self.storage.write(&folder.join(name), bytes)?;
-        }
-        let manifest = manifest::write(all);
-        self.storage.write(&folder.join(MANIFEST), manifest.as_bytes())?;
-        self.storage.sync_dir(folder)
-    }
-
-    /// Removes all but the `keep` newest checkpoints, the best and the archived; ignores failures.
-    fn prune(&self, keep: usize) {
-        // If the archive list is unreadable, nothing is removed.
-        let Ok(archived) = retention::archived(&self.folder) else { return };
-        let best = self.best_step();
-        for (step, path) in retention::list(&self.folder).iter().rev().skip(keep) {
-            if Some(*step) != best && !archived.contains(step) {
-                let _ = self.storage.remove(path);
-            }
-        }
-    }
-
-    /// Archives the checkpoint of `step`, which may not exist yet: it is never removed.
-    ///
-    /// # Errors
-    ///
-    /// If the list of archived checkpoints cannot be read or written.
-    pub fn archive(&self, step: u64) -> Result<(), CheckpointError> {
-        let path = self.folder.join(retention::ARCHIVE);
-        let mut archived =
-            retention::archived(&self.folder).map_err(CheckpointError::io("read", &path))?;
-        if !archived.insert(step) {
-            return Ok(());
-        }
-        let names: Vec<_> = archived.into_iter().map(retention::folder_name).collect();
-        let text = names.join("\n") + "\n";
-        replace(self.storage.as_ref(), &path, text.as_bytes())
-            .map_err(CheckpointError::io("write", &path))
-    }
-
-    /// Makes the checkpoint of `step` the best, which is never removed.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such checkpoint, or its name cannot be written.
-    pub fn mark_best(&self, step: u64) -> Result<(), CheckpointError> {
-        let name = retention::folder_name(step);
-        if !self.folder.join(&name).is_dir() {
-            return Err(CheckpointError::Missing { which: name, folder: self.folder.clone() });
-        }
-        let path = self.folder.join(BEST);
-        replace(self.storage.as_ref(), &path, format!("{name}\n").as_bytes())
-            .map_err(CheckpointError::io("write", &path))
-    }
-
-    /// The step of the best checkpoint, if any.
-    pub fn best_step(&self) -> Option<u64> {
-        best_step(&self.folder)
-    }
-
-    /// The folder of the checkpoint of `step`, which need not exist.
-    pub fn path_of(&self, step: u64) -> PathBuf {
-        self.folder.join(retention::folder_name(step))
-    }
-
-    /// The steps of all checkpoints, ascending.
-    pub fn steps(&self) -> Vec<u64> {
-        retention::list(&self.folder).into_iter().map(|(step, _)| step).collect()
-    }
-
-    /// The newest whole checkpoint. Damaged ones are renamed to `.bad-…`, never removed.
-    ///
-    /// If `best` names a damaged or missing checkpoint, it is reset to the one that the found
-    /// checkpoint records.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read for a reason other than damage.
-    pub fn latest_valid(&self) -> Result<Latest, CheckpointError> {
-        let mut latest = Latest::default();
-        for (_, path) in retention::list(&self.folder).iter().rev() {
-            match Checkpoint::read(path) {
-                Ok(checkpoint) => {
-                    latest.checkpoint = Some(checkpoint);
-                    break;
-                }
-                Err(damaged @ CheckpointError::Damaged { .. }) => {
-                    retention::set_aside(path, self.storage.as_ref())
-                        .map_err(CheckpointError::io("rename", path))?;
-                    latest.passed_over.push(damaged);
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        self.restore_best(latest.checkpoint.as_ref())?;
-        // Also an error on later attempts, after renaming: only the user may start over.
-        let count = retention::count_set_aside(&self.folder);
-        if latest.checkpoint.is_none() && count > 0 {
-            return Err(CheckpointError::NoneWhole { count, folder: self.folder.clone() });
-        }
-        Ok(latest)
-    }
-
-    fn restore_best(&self, checkpoint: Option<&Checkpoint>) -> Result<(), CheckpointError> {
-        let path = self.folder.join(BEST);
-        let remembered = checkpoint.and_then(|checkpoint| checkpoint.state.best);
-        let named = self.best_step().filter(|step| self.steps().contains(step));
-        match remembered {
-            Some(best) if named == Some(best.step) => Ok(()),
-            Some(best) if self.steps().contains(&best.step) => self.mark_best(best.step),
-            Some(_) | None if path.exists() => {
-                self.storage.remove(&path).map_err(CheckpointError::io("remove", &path))
-            }
-            Some(_) | None => Ok(()),
+    /// Returns when nothing is being written, with the result of the save in flight.
+    pub fn wait(&mut self) -> Result<(), RunError> {
+        match self.running.take() {
+            Some(thread) => thread.join().unwrap_or_else(|panic| Err(panicked(&*panic))),
+            None => Ok(()),
         }
     }
 }
 
-/// Reads one checkpoint of `folder` without changing the folder, which a run may be using.
-///
-/// # Errors
-///
-/// If the checkpoint is missing or damaged; for [`Selection::Last`], only if all are.
-pub fn select(folder: &Path, selection: &Selection) -> Result<Checkpoint, CheckpointError> {
-    let missing = |which: &str| CheckpointError::Missing {
-        which: which.to_owned(),
-        folder: folder.to_owned(),
-    };
-    match selection {
-        Selection::Path(path) => Checkpoint::read(path),
-        Selection::Best => {
-            let step = best_step(folder).ok_or_else(|| missing(BEST))?;
-            Checkpoint::read(&folder.join(retention::folder_name(step)))
-        }
-        Selection::Last => {
-            let mut failure = None;
-            for (_, path) in retention::list(folder).iter().rev() {
-                match Checkpoint::read(path) {
-                    Ok(checkpoint) => return Ok(checkpoint),
-                    Err(error) => failure = failure.or(Some(error)),
-                }
-            }
-            Err(failure.unwrap_or_else(|| missing("last")))
-        }
+impl Drop for Saver {
+    fn drop(&mut self) {
+        // Callers that need the result call `wait` first.
+        let _ = self.wait();
     }
 }
 
-/// The step of the checkpoint in `folder` that `best` names.
-pub fn best_step(folder: &Path) -> Option<u64> {
-    let name = fs::read_to_string(folder.join(BEST)).ok()?;
-    retention::step_of(name.trim_end())
+fn panicked(panic: &(dyn Any + Send)) -> RunError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let line = text.unwrap_or("a panic without a message").split_whitespace();
+    RunError::Internal(line.collect::<Vec<_>>().join(" "))
 }
 
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+/// A float as text: the JSON reader may be off by one unit in the last place.
+mod exact {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(number)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes_and_nothing_less() {
+        let text = write_manifest([("model", b"abc".as_slice()), ("optim", b"")]);
+        let entries = read_manifest(&text).unwrap();
+        assert_eq!(entries.len(), 2);
+        assert_eq!(entries["model"].mismatch(b"abc"), None);
+        assert!(entries["model"].mismatch(b"abd").unwrap().contains("checksum"));
+        assert!(entries["optim"].mismatch(b"x").unwrap().contains("1 bytes instead of 0"));
+        for cut in 0..text.len() {
+            assert_eq!(read_manifest(&text[..cut]), None, "cut after {cut} bytes");
+        }
+        assert_eq!(read_manifest(&text.replacen("abc", "", 1).replacen("model", "modal", 1)), None);
+    }
 }

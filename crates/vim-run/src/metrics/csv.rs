@@ -38,14 +38,12 @@ pub(super) struct CsvTable {
 
 impl CsvTable {
     /// Replaces `path` by a table of the records in the file `records`.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read or written, or a line of `records` is no record.
     pub(super) fn derive(records: &Path, path: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(records)?;
         let parsed: Option<Vec<Record>> = text.lines().map(Record::parse).collect();
-        let parsed = parsed.ok_or_else(no_record)?;
+        let parsed = parsed.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "a line of the metrics is no record")
+        })?;
         let mut columns: Vec<String> = COLUMNS.map(String::from).to_vec();
         for (key, _) in parsed.iter().flat_map(Record::fields) {
             if !columns.iter().any(|column| column == key) {
@@ -62,10 +60,6 @@ impl CsvTable {
     }
 
     /// Adds the newest record, which the file of records already holds.
-    ///
-    /// # Errors
-    ///
-    /// As [`CsvTable::derive`].
     pub(super) fn append(&mut self, record: &Record) -> io::Result<()> {
         if record.fields().any(|(key, _)| !self.columns.iter().any(|column| column == key)) {
             *self = Self::derive(&self.records, &self.path)?;
@@ -88,8 +82,4 @@ fn line(fields: impl Iterator<Item = impl AsRef<[u8]>>) -> io::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(fields)?;
     writer.into_inner().map_err(|error| io::Error::other(error.to_string()))
-}
-
-fn no_record() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a line of the metrics is no record")
 }

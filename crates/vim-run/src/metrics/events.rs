@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::host::host_name;
+use crate::host_name;
 
 /// Prefix of the names of event files.
 const PREFIX: &str = "events.out.tfevents.";
@@ -51,10 +51,6 @@ impl EventWriter {
     /// Makes a new file in `folder` for events after `step` steps.
     ///
     /// Readers drop later steps of earlier files, because a resumed run repeats them.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be made.
     pub(super) fn create(folder: &Path, step: u64) -> io::Result<Self> {
         // Readers take files in name order.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -73,11 +69,7 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Writes the scalars of a step, by tag.
-    ///
-    /// # Errors
-    ///
-    /// If the write fails; the file is then truncated to whole records.
+    /// Writes the scalars of a step, by tag; if that fails, the file is truncated to whole records.
     pub(super) fn scalars(&mut self, step: u64, scalars: &[(String, f64)]) -> io::Result<()> {
         let mut summary = Vec::new();
         for (tag, number) in scalars {

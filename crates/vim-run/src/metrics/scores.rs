@@ -1,9 +1,9 @@
 //! The numbers that an evaluation measures, by name.
 
-use std::fmt;
-
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::{Deserialize, Deserializer};
+
+use super::Record;
 
 /// A score: its key in records, and how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,24 +88,7 @@ impl Serialize for Scores {
 /// Reads the numbers of a map, and ignores all other values.
 impl<'de> Deserialize<'de> for Scores {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Numbers;
-        impl<'de> Visitor<'de> for Numbers {
-            type Value = Scores;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a table of numbers")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scores, A::Error> {
-                let mut scores = Vec::new();
-                while let Some(name) = map.next_key()? {
-                    if let Some(number) = map.next_value::<serde_json::Value>()?.as_f64() {
-                        scores.push((name, number));
-                    }
-                }
-                Ok(Scores(scores))
-            }
-        }
-        deserializer.deserialize_map(Numbers)
+        let record = Record::deserialize(deserializer)?;
+        Ok(record.fields().filter_map(|(name, value)| Some((name, value.as_f64()?))).collect())
     }
 }

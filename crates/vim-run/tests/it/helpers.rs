@@ -1,6 +1,5 @@
-//! Other processes, to hold locks and to receive signals.
-//!
-//! They are this test binary again, running one of the ignored tests below.
+//! Other processes, to hold locks and to receive signals: this test binary again, running one of
+//! the ignored tests below.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -9,6 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use vim_run::Lock;
 use vim_run::signals::StopRequest;
 
@@ -61,9 +61,9 @@ impl Helper {
         self.child.wait().unwrap();
     }
 
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid() as i32).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 
     /// Its exit code, once it ends.
@@ -111,4 +111,27 @@ fn reports_stop_requests() {
         }
         sleep(Duration::from_millis(2));
     }
+}
+
+#[test]
+fn every_signal_sets_the_flag_and_none_ends_the_process() {
+    let mut helper = Helper::start("reports_stop_requests", Path::new("-"));
+    for (signal, name) in [
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::TERM, "SIGTERM"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::INT, "SIGINT"),
+    ] {
+        helper.signal(signal);
+        assert!(helper.wait_for("stop: ").contains(name));
+    }
+}
+
+#[test]
+fn a_second_interrupt_ends_the_process_at_once() {
+    let mut helper = Helper::start("reports_stop_requests", Path::new("-"));
+    helper.signal(Signal::INT);
+    helper.wait_for("SIGINT");
+    helper.signal(Signal::INT);
+    assert_eq!(helper.exit_code(), Some(130));
 }

@@ -4,9 +4,7 @@
 
 mod checkpoint;
 mod faults;
-mod folder;
 mod helpers;
 mod lock;
 mod metrics;
 mod saver;
-mod signals;

@@ -26,22 +26,10 @@ impl Gated {
 }
 
 impl Storage for Gated {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        Disk.create_dir(path)
-    }
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let is_open = self.0.0.lock().unwrap();
         drop(self.0.1.wait_while(is_open, |is_open| !*is_open).unwrap());
         Disk.write(path, bytes)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        Disk.rename(from, to)
-    }
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        Disk.sync_dir(path)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        Disk.remove(path)
     }
 }
 

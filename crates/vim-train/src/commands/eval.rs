@@ -18,9 +18,9 @@ use crate::device::threads;
 use crate::error::Error;
 use crate::output::{check_free, csv, print, print_json};
 use crate::run_folder::check_same_model_and_data;
+use crate::task::classification::check_image_size;
 use crate::task::classification::evaluate::{SCORES, evaluate};
 use crate::task::classification::predict::{largest, softmax};
-use crate::task::classification::to_device::check_image_size;
 use crate::task::{EvalSplit, Evaluation, loaders};
 use crate::weights::source::{WeightsSource, notes};
 

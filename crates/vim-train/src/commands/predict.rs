@@ -16,8 +16,7 @@ use crate::device::{self, threads};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::task::Objective;
-use crate::task::classification::Classifier;
-use crate::task::classification::to_device::to_tensors;
+use crate::task::classification::{Classifier, to_tensors};
 use crate::weights::source::{WeightsSource, notes};
 
 const EXAMPLES: &str = "\

@@ -1,17 +1,17 @@
 //! What can be wrong with a configuration, and where it was written.
 
 use std::fmt;
-use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
-use vim_config::{ExpandError, LayerProblem};
+use vim_config::{EXTENDS, ExpandError, LayerError, LayerProblem, Location};
 use vim_data::DataError;
 use vim_kernels::{KERNEL_VARIABLE, KernelError};
 use vim_model::ModelError;
 use vim_slurm::SlurmError;
 use vim_sweep::SweepError;
 
-use super::file::VERSION;
+use super::values::VERSION;
 use crate::error::{Error, Failure, code};
 
 /// A configuration that cannot be used. Its text is one line: where, which key, what, what to do.
@@ -26,6 +26,9 @@ pub struct ConfigError {
     /// The line of the file with the place marked, for a terminal.
     pub caret: Option<String>,
 }
+
+/// A problem and its byte range in the text.
+pub(super) type Located = (Box<ConfigError>, Option<Range<usize>>);
 
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,16 +51,10 @@ pub enum Origin {
 /// What is wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// The file cannot be read.
-    #[error("cannot be read: {0}")]
-    Read(#[source] io::Error),
     /// The text is not TOML.
-    #[error("not valid TOML: {message}")]
-    Syntax {
-        /// What the parser expected.
-        message: String,
-    },
-    /// The files below cannot be layered.
+    #[error("not valid TOML: {0}")]
+    Syntax(String),
+    /// The file, or one that it extends, cannot be read.
     #[error("{0}")]
     Extends(#[source] LayerProblem),
     /// Files to extend, where no file says from which folder.
@@ -68,12 +65,9 @@ pub enum Problem {
     Variable(#[source] ExpandError),
     /// A file that is made for another version of this program.
     #[error(
-        "{found} is unknown, this vim-train reads version {VERSION}: use the vim-train that the file was written for, or correct the number"
+        "{0} is unknown, this vim-train reads version {VERSION}: use the vim-train that the file was written for, or correct the number"
     )]
-    Version {
-        /// The version that it says.
-        found: i64,
-    },
+    Version(i64),
     /// No such key.
     #[error("unknown key{}", hint(nearest.as_deref(), known))]
     UnknownKey {
@@ -93,11 +87,8 @@ pub enum Problem {
         known: Vec<String>,
     },
     /// A value of the wrong kind.
-    #[error("{message}")]
-    Type {
-        /// What it is, and what it should be.
-        message: String,
-    },
+    #[error("{0}")]
+    Type(String),
     /// A value outside its range.
     #[error("{value} is out of range: expected {expected}")]
     Range {
@@ -140,11 +131,8 @@ pub enum Problem {
         nearest: Option<String>,
     },
     /// A name that cannot be a folder's.
-    #[error("`{name}` cannot be the name of a folder inside run.root")]
-    FolderName {
-        /// The name with its placeholders filled in.
-        name: String,
-    },
+    #[error("`{0}` cannot be the name of a folder inside run.root")]
+    FolderName(String),
 }
 
 impl ConfigError {
@@ -211,6 +199,24 @@ impl ConfigError {
     pub(crate) fn at(mut self, origin: Origin) -> Self {
         self.origin = origin;
         self
+    }
+
+    /// The same problem, at a place in a file.
+    pub(super) fn placed(self, place: Location) -> Self {
+        let caret = Some(place.caret);
+        let origin = Origin::File { path: place.path, position: Some(place.position) };
+        Self { origin, caret, ..self }
+    }
+
+    /// The configuration error of a file, or of the files that it extends.
+    pub(super) fn of_layer(error: LayerError) -> Self {
+        let LayerError { path, location, problem } = error;
+        let is_file = matches!(problem, LayerProblem::Read(_) | LayerProblem::Syntax(_));
+        let error = Self::new(if is_file { "" } else { EXTENDS }, Problem::Extends(problem));
+        match location {
+            Some(location) => error.placed(location),
+            None => error.at(Origin::File { path, position: None }),
+        }
     }
 }
 

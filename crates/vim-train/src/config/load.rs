@@ -1,30 +1,29 @@
-//! Reading a configuration: files, then the environment variable, then `--set`.
+//! Reading a configuration: files, then the environment variable, then `--set`; and where each
+//! value was written, for errors and for `vim-train config show --origin`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
-use toml_edit::Key;
-use vim_config::{
-    EXTENDS, Layer, LayerError, LayerProblem, Location, caret, expand, layers, merge,
-};
+use toml_edit::{Document, Item, Key, TableLike};
+use vim_config::{EXTENDS, Layer, Location, caret, expand, layers, merge};
 use vim_data::Recipe;
-use vim_kernels::KernelChoice;
+use vim_kernels::{KERNEL_VARIABLE, KernelChoice};
 use vim_model::VimConfig;
 
-use super::document::{decode, print_with_origins, syntax};
-use super::origins::{Origins, Written};
-use super::schema::path_keys;
-use super::{Config, ConfigError, KeyOrigin, Origin, Problem};
+use super::error::Located;
+use super::print::{dotted, dotted_values, preset_of};
+use super::schema::{Node, check_names, path_keys};
+use super::{Config, ConfigError, Origin, Problem, VERSION};
 
 /// A configuration, and where each of its values comes from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The configuration, [effective](Config::effective).
     pub config: Config,
-    /// Where the value of every key that has one was decided.
-    pub origins: BTreeMap<String, KeyOrigin>,
-    written: Origins,
+    /// What decided the value of every key that has one, in words: `x.toml:3`, `--set`, `default`.
+    pub origins: BTreeMap<String, String>,
+    written: Written,
 }
 
 impl Config {
@@ -96,12 +95,12 @@ impl Loaded {
             "the file describes several runs: `vim-train sweep run {file}` trains them, and a file without this section is one run"
         );
         let origin = Origin::File { path: path.to_owned(), position: None };
-        Err(ConfigError::new("sweep", Problem::Type { message }).at(origin))
+        Err(ConfigError::new("sweep", Problem::Type(message)).at(origin))
     }
 
     /// Whether a file, `--set` or the environment sets `key`.
     pub(crate) fn sets(&self, key: &str) -> bool {
-        self.written.sets(key)
+        self.written.places.contains_key(key)
     }
 
     /// Adds to `error` the place where its key was written.
@@ -120,18 +119,14 @@ impl Loaded {
         Self::of(&[], Path::new(""), KernelChoice::from_env(), sets)
     }
 
-    /// As [`Config::to_toml`], with the origin of each value as a comment.
-    pub fn to_toml_with_origins(&self) -> String {
-        print_with_origins(&self.config, &self.origins)
-    }
-
     fn of(
         layers: &[Layer],
         path: &Path,
         environment: Option<KernelChoice>,
         sets: &[String],
     ) -> Result<Self, ConfigError> {
-        let mut origins = Origins::of_file(path);
+        let file = (!path.as_os_str().is_empty()).then(|| path.to_owned());
+        let mut written = Written { file, places: BTreeMap::new() };
         let mut table = Table::new();
         for layer in layers {
             // Each layer is decoded by itself, so that an error names its file.
@@ -140,24 +135,74 @@ impl Loaded {
                 None => error.at(Origin::File { path: layer.path.clone(), position: None }),
             })?;
             merge(&mut table, &layer.table);
-            origins.add_layer(layer);
+            let document = Document::parse(layer.text.as_str())
+                .expect("invariant: a text that was decoded is TOML");
+            written.add_table(document.as_table(), "", layer);
         }
         if let Some(choice) = environment {
             assign(&mut table, &["ssm".into(), "scan".into()], choice.to_string().into())
                 .map_err(|error| error.at(Origin::Environment))?;
-            origins.add("ssm.scan", Written::Environment);
+            written.places.insert("ssm.scan".into(), (Origin::Environment, None));
         }
         for set in sets {
             let placed = |error: ConfigError| error.at(Origin::Set(set.clone()));
             let (path, value) = parse_assignment(set).map_err(placed)?;
-            origins.add_set(&path, &value, set);
+            written.add_set(&path, &value, set);
             assign(&mut table, &path, value).map_err(placed)?;
             decode_table(&table).map_err(placed)?;
         }
-        fill_in_paths(&mut table, &origins)?;
-        let config = Config::resolve(table.clone()).map_err(|error| origins.place(error))?;
-        Ok(Self { origins: origins.of_keys(&table, &config), config, written: origins })
+        fill_in_paths(&mut table, &written)?;
+        let config = Config::resolve(table.clone()).map_err(|error| written.place(error))?;
+        Ok(Self { origins: written.of_keys(&table, &config), config, written })
     }
+}
+
+/// Decodes a configuration; names are checked first, because the schema can suggest similar ones.
+fn decode(text: &str) -> Result<Config, Located> {
+    let document = Document::parse(text).map_err(|error| {
+        let message = error.message().trim().replace('\n', ", ");
+        (Box::new(ConfigError::new("", Problem::Syntax(message))), error.span())
+    })?;
+    check_version(&document)?;
+    check_names(document.as_table(), Node::root(), "")?;
+    let decoder = toml::Deserializer::parse(text).map_err(|error| syntax(&error))?;
+    serde_path_to_error::deserialize(decoder).map_err(|error| {
+        let key = error.path().to_string();
+        let error = error.into_inner();
+        let message = in_plain_words(error.message());
+        (Box::new(ConfigError::new(key, Problem::Type(message))), error.span())
+    })
+}
+
+fn syntax(error: &toml::de::Error) -> Located {
+    let message = error.message().replace('\n', ", ");
+    (Box::new(ConfigError::new("", Problem::Syntax(message))), error.span())
+}
+
+/// Checks the version before the keys, because another version may have other keys.
+fn check_version(document: &Document<&str>) -> Result<(), Located> {
+    let Some(item) = document.get("version") else { return Ok(()) };
+    match item.as_integer() {
+        Some(found) if u64::try_from(found) != Ok(VERSION) => {
+            Err((Box::new(ConfigError::new("version", Problem::Version(found))), item.span()))
+        }
+        // The decoder reports anything but an integer.
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// A decoder's message without the names of Rust's types.
+fn in_plain_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "usize" | "u64" | "u32" => "an integer, 0 or more",
+        "f64" => "a number",
+        other if other.starts_with("struct ") => "a section",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 fn decode_table(table: &Table) -> Result<Config, ConfigError> {
@@ -166,14 +211,14 @@ fn decode_table(table: &Table) -> Result<Config, ConfigError> {
 }
 
 /// Expands environment variables in path keys.
-fn fill_in_paths(table: &mut Table, origins: &Origins) -> Result<(), ConfigError> {
+fn fill_in_paths(table: &mut Table, written: &Written) -> Result<(), ConfigError> {
     for key in path_keys() {
         let mut names = key.split('.');
         let section = names.next().and_then(|name| table.get_mut(name));
         let item = section.and_then(|item| names.try_fold(item, |item, name| item.get_mut(name)));
         let Some(Value::String(text)) = item else { continue };
         *text = expand(text, |name| std::env::var(name).ok())
-            .map_err(|error| origins.place(ConfigError::new(key, Problem::Variable(error))))?;
+            .map_err(|error| written.place(ConfigError::new(key, Problem::Variable(error))))?;
     }
     Ok(())
 }
@@ -197,58 +242,84 @@ fn assign(mut table: &mut Table, path: &[String], value: Value) -> Result<(), Co
         let item = table.entry(name).or_insert_with(|| Table::new().into());
         table = item.as_table_mut().ok_or_else(|| {
             let message = "this is a value, not a section".to_owned();
-            ConfigError::new(path[..=depth].join("."), Problem::Type { message })
+            ConfigError::new(path[..=depth].join("."), Problem::Type(message))
         })?;
     }
     table.insert(last.clone(), value);
     Ok(())
 }
 
-impl ConfigError {
-    /// The same problem, at a place in a file.
-    pub(super) fn placed(self, place: Location) -> Self {
-        let caret = Some(place.caret);
-        let origin = Origin::File { path: place.path, position: Some(place.position) };
-        Self { origin, caret, ..self }
+/// Where each key's value was written last, and that line of the file with the place marked.
+#[derive(Clone, Debug)]
+struct Written {
+    /// The file that was asked for, if it was one.
+    file: Option<PathBuf>,
+    places: BTreeMap<String, (Origin, Option<String>)>,
+}
+
+impl Written {
+    /// Adds every key that a file sets.
+    fn add_table(&mut self, table: &dyn TableLike, prefix: &str, layer: &Layer) {
+        for (key, item) in table.iter() {
+            let path = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+            if let Some(section) = item.as_table_like() {
+                self.add_table(section, &path, layer);
+            } else if let Some(span) = Item::span(item) {
+                let Location { path: file, position, caret } =
+                    Location::new(&layer.path, &layer.text, &span);
+                let origin = Origin::File { path: file, position: Some(position) };
+                self.places.insert(path, (origin, Some(caret)));
+            }
+        }
     }
 
-    /// The configuration error of a file, or of the files that it extends.
-    fn of_layer(error: LayerError) -> Self {
-        let LayerError { path, location, problem } = error;
-        let (key, problem) = match problem {
-            LayerProblem::Read(error) => ("", Problem::Read(error)),
-            LayerProblem::Syntax { message } => ("", Problem::Syntax { message }),
-            LayerProblem::Variable(error) => (EXTENDS, Problem::Variable(*error)),
-            LayerProblem::Base { .. } | LayerProblem::Names | LayerProblem::Cycle { .. } => {
-                (EXTENDS, Problem::Extends(problem))
-            }
+    /// Adds an assignment; one to a section replaces the whole section.
+    fn add_set(&mut self, path: &[String], value: &Value, set: &str) {
+        let key = path.join(".");
+        let inside = format!("{key}.");
+        self.places.retain(|other, _| *other != key && !other.starts_with(&inside));
+        for name in dotted(value.clone()).into_keys() {
+            let key = if name.is_empty() { key.clone() } else { format!("{inside}{name}") };
+            self.places.insert(key, (Origin::Set(set.to_owned()), None));
+        }
+    }
+
+    /// Adds to `error` the place where its key was written last.
+    fn place(&self, error: ConfigError) -> ConfigError {
+        let inside = format!("{}.", error.key);
+        // An error about a whole section is placed at the section's first key.
+        let first_inside = || {
+            let mut keys = self.places.range(inside.clone()..);
+            keys.next().filter(|(key, _)| key.starts_with(&inside)).map(|(_, place)| place)
         };
-        let error = Self::new(key, problem);
-        match location {
-            Some(location) => error.placed(location),
-            None => error.at(Origin::File { path, position: None }),
-        }
-    }
-}
-
-/// Every key that is set in `config`, by its path.
-pub(crate) fn dotted_values(config: &Config) -> BTreeMap<String, Value> {
-    dotted(Table::try_from(config).expect("invariant: a configuration has a TOML form"))
-}
-
-/// Every key that is set in `value`, by its path; the path is empty if `value` is no table.
-pub(crate) fn dotted(value: impl Into<Value>) -> BTreeMap<String, Value> {
-    fn collect(prefix: &str, value: Value, into: &mut BTreeMap<String, Value>) {
-        if let Value::Table(table) = value {
-            for (key, value) in table {
-                let path = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
-                collect(&path, value, into);
+        match (self.places.get(&error.key).or_else(first_inside), &self.file) {
+            (Some((origin, caret)), _) => {
+                ConfigError { origin: origin.clone(), caret: caret.clone(), ..error }
             }
-        } else {
-            into.insert(prefix.to_owned(), value);
+            (None, Some(path)) => error.at(Origin::File { path: path.clone(), position: None }),
+            (None, None) => error,
         }
     }
-    let mut values = BTreeMap::new();
-    collect("", value.into(), &mut values);
-    values
+
+    /// The origin of each key of `effective`, which was resolved from `table`.
+    fn of_keys(&self, table: &Table, effective: &Config) -> BTreeMap<String, String> {
+        let values = dotted_values(effective);
+        let preset = |section: &str| {
+            let name = table.get(section).and_then(|section| section.get("preset"));
+            let name = name.or_else(|| values.get(&format!("{section}.preset")));
+            name.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let origin = |key: &str| match self.places.get(key) {
+            Some((Origin::File { path, position }, _)) => {
+                format!("{}:{}", path.display(), position.unwrap_or_default().0)
+            }
+            Some((Origin::Environment, _)) => KERNEL_VARIABLE.to_owned(),
+            Some((Origin::Set(_), _)) => "--set".to_owned(),
+            Some((Origin::Unknown, _)) | None => match preset_of(key) {
+                Some(section) => format!("preset {}", preset(section)),
+                None => "default".to_owned(),
+            },
+        };
+        values.keys().map(|key| (key.clone(), origin(key))).collect()
+    }
 }

@@ -4,8 +4,10 @@ use std::sync::OnceLock;
 
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
+use toml_edit::{Item, TableLike};
 
 use super::Config;
+use super::error::{ConfigError, Located, Problem, nearest};
 
 /// The JSON schema of a configuration file; draft 7 is the newest that TOML editors read.
 pub fn schema() -> &'static Value {
@@ -140,6 +142,63 @@ pub(super) fn paths() -> Vec<(String, Node)> {
 /// The keys with `format = "path"`.
 pub(super) fn path_keys() -> impl Iterator<Item = String> {
     paths().into_iter().filter(|(_, node)| node.is_path()).map(|(path, _)| path)
+}
+
+/// Checks that every name in `table` is one of the schema at `node`; suggests similar ones.
+pub(super) fn check_names(table: &dyn TableLike, node: Node, prefix: &str) -> Result<(), Located> {
+    for (key, item) in table.iter() {
+        let path = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+        let Some(child) = node.get(key) else {
+            let span = table.get_key_value(key).and_then(|(key, _)| key.span());
+            return Err((Box::new(unknown_key(&path, key, node)), span));
+        };
+        match (item.as_table_like(), child.keys()) {
+            (Some(section), Some(_)) => check_names(section, child, &path)?,
+            (Some(_), None) | (None, _) => check_choice(item, child, &path)?,
+        }
+    }
+    Ok(())
+}
+
+fn unknown_key(path: &str, key: &str, node: Node) -> ConfigError {
+    let known = node.keys().unwrap_or_default();
+    // A correct key in the wrong section is as common a mistake as a misspelt key.
+    let elsewhere = || {
+        let ending = format!(".{key}");
+        paths().into_iter().map(|(path, _)| path).find(|path| path.ends_with(&ending))
+    };
+    let nearest = nearest(key, &known).or_else(elsewhere);
+    ConfigError::new(path, Problem::UnknownKey { nearest, known })
+}
+
+fn check_choice(item: &Item, node: Node, path: &str) -> Result<(), Located> {
+    let Some(known) = node.choices() else { return Ok(()) };
+    let Some(value) = item.as_str() else {
+        // `true` in place of "layer" counts as an unknown name, too.
+        let written = item.to_string().trim().to_owned();
+        let problem = Problem::UnknownValue { value: written, nearest: None, known };
+        return Err((Box::new(ConfigError::new(path, problem)), item.span()));
+    };
+    if known.iter().any(|name| name == value) {
+        return Ok(());
+    }
+    let aliases: Vec<String> = node.aliases().into_iter().map(str::to_owned).collect();
+    if aliases.iter().any(|name| name == value) {
+        return Ok(());
+    }
+    let nearest = nearest(value, &known).or_else(|| nearest(value, &aliases));
+    let problem = Problem::UnknownValue { value: value.to_owned(), nearest, known };
+    Err((Box::new(ConfigError::new(path, problem)), item.span()))
+}
+
+/// Checks that `key` is a key or a section of the schema.
+pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
+    let (mut node, mut path) = (Node::root(), String::new());
+    for name in key.split('.') {
+        path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        node = node.get(name).ok_or_else(|| unknown_key(&path, name, node))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

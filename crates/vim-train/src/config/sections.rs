@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 use vim_kernels::Precision;
 use vim_model::{DecayGroups, Resize};
 
-use crate::config::interval::Interval;
+use super::values::{Gpus, Interval};
 
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -230,6 +231,52 @@ impl Default for CheckpointConfig {
     fn default() -> Self {
         Self { every: Interval::Epochs(1.0), keep_last: 2, archive: None }
     }
+}
+
+/// What computes.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    EnumString,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Backend {
+    /// The first that is there: cuda, wgpu on a real GPU, cpu. The log says which.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// NVIDIA GPUs.
+    Cuda,
+    /// Any GPU, through Vulkan, Metal or Direct3D.
+    Wgpu,
+    /// LibTorch, on the processor, or on the NVIDIA GPU that a list in `gpus` names. It has no
+    /// kernels of ours and is slow: for comparison.
+    Tch,
+}
+
+/// The `[devices]` section.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DevicesConfig {
+    /// What computes.
+    pub backend: Backend,
+    /// Which GPUs: how many, a list of their numbers, or `"all"`. More than one is not supported
+    /// yet.
+    pub gpus: Gpus,
+    /// Threads that compute on the CPU; left out: one per core that this process may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
 }
 
 /// The `[log]` section.

@@ -1,24 +1,78 @@
-//! Failures of a GPU, recognised in the texts of CubeCL, CUDA and wgpu.
+//! Failures of a device: those that it reports before a run, and those of a GPU in the middle of
+//! one, recognised in the texts of CubeCL, CUDA and wgpu.
 //!
-//! Failures arrive as panics: the framework queues work, and a failure shows when a value is read.
+//! The latter arrive as panics: the framework queues work; a failure shows when a value is read.
 
 use std::fmt;
 
 use crate::config::TrainConfig;
+use crate::error::{Failure, code};
 
-/// Why a device cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceFault {
+/// Errors of devices.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The requested device is absent or lacks a requested feature.
+    #[error("{0}")]
+    Unavailable(String),
+
     /// The device has no memory left.
+    #[error("the device ran out of memory{}: {}", asked_for(*bytes), advice(*load))]
     OutOfMemory {
-        /// Bytes requested, if known.
+        /// Bytes of the allocation that failed, if known.
         bytes: Option<u64>,
+        /// The batch sizes of the run, if known.
+        load: Option<BatchFootprint>,
     },
-    /// The device failed and is unusable for this process.
+
+    /// The device failed.
+    #[error(
+        "the device failed ({reason}) and does nothing more for this process: run it again, a training by the same command with --resume auto; if it fails again, look for Xid in the system's log (dmesg) and take another GPU"
+    )]
     Lost {
         /// The driver's name of the failure.
         reason: String,
     },
+
+    /// A batch exceeds a kernel's limit.
+    #[error(
+        "{operation}: {what} of {got} is beyond the kernel's limit of {limit}: {}",
+        load.advice(*got, *limit)
+    )]
+    TooLarge {
+        /// The operation called.
+        operation: &'static str,
+        /// The quantity that is too large.
+        what: &'static str,
+        /// Its value.
+        got: usize,
+        /// The limit.
+        limit: usize,
+        /// The batch sizes of the run.
+        load: BatchFootprint,
+    },
+}
+
+impl Failure for DeviceError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unavailable(_) | Self::Lost { .. } => code::UNAVAILABLE,
+            Self::OutOfMemory { .. } => code::MEMORY,
+            Self::TooLarge { .. } => code::CONFIG,
+        }
+    }
+}
+
+fn asked_for(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| {
+        format!(" (another {:.1} MiB were asked for)", bytes as f64 / f64::from(1 << 20))
+    })
+}
+
+fn advice(load: Option<BatchFootprint>) -> String {
+    load.map_or_else(
+        || "take smaller batches or a larger device".to_owned(),
+        |load| load.to_string(),
+    )
 }
 
 /// Out-of-memory texts of CubeCL and the drivers; the number of bytes may follow.
@@ -54,14 +108,14 @@ const LOST: [&str; 18] = [
     "xid",
 ];
 
-impl DeviceFault {
-    /// The fault that the text of a panic or an error reports, if any.
-    pub fn of(text: &str) -> Option<Self> {
+impl DeviceError {
+    /// What the text of a panic or an error says of a device, if anything.
+    pub(crate) fn of(text: &str) -> Option<Self> {
         let lower = text.to_ascii_lowercase();
         if let Some((at, pattern)) = first(&lower, &OUT_OF_MEMORY) {
             let digits = lower[at + pattern.len()..].bytes().take_while(u8::is_ascii_digit).count();
             let number = &lower[at + pattern.len()..][..digits];
-            return Some(Self::OutOfMemory { bytes: number.parse().ok() });
+            return Some(Self::OutOfMemory { bytes: number.parse().ok(), load: None });
         }
         // Any panic poisons a mutex; that is not a device fault.
         let (at, pattern) = first(&lower, &LOST)
@@ -130,16 +184,11 @@ impl BatchFootprint {
     }
 
     /// The largest divisor of the batch size that is at most half of it.
-    pub fn smaller(self) -> Option<usize> {
+    fn smaller(self) -> Option<usize> {
         let step = if self.in_pairs { 2 } else { 1 };
         let fits =
             |&size: &usize| self.batch_size.is_multiple_of(size) && size.is_multiple_of(step);
         (1..=self.batch_size / 2).rev().find(fits)
-    }
-
-    /// The fewest micro-batches that at least halve the present size.
-    pub fn more_parts(self) -> Option<usize> {
-        self.parts_of(2)
     }
 
     /// The smallest divisor of the batch size that is at least `times` the present micro-batch
@@ -184,10 +233,6 @@ impl fmt::Display for BatchFootprint {
 mod tests {
     use super::*;
 
-    fn memory(bytes: Option<u64>) -> Option<DeviceFault> {
-        Some(DeviceFault::OutOfMemory { bytes })
-    }
-
     /// Texts from the sources of CubeCL 0.11.3, Burn 0.22.1 and cudarc 0.19.
     #[test]
     fn memory_that_has_run_out() {
@@ -206,7 +251,8 @@ mod tests {
             ("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", None),
             ("wgpu error: Out of Memory", None),
         ] {
-            assert_eq!(DeviceFault::of(text), memory(bytes), "{text}");
+            let memory = DeviceError::OutOfMemory { bytes, load: None };
+            assert_eq!(DeviceError::of(text), Some(memory), "{text}");
         }
     }
 
@@ -228,8 +274,8 @@ mod tests {
                 "Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.",
             ),
         ] {
-            let lost = DeviceFault::Lost { reason: reason.to_owned() };
-            assert_eq!(DeviceFault::of(text), Some(lost), "{text}");
+            let lost = DeviceError::Lost { reason: reason.to_owned() };
+            assert_eq!(DeviceError::of(text), Some(lost), "{text}");
         }
     }
 
@@ -242,7 +288,7 @@ mod tests {
             "shape mismatch",
             "",
         ] {
-            assert_eq!(DeviceFault::of(text), None, "{text}");
+            assert_eq!(DeviceError::of(text), None, "{text}");
         }
     }
 
@@ -260,7 +306,7 @@ mod tests {
         assert_eq!((next(50, false), next(50, true)), (Some(25), Some(10)));
         assert_eq!((next(7, false), next(1, false), next(2, true)), (Some(1), None, None));
         let parts =
-            |batch_size, parts| BatchFootprint { parts, ..load(batch_size, false) }.more_parts();
+            |batch_size, parts| BatchFootprint { parts, ..load(batch_size, false) }.parts_of(2);
         assert_eq!((parts(128, 1), parts(128, 4), parts(96, 3)), (Some(2), Some(8), Some(6)));
         assert_eq!((parts(7, 1), parts(7, 7), parts(1, 1)), (Some(7), None, None));
         assert_eq!(

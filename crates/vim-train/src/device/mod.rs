@@ -1,9 +1,7 @@
 //! Selects the device of a backend. The only file with a backend's `cfg`, except the opening of
 //! CUDA's libraries.
 
-pub mod code_cache;
 pub mod cuda_libraries;
-mod error;
 pub mod fault;
 pub mod machine;
 pub mod memory;
@@ -19,7 +17,7 @@ use crate::config::{Backend, DevicesConfig, Gpus};
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
 use crate::device::machine::Machine;
 use crate::error::Error;
-pub use error::DeviceError;
+pub use fault::DeviceError;
 
 /// A device and its name.
 #[derive(Clone, Debug)]
@@ -73,14 +71,7 @@ impl FromStr for DeviceName {
             Some((name, number)) => (name, Some(number.parse().map_err(|_| wrong())?)),
             None => (text, None),
         };
-        let backend = match name {
-            "auto" => Backend::Auto,
-            "cpu" => Backend::Cpu,
-            "cuda" => Backend::Cuda,
-            "wgpu" => Backend::Wgpu,
-            "tch" => Backend::Tch,
-            _ => return Err(wrong()),
-        };
+        let backend: Backend = name.parse().map_err(|_| wrong())?;
         let numbered = matches!(backend, Backend::Cuda | Backend::Wgpu | Backend::Tch);
         if number.is_some() && !numbered { Err(wrong()) } else { Ok(Self { backend, number }) }
     }
@@ -95,43 +86,34 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// The device that a flag names.
-/// [`DeviceError::Unavailable`] if it is not compiled in or absent.
+/// The device that a flag names; [`DeviceError::Unavailable`] if it is not compiled in or absent.
 pub fn choose_named(name: &DeviceName) -> Result<SelectedDevice, Error> {
     let gpus = name.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]));
-    choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, Asked::Flag)
+    choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, BY_FLAG)
 }
 
-/// Source of the device's name, for errors.
+/// How the user chooses a device, for errors.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
-    Config,
-    Flag,
-}
-
-impl Asked {
-    fn backend(self) -> &'static str {
-        match self {
-            Self::Config => "devices.backend",
-            Self::Flag => "--device",
-        }
-    }
-
+struct Asked {
+    backend: &'static str,
     #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
-    fn gpus(self) -> &'static str {
-        match self {
-            Self::Config => "devices.gpus",
-            Self::Flag => "--device",
-        }
-    }
-
-    fn cpu(self) -> &'static str {
-        match self {
-            Self::Config => "devices.backend=cpu",
-            Self::Flag => "--device cpu",
-        }
-    }
+    gpus: &'static str,
+    cpu: &'static str,
 }
+
+const BY_CONFIG: Asked = Asked {
+    backend: "devices.backend",
+    #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+    gpus: "devices.gpus",
+    cpu: "devices.backend=cpu",
+};
+
+const BY_FLAG: Asked = Asked {
+    backend: "--device",
+    #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
+    gpus: "--device",
+    cpu: "--device cpu",
+};
 
 /// The backends in this build.
 pub fn backends() -> Vec<Backend> {
@@ -187,7 +169,7 @@ pub fn multiply_adds_per_second(_: &Device) -> Option<f64> {
 /// by name also takes an emulated one, after the real ones. [`DeviceError::Unavailable`] if it is
 /// not compiled in, absent, or more than one is requested.
 pub fn choose(config: &DevicesConfig) -> Result<SelectedDevice, Error> {
-    choose_as(config, Asked::Config)
+    choose_as(config, BY_CONFIG)
 }
 
 fn choose_as(config: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
@@ -230,19 +212,19 @@ fn one_gpu(
     match config.gpus.numbers(visible)[..] {
         _ if visible == 0 => Err(DeviceError::Unavailable(format!(
             "{}: no {backend} GPU on this machine{}: use {}",
-            asked.backend(),
+            asked.backend,
             no_driver(backend),
-            asked.cpu()
+            asked.cpu
         )).into()),
         [number] if number < visible => Ok(number),
         [number] => Err(DeviceError::Unavailable(format!(
             "{}: {backend} GPU {number} is not there, this machine has {visible}: choose another, or {}",
-            asked.gpus(),
-            asked.cpu()
+            asked.gpus,
+            asked.cpu
         )).into()),
         ref several => Err(DeviceError::Unavailable(format!(
             "{}: {} GPUs, but a run uses one for now: set devices.gpus=1, and start a run on each",
-            asked.gpus(),
+            asked.gpus,
             several.len()
         )).into()),
     }
@@ -265,8 +247,7 @@ fn cuda(config: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Error> {
     cuda_libraries::open().map_err(|error| {
         Error::from(DeviceError::Unavailable(format!(
             "{}: {error}; or use {}",
-            asked.backend(),
-            asked.cpu()
+            asked.backend, asked.cpu
         )))
     })?;
     Ok(SelectedDevice { device: Device::cuda(number), name: format!("cuda:{number}") })
@@ -349,8 +330,7 @@ fn wgpu_count() -> usize {
 fn not_compiled(feature: &str, asked: Asked) -> Error {
     Error::from(DeviceError::Unavailable(format!(
         "{}: this build has no {feature}: build it with --features {feature}, or use {}",
-        asked.backend(),
-        asked.cpu()
+        asked.backend, asked.cpu
     )))
 }
 

@@ -4,9 +4,9 @@ use burn::module::Module;
 use vim_run::checkpoint::{Best, Checkpoint, Weights};
 
 use super::Trainer;
+use super::state::model_from_bytes;
 use crate::error::Error;
 use crate::task::{EvalSplit, Evaluation, Model, Task};
-use crate::weights;
 
 impl<T: Task> Trainer<'_, T> {
     /// Evaluates on the validation images; returns whether it is the best so far.
@@ -75,7 +75,7 @@ impl<T: Task> Trainer<'_, T> {
         for (weights, evaluation) in &all {
             self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
         }
-        self.records.metrics.sync()?;
+        self.records.metrics.records().sync()?;
         let (_, evaluation) = all.first().expect("invariant: there are weights to test");
         let score = primary::<T>(evaluation);
         self.test_score = Some(score);
@@ -85,9 +85,9 @@ impl<T: Task> Trainer<'_, T> {
     /// Weights of the checkpoint of `step`, for evaluation.
     fn load(&self, step: u64, weights: Weights) -> Result<Model<T>, Error> {
         let path = self.saver.checkpoints().path_of(step);
-        let bytes = Checkpoint::read(&path)?.take(weights::file(weights))?;
+        let bytes = Checkpoint::read(&path)?.take(weights.file())?;
         let model = self.train.model().valid();
-        weights::model_from_bytes(model, &bytes, &path.display().to_string())
+        model_from_bytes(model, &bytes, &path.display().to_string())
     }
 
     fn evaluate(&self, model: &Model<T>, split: EvalSplit) -> Result<Option<Evaluation>, Error> {

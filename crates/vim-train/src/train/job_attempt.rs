@@ -69,11 +69,8 @@ impl<'a> JobAttempt<'a> {
         attempt
     }
 
-    /// Records the start or resumption at `step`.
-    ///
-    /// # Errors
-    ///
-    /// [`NoProgress`] after `slurm.stop_without_progress` attempts at the same step.
+    /// Records the start or resumption at `step`; [`NoProgress`] after
+    /// `slurm.stop_without_progress` attempts at the same step.
     pub(crate) fn begin(&self, step: u64, is_resumed: bool) -> Result<(), Error> {
         if self.restarts > 0 {
             let attempts = attempts_at(&self.events(), step);
@@ -127,29 +124,24 @@ impl<'a> JobAttempt<'a> {
     }
 
     fn settle(&self, outcome: JobOutcome, job: &Job, why: &str, step: u64) {
-        let detail = Some(why.to_owned());
-        match outcome {
-            JobOutcome::Requeued => {
-                self.log.line(format!("requeued ({why}), will resume at step {step}"));
-                self.record(Event { detail, ..self.event(EventKind::Requeue, step) });
-            }
+        let (line, event, next_job) = match outcome {
+            JobOutcome::Requeued => (format!("requeued ({why})"), EventKind::Requeue, None),
             JobOutcome::Resubmitted(next) => {
-                self.log
-                    .line(format!("resubmitted as job {next} ({why}), will resume at step {step}"));
-                let next_job = Some(next);
-                self.record(Event { detail, next_job, ..self.event(EventKind::Resubmit, step) });
-                self.remember(next, job);
+                (format!("resubmitted as job {next} ({why})"), EventKind::Resubmit, Some(next))
             }
             JobOutcome::Wait => {
-                self.log.line(format!(
-                    "waiting to be requeued by SLURM ({why}), will resume at step {step}"
-                ));
-                self.record(Event { detail, ..self.event(EventKind::Wait, step) });
-                sleep(LONGEST_WAIT);
+                (format!("waiting to be requeued by SLURM ({why})"), EventKind::Wait, None)
             }
             JobOutcome::Left => {
-                self.log.line(format!("not requeued ({why}); saved at step {step}"))
+                return self.log.line(format!("not requeued ({why}); saved at step {step}"));
             }
+        };
+        self.log.line(format!("{line}, will resume at step {step}"));
+        self.record(Event { detail: Some(why.to_owned()), next_job, ..self.event(event, step) });
+        match outcome {
+            JobOutcome::Resubmitted(next) => self.remember(next, job),
+            JobOutcome::Wait => sleep(LONGEST_WAIT),
+            JobOutcome::Requeued | JobOutcome::Left => {}
         }
     }
 

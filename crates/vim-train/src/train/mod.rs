@@ -1,11 +1,8 @@
 //! The `train` command and its loop.
 
 mod args;
-pub mod disk_space;
-mod dry_run;
-pub mod ema;
+pub(crate) mod dry_run;
 pub mod environment;
-mod error;
 mod evaluation;
 pub mod flat;
 pub(crate) mod job_attempt;
@@ -24,10 +21,9 @@ use burn::tensor::Device;
 use vim_data::BadSample;
 use vim_run::checkpoint::{Content, Saver, Snapshot, Window};
 use vim_run::signals::StopRequest;
-use vim_run::{ExitRecord, Log, Opened, RunDir};
+use vim_run::{ExitRecord, LOG, Log, Opened, RunDir};
 
 use crate::comm::Comm;
-use crate::config::interval::Cadence;
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
@@ -36,10 +32,10 @@ use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{BatchStream, Inputs, Model, Task};
 pub use args::TrainArgs;
-pub use error::TrainError;
 use job_attempt::JobAttempt;
+pub use recorder::TrainError;
 use recorder::{Metric, Pace, Recorder};
-use schedule::Schedule;
+use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
 use state::TrainState;
@@ -70,7 +66,7 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
             };
         }
     };
-    let log = Log::open(&run.log())?;
+    let log = Log::open(&run.path().join(LOG))?;
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.path().to_owned(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume);
@@ -306,14 +302,14 @@ impl<T: Task> Trainer<'_, T> {
         let counters = &mut self.train.counters;
         counters.epoch = counters.step / self.steps_per_epoch;
         counters.batch = counters.step % self.steps_per_epoch;
-        counters.metrics_len = self.records.metrics.len();
+        counters.metrics_len = self.records.metrics.records().len();
         let files = self.train.files().into_iter().map(|(name, arrays)| {
             let content = move || arrays.to_safetensors().map_err(|error| error.to_string());
             (name, Box::new(content) as Content)
         });
         let (files, state) = (files.collect(), self.train.counters.clone());
         let snapshot = Snapshot { files, state, is_best, is_archived };
-        self.saver.start(snapshot, self.records.metrics.handle()?)?;
+        self.saver.start(snapshot, self.records.metrics.records().handle()?)?;
         self.records.save_stall += start.elapsed();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Records of a run: metrics, timings, warnings, exit record and summary.
+//! Records of a run: metrics, timings, warnings; how it ended, exit record and summary.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -9,15 +9,15 @@ use serde::Serialize;
 use vim_data::BadSample;
 use vim_run::checkpoint::Weights;
 use vim_run::metrics::{JsonlWriter, ScoreKind, Scores, Sinks};
-use vim_run::{ExitReason, ExitRecord, Log, RunDir};
+use vim_run::signals::Stop;
+use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING};
 
 use super::Trainer;
 use crate::device::memory::{device_memory, resident};
-use crate::error::Error;
+use crate::error::{Error, Failure, code};
 use crate::output::progress::Speed;
 use crate::output::summary::{Summary, summary};
 use crate::task::{EvalSplit, Evaluation, Task};
-use crate::train::TrainError;
 
 /// A line of `metrics.jsonl`, independent of the clock.
 #[derive(Serialize)]
@@ -102,8 +102,8 @@ impl<'a> Recorder<'a> {
             device: device.clone(),
             batch_size,
             metrics: Sinks::open(run, len, step, log)?,
-            timing: JsonlWriter::appending(&run.timing())?,
-            bad_samples: JsonlWriter::appending(&run.bad_samples())?,
+            timing: JsonlWriter::appending(&run.path().join(TIMING))?,
+            bad_samples: JsonlWriter::appending(&run.path().join("bad_samples.jsonl"))?,
             named_bad: BTreeSet::new(),
             save_stall: Duration::ZERO,
             warned: false,
@@ -193,6 +193,47 @@ impl<'a> Recorder<'a> {
         if let Some(warning) = warning.filter(|_| !self.warned) {
             self.log.line(format!("warning: {warning}"));
             self.warned = true;
+        }
+    }
+}
+
+/// What ends a training before its last step.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A signal asked the run to stop.
+    #[error("stopped by {} after step {step}: go on by the same command with --resume auto", stop.name())]
+    Stopped {
+        /// The signal.
+        stop: Stop,
+        /// Steps done and saved.
+        step: u64,
+    },
+
+    /// The loss or the gradient is no longer finite.
+    #[error(
+        "training diverged at step {step}: {what}; lower optim.lr or set train.clip_grad, and start again with --fresh"
+    )]
+    Diverged {
+        /// The step.
+        step: u64,
+        /// What is not finite, and its value.
+        what: String,
+    },
+}
+
+impl TrainError {
+    /// The signal that ended the run, if one did.
+    pub(super) fn stop_of(error: &Error) -> Option<Stop> {
+        let error = error.downcast_ref()?;
+        if let Self::Stopped { stop, .. } = error { Some(*stop) } else { None }
+    }
+}
+
+impl Failure for TrainError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Stopped { stop, .. } => stop.exit_code(),
+            Self::Diverged { .. } => code::DIVERGED,
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The learning rate as a function of the step.
+//! What depends on the step: the learning rate, and when an event that repeats is due.
 
 use std::f64::consts::PI;
+use std::time::Duration;
 
-use crate::config::{ConfigError, OptimConfig, ScheduleKind};
+use crate::config::{ConfigError, Interval, OptimConfig, ScheduleKind};
 
 /// A linear warm-up and half a cosine down to the least rate, in closed form.
 ///
@@ -37,10 +38,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// The schedule of `optim` over `total_steps` steps.
-    ///
-    /// # Errors
-    ///
-    /// If the warm-up is measured by the clock.
     pub fn new(
         optim: &OptimConfig,
         steps_per_epoch: u64,
@@ -85,6 +82,43 @@ impl Schedule {
         };
         let share = (t - start) as f64 / (self.total - start) as f64;
         self.min_lr + 0.5 * (self.lr - self.min_lr) * (1.0 + (PI * share.min(1.0)).cos())
+    }
+}
+
+/// Tells when an event that repeats every [`Interval`] is due; ask once after every step.
+#[derive(Clone, Copy, Debug)]
+pub struct Cadence {
+    interval: Interval,
+    steps_per_epoch: u64,
+    last: Duration,
+}
+
+impl Cadence {
+    /// A cadence whose clock starts at 0.
+    pub fn new(interval: Interval, steps_per_epoch: u64) -> Self {
+        Self { interval, steps_per_epoch, last: Duration::ZERO }
+    }
+
+    /// Whether the event is due after `step` steps, `elapsed` after the start of this process.
+    ///
+    /// Steps and epochs count from the start of training, so that a resumed run keeps the cadence;
+    /// minutes count from the last time the event was due.
+    pub fn due(&mut self, step: u64, elapsed: Duration) -> bool {
+        match self.interval {
+            Interval::Steps(_) | Interval::Epochs(_) => {
+                let period = self.interval.in_steps(self.steps_per_epoch).unwrap_or(f64::INFINITY);
+                // Whole periods, not remainders, so that 0.5ep works for an odd number of steps.
+                let periods = |steps: u64| (steps as f64 / period).floor();
+                step > 0 && periods(step) > periods(step - 1)
+            }
+            Interval::Minutes(minutes) => {
+                let due = elapsed.saturating_sub(self.last).as_secs_f64() >= minutes * 60.0;
+                if due {
+                    self.last = elapsed;
+                }
+                due
+            }
+        }
     }
 }
 
@@ -158,5 +192,26 @@ mod tests {
         assert!((epoch(299) - 1.010_856_168e-5).abs() < 1e-14, "{}", epoch(299));
         // One rate for all steps of an epoch.
         assert!((0..10).all(|step| schedule.lr(1510 + step) == epoch(151)));
+    }
+
+    fn due_steps(interval: &str, steps_per_epoch: u64, until: u64) -> Vec<u64> {
+        let mut cadence = Cadence::new(interval.parse().unwrap(), steps_per_epoch);
+        (0..=until).filter(|&step| cadence.due(step, Duration::ZERO)).collect()
+    }
+
+    #[test]
+    fn steps_and_epochs_are_counted_from_the_start_of_training() {
+        assert_eq!(due_steps("3st", 7, 10), [3, 6, 9]);
+        assert_eq!(due_steps("1ep", 7, 21), [7, 14, 21]);
+        assert_eq!(due_steps("0.5ep", 7, 14), [4, 7, 11, 14]);
+        assert_eq!(due_steps("0.01ep", 7, 3), [1, 2, 3]);
+    }
+
+    #[test]
+    fn minutes_are_counted_from_the_last_time() {
+        let mut cadence = Cadence::new(Interval::Minutes(1.0), 7);
+        let seconds = [0, 59, 61, 119, 121];
+        let due = seconds.map(|s| cadence.due(1, Duration::from_secs(s)));
+        assert_eq!(due, [false, false, true, false, true]);
     }
 }

@@ -18,7 +18,7 @@ use crate::comm::Comm;
 use crate::config::{Config, ConfigError};
 use crate::device::fault::BatchFootprint;
 use crate::device::machine::Machine;
-use crate::device::{self, SelectedDevice, code_cache, threads};
+use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::fatal::CrashGuard;
 use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
@@ -109,7 +109,8 @@ impl<'a, T: Task> Trainer<'a, T> {
             }
         };
         let mut train = TrainState::new(task.objective(), config, model);
-        let checkpoints = Checkpoints::open(&run.checkpoints(), config.checkpoint.keep_last)?;
+        let checkpoints =
+            Checkpoints::open(&checkpoints_in(run.path()), config.checkpoint.keep_last)?;
         let latest = checkpoints.latest_valid()?;
         for error in &latest.passed_over {
             log.line(format!("warning: {error}; passed over, and kept under another name"));
@@ -135,8 +136,6 @@ impl<'a, T: Task> Trainer<'a, T> {
             for change in run.rounding() {
                 log.line(format!("warning: {change}: the numbers will differ in rounding"));
             }
-            train.check_moments(&source)?;
-            let counters = &mut train.counters;
             if let Some(best) = counters.best
                 && Checkpoint::read(&checkpoints.path_of(best.step)).is_err()
             {
@@ -160,7 +159,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         log.line(format!("device {on}, {}", config.train.precision));
         log.line(threads::describe(config.data.workers.count()));
         if is_cuda {
-            log.line(match code_cache::folder(&Machine::this()) {
+            log.line(match Machine::this().code_cache() {
                 Some(folder) => format!(
                     "compiling what is not yet in {} (vim-train warmup does it beforehand)",
                     folder.display()
@@ -234,4 +233,77 @@ fn check_same_init(record: &InitRecord, run: &Path) -> Result<(), Error> {
     let (before, now) = (recorded.blake3, &record.blake3);
     let difference = format!("train.init's content (recorded BLAKE3 {before}, now {now})");
     Err(RunError::ConfigChanged { path: run.to_owned(), differences: vec![difference] }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::classification::Classification;
+
+    fn config(sets: &[&str]) -> Config {
+        let sets: Vec<String> = sets.iter().map(|&set| set.to_owned()).collect();
+        Config::from_defaults(&sets).unwrap()
+    }
+
+    #[test]
+    fn what_train_would_refuse_is_foreseen() {
+        let cifar = ["data.dataset=cifar100", "data.path=/no/such", "data.val_fraction=0.1"];
+        let small = ["model.image_size=32", "model.patch_size=4"];
+        for (sets, expected) in [
+            (
+                &["data.shapes.train=100", small[0], small[1]][..],
+                "train.batch_size: failed to cut 100 training images into batches of 128 without a \
+                 partial one: an epoch would hold none; lower the batch size",
+            ),
+            (
+                &["data.shapes.train=140", "data.val_fraction=0.1", small[0], small[1]],
+                "train.batch_size: failed to cut 126 training images into batches of 128 without a \
+                 partial one: an epoch would hold none; lower the batch size",
+            ),
+            (
+                &[cifar[0], cifar[1], cifar[2], small[0], small[1], "train.batch_size=45056"],
+                "train.batch_size: failed to cut 45000 training images into batches of 45056 \
+                 without a partial one: an epoch would hold none; lower the batch size",
+            ),
+            (
+                &[cifar[0]],
+                "data.dataset: failed to open dataset `cifar100`: `data.path` is not set; point it \
+                 at the archive as downloaded, or at the folder holding it",
+            ),
+            (
+                &["model.image_size=16", "model.patch_size=4"],
+                "model.image_size: 16 is out of range: expected 32, the size of the dataset's \
+                 images, which augment.crop = \"pad\" does not change",
+            ),
+            (
+                &["data.dataset=imagenet", "data.path=/no/such", "data.prefetch=0"],
+                "data.prefetch: 0 is out of range: expected 1 or more",
+            ),
+        ] {
+            assert_eq!(
+                preflight::<Classification>(&config(sets)).unwrap_err().to_string(),
+                expected,
+                "{sets:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_that_may_be_elsewhere_are_told() {
+        let told = |key: &str| {
+            format!("{key}: /no/such is not on this machine: it must be there where the run starts")
+        };
+        let path = "data.path=/no/such";
+        let drawn = config(&[path, "model.image_size=32", "model.patch_size=4"]);
+        assert_eq!(preflight::<Classification>(&drawn).unwrap(), [""; 0], "drawn images need none");
+        let found = preflight::<Classification>(&config(&[
+            "data.dataset=imagenet",
+            path,
+            "train.init=/no/such",
+        ]));
+        assert_eq!(found.unwrap(), [told("data.path"), told("train.init")]);
+        let here = preflight::<Classification>(&config(&["data.dataset=imagenet", "data.path=/"]))
+            .unwrap();
+        assert_eq!(here, [""; 0]);
+    }
 }

@@ -1,18 +1,22 @@
 //! The state of training, in memory and in a checkpoint's files.
 
 use burn::module::Module;
-use burn::tensor::Device;
-use vim_model::NamedArrays;
+use burn::tensor::{Device, Tensor, TensorData};
+use vim_model::{NamedArrays, PendingArrays, load_module};
 use vim_run::checkpoint::{Checkpoint, State, Weights};
+use vim_torch::{ReadError, read_safetensors};
 
-use super::ema::Ema;
-use super::flat;
-use super::optim::{AdamW, ParamGroup, optimizer_arrays, optimizer_from_bytes};
+use super::flat::Ema;
+use super::optim::{AdamW, Moments, ParamGroup};
 use crate::config::Config;
 use crate::error::Error;
 use crate::task::Objective;
-use crate::weights;
 use crate::weights::WeightsError;
+
+/// Name of the optimizer's file in a checkpoint.
+const OPTIMIZER: &str = "optimizer.safetensors";
+/// The key of the number of updates in the metadata of that file.
+const STEPS: &str = "steps";
 
 /// Model, optimizer, moving average and counters. Random draws are a function of the seed and the
 /// step, so no generator is stored.
@@ -49,11 +53,8 @@ impl<M: Module> TrainState<M> {
         Self { micro_batches: count, ..self }
     }
 
-    /// The state restored from `checkpoint`, which errors call `source`.
-    ///
-    /// # Errors
-    ///
-    /// If the checkpoint is of another model, or lacks the configured moving average.
+    /// The state restored from `checkpoint`, which errors call `source`: it may be of another
+    /// model, or lack the configured moving average.
     pub fn restored(
         mut self,
         mut checkpoint: Checkpoint,
@@ -62,34 +63,16 @@ impl<M: Module> TrainState<M> {
         source: &str,
     ) -> Result<Self, Error> {
         let model = self.model.take().expect("invariant: taken only within a step");
-        let model = weights::model_from_bytes(model, &checkpoint.take(weights::MODEL)?, source)?;
-        let moments = checkpoint.take(weights::OPTIMIZER)?;
+        let bytes = checkpoint.take(Weights::Model.file())?;
+        let model = model_from_bytes(model, &bytes, source)?;
+        let moments = checkpoint.take(OPTIMIZER)?;
         let optimizer = optimizer_from_bytes(self.optimizer, &moments, device, source)?;
         if self.ema.is_some() {
-            let average = checkpoint.take(weights::EMA)?;
-            let average = weights::model_from_bytes(model.clone(), &average, source)?;
+            let average = checkpoint.take(Weights::Ema.file())?;
+            let average = model_from_bytes(model.clone(), &average, source)?;
             self.ema = Ema::new(&config.train, &average);
         }
         Ok(Self { model: Some(model), optimizer, counters: checkpoint.state, ..self })
-    }
-
-    /// Checks that every parameter has moments of its size: bias correction would be wrong for new
-    /// moments among old ones.
-    pub fn check_moments(&self, source: &str) -> Result<(), Error> {
-        let moments = self.optimizer.moments();
-        let fits = |path: &str, count: usize| {
-            moments.get(path).is_some_and(|moments| {
-                moments.first.dims() == [count] && moments.second.dims() == [count]
-            })
-        };
-        let parameters = flat::parameters(self.model());
-        match parameters.iter().find(|(path, shape)| !fits(path, shape.iter().product())) {
-            None => Ok(()),
-            Some((path, _)) => {
-                let problems = format!("the optimizer's moments of {path} are not its own");
-                Err(WeightsError::Unfit { checkpoint: source.to_owned(), problems }.into())
-            }
-        }
     }
 
     /// The model in training.
@@ -115,11 +98,65 @@ impl<M: Module> TrainState<M> {
     pub fn files(&self) -> Vec<(&'static str, NamedArrays)> {
         // `valid` applies pending updates of running statistics.
         let mut files = vec![
-            (weights::MODEL, NamedArrays::of(&self.model().valid())),
-            (weights::OPTIMIZER, optimizer_arrays(&self.optimizer)),
+            (Weights::Model.file(), NamedArrays::of(&self.model().valid())),
+            (OPTIMIZER, optimizer_arrays(&self.optimizer)),
         ];
         let ema = self.ema.as_ref().map(|ema| NamedArrays::of(&ema.model(self.model())));
-        files.extend(ema.map(|ema| (weights::EMA, ema)));
+        files.extend(ema.map(|ema| (Weights::Ema.file(), ema)));
         files
     }
+}
+
+/// `model` with the parameters in `bytes`, which `source` names in errors: [`WeightsError::Unfit`]
+/// lists the parameters that are missing, unknown or of another shape.
+pub fn model_from_bytes<M: Module>(model: M, bytes: &[u8], source: &str) -> Result<M, Error> {
+    let state = read_safetensors(bytes).map_err(|error| unreadable(source, error))?.state;
+    load_module(model, &state).map_err(|mismatch| misfit(source, mismatch.to_string()))
+}
+
+/// The optimizer's state: the moments by parameter path, and the number of updates.
+pub fn optimizer_arrays(optimizer: &AdamW) -> NamedArrays {
+    let mut pending = PendingArrays::default();
+    for (path, Moments { first, second }) in optimizer.moments() {
+        pending.add(format!("first.{path}"), first);
+        pending.add(format!("second.{path}"), second);
+    }
+    pending.read().with_metadata(STEPS, optimizer.steps.to_string())
+}
+
+/// `optimizer` with the state in `bytes`, which `source` names in errors. Every parameter must have
+/// moments of its size: bias correction would be wrong for new moments among old ones.
+pub fn optimizer_from_bytes(
+    optimizer: AdamW,
+    bytes: &[u8],
+    device: &Device,
+    source: &str,
+) -> Result<AdamW, Error> {
+    let file = read_safetensors(bytes).map_err(|error| unreadable(source, error))?;
+    let steps: Option<u64> = file.about.get(STEPS).and_then(|steps| steps.parse().ok());
+    let steps = steps.ok_or_else(|| misfit(source, "the number of steps is missing".into()))?;
+    if steps == 0 {
+        return Ok(optimizer);
+    }
+    let device = device.clone().inner();
+    let load = |path: &str, size: usize, kind: &str| -> Result<Tensor<1>, Error> {
+        let array = file.state.array(&format!("{kind}.{path}"));
+        let array = array.filter(|array| array.values.len() == size).ok_or_else(|| {
+            misfit(source, format!("the optimizer's moments of {path} are not its own"))
+        })?;
+        Ok(Tensor::from_data(TensorData::new(array.values.clone(), [size]), &device))
+    };
+    let moments = optimizer.parameters().map(|(path, size)| {
+        Ok(Moments { first: load(path, size, "first")?, second: load(path, size, "second")? })
+    });
+    let moments = moments.collect::<Result<Vec<_>, Error>>()?;
+    Ok(optimizer.resumed(steps, moments))
+}
+
+fn unreadable(path: &str, source: ReadError) -> Error {
+    WeightsError::Unreadable { path: path.to_owned(), source }.into()
+}
+
+fn misfit(checkpoint: &str, problems: String) -> Error {
+    WeightsError::Unfit { checkpoint: checkpoint.to_owned(), problems }.into()
 }

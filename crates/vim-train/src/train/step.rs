@@ -38,7 +38,7 @@ impl<M: Module> TrainState<M> {
         let (loss, gradients) =
             forward_backward(model, inputs, count, self.micro_batches, loss, &mut after)?;
         let mut tensors = flat::gradients(model, gradients);
-        let (got, parameters) = (tensors.len(), self.optimizer.parameters());
+        let (got, parameters) = (tensors.len(), self.optimizer.parameters().len());
         if got != parameters {
             return Err(Error::internal(format!("{got} gradients for {parameters} parameters")));
         }
@@ -212,10 +212,8 @@ mod tests {
     use vim_model::{Vim, VimConfig};
 
     use super::*;
-    use crate::config::Config;
-    use crate::config::{LossKind, TrainConfig};
-    use crate::task::classification::to_device::Targets;
-    use crate::task::classification::{Classifier, Labelled};
+    use crate::config::{Config, LossKind, TrainConfig};
+    use crate::task::classification::{Classifier, Labelled, Targets};
     use crate::train::flat;
 
     /// With everything that is drawn per image: drop path and dropout.

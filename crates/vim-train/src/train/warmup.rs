@@ -13,8 +13,7 @@ use super::state::TrainState;
 use crate::args::Overrides;
 use crate::comm::SingleDevice;
 use crate::config::Config;
-use crate::device::code_cache;
-use crate::device::machine::Machine;
+use crate::device::machine::{self, Machine};
 use crate::device::wait;
 use crate::error::Error;
 use crate::output::summary::bytes;
@@ -85,12 +84,12 @@ pub fn run<T: Task>(args: &WarmupArgs) -> Result<(), Error> {
             "a CPU has nothing to warm up: kernels are compiled for GPUs; set devices.backend",
         ));
     }
-    let kept = resolved.chosen.is_cuda().then(|| code_cache::folder(&Machine::this())).flatten();
-    let bytes_before = kept.as_deref().map_or(0, code_cache::size);
+    let kept = resolved.chosen.is_cuda().then(|| Machine::this().code_cache()).flatten();
+    let bytes_before = kept.as_deref().map_or(0, machine::size);
     eprintln!("compiling for {device}");
     let stages = stages(&config, resolved)?;
     let cache = kept.map(|folder| {
-        let bytes = code_cache::size(&folder);
+        let bytes = machine::size(&folder);
         Cache { folder, bytes_before, bytes }
     });
     let report = Report { device, stages, cache };

@@ -1,50 +1,83 @@
-//! The files of a checkpoint that hold arrays: model, moving average, optimizer.
+//! Weights from files; why they cannot be read, or do not fit.
 
-mod error;
 pub mod source;
 
-use burn::module::Module;
-use vim_model::load_module;
-use vim_run::checkpoint::Weights;
-use vim_torch::{Checkpoint as ArrayFile, read_safetensors};
+use vim_model::StateDictMismatch;
+use vim_torch::ReadError;
 
-use crate::error::Error;
-pub use error::WeightsError;
+use crate::error::{Failure, code};
 
-/// Name of the model's file in a checkpoint.
-pub const MODEL: &str = "model.safetensors";
-/// Name of the file of the model's moving average in a checkpoint.
-pub const EMA: &str = "ema.safetensors";
-/// Name of the optimizer's file in a checkpoint.
-pub const OPTIMIZER: &str = "optimizer.safetensors";
+/// Why weights cannot be read, or do not fit.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// A checkpoint of a run does not fit the model.
+    #[error(
+        "{checkpoint} does not fit the model: {problems}; use the configuration it was made with"
+    )]
+    Unfit {
+        /// Which checkpoint.
+        checkpoint: String,
+        /// What does not fit.
+        problems: String,
+    },
 
-/// Name of the file of `weights` in a checkpoint.
-pub fn file(weights: Weights) -> &'static str {
-    match weights {
-        Weights::Model => MODEL,
-        Weights::Ema => EMA,
+    /// A file of weights cannot be read.
+    #[error("{path} {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        source: ReadError,
+    },
+
+    /// Weights do not fit the model.
+    #[error(
+        "{checkpoint} does not fit the model in {} (listed above): give the model it is of, or allow for it (docs/checkpoints.md)",
+        places(mismatch)
+    )]
+    Mismatch {
+        /// Whose weights.
+        checkpoint: String,
+        /// Every disagreement.
+        mismatch: Box<StateDictMismatch>,
+    },
+
+    /// The model of the weights cannot be determined.
+    #[error("{checkpoint} {why}")]
+    Unrecognised {
+        /// Whose weights.
+        checkpoint: String,
+        /// The reason, and what to do.
+        why: String,
+    },
+
+    /// A parameter without a counterpart in the original.
+    #[error(
+        "{checkpoint} cannot be exported: the original has no counterpart of {path} (ssm.a = \"full\")"
+    )]
+    NoCounterpart {
+        /// Whose weights.
+        checkpoint: String,
+        /// The parameter.
+        path: String,
+    },
+}
+
+impl Failure for WeightsError {
+    fn exit_code(&self) -> u8 {
+        if matches!(self, Self::Unreadable { source: ReadError::Io(_), .. }) {
+            code::IO
+        } else {
+            code::DATA
+        }
+    }
+
+    fn details(&self) -> Vec<String> {
+        if let Self::Mismatch { mismatch, .. } = self { mismatch.lines() } else { Vec::new() }
     }
 }
 
-/// `model` with the parameters in `bytes`, which `source` names in errors.
-///
-/// # Errors
-///
-/// [`WeightsError::Unreadable`], or [`WeightsError::Unfit`] with the parameters that are missing,
-/// unknown or of another shape.
-pub fn model_from_bytes<M: Module>(model: M, bytes: &[u8], source: &str) -> Result<M, Error> {
-    let file = read(bytes, source)?;
-    load_module(model, &file.state).map_err(|mismatch| misfit(source, &mismatch.to_string()))
-}
-
-pub(crate) fn read(bytes: &[u8], source: &str) -> Result<ArrayFile, Error> {
-    read_safetensors(bytes)
-        .map_err(|error| WeightsError::Unreadable { path: source.to_owned(), source: error }.into())
-}
-
-pub(crate) fn misfit(source: &str, problems: &str) -> Error {
-    Error::from(WeightsError::Unfit {
-        checkpoint: source.to_owned(),
-        problems: problems.to_owned(),
-    })
+fn places(mismatch: &StateDictMismatch) -> String {
+    let count = mismatch.lines().len();
+    format!("{count} place{}", if count == 1 { "" } else { "s" })
 }

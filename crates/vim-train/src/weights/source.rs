@@ -14,7 +14,6 @@ use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_che
 use crate::config::Config;
 use crate::error::Error;
 use crate::run_folder::recorded_config;
-use crate::weights;
 use crate::weights::WeightsError;
 
 /// Key of the model's description in the metadata of this program's files.
@@ -154,12 +153,12 @@ impl WeightsSource {
     ) -> Result<Self, Error> {
         let name = checkpoint.path.display().to_string();
         let weights = kind(section);
-        let bytes = checkpoint.take(weights::file(weights)).map_err(|error| match weights {
+        let bytes = checkpoint.take(weights.file()).map_err(|error| match weights {
             // The checkpoint is complete: the run has no average.
             Weights::Ema => {
                 let source = ReadError::NoSection {
-                    wanted: format!("{} (train.ema was not set)", weights::EMA),
-                    found: vec![weights::MODEL.to_owned()],
+                    wanted: format!("{} (train.ema was not set)", weights.file()),
+                    found: vec![Weights::Model.file().to_owned()],
                 };
                 WeightsError::Unreadable { path: name.clone(), source }.into()
             }
@@ -221,11 +220,8 @@ impl WeightsSource {
         inferred.map(|inferred| inferred.assumed)
     }
 
-    /// `model` with these weights.
-    ///
-    /// # Errors
-    ///
-    /// [`WeightsError::Mismatch`] with every difference that `options` does not allow.
+    /// `model` with these weights; [`WeightsError::Mismatch`] lists every difference that `options`
+    /// does not allow.
     pub fn load(&self, model: Vim, options: LoadOptions) -> Result<(Vim, LoadReport), Error> {
         model.load(&self.arrays.state, options).map_err(|mismatch| {
             Error::from(WeightsError::Mismatch { checkpoint: self.name.clone(), mismatch })

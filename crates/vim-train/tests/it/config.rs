@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use vim_train::config::interval::Interval;
+use vim_train::config::Interval;
 use vim_train::config::{Config, ConfigError, Origin};
 
 /// Loads `text` from a file `x.toml` with `sets` over it.

@@ -21,7 +21,7 @@ use vim_train::Error;
 use vim_train::args::Overrides;
 use vim_train::comm::SingleDevice;
 use vim_train::config::{Config, ConfigError};
-use vim_train::task::classification::to_device::to_tensors;
+use vim_train::task::classification::to_tensors;
 use vim_train::task::{
     Description, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, loaders,
 };

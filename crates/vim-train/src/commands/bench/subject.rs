@@ -13,8 +13,7 @@ use crate::device::memory::{device_memory, peak_resident, reset_peak, resident};
 use crate::device::wait;
 use crate::error::Error;
 use crate::task::Objective;
-use crate::task::classification::to_device::Targets;
-use crate::task::classification::{Classifier, Labelled};
+use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::train::state::TrainState;
 use crate::train::step::Phase;
 

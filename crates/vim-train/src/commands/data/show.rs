@@ -13,7 +13,7 @@ use crate::args::Overrides;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::task::classification::to_device::to_tensors;
+use crate::task::classification::to_tensors;
 use crate::task::loaders;
 
 const EXAMPLES: &str = "\

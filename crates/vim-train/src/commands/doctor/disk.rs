@@ -9,7 +9,7 @@ use rustix::fs::{statfs, statvfs};
 use vim_run::{Lock, LockError};
 
 use super::{Context, Finding, size};
-use crate::train::disk_space::checkpoints_of;
+use crate::train::dry_run::checkpoints_of;
 
 /// How much is written, and at most read, to time a disk.
 const PROBED: usize = 32 << 20;

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::device::{self, DeviceName, threads};
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::task::classification::loss::cross_entropy;
+use crate::task::classification::cross_entropy;
 use crate::weights::WeightsError;
 use arrays::{Arrays, Comparison, Floats, damaged};
 

@@ -20,8 +20,7 @@ use crate::device::{self, SelectedDevice, threads, wait};
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};
 use crate::task::Objective;
-use crate::task::classification::to_device::Targets;
-use crate::task::classification::{Classifier, Labelled};
+use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::train::state::TrainState;
 use crate::train::step;
 

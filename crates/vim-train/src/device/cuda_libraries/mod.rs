@@ -6,22 +6,17 @@
 //! `CUDA_PATH` at the result, and the library is opened by path before CubeCL opens it by name. All
 //! of this works without the feature `cuda`, so that `doctor` can report it in any build.
 
-mod error;
-mod headers;
 #[cfg(feature = "cuda")]
 mod load;
-mod merge;
 mod places;
 mod search;
-mod toolkit;
-mod wheels;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
-pub use error::CudaError;
 #[cfg(feature = "cuda")]
 pub(crate) use load::{compile_a_kernel, mapped, open, open_driver};
 pub use places::{VARIABLES, WHEELS};
@@ -48,4 +43,62 @@ pub struct Libraries {
 pub fn found() -> Result<&'static Libraries, &'static CudaError> {
     static FOUND: OnceLock<Result<Libraries, CudaError>> = OnceLock::new();
     FOUND.get_or_init(|| search(&Machine::this())).as_ref()
+}
+
+/// Why kernels cannot be compiled for an NVIDIA GPU.
+#[derive(Debug, thiserror::Error)]
+pub enum CudaError {
+    /// There is no library of NVRTC.
+    #[error("CUDA: no libnvrtc.so.13 (or .12, .11) in {looked}: {remedy}")]
+    NoNvrtc {
+        /// The places searched.
+        looked: String,
+        /// How to get it.
+        remedy: String,
+    },
+
+    /// Headers are missing.
+    #[error("CUDA: no header {absent} in {looked}: {remedy}")]
+    NoHeaders {
+        /// Headers missing from the most complete place.
+        absent: String,
+        /// The places searched.
+        looked: String,
+        /// How to get it.
+        remedy: String,
+    },
+
+    /// Headers of several wheels cannot be put together.
+    #[error(
+        "CUDA: cannot put the headers of {} together in {}: {source}; set XDG_CACHE_HOME to a folder that can be written",
+        wheels.display(), path.display()
+    )]
+    Merge {
+        /// Where the wheels are.
+        wheels: PathBuf,
+        /// The folder of links.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+
+    /// The library cannot be opened.
+    #[error("CUDA: {} cannot be opened: {problem}; take another toolkit by CUDA_HOME or VIM_CUDA_WHEELS", path.display())]
+    Broken {
+        /// The library.
+        path: PathBuf,
+        /// The linker's reason.
+        problem: String,
+    },
+
+    /// The library does not compile a small kernel.
+    #[error("CUDA: {} with the headers of {} does not compile a kernel: {problem}; take another toolkit by CUDA_HOME or VIM_CUDA_WHEELS", nvrtc.display(), root.display())]
+    Compile {
+        /// The library.
+        nvrtc: PathBuf,
+        /// Folder whose `include` has the headers.
+        root: PathBuf,
+        /// NVRTC's message.
+        problem: String,
+    },
 }

@@ -1,6 +1,11 @@
-//! Where to look, in order.
+//! Where to look, in order, and how the libraries and headers are laid out there.
+//!
+//! NVIDIA's wheels from PyPI are found without running Python. CUDA 13: one tree,
+//! `nvidia/cu13/{lib,include}`, like a toolkit. CUDA 12: one folder per wheel,
+//! `nvidia/cuda_nvrtc/lib`, `nvidia/{cuda_runtime,cuda_nvcc,cuda_cccl}/include`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::device::machine::Machine;
@@ -69,6 +74,160 @@ pub(super) fn toolkits(machine: &Machine) -> Vec<Place> {
         }
     }
     places
+}
+
+/// The folders of `site-packages` of the Pythons in sight, [`WHEELS`] first.
+pub(super) fn sites(machine: &Machine) -> Vec<Place> {
+    let mut sites = Vec::new();
+    for name in [WHEELS, "VIRTUAL_ENV", "CONDA_PREFIX"] {
+        if let Some(folder) = machine.folder(name) {
+            add_sites(&mut sites, &folder, name);
+        }
+    }
+    for folder in machine.folders("PYTHONPATH") {
+        add_sites(&mut sites, &folder, "PYTHONPATH");
+    }
+    for folder in machine.folders("PATH") {
+        if let (true, Some(prefix)) = (folder.join("python3").exists(), folder.parent()) {
+            add_sites(&mut sites, prefix, "python3 on PATH");
+        }
+    }
+    if let Some(home) = machine.folder("HOME") {
+        add_sites(&mut sites, &home.join(".local"), "~/.local");
+    }
+    sites
+}
+
+/// Folders with wheels: `folder` itself, or those of its Pythons.
+fn add_sites(sites: &mut Vec<Place>, folder: &Path, origin: &str) {
+    let mut add = |site: PathBuf| {
+        if site.join("nvidia").is_dir() && !sites.iter().any(|known| known.folder == site) {
+            sites.push(Place { folder: site, origin: origin.to_owned() });
+        }
+    };
+    add(folder.to_owned());
+    let lib = folder.join("lib");
+    for python in newest_first(&lib, "python") {
+        add(python.join("site-packages"));
+        // Debian's name of `site-packages`.
+        add(python.join("dist-packages"));
+    }
+}
+
+/// The wheels of CUDA 13 and later in a site: toolkits, the newest first.
+pub(super) fn wheel_toolkits(site: &Path) -> Vec<PathBuf> {
+    newest_first(&site.join("nvidia"), "cu")
+}
+
+/// Library folder of the NVRTC wheel of CUDA 12.
+pub(super) fn wheel_library_folder(site: &Path) -> PathBuf {
+    site.join("nvidia/cuda_nvrtc/lib")
+}
+
+/// Header folders of the CUDA 12 wheels, the C++ core libraries last.
+pub(super) fn wheel_header_folders(site: &Path) -> Vec<PathBuf> {
+    let mut wheels: Vec<PathBuf> = entries(&site.join("nvidia"))
+        .into_iter()
+        .filter(|(name, _)| {
+            ["cuda_runtime", "cuda_nvcc", "cuda_crt", "cuda_cccl"].contains(&name.as_str())
+        })
+        .map(|(_, path)| path.join("include"))
+        .filter(|include| include.is_dir())
+        .collect();
+    wheels.sort_by_key(|path| path.to_string_lossy().contains("cuda_cccl"));
+    wheels
+}
+
+/// NVRTC versions whose library names the bindings try.
+const MAJORS: [u32; 3] = [13, 12, 11];
+
+/// A library of NVRTC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Nvrtc {
+    pub(super) path: PathBuf,
+    pub(super) version: String,
+}
+
+/// Library subfolders of a toolkit: NVIDIA's installer, distributions, conda.
+pub(super) fn library_folders(toolkit: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = ["lib64", "lib"].map(|name| toolkit.join(name)).into();
+    folders.push(toolkit.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH)));
+    folders.extend(targets(toolkit).into_iter().map(|target| target.join("lib")));
+    folders
+}
+
+/// The folders of a toolkit that may have an `include`.
+pub(super) fn header_roots(toolkit: &Path) -> Vec<PathBuf> {
+    let mut roots = vec![toolkit.to_owned()];
+    roots.extend(targets(toolkit));
+    roots
+}
+
+/// A toolkit's folder for this processor, such as `targets/x86_64-linux`.
+fn targets(toolkit: &Path) -> Vec<PathBuf> {
+    let names: &[&str] = match std::env::consts::ARCH {
+        "aarch64" => &["sbsa-linux", "aarch64-linux"],
+        _ => &["x86_64-linux"],
+    };
+    names.iter().map(|name| toolkit.join("targets").join(name)).collect()
+}
+
+/// The newest library of NVRTC in `folder`.
+pub(super) fn nvrtc_in(folder: &Path) -> Option<Nvrtc> {
+    let entries = entries(folder);
+    // The companion library's name has the full version, the library's only the major one.
+    let companion = |major: u32| {
+        entries.iter().find_map(|(name, _)| {
+            let version = name.strip_prefix("libnvrtc-builtins.so.")?;
+            (major_of(version) == Some(major)).then(|| version.to_owned())
+        })
+    };
+    MAJORS.into_iter().find_map(|major| {
+        let path = folder.join(format!("libnvrtc.so.{major}"));
+        let real = fs::canonicalize(&path).ok()?;
+        let name = real.file_name()?.to_str()?;
+        let version = name.strip_prefix("libnvrtc.so.").filter(|version| version.contains('.'));
+        let version = version.map(str::to_owned).or_else(|| companion(major));
+        Some(Nvrtc { path, version: version.unwrap_or_else(|| major.to_string()) })
+    })
+}
+
+/// The number before a version's first dot.
+pub(super) fn major_of(version: &str) -> Option<u32> {
+    version.split('.').next()?.parse().ok()
+}
+
+/// The version of the headers in `include`, as `cuda.h` defines it.
+pub(super) fn headers_version(include: &Path) -> Option<String> {
+    let mut start = String::new();
+    // `cuda.h` is a megabyte; the definition is near its start.
+    let file = File::open(include.join("cuda.h")).ok()?;
+    file.take(100_000).read_to_string(&mut start).ok()?;
+    let line = start.lines().find_map(|line| line.trim().strip_prefix("#define CUDA_VERSION "))?;
+    let number: u32 = line.trim().parse().ok()?;
+    Some(format!("{}.{}", number / 1000, number % 1000 / 10))
+}
+
+/// Headers that the kernels of this program and of Burn include, directly or indirectly.
+const NEEDED: [&str; 6] =
+    ["cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cooperative_groups.h", "cuda_runtime.h"];
+
+/// A header of the C++ core libraries; from CUDA 13 on these are in a folder `cccl`.
+const CCCL: &str = "nv/target";
+
+/// Headers missing from all folders; their `cccl` subfolders are searched too.
+pub(super) fn absent(folders: &[PathBuf]) -> Vec<&'static str> {
+    let has = |header: &str| folders.iter().any(|folder| folder.join(header).is_file());
+    let mut absent: Vec<&str> = NEEDED.into_iter().filter(|header| !has(header)).collect();
+    if !has(CCCL) && !has(&format!("cccl/{CCCL}")) {
+        absent.push(CCCL);
+    }
+    absent
+}
+
+/// Whether `root/include` has them all.
+pub(super) fn complete(root: &Path) -> bool {
+    absent(&[root.join("include")]).is_empty()
 }
 
 /// The folders in `folder` named `prefix` and a version, such as `cuda-12.6`, the newest first.

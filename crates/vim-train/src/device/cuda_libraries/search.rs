@@ -1,13 +1,17 @@
 //! Chooses NVRTC and headers among the places.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 
-use super::error::{CudaError, remedy};
-use super::headers::{absent, complete};
-use super::merge::merge;
-use super::places::{Place, VARIABLES, WHEELS, toolkits};
-use super::toolkit::{Nvrtc, header_roots, headers_version, library_folders, major_of, nvrtc_in};
-use super::{Libraries, wheels};
+use super::places::{
+    Nvrtc, Place, VARIABLES, WHEELS, absent, complete, entries, header_roots, headers_version,
+    library_folders, major_of, nvrtc_in, sites, toolkits, wheel_header_folders,
+    wheel_library_folder, wheel_toolkits,
+};
+use super::{CudaError, Libraries};
 use crate::device::machine::Machine;
 
 /// The contents of a place.
@@ -37,10 +41,7 @@ impl Headers {
     }
 
     fn are_there(&self) -> bool {
-        match self {
-            Self::In(_) | Self::Spread(_) => true,
-            Self::Absent(_) => false,
-        }
+        !matches!(self, Self::Absent(_))
     }
 }
 
@@ -99,7 +100,7 @@ fn pair(candidates: &[Candidate]) -> Option<(&Candidate, &Candidate)> {
 fn candidates(machine: &Machine) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     let (named, others): (Vec<_>, Vec<_>) =
-        wheels::sites(machine).into_iter().partition(|site| site.origin == WHEELS);
+        sites(machine).into_iter().partition(|site| site.origin == WHEELS);
     for site in named {
         of_wheels(&mut candidates, site);
     }
@@ -123,14 +124,14 @@ fn of_toolkit(candidates: &mut Vec<Candidate>, place: Place) {
 }
 
 fn of_wheels(candidates: &mut Vec<Candidate>, site: Place) {
-    for folder in wheels::toolkits(&site.folder) {
+    for folder in wheel_toolkits(&site.folder) {
         of_toolkit(candidates, Place { folder, origin: site.origin.clone() });
     }
-    let folders = wheels::header_folders(&site.folder);
+    let folders = wheel_header_folders(&site.folder);
     let absent = absent(&folders);
     let headers =
         if absent.is_empty() { Headers::Spread(folders) } else { Headers::Absent(absent) };
-    let nvrtc = nvrtc_in(&wheels::library_folder(&site.folder));
+    let nvrtc = nvrtc_in(&wheel_library_folder(&site.folder));
     candidates.push(Candidate { place: site, nvrtc, headers });
 }
 
@@ -205,4 +206,57 @@ const DRIVERS: [(u32, u32); 3] = [(580, 13), (525, 12), (450, 11)];
 pub fn newest_cuda(driver: &str) -> Option<u32> {
     let driver = major_of(driver)?;
     DRIVERS.iter().find(|(oldest, _)| driver >= *oldest).map(|(_, cuda)| *cuda)
+}
+
+/// Makes `cache/cuda-VERSION-HASH/include` with links to all entries of `folders`; returns its
+/// parent. The name hashes every link: a folder never changes, and concurrent processes make the
+/// same one.
+fn merge(folders: &[PathBuf], cache: &Path, version: &str) -> io::Result<PathBuf> {
+    let mut links: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for folder in folders {
+        for (name, path) in entries(folder) {
+            links.entry(name).or_insert(path);
+        }
+    }
+    let text: String =
+        links.iter().map(|(name, path)| format!("{name}\0{}\0", path.display())).collect();
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    let root = cache.join(format!("cuda-{version}-{}", &hash[..12]));
+    if complete(&root) {
+        return Ok(root);
+    }
+    fs::create_dir_all(cache)?;
+    let temporary = cache.join(format!(".tmp-cuda-{}-{}", std::process::id(), &hash[..12]));
+    // Remove remains of an earlier process with this id.
+    let _ = fs::remove_dir_all(&temporary);
+    let made = fill(&temporary, &links).and_then(|()| match fs::rename(&temporary, &root) {
+        // Another process was first, or the folder is damaged.
+        Err(_) if complete(&root) => Ok(()),
+        Err(_) if root.is_dir() => {
+            fs::remove_dir_all(&root).and_then(|()| fs::rename(&temporary, &root))
+        }
+        result => result,
+    });
+    // After success it exists only if another process was first.
+    let _ = fs::remove_dir_all(&temporary);
+    made.map(|()| root)
+}
+
+fn fill(root: &Path, links: &BTreeMap<String, PathBuf>) -> io::Result<()> {
+    let include = root.join("include");
+    fs::create_dir_all(&include)?;
+    links.iter().try_for_each(|(name, path)| symlink(path, include.join(name)))
+}
+
+/// How to install missing libraries of CUDA `major`: the newest that the driver runs, or 13.
+fn remedy(major: Option<u32>) -> String {
+    let wheels = match major {
+        Some(11 | 12) => {
+            "nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12 nvidia-cuda-cccl-cu12 nvidia-cuda-nvcc-cu12"
+        }
+        Some(_) | None => "nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt",
+    };
+    format!(
+        "load the toolkit (`module load cuda`), or `pip install {wheels}` and set VIM_CUDA_WHEELS to that environment (docs/install.md)"
+    )
 }

@@ -6,7 +6,7 @@ use vim_model::Vim;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
-use super::to_device::to_tensors;
+use super::to_tensors;
 use crate::error::Error;
 use crate::task::Evaluation;
 

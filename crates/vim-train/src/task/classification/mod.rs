@@ -1,15 +1,14 @@
 //! Image classification by a Vision Mamba; the primary score is top-1.
 
+mod batch;
 pub mod evaluate;
-pub mod loss;
 pub mod predict;
-pub mod to_device;
 
 use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
-use vim_data::{Batch, Loader, LoaderConfig, Replica, Split, Splits};
+use vim_data::{Batch, CropMode, Encoding, Loader, LoaderConfig, Recipe, Replica, Split, Splits};
 use vim_model::{LoadOptions, Vim, VimConfig, decays, layer_of};
 use vim_run::checkpoint::Selection;
 use vim_run::metrics::ScoreKind;
@@ -19,20 +18,19 @@ use super::{
     Description, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
     loaders,
 };
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
 use crate::weights::source::{WeightsSource, notes};
+pub use batch::{Mixed, Targets, cross_entropy, to_tensors};
+use batch::{bce, check_threshold, target_loss};
 use evaluate::evaluate;
-use loss::Loss;
 use predict::Guesses;
-use to_device::{Targets, check_image_size, to_tensors};
 
 /// A Vision Mamba and its classification loss.
 #[derive(Debug)]
 pub struct Classifier {
     config: Config,
     model: VimConfig,
-    loss: Loss,
 }
 
 /// Images and targets on the device.
@@ -47,8 +45,8 @@ pub struct Labelled {
 impl Classifier {
     /// The classifier of `config` with the head of `model`.
     pub fn new(config: &Config, model: VimConfig) -> Result<Self, ConfigError> {
-        let loss = Loss::new(&config.train, model.num_classes)?;
-        Ok(Self { config: config.clone(), model, loss })
+        check_threshold(&config.train, model.num_classes)?;
+        Ok(Self { config: config.clone(), model })
     }
 
     fn seeded(&self, device: &Device) -> Result<Vim, Error> {
@@ -118,7 +116,12 @@ impl Objective for Classifier {
         } else {
             (images.narrow(0, first, len), targets.narrow(first, len))
         };
-        Ok(self.loss.of(model.forward_train_part(images, seed, first)?, targets))
+        let logits = model.forward_train_part(images, seed, first)?;
+        let train = &self.config.train;
+        Ok(match train.loss {
+            LossKind::CrossEntropy => target_loss(logits, targets, train.label_smoothing),
+            LossKind::Bce => bce(logits, targets, train.label_smoothing, train.bce_threshold),
+        })
     }
 
     fn predict(
@@ -138,7 +141,6 @@ pub struct Classification {
     splits: Splits,
     loader: Loader,
     evaluation: LoaderConfig,
-    mixes_pairs: bool,
 }
 
 impl Classification {
@@ -146,12 +148,11 @@ impl Classification {
         let classes = splits.train.num_classes();
         let model = config.model.with_classes(classes)?;
         check_image_size(&model, &config.augment, &splits.train)?;
-        let mixes_pairs = config.augment.mixes();
         let evaluation = loaders::evaluation(config, model.image_size);
         let training = loaders::training(config, model.image_size, replica);
         let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
         let classifier = Classifier::new(config, model)?;
-        Ok(Self { classifier, splits, loader, evaluation, mixes_pairs })
+        Ok(Self { classifier, splits, loader, evaluation })
     }
 
     /// Queues the upload of a batch of `split`, normalized by its statistics.
@@ -244,7 +245,7 @@ impl Task for Classification {
     }
 
     fn mixes_pairs(&self) -> bool {
-        self.mixes_pairs
+        self.classifier.config.augment.mixes()
     }
 
     fn steps_per_epoch(&self) -> u64 {
@@ -316,75 +317,26 @@ fn absent(config: &Config) -> Vec<String> {
     missing.map(text).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::train::preflight;
-
-    fn config(sets: &[&str]) -> Config {
-        let sets: Vec<String> = sets.iter().map(|&set| set.to_owned()).collect();
-        Config::from_defaults(&sets).unwrap()
-    }
-
-    #[test]
-    fn what_train_would_refuse_is_foreseen() {
-        let cifar = ["data.dataset=cifar100", "data.path=/no/such", "data.val_fraction=0.1"];
-        let small = ["model.image_size=32", "model.patch_size=4"];
-        for (sets, expected) in [
-            (
-                &["data.shapes.train=100", small[0], small[1]][..],
-                "train.batch_size: failed to cut 100 training images into batches of 128 without a \
-                 partial one: an epoch would hold none; lower the batch size",
-            ),
-            (
-                &["data.shapes.train=140", "data.val_fraction=0.1", small[0], small[1]],
-                "train.batch_size: failed to cut 126 training images into batches of 128 without a \
-                 partial one: an epoch would hold none; lower the batch size",
-            ),
-            (
-                &[cifar[0], cifar[1], cifar[2], small[0], small[1], "train.batch_size=45056"],
-                "train.batch_size: failed to cut 45000 training images into batches of 45056 \
-                 without a partial one: an epoch would hold none; lower the batch size",
-            ),
-            (
-                &[cifar[0]],
-                "data.dataset: failed to open dataset `cifar100`: `data.path` is not set; point it \
-                 at the archive as downloaded, or at the folder holding it",
-            ),
-            (
-                &["model.image_size=16", "model.patch_size=4"],
-                "model.image_size: 16 is out of range: expected 32, the size of the dataset's \
-                 images, which augment.crop = \"pad\" does not change",
-            ),
-            (
-                &["data.dataset=imagenet", "data.path=/no/such", "data.prefetch=0"],
-                "data.prefetch: 0 is out of range: expected 1 or more",
-            ),
-        ] {
-            assert_eq!(
-                preflight::<Classification>(&config(sets)).unwrap_err().to_string(),
-                expected,
-                "{sets:?}"
+/// Checks that images that are padded and cropped instead of resized have the model's size.
+pub fn check_image_size(
+    model: &VimConfig,
+    recipe: &Recipe,
+    split: &Split,
+) -> Result<(), ConfigError> {
+    let wanted = [model.image_size.height, model.image_size.width];
+    match split.encoding() {
+        Encoding::Pixels { size }
+            if size != wanted && recipe.crop_mode(wanted) == CropMode::Pad =>
+        {
+            let [height, width] = size;
+            let size =
+                if height == width { height.to_string() } else { format!("{height}x{width}") };
+            let expected = format!(
+                "{size}, the size of the dataset's images, which augment.crop = \"pad\" does not \
+                 change"
             );
+            Err(ConfigError::range("model.image_size", model.image_size, expected))
         }
-    }
-
-    #[test]
-    fn files_that_may_be_elsewhere_are_told() {
-        let told = |key: &str| {
-            format!("{key}: /no/such is not on this machine: it must be there where the run starts")
-        };
-        let path = "data.path=/no/such";
-        let drawn = config(&[path, "model.image_size=32", "model.patch_size=4"]);
-        assert_eq!(preflight::<Classification>(&drawn).unwrap(), [""; 0], "drawn images need none");
-        let found = preflight::<Classification>(&config(&[
-            "data.dataset=imagenet",
-            path,
-            "train.init=/no/such",
-        ]));
-        assert_eq!(found.unwrap(), [told("data.path"), told("train.init")]);
-        let here = preflight::<Classification>(&config(&["data.dataset=imagenet", "data.path=/"]))
-            .unwrap();
-        assert_eq!(here, [""; 0]);
+        Encoding::Pixels { .. } | Encoding::Files => Ok(()),
     }
 }

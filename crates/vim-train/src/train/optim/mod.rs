@@ -4,22 +4,19 @@
 //! Our own optimizer, because resuming must give the same bytes: moments are saved by parameter
 //! path, and the formula is PyTorch's.
 
-mod packed;
-mod saved;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use vim_kernels::{FlatParams, supports_multi_tensor};
+use vim_kernels::{AdamWHyper, FlatParams, ParamStep, supports_multi_tensor};
 
 use super::flat;
 use crate::config::{Config, OptimConfig};
 use crate::task::Placement;
-use packed::Packed;
-pub use saved::{optimizer_arrays, optimizer_from_bytes};
 
 /// The first and second moments of a parameter's gradient, flat.
 #[derive(Clone, Debug)]
@@ -28,13 +25,6 @@ pub struct Moments {
     pub first: Tensor<1>,
     /// Running mean of its square.
     pub second: Tensor<1>,
-}
-
-impl Moments {
-    /// The initial moments.
-    fn zeros(value: &Tensor<1>) -> Self {
-        Self { first: value.zeros_like(), second: value.zeros_like() }
-    }
 }
 
 /// How gradients are clipped.
@@ -58,6 +48,8 @@ pub enum Clip {
 #[derive(Clone, Debug)]
 pub struct ParamGroup {
     path: String,
+    /// Numbers in the parameter.
+    size: usize,
     /// Factor of the learning rate; `None` if not scaled.
     lr_scale: Option<f64>,
     weight_decay: f64,
@@ -78,6 +70,7 @@ impl ParamGroup {
         let groups = flat::parameters(model).into_iter().map(|(path, shape)| {
             let Placement { decays, layers_above } = placement(&path, shape.len());
             Self {
+                size: shape.iter().product(),
                 lr_scale: config.train.layer_decay.map(|factor| factor.powi(layers_above as i32)),
                 weight_decay: if decays { config.optim.weight_decay } else { 0.0 },
                 path,
@@ -91,13 +84,54 @@ impl ParamGroup {
     }
 }
 
-/// Where the moments are.
+/// The moments of all parameters, in the order of the groups.
 #[derive(Clone, Debug)]
 enum MomentStorage {
-    /// One pair of tensors per parameter, by path.
-    ByPath(BTreeMap<String, Moments>),
-    /// One pair for all parameters.
+    /// A pair of tensors for each parameter; empty before the first step.
+    Each(Vec<Moments>),
+    /// One pair for all, on devices that update all tensors of a model in a few launches.
     Packed(Box<Packed>),
+}
+
+#[derive(Clone, Debug)]
+struct Packed {
+    packing: FlatParams,
+    /// The parameters after the last step; `None` before the first.
+    value: Option<Tensor<1>>,
+    moments: [Tensor<1>; 2],
+}
+
+impl MomentStorage {
+    /// A pair of tensors for each of `values`, zeros before the first step.
+    fn each(self, values: &[Tensor<1>]) -> Vec<Moments> {
+        let zeros =
+            |value: &Tensor<1>| Moments { first: value.zeros_like(), second: value.zeros_like() };
+        match self {
+            Self::Each(moments) if moments.is_empty() => values.iter().map(zeros).collect(),
+            Self::Each(moments) => moments,
+            Self::Packed(packed) => packed.each(),
+        }
+    }
+
+    /// One pair for all of `values`.
+    fn packed(self, values: &[Tensor<1>]) -> Box<Packed> {
+        if let Self::Packed(packed) = self {
+            return packed;
+        }
+        let packing = FlatParams::of(values);
+        let pairs = self.each(values).into_iter();
+        let (first, second) = pairs.map(|Moments { first, second }| (first, second)).unzip();
+        let moments = [packing.pack(first), packing.pack(second)];
+        Box::new(Packed { packing, value: None, moments })
+    }
+}
+
+impl Packed {
+    fn each(&self) -> Vec<Moments> {
+        let [first, second] = self.moments.each_ref().map(|packed| self.packing.parts(packed));
+        let pairs = first.into_iter().zip(second);
+        pairs.map(|(first, second)| Moments { first, second }).collect()
+    }
 }
 
 /// AdamW with decoupled weight decay.
@@ -118,38 +152,37 @@ pub struct AdamW {
 impl AdamW {
     /// A new optimizer for the parameters of `groups`.
     pub fn new(config: &OptimConfig, groups: Vec<ParamGroup>) -> Self {
-        Self {
-            betas: config.betas,
-            eps: config.eps,
-            groups,
-            steps: 0,
-            moments: MomentStorage::ByPath(BTreeMap::new()),
-        }
+        let moments = MomentStorage::Each(Vec::new());
+        Self { betas: config.betas, eps: config.eps, groups, steps: 0, moments }
     }
 
-    /// The optimizer after `steps` updates with these moments, by parameter path.
-    pub fn resumed(self, steps: u64, moments: BTreeMap<String, Moments>) -> Self {
-        Self { steps, moments: MomentStorage::ByPath(moments), ..self }
+    /// The optimizer after `steps` updates with these moments, in the order of
+    /// [`Self::parameters`].
+    pub fn resumed(self, steps: u64, moments: Vec<Moments>) -> Self {
+        Self { steps, moments: MomentStorage::Each(moments), ..self }
     }
 
-    /// Number of parameters.
-    pub fn parameters(&self) -> usize {
-        self.groups.len()
+    /// Path and size of each parameter.
+    pub fn parameters(&self) -> impl ExactSizeIterator<Item = (&str, usize)> {
+        self.groups.iter().map(|group| (group.path.as_str(), group.size))
     }
 
     /// The moments by parameter path.
-    pub fn moments(&self) -> BTreeMap<String, Moments> {
-        match &self.moments {
-            MomentStorage::ByPath(moments) => moments.clone(),
-            MomentStorage::Packed(packed) => packed.moments(&self.groups),
-        }
+    pub fn moments(&self) -> BTreeMap<&str, Moments> {
+        let moments = match &self.moments {
+            MomentStorage::Each(moments) => moments.clone(),
+            MomentStorage::Packed(packed) => packed.each(),
+        };
+        self.groups.iter().map(|group| group.path.as_str()).zip(moments).collect()
     }
 
     /// The parameters after the last step, if packed.
     pub fn packed(&self) -> Option<(&FlatParams, &Tensor<1>)> {
         match &self.moments {
-            MomentStorage::ByPath(_) => None,
-            MomentStorage::Packed(packed) => packed.value(),
+            MomentStorage::Each(_) => None,
+            MomentStorage::Packed(packed) => {
+                packed.value.as_ref().map(|value| (&packed.packing, value))
+            }
         }
     }
 
@@ -158,7 +191,7 @@ impl AdamW {
     pub fn square_norm(&self, gradients: &[Tensor<1>]) -> Option<Tensor<1>> {
         let first = gradients.first()?;
         if let MomentStorage::Packed(packed) = &self.moments {
-            return Some(packed.square_norm(gradients));
+            return Some(packed.packing.sum_of_squares(gradients));
         }
         if supports_multi_tensor(&first.device()) {
             return Some(vim_kernels::sum_of_squares(gradients));
@@ -182,96 +215,66 @@ impl AdamW {
         let values = flat::values(&model);
         assert_eq!(gradients.len(), values.len(), "a gradient for each parameter");
         self.steps += 1;
-        let correction = |beta: f64| 1.0 - beta.powf(self.steps as f64);
-        let rule =
-            Rule { betas: self.betas, eps: self.eps, corrections: self.betas.map(correction) };
+        // 1 − betaᵗ of the two means at the t-th step.
+        let corrections = self.betas.map(|beta| 1.0 - beta.powf(self.steps as f64));
+        // Taken, because a second reference would prevent updates in place.
+        let moments = mem::replace(&mut self.moments, MomentStorage::Each(Vec::new()));
         let values = match clip {
-            Clip::By(scale) => self.one_by_one(values, gradients, lr, rule, scale),
+            Clip::By(scale) => {
+                let moments = moments.each(&values);
+                let parameters = values.into_iter().zip(moments).zip(gradients).zip(&self.groups);
+                let (values, moments) = parameters
+                    .map(|(((value, moments), gradient), group)| {
+                        let gradient =
+                            if scale == 1.0 { gradient } else { gradient.mul_scalar(scale) };
+                        self.adamw(group, value, moments, gradient, lr, corrections)
+                    })
+                    .unzip();
+                self.moments = MomentStorage::Each(moments);
+                values
+            }
             Clip::To { square_norm, limit } => {
-                self.pack(&values);
-                let MomentStorage::Packed(packed) = &mut self.moments else {
-                    unreachable!("invariant: packed above")
-                };
-                let rates = packed::rates(&self.groups, lr, rule);
-                packed.step(values, gradients, &rates, rule, square_norm, limit)
+                let mut packed = moments.packed(&values);
+                let steps = self.groups.iter().map(|group| ParamStep {
+                    rate: group.rate(lr) / corrections[0],
+                    keep: 1.0 - group.rate(lr) * group.weight_decay,
+                });
+                let steps: Vec<ParamStep> = steps.collect();
+                let root_scale = corrections[1].sqrt().recip();
+                let hyper = AdamWHyper { betas: self.betas, eps: self.eps, limit, root_scale };
+                let Packed { packing, value, moments } = &mut *packed;
+                let [new, first, second] =
+                    packing.adamw(values, gradients, moments.clone(), &steps, square_norm, hyper);
+                *moments = [first, second];
+                let values = packing.parts(value.insert(new));
+                self.moments = MomentStorage::Packed(packed);
+                values
             }
         };
         flat::with_values(model, values)
     }
 
-    /// Packs the moments into one pair of tensors, unless packed.
-    fn pack(&mut self, values: &[Tensor<1>]) {
-        if let MomentStorage::ByPath(moments) = &mut self.moments {
-            let packed = Packed::new(&self.groups, values, std::mem::take(moments));
-            self.moments = MomentStorage::Packed(Box::new(packed));
-        }
-    }
-
-    /// A step with separate operations per parameter.
-    fn one_by_one(
-        &mut self,
-        values: Vec<Tensor<1>>,
-        gradients: Vec<Tensor<1>>,
+    /// A step of one parameter.
+    fn adamw(
+        &self,
+        group: &ParamGroup,
+        value: Tensor<1>,
+        Moments { first, second }: Moments,
+        gradient: Tensor<1>,
         lr: f64,
-        rule: Rule,
-        scale: f64,
-    ) -> Vec<Tensor<1>> {
-        // Taken, because a second reference would prevent updates in place.
-        let empty = MomentStorage::ByPath(BTreeMap::new());
-        let mut moments = match std::mem::replace(&mut self.moments, empty) {
-            MomentStorage::ByPath(moments) => moments,
-            MomentStorage::Packed(packed) => packed.moments(&self.groups),
-        };
-        let (mut updated, mut after) = (Vec::with_capacity(values.len()), BTreeMap::new());
-        for (group, (value, gradient)) in self.groups.iter().zip(values.into_iter().zip(gradients))
-        {
-            let known = moments.remove(&group.path);
-            let known = known.unwrap_or_else(|| Moments::zeros(&value));
-            let (value, known) = adamw(group, value, known, gradient, lr, rule, scale);
-            updated.push(value);
-            after.insert(group.path.clone(), known);
-        }
-        self.moments = MomentStorage::ByPath(after);
-        updated
+        corrections: [f64; 2],
+    ) -> (Tensor<1>, Moments) {
+        let ([beta1, beta2], lr) = (self.betas, group.rate(lr));
+        let first = first.mul_scalar(beta1) + gradient.clone().mul_scalar(1.0 - beta1);
+        let second =
+            second.mul_scalar(beta2) + (gradient.clone() * gradient).mul_scalar(1.0 - beta2);
+        let denominator =
+            second.clone().sqrt().mul_scalar(corrections[1].sqrt().recip()).add_scalar(self.eps);
+        let change = (first.clone() / denominator).mul_scalar(lr / corrections[0]);
+        let decay = 1.0 - lr * group.weight_decay;
+        let value = if decay == 1.0 { value } else { value.mul_scalar(decay) };
+        (value - change, Moments { first, second })
     }
-}
-
-/// The numbers of a step that all parameters share.
-#[derive(Clone, Copy, Debug)]
-struct Rule {
-    /// Decay rates of the two means.
-    betas: [f64; 2],
-    /// Added to the denominator.
-    eps: f64,
-    /// `1 − betaᵗ` of the two means at the t-th step.
-    corrections: [f64; 2],
-}
-
-/// A step of one parameter by its gradient times `scale`.
-///
-/// # Source
-///
-/// Loshchilov and Hutter 2019, algorithm 2; `torch.optim.AdamW`.
-fn adamw(
-    group: &ParamGroup,
-    value: Tensor<1>,
-    Moments { first, second }: Moments,
-    gradient: Tensor<1>,
-    lr: f64,
-    rule: Rule,
-    scale: f64,
-) -> (Tensor<1>, Moments) {
-    let Rule { betas: [beta1, beta2], eps, corrections } = rule;
-    let lr = group.rate(lr);
-    let gradient = if scale == 1.0 { gradient } else { gradient.mul_scalar(scale) };
-    let first = first.mul_scalar(beta1) + gradient.clone().mul_scalar(1.0 - beta1);
-    let second = second.mul_scalar(beta2) + (gradient.clone() * gradient).mul_scalar(1.0 - beta2);
-    let denominator =
-        second.clone().sqrt().mul_scalar(corrections[1].sqrt().recip()).add_scalar(eps);
-    let change = (first.clone() / denominator).mul_scalar(lr / corrections[0]);
-    let decay = 1.0 - lr * group.weight_decay;
-    let value = if decay == 1.0 { value } else { value.mul_scalar(decay) };
-    (value - change, Moments { first, second })
 }
 
 /// The factor that limits gradients of norm `norm` to `limit`.

@@ -9,6 +9,7 @@ use super::*;
 use crate::config::TrainConfig;
 use crate::task::Objective;
 use crate::task::classification::Classifier;
+use crate::train::state::{model_from_bytes, optimizer_arrays, optimizer_from_bytes};
 
 /// The update of `torch.optim.AdamW`'s documentation, for one number, in f64.
 struct Scalar {
@@ -89,9 +90,8 @@ fn gradients(model: &Vim, factor: f64) -> Vec<Tensor<1>> {
 
 #[test]
 fn updates_are_those_of_the_formula_and_decay_where_they_should() {
-    for groups in [DecayGroups::Reference, DecayGroups::Intended] {
-        updates_are_those_of_the_formula(groups);
-    }
+    let groups = [DecayGroups::Reference, DecayGroups::Intended];
+    groups.into_iter().for_each(updates_are_those_of_the_formula);
 }
 
 fn updates_are_those_of_the_formula(decay_groups: DecayGroups) {
@@ -199,7 +199,7 @@ fn state_survives_the_bytes_exactly() {
     let device = Device::flex().autodiff();
     let mut back = optimizer_from_bytes(new(), &bytes, &device, "x").unwrap();
     let weights = model_to_bytes(&model);
-    let twin = crate::weights::model_from_bytes(small(), &weights, "x").unwrap();
+    let twin = model_from_bytes(small(), &weights, "x").unwrap();
     let (ours, theirs) = (gradients(&model, -1.0), gradients(&twin, -1.0));
     model = optimizer.step(model, ours, Clip::By(1.0), 0.02);
     let twin = back.step(twin, theirs, Clip::By(1.0), 0.02);
@@ -213,8 +213,7 @@ fn state_survives_the_bytes_exactly() {
 fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
     use burn::tensor::DeviceKind;
 
-    use crate::train::ema::Ema;
-    use crate::weights::model_from_bytes;
+    use crate::train::flat::Ema;
 
     let device = Device::wgpu(DeviceKind::DefaultDevice);
     let config = OptimConfig { weight_decay: 0.3, ..OptimConfig::default() };

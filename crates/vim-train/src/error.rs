@@ -3,13 +3,42 @@
 //! Each module defines its errors and implements [`Failure`] beside them; [`Error`] carries any of
 //! them to `main`.
 
-pub(crate) mod code;
-mod libraries;
-
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+
+use vim_data::{DataError, PictureError, SourceError, StagingError};
+use vim_kernels::KernelError;
+use vim_run::RunError;
+use vim_run::checkpoint::CheckpointError;
+use vim_run::signals::Interrupted;
+use vim_slurm::{ErrorKind, SlurmError};
+use vim_sweep::SweepError;
+
+/// The exit codes that `vim-train --help` lists; from 65 on those of BSD's sysexits.
+pub(crate) mod code {
+    /// The run failed, or a check did.
+    pub(crate) const FAILED: u8 = 1;
+    /// Bad command line.
+    pub(crate) const USAGE: u8 = 2;
+    /// Data, a checkpoint or a script missing, damaged or unfit.
+    pub(crate) const DATA: u8 = 65;
+    /// Device not available, or lost; SLURM not available, or a job refused.
+    pub(crate) const UNAVAILABLE: u8 = 69;
+    /// A defect of this program.
+    pub(crate) const INTERNAL: u8 = 70;
+    /// The device ran out of memory.
+    pub(crate) const MEMORY: u8 = 71;
+    /// The target exists already, or is in use.
+    pub(crate) const EXISTS: u8 = 73;
+    /// A file cannot be read or written.
+    pub(crate) const IO: u8 = 74;
+    /// Training diverged.
+    pub(crate) const DIVERGED: u8 = 76;
+    /// Bad configuration.
+    pub(crate) const CONFIG: u8 = 78;
+}
 
 /// An error that can end a command. Its text is one line: what, where, what to do.
 pub trait Failure: std::error::Error + Send + Sync + 'static {
@@ -145,13 +174,99 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
+impl Failure for KernelError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoKernel { .. } | Self::NoPrecision { .. } => code::UNAVAILABLE,
+            Self::TooLarge { .. } => code::CONFIG,
+            Self::Shape { .. } | Self::Complex { .. } | Self::Dtype { .. } => code::INTERNAL,
+        }
+    }
+}
+
+/// The data cannot be opened or read.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {0}")]
+struct DataFailure(DataError);
+
+impl Failure for DataFailure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self(
+                DataError::InvalidConfig { .. }
+                | DataError::MissingPath { .. }
+                | DataError::NoBatches { .. }
+                | DataError::Staging(StagingError::NoFolder | StagingError::NotArchives { .. }),
+            ) => code::CONFIG,
+            Self(DataError::Staging(_)) => code::IO,
+            Self(DataError::Source(SourceError::Exists { .. })) => code::EXISTS,
+            Self(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => code::INTERNAL,
+            Self(_) => code::DATA,
+        }
+    }
+}
+
+impl From<DataError> for Error {
+    fn from(error: DataError) -> Self {
+        DataFailure(error).into()
+    }
+}
+
+impl Failure for PictureError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Read { .. } => code::IO,
+            Self::Decode { .. } => code::DATA,
+        }
+    }
+}
+
+impl Failure for SlurmError {
+    fn exit_code(&self) -> u8 {
+        match self.kind() {
+            ErrorKind::Config => code::CONFIG,
+            ErrorKind::Io => code::IO,
+            ErrorKind::Slurm => code::UNAVAILABLE,
+        }
+    }
+}
+
+impl Failure for SweepError {
+    fn exit_code(&self) -> u8 {
+        let is_data = matches!(self, Self::Damaged { .. } | Self::NoMetric { .. });
+        if is_data { code::DATA } else { code::CONFIG }
+    }
+}
+
+impl Failure for RunError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::InUse { .. } | Self::MayBeInUse { .. } | Self::AlreadyHoldsRun { .. } => {
+                code::EXISTS
+            }
+            Self::NothingToResume { .. } | Self::ConfigChanged { .. } => code::CONFIG,
+            Self::Checkpoint(_) | Self::Io { .. } => code::IO,
+            Self::Internal(_) => code::INTERNAL,
+        }
+    }
+}
+
+impl Failure for CheckpointError {
+    fn exit_code(&self) -> u8 {
+        code::IO
+    }
+}
+
+impl Failure for Interrupted {
+    fn exit_code(&self) -> u8 {
+        self.stop.exit_code()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use signal_hook::consts::SIGTERM;
-    use vim_data::DataError;
-    use vim_kernels::KernelError;
     use vim_model::ModelError;
-    use vim_run::RunError;
     use vim_run::signals::Stop;
 
     use super::*;
