@@ -1,5 +1,5 @@
-//! Sums of the backward scan, in a fixed order: over a cube's channels, for the gradients of B and C
-//! of a token, and then over the partial results of all cubes.
+//! Sums of the backward scan, in a fixed order: over a cube's channels, for the gradients of B and
+//! C of a token, and then over the partial results of all cubes.
 
 use cubecl::prelude::*;
 
@@ -183,8 +183,8 @@ pub(super) fn write_bc_partials(
     }
 }
 
-/// Partial sums: `b` and `c` are `[sweeps·strips, B, L, G, N]`, or `[sweeps·segments·B, N, D]` where
-/// constant, as is `a`; `d` and `bias` are `[segments·B, D]`.
+/// Partial sums: `b` and `c` are `[sweeps·strips, B, L, G, N]`, or `[sweeps·segments·B, N, D]`
+/// where constant, as is `a`; `d` and `bias` are `[segments·B, D]`.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct PartialSums {
     pub(crate) b: Box<[f32]>,
