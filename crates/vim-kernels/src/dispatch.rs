@@ -16,22 +16,10 @@ use crate::error::KernelError;
 pub const KERNEL_VARIABLE: &str = "VIM_USE_CUDA_KERNEL";
 
 /// The implementation that is requested.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-)]
+#[derive(Display, Serialize, Deserialize, JsonSchema, VariantArray)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KernelChoice {
     /// The kernel where the device has one, else the reference; the log reports which.
     #[default]

@@ -10,22 +10,10 @@ use strum::{Display, VariantArray};
 /// Weights, gradients of weights, the residual stream, norms, states and sums are f32 in all of
 /// them. The chunk states that [`mixer_inner`](crate::mixer_inner()) saves for the backward pass,
 /// one token in eight, have the type of the activations.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-)]
+#[derive(Display, Serialize, Deserialize, JsonSchema, VariantArray)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// f32 throughout (24 bits of significand), matrix products included.
     #[default]

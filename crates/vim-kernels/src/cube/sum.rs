@@ -3,7 +3,7 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::cubes;
+use super::{cubes, elem};
 
 /// Columns of a cube: one memory sector.
 const COLUMNS: usize = 8;
@@ -84,6 +84,60 @@ pub(crate) fn sum_rows(
             rows,
             columns,
             split,
+        );
+    }
+}
+
+/// Units of a cube of [`sum_parts`].
+const UNITS: u32 = 256;
+
+/// `out [outer, inner]` is the sum over the second dimension of `parts [outer, n_parts, inner]`,
+/// from element `begin` on.
+#[cube(launch_unchecked)]
+fn sum_parts_kernel<F: Float>(
+    parts: &[f32],
+    out: &mut [F],
+    begin: usize,
+    count: usize,
+    n_parts: usize,
+    inner: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let at = ABSOLUTE_POS;
+    if at < count {
+        let first = begin + (at / inner) * n_parts * inner + at % inner;
+        let mut sum = 0.0f32;
+        for part in 0..n_parts {
+            sum += parts[first + part * inner];
+        }
+        out[at] = F::cast_from(sum);
+    }
+}
+
+/// Fills `to` with the sums over `n_parts` of `parts [outer, n_parts, inner]`, from element `begin`
+/// of `parts` on, in their order.
+#[expect(unsafe_code, reason = "launching a kernel without bounds checks")]
+pub(crate) fn sum_parts(
+    parts: &CubeTensor,
+    begin: usize,
+    n_parts: usize,
+    inner: usize,
+    to: &CubeTensor,
+) {
+    let count = to.meta.shape().num_elements();
+    // SAFETY: units from `count` on do nothing, and `parts` has `n_parts` numbers for each before.
+    unsafe {
+        sum_parts_kernel::launch_unchecked(
+            &to.client,
+            cubes(&to.client, count.div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            parts.clone().into_buffer_arg(),
+            to.clone().into_buffer_arg(),
+            begin,
+            count,
+            n_parts,
+            inner,
+            elem(to),
         );
     }
 }

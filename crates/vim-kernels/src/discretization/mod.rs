@@ -18,34 +18,19 @@
 pub(crate) mod factored;
 mod operation_count;
 pub(crate) mod phi;
-pub(crate) mod term;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use crate::real::Real;
+use crate::real::{Real, Term, horner};
 use phi::{phi, phi_derivative, phi_series, phi_series_derivative};
-use term::{Term, horner};
 
 /// A discretization method: the TOML value, the kernel's compile-time key and the metrics label.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-    IntoStaticStr,
-)]
+#[derive(Display, Serialize, Deserialize, JsonSchema, VariantArray, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Discretization {
     /// `a_bar = eˣ`, `b_bar = delta`: zero-order hold on `a`, Euler on `b` (Gu and Dao 2023, as in
     /// the released code).
@@ -64,23 +49,10 @@ pub enum Discretization {
 }
 
 /// How the φ functions are evaluated.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-    IntoStaticStr,
-)]
+#[derive(Display, Serialize, Deserialize, JsonSchema, VariantArray, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Series {
     /// Exactly, stably for every x.
     #[default]

@@ -8,8 +8,6 @@
 //! because `(I − M)⁻¹(I + M) = 2(I − M)⁻¹ − I`: one solve and no product with A. `s` is the
 //! midpoint of the two states. docs/discretizations.md has the derivation and the adjoint.
 
-mod autodiff;
-mod check;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod native;
@@ -17,15 +15,20 @@ pub(crate) mod oracle;
 mod reference;
 
 use burn::backend::Dispatch;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Device, Tensor};
 
-use crate::check::shape_of;
-use crate::dispatch::{Implementation, KernelChoice, record_run};
+use crate::dispatch::{Implementation, KernelChoice, record_run, runs_cubecl};
 use crate::error::KernelError;
+use crate::op::fused_op;
 use crate::scan::shapes::ScanShapes;
-use crate::scan::{ScanArguments, ScanBC, ScanOutput};
+use crate::scan::{
+    ScanArguments, ScanBC, ScanCall, ScanOptions, ScanOutput, ScanOutputs, ScanSpec,
+};
 
-use autodiff::FullScanBackend;
+fused_op! {
+    Flex and Cube:
+    FullScanBackend::full_scan(FullScanSpec, ScanArguments, 8) -> ScanOutputs { y, last_state }
+}
 
 /// The most states that a full A may have: a channel's matrix stays in a GPU block's shared memory.
 pub const MAX_FULL_STATES: usize = 32;
@@ -44,24 +47,9 @@ pub struct FullScanOptions {
     pub choice: KernelChoice,
 }
 
-/// The checked call.
+/// The checked call: one of [`crate::selective_scan()`], but with a full A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct FullScanSpec {
-    pub(crate) delta_softplus: bool,
-    pub(crate) reverse: bool,
-    pub(crate) has_d: bool,
-    pub(crate) has_z: bool,
-    pub(crate) has_delta_bias: bool,
-    pub(crate) b_constant: bool,
-    pub(crate) c_constant: bool,
-}
-
-impl FullScanSpec {
-    /// The token that comes `step`-th.
-    pub(crate) fn token(&self, len: usize, step: usize) -> usize {
-        if self.reverse { len - 1 - step } else { step }
-    }
-}
+pub(crate) struct FullScanSpec(pub(crate) ScanSpec);
 
 /// Runs the bilinear scan with a full A from a zero state.
 ///
@@ -108,64 +96,68 @@ pub fn full_scan(
     delta_bias: Option<Tensor<1>>,
     options: FullScanOptions,
 ) -> Result<ScanOutput, KernelError> {
-    let (b, b_im, b_constant) = b.into().into_parts();
-    let (c, c_im, c_constant) = c.into().into_parts();
-    for (tensor, im) in [("b", b_im), ("c", c_im)] {
+    let (b, c): (ScanBC, ScanBC) = (b.into(), c.into());
+    for (tensor, im) in [("b", b.im), ("c", c.im)] {
         if im.is_some() {
             return Err(KernelError::Complex { operation: "full_scan", tensor, got: "complex" });
         }
     }
-    let spec = FullScanSpec {
-        delta_softplus: options.delta_softplus,
-        reverse: options.reverse,
-        has_d: d.is_some(),
-        has_z: z.is_some(),
-        has_delta_bias: delta_bias.is_some(),
-        b_constant,
-        c_constant,
-    };
-    let device = u.device();
-    let implementation = check::implementation(options.choice, &device)?;
-    let shapes = ScanShapes {
-        operation: "full_scan",
-        u: shape_of(&u),
-        delta: shape_of(&delta),
-        a: shape_of(&a),
-        b: shape_of(&b),
-        c: shape_of(&c),
-        d: d.as_ref().map(shape_of),
-        z: z.as_ref().map(shape_of),
-        delta_bias: delta_bias.as_ref().map(shape_of),
-        b_constant,
-        c_constant,
-    };
+    let inputs = ScanCall { u, delta, a, b: b.re, c: c.re, d, z, delta_bias };
+    let FullScanOptions { delta_softplus, reverse, choice } = options;
+    let options = ScanOptions { delta_softplus, reverse, ..ScanOptions::default() };
+    let spec = ScanSpec::new(options, &inputs, b.constant, c.constant);
+    let device = inputs.u.device();
+    let implementation = choice.resolve(&device)?;
+    let shapes = inputs.shapes("full_scan", b.constant, c.constant);
     shapes.check(implementation, &device)?;
     record_run("full_scan", implementation);
-    // A backend extension has no optional tensors: an absent input is passed as one zero, and the
-    // spec says that it is absent.
-    let like_u = u.dtype();
-    let d = d.unwrap_or_else(|| Tensor::zeros([1], &device));
-    let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, like_u)));
-    let delta_bias = delta_bias.unwrap_or_else(|| Tensor::zeros([1], &device));
     Ok(match implementation {
-        Implementation::Reference => reference::scan(u, delta, a, b, c, d, z, delta_bias, spec),
+        Implementation::Reference => reference::scan(inputs, spec),
         Implementation::Kernel => {
-            let arguments = ScanArguments {
-                u: u.into_dispatch(),
-                delta: delta.into_dispatch(),
-                a: a.into_dispatch(),
-                b: b.into_dispatch(),
-                c: c.into_dispatch(),
-                d: d.into_dispatch(),
-                z: z.into_dispatch(),
-                delta_bias: delta_bias.into_dispatch(),
-            };
-            let out = Dispatch::full_scan(arguments, spec);
-            ScanOutput {
-                y: Tensor::from_dispatch(out.y),
-                last_state: Tensor::from_dispatch(out.last_state),
-                last_state_im: None,
-            }
+            Dispatch::full_scan(inputs.into_arguments(), FullScanSpec(spec)).into()
         }
     })
+}
+
+impl ScanShapes<3> {
+    /// Checks every shape and type, and the size where a GPU's kernel runs.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Dtype`], [`KernelError::Shape`] or [`KernelError::TooLarge`].
+    fn check(&self, implementation: Implementation, device: &Device) -> Result<(), KernelError> {
+        let on_gpu = implementation == Implementation::Kernel && runs_cubecl(device);
+        self.check_types(on_gpu && device.supports_dtype(DType::BF16))?;
+        let [channels, d_state, columns] = self.a.0;
+        self.check_shapes(|d_inner| {
+            let square = channels == d_inner && d_state == columns;
+            let good = square && (1..=MAX_FULL_STATES).contains(&d_state);
+            (good, format!("[D, N, N] with D = {d_inner} and N from 1 to {MAX_FULL_STATES}"))
+        })?;
+        if on_gpu { self.check_size(1, 1) } else { Ok(()) }
+    }
+
+    fn check_types(&self, has_bf16: bool) -> Result<(), KernelError> {
+        let activation = self.u.1;
+        let weight = DType::F32;
+        let projection = |constant| if constant { weight } else { activation };
+        let known = activation == DType::F32 || (activation == DType::BF16 && has_bf16);
+        let checks = [
+            ("u", Some(activation).filter(|_| !known), weight),
+            ("delta", Some(self.delta.1), activation),
+            ("a", Some(self.a.1), weight),
+            ("b", Some(self.b.1), projection(self.b_constant)),
+            ("c", Some(self.c.1), projection(self.c_constant)),
+            ("d", self.d.map(|(_, dtype)| dtype), weight),
+            ("z", self.z.map(|(_, dtype)| dtype), activation),
+            ("delta_bias", self.delta_bias.map(|(_, dtype)| dtype), weight),
+        ];
+        for (tensor, got, want) in checks {
+            if let Some(got) = got.filter(|&got| got != want) {
+                let got = got.name().to_string();
+                return Err(KernelError::Dtype { operation: self.operation, tensor, got });
+            }
+        }
+        Ok(())
+    }
 }

@@ -30,8 +30,7 @@ impl OracleFullScan {
                     let token = scan.token(step, 0);
                     let at = scan.at(batch, token, channel);
                     let out = self.out(batch, token, channel, &at_step.after);
-                    y[at] = scan.skipped(out, at, channel)
-                        * scan.z.as_ref().map_or(1.0, |z| silu(z[at]));
+                    y[at] = scan.gated(out, at, channel);
                 }
                 last_state
                     .extend(steps.into_iter().last().map(|step| step.after).unwrap_or_default());
@@ -44,17 +43,7 @@ impl OracleFullScan {
     #[must_use]
     pub fn backward(&self, grad_y: &[f64]) -> OracleScanGrads {
         let scan = &self.0;
-        let zeros = |input: &Option<Vec<f64>>| vec![0.0; input.as_ref().map_or(0, Vec::len)];
-        let mut grads = OracleScanGrads {
-            u: vec![0.0; scan.u.len()],
-            delta: vec![0.0; scan.delta.len()],
-            a: vec![0.0; scan.a.len()],
-            b: vec![0.0; scan.b.len()],
-            c: vec![0.0; scan.c.len()],
-            d: zeros(&scan.d),
-            z: zeros(&scan.z),
-            delta_bias: zeros(&scan.delta_bias),
-        };
+        let mut grads = scan.zero_grads();
         for batch in 0..scan.batch {
             for channel in 0..scan.d_inner {
                 self.pull_channel(batch, channel, grad_y, &mut grads);

@@ -1,30 +1,16 @@
 //! The scan with a full A in tensor operations: any backend, differentiated by autodiff, written
 //! for readability.
 
-use burn::tensor::activation::{log_sigmoid, silu};
 use burn::tensor::{Int, Tensor};
 
-use super::FullScanSpec;
-use crate::scan::ScanOutput;
-use crate::scan::reference::{at, per_channel, row};
+use crate::scan::reference::{at, per_channel, row, skip_and_gate, step_size};
+use crate::scan::{ScanCall, ScanOutput, ScanSpec};
 
-#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
-pub(super) fn scan(
-    u: Tensor<3>,
-    delta: Tensor<3>,
-    a: Tensor<3>,
-    b: Tensor<4>,
-    c: Tensor<4>,
-    d: Tensor<1>,
-    z: Tensor<3>,
-    delta_bias: Tensor<1>,
-    spec: FullScanSpec,
-) -> ScanOutput {
+pub(super) fn scan(inputs: ScanCall<3>, spec: ScanSpec) -> ScanOutput {
+    let ScanCall { u, delta, a, b, c, d, z, delta_bias } = inputs;
     let [batch, len, d_inner] = u.dims();
     let [_, d_state, _] = a.dims();
-    let delta = if spec.has_delta_bias { delta + delta_bias.unsqueeze() } else { delta };
-    // softplus(x) = −ln sigmoid(−x), which overflows nowhere.
-    let delta = if spec.delta_softplus { -log_sigmoid(-delta) } else { delta };
+    let delta = step_size(delta, delta_bias, spec.options.delta_softplus);
     let b = per_channel(b, d_inner, spec.b_constant);
     let c = per_channel(c, d_inner, spec.c_constant);
     let a = a.unsqueeze::<4>(); // [1, D, N, N]
@@ -32,7 +18,7 @@ pub(super) fn scan(
 
     let mut h = Tensor::<3>::zeros([batch, d_inner, d_state], &u.device());
     let mut y = vec![None; len];
-    for t in (0..len).map(|step| spec.token(len, step)) {
+    for t in (0..len).map(|step| spec.token(len, step, 0)) {
         let half_delta = at(&delta, t).reshape([batch, d_inner, 1]) * 0.5;
         let drive = half_delta.clone() * row(&b, t) * at(&u, t).reshape([batch, d_inner, 1]);
         let system = identity.clone() - half_delta.unsqueeze_dim::<4>(3) * a.clone();
@@ -41,9 +27,7 @@ pub(super) fn scan(
         y[t] = Some((h.clone() * row(&c, t)).sum_dim(2).reshape([batch, 1, d_inner]));
     }
     let y = Tensor::cat(y.into_iter().flatten().collect(), 1); // [B, L, D]
-
-    let y = if spec.has_d { y + d.unsqueeze::<3>() * u } else { y };
-    let y = if spec.has_z { y * silu(z) } else { y };
+    let y = skip_and_gate(y, u, d, z);
     ScanOutput { y, last_state: h.detach(), last_state_im: None }
 }
 

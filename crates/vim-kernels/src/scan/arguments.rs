@@ -1,119 +1,119 @@
-//! The forms of A, B and C that a caller may pass.
+//! The arguments of a scan: the forms that a caller may pass, and the tensors of a call.
 
-use burn::tensor::Tensor;
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Tensor};
 
-/// A of a scan, `[D, N]`; its real part is negative for a stable system.
+use super::ScanArguments;
+use super::shapes::ScanShapes;
+use crate::check::shape_of;
+
+/// A of a scan, `[D, N]`; its real part is negative for a stable system. From one tensor, or from
+/// two: the real and the imaginary part, where B and C are complex too.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a handful of them live, for the length of a call")]
-pub enum ScanA {
-    /// Real.
-    Real(Tensor<2>),
-    /// Complex, as two tensors; B and C then are complex too.
-    Complex {
-        /// The real part.
-        re: Tensor<2>,
-        /// The imaginary part.
-        im: Tensor<2>,
-    },
+pub struct ScanA {
+    pub(super) re: Tensor<2>,
+    pub(super) im: Option<Tensor<2>>,
 }
 
 impl From<Tensor<2>> for ScanA {
-    fn from(tensor: Tensor<2>) -> Self {
-        Self::Real(tensor)
+    fn from(re: Tensor<2>) -> Self {
+        Self { re, im: None }
     }
 }
 impl From<(Tensor<2>, Tensor<2>)> for ScanA {
     fn from((re, im): (Tensor<2>, Tensor<2>)) -> Self {
-        Self::Complex { re, im }
+        Self { re, im: Some(im) }
     }
 }
 
-impl ScanA {
-    /// The real part, and the imaginary part of a complex one.
-    pub(super) fn into_parts(self) -> (Tensor<2>, Option<Tensor<2>>) {
-        match self {
-            Self::Real(re) => (re, None),
-            Self::Complex { re, im } => (re, Some(im)),
-        }
-    }
-}
-
-/// B or C of a scan; complex where A is.
+/// B or C of a scan; complex where A is. From one tensor, or from two: the real and the imaginary
+/// part. By their rank they are
+///
+/// - one per token, `[B, L, N]`
+/// - one per token and group of channels, `[B, L, G, N]`; channel `i` is in group `i·G/D`
+/// - constant, one per channel and the same at every token, `[D, N]`
 #[derive(Clone, Debug)]
-pub enum ScanBC {
-    /// One per token, `[B, L, N]`.
-    Variable(Tensor<3>),
-    /// One per token and group of channels, `[B, L, G, N]`; channel `i` is in group `i·G/D`.
-    Grouped(Tensor<4>),
-    /// One per channel, the same at every token, `[D, N]`.
-    Constant(Tensor<2>),
-    /// Complex, one per token, each part `[B, L, N]`.
-    VariableComplex {
-        /// The real part.
-        re: Tensor<3>,
-        /// The imaginary part.
-        im: Tensor<3>,
-    },
-    /// Complex, one per token and group of channels, each part `[B, L, G, N]`.
-    GroupedComplex {
-        /// The real part.
-        re: Tensor<4>,
-        /// The imaginary part.
-        im: Tensor<4>,
-    },
-    /// Complex, one per channel, each part `[D, N]`.
-    ConstantComplex {
-        /// The real part.
-        re: Tensor<2>,
-        /// The imaginary part.
-        im: Tensor<2>,
-    },
+pub struct ScanBC {
+    /// `[B, L, G, N]`, or `[1, 1, D, N]` if constant.
+    pub(crate) re: Tensor<4>,
+    pub(crate) im: Option<Tensor<4>>,
+    pub(crate) constant: bool,
 }
 
 impl From<Tensor<3>> for ScanBC {
-    fn from(tensor: Tensor<3>) -> Self {
-        Self::Variable(tensor)
+    fn from(t: Tensor<3>) -> Self {
+        t.unsqueeze_dim::<4>(2).into()
     }
 }
 impl From<Tensor<4>> for ScanBC {
-    fn from(tensor: Tensor<4>) -> Self {
-        Self::Grouped(tensor)
+    fn from(re: Tensor<4>) -> Self {
+        Self { re, im: None, constant: false }
     }
 }
 impl From<Tensor<2>> for ScanBC {
-    fn from(tensor: Tensor<2>) -> Self {
-        Self::Constant(tensor)
+    fn from(t: Tensor<2>) -> Self {
+        Self { re: t.unsqueeze(), im: None, constant: true }
     }
 }
-impl From<(Tensor<3>, Tensor<3>)> for ScanBC {
-    fn from((re, im): (Tensor<3>, Tensor<3>)) -> Self {
-        Self::VariableComplex { re, im }
-    }
-}
-impl From<(Tensor<4>, Tensor<4>)> for ScanBC {
-    fn from((re, im): (Tensor<4>, Tensor<4>)) -> Self {
-        Self::GroupedComplex { re, im }
-    }
-}
-impl From<(Tensor<2>, Tensor<2>)> for ScanBC {
-    fn from((re, im): (Tensor<2>, Tensor<2>)) -> Self {
-        Self::ConstantComplex { re, im }
+impl<const R: usize> From<(Tensor<R>, Tensor<R>)> for ScanBC
+where
+    Self: From<Tensor<R>>,
+{
+    fn from((re, im): (Tensor<R>, Tensor<R>)) -> Self {
+        Self { im: Some(Self::from(im).re), ..Self::from(re) }
     }
 }
 
-impl ScanBC {
-    /// `[B, L, G, N]`, or `[1, 1, D, N]` if constant; the imaginary part of a complex one; whether
-    /// it is constant.
-    pub(crate) fn into_parts(self) -> (Tensor<4>, Option<Tensor<4>>, bool) {
-        match self {
-            Self::Variable(t) => (t.unsqueeze_dim(2), None, false),
-            Self::Grouped(t) => (t, None, false),
-            Self::Constant(t) => (t.unsqueeze(), None, true),
-            Self::VariableComplex { re, im } => {
-                (re.unsqueeze_dim(2), Some(im.unsqueeze_dim(2)), false)
-            }
-            Self::GroupedComplex { re, im } => (re, Some(im), false),
-            Self::ConstantComplex { re, im } => (re.unsqueeze(), Some(im.unsqueeze()), true),
+/// The tensors of a call, with A of rank `A`, and B and C as in [`ScanBC`].
+#[derive(Clone, Debug)]
+pub(crate) struct ScanCall<const A: usize> {
+    pub(crate) u: Tensor<3>,
+    pub(crate) delta: Tensor<3>,
+    pub(crate) a: Tensor<A>,
+    pub(crate) b: Tensor<4>,
+    pub(crate) c: Tensor<4>,
+    pub(crate) d: Option<Tensor<1>>,
+    pub(crate) z: Option<Tensor<3>>,
+    pub(crate) delta_bias: Option<Tensor<1>>,
+}
+
+impl<const A: usize> ScanCall<A> {
+    pub(crate) fn shapes(
+        &self,
+        operation: &'static str,
+        b_constant: bool,
+        c_constant: bool,
+    ) -> ScanShapes<A> {
+        ScanShapes {
+            operation,
+            u: shape_of(&self.u),
+            delta: shape_of(&self.delta),
+            a: shape_of(&self.a),
+            b: shape_of(&self.b),
+            c: shape_of(&self.c),
+            d: self.d.as_ref().map(shape_of),
+            z: self.z.as_ref().map(shape_of),
+            delta_bias: self.delta_bias.as_ref().map(shape_of),
+            b_constant,
+            c_constant,
+        }
+    }
+
+    /// The arguments of a kernel. A backend extension has no optional tensors: an absent input is
+    /// passed as one zero, and the spec says that it is absent.
+    pub(crate) fn into_arguments(self) -> ScanArguments<Dispatch> {
+        let (device, dtype) = (self.u.device(), self.u.dtype());
+        let absent = || Tensor::<1>::zeros([1], (&device, DType::F32));
+        let z = self.z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, dtype)));
+        ScanArguments {
+            u: self.u.into_dispatch(),
+            delta: self.delta.into_dispatch(),
+            a: self.a.into_dispatch(),
+            b: self.b.into_dispatch(),
+            c: self.c.into_dispatch(),
+            d: self.d.unwrap_or_else(absent).into_dispatch(),
+            z: z.into_dispatch(),
+            delta_bias: self.delta_bias.unwrap_or_else(absent).into_dispatch(),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Two scans in opposite directions at once, for a bidirectional mixer.
 
 use burn::backend::Dispatch;
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{Device, Tensor};
 
-use super::autodiff::{ScanArguments, ScanBackend};
 use super::shapes::ScanShapes;
-use super::{ScanOptions, ScanSpec, selective_scan};
+use super::{ScanBackend, ScanCall, ScanOptions, ScanSpec, selective_scan};
 use crate::check::{ShapeAndType, expect, shape_of};
 use crate::dispatch::{Implementation, record_run, runs_cubecl};
 use crate::error::KernelError;
@@ -52,19 +51,19 @@ pub fn selective_scan_bidirectional(
     delta_bias: Option<Tensor<2>>,
     options: ScanOptions,
 ) -> Result<Tensor<3>, KernelError> {
-    check_both(&u, &delta, &a, &b, &c, d.as_ref(), delta_bias.as_ref())?;
+    let two = |name, dims: &[usize]| {
+        let expected = "[2, …]: one part for each direction".to_string();
+        expect("selective_scan", name, dims, dims[0] == 2, expected)
+    };
+    two("u", &u.dims())?;
+    two("delta", &delta.dims())?;
+    two("a", &a.dims())?;
+    two("b", &b.dims())?;
+    two("c", &c.dims())?;
+    d.as_ref().map_or(Ok(()), |d| two("d", &d.dims()))?;
+    delta_bias.as_ref().map_or(Ok(()), |bias| two("delta_bias", &bias.dims()))?;
     let device = u.device();
     let implementation = options.choice.resolve(&device)?;
-    let spec = ScanSpec {
-        options,
-        bidirectional: true,
-        has_d: d.is_some(),
-        has_z: z.is_some(),
-        has_delta_bias: delta_bias.is_some(),
-        b_constant: false,
-        c_constant: false,
-        compact_states: false,
-    };
     let shapes = ScanShapes {
         operation: "selective_scan",
         u: one_of(&u),
@@ -95,50 +94,22 @@ pub fn selective_scan_bidirectional(
         };
         return Ok(one(0)?.y + one(1)?.y);
     }
+    let rows = |t: Tensor<4>| t.flatten::<3>(0, 1); // [2·B, L, …]
+    let inputs = ScanCall {
+        u: rows(u),
+        delta: rows(delta),
+        a: a.flatten::<2>(0, 1),
+        b: rows(b).unsqueeze_dim(2),
+        c: rows(c).unsqueeze_dim(2),
+        d: d.map(|d| d.flatten(0, 1)),
+        z,
+        delta_bias: delta_bias.map(|bias| bias.flatten(0, 1)),
+    };
+    let spec = ScanSpec { bidirectional: true, ..ScanSpec::new(options, &inputs, false, false) };
     shapes.check_scan_size(spec, 2)?;
     record_run("selective_scan", implementation);
-    let dtype = u.dtype();
-    let absent = || Tensor::<1>::zeros([1], (&device, DType::F32));
-    // A backend extension has no optional tensors: an absent input is passed as one zero, and the
-    // spec says that it is absent.
-    let d = d.map_or_else(absent, |d| d.flatten::<1>(0, 1));
-    let delta_bias = delta_bias.map_or_else(absent, |bias| bias.flatten::<1>(0, 1));
-    let z = z.unwrap_or_else(|| Tensor::<3>::zeros([1, 1, 1], (&device, dtype)));
-    let rows = |t: Tensor<4>| t.flatten::<3>(0, 1); // [2·B, L, …]
-    let arguments = ScanArguments {
-        u: rows(u).into_dispatch(),
-        delta: rows(delta).into_dispatch(),
-        a: a.flatten::<2>(0, 1).into_dispatch(),
-        b: rows(b).unsqueeze_dim::<4>(2).into_dispatch(),
-        c: rows(c).unsqueeze_dim::<4>(2).into_dispatch(),
-        d: d.into_dispatch(),
-        z: z.into_dispatch(),
-        delta_bias: delta_bias.into_dispatch(),
-    };
+    let arguments = inputs.into_arguments();
     Ok(Tensor::from_dispatch(Dispatch::selective_scan(arguments, spec).y))
-}
-
-/// Checks that every input with a part per direction has two.
-fn check_both(
-    u: &Tensor<4>,
-    delta: &Tensor<4>,
-    a: &Tensor<3>,
-    b: &Tensor<4>,
-    c: &Tensor<4>,
-    d: Option<&Tensor<2>>,
-    delta_bias: Option<&Tensor<2>>,
-) -> Result<(), KernelError> {
-    let two = |name, dims: &[usize]| {
-        let expected = "[2, …]: one part for each direction".to_string();
-        expect("selective_scan", name, dims, dims[0] == 2, expected)
-    };
-    two("u", &u.dims())?;
-    two("delta", &delta.dims())?;
-    two("a", &a.dims())?;
-    two("b", &b.dims())?;
-    two("c", &c.dims())?;
-    d.map_or(Ok(()), |d| two("d", &d.dims()))?;
-    delta_bias.map_or(Ok(()), |bias| two("delta_bias", &bias.dims()))
 }
 
 /// The shape of one direction's part.

@@ -1,37 +1,48 @@
 //! The selective scan on tensors: arguments, shape checks, and which implementation runs.
 
 mod arguments;
-mod autodiff;
 mod bidirectional;
 mod complex;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
-mod native;
+pub(crate) mod native;
 pub(crate) mod oracle;
-mod polynomial_range;
 pub(crate) mod reference;
 pub(crate) mod shapes;
 
-use burn::backend::Dispatch;
-use burn::tensor::{DType, FloatDType, Tensor};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::check::shape_of;
+use burn::backend::Dispatch;
+use burn::tensor::Tensor;
+
 use crate::discretization::{Discretization, Series};
 use crate::dispatch::{Implementation, KernelChoice, record_run, runs_cubecl};
 use crate::error::KernelError;
-use shapes::ScanShapes;
+use crate::op::{fused_op, tensors};
 
+pub(crate) use arguments::ScanCall;
 pub use arguments::{ScanA, ScanBC};
-use autodiff::ScanBackend;
-pub(crate) use autodiff::{ScanArguments, ScanOutputs};
 pub use bidirectional::{has_bidirectional_scan, selective_scan_bidirectional};
-use complex::ComplexInputs;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use cube::{scan_gradients, scan_results};
-pub use polynomial_range::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
+
+tensors! {
+    /// The arguments of a scan on a backend, shapes as in [`selective_scan`].
+    ScanArguments, 8: { u, delta, a, b, c, d, z, delta_bias }
+}
+
+tensors! {
+    /// What a scan returns: `y [B, L, D]` and the last state `[B, D, N]`.
+    ScanOutputs, 2: { y, last_state }
+}
+
+fused_op! {
+    Flex and Cube:
+    ScanBackend::selective_scan(ScanSpec, ScanArguments, 8) -> ScanOutputs { y, last_state }
+}
 
 /// How a scan runs; see [`selective_scan`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ScanOptions {
     /// The discretization.
     pub method: Discretization,
@@ -58,7 +69,7 @@ pub struct ScanOutput {
 }
 
 /// The checked call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScanSpec {
     pub(crate) options: ScanOptions,
     /// Whether two directions run at once; see [`selective_scan_bidirectional`].
@@ -73,6 +84,25 @@ pub(crate) struct ScanSpec {
 }
 
 impl ScanSpec {
+    /// The spec of a call in one direction.
+    pub(crate) fn new<const A: usize>(
+        options: ScanOptions,
+        inputs: &ScanCall<A>,
+        b_constant: bool,
+        c_constant: bool,
+    ) -> Self {
+        Self {
+            options,
+            bidirectional: false,
+            has_d: inputs.d.is_some(),
+            has_z: inputs.z.is_some(),
+            has_delta_bias: inputs.delta_bias.is_some(),
+            b_constant,
+            c_constant,
+            compact_states: false,
+        }
+    }
+
     /// Number of scans over the sequence: one, or two for a two-way method.
     pub(crate) fn sweeps(&self) -> usize {
         if self.options.method.form().two_way { 2 } else { 1 }
@@ -134,35 +164,13 @@ pub fn selective_scan(
     delta_bias: Option<Tensor<1>>,
     options: ScanOptions,
 ) -> Result<ScanOutput, KernelError> {
-    let (a, a_im) = a.into().into_parts();
-    let (b, b_im, b_constant) = b.into().into_parts();
-    let (c, c_im, c_constant) = c.into().into_parts();
-    let spec = ScanSpec {
-        options,
-        bidirectional: false,
-        has_d: d.is_some(),
-        has_z: z.is_some(),
-        has_delta_bias: delta_bias.is_some(),
-        b_constant,
-        c_constant,
-        compact_states: false,
-    };
-    let shapes = ScanShapes {
-        operation: "selective_scan",
-        u: shape_of(&u),
-        delta: shape_of(&delta),
-        a: shape_of(&a),
-        b: shape_of(&b),
-        c: shape_of(&c),
-        d: d.as_ref().map(shape_of),
-        z: z.as_ref().map(shape_of),
-        delta_bias: delta_bias.as_ref().map(shape_of),
-        b_constant,
-        c_constant,
-    };
-    shapes.check(&u.device())?;
-    let imaginary = complex::imaginary_parts((&a, a_im), (&b, b_im), (&c, c_im))?;
-    let device = u.device();
+    let (a, b, c) = (a.into(), b.into(), c.into());
+    let inputs = ScanCall { u, delta, a: a.re, b: b.re, c: c.re, d, z, delta_bias };
+    let spec = ScanSpec::new(options, &inputs, b.constant, c.constant);
+    let shapes = inputs.shapes("selective_scan", b.constant, c.constant);
+    let device = inputs.u.device();
+    shapes.check(&device)?;
+    let imaginary = complex::imaginary_parts(&inputs, a.im, b.im, c.im)?;
     let implementation = match &imaginary {
         None => options.choice.resolve(&device)?,
         Some(_) => complex::resolve(options.choice, &device)?,
@@ -171,42 +179,44 @@ pub fn selective_scan(
         shapes.check_scan_size(spec, 1)?;
     }
     record_run("selective_scan", implementation);
-    // A backend extension has no optional tensors: an absent input is passed as one zero, and the
-    // spec says that it is absent.
-    let dtype = u.dtype();
-    let d = d.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
-    let z = z.unwrap_or_else(|| Tensor::zeros([1, 1, 1], (&device, dtype)));
-    let delta_bias = delta_bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
-    if let Some(imaginary) = imaginary {
-        let inputs = ComplexInputs { a, b, c, imaginary };
-        return Ok(complex::scan(u, delta, inputs, d, z, delta_bias, spec, implementation));
-    }
-    Ok(match implementation {
-        Implementation::Reference => {
-            // The state and every sum are f32, whatever the activations are.
-            let wide = |t: Tensor<3>| t.cast(FloatDType::F32);
-            let [u, delta, z] = [u, delta, z].map(wide);
-            let [b, c] = [b, c].map(|t| t.cast(FloatDType::F32));
-            let out = reference::scan(u, delta, a, b, c, d, z, delta_bias, spec);
-            ScanOutput { y: out.y.cast(dtype), ..out }
-        }
-        Implementation::Kernel => {
-            let arguments = ScanArguments {
-                u: u.into_dispatch(),
-                delta: delta.into_dispatch(),
-                a: a.into_dispatch(),
-                b: b.into_dispatch(),
-                c: c.into_dispatch(),
-                d: d.into_dispatch(),
-                z: z.into_dispatch(),
-                delta_bias: delta_bias.into_dispatch(),
-            };
-            let out = Dispatch::selective_scan(arguments, spec);
-            ScanOutput {
-                y: Tensor::from_dispatch(out.y),
-                last_state: Tensor::from_dispatch(out.last_state),
-                last_state_im: None,
-            }
+    Ok(match (imaginary, implementation) {
+        (Some(imaginary), _) => complex::scan(inputs, imaginary, spec, implementation),
+        (None, Implementation::Reference) => reference::scan(inputs, spec),
+        (None, Implementation::Kernel) => {
+            Dispatch::selective_scan(inputs.into_arguments(), spec).into()
         }
     })
+}
+
+impl From<ScanOutputs<Dispatch>> for ScanOutput {
+    fn from(out: ScanOutputs<Dispatch>) -> Self {
+        Self {
+            y: Tensor::from_dispatch(out.y),
+            last_state: Tensor::from_dispatch(out.last_state),
+            last_state_im: None,
+        }
+    }
+}
+
+/// |delta·a| above which a truncated series no longer approximates its function: the input gain of
+/// a method that is a bare polynomial in it is off by a quarter and more, and soon large and of the
+/// wrong sign. Training monitors the largest and warns; nothing else depends on it.
+pub const POLYNOMIAL_LIMIT: f32 = 2.0;
+
+/// The bits of the largest so far: non-negative floats order as their bits do.
+static LARGEST: AtomicU32 = AtomicU32::new(0);
+
+/// The largest |delta·a| that a scan of this process has seen under a method that is not
+/// [bounded](crate::Discretization::bounded); 0 if there was none. The reference reports an upper
+/// bound: the largest delta times the largest |a|.
+#[must_use]
+pub fn largest_polynomial_argument() -> f32 {
+    f32::from_bits(LARGEST.load(Ordering::Relaxed))
+}
+
+/// Records an argument of a bare polynomial.
+pub(crate) fn note_polynomial_argument(argument: f32) {
+    if argument > 0.0 {
+        LARGEST.fetch_max(argument.to_bits(), Ordering::Relaxed);
+    }
 }

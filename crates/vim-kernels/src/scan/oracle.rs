@@ -72,16 +72,10 @@ impl<T: Number> OracleScan<T> {
                 let (out, states) = self.channel(batch, channel);
                 for (token, out) in out.into_iter().enumerate() {
                     let at = self.at(batch, token, channel);
-                    y[at] = self.skipped(out, at, channel)
-                        * self.z.as_ref().map_or(1.0, |z| silu(z[at]));
+                    y[at] = self.gated(out, at, channel);
                 }
-                last_state.extend(
-                    states
-                        .into_iter()
-                        .next()
-                        .into_iter()
-                        .flat_map(|sweep| sweep.into_iter().last().unwrap_or_default()),
-                );
+                let last = states.into_iter().next().and_then(|sweep| sweep.into_iter().last());
+                last_state.extend(last.unwrap_or_default());
             }
         }
         (y, last_state)
@@ -90,16 +84,7 @@ impl<T: Number> OracleScan<T> {
     /// The gradients of `Σ grad_y·y`.
     #[must_use]
     pub fn backward(&self, grad_y: &[f64]) -> OracleScanGrads<T> {
-        let mut grads = OracleScanGrads {
-            u: vec![0.0; self.u.len()],
-            delta: vec![0.0; self.delta.len()],
-            a: vec![T::real(0.0); self.a.len()],
-            b: vec![T::real(0.0); self.b.len()],
-            c: vec![T::real(0.0); self.c.len()],
-            d: vec![0.0; self.d.as_ref().map_or(0, Vec::len)],
-            z: vec![0.0; self.z.as_ref().map_or(0, Vec::len)],
-            delta_bias: vec![0.0; self.delta_bias.as_ref().map_or(0, Vec::len)],
-        };
+        let mut grads = self.zero_grads();
         for batch in 0..self.batch {
             for channel in 0..self.d_inner {
                 let (out, states) = self.channel(batch, channel);
@@ -124,6 +109,25 @@ impl<T: Number> OracleScan<T> {
             }
         }
         grads
+    }
+
+    pub(crate) fn zero_grads(&self) -> OracleScanGrads<T> {
+        let zeros = |input: &Option<Vec<f64>>| vec![0.0; input.as_ref().map_or(0, Vec::len)];
+        OracleScanGrads {
+            u: vec![0.0; self.u.len()],
+            delta: vec![0.0; self.delta.len()],
+            a: vec![T::real(0.0); self.a.len()],
+            b: vec![T::real(0.0); self.b.len()],
+            c: vec![T::real(0.0); self.c.len()],
+            d: zeros(&self.d),
+            z: zeros(&self.z),
+            delta_bias: zeros(&self.delta_bias),
+        }
+    }
+
+    /// `(out + d·u)·silu(z)`.
+    pub(crate) fn gated(&self, out: f64, at: usize, channel: usize) -> f64 {
+        self.skipped(out, at, channel) * self.z.as_ref().map_or(1.0, |z| silu(z[at]))
     }
 
     /// One channel's `Σ c·h` by token (`2·Re` of it where complex), averaged over the sweeps, and

@@ -1,65 +1,59 @@
 //! The scan in tensor operations: any backend, differentiated by autodiff, written for readability.
 
-use burn::tensor::Tensor;
 use burn::tensor::activation::{log_sigmoid, silu};
+use burn::tensor::{FloatDType, Tensor};
 
-use super::polynomial_range;
-use super::{ScanOutput, ScanSpec};
+use super::{
+    POLYNOMIAL_LIMIT, ScanCall, ScanOutput, ScanSpec, largest_polynomial_argument,
+    note_polynomial_argument,
+};
 use crate::discretization::discretize;
+use crate::real::Real;
 
-#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
-pub(super) fn scan(
-    u: Tensor<3>,
-    delta: Tensor<3>,
-    a: Tensor<2>,
-    b: Tensor<4>,
-    c: Tensor<4>,
-    d: Tensor<1>,
-    z: Tensor<3>,
-    delta_bias: Tensor<1>,
-    spec: ScanSpec,
-) -> ScanOutput {
+pub(super) fn scan(inputs: ScanCall<2>, spec: ScanSpec) -> ScanOutput {
+    let dtype = inputs.u.dtype();
+    let ScanCall { u, delta, a, b, c, d, z, delta_bias } = inputs.wide();
     let [batch, len, d_inner] = u.dims();
-    let delta = if spec.has_delta_bias { delta + delta_bias.unsqueeze() } else { delta };
-    // softplus(x) = −ln sigmoid(−x), which overflows nowhere.
-    let delta = if spec.options.delta_softplus { -log_sigmoid(-delta) } else { delta };
+    let delta = step_size(delta, delta_bias, spec.options.delta_softplus);
     let b = per_channel(b, d_inner, spec.b_constant);
     let c = per_channel(c, d_inner, spec.c_constant);
-    let [_, d_state] = a.dims();
-    // Transfers from the device on each call until the limit has been exceeded once.
-    if !spec.options.method.bounded(spec.options.series)
-        && polynomial_range::largest_polynomial_argument() <= polynomial_range::POLYNOMIAL_LIMIT
-    {
-        let largest = |delta: f32, a: f32| polynomial_range::note(delta * a);
-        largest(
-            delta.clone().detach().abs().max().into_scalar(),
-            a.clone().detach().abs().max().into_scalar(),
-        );
-    }
+    note_argument(spec, || largest(&delta) * largest(&a));
+    let zero = Tensor::<3>::zeros([batch, d_inner, a.dims()[1]], &u.device());
     let a = a.unsqueeze::<3>(); // [1, D, N]
 
     // Token by token from the small arrays: the gradient of a slice of a `[B, L, D, N]` would cost
     // its whole size.
     let steps: Vec<_> = (0..len)
         .map(|t| {
-            let step = discretize(
-                spec.options.method,
-                spec.options.series,
-                at(&delta, t).reshape([batch, d_inner, 1]),
-                a.clone(),
-            );
+            let delta = at(&delta, t).reshape([batch, d_inner, 1]);
+            let step = discretize(spec.options.method, spec.options.series, delta, a.clone());
             let drive = step.b_bar * row(&b, t) * at(&u, t).reshape([batch, d_inner, 1]);
             (step.a_bar, drive) // [B, D, N]
         })
         .collect();
-    let mut y = vec![None; len];
+    let (y, last_state) = recur(&steps, &zero, spec, |h, t| h * row(&c, t));
+    let y = skip_and_gate(y, u, d, z);
+    ScanOutput { y: y.cast(dtype), last_state: last_state.detach(), last_state_im: None }
+}
+
+/// The mean over the sweeps of `Σ output(h[t], t)` with `h[t] = a_bar[t]·h[t-1] + drive[t]`, and
+/// the last state of the first sweep. `output` is `[B, D, N]`, the mean `[B, L, D]`.
+pub(super) fn recur<H: Real>(
+    steps: &[(H, H)],
+    zero: &H,
+    spec: ScanSpec,
+    output: impl Fn(H, usize) -> Tensor<3>,
+) -> (Tensor<3>, H) {
+    let mut y = vec![None; steps.len()];
     let mut last_state = None;
     for sweep in 0..spec.sweeps() {
-        let mut h = Tensor::<3>::zeros([batch, d_inner, d_state], &u.device());
-        for t in (0..len).map(|step| spec.token(len, step, sweep)) {
+        let mut h = zero.clone();
+        for t in (0..steps.len()).map(|step| spec.token(steps.len(), step, sweep)) {
             let (a_bar, drive) = steps[t].clone();
             h = a_bar * h + drive;
-            let out = (h.clone() * row(&c, t)).sum_dim(2).reshape([batch, 1, d_inner]);
+            let out = output(h.clone(), t);
+            let [batch, d_inner, _] = out.dims();
+            let out = out.sum_dim(2).reshape([batch, 1, d_inner]);
             y[t] = Some(match y[t].take() {
                 Some(sum) => sum + out,
                 None => out,
@@ -67,12 +61,59 @@ pub(super) fn scan(
         }
         last_state.get_or_insert(h);
     }
-    let y = Tensor::cat(y.into_iter().flatten().collect(), 1) / spec.sweeps() as f64; // [B, L, D]
-    let last_state = last_state.expect("invariant: a method scans at least once").detach();
+    let y = Tensor::cat(y.into_iter().flatten().collect(), 1) / spec.sweeps() as f64;
+    (y, last_state.expect("invariant: a method scans at least once"))
+}
 
-    let y = if spec.has_d { y + d.unsqueeze::<3>() * u } else { y };
-    let y = if spec.has_z { y * silu(z) } else { y };
-    ScanOutput { y, last_state, last_state_im: None }
+impl<const A: usize> ScanCall<A> {
+    /// With activations in f32: the state and every sum are f32, whatever the activations are.
+    pub(super) fn wide(self) -> Self {
+        let wide = |t: Tensor<3>| t.cast(FloatDType::F32);
+        let [b, c] = [self.b, self.c].map(|t| t.cast(FloatDType::F32));
+        Self { u: wide(self.u), delta: wide(self.delta), z: self.z.map(wide), b, c, ..self }
+    }
+}
+
+/// Delta after its bias and softplus.
+pub(crate) fn step_size(delta: Tensor<3>, bias: Option<Tensor<1>>, softplus: bool) -> Tensor<3> {
+    let delta = match bias {
+        Some(bias) => delta + bias.unsqueeze(),
+        None => delta,
+    };
+    // softplus(x) = −ln sigmoid(−x), which overflows nowhere.
+    if softplus { -log_sigmoid(-delta) } else { delta }
+}
+
+/// `(y + d·u)·silu(z)`.
+pub(crate) fn skip_and_gate(
+    y: Tensor<3>,
+    u: Tensor<3>,
+    d: Option<Tensor<1>>,
+    z: Option<Tensor<3>>,
+) -> Tensor<3> {
+    let y = match d {
+        Some(d) => y + d.unsqueeze::<3>() * u,
+        None => y,
+    };
+    match z {
+        Some(z) => y * silu(z),
+        None => y,
+    }
+}
+
+/// Records `largest`, a bound of |delta·a|, where the method is a bare polynomial in it. Transfers
+/// from the device on each call until the limit has been exceeded once.
+pub(super) fn note_argument(spec: ScanSpec, largest: impl FnOnce() -> Tensor<1>) {
+    if !spec.options.method.bounded(spec.options.series)
+        && largest_polynomial_argument() <= POLYNOMIAL_LIMIT
+    {
+        note_polynomial_argument(largest().into_scalar());
+    }
+}
+
+/// The largest absolute value.
+pub(super) fn largest<const R: usize>(x: &Tensor<R>) -> Tensor<1> {
+    x.clone().detach().abs().max()
 }
 
 /// `[B, L, D]` at a token, `[B, 1, D]`.

@@ -10,23 +10,14 @@
 //! `∂fₖ/∂delta = fₖ₋₁`, `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without
 //! cancellation far from 0, the second near it.
 
-mod bilinear;
-mod phi_k;
-mod polynomial;
 mod slopes;
-mod sums;
-mod tables;
 #[cfg(test)]
 mod tests;
 mod via_x;
 
-use phi_k::phi_k_coefficients;
-use sums::{polynomial, total, weighted};
-
-use super::phi::{fitted_phi, inverse_factorial};
-use super::term::Term;
-use super::{Decay, Discretization, Form, Series};
-use crate::real::Real;
+use super::phi::inverse_factorial;
+use super::{Decay, Discretization, Form, Gain, Series};
+use crate::real::{Real, Term};
 
 /// |x| below which `b_bar` is a polynomial. The closed form of φ₂ loses 5 bits here.
 const NEAR: f64 = 0.25;
@@ -69,18 +60,6 @@ impl<T: Real> Coefficient<T> {
 pub(crate) struct FactoredCoefficients<T> {
     pub(crate) a_bar: T,
     pub(crate) b_bar: Coefficient<T>,
-}
-
-/// Derivatives of coefficients that depend on delta and a only through x, up to the token factor.
-/// With dx the gradient of x, the gradient of a is `delta·dx`, that of delta `a·dx` plus the part
-/// of `token_factor′·ψ`.
-pub(crate) struct ViaX<T> {
-    pub(crate) a_bar: T,
-    /// `∂a_bar/∂x` where it is not `a_bar` itself.
-    pub(crate) decay_slope: Option<T>,
-    /// ψ and ψ′ over their [factors](FactoredMethod::factors).
-    pub(crate) gain: T,
-    pub(crate) gain_slope: T,
 }
 
 /// A method in factored form.
@@ -166,20 +145,6 @@ impl FactoredMethod {
         terms
     }
 
-    /// Number of terms in [`Self::backward_state`].
-    pub(crate) fn backward_state_len(self) -> usize {
-        if self.highest() == 0 || self.phi_k().is_some() { 1 } else { 2 }
-    }
-
-    /// Terms of a state with rate `a` for the backward scan.
-    pub(crate) fn backward_state<T: Real>(self, a: T) -> Vec<T> {
-        if self.backward_state_len() == 1 {
-            return vec![a];
-        }
-        let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
-        vec![a, inverse]
-    }
-
     /// Terms of a token for the forward scan.
     pub(crate) fn token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let weights = self.weights();
@@ -190,20 +155,6 @@ impl FactoredMethod {
             }
         }
         self.of_token(delta, &near, false)
-    }
-
-    /// Terms of a token for the backward scan.
-    pub(crate) fn backward_token<T: Real>(self, delta: T) -> TokenTerms<T> {
-        let top = self.highest() + 1;
-        let mut near = Table::new();
-        if self.highest() > 0 && self.phi_k().is_none() {
-            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_FOR_SLOPES) {
-                let mut row = [0.0; 5];
-                row[top] = c;
-                near.push(row);
-            }
-        }
-        self.of_token(delta, &near, true)
     }
 
     fn of_token<T: Real>(self, delta: T, near: &Table, slopes: bool) -> TokenTerms<T> {
@@ -234,16 +185,8 @@ impl FactoredMethod {
         }
         let collapse = |table: &Table| {
             let unit = std::f64::consts::LN_2;
-            table
-                .iter()
-                .enumerate()
-                .map(|(j, row)| {
-                    let scale = unit.powi(j as i32);
-                    powers.iter().zip(row).fold(Term::Constant(0.0), |sum, (power, &c)| {
-                        if c == 0.0 { sum } else { sum.plus(power.clone().scale(c * scale)) }
-                    })
-                })
-                .collect()
+            let scaled = |(j, row): (usize, &[f64; 5])| row.map(|c| c * unit.powi(j as i32));
+            table.iter().enumerate().map(|row| weighted(&scaled(row), &powers)).collect()
         };
         TokenTerms {
             scaled: delta.clone().scale(std::f64::consts::LOG2_E),
@@ -271,28 +214,6 @@ impl FactoredMethod {
             [_, k1, k2, k3] => {
                 let inner = v.clone() * k3.clone() + k2.clone();
                 Some(exp * k1.clone() + (v.clone() * inner - k1.clone()))
-            }
-            _ => None,
-        };
-        self.finish_forward(token, v, a_bar, inverse, far)
-    }
-
-    /// [`forward`](Self::forward) from [backward state terms](Self::backward_state): fewer
-    /// registers, more arithmetic.
-    pub(crate) fn recompute_forward<T: Real>(
-        self,
-        token: &TokenTerms<T>,
-        state: &[T],
-    ) -> FactoredCoefficients<T> {
-        if let Some((k, _)) = self.phi_k() {
-            return phi_k_coefficients(k, token, &state[0]);
-        }
-        let v = token.scaled.clone() * state[0].clone();
-        let (a_bar, exp, inverse) = self.decay(token, state, &v);
-        let far = match state {
-            [_, rate_inverse] => {
-                let f = self.far(token, exp, rate_inverse);
-                Some(self.combined(&v, |k| (1.0, f[k].clone())))
             }
             _ => None,
         };
@@ -347,31 +268,113 @@ impl FactoredMethod {
         used.then(|| (token.half.clone() * state[0].clone()).offset(1.0).recip())
     }
 
-    /// `f₀ … f_K` far from 0.
-    fn far<T: Real>(self, token: &TokenTerms<T>, exp: T, inverse: &T) -> Vec<T> {
-        let mut far = vec![exp.clone()];
-        if self.highest() > 0 {
-            // One multiply-add, where (eˣ − 1)/a would be two operations.
-            far.push(exp * inverse.clone() - inverse.clone());
+    /// Weights of the φ functions that are evaluated exactly.
+    fn weights(self) -> [f64; 3] {
+        let mut weights = [0.0; 3];
+        for gain in self.form.gains {
+            if let (Gain::Phi { k, weight, .. }, Series::Exact) = (gain, self.series) {
+                // `deltaᵏ·φₖ`: a gain of φₖ is the k-th gain in every form.
+                weights[k - 1] += weight;
+            }
         }
-        for k in 2..=self.highest() {
-            let step = token.powers[k - 1].clone().scale(-inverse_factorial(k - 1));
-            let next = Term::Of(far[k - 1].clone()).plus(step).times(inverse);
-            far.push(next.like(inverse));
-        }
-        far
+        weights
     }
 
-    /// `Σ wₖ·factor·value` over the values of `of` for every k in use.
-    fn combined<T: Real>(self, like: &T, of: impl Fn(usize) -> (f64, T)) -> T {
-        let weights = self.weights();
-        (1..=self.highest())
-            .filter(|&k| weights[k - 1] != 0.0)
-            .map(|k| {
-                let (factor, value) = of(k);
-                Term::Of(value).scale(factor * weights[k - 1])
-            })
-            .fold(Term::Constant(0.0), Term::plus)
-            .like(like)
+    /// The highest k of a φₖ that is evaluated exactly, 0 if there is none.
+    fn highest(self) -> usize {
+        (1..=3).rev().find(|&k| self.weights()[k - 1] != 0.0).unwrap_or(0)
     }
+
+    /// The part of `b_bar` that is a polynomial by definition.
+    fn polynomial(self) -> Table {
+        let mut table = Table::new();
+        let mut add = |j: usize, p: usize, value: f64| {
+            if table.len() <= j {
+                table.resize(j + 1, [0.0; 5]);
+            }
+            table[j][p] += value;
+        };
+        for (place, gain) in self.form.gains.into_iter().enumerate() {
+            let p = place + 1;
+            match (gain, self.series) {
+                (Gain::Constant(value), _) => {
+                    if value != 0.0 {
+                        add(0, p, value);
+                    }
+                }
+                (Gain::Cayley, _) | (Gain::Phi { .. }, Series::Exact) => {}
+                (Gain::Phi { k, weight, terms }, Series::Taylor) => {
+                    (0..terms).for_each(|j| add(j, p, weight * inverse_factorial(k + j)));
+                }
+                (Gain::Truncated { k, terms }, _) => {
+                    (0..terms).for_each(|j| add(j, p, inverse_factorial(k + j)));
+                }
+            }
+        }
+        table
+    }
+
+    /// Weights of `delta^p/(1 − x/2)`.
+    fn cayley(self) -> [f64; 5] {
+        let mut weights = [0.0; 5];
+        for (place, gain) in self.form.gains.into_iter().enumerate() {
+            if gain == Gain::Cayley {
+                weights[place + 1] = 1.0;
+            }
+        }
+        weights
+    }
+}
+
+/// `Σⱼ cⱼ·vʲ`.
+fn polynomial<T: Real>(coefficients: &[Term<T>], v: &T) -> Term<T> {
+    coefficients.iter().rev().fold(Term::Constant(0.0), |sum, c| sum.times(v).plus(c.clone()))
+}
+
+/// `Σₚ cₚ·deltaᵖ`.
+fn weighted<T: Real>(weights: &[f64; 5], powers: &[Term<T>; 5]) -> Term<T> {
+    powers.iter().zip(weights).fold(Term::Constant(0.0), |sum, (power, &c)| {
+        if c == 0.0 { sum } else { sum.plus(power.clone().scale(c)) }
+    })
+}
+
+/// The sum of a gain's terms, and whether it is per token.
+fn total<T: Real>(
+    exact: Option<T>,
+    plain: Term<T>,
+    cayley: Option<Term<T>>,
+    plain_of_token: bool,
+    v: &T,
+) -> Coefficient<T> {
+    let of_token = exact.is_none() && cayley.is_none() && plain_of_token;
+    let mut sum = plain;
+    for term in [exact.map(Term::Of), cayley].into_iter().flatten() {
+        sum = sum.plus(term);
+    }
+    let value = sum.like(v);
+    if of_token { Coefficient::PerToken(value) } else { Coefficient::PerState(value) }
+}
+
+/// The polynomial with `N` coefficients that interpolates `φₖ` at the Chebyshev points of [−bound,
+/// bound], by rising power: nearly the best approximation.
+fn fitted_phi<const N: usize>(k: usize, bound: f64) -> [f64; N] {
+    let value = |x: f64| (0..24).rev().fold(0.0, |sum, j| sum * x + inverse_factorial(k + j));
+    let node =
+        |i: usize| bound * (std::f64::consts::PI * (2 * i + 1) as f64 / (2 * N) as f64).cos();
+    // Newton's divided differences, then conversion to the power basis.
+    let nodes: [f64; N] = std::array::from_fn(node);
+    let mut differences = nodes.map(value);
+    for order in 1..N {
+        for i in (order..N).rev() {
+            differences[i] = (differences[i] - differences[i - 1]) / (nodes[i] - nodes[i - order]);
+        }
+    }
+    let mut coefficients = [0.0; N];
+    for i in (0..N).rev() {
+        for j in (1..N).rev() {
+            coefficients[j] = coefficients[j - 1] - nodes[i] * coefficients[j];
+        }
+        coefficients[0] = differences[i] - nodes[i] * coefficients[0];
+    }
+    coefficients
 }

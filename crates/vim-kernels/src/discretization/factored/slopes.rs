@@ -1,10 +1,19 @@
-//! The derivatives of the coefficients in factored form.
+//! The factored form for the backward scan: the coefficients once more, from fewer state terms, and
+//! their derivatives.
+//!
+//! Those of the bilinear method both come from the Cayley transform: `a_bar = 2r − 1`, `b_bar =
+//! delta·r`, `r = 1/(1 − x/2)`. As `∂r/∂x = ½r²`, `∂a_bar/∂x` and `∂b_bar/∂delta` are r², and
+//! `∂b_bar/∂a` is ½delta²·r²: every gradient takes r once or twice. The derivative by delta has no
+//! subtraction, so nothing cancels at large |x|.
 
-use super::sums::{polynomial, total, weighted};
-use super::{Coefficient, FactoredMethod, NEAR_FOR_SLOPES, TokenTerms};
+use super::via_x::phi_k_coefficients;
+use super::{
+    Coefficient, FactoredCoefficients, FactoredMethod, NEAR_FOR_SLOPES, SMALLEST_RATE, TOP_DEGREE,
+    Table, TokenTerms, fitted_phi, polynomial, total, weighted,
+};
+use crate::discretization::Decay;
 use crate::discretization::phi::inverse_factorial;
-use crate::discretization::term::Term;
-use crate::real::Real;
+use crate::real::{Real, Term};
 
 /// The coefficients with their derivatives.
 pub(crate) struct FactoredSlopes<T> {
@@ -19,6 +28,56 @@ pub(crate) struct FactoredSlopes<T> {
 }
 
 impl FactoredMethod {
+    /// Number of terms in [`Self::backward_state`].
+    pub(crate) fn backward_state_len(self) -> usize {
+        if self.highest() == 0 || self.phi_k().is_some() { 1 } else { 2 }
+    }
+
+    /// Terms of a state with rate `a` for the backward scan.
+    pub(crate) fn backward_state<T: Real>(self, a: T) -> Vec<T> {
+        if self.backward_state_len() == 1 {
+            return vec![a];
+        }
+        let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
+        vec![a, inverse]
+    }
+
+    /// Terms of a token for the backward scan.
+    pub(crate) fn backward_token<T: Real>(self, delta: T) -> TokenTerms<T> {
+        let top = self.highest() + 1;
+        let mut near = Table::new();
+        if self.highest() > 0 && self.phi_k().is_none() {
+            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_FOR_SLOPES) {
+                let mut row = [0.0; 5];
+                row[top] = c;
+                near.push(row);
+            }
+        }
+        self.of_token(delta, &near, true)
+    }
+
+    /// [`forward`](Self::forward) from [backward state terms](Self::backward_state): fewer
+    /// registers, more arithmetic.
+    pub(crate) fn recompute_forward<T: Real>(
+        self,
+        token: &TokenTerms<T>,
+        state: &[T],
+    ) -> FactoredCoefficients<T> {
+        if let Some((k, _)) = self.phi_k() {
+            return phi_k_coefficients(k, token, &state[0]);
+        }
+        let v = token.scaled.clone() * state[0].clone();
+        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let far = match state {
+            [_, rate_inverse] => {
+                let f = self.far(token, exp, rate_inverse);
+                Some(self.combined(&v, |k| (1.0, f[k].clone())))
+            }
+            _ => None,
+        };
+        self.finish_forward(token, v, a_bar, inverse, far)
+    }
+
     /// The coefficients and their derivatives from [token terms](Self::backward_token) and [state
     /// terms](Self::backward_state).
     pub(crate) fn backward<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> FactoredSlopes<T> {
@@ -32,10 +91,10 @@ impl FactoredMethod {
         };
         let [cayley_b, cayley_delta, cayley_a] = match inverse {
             Some(r) if self.cayley() != [0.0; 5] => {
-                // For bilinear itself a kernel uses `bilinear.rs`; this is for methods that have
-                // other terms too. With w = Σ cₚ·deltaᵖ: b = w·r and ∂r/∂x = ½r². In the derivative
-                // by delta r² is factored out, so that nothing cancels at large |x|: p·r + ½x·r² =
-                // r²·(p − (p − 1)·x/2).
+                // For bilinear itself a kernel uses `backward_bilinear`; this is for methods that
+                // have other terms too. With w = Σ cₚ·deltaᵖ: b = w·r and ∂r/∂x = ½r². In the
+                // derivative by delta r² is factored out, so that nothing cancels at large |x|:
+                // p·r + ½x·r² = r²·(p − (p − 1)·x/2).
                 let weights = self.cayley();
                 let w = weighted(&weights, &token.powers);
                 let (mut first, mut second) = ([0.0; 5], [0.0; 5]);
@@ -102,5 +161,46 @@ impl FactoredMethod {
             * inverse.clone();
         let d_a = v.clone().choose_near(bound, d_a_near, d_a_far);
         Some([b, d_delta, d_a])
+    }
+
+    /// `f₀ … f_K` far from 0.
+    fn far<T: Real>(self, token: &TokenTerms<T>, exp: T, inverse: &T) -> Vec<T> {
+        let mut far = vec![exp.clone()];
+        if self.highest() > 0 {
+            // One multiply-add, where (eˣ − 1)/a would be two operations.
+            far.push(exp * inverse.clone() - inverse.clone());
+        }
+        for k in 2..=self.highest() {
+            let step = token.powers[k - 1].clone().scale(-inverse_factorial(k - 1));
+            let next = Term::Of(far[k - 1].clone()).plus(step).times(inverse);
+            far.push(next.like(inverse));
+        }
+        far
+    }
+
+    /// `Σ wₖ·factor·value` over the values of `of` for every k in use.
+    fn combined<T: Real>(self, like: &T, of: impl Fn(usize) -> (f64, T)) -> T {
+        let weights = self.weights();
+        (1..=self.highest())
+            .filter(|&k| weights[k - 1] != 0.0)
+            .map(|k| {
+                let (factor, value) = of(k);
+                Term::Of(value).scale(factor * weights[k - 1])
+            })
+            .fold(Term::Constant(0.0), Term::plus)
+            .like(like)
+    }
+
+    /// Whether the method is bilinear.
+    pub(crate) fn is_bilinear(self) -> bool {
+        self.form.decay == Decay::Cayley
+            && self.evaluates_no_phi()
+            && self.polynomial().is_empty()
+            && self.cayley() == [0.0, 1.0, 0.0, 0.0, 0.0]
+    }
+
+    /// r, from [token terms](Self::backward_token) and [state terms](Self::backward_state).
+    pub(crate) fn backward_bilinear<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> T {
+        self.inverse(token, state).expect("invariant: its decay is of the Cayley transform")
     }
 }

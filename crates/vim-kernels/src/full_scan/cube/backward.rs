@@ -3,52 +3,57 @@
 
 use cubecl::prelude::*;
 
-use super::coords::{per_unit, sigmoid, softplus, sync_team, team_sum, token_of, unit_coords};
+use super::coords::{
+    FullTensors, Sizes, per_unit, projection_index, sigmoid, softplus, sync_team, system_row,
+    team_sum, token_of, unit_coords,
+};
 use super::solve::{solve, workspace};
-use super::{Plan, UNITS};
+use super::{CHUNK, Plan, UNITS};
+
+/// Gradients that are complete, `[B, L, D]`.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct TokenGrads<F: Float> {
+    u: Box<[F]>,
+    delta: Box<[F]>,
+    z: Box<[F]>,
+}
+
+/// Partial sums of the others: `a [B, D, N, N]`, `d` and `bias` `[B, D]`, over the batch; `b` and
+/// `c` `[B, L, G, blocks, N]` over the blocks of a group, or where constant `[B, D, N]` over the
+/// batch.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct PartialSums {
+    a: Box<[f32]>,
+    b: Box<[f32]>,
+    c: Box<[f32]>,
+    d: Box<[f32]>,
+    bias: Box<[f32]>,
+}
 
 /// The gradients of a block's channels from `grad_y [B, L, D]`.
-///
-/// Gradients of u, delta and z are complete, `[B, L, D]`. The others are partial sums:
-/// - `part_a [B, D, N, N]`, `part_d` and `part_bias` `[B, D]`, over the batch;
-/// - `part_b`, `part_c`: `[B, L, G, blocks, N]` over the blocks of a group, or where constant
-///   `[B, D, N]` over the batch.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these inputs and outputs")]
 pub(super) fn backward<F: Float, P: Float, Q: Float>(
     grad_y: &[F],
-    u: &[F],
-    delta: &[F],
-    a: &[f32],
-    b: &[P],
-    c: &[Q],
-    d: &[f32],
-    z: &[F],
-    delta_bias: &[f32],
+    tensors: &FullTensors<F, P, Q>,
     chunk_states: &[f32],
-    grad_u: &mut [F],
-    grad_delta: &mut [F],
-    grad_z: &mut [F],
-    part_a: &mut [f32],
-    part_b: &mut [f32],
-    part_c: &mut [f32],
-    part_d: &mut [f32],
-    part_bias: &mut [f32],
-    len: usize,
-    d_inner: usize,
-    groups: usize,
-    blocks: usize,
+    grads: &mut TokenGrads<F>,
+    part: &mut PartialSums,
+    sizes: Sizes,
     #[comptime] plan: Plan,
     #[define(F, P, Q)] _dtypes: [ElemType; 3],
 ) {
     let size = comptime!(plan.n);
-    let chunk_len = comptime!(plan.chunk());
-    let place = unit_coords(d_inner, groups, blocks, plan);
+    let place = unit_coords(&sizes, plan);
+    let len = sizes.len;
+    let d_inner = sizes.d_inner;
+    let groups = sizes.groups;
+    let blocks = sizes.blocks;
     let mut work = workspace(plan);
     let mut terms = per_unit(3usize);
-    let mut midpoints = per_unit(chunk_len);
-    let mut rows_b = per_unit(comptime!(if plan.spec.b_constant { 1 } else { plan.chunk() }));
-    let mut rows_c = per_unit(comptime!(if plan.spec.c_constant { 1 } else { plan.chunk() }));
+    let mut midpoints = per_unit(CHUNK);
+    let mut rows_b = per_unit(comptime!(if plan.spec.b_constant { 1 } else { CHUNK }));
+    let mut rows_c = per_unit(comptime!(if plan.spec.c_constant { 1 } else { CHUNK }));
     let mut row = Array::<f32>::new(comptime!(size + 1));
     let mut a_row = Array::<f32>::new(size);
     let mut a_column = Array::<f32>::new(size);
@@ -57,17 +62,17 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
     let state = place.channel * size + n;
     #[unroll]
     for j in 0..size {
-        a_row[j] = select(place.state, a[state * size + j], 0.0f32);
-        a_column[j] = select(place.state, a[(place.channel * size + j) * size + n], 0.0f32);
+        a_row[j] = select(place.state, tensors.a[state * size + j], 0.0f32);
+        a_column[j] = select(place.state, tensors.a[(place.channel * size + j) * size + n], 0.0f32);
         grad_a[j] = 0.0f32;
     }
     let mut skip = 0.0f32;
     if comptime!(plan.spec.has_d) {
-        skip = d[place.channel];
+        skip = tensors.d[place.channel];
     }
     let mut bias = 0.0f32;
     if comptime!(plan.spec.has_delta_bias) {
-        bias = delta_bias[place.channel];
+        bias = tensors.delta_bias[place.channel];
     }
     let alive = select(place.state, 1.0f32, 0.0f32);
 
@@ -76,30 +81,24 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
     let mut sum_c = 0.0f32;
     let mut sum_d = 0.0f32;
     let mut sum_bias = 0.0f32;
-    let chunks = (len + comptime!(plan.chunk() - 1)) / chunk_len;
+    let chunks = (len + comptime!(CHUNK - 1)) / CHUNK;
     for back in 0..chunks {
         let chunk = chunks - 1 - back;
-        let first = chunk * chunk_len;
-        let steps = min(chunk_len.runtime(), len - first);
+        let first = chunk * CHUNK;
+        let steps = min(CHUNK, len - first);
         let mut h = alive * chunk_states[(place.batch * chunks + chunk) * d_inner * size + state];
 
         for i in 0..steps {
             let token = place.batch * len + token_of(first + i, len, plan);
             let at = token * d_inner + place.channel;
-            let mut dt = f32::cast_from(delta[at]) + bias;
-            if comptime!(plan.spec.delta_softplus) {
+            let mut dt = f32::cast_from(tensors.delta[at]) + bias;
+            if comptime!(plan.spec.options.delta_softplus) {
                 dt = softplus(dt);
             }
             let half = 0.5f32 * dt;
-            let mut b_at = (token * groups + place.group) * size + n;
-            if comptime!(plan.spec.b_constant) {
-                b_at = state;
-            }
-            #[unroll]
-            for j in 0..size {
-                row[j] = select(place.n == j, 1.0f32, 0.0f32) - half * a_row[j];
-            }
-            row[size] = h + half * f32::cast_from(u[at]) * f32::cast_from(b[b_at]);
+            let b_at = projection_index(token, &place, &sizes, plan.spec.b_constant, plan);
+            system_row(&mut row, &a_row, half, &place, plan);
+            row[size] = h + half * f32::cast_from(tensors.u[at]) * f32::cast_from(tensors.b[b_at]);
             let midpoint = solve(&mut row, &mut work, &place, plan);
             midpoints[i * UNITS + place.unit] = midpoint;
             h = 2.0f32 * midpoint - h;
@@ -109,39 +108,29 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
             let i = steps - 1 - forth;
             let token = place.batch * len + token_of(first + i, len, plan);
             let at = token * d_inner + place.channel;
-            let raw = f32::cast_from(delta[at]) + bias;
+            let raw = f32::cast_from(tensors.delta[at]) + bias;
             let mut dt = raw;
             let mut slope = 1.0f32;
-            if comptime!(plan.spec.delta_softplus) {
+            if comptime!(plan.spec.options.delta_softplus) {
                 dt = softplus(raw);
                 slope = sigmoid(raw);
             }
             let half = 0.5f32 * dt;
-            let input = f32::cast_from(u[at]);
-            let projected = (token * groups + place.group) * size + n;
-            let mut b_at = projected;
-            if comptime!(plan.spec.b_constant) {
-                b_at = state;
-            }
-            let mut c_at = projected;
-            if comptime!(plan.spec.c_constant) {
-                c_at = state;
-            }
-            let b_here = alive * f32::cast_from(b[b_at]);
-            let c_here = alive * f32::cast_from(c[c_at]);
+            let input = f32::cast_from(tensors.u[at]);
+            let b_at = projection_index(token, &place, &sizes, plan.spec.b_constant, plan);
+            let c_at = projection_index(token, &place, &sizes, plan.spec.c_constant, plan);
+            let b_here = alive * f32::cast_from(tensors.b[b_at]);
+            let c_here = alive * f32::cast_from(tensors.c[c_at]);
             let grad_out = f32::cast_from(grad_y[at]);
             let mut grad = grad_out;
             if comptime!(plan.spec.has_z) {
-                let gate = f32::cast_from(z[at]);
+                let gate = f32::cast_from(tensors.z[at]);
                 grad = grad_out * (gate * sigmoid(gate));
             }
 
             let of_c = grad * h;
             g += grad * c_here;
-            #[unroll]
-            for j in 0..size {
-                row[j] = select(place.n == j, 1.0f32, 0.0f32) - half * a_column[j];
-            }
+            system_row(&mut row, &a_column, half, &place, plan);
             row[size] = g;
             let q = solve(&mut row, &mut work, &place, plan);
 
@@ -172,17 +161,17 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
             sync_team(plan);
             if place.n == 0 && place.live {
                 let of_u = team_sum(&terms, 0usize, &place, plan);
-                grad_u[at] = F::cast_from(dt * of_u + skip * grad);
+                grads.u[at] = F::cast_from(dt * of_u + skip * grad);
                 let of_delta = slope * team_sum(&terms, UNITS, &place, plan);
-                grad_delta[at] = F::cast_from(of_delta);
+                grads.delta[at] = F::cast_from(of_delta);
                 sum_bias += of_delta;
                 sum_d += grad * input;
                 if comptime!(plan.spec.has_z) {
-                    let gate = f32::cast_from(z[at]);
+                    let gate = f32::cast_from(tensors.z[at]);
                     let open = sigmoid(gate);
                     let out = team_sum(&terms, 2 * UNITS, &place, plan) + skip * input;
                     let slope_z = open * (1.0f32 + gate * (1.0f32 - open));
-                    grad_z[at] = F::cast_from(grad_out * out * slope_z);
+                    grads.z[at] = F::cast_from(grad_out * out * slope_z);
                 }
             }
             // From the state after the token to the state before it, and likewise for the
@@ -200,10 +189,10 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
             let token = place.batch * len + token_of(first + i, len, plan);
             let to = ((token * groups + place.group) * blocks + place.block) * size + m;
             if comptime!(!plan.spec.b_constant) {
-                part_b[to] = block_sum(&rows_b, i * UNITS + m, plan);
+                part.b[to] = block_sum(&rows_b, i * UNITS + m, plan);
             }
             if comptime!(!plan.spec.c_constant) {
-                part_c[to] = block_sum(&rows_c, i * UNITS + m, plan);
+                part.c[to] = block_sum(&rows_c, i * UNITS + m, plan);
             }
             e += UNITS;
         }
@@ -214,17 +203,17 @@ pub(super) fn backward<F: Float, P: Float, Q: Float>(
     if place.state {
         #[unroll]
         for j in 0..size {
-            part_a[whole * size + j] = grad_a[j];
+            part.a[whole * size + j] = grad_a[j];
         }
         if comptime!(plan.spec.b_constant) {
-            part_b[whole] = sum_b;
+            part.b[whole] = sum_b;
         }
         if comptime!(plan.spec.c_constant) {
-            part_c[whole] = sum_c;
+            part.c[whole] = sum_c;
         }
         if place.n == 0 {
-            part_d[place.batch * d_inner + place.channel] = sum_d;
-            part_bias[place.batch * d_inner + place.channel] = sum_bias;
+            part.d[place.batch * d_inner + place.channel] = sum_d;
+            part.bias[place.batch * d_inner + place.channel] = sum_bias;
         }
     }
 }

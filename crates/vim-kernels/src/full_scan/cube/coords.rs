@@ -4,6 +4,28 @@ use cubecl::prelude::*;
 
 use super::{Plan, UNITS};
 
+/// The arguments, dense; shapes as in [`crate::full_scan()`].
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct FullTensors<F: Float, P: Float, Q: Float> {
+    pub(super) u: Box<[F]>,
+    pub(super) delta: Box<[F]>,
+    pub(super) a: Box<[f32]>,
+    pub(super) b: Box<[P]>,
+    pub(super) c: Box<[Q]>,
+    pub(super) d: Box<[f32]>,
+    pub(super) z: Box<[F]>,
+    pub(super) delta_bias: Box<[f32]>,
+}
+
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) len: usize,
+    pub(super) d_inner: usize,
+    pub(super) groups: usize,
+    /// Blocks that share a group's channels.
+    pub(super) blocks: usize,
+}
+
 /// The channel and the state of a unit.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct UnitCoords {
@@ -22,21 +44,16 @@ pub(super) struct UnitCoords {
     pub(super) state: bool,
 }
 
-/// The coordinates of this unit; `blocks` blocks share a group of channels.
+/// The coordinates of this unit.
 #[cube]
-pub(super) fn unit_coords(
-    d_inner: usize,
-    groups: usize,
-    blocks: usize,
-    #[comptime] plan: Plan,
-) -> UnitCoords {
+pub(super) fn unit_coords(sizes: &Sizes, #[comptime] plan: Plan) -> UnitCoords {
     let unit = UNIT_POS_X as usize;
     let team = comptime!(plan.team);
     let n = unit % team;
     let cube = CUBE_POS_X as usize;
-    let group = cube / blocks;
-    let block = cube % blocks;
-    let per_group = d_inner / groups;
+    let group = cube / sizes.blocks;
+    let block = cube % sizes.blocks;
+    let per_group = sizes.d_inner / sizes.groups;
     let inside = block * comptime!(plan.teams()) + unit / team;
     let live = inside < per_group;
     UnitCoords {
@@ -65,7 +82,36 @@ pub(super) fn sync_team(#[comptime] plan: Plan) {
 /// The token that comes `step`-th.
 #[cube]
 pub(super) fn token_of(step: usize, len: usize, #[comptime] plan: Plan) -> usize {
-    if comptime!(plan.spec.reverse) { len - 1 - step } else { step }
+    if comptime!(plan.spec.options.reverse) { len - 1 - step } else { step }
+}
+
+/// Index of B or C of the unit's state at a token: in `[B, L, G, N]`, or in `[D, N]` if constant.
+#[cube]
+pub(super) fn projection_index(
+    token: usize,
+    place: &UnitCoords,
+    sizes: &Sizes,
+    #[comptime] constant: bool,
+    #[comptime] plan: Plan,
+) -> usize {
+    let n = select(place.state, place.n, 0usize);
+    let row = if comptime!(constant) { place.channel } else { token * sizes.groups + place.group };
+    row * plan.n + n
+}
+
+/// The row of `I − half·A` of the unit's state.
+#[cube]
+pub(super) fn system_row(
+    row: &mut Array<f32>,
+    a: &Array<f32>,
+    half: f32,
+    place: &UnitCoords,
+    #[comptime] plan: Plan,
+) {
+    #[unroll]
+    for j in 0..plan.n {
+        row[j] = select(place.n == j, 1.0f32, 0.0f32) - half * a[j];
+    }
 }
 
 /// Sum of a channel's N values in `values`, by every unit of the team, in the order of the states.

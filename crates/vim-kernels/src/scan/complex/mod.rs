@@ -5,18 +5,41 @@
 //! tensor operations anywhere, and a fused kernel on CubeCL devices.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod autodiff;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
-mod reference;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 
-use super::{ScanOutput, ScanSpec};
-use crate::dispatch::{Implementation, KernelChoice, device_name};
+use super::reference::{
+    at, largest, note_argument, per_channel, recur, row, skip_and_gate, step_size,
+};
+use super::{ScanCall, ScanOutput, ScanSpec};
+use crate::complex::Complex;
+use crate::discretization::discretize;
+use crate::dispatch::{Implementation, KernelChoice, device_name, runs_cubecl};
 use crate::error::KernelError;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::op::{fused_op, tensors};
 
 const OPERATION: &str = "selective_scan";
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+tensors! {
+    /// The arguments of a scan on a backend, A, B and C in two parts.
+    ComplexScanArguments, 11: { u, delta, a_re, a_im, b_re, b_im, c_re, c_im, d, z, delta_bias }
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+tensors! {
+    /// What a scan returns: `y [B, L, D]` and the parts of the last state, `[B, D, N]`.
+    ComplexScanOutputs, 3: { y, last_re, last_im }
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fused_op! {
+    Cube:
+    ComplexScanBackend::complex_scan(ScanSpec, ComplexScanArguments, 11)
+        -> ComplexScanOutputs { y, last_re, last_im }
+}
 
 /// The imaginary parts of A, B and C, each shaped as its real part.
 pub(super) struct Imaginary {
@@ -25,32 +48,25 @@ pub(super) struct Imaginary {
     c: Tensor<4>,
 }
 
-/// A `[D, N]`, and B and C, `[B, L, G, N]` or `[1, 1, D, N]`.
-pub(super) struct ComplexInputs {
-    pub(super) a: Tensor<2>,
-    pub(super) b: Tensor<4>,
-    pub(super) c: Tensor<4>,
-    pub(super) imaginary: Imaginary,
-}
-
 /// The imaginary parts, if there are any: of all three, each with the shape and type of its real
 /// part.
 pub(super) fn imaginary_parts(
-    (a, a_im): (&Tensor<2>, Option<Tensor<2>>),
-    (b, b_im): (&Tensor<4>, Option<Tensor<4>>),
-    (c, c_im): (&Tensor<4>, Option<Tensor<4>>),
+    inputs: &ScanCall<2>,
+    a: Option<Tensor<2>>,
+    b: Option<Tensor<4>>,
+    c: Option<Tensor<4>>,
 ) -> Result<Option<Imaginary>, KernelError> {
-    for (tensor, complex) in [("b", b_im.is_some()), ("c", c_im.is_some())] {
-        if complex != a_im.is_some() {
+    for (tensor, complex) in [("b", b.is_some()), ("c", c.is_some())] {
+        if complex != a.is_some() {
             let got = if complex { "complex" } else { "real" };
             return Err(KernelError::Complex { operation: OPERATION, tensor, got });
         }
     }
-    let (Some(a_im), Some(b_im), Some(c_im)) = (a_im, b_im, c_im) else { return Ok(None) };
-    check_like_real("a.im", &a_im, a)?;
-    check_like_real("b.im", &b_im, b)?;
-    check_like_real("c.im", &c_im, c)?;
-    Ok(Some(Imaginary { a: a_im, b: b_im, c: c_im }))
+    let (Some(a), Some(b), Some(c)) = (a, b, c) else { return Ok(None) };
+    check_like_real("a.im", &a, &inputs.a)?;
+    check_like_real("b.im", &b, &inputs.b)?;
+    check_like_real("c.im", &c, &inputs.c)?;
+    Ok(Some(Imaginary { a, b, c }))
 }
 
 fn check_like_real<const R: usize>(
@@ -73,83 +89,86 @@ fn check_like_real<const R: usize>(
     Ok(())
 }
 
-/// The implementation that runs on `device` where A is complex.
+/// The implementation that runs on `device` where A is complex: only CubeCL devices have a kernel.
 pub(super) fn resolve(
     choice: KernelChoice,
     device: &Device,
 ) -> Result<Implementation, KernelError> {
-    choice.resolve_with(has_kernel(device), || format!("complex A on {}", device_name(device)))
-}
-
-/// Whether this build has a kernel for complex A on `device`: the CubeCL devices.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn has_kernel(device: &Device) -> bool {
-    matches!(device.clone().inner().as_dispatch(), burn::backend::DispatchDevice::Cube(_))
-}
-
-/// Whether this build has a kernel for complex A on `device`: only CubeCL devices have.
-#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn has_kernel(_device: &Device) -> bool {
-    false
+    choice.resolve_with(runs_cubecl(device), || format!("complex A on {}", device_name(device)))
 }
 
 /// The scan of a checked call.
-#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(super) fn scan(
-    u: Tensor<3>,
-    delta: Tensor<3>,
-    inputs: ComplexInputs,
-    d: Tensor<1>,
-    z: Tensor<3>,
-    delta_bias: Tensor<1>,
+    inputs: ScanCall<2>,
+    imaginary: Imaginary,
     spec: ScanSpec,
     implementation: Implementation,
 ) -> ScanOutput {
-    reference::note_argument(&delta, &inputs, &delta_bias, spec);
+    note_argument(spec, || {
+        let delta = inputs.delta.clone().cast(FloatDType::F32);
+        let delta = step_size(delta, inputs.delta_bias.clone(), spec.options.delta_softplus);
+        let square = |t: &Tensor<2>| t.clone().detach().powi_scalar(2);
+        largest(&delta) * (square(&inputs.a) + square(&imaginary.a)).max().sqrt()
+    });
     match implementation {
-        Implementation::Reference => {
-            // The state and every sum are f32, whatever the activations are.
-            let dtype = u.dtype();
-            let [u, delta, z] = [u, delta, z].map(|t| t.cast(FloatDType::F32));
-            let ComplexInputs { a, b, c, imaginary } = inputs;
-            let wide = |t: Tensor<4>| t.cast(FloatDType::F32);
-            let [b, c, b_im, c_im] = [b, c, imaginary.b, imaginary.c].map(wide);
-            let imaginary = Imaginary { a: imaginary.a, b: b_im, c: c_im };
-            let inputs = ComplexInputs { a, b, c, imaginary };
-            let out = reference::scan(u, delta, inputs, d, z, delta_bias, spec);
-            ScanOutput { y: out.y.cast(dtype), ..out }
-        }
+        Implementation::Reference => reference(inputs, imaginary, spec),
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
-        Implementation::Kernel => kernel(u, delta, inputs, d, z, delta_bias, spec),
+        Implementation::Kernel => kernel(inputs, imaginary, spec),
         #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
         Implementation::Kernel => unreachable!("`resolve` finds no kernel in this build"),
     }
 }
 
+/// The scan in tensor operations, on pairs of tensors.
+fn reference(inputs: ScanCall<2>, imaginary: Imaginary, spec: ScanSpec) -> ScanOutput {
+    let dtype = inputs.u.dtype();
+    let ScanCall { u, delta, a, b, c, d, z, delta_bias } = inputs.wide();
+    let [batch, len, d_inner] = u.dims();
+    let delta = step_size(delta, delta_bias, spec.options.delta_softplus);
+    let pair = |re: Tensor<4>, im: Tensor<4>, constant| {
+        let im = im.cast(FloatDType::F32);
+        Complex::new(per_channel(re, d_inner, constant), per_channel(im, d_inner, constant))
+    };
+    let b = pair(b, imaginary.b, spec.b_constant);
+    let c = pair(c, imaginary.c, spec.c_constant);
+    let token = |x: &Complex<Tensor<4>>, t| Complex::new(row(&x.re, t), row(&x.im, t));
+    let zero = Complex::real(Tensor::zeros([batch, d_inner, a.dims()[1]], &u.device()));
+    let a = Complex::new(a.unsqueeze::<3>(), imaginary.a.unsqueeze()); // [1, D, N]
+
+    let steps: Vec<_> = (0..len)
+        .map(|t| {
+            let delta = Complex::real(at(&delta, t).reshape([batch, d_inner, 1]));
+            let step = discretize(spec.options.method, spec.options.series, delta, a.clone());
+            let u = at(&u, t).reshape([batch, d_inner, 1]);
+            (step.a_bar, (step.b_bar * token(&b, t)).times(u)) // [B, D, N]
+        })
+        .collect();
+    // Re(c·h), doubled: a state stands for a conjugate pair.
+    let output = |h, t| token(&c, t).conj().dot(h) * 2.0;
+    let (y, last_state) = recur(&steps, &zero, spec, output);
+    ScanOutput {
+        y: skip_and_gate(y, u, d, z).cast(dtype),
+        last_state: last_state.re.detach(),
+        last_state_im: Some(last_state.im.detach()),
+    }
+}
+
 /// The kernel's scan of a checked call.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn kernel(
-    u: Tensor<3>,
-    delta: Tensor<3>,
-    inputs: ComplexInputs,
-    d: Tensor<1>,
-    z: Tensor<3>,
-    delta_bias: Tensor<1>,
-    spec: ScanSpec,
-) -> ScanOutput {
-    use autodiff::ComplexScanBackend;
-    let arguments = autodiff::ComplexScanArguments {
-        u: u.into_dispatch(),
-        delta: delta.into_dispatch(),
-        a_re: inputs.a.into_dispatch(),
-        a_im: inputs.imaginary.a.into_dispatch(),
-        b_re: inputs.b.into_dispatch(),
-        b_im: inputs.imaginary.b.into_dispatch(),
-        c_re: inputs.c.into_dispatch(),
-        c_im: inputs.imaginary.c.into_dispatch(),
-        d: d.into_dispatch(),
-        z: z.into_dispatch(),
-        delta_bias: delta_bias.into_dispatch(),
+fn kernel(inputs: ScanCall<2>, imaginary: Imaginary, spec: ScanSpec) -> ScanOutput {
+    let real = inputs.into_arguments();
+    let arguments = ComplexScanArguments {
+        u: real.u,
+        delta: real.delta,
+        a_re: real.a,
+        a_im: imaginary.a.into_dispatch(),
+        b_re: real.b,
+        b_im: imaginary.b.into_dispatch(),
+        c_re: real.c,
+        c_im: imaginary.c.into_dispatch(),
+        d: real.d,
+        z: real.z,
+        delta_bias: real.delta_bias,
     };
     let out = burn::backend::Dispatch::complex_scan(arguments, spec);
     ScanOutput {

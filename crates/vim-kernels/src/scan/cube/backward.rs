@@ -1,70 +1,61 @@
 //! The backward scan: chunks from the last to the first, each recomputed from the state that the
-//! forward scan saved at its start.
+//! forward scan saved at its start. Of a long sequence segments run side by side: at first only for
+//! the gradients that flow out of them.
 //!
 //! Sums over channels (the gradients of B and C) and over the batch (those of A, D and the delta
-//! bias) are written as partial sums, which [`super::reduce`] adds in a fixed order: the same bits
-//! each time.
+//! bias) are written as partial sums, which [`add_rows`](super::sums::add_rows) adds in a fixed
+//! order: the same bits each time.
 
 #![expect(clippy::manual_div_ceil, reason = "a kernel has the operators, not the method")]
 
 use cubecl::prelude::*;
 
-use super::backward_step::{Adjoint, backward_step, saved_index};
-use super::channel_sums::{reduce_over_channels, sums_len, write_bc_partials};
-use super::chunk_states::{load_chunk_state, state_vector, unpack_chunk_state};
+use super::backward_step::{Adjoint, backward_carry_only, backward_step, saved_index};
+use super::chunks::{
+    filled, load_chunk_state, read_chunk, state_vector, store_segment, unpack_chunk_state,
+};
 use super::coords::{
-    Sizes, UnitCoords, carried_state, elems_per_unit, is_state, load_split, load_tile_regs, order,
-    projections, row_index, state_weight, store_split, store_tile_shared, unit_coords,
-    weight_grad_index,
+    Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, load_tile, order,
+    projections, read_row, store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip,
+    unit_state_terms, weight_grad_index,
 };
-use super::forward::{read_chunk, token_index};
-use super::forward_step::{
-    backward_state_terms_len, recompute_step, sigmoid, step_size, store_backward_state_terms,
-};
-use super::plan::{CHUNK, ScanPlan};
+use super::forward_step::{decay_over, recompute_step, sigmoid, step_size};
+use super::layout::{CHUNK, ScanPlan};
+use super::sums::{PartialSums, reduce_over_channels, sums_len, write_bc_partials};
 
-/// Runs one pass of the backward scan.
-///
-/// `carry [segments, B, N, D]` is the gradient that flows into each segment from the next. Earlier
-/// passes leave their sums in the gradients, and the low bits in `rest_* [B, L, D]`. `part_b`,
-/// `part_c` are `[sweeps·strips, B, L, G, N]`, or `[sweeps·segments·B, N, D]` where constant, as is
-/// `part_a`; `part_d`, `part_bias` are `[segments·B, D]`.
+/// The gradients that one pass writes, and the low bits of what it leaves for the next, `rest_* [B,
+/// L, D]`.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct TokenGradTensors<F: Float> {
+    pub(crate) u: Box<[F]>,
+    pub(crate) delta: Box<[F]>,
+    pub(crate) z: Box<[F]>,
+    pub(crate) rest_u: Box<[F]>,
+    pub(crate) rest_delta: Box<[F]>,
+    pub(crate) rest_z: Box<[F]>,
+}
+
+/// Runs one pass of the backward scan. `carry [segments, B, N, D]` is the gradient that flows into
+/// each segment from the next.
 #[cube(launch_unchecked)]
-#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
+#[expect(clippy::too_many_arguments, reason = "what the forward scan left, and the gradients")]
 pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
-    u: &[F],
-    delta: &[F],
-    a: &[f32],
-    b: &[FB],
-    c: &[FC],
-    d: &[f32],
-    z: &[F],
-    delta_bias: &[f32],
-    grad_y: &[F],
+    tensors: &ScanTensors<F, FB, FC>,
+    grad_y: &Rows<F>,
     chunk_states: &[Vector<S, V>],
     carry: &[f32],
-    grad_u: &mut [F],
-    grad_delta: &mut [F],
-    grad_z: &mut [F],
-    rest_u: &mut [F],
-    rest_delta: &mut [F],
-    rest_z: &mut [F],
-    part_b: &mut [f32],
-    part_c: &mut [f32],
-    part_a: &mut [f32],
-    part_d: &mut [f32],
-    part_bias: &mut [f32],
-    sizes: &Sizes,
+    grads: &mut TokenGradTensors<F>,
+    part: &mut PartialSums,
+    sizes: Sizes,
     #[comptime] plan: ScanPlan,
-    #[define(F)] _f: ElemType,
-    #[define(FB)] _fb: ElemType,
-    #[define(FC)] _fc: ElemType,
-    #[define(S)] _s: ElemType,
+    #[define(F, FB, FC, S)] _types: [ElemType; 4],
 ) {
     let pos = unit_coords(sizes, plan);
-    let mut slopes = Array::<f32>::new(comptime!(plan.states * backward_state_terms_len(plan)));
+    let b_constant = comptime!(plan.spec.b_constant);
+    let c_constant = comptime!(plan.spec.c_constant);
     let order = order(plan);
-    let mut shared = projections::<FB, FC>(b, c, order, &pos, sizes, plan);
+    let slopes = unit_state_terms(&tensors.a, order, true, &pos);
+    let mut shared = projections::<FB, FC>(&tensors.b.data, &tensors.c.data, order, &pos);
     let size!(W) = comptime!(plan.shared_vector_width());
     let mut before = Shared::<[Vector<f32, W>]>::new_slice(comptime!(
         CHUNK * plan.states * plan.units / plan.shared_vector_width()
@@ -73,29 +64,19 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     // The tokens' step sizes, used again by the backward steps.
     let mut steps = Shared::<[f32]>::new_slice(comptime!(CHUNK * plan.units));
     let unit = UNIT_POS_X as usize;
-    let skip = if comptime!(plan.has_d && plan.last) { d[pos.weights] } else { 0.0f32.runtime() };
-    let bias = if comptime!(plan.has_bias) { delta_bias[pos.weights] } else { 0.0f32.runtime() };
+    let skip = unit_skip(&tensors.d, &pos);
+    let bias = unit_bias(&tensors.delta_bias, &pos);
     let mut adjoint = Adjoint {
         h: Array::<f32>::new(plan.states),
         carry: Array::<f32>::new(plan.states),
-        a: Array::<f32>::new(plan.states),
-        b: Array::<f32>::new(plan.states),
-        c: Array::<f32>::new(plan.states),
+        a: filled(0.0f32, plan),
+        b: filled(0.0f32, plan),
+        c: filled(0.0f32, plan),
     };
     #[unroll]
     for n in 0..plan.states {
-        store_backward_state_terms(
-            &mut slopes,
-            state_weight::<f32>(a, n ^ order, &pos, sizes, plan),
-            n,
-            plan,
-        );
         // Units beyond the group's channels must add nothing to the sums.
-        adjoint.carry[n] =
-            select(pos.active, carried_state(carry, n ^ order, &pos, sizes, plan), 0.0f32);
-        adjoint.a[n] = 0.0f32;
-        adjoint.b[n] = 0.0f32;
-        adjoint.c[n] = 0.0f32;
+        adjoint.carry[n] = select(pos.active, carried_state(carry, n ^ order, &pos), 0.0f32);
     }
     let mut total_d = 0.0f32;
     let mut total_bias = 0.0f32;
@@ -103,21 +84,17 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     // The inputs of a chunk are loaded while the chunk after it is processed: its first states, u
     // and delta, B and C.
     let last = pos.begin + (chunks - 1) * CHUNK;
-    let mut next_b = Array::<FB>::new(comptime!(elems_per_unit(CHUNK, plan)));
-    let mut next_c = Array::<FC>::new(comptime!(elems_per_unit(CHUNK, plan)));
-    if comptime!(!plan.b_constant) {
-        load_tile_regs::<FB>(&mut next_b, b, &sizes.b, last, CHUNK, &pos, sizes, plan);
-    }
-    if comptime!(!plan.c_constant) {
-        load_tile_regs::<FC>(&mut next_c, c, &sizes.c, last, CHUNK, &pos, sizes, plan);
-    }
+    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit()));
+    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
+    load_tile::<FB>(&mut next_b, &tensors.b, last, b_constant, &pos);
+    load_tile::<FC>(&mut next_c, &tensors.c, last, c_constant, &pos);
     let mut now_u = Array::<F>::new(CHUNK);
     let mut now_delta = Array::<F>::new(CHUNK);
-    read_chunk::<F>(&mut now_u, u, pos.batch, &sizes.u, last, &pos, sizes, plan);
-    read_chunk::<F>(&mut now_delta, delta, pos.batch, &sizes.delta, last, &pos, sizes, plan);
+    read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, last, &pos);
+    read_chunk::<F>(&mut now_delta, &tensors.delta, pos.batch, last, &pos);
     let mut next_chunk_state =
         Array::<Vector<S, V>>::new(comptime!(plan.states / plan.state_vector_width()));
-    load_chunk_state::<S, V>(&mut next_chunk_state, chunk_states, last, order, &pos, sizes, plan);
+    load_chunk_state::<S, V>(&mut next_chunk_state, chunk_states, last, order, &pos);
     // The states after a chunk: the first states of the next chunk, which has been processed by
     // then.
     let mut after = Array::<f32>::new(plan.states);
@@ -126,21 +103,15 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         let begin_before = max(begin, pos.begin + CHUNK) - CHUNK;
         let tokens = min(pos.end - begin, CHUNK);
         sync_cube();
-        if comptime!(!plan.b_constant) {
-            store_tile_shared::<FB>(&mut shared.b, &next_b, CHUNK, plan);
-            load_tile_regs::<FB>(&mut next_b, b, &sizes.b, begin_before, CHUNK, &pos, sizes, plan);
-        }
-        if comptime!(!plan.c_constant) {
-            store_tile_shared::<FC>(&mut shared.c, &next_c, CHUNK, plan);
-            load_tile_regs::<FC>(&mut next_c, c, &sizes.c, begin_before, CHUNK, &pos, sizes, plan);
-        }
+        turn_tile(&mut shared.b, &mut next_b, &tensors.b, begin_before, b_constant, &pos);
+        turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, c_constant, &pos);
         sync_cube();
         unpack_chunk_state::<S, V>(&mut adjoint.h, &next_chunk_state, plan);
         let mut next = Array::<F>::new(comptime!(4 * plan.read_ahead()));
         #[unroll]
         for k in 0..comptime!(plan.read_ahead()) {
             let step = begin + comptime!(CHUNK - 1 - k);
-            read_token::<F>(&mut next, k, u, delta, grad_y, z, step, &pos, sizes, plan);
+            read_token(&mut next, k, tensors, grad_y, step, &pos);
         }
         // Recomputes forward, storing the state before every token. The last token is skipped,
         // except in the segment's last chunk. Steps past the end have size zero and change nothing,
@@ -174,29 +145,22 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 let raw = f32::cast_from(next[comptime!(slot + 1)]);
                 let dy = f32::cast_from(next[comptime!(slot + 2)]);
                 let z_now = f32::cast_from(next[comptime!(slot + 3)]);
-                let here = token_index(min(begin + j, pos.end - 1), &pos, sizes, plan);
+                let here = token_index(min(begin + j, pos.end - 1), &pos);
                 let step =
                     begin + max(j, comptime!(plan.read_ahead())) - comptime!(plan.read_ahead());
-                read_token::<F>(
-                    &mut next,
-                    k % plan.read_ahead(),
-                    u,
-                    delta,
-                    grad_y,
-                    z,
-                    step,
-                    &pos,
-                    sizes,
-                    plan,
-                );
+                read_token(&mut next, k % plan.read_ahead(), tensors, grad_y, step, &pos);
                 let size = steps[j * plan.units + unit];
-                let logistic =
-                    if comptime!(plan.has_z) { sigmoid(z_now, plan.ptx) } else { 1.0f32.runtime() };
-                let gate = if comptime!(plan.has_z) { z_now * logistic } else { 1.0f32.runtime() };
+                let logistic = if comptime!(plan.spec.has_z) {
+                    sigmoid(z_now, plan.ptx)
+                } else {
+                    1.0f32.runtime()
+                };
+                let gate =
+                    if comptime!(plan.spec.has_z) { z_now * logistic } else { 1.0f32.runtime() };
                 let dy = select(pos.active && in_bounds, dy, 0.0f32);
                 let into = dy * gate;
-                let into_scan = if comptime!(plan.halved) { into * 0.5f32 } else { into };
-                let grads = backward_step::<W>(
+                let into_scan = if comptime!(plan.halved()) { into * 0.5f32 } else { into };
+                let step_grads = backward_step::<W>(
                     &mut adjoint,
                     &slopes,
                     &shared,
@@ -208,64 +172,63 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     into_scan,
                     plan,
                 );
-                if comptime!(!(plan.b_constant && plan.c_constant)) {
+                if comptime!(!(b_constant && c_constant)) {
                     reduce_over_channels(&mut sums, &adjoint, j, plan);
                 }
-                let mut du = grads.u + skip * into;
-                let mut ddelta = grads.delta;
-                let mut pre = if comptime!(plan.halved) { grads.y * 0.5f32 } else { grads.y };
+                let mut du = step_grads.u + skip * into;
+                let mut ddelta = step_grads.delta;
+                let mut pre =
+                    if comptime!(plan.halved()) { step_grads.y * 0.5f32 } else { step_grads.y };
                 pre += skip * u_now;
                 let mut dz = dy * logistic * (1.0f32 + z_now * (1.0f32 - logistic)) * pre;
                 if comptime!(!plan.first) {
-                    du += load_split::<F>(grad_u, rest_u, here, plan);
-                    ddelta += load_split::<F>(grad_delta, rest_delta, here, plan);
-                    if comptime!(plan.has_z) {
-                        dz += load_split::<F>(grad_z, rest_z, here, plan);
+                    du += load_split::<F>(&mut grads.u, &mut grads.rest_u, here, plan);
+                    ddelta += load_split::<F>(&mut grads.delta, &mut grads.rest_delta, here, plan);
+                    if comptime!(plan.spec.has_z) {
+                        dz += load_split::<F>(&mut grads.z, &mut grads.rest_z, here, plan);
                     }
                 }
                 if comptime!(plan.last) {
                     total_d += into * u_now;
-                    if comptime!(plan.softplus) {
+                    if comptime!(plan.spec.options.delta_softplus) {
                         ddelta *= sigmoid(raw + bias, plan.ptx);
                     }
                     total_bias += select(pos.active && in_bounds, ddelta, 0.0f32);
                 }
                 if pos.active && in_bounds {
                     if comptime!(plan.last) {
-                        grad_u[here] = F::cast_from(du);
-                        grad_delta[here] = F::cast_from(ddelta);
-                        if comptime!(plan.has_z) {
-                            grad_z[here] = F::cast_from(dz);
+                        grads.u[here] = F::cast_from(du);
+                        grads.delta[here] = F::cast_from(ddelta);
+                        if comptime!(plan.spec.has_z) {
+                            grads.z[here] = F::cast_from(dz);
                         }
                     } else {
-                        store_split::<F>(grad_u, rest_u, here, du, plan);
-                        store_split::<F>(grad_delta, rest_delta, here, ddelta, plan);
-                        if comptime!(plan.has_z) {
-                            store_split::<F>(grad_z, rest_z, here, dz, plan);
+                        store_split::<F>(&mut grads.u, &mut grads.rest_u, here, du, plan);
+                        store_split::<F>(
+                            &mut grads.delta,
+                            &mut grads.rest_delta,
+                            here,
+                            ddelta,
+                            plan,
+                        );
+                        if comptime!(plan.spec.has_z) {
+                            store_split::<F>(&mut grads.z, &mut grads.rest_z, here, dz, plan);
                         }
                     }
                 }
             }
         }
-        read_chunk::<F>(&mut now_u, u, pos.batch, &sizes.u, begin_before, &pos, sizes, plan);
-        let raws = &mut now_delta;
-        read_chunk::<F>(raws, delta, pos.batch, &sizes.delta, begin_before, &pos, sizes, plan);
+        read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, begin_before, &pos);
+        read_chunk::<F>(&mut now_delta, &tensors.delta, pos.batch, begin_before, &pos);
         #[unroll]
         for n in 0..plan.states {
             after[n] = adjoint.h[n];
         }
-        load_chunk_state::<S, V>(
-            &mut next_chunk_state,
-            chunk_states,
-            begin_before,
-            order,
-            &pos,
-            sizes,
-            plan,
-        );
-        if comptime!(!(plan.b_constant && plan.c_constant)) {
+        let from = chunk_states;
+        load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, order, &pos);
+        if comptime!(!(b_constant && c_constant)) {
             sync_cube();
-            write_bc_partials(&sums, part_b, part_c, begin, tokens, &pos, sizes, plan);
+            write_bc_partials(&sums, &mut part.b, &mut part.c, begin, tokens, &pos);
         }
     }
     let segments = (sizes.len as usize + sizes.segment as usize - 1) / sizes.segment as usize;
@@ -273,14 +236,14 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     if pos.active {
         #[unroll]
         for n in 0..plan.states {
-            if is_state(n, sizes, plan) {
-                let index = weight_grad_index(slot, n ^ order, &pos, sizes);
-                part_a[index] = adjoint.a[n];
-                if comptime!(plan.b_constant) {
-                    part_b[index] = adjoint.b[n];
+            if is_state(n, &pos) {
+                let index = weight_grad_index(slot, n ^ order, &pos);
+                part.a[index] = adjoint.a[n];
+                if comptime!(b_constant) {
+                    part.b[index] = adjoint.b[n];
                 }
-                if comptime!(plan.c_constant) {
-                    part_c[index] = adjoint.c[n];
+                if comptime!(c_constant) {
+                    part.c[index] = adjoint.c[n];
                 }
             }
         }
@@ -288,8 +251,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             let batch = sizes.batch as usize;
             let row = pos.segment * batch + pos.element * (batch / sizes.per_direction as usize);
             let index = row * sizes.d_inner as usize + pos.weights;
-            part_d[index] = total_d;
-            part_bias[index] = total_bias;
+            part.d[index] = total_d;
+            part.bias[index] = total_bias;
         }
     }
 }
@@ -297,26 +260,20 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
 /// Loads the inputs of a token in the unit's channel: u, delta, the output's gradient, z; the
 /// `place`-th four elements of `to`.
 #[cube]
-fn read_token<F: Float>(
+fn read_token<F: Float, FB: Float, FC: Float>(
     to: &mut Array<F>,
     #[comptime] place: usize,
-    u: &[F],
-    delta: &[F],
-    grad_y: &[F],
-    z: &[F],
+    tensors: &ScanTensors<F, FB, FC>,
+    grad_y: &Rows<F>,
     step: usize,
     pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
 ) {
     let step = min(step, pos.end - 1);
-    to[comptime!(4 * place)] = u[row_index(step, pos.batch, &sizes.u, pos, sizes, plan)];
-    to[comptime!(4 * place + 1)] =
-        delta[row_index(step, pos.batch, &sizes.delta, pos, sizes, plan)];
-    to[comptime!(4 * place + 2)] =
-        grad_y[row_index(step, pos.element, &sizes.grad_y, pos, sizes, plan)];
-    if comptime!(plan.has_z) {
-        to[comptime!(4 * place + 3)] = z[row_index(step, pos.element, &sizes.z, pos, sizes, plan)];
+    to[comptime!(4 * place)] = read_row::<F>(&tensors.u, step, pos.batch, pos);
+    to[comptime!(4 * place + 1)] = read_row::<F>(&tensors.delta, step, pos.batch, pos);
+    to[comptime!(4 * place + 2)] = read_row::<F>(grad_y, step, pos.element, pos);
+    if comptime!(pos.plan.spec.has_z) {
+        to[comptime!(4 * place + 3)] = read_row::<F>(&tensors.z, step, pos.element, pos);
     }
 }
 
@@ -333,4 +290,80 @@ fn store_before<W: Size>(
     for group in 0..comptime!(plan.states / width) {
         before[saved_index(j, group, plan)] = state_vector::<W>(h, group, width);
     }
+}
+
+/// Runs every segment backwards from a zero gradient: writes the gradient that flows out of its
+/// first token to `carry`, and the product of the decays to `product`, both `[segments, B, N, D]`.
+#[cube(launch_unchecked)]
+pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
+    tensors: &ScanTensors<F, FB, FC>,
+    grad_y: &Rows<F>,
+    carry: &mut [f32],
+    product: &mut [f32],
+    sizes: Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F, FB, FC)] _types: [ElemType; 3],
+) {
+    let pos = unit_coords(sizes, plan);
+    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
+    let mut shared = projections::<FC, FC>(&tensors.c.data, &tensors.c.data, 0usize, &pos);
+    let bias = unit_bias(&tensors.delta_bias, &pos);
+    let mut flow = filled(0.0f32, plan);
+    let mut whole = filled(1.0f32, plan);
+    let chunks = (pos.end - pos.begin + comptime!(CHUNK - 1)) / CHUNK;
+    let last = pos.begin + (chunks - 1) * CHUNK;
+    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
+    load_tile::<FC>(&mut next_c, &tensors.c, last, plan.spec.c_constant, &pos);
+    let mut next_delta = Array::<F>::new(CHUNK);
+    let mut next_dy = Array::<F>::new(CHUNK);
+    let mut next_z = Array::<F>::new(CHUNK);
+    read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, last, &pos);
+    read_chunk::<F>(&mut next_dy, grad_y, pos.element, last, &pos);
+    if comptime!(plan.spec.has_z) {
+        read_chunk::<F>(&mut next_z, &tensors.z, pos.element, last, &pos);
+    }
+    let mut total = 0.0f32;
+    for from_end in 0..chunks {
+        let begin = pos.begin + (chunks - 1 - from_end) * CHUNK;
+        let begin_before = max(begin, pos.begin + CHUNK) - CHUNK;
+        sync_cube();
+        turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, plan.spec.c_constant, &pos);
+        sync_cube();
+        let mut now_delta = Array::<F>::new(CHUNK);
+        let mut now_dy = Array::<F>::new(CHUNK);
+        let mut now_z = Array::<F>::new(CHUNK);
+        #[unroll]
+        for j in 0..CHUNK {
+            now_delta[j] = next_delta[j];
+            now_dy[j] = next_dy[j];
+            if comptime!(plan.spec.has_z) {
+                now_z[j] = next_z[j];
+            }
+        }
+        read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, begin_before, &pos);
+        read_chunk::<F>(&mut next_dy, grad_y, pos.element, begin_before, &pos);
+        if comptime!(plan.spec.has_z) {
+            read_chunk::<F>(&mut next_z, &tensors.z, pos.element, begin_before, &pos);
+        }
+        #[unroll]
+        for past in 0..CHUNK {
+            let j = comptime!(CHUNK - 1 - past);
+            let in_bounds = begin + j < pos.end;
+            let raw = f32::cast_from(now_delta[j]);
+            let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
+            let mut into = select(in_bounds, f32::cast_from(now_dy[j]), 0.0f32);
+            if comptime!(plan.spec.has_z) {
+                let z = f32::cast_from(now_z[j]);
+                into *= z * sigmoid(z, plan.ptx);
+            }
+            if comptime!(plan.halved()) {
+                into *= 0.5f32;
+            }
+            total += size;
+            let row = j * plan.states;
+            backward_carry_only(&mut flow, &mut whole, &rates, &shared, row, size, into, plan);
+        }
+    }
+    decay_over(&mut whole, &rates, total, plan);
+    store_segment(carry, product, &flow, &whole, &pos);
 }

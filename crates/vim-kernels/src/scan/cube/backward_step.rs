@@ -3,8 +3,8 @@
 
 use cubecl::prelude::*;
 
-use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
-use super::plan::ScanPlan;
+use super::forward_step::{Projections, Sum, get, lane, multiply_into, saved, set, state_terms};
+use super::layout::ScanPlan;
 use crate::cube::traced::Traced;
 use crate::discretization::factored::Coefficient;
 use crate::real::Real;
@@ -100,7 +100,7 @@ pub(crate) fn backward_step<W: Size>(
             let dh = c.clone() * dy.clone() + number(get::expand(scope, &adjoint.carry, n));
             y.add(c * h.clone());
             let mut dc = h * dy.clone();
-            if plan.c_constant {
+            if plan.spec.c_constant {
                 dc = number(get::expand(scope, &adjoint.c, n)) + dc;
             }
             set::expand(scope, &mut adjoint.c, n, dc.value());
@@ -156,7 +156,7 @@ pub(crate) fn backward_step<W: Size>(
                     }
                 }
             }
-            if plan.b_constant {
+            if plan.spec.b_constant {
                 db = number(get::expand(scope, &adjoint.b, n)) + db;
             }
             set::expand(scope, &mut adjoint.b, n, db.value());
@@ -207,10 +207,7 @@ pub(crate) fn backward_carry_only(
             let dh = projections.c(scope, &at, n, plan) * dy.clone()
                 + number(get::expand(scope, carry, n));
             set::expand(scope, carry, n, (a_bar.clone() * dh).value());
-            if !factored.decays_by_sum() {
-                let whole = number(get::expand(scope, product, n)) * a_bar;
-                set::expand(scope, product, n, whole.value());
-            }
+            multiply_into(scope, product, n, a_bar, plan);
         }
     })
 }

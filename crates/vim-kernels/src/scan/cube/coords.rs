@@ -1,21 +1,36 @@
-//! Coordinates of a unit, and access to what its cube shares.
+//! Arguments and coordinates of a unit, and access to what its cube reads and shares.
 
 use cubecl::prelude::*;
 
 use super::forward_step::{Projections, store_state_terms};
-use super::plan::ScanPlan;
+use super::layout::ScanPlan;
 
-/// Strides of a tensor `[B, L, D]` or `[B, L, G, N]` with contiguous rows.
-#[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(crate) struct Rows {
-    /// From a batch element to the next.
+/// A tensor `[B, L, D]` or `[B, L, G, N]` with contiguous rows.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct Rows<F: Float> {
+    pub(crate) data: Box<[F]>,
+    /// Stride from a batch element to the next.
     pub(crate) batch: u32,
-    /// From a token to the next.
+    /// Stride from a token to the next.
     pub(crate) token: u32,
+}
+
+/// The arguments of a scan, shapes as in [`crate::selective_scan()`].
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct ScanTensors<F: Float, FB: Float, FC: Float> {
+    pub(crate) u: Rows<F>,
+    pub(crate) delta: Rows<F>,
+    pub(crate) a: Box<[f32]>,
+    pub(crate) b: Rows<FB>,
+    pub(crate) c: Rows<FC>,
+    pub(crate) d: Box<[f32]>,
+    pub(crate) z: Rows<F>,
+    pub(crate) delta_bias: Box<[f32]>,
 }
 
 /// Sizes that are known at the launch.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct Sizes {
     pub(crate) batch: u32,
     /// Batch elements of a direction: all of them, or half where two directions run at once.
@@ -30,17 +45,14 @@ pub(crate) struct Sizes {
     pub(crate) segment: u32,
     /// The sweep of a two-way method: 0 or 1.
     pub(crate) sweep: u32,
-    pub(crate) u: Rows,
-    pub(crate) delta: Rows,
-    pub(crate) z: Rows,
-    pub(crate) grad_y: Rows,
-    pub(crate) b: Rows,
-    pub(crate) c: Rows,
 }
 
-/// A unit's channel, batch element and segment of the sequence.
+/// A unit's channel, batch element and segment of the sequence, in a call of these sizes.
 #[derive(CubeType, Clone, Copy)]
 pub(crate) struct UnitCoords {
+    pub(crate) sizes: Sizes,
+    #[cube(comptime)]
+    pub(crate) plan: ScanPlan,
     pub(crate) batch: usize,
     /// The batch element within its direction, for inputs that both directions share.
     pub(crate) element: usize,
@@ -63,7 +75,7 @@ pub(crate) struct UnitCoords {
 
 /// The coordinates of this unit: cubes are `(group × strip of channels, batch, segment)`.
 #[cube]
-pub(crate) fn unit_coords(sizes: &Sizes, #[comptime] plan: ScanPlan) -> UnitCoords {
+pub(crate) fn unit_coords(sizes: Sizes, #[comptime] plan: ScanPlan) -> UnitCoords {
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
     let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
     let group = CUBE_POS_X as usize / strips;
@@ -73,16 +85,18 @@ pub(crate) fn unit_coords(sizes: &Sizes, #[comptime] plan: ScanPlan) -> UnitCoor
     let batch = CUBE_POS_Y as usize;
     let per_direction = sizes.per_direction as usize;
     let reversed =
-        if comptime!(plan.bidirectional) { batch >= per_direction } else { false.runtime() };
+        if comptime!(plan.spec.bidirectional) { batch >= per_direction } else { false.runtime() };
     let channel = group * per_group + min(within, per_group - 1);
     UnitCoords {
+        sizes,
+        plan,
         batch,
-        element: if comptime!(plan.bidirectional) { batch % per_direction } else { batch },
+        element: if comptime!(plan.spec.bidirectional) { batch % per_direction } else { batch },
         reversed,
         group,
         channel,
         within,
-        weights: if comptime!(plan.bidirectional) {
+        weights: if comptime!(plan.spec.bidirectional) {
             channel + batch / per_direction * sizes.d_inner as usize
         } else {
             channel
@@ -110,14 +124,10 @@ pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
 
 /// The token of step `step`.
 #[cube]
-pub(crate) fn token_at(
-    step: usize,
-    pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
-) -> usize {
-    let from_behind = sizes.len as usize - 1 - step;
-    if comptime!(plan.bidirectional) {
+pub(crate) fn token_at(step: usize, pos: &UnitCoords) -> usize {
+    let plan = comptime!(pos.plan);
+    let from_behind = pos.sizes.len as usize - 1 - step;
+    if comptime!(plan.spec.bidirectional) {
         let reverse = if comptime!(plan.reverse) { !pos.reversed } else { pos.reversed };
         select(reverse, from_behind, step)
     } else if comptime!(plan.reverse) {
@@ -127,34 +137,39 @@ pub(crate) fn token_at(
     }
 }
 
-/// Index of the token of `step` in the unit's channel of batch element `element` of a tensor.
+/// The token of `step` in the unit's channel of batch element `element` of a tensor.
 #[cube]
-pub(crate) fn row_index(
+pub(crate) fn read_row<F: Float>(
+    from: &Rows<F>,
     step: usize,
     element: usize,
-    rows: &Rows,
     pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
-) -> usize {
-    let token = token_at(step, pos, sizes, plan);
-    element * rows.batch as usize + pos.channel + token * rows.token as usize
+) -> F {
+    let token = token_at(step, pos);
+    from.data[element * from.batch as usize + pos.channel + token * from.token as usize]
+}
+
+/// Index of the token of `step` in a dense `[B, L, D]`, in the unit's channel.
+#[cube]
+pub(crate) fn token_index(step: usize, pos: &UnitCoords) -> usize {
+    let token = pos.batch * pos.sizes.len as usize + token_at(step, pos);
+    token * pos.sizes.d_inner as usize + pos.channel
 }
 
 /// Index of `[segment, batch, state, channel]` in a buffer of states.
 #[cube]
-pub(crate) fn state_index(slot: usize, state: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
-    let row = (slot * sizes.batch as usize + pos.batch) * sizes.d_state as usize
-        + sizes.first_state as usize
+pub(crate) fn state_index(slot: usize, state: usize, pos: &UnitCoords) -> usize {
+    let row = (slot * pos.sizes.batch as usize + pos.batch) * pos.sizes.d_state as usize
+        + pos.sizes.first_state as usize
         + state;
-    row * sizes.d_inner as usize + pos.channel
+    row * pos.sizes.d_inner as usize + pos.channel
 }
 
 /// Whether a unit's state exists: the last pass may have states to spare.
 #[cube]
-pub(crate) fn is_state(state: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) -> bool {
-    if comptime!(plan.ragged) {
-        sizes.first_state as usize + state < sizes.d_state as usize
+pub(crate) fn is_state(state: usize, pos: &UnitCoords) -> bool {
+    if comptime!(pos.plan.ragged) {
+        pos.sizes.first_state as usize + state < pos.sizes.d_state as usize
     } else {
         true.runtime()
     }
@@ -162,17 +177,11 @@ pub(crate) fn is_state(state: usize, sizes: &Sizes, #[comptime] plan: ScanPlan) 
 
 /// A state at the beginning of the segment: 0 if it does not exist, or if the sequence is not cut.
 #[cube]
-pub(crate) fn carried_state(
-    carry: &[f32],
-    state: usize,
-    pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
-) -> f32 {
-    if comptime!(plan.segmented) {
+pub(crate) fn carried_state(carry: &[f32], state: usize, pos: &UnitCoords) -> f32 {
+    if comptime!(pos.plan.segmented) {
         let mut value = 0.0f32;
-        if is_state(state, sizes, plan) {
-            value = carry[state_index(pos.segment, state, pos, sizes)];
+        if is_state(state, pos) {
+            value = carry[state_index(pos.segment, state, pos)];
         }
         value
     } else {
@@ -182,31 +191,22 @@ pub(crate) fn carried_state(
 
 /// Index of the unit's part of a weight's gradient in `[slot, element, directions, N, D]`.
 #[cube]
-pub(crate) fn weight_grad_index(
-    slot: usize,
-    state: usize,
-    pos: &UnitCoords,
-    sizes: &Sizes,
-) -> usize {
-    let (batch, per_direction, d_inner) =
-        (sizes.batch as usize, sizes.per_direction as usize, sizes.d_inner as usize);
-    let row = slot * batch + pos.element * (batch / per_direction) + pos.weights / d_inner;
-    (row * sizes.d_state as usize + sizes.first_state as usize + state) * d_inner + pos.channel
+pub(crate) fn weight_grad_index(slot: usize, state: usize, pos: &UnitCoords) -> usize {
+    let batch = pos.sizes.batch as usize;
+    let d_inner = pos.sizes.d_inner as usize;
+    let directions = batch / pos.sizes.per_direction as usize;
+    let row = slot * batch + pos.element * directions + pos.weights / d_inner;
+    let state = pos.sizes.first_state as usize + state;
+    (row * pos.sizes.d_state as usize + state) * d_inner + pos.channel
 }
 
 /// `from[channel, state]`, or 0 for a state that does not exist.
 #[cube]
-pub(crate) fn state_weight<F: Float>(
-    from: &[F],
-    state: usize,
-    pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
-) -> f32 {
-    let n = sizes.first_state as usize + state;
-    let base = pos.weights * sizes.d_state as usize;
-    if comptime!(plan.ragged) {
-        let last = sizes.d_state as usize - 1;
+pub(crate) fn state_weight<F: Float>(from: &[F], state: usize, pos: &UnitCoords) -> f32 {
+    let n = pos.sizes.first_state as usize + state;
+    let base = pos.weights * pos.sizes.d_state as usize;
+    if comptime!(pos.plan.ragged) {
+        let last = pos.sizes.d_state as usize - 1;
         let value = f32::cast_from(from[base + min(n, last)]);
         select(n <= last, value, 0.0f32)
     } else {
@@ -214,19 +214,33 @@ pub(crate) fn state_weight<F: Float>(
     }
 }
 
-/// The terms of the unit's states for the forward scan.
+/// The terms of the unit's states for the forward scan, or for the backward scan.
 #[cube]
-pub(crate) fn load_state_terms(
-    rates: &mut Array<f32>,
+pub(crate) fn unit_state_terms(
     a: &[f32],
+    order: usize,
+    #[comptime] backward: bool,
     pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
-) {
+) -> Array<f32> {
+    let plan = comptime!(pos.plan);
+    let mut terms = Array::<f32>::new(comptime!(plan.states * plan.state_terms_len(backward)));
     #[unroll]
     for n in 0..plan.states {
-        store_state_terms(rates, state_weight::<f32>(a, n, pos, sizes, plan), n, plan);
+        store_state_terms(&mut terms, state_weight::<f32>(a, n ^ order, pos), n, backward, plan);
     }
+    terms
+}
+
+/// The bias of the unit's delta.
+#[cube]
+pub(crate) fn unit_bias(delta_bias: &[f32], pos: &UnitCoords) -> f32 {
+    if comptime!(pos.plan.spec.has_delta_bias) { delta_bias[pos.weights] } else { 0.0f32.runtime() }
+}
+
+/// The gain of the unit's skip connection.
+#[cube]
+pub(crate) fn unit_skip(d: &[f32], pos: &UnitCoords) -> f32 {
+    if comptime!(pos.plan.skips()) { d[pos.weights] } else { 0.0f32.runtime() }
 }
 
 /// Shared rows and registers of B and C, read in `order`; constant ones are loaded here.
@@ -236,23 +250,24 @@ pub(crate) fn projections<FB: Float, FC: Float>(
     c: &[FC],
     order: usize,
     pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
 ) -> Projections {
-    let shared_b = comptime!(if plan.b_constant { 1 } else { plan.tile * plan.states });
-    let shared_c = comptime!(if plan.c_constant { 1 } else { plan.tile * plan.states });
-    let mut own_b = Array::<f32>::new(comptime!(if plan.b_constant { plan.states } else { 1 }));
-    let mut own_c = Array::<f32>::new(comptime!(if plan.c_constant { plan.states } else { 1 }));
-    if comptime!(plan.b_constant) {
+    let plan = comptime!(pos.plan);
+    let b_constant = comptime!(plan.spec.b_constant);
+    let c_constant = comptime!(plan.spec.c_constant);
+    let shared_b = comptime!(if b_constant { 1 } else { plan.tile * plan.states });
+    let shared_c = comptime!(if c_constant { 1 } else { plan.tile * plan.states });
+    let mut own_b = Array::<f32>::new(comptime!(if b_constant { plan.states } else { 1 }));
+    let mut own_c = Array::<f32>::new(comptime!(if c_constant { plan.states } else { 1 }));
+    if comptime!(b_constant) {
         #[unroll]
         for n in 0..plan.states {
-            own_b[n] = state_weight::<FB>(b, n, pos, sizes, plan);
+            own_b[n] = state_weight::<FB>(b, n, pos);
         }
     }
-    if comptime!(plan.c_constant) {
+    if comptime!(c_constant) {
         #[unroll]
         for n in 0..plan.states {
-            own_c[n] = state_weight::<FC>(c, n, pos, sizes, plan);
+            own_c[n] = state_weight::<FC>(c, n, pos);
         }
     }
     Projections {
@@ -262,6 +277,62 @@ pub(crate) fn projections<FB: Float, FC: Float>(
         own_c,
         order,
     }
+}
+
+/// The unit's share of the rows of B or C of the tile from step `first` on; zeros past the segment,
+/// and nothing where they are constant. The values stay in their type, so that nothing waits for
+/// them before [`turn_tile`].
+#[cube]
+pub(crate) fn load_tile<F: Float>(
+    to: &mut Array<F>,
+    from: &Rows<F>,
+    first: usize,
+    #[comptime] constant: bool,
+    pos: &UnitCoords,
+) {
+    let plan = comptime!(pos.plan);
+    if comptime!(!constant) {
+        #[unroll]
+        for k in 0..comptime!(plan.tile_elems_per_unit()) {
+            let i = UNIT_POS_X as usize + k * plan.units;
+            let step = first + i / plan.states;
+            let n = pos.sizes.first_state as usize + i % plan.states;
+            let mut in_bounds = step < pos.end;
+            if comptime!(plan.ragged) {
+                in_bounds = in_bounds && n < pos.sizes.d_state as usize;
+            }
+            to[k] = F::new(0.0f32);
+            if in_bounds {
+                let token = token_at(step, pos) * from.token as usize;
+                let row = pos.batch * from.batch as usize + token;
+                to[k] = from.data[row + pos.group * pos.sizes.d_state as usize + n];
+            }
+        }
+    }
+}
+
+/// Stores the tile that [`load_tile`] loaded in shared memory, and loads the one from `first` on.
+#[cube]
+pub(crate) fn turn_tile<F: Float>(
+    shared: &mut Shared<[f32]>,
+    next: &mut Array<F>,
+    from: &Rows<F>,
+    first: usize,
+    #[comptime] constant: bool,
+    pos: &UnitCoords,
+) {
+    let plan = comptime!(pos.plan);
+    if comptime!(!constant) {
+        let count = comptime!(plan.tile * plan.states);
+        #[unroll]
+        for k in 0..comptime!(plan.tile_elems_per_unit()) {
+            let i = UNIT_POS_X as usize + k * plan.units;
+            if comptime!((k + 1) * plan.units <= count) || i < count {
+                shared[i] = f32::cast_from(next[k]);
+            }
+        }
+    }
+    load_tile::<F>(next, from, first, constant, pos);
 }
 
 /// The sum that [`store_split`] stored.
@@ -290,59 +361,5 @@ pub(crate) fn store_split<F: Float>(
     sum[index] = saved;
     if comptime!(plan.split) {
         rest[index] = F::cast_from(value - f32::cast_from(saved));
-    }
-}
-
-/// Elements of B or C that a unit copies for `count` steps.
-pub(crate) fn elems_per_unit(count: usize, plan: ScanPlan) -> usize {
-    (count * plan.states).div_ceil(plan.units)
-}
-
-/// Loads the unit's share of the rows of B or C of the `count` steps from `first` on; zeros past
-/// the segment. The values stay in their type, so that nothing waits for them before
-/// [`store_tile_shared`].
-#[cube]
-pub(crate) fn load_tile_regs<F: Float>(
-    to: &mut Array<F>,
-    from: &[F],
-    rows: &Rows,
-    first: usize,
-    #[comptime] count: usize,
-    pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
-) {
-    #[unroll]
-    for k in 0..comptime!(elems_per_unit(count, plan)) {
-        let i = UNIT_POS_X as usize + k * plan.units;
-        let step = first + i / plan.states;
-        let n = sizes.first_state as usize + i % plan.states;
-        let mut in_bounds = step < pos.end;
-        if comptime!(plan.ragged) {
-            in_bounds = in_bounds && n < sizes.d_state as usize;
-        }
-        to[k] = F::new(0.0f32);
-        if in_bounds {
-            let token = token_at(step, pos, sizes, plan) * rows.token as usize;
-            let row = pos.batch * rows.batch as usize + token;
-            to[k] = from[row + pos.group * sizes.d_state as usize + n];
-        }
-    }
-}
-
-/// Stores what [`load_tile_regs`] loaded in shared memory.
-#[cube]
-pub(crate) fn store_tile_shared<F: Float>(
-    to: &mut Shared<[f32]>,
-    from: &Array<F>,
-    #[comptime] count: usize,
-    #[comptime] plan: ScanPlan,
-) {
-    #[unroll]
-    for k in 0..comptime!(elems_per_unit(count, plan)) {
-        let i = UNIT_POS_X as usize + k * plan.units;
-        if comptime!((k + 1) * plan.units <= count * plan.states) || i < count * plan.states {
-            to[i] = f32::cast_from(from[k]);
-        }
     }
 }

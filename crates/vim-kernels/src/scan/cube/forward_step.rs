@@ -6,13 +6,12 @@
 use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
-use super::plan::ScanPlan;
+use super::layout::ScanPlan;
 use crate::cube::traced::{Traced, exp2, reciprocal};
 use crate::discretization::factored::{
     Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
 };
-use crate::discretization::term::Term;
-use crate::real::Real;
+use crate::real::{Real, Term};
 
 #[cube]
 pub(super) fn get(values: &Array<f32>, #[comptime] index: usize) -> f32 {
@@ -77,8 +76,8 @@ pub(crate) fn sigmoid(x: f32, #[comptime] ptx: bool) -> f32 {
 /// Delta of a token: bias, then softplus, if enabled.
 #[cube]
 pub(crate) fn step_size(raw: f32, bias: f32, #[comptime] plan: ScanPlan) -> f32 {
-    let x = if comptime!(plan.has_bias) { raw + bias } else { raw };
-    if comptime!(plan.softplus) { softplus(x, plan.ptx) } else { x }
+    let x = if comptime!(plan.spec.has_delta_bias) { raw + bias } else { raw };
+    if comptime!(plan.spec.options.delta_softplus) { softplus(x, plan.ptx) } else { x }
 }
 
 /// B and C of a token: rows of a tile in shared memory, or the channel's own constants.
@@ -94,21 +93,6 @@ pub(crate) struct Projections {
 }
 
 impl ProjectionsExpand {
-    fn row(
-        &self,
-        scope: &Scope,
-        values: &SharedExpand<[f32]>,
-        at: &NativeExpand<usize>,
-        n: usize,
-        plan: ScanPlan,
-    ) -> NativeExpand<f32> {
-        if plan.permutes_states() {
-            ordered::expand(scope, values, *at, self.order, n / 4 * 4, n % 4)
-        } else {
-            row::expand(scope, values, *at, n)
-        }
-    }
-
     pub(super) fn b<'a>(
         &self,
         scope: &'a Scope,
@@ -116,12 +100,8 @@ impl ProjectionsExpand {
         n: usize,
         plan: ScanPlan,
     ) -> Traced<'a> {
-        let value = if plan.b_constant {
-            get::expand(scope, &self.own_b, n)
-        } else {
-            self.row(scope, &self.b, at, n, plan)
-        };
-        Traced::new(scope, plan.ptx, value)
+        let own = plan.spec.b_constant.then_some(&self.own_b);
+        self.value(scope, own, &self.b, at, n, plan)
     }
 
     pub(super) fn c<'a>(
@@ -131,10 +111,25 @@ impl ProjectionsExpand {
         n: usize,
         plan: ScanPlan,
     ) -> Traced<'a> {
-        let value = if plan.c_constant {
-            get::expand(scope, &self.own_c, n)
+        let own = plan.spec.c_constant.then_some(&self.own_c);
+        self.value(scope, own, &self.c, at, n, plan)
+    }
+
+    fn value<'a>(
+        &self,
+        scope: &'a Scope,
+        own: Option<&<Array<f32> as CubeType>::ExpandType>,
+        rows: &SharedExpand<[f32]>,
+        at: &NativeExpand<usize>,
+        n: usize,
+        plan: ScanPlan,
+    ) -> Traced<'a> {
+        let value = if let Some(own) = own {
+            get::expand(scope, own, n)
+        } else if plan.permutes_states() {
+            ordered::expand(scope, rows, *at, self.order, n / 4 * 4, n % 4)
         } else {
-            self.row(scope, &self.c, at, n, plan)
+            row::expand(scope, rows, *at, n)
         };
         Traced::new(scope, plan.ptx, value)
     }
@@ -193,22 +188,18 @@ pub(super) fn state_terms<'a>(
     (0..len).map(number).collect()
 }
 
-/// Registers per state of [`store_state_terms`].
-pub(crate) fn state_terms_len(plan: ScanPlan) -> usize {
-    plan.factored().state_len()
-}
-
-/// Computes the forward scan's terms of state `index` with rate `a`.
+/// Computes the terms of state `index` with rate `a`, for the forward or for the backward scan.
 #[cube]
 pub(crate) fn store_state_terms(
     rates: &mut Array<f32>,
     a: f32,
     #[comptime] index: usize,
+    #[comptime] backward: bool,
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let factored = plan.factored();
-        let saved = factored.state(Traced::new(scope, plan.ptx, a));
+        let (factored, a) = (plan.factored(), Traced::new(scope, plan.ptx, a));
+        let saved = if backward { factored.backward_state(a) } else { factored.state(a) };
         let len = saved.len();
         for (i, value) in saved.into_iter().enumerate() {
             set::expand(scope, rates, index * len + i, value.value());
@@ -216,7 +207,39 @@ pub(crate) fn store_state_terms(
     })
 }
 
-/// `h ← a_bar·h + b_bar·b·u` for every state; returns `Σ c·h`.
+/// `h ← a_bar·h + b_bar·b·u` for every state; `then` has the state's number, its new value and
+/// `a_bar`. `rates` are the forward scan's state terms, or the backward scan's.
+#[expect(clippy::too_many_arguments, reason = "what a step reads, and what follows it")]
+fn step_states<'a>(
+    scope: &'a Scope,
+    h: &mut <Array<f32> as CubeType>::ExpandType,
+    rates: &<Array<f32> as CubeType>::ExpandType,
+    projections: &ProjectionsExpand,
+    at: &NativeExpand<usize>,
+    [delta, u]: [Traced<'a>; 2],
+    backward: bool,
+    plan: ScanPlan,
+    mut then: impl FnMut(usize, Traced<'a>, Traced<'a>),
+) {
+    let factored = plan.factored();
+    let token = factored.token(delta);
+    let mut drive = Drive::new(factored, u);
+    for n in 0..plan.states {
+        let state = state_terms(scope, rates, n, plan.state_terms_len(backward), plan);
+        let step = if backward {
+            factored.recompute_forward(&token, &state)
+        } else {
+            factored.forward(&token, &state)
+        };
+        let b = projections.b(scope, at, n, plan);
+        let before = Traced::new(scope, plan.ptx, get::expand(scope, h, n));
+        let next = drive.next_state(&step, &token, &state, before, b);
+        set::expand(scope, h, n, next.clone().value());
+        then(n, next, step.a_bar);
+    }
+}
+
+/// Steps every state over a token; returns `Σ c·h`.
 ///
 /// `at` is the index of the token's row in the tile.
 #[cube]
@@ -230,22 +253,13 @@ pub(crate) fn forward_step(
     #[comptime] plan: ScanPlan,
 ) -> f32 {
     intrinsic!(|scope| {
-        let number = |value| Traced::new(scope, plan.ptx, value);
-        let factored = plan.factored();
-        let token = factored.token(number(delta));
-        let u = number(u);
+        let [delta, u] = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
+        let zero = u.constant(0.0);
         let mut y = Sum::new();
-        let mut drive = Drive::new(factored, u.clone());
-        for n in 0..plan.states {
-            let state = state_terms(scope, rates, n, factored.state_len(), plan);
-            let step = factored.forward(&token, &state);
-            let b = projections.b(scope, &at, n, plan);
-            let before = number(get::expand(scope, h, n));
-            let next = drive.next_state(&step, &token, &state, before, b);
-            set::expand(scope, h, n, next.clone().value());
+        step_states(scope, h, rates, projections, &at, [delta, u], false, plan, |n, next, _| {
             y.add(projections.c(scope, &at, n, plan) * next);
-        }
-        y.or(&u.constant(0.0)).value()
+        });
+        y.or(&zero).value()
     })
 }
 
@@ -263,23 +277,25 @@ pub(crate) fn forward_carry_only(
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let number = |value| Traced::new(scope, plan.ptx, value);
-        let factored = plan.factored();
-        let token = factored.token(number(delta));
-        let mut drive = Drive::new(factored, number(u));
-        for n in 0..plan.states {
-            let state = state_terms(scope, rates, n, factored.state_len(), plan);
-            let step = factored.forward(&token, &state);
-            let b = projections.b(scope, &at, n, plan);
-            let before = number(get::expand(scope, h, n));
-            let next = drive.next_state(&step, &token, &state, before, b);
-            set::expand(scope, h, n, next.value());
-            if !factored.decays_by_sum() {
-                let whole = number(get::expand(scope, product, n)) * step.a_bar;
-                set::expand(scope, product, n, whole.value());
-            }
-        }
+        let token = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
+        step_states(scope, h, rates, projections, &at, token, false, plan, |n, _, a_bar| {
+            multiply_into(scope, product, n, a_bar, plan);
+        });
     })
+}
+
+/// Multiplies a state's `a_bar` into `product`, unless [`decay_over`] does.
+pub(super) fn multiply_into<'a>(
+    scope: &'a Scope,
+    product: &mut <Array<f32> as CubeType>::ExpandType,
+    n: usize,
+    a_bar: Traced<'a>,
+    plan: ScanPlan,
+) {
+    if !plan.factored().decays_by_sum() {
+        let whole = Traced::new(scope, plan.ptx, get::expand(scope, product, n)) * a_bar;
+        set::expand(scope, product, n, whole.value());
+    }
 }
 
 /// Sets `product` to the decay over tokens whose deltas sum to `total`, where it is not multiplied
@@ -304,29 +320,6 @@ pub(crate) fn decay_over(
     })
 }
 
-/// Registers per state of [`store_backward_state_terms`].
-pub(crate) fn backward_state_terms_len(plan: ScanPlan) -> usize {
-    plan.factored().backward_state_len()
-}
-
-/// Computes the backward scan's terms of state `index` with rate `a`.
-#[cube]
-pub(crate) fn store_backward_state_terms(
-    rates: &mut Array<f32>,
-    a: f32,
-    #[comptime] index: usize,
-    #[comptime] plan: ScanPlan,
-) {
-    intrinsic!(|scope| {
-        let factored = plan.factored();
-        let saved = factored.backward_state(Traced::new(scope, plan.ptx, a));
-        let len = saved.len();
-        for (i, value) in saved.into_iter().enumerate() {
-            set::expand(scope, rates, index * len + i, value.value());
-        }
-    })
-}
-
 /// [`forward_step`] without the output, from the backward scan's state terms.
 #[cube]
 pub(crate) fn recompute_step(
@@ -339,18 +332,8 @@ pub(crate) fn recompute_step(
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let number = |value| Traced::new(scope, plan.ptx, value);
-        let factored = plan.factored();
-        let token = factored.token(number(delta));
-        let mut drive = Drive::new(factored, number(u));
-        for n in 0..plan.states {
-            let state = state_terms(scope, rates, n, factored.backward_state_len(), plan);
-            let step = factored.recompute_forward(&token, &state);
-            let b = projections.b(scope, &at, n, plan);
-            let before = number(get::expand(scope, h, n));
-            let next = drive.next_state(&step, &token, &state, before, b);
-            set::expand(scope, h, n, next.value());
-        }
+        let token = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
+        step_states(scope, h, rates, projections, &at, token, true, plan, |_, _, _| {});
     })
 }
 

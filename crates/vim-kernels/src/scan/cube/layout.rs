@@ -1,4 +1,4 @@
-//! How a scan is divided into cubes, passes and segments.
+//! How a scan is divided into cubes, passes and segments, and what a kernel is compiled for.
 
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
@@ -6,12 +6,19 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::coords::{RowsLaunch, SizesLaunch};
-use super::plan::{CHUNK, ScanPlan};
+use super::coords::SizesLaunch;
 use crate::cube::{has_planes, has_ptx};
 use crate::discretization::factored::FactoredMethod;
-use crate::scan::ScanSpec;
-use crate::scan::autodiff::ScanArguments;
+use crate::scan::{ScanArguments, ScanSpec};
+
+/// Tokens between saved states, and tokens whose states the backward pass holds at once.
+pub(crate) const CHUNK: usize = 8;
+
+/// Widest vector of states.
+pub(crate) const MAX_STATE_VECTOR: usize = 4;
+
+/// Units of a plane where planes are used.
+pub(crate) const PLANE: usize = 32;
 
 /// Most states that a unit holds in registers; more take further passes.
 const MOST_STATES: usize = 16;
@@ -37,6 +44,114 @@ const UNITS_PER_PROCESSOR: [usize; 2] = [512, 384];
 /// Multiprocessors where the device does not report them.
 const PROCESSORS: usize = 16;
 
+/// A scan kernel's compile-time choices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ScanPlan {
+    pub(crate) spec: ScanSpec,
+    /// Whether this pass walks the tokens from the last to the first.
+    pub(crate) reverse: bool,
+    /// States per unit: all of them, or a part if there are more than it can hold.
+    pub(crate) states: usize,
+    /// Whether the passes together have more states than N.
+    pub(crate) ragged: bool,
+    /// Units of a cube: channels.
+    pub(crate) units: usize,
+    /// Tokens of B and C in shared memory at once; a multiple of [`CHUNK`].
+    pub(crate) tile: usize,
+    /// Whether this is the first pass over the sequence, and the last.
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    /// Whether segments of the sequence run in separate cubes, from carried states.
+    pub(crate) segmented: bool,
+    /// Whether chunk states are saved for the backward pass.
+    pub(crate) save: bool,
+    /// Whether this pass writes the last state.
+    pub(crate) leaves_state: bool,
+    /// Whether the sums that a pass leaves for the next are stored in two parts, as 16 bits would
+    /// round them.
+    pub(crate) split: bool,
+    /// Channels per asynchronous copy of sixteen bytes; 0 where tokens pass through registers.
+    pub(crate) copy_width: usize,
+    pub(crate) ptx: bool,
+    pub(crate) planes: bool,
+}
+
+impl ScanPlan {
+    /// The method's coefficients.
+    pub(crate) fn factored(self) -> FactoredMethod {
+        FactoredMethod::new(self.spec.options.method, self.spec.options.series)
+    }
+
+    /// Whether the outputs of two sweeps are averaged.
+    pub(crate) fn halved(self) -> bool {
+        self.spec.sweeps() == 2
+    }
+
+    /// Whether this pass multiplies its output by the gate.
+    pub(crate) fn gated(self) -> bool {
+        self.spec.has_z && self.last
+    }
+
+    /// Whether this pass adds the skip connection.
+    pub(crate) fn skips(self) -> bool {
+        self.spec.has_d && self.last
+    }
+
+    /// Whether the method leaves registers to read further ahead and to overlap two tokens: methods
+    /// that evaluate φ functions exactly do not. (Above 168 registers an H200 runs two cubes of 128
+    /// units at once instead of three.)
+    pub(crate) fn has_spare_registers(self) -> bool {
+        self.factored().evaluates_no_phi()
+    }
+
+    /// Whether a unit of the backward scan permutes its states by [`order`](super::coords::order),
+    /// where that makes the sums over a plane cheaper. In a ragged pass the missing states would no
+    /// longer be the last ones.
+    pub(crate) fn permutes_states(self) -> bool {
+        let full = self.states == PLANE / 2 && !self.ragged;
+        self.planes && full && !self.spec.b_constant && !self.spec.c_constant
+    }
+
+    /// Width of the vectors that hold states in shared memory. Explicit because the compiler does
+    /// not vectorize the computed indices.
+    pub(crate) fn shared_vector_width(self) -> usize {
+        if self.states.is_multiple_of(MAX_STATE_VECTOR) { MAX_STATE_VECTOR } else { 1 }
+    }
+
+    /// Width of the vectors that hold chunk states in memory: 1 in a ragged pass.
+    pub(crate) fn state_vector_width(self) -> usize {
+        if self.ragged { 1 } else { self.shared_vector_width() }
+    }
+
+    /// Registers per state for the terms of a scan.
+    pub(crate) fn state_terms_len(self, backward: bool) -> usize {
+        let factored = self.factored();
+        if backward { factored.backward_state_len() } else { factored.state_len() }
+    }
+
+    /// Elements of B or C that a unit copies for a tile.
+    pub(crate) fn tile_elems_per_unit(self) -> usize {
+        (self.tile * self.states).div_ceil(self.units)
+    }
+
+    /// Elements of two chunks of a tensor's channels, `[2, CHUNK, units]`: the current one and the
+    /// one in flight. A plane copies and reads its own channels only. One element where nothing is
+    /// copied.
+    pub(crate) fn chunk_buffer_len(self, used: bool) -> usize {
+        if used && self.copy_width > 0 { 2 * CHUNK * self.units } else { 1 }
+    }
+
+    /// Tokens that the backward loop loads ahead of their use: as many as registers allow.
+    pub(crate) fn read_ahead(self) -> usize {
+        if self.factored().b_bar_is_per_token() { 2 } else { 1 }
+    }
+
+    /// Tokens per iteration of the backward loop; [`Self::read_ahead`] divides it.
+    pub(crate) fn tokens_per_turn(self) -> usize {
+        if self.has_spare_registers() { 2 } else { 1 }
+    }
+}
+
 /// Sizes of a call.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
@@ -53,22 +168,14 @@ pub(super) struct Shape {
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     pub(super) shape: Shape,
-    spec: ScanSpec,
-    units: usize,
-    /// Strips of `units` channels in a group.
+    /// Strips of channels in a group, a cube's each.
     pub(super) strips: usize,
-    /// States per pass, and passes over the states in a sweep.
-    states: usize,
+    /// Passes over the states in a sweep.
     state_passes: usize,
     /// Tokens of a segment.
     segment: usize,
-    split: bool,
-    copy_width: usize,
-    ptx: bool,
-    planes: bool,
-    backward: bool,
-    /// Batch and token strides of u, delta, z, the output's gradient, B and C.
-    rows: [[usize; 2]; 6],
+    /// The choices that are the same in all passes.
+    plan: ScanPlan,
 }
 
 /// A pass over the sequence.
@@ -84,9 +191,8 @@ impl Layout {
     pub(super) fn new(
         arguments: &ScanArguments<CubeBackend>,
         spec: ScanSpec,
-        grad_y: Option<&CubeTensor>,
+        backward: bool,
     ) -> Self {
-        let backward = grad_y.is_some();
         let [batch, len, d_inner] = arguments.u.shape().dims();
         let [_, d_state] = arguments.a.shape().dims();
         let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.meta.shape()[2] };
@@ -124,29 +230,24 @@ impl Layout {
         let copies = planes && !backward && properties.features.copy_async;
         let room = UNITS_PER_PROCESSOR[usize::from(backward || heavy)] * processors;
         let segment = segment(len, room / (strips * groups * batch * units));
-        Self {
-            shape,
+        let plan = ScanPlan {
             spec,
-            units,
-            strips,
+            reverse: spec.options.reverse,
             states,
-            state_passes,
-            segment,
+            ragged: states * state_passes != d_state,
+            units,
+            tile: if backward { CHUNK } else { 4 * CHUNK },
+            first: true,
+            last: true,
+            segmented: segment < len,
+            save: false,
+            leaves_state: true,
             split: arguments.u.dtype != DType::F32,
             copy_width: if copies { copy_width(arguments, per_group) } else { 0 },
             ptx: has_ptx(&arguments.u),
             planes,
-            backward,
-            rows: [
-                &arguments.u,
-                &arguments.delta,
-                &arguments.z,
-                grad_y.unwrap_or(&arguments.u),
-                &arguments.b,
-                &arguments.c,
-            ]
-            .map(|t| [t.meta.strides()[0], t.meta.strides()[1]]),
-        }
+        };
+        Self { shape, strips, state_passes, segment, plan }
     }
 
     pub(super) fn segments(&self) -> usize {
@@ -158,7 +259,7 @@ impl Layout {
     }
 
     pub(super) fn passes(&self) -> Vec<Pass> {
-        let count = self.spec.sweeps() * self.state_passes;
+        let count = self.plan.spec.sweeps() * self.state_passes;
         (0..count)
             .map(|i| Pass {
                 sweep: i / self.state_passes,
@@ -170,32 +271,13 @@ impl Layout {
     }
 
     pub(super) fn plan(&self, pass: Pass, save: bool) -> ScanPlan {
-        let spec = self.spec;
         ScanPlan {
-            method: spec.options.method,
-            series: spec.options.series,
-            softplus: spec.options.delta_softplus,
-            reverse: spec.options.reverse ^ (pass.sweep == 1),
-            bidirectional: spec.bidirectional,
-            has_d: spec.has_d,
-            has_z: spec.has_z,
-            has_bias: spec.has_delta_bias,
-            b_constant: spec.b_constant,
-            c_constant: spec.c_constant,
-            states: self.states,
-            ragged: self.states * self.state_passes != self.shape.d_state,
-            units: self.units,
-            tile: if self.backward { CHUNK } else { 4 * CHUNK },
+            reverse: self.plan.reverse ^ (pass.sweep == 1),
             first: pass.first,
             last: pass.last,
-            halved: spec.sweeps() == 2,
-            segmented: self.segments() > 1,
             save,
             leaves_state: pass.sweep == 0,
-            split: self.split,
-            copy_width: self.copy_width,
-            ptx: self.ptx,
-            planes: self.planes,
+            ..self.plan
         }
     }
 
@@ -208,15 +290,9 @@ impl Layout {
             d_inner as u32,
             d_state as u32,
             groups as u32,
-            (pass.part * self.states) as u32,
+            (pass.part * self.plan.states) as u32,
             self.segment as u32,
             pass.sweep as u32,
-            rows(&self.rows[0]),
-            rows(&self.rows[1]),
-            rows(&self.rows[2]),
-            rows(&self.rows[3]),
-            rows(&self.rows[4]),
-            rows(&self.rows[5]),
         )
     }
 
@@ -229,7 +305,7 @@ impl Layout {
     }
 
     pub(super) fn units(&self) -> CubeDim {
-        CubeDim::new_1d(self.units as u32)
+        CubeDim::new_1d(self.plan.units as u32)
     }
 }
 
@@ -254,8 +330,4 @@ fn copy_width(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize
 fn segment(len: usize, segments: usize) -> usize {
     let segments = segments.min(len / SHORTEST_SEGMENT).max(1);
     len.div_ceil(segments).next_multiple_of(CHUNK)
-}
-
-fn rows([batch, token]: &[usize; 2]) -> RowsLaunch {
-    RowsLaunch::new(*batch as u32, *token as u32)
 }

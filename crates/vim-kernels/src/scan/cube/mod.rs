@@ -1,17 +1,15 @@
 //! Launches of the scan on a GPU: which passes run, with which sizes and buffers.
 
+#![expect(unsafe_code, reason = "launches without bounds checks")]
+
 mod backward;
 mod backward_step;
-mod channel_sums;
-mod chunk_copies;
-mod chunk_states;
+mod chunks;
 mod coords;
 mod forward;
 mod forward_step;
 mod layout;
-mod plan;
-mod reduce;
-mod segments;
+mod sums;
 
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::DType;
@@ -19,18 +17,16 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::ScanSpec;
-use super::autodiff::ScanArguments;
+use super::{ScanArguments, ScanSpec};
 use crate::cube::halves::add_halves;
 use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
-use backward::scan_backward;
-use forward::scan_forward;
-use layout::{Layout, Shape};
-use plan::MAX_STATE_VECTOR;
-use reduce::{TableLaunch, add_rows};
-use segments::{carry_over, segment_ends, segment_outflows};
+use backward::{TokenGradTensorsLaunch, scan_backward, segment_outflows};
+use coords::{RowsLaunch, ScanTensorsLaunch};
+use forward::{carry_over, scan_forward, segment_ends};
+use layout::{Layout, MAX_STATE_VECTOR, Shape};
+use sums::{PartialSumsLaunch, TableLaunch, TablesLaunch, add_rows};
 
 impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     type Inputs = ScanArguments<CubeBackend>;
@@ -56,10 +52,7 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
         let into = [&arguments.b, &arguments.c].map(out);
         let mut grads = scan_gradients(grad_y, arguments, saved, self, into);
         if self.bidirectional && self.has_z {
-            let [batch, len, d_inner] = grads[6].meta.shape().dims();
-            let sum = empty(&grads[6], [batch / 2, len, d_inner], grads[6].dtype);
-            add_halves(&grads[6], &sum, d_inner);
-            grads[6] = sum;
+            grads[6] = sum_of_directions(&grads[6]);
         }
         grads.map(Some)
     }
@@ -72,65 +65,45 @@ pub(crate) fn scan_results(
     save: bool,
 ) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
     let arguments = arguments.dense();
-    let layout = Layout::new(&arguments, spec, None);
+    let layout = Layout::new(&arguments, spec, false);
     let Shape { batch, len, d_inner, d_state, .. } = layout.shape;
     let like = &arguments.u;
     let client = &like.client;
-    let one = || empty(like, [1], DType::F32);
     let y = empty(like, [batch, len, d_inner], like.dtype);
     let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
-    let states = [layout.segments(), batch, d_state, d_inner];
     let saved = [spec.sweeps() * layout.chunks() * batch * d_state * d_inner];
     let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
     let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
+    let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     let passes = layout.passes();
     let rest = rest_of(&arguments.u, passes.len());
     for pass in passes {
         let plan = layout.plan(pass, save);
-        let carry = if plan.segmented {
-            let (carry, product) =
-                (empty(like, states, DType::F32), empty(like, states, DType::F32));
+        let carry = carried_states(like, layout, false, |carry, product| {
             // SAFETY: every index is below the sizes that the buffers were allocated with, which
             // `selective_scan` checked against the arguments' shapes.
-            #[expect(unsafe_code, reason = "launches without bounds checks")]
             unsafe {
                 segment_ends::launch_unchecked(
                     client,
                     layout.cubes(),
                     layout.units(),
-                    arguments.u.clone().into_buffer_arg(),
-                    arguments.delta.clone().into_buffer_arg(),
-                    arguments.a.clone().into_buffer_arg(),
-                    arguments.b.clone().into_buffer_arg(),
-                    arguments.delta_bias.clone().into_buffer_arg(),
-                    carry.clone().into_buffer_arg(),
-                    product.clone().into_buffer_arg(),
+                    arguments.launch(),
+                    carry.into_buffer_arg(),
+                    product.into_buffer_arg(),
                     layout.sizes(pass),
                     plan,
-                    elem(&arguments.u),
-                    elem(&arguments.b),
+                    [f, fb, fc],
                 );
             }
-            carry_over_segments(carry, product, layout, false)
-        } else {
-            one()
-        };
+        });
         // SAFETY: as above.
-        #[expect(unsafe_code, reason = "launches without bounds checks")]
         unsafe {
             scan_forward::launch_unchecked(
                 client,
                 layout.cubes(),
                 layout.units(),
                 plan.state_vector_width(),
-                arguments.u.clone().into_buffer_arg(),
-                arguments.delta.clone().into_buffer_arg(),
-                arguments.a.clone().into_buffer_arg(),
-                arguments.b.clone().into_buffer_arg(),
-                arguments.c.clone().into_buffer_arg(),
-                arguments.d.clone().into_buffer_arg(),
-                arguments.z.clone().into_buffer_arg(),
-                arguments.delta_bias.clone().into_buffer_arg(),
+                arguments.launch(),
                 carry.into_buffer_arg(),
                 y.clone().into_buffer_arg(),
                 rest.clone().into_buffer_arg(),
@@ -138,20 +111,11 @@ pub(crate) fn scan_results(
                 chunk_states.clone().into_buffer_arg(),
                 layout.sizes(pass),
                 plan,
-                elem(&arguments.u),
-                elem(&arguments.b),
-                elem(&arguments.c),
-                elem(&chunk_states),
+                [f, fb, fc, elem(&chunk_states)],
             );
         }
     }
-    let y = if spec.bidirectional {
-        let sum = empty(&y, [batch / 2, len, d_inner], y.dtype);
-        add_halves(&y, &sum, d_inner);
-        sum
-    } else {
-        y
-    };
+    let y = if spec.bidirectional { sum_of_directions(&y) } else { y };
     (y, last_state, save.then_some(chunk_states))
 }
 
@@ -165,8 +129,8 @@ pub(crate) fn scan_gradients(
     [grad_b, grad_c]: [CubeTensor; 2],
 ) -> [CubeTensor; 8] {
     let (arguments, grad_y) = (arguments.dense(), in_rows(grad_y));
-    let layout = Layout::new(&arguments, spec, Some(&grad_y));
-    let Shape { batch, directions, len, d_inner, d_state, groups } = layout.shape;
+    let layout = Layout::new(&arguments, spec, true);
+    let Shape { batch, directions, d_inner, d_state, groups, len } = layout.shape;
     let like = &arguments.u;
     let client = &like.client;
     let f32s = |count: usize| empty(like, [count], DType::F32);
@@ -175,7 +139,7 @@ pub(crate) fn scan_gradients(
     let [grad_u, grad_delta] = [&arguments.u, &arguments.delta].map(same);
     let grad_z = same(if spec.has_z { &arguments.u } else { &arguments.z });
     let passes = layout.passes();
-    let [rest_u, rest_delta, rest_z] = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
+    let rests = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
     let rows = layout.segments() * batch / directions;
     let state_rows = spec.sweeps() * rows;
     let strip_rows = spec.sweeps() * layout.strips;
@@ -184,78 +148,59 @@ pub(crate) fn scan_gradients(
     let part = |constant: bool| {
         f32s(if constant { state_rows * per_state } else { strip_rows * per_token })
     };
-    let (part_b, part_c) = (part(spec.b_constant), part(spec.c_constant));
-    let part_a = f32s(state_rows * per_state);
-    let (part_d, part_bias) =
-        (f32s(rows * directions * d_inner), f32s(rows * directions * d_inner));
-    let states = [layout.segments(), batch, d_state, d_inner];
+    let parts = [
+        part(spec.b_constant),
+        part(spec.c_constant),
+        f32s(state_rows * per_state),
+        f32s(rows * directions * d_inner),
+        f32s(rows * directions * d_inner),
+    ];
+    let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     for pass in passes {
         let plan = layout.plan(pass, false);
-        let carry = if plan.segmented {
-            let (carry, product) =
-                (empty(like, states, DType::F32), empty(like, states, DType::F32));
+        let carry = carried_states(like, layout, true, |carry, product| {
             // SAFETY: every index is below the sizes that the buffers were allocated with, which
             // `selective_scan` checked against the arguments' shapes.
-            #[expect(unsafe_code, reason = "launches without bounds checks")]
             unsafe {
                 segment_outflows::launch_unchecked(
                     client,
                     layout.cubes(),
                     layout.units(),
-                    arguments.delta.clone().into_buffer_arg(),
-                    arguments.a.clone().into_buffer_arg(),
-                    arguments.c.clone().into_buffer_arg(),
-                    arguments.z.clone().into_buffer_arg(),
-                    arguments.delta_bias.clone().into_buffer_arg(),
-                    grad_y.clone().into_buffer_arg(),
-                    carry.clone().into_buffer_arg(),
-                    product.clone().into_buffer_arg(),
+                    arguments.launch(),
+                    rows_launch(&grad_y),
+                    carry.into_buffer_arg(),
+                    product.into_buffer_arg(),
                     layout.sizes(pass),
                     plan,
-                    elem(&arguments.u),
-                    elem(&arguments.c),
+                    [f, fb, fc],
                 );
             }
-            carry_over_segments(carry, product, layout, true)
-        } else {
-            f32s(1)
-        };
+        });
+        let [rest_u, rest_delta, rest_z] = rests.clone().map(CubeTensor::into_buffer_arg);
+        let [b, c, a, d, bias] = parts.clone().map(CubeTensor::into_buffer_arg);
         // SAFETY: as above.
-        #[expect(unsafe_code, reason = "launches without bounds checks")]
         unsafe {
             scan_backward::launch_unchecked(
                 client,
                 layout.cubes(),
                 layout.units(),
                 plan.state_vector_width(),
-                arguments.u.clone().into_buffer_arg(),
-                arguments.delta.clone().into_buffer_arg(),
-                arguments.a.clone().into_buffer_arg(),
-                arguments.b.clone().into_buffer_arg(),
-                arguments.c.clone().into_buffer_arg(),
-                arguments.d.clone().into_buffer_arg(),
-                arguments.z.clone().into_buffer_arg(),
-                arguments.delta_bias.clone().into_buffer_arg(),
-                grad_y.clone().into_buffer_arg(),
+                arguments.launch(),
+                rows_launch(&grad_y),
                 saved.clone().into_buffer_arg(),
                 carry.into_buffer_arg(),
-                grad_u.clone().into_buffer_arg(),
-                grad_delta.clone().into_buffer_arg(),
-                grad_z.clone().into_buffer_arg(),
-                rest_u.clone().into_buffer_arg(),
-                rest_delta.clone().into_buffer_arg(),
-                rest_z.clone().into_buffer_arg(),
-                part_b.clone().into_buffer_arg(),
-                part_c.clone().into_buffer_arg(),
-                part_a.clone().into_buffer_arg(),
-                part_d.clone().into_buffer_arg(),
-                part_bias.clone().into_buffer_arg(),
+                TokenGradTensorsLaunch::new(
+                    grad_u.clone().into_buffer_arg(),
+                    grad_delta.clone().into_buffer_arg(),
+                    grad_z.clone().into_buffer_arg(),
+                    rest_u,
+                    rest_delta,
+                    rest_z,
+                ),
+                PartialSumsLaunch::new(b, c, a, d, bias),
                 layout.sizes(pass),
                 plan,
-                elem(&arguments.u),
-                elem(&arguments.b),
-                elem(&arguments.c),
-                elem(&saved),
+                [f, fb, fc, elem(&saved)],
             );
         }
     }
@@ -283,38 +228,31 @@ pub(crate) fn scan_gradients(
     let mut first_cube = 0;
     let mut next = |(rows, width, transposed, [row, pitch]): (usize, usize, bool, [usize; 2])| {
         let first = first_cube;
-        first_cube += reduce::cubes(rows, width);
+        first_cube += sums::cubes(rows, width);
         let reversed = u32::from(transposed);
         let [rows, width, first, row, pitch] = [rows, width, first, row, pitch].map(|n| n as u32);
         TableLaunch::new(rows, width, first, reversed, row, pitch)
     };
     let [table_b, table_c, table_a, table_d, table_bias] = tables.map(&mut next);
+    let [b, c, a, d, bias] = parts.map(CubeTensor::into_buffer_arg);
+    let sums = [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias];
+    let [sum_b, sum_c, sum_a, sum_d, sum_bias] = sums.map(|sum| sum.clone().into_buffer_arg());
     // SAFETY: every table has the sizes of its buffers.
-    #[expect(unsafe_code, reason = "launches without bounds checks")]
     unsafe {
         add_rows::launch_unchecked(
             client,
             CubeCount::Static(first_cube as u32, 1, 1),
-            CubeDim::new_1d(reduce::UNITS as u32),
-            part_b.into_buffer_arg(),
-            part_c.into_buffer_arg(),
-            part_a.into_buffer_arg(),
-            part_d.into_buffer_arg(),
-            part_bias.into_buffer_arg(),
-            grad_b.clone().into_buffer_arg(),
-            grad_c.clone().into_buffer_arg(),
-            grad_a.clone().into_buffer_arg(),
-            grad_d.clone().into_buffer_arg(),
-            grad_bias.clone().into_buffer_arg(),
-            table_b,
-            table_c,
-            table_a,
-            table_d,
-            table_bias,
+            CubeDim::new_1d(sums::UNITS as u32),
+            PartialSumsLaunch::new(b, c, a, d, bias),
+            sum_b,
+            sum_c,
+            sum_a,
+            sum_d,
+            sum_bias,
+            TablesLaunch::new(table_b, table_c, table_a, table_d, table_bias),
             d_inner as u32,
             d_state as u32,
-            elem(&arguments.b),
-            elem(&arguments.c),
+            [fb, fc],
         );
     }
     let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
@@ -337,22 +275,36 @@ fn rest_of(of: &CubeTensor, passes: usize) -> CubeTensor {
     empty(of, [count], of.dtype)
 }
 
-/// The states at the beginning of segments, from those at their ends.
-fn carry_over_segments(
-    ends: CubeTensor,
-    product: CubeTensor,
+/// The sum of both directions' halves of `[2·B, L, D]`.
+fn sum_of_directions(both: &CubeTensor) -> CubeTensor {
+    let [batch, len, d_inner] = both.meta.shape().dims();
+    let sum = empty(both, [batch / 2, len, d_inner], both.dtype);
+    add_halves(both, &sum, d_inner);
+    sum
+}
+
+/// The states at the beginning of segments, from those at their ends and the products of the
+/// decays, both of which `run` writes; one number where the sequence is not cut.
+fn carried_states(
+    like: &CubeTensor,
     layout: Layout,
     backwards: bool,
+    run: impl FnOnce(CubeTensor, CubeTensor),
 ) -> CubeTensor {
-    let width = layout.shape.batch * layout.shape.d_state * layout.shape.d_inner;
+    let Shape { batch, d_inner, d_state, .. } = layout.shape;
+    if layout.segments() == 1 {
+        return empty(like, [1], DType::F32);
+    }
+    let states = || empty(like, [layout.segments(), batch, d_state, d_inner], DType::F32);
+    let (ends, product) = (states(), states());
+    run(ends.clone(), product.clone());
+    let width = batch * d_state * d_inner;
     let units = 128;
-    let begins = empty(&ends, ends.meta.shape().clone(), DType::F32);
-    let client = ends.client.clone();
+    let begins = states();
     // SAFETY: the buffers have `segments · width` elements, and units beyond `width` do nothing.
-    #[expect(unsafe_code, reason = "launches without bounds checks")]
     unsafe {
         carry_over::launch_unchecked(
-            &client,
+            &like.client,
             CubeCount::Static(width.div_ceil(units) as u32, 1, 1),
             CubeDim::new_1d(units as u32),
             ends.into_buffer_arg(),
@@ -392,4 +344,21 @@ impl ScanArguments<CubeBackend> {
             delta_bias: dense(self.delta_bias),
         }
     }
+    fn launch<F: Float, FB: Float, FC: Float>(&self) -> ScanTensorsLaunch<F, FB, FC> {
+        ScanTensorsLaunch::new(
+            rows_launch(&self.u),
+            rows_launch(&self.delta),
+            self.a.clone().into_buffer_arg(),
+            rows_launch(&self.b),
+            rows_launch(&self.c),
+            self.d.clone().into_buffer_arg(),
+            rows_launch(&self.z),
+            self.delta_bias.clone().into_buffer_arg(),
+        )
+    }
+}
+
+fn rows_launch<F: Float>(of: &CubeTensor) -> RowsLaunch<F> {
+    let strides = of.meta.strides();
+    RowsLaunch::new(of.clone().into_buffer_arg(), strides[0] as u32, strides[1] as u32)
 }

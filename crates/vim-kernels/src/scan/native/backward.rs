@@ -6,9 +6,8 @@
 
 use strum::VariantArray;
 
-use super::block::{Block, TokenProjection, untranspose};
-use super::inputs::{CHUNK, ScanInputs};
-use super::strip::Strip;
+use super::block::{Block, untranspose};
+use super::inputs::{CHUNK, ScanInputs, Strip};
 use crate::discretization::{Discretization, PerMethod, Series, linearize_at, per_method};
 use crate::native::lanes::{LANES, Lanes};
 use crate::native::{Kernel, widest};
@@ -232,10 +231,7 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let series = const { Series::VARIANTS[SERIES] };
         let (delta, u) = (block.delta[token], block.u[token]);
         let dy = sums.y[token] * Lanes::splat(spec.sweep_weight());
-        let b =
-            TokenProjection::new(inputs, inputs.b, &block.b, spec.b_constant, batch, token, strip);
-        let c =
-            TokenProjection::new(inputs, inputs.c, &block.c, spec.c_constant, batch, token, strip);
+        let [b, c] = block.projections(inputs, batch, token, strip);
         let b_row = if spec.b_constant { 0 } else { token * d_state };
         let c_row = if spec.c_constant { 0 } else { token * d_state };
         // Slices of one length, so that no index needs a check.

@@ -2,8 +2,7 @@
 
 use strum::VariantArray;
 
-use super::inputs::ScanInputs;
-use super::strip::Strip;
+use super::inputs::{ScanInputs, Strip};
 use crate::discretization::{Discretization, Series, discretize};
 use crate::native::lanes::{LANES, Lanes};
 
@@ -109,24 +108,7 @@ impl<const FMA: bool> Block<FMA> {
         let method = const { Discretization::VARIANTS[METHOD] };
         let series = const { Series::VARIANTS[SERIES] };
         let (delta, u) = (self.delta[token], self.u[token]);
-        let b = TokenProjection::new(
-            inputs,
-            inputs.b,
-            &self.b,
-            inputs.spec.b_constant,
-            batch,
-            token,
-            strip,
-        );
-        let c = TokenProjection::new(
-            inputs,
-            inputs.c,
-            &self.c,
-            inputs.spec.c_constant,
-            batch,
-            token,
-            strip,
-        );
+        let [b, c] = self.projections(inputs, batch, token, strip);
         let d_state = inputs.sizes.d_state;
         let (h, a) = (&mut h[..d_state], &self.a[..d_state]);
         let mut y = Lanes::ZERO;
@@ -139,6 +121,31 @@ impl<const FMA: bool> Block<FMA> {
             y = c.at(n).fma(h[n], y);
         }
         y * Lanes::splat(inputs.spec.sweep_weight())
+    }
+
+    /// B and C of a token.
+    #[inline(always)]
+    pub(super) fn projections<'a>(
+        &'a self,
+        inputs: ScanInputs<'a>,
+        batch: usize,
+        token: usize,
+        strip: Strip,
+    ) -> [TokenProjection<'a, FMA>; 2] {
+        let at = inputs.sizes.row(batch, token, strip.group);
+        let row = at..at + inputs.sizes.d_state;
+        [
+            if inputs.spec.b_constant {
+                TokenProjection::PerChannel(&self.b)
+            } else {
+                TokenProjection::Row(&inputs.b[row.clone()])
+            },
+            if inputs.spec.c_constant {
+                TokenProjection::PerChannel(&self.c)
+            } else {
+                TokenProjection::Row(&inputs.c[row])
+            },
+        ]
     }
 
     /// `(Σ c·h + d·u)·silu(z)` of a token.
@@ -185,24 +192,7 @@ pub(super) enum TokenProjection<'a, const FMA: bool> {
     PerChannel(&'a [Lanes<FMA>]),
 }
 
-impl<'a, const FMA: bool> TokenProjection<'a, FMA> {
-    #[inline(always)]
-    pub(super) fn new(
-        inputs: ScanInputs<'a>,
-        values: &'a [f32],
-        per_channel: &'a [Lanes<FMA>],
-        constant: bool,
-        batch: usize,
-        token: usize,
-        strip: Strip,
-    ) -> Self {
-        if constant {
-            return Self::PerChannel(per_channel);
-        }
-        let at = inputs.sizes.row(batch, token, strip.group);
-        Self::Row(&values[at..][..inputs.sizes.d_state])
-    }
-
+impl<const FMA: bool> TokenProjection<'_, FMA> {
     #[inline(always)]
     pub(super) fn at(self, n: usize) -> Lanes<FMA> {
         match self {

@@ -1,12 +1,11 @@
 //! The forward scan of one strip of channels.
 
 use super::block::{Block, untranspose};
-use super::inputs::{CHUNK, ScanInputs, chunk_states_len};
-use super::strip::Strip;
+use super::inputs::{CHUNK, ScanInputs, Strip, chunk_states_len};
 use crate::discretization::{PerMethod, per_method};
 use crate::native::lanes::Lanes;
 use crate::native::{Kernel, widest};
-use crate::scan::polynomial_range;
+use crate::scan::note_polynomial_argument;
 
 /// A strip's part of the outputs.
 pub(super) struct StripForward {
@@ -71,7 +70,7 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
         for (first, width) in strip.blocks() {
             block.load(inputs, batch, first, width);
             if !spec.options.method.bounded(spec.options.series) {
-                polynomial_range::note(block.largest_argument());
+                note_polynomial_argument(block.largest_argument());
             }
             for sweep in 0..spec.sweeps() {
                 let mut h = vec![Lanes::ZERO; sizes.d_state];

@@ -10,8 +10,7 @@ use rayon::prelude::*;
 
 use super::backward::{StripGrads, backward_strip};
 use super::forward::{StripForward, forward_strip};
-use super::inputs::{ScanInputs, chunk_states_len};
-use super::strip::{Sizes, Strip};
+use super::inputs::{ScanInputs, Sizes, Strip, chunk_states_len};
 
 /// `y [B, L, D]`, `last_state [B, D, N]`, and the chunk states, in an order of the kernel's own.
 pub(crate) struct ScanForward {
@@ -202,7 +201,8 @@ fn add_group(to: &mut [f32], from: &[f32], sizes: Sizes, group: usize) {
     }
 }
 
-fn add(to: &mut [f32], from: &[f32]) {
+/// Adds `from` to the start of `to`.
+pub(crate) fn add(to: &mut [f32], from: &[f32]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to += from;
     }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::numbers::{backward_step, forward_step, sigmoid, step_size, step_slope};
 use super::plan::{
-    CHUNK, ComplexPair, ComplexPlan, Sizes, UNITS, UnitCoords, channel_index, projection,
+    CHUNK, ComplexPair, ComplexPlan, ComplexTensors, Sizes, UNITS, UnitCoords, projection, rate,
     row_index, state_index, token_at, token_index, unit_coords,
 };
 
@@ -14,49 +14,50 @@ const PARTS: usize = 4;
 /// Row stride in shared memory: one more than the units, so that rows begin in different banks.
 const ROW: usize = UNITS + 1;
 
-/// Runs the adjoint of one sweep. Arguments as in the forward scan, and
-///
-/// - `partial [3, B, L, D]`: the first of two sweeps' part of the gradients of u, delta and z
-/// - `carry [2, B, N, D]`: the gradient of the state, from chunk to chunk
-/// - `state_sums [2 or 4 or 6, B, N, D]`: gradients of A, then of constant B and C, by batch
-///   element
-/// - `strip_sums [4, strips, B, L, G, N]`: gradients of B and C that vary, by strip of channels
-/// - `channel_sums [2, B, D]`: gradients of D and of the bias, by batch element
+/// What the adjoint of a sweep writes.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct GradTensors<F: Float> {
+    u: Box<[F]>,
+    delta: Box<[F]>,
+    z: Box<[F]>,
+    /// `[3, B, L, D]`: the first of two sweeps' part of the gradients of u, delta and z.
+    partial: Box<[f32]>,
+    /// `[2, B, N, D]`: the gradient of the state, from chunk to chunk.
+    carry: Box<[f32]>,
+    /// `[2 or 4 or 6, B, N, D]`: gradients of A, then of constant B and C, by batch element.
+    state_sums: Box<[f32]>,
+    /// `[4, strips, B, L, G, N]`: gradients of B and C that vary, by strip of channels.
+    strip_sums: Box<[f32]>,
+    /// `[2, B, D]`: gradients of D and of the bias, by batch element.
+    channel_sums: Box<[f32]>,
+}
+
+/// Runs the adjoint of one sweep.
 #[cube(launch_unchecked)]
-#[expect(clippy::too_many_arguments, reason = "the operation has these inputs")]
 pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
     grad_y: &[F],
-    u: &[F],
-    delta: &[F],
-    a_re: &[f32],
-    a_im: &[f32],
-    b_re: &[FB],
-    b_im: &[FB],
-    c_re: &[FC],
-    c_im: &[FC],
-    d: &[f32],
-    z: &[F],
-    delta_bias: &[f32],
+    tensors: &ComplexTensors<F, FB, FC>,
     chunk_states: &[f32],
-    grad_u: &mut [F],
-    grad_delta: &mut [F],
-    grad_z: &mut [F],
-    partial: &mut [f32],
-    carry: &mut [f32],
-    state_sums: &mut [f32],
-    strip_sums: &mut [f32],
-    channel_sums: &mut [f32],
-    sizes: &Sizes,
+    grads: &mut GradTensors<F>,
+    sizes: Sizes,
     #[comptime] plan: ComplexPlan,
-    #[define(F)] _f: ElemType,
-    #[define(FB)] _fb: ElemType,
-    #[define(FC)] _fc: ElemType,
+    #[define(F, FB, FC)] _types: [ElemType; 3],
 ) {
-    let pos = unit_coords(sizes);
+    let pos = unit_coords(sizes, plan);
     let len = sizes.len as usize;
     let tokens = sizes.batch as usize * len * sizes.d_inner as usize;
-    let bias = if comptime!(plan.has_bias) { delta_bias[pos.channel] } else { 0.0f32.runtime() };
-    let skip = if comptime!(plan.has_d && plan.last) { d[pos.channel] } else { 0.0f32.runtime() };
+    let bias = if comptime!(plan.spec.has_delta_bias) {
+        tensors.delta_bias[pos.channel]
+    } else {
+        0.0f32.runtime()
+    };
+    let b_constant = comptime!(plan.spec.b_constant);
+    let c_constant = comptime!(plan.spec.c_constant);
+    let skip = if comptime!(plan.spec.has_d && plan.last) {
+        tensors.d[pos.channel]
+    } else {
+        0.0f32.runtime()
+    };
     let weight = comptime!(if plan.first && plan.last { 1.0f32 } else { 0.5f32 });
     let mut shared = Shared::<[f32]>::new_slice(comptime!(CHUNK * PARTS * ROW));
 
@@ -80,12 +81,12 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
         let first = chunk * CHUNK;
         let count = min(CHUNK, len - first);
         for j in 0..count {
-            let index = token_index(token_at(first + j, sizes, plan), &pos, sizes);
-            step_delta[j] = step_size(f32::cast_from(delta[index]), bias, plan);
-            step_u[j] = f32::cast_from(u[index]);
+            let index = token_index(token_at(first + j, &pos), &pos);
+            step_delta[j] = step_size(f32::cast_from(tensors.delta[index]), bias, plan);
+            step_u[j] = f32::cast_from(tensors.u[index]);
             let mut grad = f32::cast_from(grad_y[index]) * weight;
-            if comptime!(plan.has_z) {
-                let gate = f32::cast_from(z[index]);
+            if comptime!(plan.spec.has_z) {
+                let gate = f32::cast_from(tensors.z[index]);
                 grad *= gate * sigmoid(gate);
             }
             grad_scan[j] = grad;
@@ -94,20 +95,19 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             sum_y[j] = 0.0f32;
         }
         for n in 0..sizes.d_state as usize {
-            let of = channel_index(n, &pos, sizes);
-            let a = ComplexPair { re: a_re[of], im: a_im[of] };
+            let a = rate(tensors, n, &pos);
             let mut begin_re = 0.0f32;
             let mut begin_im = 0.0f32;
             if chunk > 0 {
                 let slot = sizes.slots_before as usize + chunk - 1;
-                begin_re = chunk_states[state_index(2 * slot, n, &pos, sizes)];
-                begin_im = chunk_states[state_index(2 * slot + 1, n, &pos, sizes)];
+                begin_re = chunk_states[state_index(2 * slot, n, &pos)];
+                begin_im = chunk_states[state_index(2 * slot + 1, n, &pos)];
             }
             let mut now_re = begin_re;
             let mut now_im = begin_im;
             for j in 0..count {
-                let token = token_at(first + j, sizes, plan);
-                let b = projection(b_re, b_im, token, n, &pos, sizes, plan.b_constant);
+                let token = token_at(first + j, &pos);
+                let b = projection(&tensors.b_re, &tensors.b_im, token, n, &pos, b_constant);
                 let h = ComplexPair { re: now_re, im: now_im };
                 let next = forward_step(h, a, b, step_delta[j], step_u[j], plan);
                 now_re = next.h.re;
@@ -120,8 +120,8 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             let mut grad_re = 0.0f32;
             let mut grad_im = 0.0f32;
             if done > 0 {
-                grad_re = carry[state_index(0usize, n, &pos, sizes)];
-                grad_im = carry[state_index(1usize, n, &pos, sizes)];
+                grad_re = grads.carry[state_index(0usize, n, &pos)];
+                grad_im = grads.carry[state_index(1usize, n, &pos)];
             }
             let mut sums = Array::<f32>::new(6usize);
             #[unroll]
@@ -130,9 +130,9 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             }
             for back in 0..count {
                 let j = count - 1 - back;
-                let token = token_at(first + j, sizes, plan);
-                let b = projection(b_re, b_im, token, n, &pos, sizes, plan.b_constant);
-                let c = projection(c_re, c_im, token, n, &pos, sizes, plan.c_constant);
+                let token = token_at(first + j, &pos);
+                let b = projection(&tensors.b_re, &tensors.b_im, token, n, &pos, b_constant);
+                let c = projection(&tensors.c_re, &tensors.c_im, token, n, &pos, c_constant);
                 let mut before_re = begin_re;
                 let mut before_im = begin_im;
                 if j > 0 {
@@ -159,13 +159,13 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
                 sum_y[j] += pulled.y;
                 sums[0] += pulled.a.re;
                 sums[1] += pulled.a.im;
-                if comptime!(plan.b_constant) {
+                if comptime!(b_constant) {
                     sums[2] += pulled.b.re;
                     sums[3] += pulled.b.im;
                 } else {
                     share(&mut shared, j, 0usize, pulled.b, pos.active);
                 }
-                if comptime!(plan.c_constant) {
+                if comptime!(c_constant) {
                     sums[4] += pulled.c.re;
                     sums[5] += pulled.c.im;
                 } else {
@@ -173,30 +173,29 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
                 }
             }
             if pos.active {
-                carry[state_index(0usize, n, &pos, sizes)] = grad_re;
-                carry[state_index(1usize, n, &pos, sizes)] = grad_im;
-                let fresh = comptime!(plan.first);
-                add_state(state_sums, 0usize, n, sums[0], done > 0, &pos, sizes, fresh);
-                add_state(state_sums, 1usize, n, sums[1], done > 0, &pos, sizes, fresh);
-                if comptime!(plan.b_constant) {
-                    add_state(state_sums, 2usize, n, sums[2], done > 0, &pos, sizes, fresh);
-                    add_state(state_sums, 3usize, n, sums[3], done > 0, &pos, sizes, fresh);
+                grads.carry[state_index(0usize, n, &pos)] = grad_re;
+                grads.carry[state_index(1usize, n, &pos)] = grad_im;
+                add_state(&mut grads.state_sums, 0usize, n, sums[0], done > 0, &pos);
+                add_state(&mut grads.state_sums, 1usize, n, sums[1], done > 0, &pos);
+                if comptime!(b_constant) {
+                    add_state(&mut grads.state_sums, 2usize, n, sums[2], done > 0, &pos);
+                    add_state(&mut grads.state_sums, 3usize, n, sums[3], done > 0, &pos);
                 }
-                if comptime!(plan.c_constant) {
-                    let part = comptime!(if plan.b_constant { 4usize } else { 2usize });
-                    add_state(state_sums, part, n, sums[4], done > 0, &pos, sizes, fresh);
-                    add_state(state_sums, part + 1, n, sums[5], done > 0, &pos, sizes, fresh);
+                if comptime!(c_constant) {
+                    let part = comptime!(if b_constant { 4usize } else { 2usize });
+                    add_state(&mut grads.state_sums, part, n, sums[4], done > 0, &pos);
+                    add_state(&mut grads.state_sums, part + 1, n, sums[5], done > 0, &pos);
                 }
             }
-            if comptime!(!(plan.b_constant && plan.c_constant)) {
+            if comptime!(!(b_constant && c_constant)) {
                 sync_cube();
-                add_strips(&shared, strip_sums, first, count, n, &pos, sizes, plan);
+                add_strips(&shared, &mut grads.strip_sums, first, count, n, &pos);
                 sync_cube();
             }
         }
         for j in 0..count {
-            let index = token_index(token_at(first + j, sizes, plan), &pos, sizes);
-            let raw = f32::cast_from(delta[index]);
+            let index = token_index(token_at(first + j, &pos), &pos);
+            let raw = f32::cast_from(tensors.delta[index]);
             let mut of_u = sum_u[j];
             let mut of_delta = sum_delta[j] * step_slope(raw, bias, plan);
             let mut of_y = sum_y[j] * weight;
@@ -204,8 +203,8 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             let grad = f32::cast_from(grad_y[index]);
             if comptime!(plan.last) {
                 let mut gated = grad;
-                if comptime!(plan.has_z) {
-                    let gate = f32::cast_from(z[index]);
+                if comptime!(plan.spec.has_z) {
+                    let gate = f32::cast_from(tensors.z[index]);
                     gated *= gate * sigmoid(gate);
                 }
                 of_u += skip * gated;
@@ -214,23 +213,23 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
             }
             if pos.active {
                 if comptime!(!plan.first) {
-                    of_u += partial[index];
-                    of_delta += partial[tokens + index];
-                    of_y += partial[2 * tokens + index];
+                    of_u += grads.partial[index];
+                    of_delta += grads.partial[tokens + index];
+                    of_y += grads.partial[2 * tokens + index];
                 }
                 if comptime!(plan.last) {
-                    grad_u[index] = F::cast_from(of_u);
-                    grad_delta[index] = F::cast_from(of_delta);
-                    if comptime!(plan.has_z) {
-                        let gate = f32::cast_from(z[index]);
+                    grads.u[index] = F::cast_from(of_u);
+                    grads.delta[index] = F::cast_from(of_delta);
+                    if comptime!(plan.spec.has_z) {
+                        let gate = f32::cast_from(tensors.z[index]);
                         let s = sigmoid(gate);
                         let slope = s * (1.0f32 + gate * (1.0f32 - s));
-                        grad_z[index] = F::cast_from(grad * of_y * slope);
+                        grads.z[index] = F::cast_from(grad * of_y * slope);
                     }
                 } else {
-                    partial[index] = of_u;
-                    partial[tokens + index] = of_delta;
-                    partial[2 * tokens + index] = of_y;
+                    grads.partial[index] = of_u;
+                    grads.partial[tokens + index] = of_delta;
+                    grads.partial[2 * tokens + index] = of_y;
                 }
             }
         }
@@ -239,12 +238,12 @@ pub(super) fn complex_backward<F: Float, FB: Float, FC: Float>(
         let channels = sizes.batch as usize * sizes.d_inner as usize;
         let index = pos.batch * sizes.d_inner as usize + pos.channel;
         if comptime!(plan.last) {
-            channel_sums[index] = total_d;
+            grads.channel_sums[index] = total_d;
         }
         if comptime!(!plan.first) {
-            total_bias += channel_sums[channels + index];
+            total_bias += grads.channel_sums[channels + index];
         }
-        channel_sums[channels + index] = total_bias;
+        grads.channel_sums[channels + index] = total_bias;
     }
 }
 
@@ -266,18 +265,18 @@ fn add_strips(
     count: usize,
     n: usize,
     pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ComplexPlan,
 ) {
+    let plan = comptime!(pos.plan);
+    let sizes = &pos.sizes;
     let rows =
         sizes.batch as usize * sizes.len as usize * sizes.groups as usize * sizes.d_state as usize;
     let strips = (sizes.d_inner as usize / sizes.groups as usize).div_ceil(UNITS);
     let mut row = UNIT_POS_X as usize;
     while row < count * PARTS {
         let part = row % PARTS;
-        let wanted = if comptime!(plan.b_constant) {
+        let wanted = if comptime!(plan.spec.b_constant) {
             part >= 2
-        } else if comptime!(plan.c_constant) {
+        } else if comptime!(plan.spec.c_constant) {
             part < 2
         } else {
             true.runtime()
@@ -287,8 +286,8 @@ fn add_strips(
             for unit in 0..UNITS {
                 sum += shared[row * ROW + unit];
             }
-            let token = token_at(first + row / PARTS, sizes, plan);
-            let index = (part * strips + pos.strip) * rows + row_index(token, n, pos, sizes);
+            let token = token_at(first + row / PARTS, pos);
+            let index = (part * strips + pos.strip) * rows + row_index(token, n, pos);
             if comptime!(!plan.first) {
                 sum += strip_sums[index];
             }
@@ -300,19 +299,10 @@ fn add_strips(
 
 /// Adds to a state's sum, which the first chunk of the first sweep initializes.
 #[cube]
-fn add_state(
-    sums: &mut [f32],
-    part: usize,
-    n: usize,
-    value: f32,
-    later: bool,
-    pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] first_way: bool,
-) {
-    let index = state_index(part, n, pos, sizes);
+fn add_state(sums: &mut [f32], part: usize, n: usize, value: f32, later: bool, pos: &UnitCoords) {
+    let index = state_index(part, n, pos);
     let mut sum = value;
-    if comptime!(first_way) {
+    if comptime!(pos.plan.first) {
         if later {
             sum += sums[index];
         }

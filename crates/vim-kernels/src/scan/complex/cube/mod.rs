@@ -4,28 +4,34 @@
 //! compile-time constant and any N works. Between chunks a state is stored in the array of chunk
 //! states, which the backward pass reads again: `⌈L/16⌉ − 1` states per channel and sweep.
 
+#![expect(
+    unsafe_code,
+    reason = "launches without bounds checks, which would cost more than the inner loop does"
+)]
+
 mod backward;
-mod call;
 mod forward;
 mod numbers;
 mod plan;
-mod sums;
 
 use burn::backend::TensorMetadata;
-use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{dense, empty};
-use crate::op::{Forward, FusedOp};
+use super::ComplexScanArguments;
+use crate::cube::sum::sum_parts;
+use crate::cube::{cubes, dense, elem, empty};
+use crate::op::{Forward, FusedOp, Tensors};
 use crate::scan::ScanSpec;
 
-use backward::complex_backward;
-use call::{Arguments, Call};
+use backward::{GradTensorsLaunch, complex_backward};
 use forward::complex_forward;
-use plan::{Sizes, UNITS};
+use plan::{CHUNK, ComplexPlan, ComplexTensorsLaunch, SizesLaunch, UNITS};
+
+/// The arguments on the CubeCL backend.
+type Arguments = ComplexScanArguments<CubeBackend>;
 
 impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
     type Inputs = Arguments;
@@ -35,8 +41,8 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
         let saved = save.then(|| arguments.clone());
         let spec = self;
         let call = Call::new(arguments, spec);
-        let Call { arguments, sizes, .. } = &call;
-        let [batch, len, d_inner, d_state] = call.dims();
+        let arguments = &call.arguments;
+        let Call { batch, len, d_inner, d_state, .. } = call;
         let like = &arguments.u;
         let y = empty(like, [batch, len, d_inner], like.dtype);
         let last_re = empty(like, [batch, d_inner, d_state], DType::F32);
@@ -45,40 +51,23 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
         let chunk_states = call.floats(slots * 2 * batch * d_state * d_inner);
         let partial = call.floats(if spec.sweeps() == 2 { batch * len * d_inner } else { 1 });
         for sweep in 0..spec.sweeps() {
-            let plan = call.plan(sweep, save);
-            let sizes = Sizes { slots_before: (sweep * call.slots()) as u32, ..*sizes };
+            let plan = ComplexPlan::new(spec, sweep, save);
             // SAFETY: units without a channel do nothing, and every index is a product of the
             // checked shapes that the buffers were allocated for.
-            #[expect(
-                unsafe_code,
-                reason = "bounds checks in the inner loop would cost more than it does"
-            )]
             unsafe {
                 complex_forward::launch_unchecked(
                     &like.client,
                     call.cubes(),
                     CubeDim::new_1d(UNITS as u32),
-                    arguments.u.clone().into_buffer_arg(),
-                    arguments.delta.clone().into_buffer_arg(),
-                    arguments.a_re.clone().into_buffer_arg(),
-                    arguments.a_im.clone().into_buffer_arg(),
-                    arguments.b_re.clone().into_buffer_arg(),
-                    arguments.b_im.clone().into_buffer_arg(),
-                    arguments.c_re.clone().into_buffer_arg(),
-                    arguments.c_im.clone().into_buffer_arg(),
-                    arguments.d.clone().into_buffer_arg(),
-                    arguments.z.clone().into_buffer_arg(),
-                    arguments.delta_bias.clone().into_buffer_arg(),
+                    call.tensors(),
                     y.clone().into_buffer_arg(),
                     partial.clone().into_buffer_arg(),
                     last_re.clone().into_buffer_arg(),
                     last_im.clone().into_buffer_arg(),
                     chunk_states.clone().into_buffer_arg(),
-                    sizes.launch(),
+                    call.sizes(sweep),
                     plan,
-                    dtype_to_storage_type(like.dtype),
-                    dtype_to_storage_type(arguments.b_re.dtype),
-                    dtype_to_storage_type(arguments.c_re.dtype),
+                    [like, &arguments.b_re, &arguments.c_re].map(elem),
                 );
             }
         }
@@ -94,14 +83,14 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
         let spec = self;
         let call = Call::new(arguments, spec);
         let grad_y = dense(grad_y);
-        let Call { arguments, sizes, .. } = &call;
-        let [batch, len, d_inner, d_state] = call.dims();
+        let arguments = &call.arguments;
+        let Call { batch, len, d_inner, d_state, .. } = call;
         let like = &arguments.u;
         let shaped = |of: &CubeTensor| empty(of, of.shape(), of.dtype);
         let (grad_u, grad_delta) = (shaped(&arguments.u), shaped(&arguments.delta));
         let grad_z = shaped(&arguments.z);
         let (tokens, states) = (batch * len * d_inner, batch * d_state * d_inner);
-        let rows = batch * len * sizes.groups as usize * d_state;
+        let rows = batch * len * call.groups * d_state;
         let partial = call.floats(if spec.sweeps() == 2 { 3 * tokens } else { 1 });
         let carry = call.floats(2 * states);
         let constants = usize::from(spec.b_constant) + usize::from(spec.c_constant);
@@ -109,45 +98,30 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
         let strip_sums = call.floats(if constants == 2 { 1 } else { 4 * call.strips() * rows });
         let channel_sums = call.floats(2 * batch * d_inner);
         for sweep in 0..spec.sweeps() {
-            let plan = call.plan(sweep, true);
-            let sizes = Sizes { slots_before: (sweep * call.slots()) as u32, ..*sizes };
+            let plan = ComplexPlan::new(spec, sweep, true);
             // SAFETY: units without a channel read that of another and write nothing, and every
             // index is a product of the checked shapes that the buffers were allocated for.
-            #[expect(
-                unsafe_code,
-                reason = "bounds checks in the inner loop would cost more than it does"
-            )]
             unsafe {
                 complex_backward::launch_unchecked(
                     &like.client,
                     call.cubes(),
                     CubeDim::new_1d(UNITS as u32),
                     grad_y.clone().into_buffer_arg(),
-                    arguments.u.clone().into_buffer_arg(),
-                    arguments.delta.clone().into_buffer_arg(),
-                    arguments.a_re.clone().into_buffer_arg(),
-                    arguments.a_im.clone().into_buffer_arg(),
-                    arguments.b_re.clone().into_buffer_arg(),
-                    arguments.b_im.clone().into_buffer_arg(),
-                    arguments.c_re.clone().into_buffer_arg(),
-                    arguments.c_im.clone().into_buffer_arg(),
-                    arguments.d.clone().into_buffer_arg(),
-                    arguments.z.clone().into_buffer_arg(),
-                    arguments.delta_bias.clone().into_buffer_arg(),
+                    call.tensors(),
                     saved.clone().into_buffer_arg(),
-                    grad_u.clone().into_buffer_arg(),
-                    grad_delta.clone().into_buffer_arg(),
-                    grad_z.clone().into_buffer_arg(),
-                    partial.clone().into_buffer_arg(),
-                    carry.clone().into_buffer_arg(),
-                    state_sums.clone().into_buffer_arg(),
-                    strip_sums.clone().into_buffer_arg(),
-                    channel_sums.clone().into_buffer_arg(),
-                    sizes.launch(),
+                    GradTensorsLaunch::new(
+                        grad_u.clone().into_buffer_arg(),
+                        grad_delta.clone().into_buffer_arg(),
+                        grad_z.clone().into_buffer_arg(),
+                        partial.clone().into_buffer_arg(),
+                        carry.clone().into_buffer_arg(),
+                        state_sums.clone().into_buffer_arg(),
+                        strip_sums.clone().into_buffer_arg(),
+                        channel_sums.clone().into_buffer_arg(),
+                    ),
+                    call.sizes(sweep),
                     plan,
-                    dtype_to_storage_type(like.dtype),
-                    dtype_to_storage_type(arguments.b_re.dtype),
-                    dtype_to_storage_type(arguments.c_re.dtype),
+                    [like, &arguments.b_re, &arguments.c_re].map(elem),
                 );
             }
         }
@@ -158,14 +132,14 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
         };
         let by_strip = |part: usize, of: &CubeTensor| {
             let (out, strips) = (shaped(of), call.strips());
-            call.sum_parts(&strip_sums, part * strips * rows, rows, strips, &out);
+            sum_parts(&strip_sums, part * strips * rows, strips, rows, &out);
             out
         };
         let by_channel = |part: usize, of: &CubeTensor, present: bool| {
             // The zero that stands for an absent input has a gradient that nobody reads.
             let out = shaped(of);
             if present {
-                call.sum_parts(&channel_sums, part * batch * d_inner, d_inner, batch, &out);
+                sum_parts(&channel_sums, part * batch * d_inner, batch, d_inner, &out);
             }
             out
         };
@@ -194,5 +168,93 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
             by_channel(1, &arguments.delta_bias, spec.has_delta_bias),
         ]
         .map(Some)
+    }
+}
+
+/// A call with contiguous arguments.
+struct Call {
+    arguments: Arguments,
+    batch: usize,
+    len: usize,
+    d_inner: usize,
+    d_state: usize,
+    groups: usize,
+}
+
+impl Call {
+    fn new(arguments: Arguments, spec: ScanSpec) -> Self {
+        let [batch, len, d_inner] = arguments.u.shape().dims();
+        let [_, d_state] = arguments.a_re.shape().dims();
+        let groups = |t: &CubeTensor, constant: bool| if constant { 1 } else { t.shape()[2] };
+        let groups =
+            groups(&arguments.b_re, spec.b_constant).max(groups(&arguments.c_re, spec.c_constant));
+        Self { arguments: arguments.map(dense), batch, len, d_inner, d_state, groups }
+    }
+
+    fn tensors<F: Float, FB: Float, FC: Float>(&self) -> ComplexTensorsLaunch<F, FB, FC> {
+        let [u, delta, a_re, a_im, b_re, b_im, c_re, c_im, d, z, bias] =
+            self.arguments.clone().into_array().map(CubeTensor::into_buffer_arg);
+        ComplexTensorsLaunch::new(u, delta, a_re, a_im, b_re, b_im, c_re, c_im, d, z, bias)
+    }
+
+    fn sizes(&self, sweep: usize) -> SizesLaunch {
+        let Self { batch, len, d_inner, d_state, groups, .. } = *self;
+        let [batch, len, d_inner, d_state, groups, slots_before] =
+            [batch, len, d_inner, d_state, groups, sweep * self.slots()].map(|size| size as u32);
+        SizesLaunch::new(batch, len, d_inner, d_state, groups, slots_before)
+    }
+
+    /// Chunk states that a sweep saves.
+    fn slots(&self) -> usize {
+        self.len.div_ceil(CHUNK) - 1
+    }
+
+    /// Strips of channels in a group.
+    fn strips(&self) -> usize {
+        (self.d_inner / self.groups).div_ceil(UNITS)
+    }
+
+    fn cubes(&self) -> CubeCount {
+        CubeCount::Static((self.groups * self.strips()) as u32, self.batch as u32, 1)
+    }
+
+    /// A buffer of `len` numbers, at least one: a kernel takes no empty buffer.
+    fn floats(&self, len: usize) -> CubeTensor {
+        empty(&self.arguments.u, [len.max(1)], DType::F32)
+    }
+
+    fn sum_states(&self, from: &CubeTensor, offset: usize, out: &CubeTensor) {
+        let units = (self.d_inner * self.d_state).div_ceil(256);
+        // SAFETY: units past `[D, N]` do nothing, and the caller's `from` holds what it names.
+        unsafe {
+            sum_states::launch_unchecked(
+                &out.client,
+                cubes(&out.client, units),
+                CubeDim::new_1d(256),
+                from.clone().into_buffer_arg(),
+                out.clone().into_buffer_arg(),
+                offset as u32,
+                self.batch as u32,
+                self.d_state as u32,
+                self.d_inner as u32,
+            );
+        }
+    }
+}
+
+/// `out[d, n] = Σ_b from[offset + (b, n, d)]`: `[B, N, D]` to `[D, N]`.
+#[cube(launch_unchecked)]
+fn sum_states(from: &[f32], out: &mut [f32], offset: u32, batch: u32, d_state: u32, d_inner: u32) {
+    let i = ABSOLUTE_POS;
+    let d_state = d_state as usize;
+    let d_inner = d_inner as usize;
+    if i < d_state * d_inner {
+        let channel = i / d_state;
+        let n = i % d_state;
+        let mut sum = 0.0f32;
+        for b in 0..batch as usize {
+            sum += from[offset as usize + (b * d_state + n) * d_inner + channel];
+        }
+        out[i] = sum;
     }
 }

@@ -34,8 +34,13 @@ pub(super) struct StepGrads {
     pub(super) y: f32,
 }
 
-fn number<'a>(scope: &'a Scope, plan: ComplexPlan, pair: ComplexPairExpand) -> Complex<Traced<'a>> {
-    Complex::new(Traced::new(scope, plan.ptx, pair.re), Traced::new(scope, plan.ptx, pair.im))
+/// With the portable exponential and division: these kernels are not tuned.
+fn real(scope: &Scope, value: NativeExpand<f32>) -> Traced<'_> {
+    Traced::new(scope, false, value)
+}
+
+fn number(scope: &Scope, pair: ComplexPairExpand) -> Complex<Traced<'_>> {
+    Complex::new(real(scope, pair.re), real(scope, pair.im))
 }
 
 fn pair(number: Complex<Traced<'_>>) -> ComplexPairExpand {
@@ -53,9 +58,14 @@ pub(super) fn forward_step(
     #[comptime] plan: ComplexPlan,
 ) -> Stepped {
     intrinsic!(|scope| {
-        let number = |value| number(scope, plan, value);
-        let real = |value| Traced::new(scope, plan.ptx, value);
-        let step = discretize(plan.method, plan.series, Complex::real(real(delta)), number(a));
+        let number = |value| number(scope, value);
+        let real = |value| real(scope, value);
+        let step = discretize(
+            plan.spec.options.method,
+            plan.spec.options.series,
+            Complex::real(real(delta)),
+            number(a),
+        );
         let drive = (step.b_bar * number(b)).times(real(u));
         let next = step.a_bar.clone() * number(h) + drive;
         SteppedExpand { h: pair(next), a_bar: pair(step.a_bar) }
@@ -86,11 +96,17 @@ pub(super) fn backward_step(
     #[comptime] plan: ComplexPlan,
 ) -> StepGrads {
     intrinsic!(|scope| {
-        let number = |value| number(scope, plan, value);
-        let real = |value| Traced::new(scope, plan.ptx, value);
+        let number = |value| number(scope, value);
+        let real = |value| real(scope, value);
         let (h, b, c, u) = (number(h), number(b), number(c), real(u));
         let delta = Complex::real(real(delta));
-        let lin = linearize_at(plan.method, plan.series, delta, number(a), number(a_bar));
+        let lin = linearize_at(
+            plan.spec.options.method,
+            plan.spec.options.series,
+            delta,
+            number(a),
+            number(a_bar),
+        );
         let weight = real(grad_y).scale(2.0);
         let grad = number(grad_h) + c.clone().conj().times(weight.clone());
         let grad_a_bar = grad.clone() * number(before).conj();
@@ -138,11 +154,11 @@ pub(super) fn sigmoid(x: f32) -> f32 {
 #[cube]
 pub(super) fn step_size(raw: f32, bias: f32, #[comptime] plan: ComplexPlan) -> f32 {
     let x = raw + bias;
-    if comptime!(plan.softplus) { softplus(x) } else { x }
+    if comptime!(plan.spec.options.delta_softplus) { softplus(x) } else { x }
 }
 
 /// The derivative of [`step_size`].
 #[cube]
 pub(super) fn step_slope(raw: f32, bias: f32, #[comptime] plan: ComplexPlan) -> f32 {
-    if comptime!(plan.softplus) { sigmoid(raw + bias) } else { 1.0f32.runtime() }
+    if comptime!(plan.spec.options.delta_softplus) { sigmoid(raw + bias) } else { 1.0f32.runtime() }
 }

@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use crate::discretization::{Discretization, Series};
+use crate::scan::ScanSpec;
 
 /// Tokens between saved states, and tokens whose states the backward pass holds at once.
 pub(super) const CHUNK: usize = 16;
@@ -15,22 +15,42 @@ pub(super) const UNITS: usize = 64;
 /// accumulated in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ComplexPlan {
-    pub(super) method: Discretization,
-    pub(super) series: Series,
-    pub(super) softplus: bool,
+    pub(super) spec: ScanSpec,
     /// Whether this launch walks the tokens from the last to the first.
     pub(super) reverse: bool,
-    pub(super) has_d: bool,
-    pub(super) has_z: bool,
-    pub(super) has_bias: bool,
-    pub(super) b_constant: bool,
-    pub(super) c_constant: bool,
     /// Whether this is the first launch over the sequence, and the last.
     pub(super) first: bool,
     pub(super) last: bool,
     /// Whether chunk states are saved for the backward pass.
     pub(super) save: bool,
-    pub(super) ptx: bool,
+}
+
+impl ComplexPlan {
+    pub(super) fn new(spec: ScanSpec, sweep: usize, save: bool) -> Self {
+        Self {
+            spec,
+            reverse: spec.options.reverse ^ (sweep == 1),
+            first: sweep == 0,
+            last: sweep + 1 == spec.sweeps(),
+            save,
+        }
+    }
+}
+
+/// The arguments, dense; shapes as in [`crate::selective_scan()`], A, B and C in two parts.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct ComplexTensors<F: Float, FB: Float, FC: Float> {
+    pub(super) u: Box<[F]>,
+    pub(super) delta: Box<[F]>,
+    a_re: Box<[f32]>,
+    a_im: Box<[f32]>,
+    pub(super) b_re: Box<[FB]>,
+    pub(super) b_im: Box<[FB]>,
+    pub(super) c_re: Box<[FC]>,
+    pub(super) c_im: Box<[FC]>,
+    pub(super) d: Box<[f32]>,
+    pub(super) z: Box<[F]>,
+    pub(super) delta_bias: Box<[f32]>,
 }
 
 /// A complex number of a kernel.
@@ -43,6 +63,7 @@ pub(super) struct ComplexPair {
 
 /// Sizes of a call.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(super) struct Sizes {
     pub(super) batch: u32,
     pub(super) len: u32,
@@ -53,9 +74,12 @@ pub(super) struct Sizes {
     pub(super) slots_before: u32,
 }
 
-/// A unit's batch element and channel.
+/// A unit's batch element and channel, in a call of these sizes.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct UnitCoords {
+    pub(super) sizes: Sizes,
+    #[cube(comptime)]
+    pub(super) plan: ComplexPlan,
     pub(super) batch: usize,
     pub(super) channel: usize,
     pub(super) group: usize,
@@ -67,7 +91,7 @@ pub(super) struct UnitCoords {
 
 /// The coordinates of this unit: cubes are `(group × strip of channels, batch)`.
 #[cube]
-pub(super) fn unit_coords(sizes: &Sizes) -> UnitCoords {
+pub(super) fn unit_coords(sizes: Sizes, #[comptime] plan: ComplexPlan) -> UnitCoords {
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
     let strips = per_group.div_ceil(UNITS);
     let cube = CUBE_POS_X as usize;
@@ -75,6 +99,8 @@ pub(super) fn unit_coords(sizes: &Sizes) -> UnitCoords {
     let strip = cube % strips;
     let within = strip * UNITS + UNIT_POS_X as usize;
     UnitCoords {
+        sizes,
+        plan,
         batch: CUBE_POS_Y as usize,
         channel: group * per_group + min(within, per_group - 1),
         group,
@@ -85,34 +111,45 @@ pub(super) fn unit_coords(sizes: &Sizes) -> UnitCoords {
 
 /// The token of step `step`.
 #[cube]
-pub(super) fn token_at(step: usize, sizes: &Sizes, #[comptime] plan: ComplexPlan) -> usize {
-    if comptime!(plan.reverse) { sizes.len as usize - 1 - step } else { step }
+pub(super) fn token_at(step: usize, pos: &UnitCoords) -> usize {
+    if comptime!(pos.plan.reverse) { pos.sizes.len as usize - 1 - step } else { step }
 }
 
 /// The unit's channel of a token, in a `[B, L, D]`.
 #[cube]
-pub(super) fn token_index(token: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
-    (pos.batch * sizes.len as usize + token) * sizes.d_inner as usize + pos.channel
+pub(super) fn token_index(token: usize, pos: &UnitCoords) -> usize {
+    (pos.batch * pos.sizes.len as usize + token) * pos.sizes.d_inner as usize + pos.channel
 }
 
 /// State `n` of the unit's channel, of part or slot `slot`, in a `[slots, B, N, D]`.
 #[cube]
-pub(super) fn state_index(slot: usize, n: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
-    let row = (slot * sizes.batch as usize + pos.batch) * sizes.d_state as usize + n;
-    row * sizes.d_inner as usize + pos.channel
+pub(super) fn state_index(slot: usize, n: usize, pos: &UnitCoords) -> usize {
+    let row = (slot * pos.sizes.batch as usize + pos.batch) * pos.sizes.d_state as usize + n;
+    row * pos.sizes.d_inner as usize + pos.channel
 }
 
 /// State `n` of B or C at a token, in a `[B, L, G, N]`.
 #[cube]
-pub(super) fn row_index(token: usize, n: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
-    let token = pos.batch * sizes.len as usize + token;
-    (token * sizes.groups as usize + pos.group) * sizes.d_state as usize + n
+pub(super) fn row_index(token: usize, n: usize, pos: &UnitCoords) -> usize {
+    let token = pos.batch * pos.sizes.len as usize + token;
+    (token * pos.sizes.groups as usize + pos.group) * pos.sizes.d_state as usize + n
 }
 
 /// State `n` of the unit's channel, in a `[D, N]`.
 #[cube]
-pub(super) fn channel_index(n: usize, pos: &UnitCoords, sizes: &Sizes) -> usize {
-    pos.channel * sizes.d_state as usize + n
+pub(super) fn channel_index(n: usize, pos: &UnitCoords) -> usize {
+    pos.channel * pos.sizes.d_state as usize + n
+}
+
+/// A of state `n`.
+#[cube]
+pub(super) fn rate<F: Float, FB: Float, FC: Float>(
+    tensors: &ComplexTensors<F, FB, FC>,
+    n: usize,
+    pos: &UnitCoords,
+) -> ComplexPair {
+    let index = channel_index(n, pos);
+    ComplexPair { re: tensors.a_re[index], im: tensors.a_im[index] }
 }
 
 /// State `n` of B or C at a token, in whichever form it has.
@@ -123,13 +160,8 @@ pub(super) fn projection<F: Float>(
     token: usize,
     n: usize,
     pos: &UnitCoords,
-    sizes: &Sizes,
     #[comptime] constant: bool,
 ) -> ComplexPair {
-    let index = if comptime!(constant) {
-        channel_index(n, pos, sizes)
-    } else {
-        row_index(token, n, pos, sizes)
-    };
+    let index = if comptime!(constant) { channel_index(n, pos) } else { row_index(token, n, pos) };
     ComplexPair { re: f32::cast_from(re[index]), im: f32::cast_from(im[index]) }
 }

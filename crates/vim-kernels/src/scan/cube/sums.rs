@@ -1,14 +1,15 @@
-//! The gradients of B and C of a token: sums over a cube's channels.
+//! Sums of the backward scan, in a fixed order: over a cube's channels, for the gradients of B and
+//! C of a token, and then over the partial results of all cubes.
 
 use cubecl::prelude::*;
 
 use super::backward_step::Adjoint;
-use super::coords::{Sizes, UnitCoords, is_state, token_at};
-use super::plan::{CHUNK, PLANE, ScanPlan};
+use super::coords::{UnitCoords, is_state, token_at};
+use super::layout::{CHUNK, PLANE, ScanPlan};
 
 /// Shared memory of [`reduce_over_channels`], in floats.
 pub(super) fn sums_len(plan: ScanPlan) -> usize {
-    if plan.b_constant && plan.c_constant {
+    if plan.spec.b_constant && plan.spec.c_constant {
         1
     } else if plan.planes {
         plan.units / PLANE * CHUNK * 2 * HALF
@@ -46,12 +47,12 @@ pub(super) fn reduce_over_channels(
         #[unroll]
         for n in 0..HALF {
             let in_bounds = comptime!(n < plan.states);
-            values[n] = if comptime!(in_bounds && !plan.b_constant) {
+            values[n] = if comptime!(in_bounds && !plan.spec.b_constant) {
                 adjoint.b[n]
             } else {
                 0.0f32.runtime()
             };
-            values[HALF + n] = if comptime!(in_bounds && !plan.c_constant) {
+            values[HALF + n] = if comptime!(in_bounds && !plan.spec.c_constant) {
                 adjoint.c[n]
             } else {
                 0.0f32.runtime()
@@ -76,9 +77,9 @@ pub(super) fn reduce_over_channels(
         #[unroll]
         for n in 0..plan.states {
             sums[scratch + n * plan.units + unit] =
-                if comptime!(plan.b_constant) { 0.0f32.runtime() } else { adjoint.b[n] };
+                if comptime!(plan.spec.b_constant) { 0.0f32.runtime() } else { adjoint.b[n] };
             sums[scratch + (plan.states + n) * plan.units + unit] =
-                if comptime!(plan.c_constant) { 0.0f32.runtime() } else { adjoint.c[n] };
+                if comptime!(plan.spec.c_constant) { 0.0f32.runtime() } else { adjoint.c[n] };
         }
         sync_cube();
         let mut value = unit;
@@ -143,9 +144,9 @@ pub(super) fn write_bc_partials(
     begin: usize,
     tokens: usize,
     pos: &UnitCoords,
-    sizes: &Sizes,
-    #[comptime] plan: ScanPlan,
 ) {
+    let plan = comptime!(pos.plan);
+    let sizes = &pos.sizes;
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
     let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
     let strip = sizes.sweep as usize * strips + CUBE_POS_X as usize % strips;
@@ -165,19 +166,159 @@ pub(super) fn write_bc_partials(
         } else {
             sum = sums[i];
         }
-        if is_state(n, sizes, plan) {
+        if is_state(n, pos) {
             let state = sizes.first_state as usize + n;
             let token = (strip * sizes.batch as usize + pos.batch) * sizes.len as usize
-                + token_at(begin + j, pos, sizes, plan);
+                + token_at(begin + j, pos);
             let row = (token * sizes.groups as usize + pos.group) * sizes.d_state as usize;
             if of_c {
-                if comptime!(!plan.c_constant) {
+                if comptime!(!plan.spec.c_constant) {
                     part_c[row + state] = sum;
                 }
-            } else if comptime!(!plan.b_constant) {
+            } else if comptime!(!plan.spec.b_constant) {
                 part_b[row + state] = sum;
             }
         }
         i += plan.units;
     }
+}
+
+/// Partial sums: `b` and `c` are `[sweeps·strips, B, L, G, N]`, or `[sweeps·segments·B, N, D]`
+/// where constant, as is `a`; `d` and `bias` are `[segments·B, D]`.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct PartialSums {
+    pub(crate) b: Box<[f32]>,
+    pub(crate) c: Box<[f32]>,
+    pub(crate) a: Box<[f32]>,
+    pub(crate) d: Box<[f32]>,
+    pub(crate) bias: Box<[f32]>,
+}
+
+/// Units of a cube.
+pub(crate) const UNITS: usize = 256;
+
+/// Rows up to which one unit adds a column; more are shared by [`ROWS`] units.
+pub(crate) const FEW_ROWS: usize = 16;
+
+/// Units that share a column of many rows.
+const ROWS: usize = 8;
+
+/// Columns of a cube whose units share them.
+const COLUMNS: usize = UNITS / ROWS;
+
+/// An array of partial sums: `rows` rows of `width`.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Table {
+    pub(crate) rows: u32,
+    pub(crate) width: u32,
+    /// The first cube that works on this table.
+    pub(crate) first_cube: u32,
+    /// 1 to transpose columns `[directions, N, D]` to sums `[directions, D, N]`.
+    pub(crate) transposed: u32,
+    /// Columns per row of the destination,
+    pub(crate) row: u32,
+    /// and its row stride.
+    pub(crate) pitch: u32,
+}
+
+/// Cubes for a table.
+pub(crate) fn cubes(rows: usize, width: usize) -> usize {
+    width.div_ceil(if rows <= FEW_ROWS { UNITS } else { COLUMNS })
+}
+
+/// The tables of the gradients of the weights.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Tables {
+    pub(crate) b: Table,
+    pub(crate) c: Table,
+    pub(crate) a: Table,
+    pub(crate) d: Table,
+    pub(crate) bias: Table,
+}
+
+/// Adds all partial sums of a backward scan in one launch: `out[i] = Σ_k part[k, i]`.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "five tables in one launch")]
+pub(crate) fn add_rows<FB: Float, FC: Float>(
+    part: &PartialSums,
+    b: &mut [FB],
+    c: &mut [FC],
+    a: &mut [f32],
+    d: &mut [f32],
+    bias: &mut [f32],
+    tables: &Tables,
+    d_inner: u32,
+    d_state: u32,
+    #[define(FB, FC)] _types: [ElemType; 2],
+) {
+    let mut sums = Shared::<[f32]>::new_slice(UNITS);
+    if CUBE_POS_X >= tables.bias.first_cube {
+        add_table::<f32>(&part.bias, bias, &tables.bias, d_inner, d_state, &mut sums);
+    } else if CUBE_POS_X >= tables.d.first_cube {
+        add_table::<f32>(&part.d, d, &tables.d, d_inner, d_state, &mut sums);
+    } else if CUBE_POS_X >= tables.a.first_cube {
+        add_table::<f32>(&part.a, a, &tables.a, d_inner, d_state, &mut sums);
+    } else if CUBE_POS_X >= tables.c.first_cube {
+        add_table::<FC>(&part.c, c, &tables.c, d_inner, d_state, &mut sums);
+    } else {
+        add_table::<FB>(&part.b, b, &tables.b, d_inner, d_state, &mut sums);
+    }
+}
+
+/// Each unit adds its rows in ascending order; then the units' sums are added in order.
+#[cube]
+fn add_table<F: Float>(
+    part: &[f32],
+    out: &mut [F],
+    table: &Table,
+    d_inner: u32,
+    d_state: u32,
+    sums: &mut Shared<[f32]>,
+) {
+    let (rows, width) = (table.rows as usize, table.width as usize);
+    let cube = (CUBE_POS_X - table.first_cube) as usize;
+    let unit = UNIT_POS_X as usize;
+    if rows <= FEW_ROWS {
+        let column = cube * UNITS + unit;
+        if column < width {
+            let mut total = 0.0f32;
+            for k in 0..rows {
+                total += part[k * width + column];
+            }
+            out[output_index(column, table, d_inner, d_state)] = F::cast_from(total);
+        }
+    } else {
+        let column = cube * COLUMNS + unit % COLUMNS;
+        let mut sum = 0.0f32;
+        if column < width {
+            let mut k = unit / COLUMNS;
+            while k < rows {
+                sum += part[k * width + column];
+                k += ROWS;
+            }
+        }
+        sums[unit] = sum;
+        sync_cube();
+        if unit < COLUMNS && column < width {
+            let mut total = 0.0f32;
+            #[unroll]
+            for row in 0..ROWS {
+                total += sums[row * COLUMNS + unit];
+            }
+            out[output_index(column, table, d_inner, d_state)] = F::cast_from(total);
+        }
+    }
+}
+
+#[cube]
+fn output_index(column: usize, table: &Table, d_inner: u32, d_state: u32) -> usize {
+    let mut index =
+        column / table.row as usize * table.pitch as usize + column % table.row as usize;
+    if table.transposed == 1 {
+        let (d_inner, d_state) = (d_inner as usize, d_state as usize);
+        let (row, channel) = (column / d_inner, column % d_inner);
+        let (direction, state) = (row / d_state, row % d_state);
+        index = (direction * d_inner + channel) * d_state + state;
+    }
+    index
 }
