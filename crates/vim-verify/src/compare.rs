@@ -1,6 +1,6 @@
 //! Inputs that are the same everywhere, and how far an array is from another.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
 
 use crate::dtype::Dtype;
 
@@ -49,6 +49,17 @@ pub fn tensor<const R: usize>(
 #[must_use]
 pub fn values<const R: usize>(tensor: Tensor<R>) -> Vec<f64> {
     tensor.into_data().convert::<f32>().iter::<f64>().collect()
+}
+
+/// The same, of a tensor that must have this type: nothing, an array of the wrong length, if it has
+/// another.
+pub(crate) fn values_of<const R: usize>(tensor: Tensor<R>, dtype: Dtype) -> Vec<f64> {
+    if tensor.dtype() == DType::from(dtype.float()) { values(tensor) } else { vec![] }
+}
+
+/// The gradient of an input. One without a gradient is an array of the wrong length, which fails.
+pub(crate) fn gradient<const R: usize>(of: &Tensor<R>, grads: &Gradients) -> Vec<f64> {
+    of.grad(grads).map_or(vec![], values)
 }
 
 /// The error of an array.

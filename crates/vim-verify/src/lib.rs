@@ -7,24 +7,25 @@
 
 mod adjoint;
 mod agreement;
-mod bidirectional;
+pub mod bidirectional;
 mod bits;
 mod check;
 pub mod compare;
-mod conv;
+pub mod conv;
 mod dtype;
 pub mod full_scan;
 mod images;
 mod linear;
 mod mixer_inner;
-mod norm;
+pub mod norm;
 pub mod run;
 pub mod scan;
 pub mod smoke;
 mod stability;
 
 pub use check::{
-    Check, Context, ExplainPanic, FEW_TAYLOR, Outcome, Row, Run, Subject, Verdict, choice,
+    Array, Check, Context, ExplainPanic, FEW_TAYLOR, Outcome, Row, Run, Subject, Verdict, choice,
+    rows_of,
 };
 pub use dtype::Dtype;
 pub use scan::preferred;
