@@ -6,8 +6,7 @@ use vim_kernels::oracle::{OracleConv, OracleFullScan, OracleNorm, OracleScan, Or
 use vim_kernels::{Complex, KernelError, Series};
 
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
-use crate::compare::Numbers;
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
 use crate::norm;
 use crate::run::{StateNumber, named, real};

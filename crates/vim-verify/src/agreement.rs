@@ -6,8 +6,7 @@ use vim_kernels::{Implementation, KernelError, Series};
 
 use crate::bits;
 use crate::check::{Check, Context, Row, Subject, Verdict};
-use crate::compare::figures;
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, figures};
 use crate::run::{PER_TOKEN, Results, STORED_BF16};
 use crate::scan::{Form, grad_of, inputs};
 

@@ -5,8 +5,7 @@ use vim_kernels::oracle::{OracleScan, OracleScanGrads};
 use vim_kernels::{KernelError, ScanOptions, Series, selective_scan_bidirectional};
 
 use crate::check::{Check, Context, Row, Subject, choice, worst};
-use crate::compare::{gradient, tensor, values};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, gradient, tensor, values};
 use crate::run::{Results, judged};
 use crate::scan::{Form, grad_of, inputs};
 
@@ -31,7 +30,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     context.runs().flat_map(|one| methods.iter().map(move |&method| check(one, method))).collect()
 }
 
-/// The rows of both scans at once, of sizes `[B, L, D, N]` of each, with softplus and every optional
+/// The rows of both scans at once, each of sizes `[B, L, D, N]`, with softplus and every optional
 /// input; `device` is without autodiff.
 ///
 /// # Errors

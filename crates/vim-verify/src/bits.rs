@@ -6,7 +6,7 @@ use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Implementation, KernelError, ScanOptions, ScanOutput, selective_scan};
 
 use crate::check::{Check, Context, Row, Subject, Verdict, choice};
-use crate::dtype::Dtype;
+use crate::compare::Dtype;
 use crate::run::Results;
 use crate::scan::{Form, grad_of, inputs, preferred};
 

@@ -8,8 +8,7 @@ use serde::Serialize;
 use strum::{Display, VariantArray};
 use vim_kernels::{Discretization, Implementation, KernelChoice, KernelError, Series, has_kernel};
 
-use crate::compare::{Figures, figures};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Figures, figures};
 
 /// Methods whose kernels under Taylor's series are checked where kernels are to be few.
 pub const FEW_TAYLOR: usize = 2;

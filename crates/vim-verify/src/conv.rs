@@ -5,8 +5,7 @@ use vim_kernels::oracle::OracleConv;
 use vim_kernels::{ConvOptions, Implementation, KernelError, causal_conv1d};
 
 use crate::check::{Array, Check, Context, Subject, choice, rows_of, worst};
-use crate::compare::{Numbers, gradient, tensor, values_of};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers, gradient, tensor, values_of};
 use crate::run::STORED_BF16;
 
 /// max |difference| / max |reference| in f32: four products and a silu forward, the weights'

@@ -4,8 +4,7 @@ use vim_kernels::Implementation;
 use vim_kernels::oracle::{OracleFullScan, OracleScan};
 
 use crate::check::{Check, Context, Subject, worst};
-use crate::compare::Numbers;
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers};
 use crate::run::{Results, judged};
 use crate::scan::{Case, Form, grad_of, inputs, without_optional_inputs};
 

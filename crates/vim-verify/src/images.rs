@@ -7,8 +7,7 @@ use vim_kernels::{
 };
 
 use crate::check::{Check, Context, Row, Subject, worst};
-use crate::compare::{figures, values};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, figures, values};
 
 /// max |difference| / max |reference|: a few roundings of f32, of numbers up to 5.8, the largest
 /// noise.

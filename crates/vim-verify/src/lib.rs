@@ -12,7 +12,6 @@ mod bits;
 mod check;
 pub mod compare;
 pub mod conv;
-mod dtype;
 pub mod full_scan;
 mod images;
 mod linear;
@@ -27,7 +26,7 @@ pub use check::{
     Array, Check, Context, ExplainPanic, FEW_TAYLOR, Outcome, Row, Run, Subject, Verdict, choice,
     rows_of,
 };
-pub use dtype::Dtype;
+pub use compare::Dtype;
 pub use scan::preferred;
 use vim_kernels::Complex;
 

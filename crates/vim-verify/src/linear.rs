@@ -3,8 +3,7 @@
 use vim_kernels::{Implementation, KernelError, Precision, linear};
 
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
-use crate::compare::{Numbers, gradient, tensor, values};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers, gradient, tensor, values};
 
 /// max |difference| / max |reference| in f32: sums of up to 400 products, and of the weights'
 /// gradients of 1600.

@@ -9,8 +9,7 @@ use vim_kernels::{
 };
 
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
-use crate::compare::{Numbers, gradient, tensor, values};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers, gradient, tensor, values};
 
 /// max |difference| / max |reference| in f32: five operations, one after the other.
 const F32: f64 = 5e-5;

@@ -5,8 +5,7 @@ use vim_kernels::oracle::OracleNorm;
 use vim_kernels::{Implementation, KernelError, add_rms_norm};
 
 use crate::check::{Array, Check, Context, Row, Subject, choice, rows_of, worst};
-use crate::compare::{Numbers, gradient, tensor, values_of};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers, gradient, tensor, values_of};
 use crate::run::STORED_BF16;
 
 /// max |difference| / max |reference| in f32: a few roundings of 6e-8 an element, and means over up

@@ -8,8 +8,7 @@ use vim_kernels::{
 };
 
 use crate::check::{Row, choice};
-use crate::compare::{figures, gradient, tensor, values};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, figures, gradient, tensor, values};
 
 /// max |difference| / max |reference| in f32, of arrays with a value per token. A coefficient is
 /// good to about 4 units in the last place (2.4e-7), and a state sums of the order of 1/(1 − a_bar)

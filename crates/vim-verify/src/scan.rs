@@ -6,8 +6,7 @@ use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, Implementation, Series, has_kernel};
 
 use crate::check::{Check, Context, Subject, worst};
-use crate::compare::Numbers;
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers};
 use crate::run::{Results, StateNumber, judged};
 
 /// Which form B and C take.

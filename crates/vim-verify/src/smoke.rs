@@ -6,7 +6,7 @@ use strum::VariantArray;
 use vim_kernels::{Discretization, Implementation, Series};
 
 use crate::check::{Check, Context, ExplainPanic, Outcome, Row};
-use crate::dtype::Dtype;
+use crate::compare::Dtype;
 use crate::scan::preferred;
 use crate::{bidirectional, mixer_inner, scan};
 

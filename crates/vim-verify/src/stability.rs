@@ -6,8 +6,7 @@ use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, Implementation, KernelError, Series, discretize};
 
 use crate::check::{Check, Context, Row, Subject, Verdict};
-use crate::compare::Numbers;
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers};
 use crate::run::{Results, STORED_BF16};
 use crate::scan::grad_of;
 

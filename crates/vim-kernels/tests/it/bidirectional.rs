@@ -10,8 +10,7 @@ use vim_verify::bidirectional::rows;
 use vim_verify::conv::inputs;
 use vim_verify::rows_of;
 
-use crate::devices::devices;
-use crate::support::{Dtype, Numbers, Sizes, pass, tensor, values};
+use crate::support::{Dtype, Numbers, Sizes, devices, pass, tensor, values};
 
 fn check(sizes: Sizes, method: Discretization, reverse: bool, choice: KernelChoice, on: &Device) {
     let options =

@@ -5,8 +5,7 @@ use vim_kernels::{ConvOptions, Implementation, KernelError, causal_conv1d};
 use vim_verify::conv::{FORMS, Form, inputs, run};
 use vim_verify::rows_of;
 
-use crate::devices::{bf16_devices, devices};
-use crate::support::{BOTH, Dtype, pass};
+use crate::support::{BOTH, Dtype, bf16_devices, devices, pass};
 
 /// Half of what the suite allows a GPU's exponential: max |difference| / max |reference| is 5e-6.
 const FACTOR: f64 = 0.5;

@@ -7,9 +7,8 @@ use vim_kernels::{Discretization, FullScanOptions, Implementation, KernelError, 
 use vim_verify::run::{PER_TOKEN, SUMS};
 use vim_verify::scan::inputs;
 
-use crate::devices::devices;
 use crate::support::{
-    BOTH, Dtype, Form, Results, Sizes, at_fault, check_full, error, grad_of, named,
+    BOTH, Dtype, Form, Results, Sizes, at_fault, check_full, devices, error, grad_of, named,
     run as run_diagonal, scan, without_inputs,
 };
 

@@ -4,8 +4,7 @@ use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::{Implementation, KernelChoice, KernelError, add_rms_norm};
 use vim_verify::norm::{Reads, inputs, judge, run};
 
-use crate::devices::{bf16_devices, devices};
-use crate::support::{BOTH, Dtype, Numbers, error, pass, tensor, values};
+use crate::support::{BOTH, Dtype, Numbers, bf16_devices, devices, error, pass, tensor, values};
 
 /// max |difference| / max |reference| in f32, as the suite has it.
 const F32: f64 = 3e-6;

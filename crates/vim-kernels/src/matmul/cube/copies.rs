@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 
 use super::plan::{Extents, MatmulPlan, Stage};
 
-/// Copies the terms `k..end` of the left matrix that begins at vector `first`, in the rows of a tile
-/// from `row` on, into shared memory from vector `base` on, with zeros beyond its last row and term.
+/// Copies the terms `k..end` of the left matrix, which begins at vector `first`, in the rows of a
+/// tile from `row` on, into shared memory from vector `base` on, with zeros past the last of both.
 ///
 /// With `copies` the copies are asynchronous, and [`wait_copies`] waits for them; otherwise they
 /// are complete on return.

@@ -96,11 +96,9 @@ impl Matrix {
 
     /// Each matrix by itself.
     fn each(&self) -> impl Iterator<Item = Self> + '_ {
-        (0..self.count).map(|i| {
-            let mut buffer = self.buffer.clone();
-            buffer.handle =
-                buffer.handle.offset_start((i * self.batch_stride * buffer.dtype.size()) as u64);
-            Self { buffer, count: 1, batch_stride: 0, ..self.clone() }
+        (0..self.count).map(|i| Self {
+            by_columns: self.by_columns,
+            ..Self::within(&self.buffer, self.size, i * self.batch_stride, self.row_stride)
         })
     }
 
