@@ -37,59 +37,42 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The seven differentiable inputs of a Vim branch.
-struct Inputs {
-    u: Tensor<3>,
-    delta: Tensor<3>,
-    z: Tensor<3>,
-    a: Tensor<2>,
-    b: Tensor<3>,
-    c: Tensor<3>,
-    d: Tensor<1>,
-    delta_bias: Tensor<1>,
-}
-
-impl Inputs {
-    fn new([batch, len, d_inner, d_state]: [usize; 4]) -> Self {
-        let device = Device::flex().autodiff();
-        device.seed(0);
-        let random3 = |shape: [usize; 3]| {
-            Tensor::random(shape, Distribution::Normal(0.0, 1.0), &device).require_grad()
-        };
-        let random1 = || Tensor::random([d_inner], Distribution::Default, &device).require_grad();
-        let a = Tensor::random([d_inner, d_state], Distribution::Uniform(-16.0, -1.0), &device);
-        Self {
-            u: random3([batch, len, d_inner]),
-            delta: random3([batch, len, d_inner]),
-            z: random3([batch, len, d_inner]),
-            a: a.require_grad(),
-            b: random3([batch, len, d_state]),
-            c: random3([batch, len, d_state]),
-            d: random1(),
-            delta_bias: random1(),
-        }
-    }
-
-    /// The loss and the gradient of `a`, after a forward and a backward pass.
-    fn step(&self, method: Discretization, choice: KernelChoice) -> (f64, Tensor<2>) {
+/// A forward and a backward pass over the eight differentiable inputs of a Vim branch: the loss and
+/// the gradient of `a`.
+fn step_of(
+    [batch, len, d_inner, d_state]: [usize; 4],
+) -> impl Fn(Discretization, KernelChoice) -> (f64, Tensor<2>) {
+    let device = Device::flex().autodiff();
+    device.seed(0);
+    let tokens = |width| {
+        let normal = Distribution::Normal(0.0, 1.0);
+        Tensor::<3>::random([batch, len, width], normal, &device).require_grad()
+    };
+    let channels = || Tensor::<1>::random([d_inner], Distribution::Default, &device).require_grad();
+    let rates = Distribution::Uniform(-16.0, -1.0);
+    let a = Tensor::<2>::random([d_inner, d_state], rates, &device).require_grad();
+    let [u, delta, z] = [(); 3].map(|()| tokens(d_inner));
+    let [b, c] = [(); 2].map(|()| tokens(d_state));
+    let [d, delta_bias] = [(); 2].map(|()| channels());
+    move |method, choice| {
         let options =
             ScanOptions { method, choice, delta_softplus: true, ..ScanOptions::default() };
         let out = selective_scan(
-            self.u.clone(),
-            self.delta.clone(),
-            self.a.clone(),
-            self.b.clone(),
-            self.c.clone(),
-            Some(self.d.clone()),
-            Some(self.z.clone()),
-            Some(self.delta_bias.clone()),
+            u.clone(),
+            delta.clone(),
+            a.clone(),
+            b.clone(),
+            c.clone(),
+            Some(d.clone()),
+            Some(z.clone()),
+            Some(delta_bias.clone()),
             options,
         )
         .expect("the sizes agree");
         let loss = out.y.square().mean();
         let grads = loss.backward();
         let value = f64::from(loss.into_scalar::<f32>());
-        (value, self.a.grad(&grads).expect("a requires its gradient"))
+        (value, a.grad(&grads).expect("a requires its gradient"))
     }
 }
 
@@ -112,21 +95,21 @@ fn measure(runs: usize, mut step: impl FnMut()) -> (Duration, usize) {
 fn main() {
     let sizes: Vec<usize> = std::env::args().filter_map(|arg| arg.parse().ok()).collect();
     let sizes: [usize; 4] = sizes.try_into().unwrap_or([8, 197, 384, 16]);
-    let inputs = Inputs::new(sizes);
+    let step = step_of(sizes);
     let [batch, len, d_inner, d_state] = sizes;
     println!("selective scan, forward + backward, f32, B={batch} L={len} D={d_inner} N={d_state}");
     println!("method     kernel ms  MiB  reference ms   MiB  faster  memory");
     for &method in Discretization::VARIANTS {
-        let (kernel, kernel_grad) = inputs.step(method, KernelChoice::Kernel);
-        let (reference, reference_grad) = inputs.step(method, KernelChoice::Reference);
+        let (kernel, kernel_grad) = step(method, KernelChoice::Kernel);
+        let (reference, reference_grad) = step(method, KernelChoice::Reference);
         let scale = reference_grad.clone().abs().max().into_scalar::<f32>();
         let off = (kernel_grad - reference_grad).abs().max().into_scalar::<f32>() / scale;
         assert!(
             (kernel - reference).abs() <= 1e-5 * reference.abs() && off <= 1e-3,
             "{method}: kernel and reference disagree: {kernel} {reference}, gradient off by {off}"
         );
-        let (fast, fast_peak) = measure(9, || drop(inputs.step(method, KernelChoice::Kernel)));
-        let (slow, slow_peak) = measure(3, || drop(inputs.step(method, KernelChoice::Reference)));
+        let (fast, fast_peak) = measure(9, || drop(step(method, KernelChoice::Kernel)));
+        let (slow, slow_peak) = measure(3, || drop(step(method, KernelChoice::Reference)));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         println!(

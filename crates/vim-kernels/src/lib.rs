@@ -3,8 +3,8 @@
 //!
 //! > `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = c[t]·h[t] + d·u[t]`
 //!
-//! Each operation has a folder with its arguments and checks, a fused kernel for CPUs (`native/`)
-//! and one for GPUs (`cube/`), a reference in tensor operations, and an [`oracle`] in f64 loops;
+//! Each operation has a folder with its arguments and checks, a fused kernel for CPUs (`native`)
+//! and one for GPUs (`cube`), a reference in tensor operations, and an [`oracle`] in f64 loops;
 //! both implementations are tested against the oracle.
 //!
 //! ```

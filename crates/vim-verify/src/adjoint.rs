@@ -3,11 +3,10 @@
 
 use strum::VariantArray;
 use vim_kernels::oracle::{OracleConv, OracleFullScan, OracleNorm, OracleScan, OracleScanGrads};
-use vim_kernels::{Complex, Series};
+use vim_kernels::{Complex, KernelError, Series};
 
-use crate::check::{Check, Context, Row, Run, Subject, Worst};
-use crate::compare::{Numbers, figures};
-use crate::dtype::Dtype;
+use crate::check::{Check, Context, Row, Subject, rows_of, worst};
+use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
 use crate::norm;
 use crate::run::{StateNumber, named, real};
@@ -65,21 +64,21 @@ fn scan_rows<S: Clone, T: StateNumber>(
     ];
     let grads = real(grads);
     let pairs = named(&grads).into_iter().zip(want);
-    pairs.map(|((array, got), want)| row(array, got, &want, case, factor)).collect()
+    let arrays = pairs.map(|((array, got), want)| (array, got.to_vec(), want, F64)).collect();
+    rows_of(arrays, 1e-30, factor, case)
 }
 
 fn conv_rows(conv: &OracleConv, case: &str, factor: f64) -> Vec<Row> {
     let grad_y = Numbers::new(7).vec(conv.x.len(), -1.0, 1.0, Dtype::F32);
     let loss = |c: &OracleConv| dot(&c.forward(), &grad_y);
     let grads = conv.backward(&grad_y);
-    [
-        ("x", grads.x, differences(conv, |c, i| c.x.get_mut(i), loss)),
-        ("weight", grads.weight, differences(conv, |c, i| c.weight.get_mut(i), loss)),
-        ("bias", grads.bias, differences(conv, |c, i| c.bias.as_mut()?.get_mut(i), loss)),
-    ]
-    .into_iter()
-    .map(|(array, got, want)| row(array, &got, &want, case, factor))
-    .collect()
+    let bias = differences(conv, |c, i| c.bias.as_mut()?.get_mut(i), loss);
+    let arrays = vec![
+        ("x", grads.x, differences(conv, |c, i| c.x.get_mut(i), loss), F64),
+        ("weight", grads.weight, differences(conv, |c, i| c.weight.get_mut(i), loss), F64),
+        ("bias", grads.bias, bias, F64),
+    ];
+    rows_of(arrays, 1e-30, factor, case)
 }
 
 fn norm_rows(norm: &OracleNorm, case: &str, factor: f64) -> Vec<Row> {
@@ -92,18 +91,12 @@ fn norm_rows(norm: &OracleNorm, case: &str, factor: f64) -> Vec<Row> {
     };
     let grads = norm.backward(&by_normed, &by_sum);
     let residual = differences(norm, |n, i| n.residual.as_mut()?.get_mut(i), loss);
-    [
-        ("x", grads.x, differences(norm, |n, i| n.x.get_mut(i), loss)),
-        ("weight", grads.weight, differences(norm, |n, i| n.weight.get_mut(i), loss)),
-        ("residual", grads.residual, residual),
-    ]
-    .into_iter()
-    .map(|(array, got, want)| row(array, &got, &want, case, factor))
-    .collect()
-}
-
-fn row(array: &str, got: &[f64], want: &[f64], case: &str, factor: f64) -> Row {
-    Row::judged(array, figures(got, want, 1e-30), F64 * factor, case)
+    let arrays = vec![
+        ("x", grads.x, differences(norm, |n, i| n.x.get_mut(i), loss), F64),
+        ("weight", grads.weight, differences(norm, |n, i| n.weight.get_mut(i), loss), F64),
+        ("residual", grads.residual, residual, F64),
+    ];
+    rows_of(arrays, 1e-30, factor, case)
 }
 
 /// The forms and directions to go through.
@@ -116,54 +109,39 @@ fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
 
 /// The selective scan of real states or complex ones, every method and series.
 fn scans<T: StateNumber>(context: &Context) -> Vec<Check> {
-    let mut checks = Vec::new();
-    for &method in &context.methods {
-        for &series in Series::VARIANTS {
-            let run = move |context: &Context, factor: f64| {
-                let mut worst = Worst::default();
-                for (form, reverse, case) in forms(context) {
-                    let base = inputs([2, 3, 4, 2], form, 3.0, Dtype::F32);
-                    let base = OracleScan { method, series, reverse, ..base };
-                    let scan: OracleScan<T> = with_parts(base, 3.0, Dtype::F32);
-                    let grad_y = grad_of(&scan, Dtype::F32);
-                    let loss = |s: &OracleScan<T>| dot(&s.forward().0, &grad_y);
-                    let grads = scan.backward(&grad_y);
-                    scan_rows(&scan, |s| s, loss, grads, &case, factor)
-                        .into_iter()
-                        .for_each(|row| worst.add(row));
-                }
-                Ok(worst.into_rows())
-            };
-            let method = Some(method);
-            let check = check(T::OPERATION, Box::new(run));
-            checks.push(Check { method, series: Some(series), ..check });
-        }
-    }
-    checks
+    let check_of = |method, series| {
+        let run = move |context: &Context, factor| {
+            worst(forms(context).map(|(form, reverse, case)| {
+                let base = inputs([2, 3, 4, 2], form, 3.0, Dtype::F32);
+                let base = OracleScan { method, series, reverse, ..base };
+                let scan: OracleScan<T> = with_parts(base, 3.0, Dtype::F32);
+                let grad_y = grad_of(&scan, Dtype::F32);
+                let loss = |s: &OracleScan<T>| dot(&s.forward().0, &grad_y);
+                Ok(scan_rows(&scan, |s| s, loss, scan.backward(&grad_y), &case, factor))
+            }))
+        };
+        check(T::OPERATION, run).of(method, series)
+    };
+    let of = |&method| Series::VARIANTS.iter().map(move |&series| check_of(method, series));
+    context.methods.iter().flat_map(of).collect()
 }
 
 /// Every operation; the selective scan by every method and series.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let mut checks = scans::<f64>(context);
     checks.extend(scans::<Complex<f64>>(context));
-    let run = |context: &Context, factor: f64| {
-        let mut worst = Worst::default();
-        for (form, reverse, case) in forms(context) {
+    checks.push(check("full_scan", |context, factor| {
+        worst(forms(context).map(|(form, reverse, case)| {
             let base = inputs([1, 3, 4, 3], form, 3.0, Dtype::F32);
             let scan = full(OracleScan { reverse, ..base }, 3.0);
             let grad_y = grad_of(&scan.0, Dtype::F32);
             let loss = |s: &OracleFullScan| dot(&s.forward().0, &grad_y);
-            let grads = scan.backward(&grad_y);
-            scan_rows(&scan, |s| &mut s.0, loss, grads, &case, factor)
-                .into_iter()
-                .for_each(|row| worst.add(row));
-        }
-        Ok(worst.into_rows())
-    };
-    checks.push(check("full_scan", Box::new(run)));
-    let run = |_: &Context, factor: f64| {
-        let mut worst = Worst::default();
-        for (silu, reverse) in [(true, false), (true, true), (false, false), (false, true)] {
+            Ok(scan_rows(&scan, |s| &mut s.0, loss, scan.backward(&grad_y), &case, factor))
+        }))
+    }));
+    checks.push(check("causal_conv1d", |_, factor| {
+        let forms = [(true, false), (true, true), (false, false), (false, true)];
+        worst(forms.map(|(silu, reverse)| {
             let mut x = Numbers::new(5);
             let mut vec = |n| x.vec(n, -1.0, 1.0, Dtype::F32);
             let conv = OracleConv {
@@ -177,33 +155,21 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
                 weight: vec(12),
                 bias: Some(vec(3)),
             };
-            let case = format!("silu {silu} reverse {reverse}");
-            conv_rows(&conv, &case, factor).into_iter().for_each(|row| worst.add(row));
-        }
-        Ok(worst.into_rows())
-    };
-    checks.push(check("causal_conv1d", Box::new(run)));
-    let run = |_: &Context, factor: f64| {
-        let mut worst = Worst::default();
-        for residual in [true, false] {
+            Ok(conv_rows(&conv, &format!("silu {silu} reverse {reverse}"), factor))
+        }))
+    }));
+    checks.push(check("add_rms_norm", |_, factor| {
+        worst([true, false].map(|residual| {
             let norm = norm::inputs(3, 5, residual, Dtype::F32);
-            let case = format!("residual {residual}");
-            norm_rows(&norm, &case, factor).into_iter().for_each(|row| worst.add(row));
-        }
-        Ok(worst.into_rows())
-    };
-    checks.push(check("add_rms_norm", Box::new(run)));
+            Ok(norm_rows(&norm, &format!("residual {residual}"), factor))
+        }))
+    }));
     checks
 }
 
-fn check(operation: &'static str, run: Run) -> Check {
-    Check {
-        subject: Subject::Adjoint,
-        operation,
-        method: None,
-        series: None,
-        implementation: "oracle".into(),
-        dtype: "f64".into(),
-        run,
-    }
+fn check(
+    operation: &'static str,
+    run: impl Fn(&Context, f64) -> Result<Vec<Row>, KernelError> + 'static,
+) -> Check {
+    Check::new(Subject::Adjoint, operation, "oracle", "f64", run)
 }

@@ -4,57 +4,36 @@
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Implementation, KernelError, Series};
 
+use crate::bits;
 use crate::check::{Check, Context, Row, Subject, Verdict};
-use crate::compare::figures;
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, figures};
 use crate::run::{PER_TOKEN, Results, STORED_BF16};
 use crate::scan::{Form, grad_of, inputs};
 
-/// How near the outputs of two methods are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nearness {
-    Identical,
-    Same,
-    Different,
-}
-
-impl Nearness {
-    pub(crate) fn of(max: f64, rounding: f64) -> Self {
-        if max == 0.0 {
-            Self::Identical
-        } else if max <= rounding {
-            Self::Same
-        } else {
-            Self::Different
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Identical => "identical",
-            Self::Same => "same within rounding",
-            Self::Different => "different",
-        }
+/// How near the outputs of two methods are, whose greatest difference is `max`.
+fn nearness(max: f64, rounding: f64) -> &'static str {
+    if max == 0.0 {
+        "identical"
+    } else if max <= rounding {
+        "same within rounding"
+    } else {
+        "different"
     }
 }
 
 /// One check for each implementation and type; it has a row for each pair of methods.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
-    let mut checks = Vec::new();
-    for implementation in context.implementations() {
-        for &dtype in context.dtypes {
-            checks.push(Check {
-                subject: Subject::Methods,
-                operation: "selective_scan",
-                method: None,
-                series: Some(Series::Exact),
-                implementation: implementation.to_string(),
-                dtype: dtype.to_string(),
-                run: Box::new(move |context, _| rows(context, implementation, dtype)),
-            });
-        }
-    }
-    checks
+    let check = |(implementation, dtype)| Check {
+        series: Some(Series::Exact),
+        ..Check::new(
+            Subject::Methods,
+            "selective_scan",
+            implementation,
+            dtype,
+            move |context, _| rows(context, implementation, dtype),
+        )
+    };
+    context.runs().map(check).collect()
 }
 
 fn rows(
@@ -75,24 +54,20 @@ fn rows(
             let array = format!("{one} {two}");
             if i == j {
                 let same = run(*two)? == all[i];
-                let max = if same { 0.0 } else { f64::INFINITY };
-                let verdict = if same { Verdict::Pass } else { Verdict::Fail };
                 let note = if same { "identical, twice" } else { "not the same bits twice" };
-                let note = note.to_owned();
-                rows.push(Row { array, max, mean: max, tolerance: 0.0, verdict, note });
+                rows.push(bits::row(array, same, Verdict::Fail, note));
                 continue;
             }
             let scale = all[i].y.iter().fold(1e-30, |m: f64, y| m.max(y.abs()));
             let off = figures(&all[i].y, &all[j].y, scale);
-            let near = Nearness::of(off.max, rounding);
-            let good = near == Nearness::Different && off.max.is_finite();
+            let good = off.max > rounding && off.max.is_finite();
             rows.push(Row {
                 array,
                 max: off.max,
                 mean: off.mean,
                 tolerance: rounding,
                 verdict: if good { Verdict::Pass } else { Verdict::Fail },
-                note: near.name().to_owned(),
+                note: nearness(off.max, rounding).to_owned(),
             });
         }
     }
@@ -105,9 +80,9 @@ mod tests {
 
     #[test]
     fn nearness_has_three_steps() {
-        assert_eq!(Nearness::of(0.0, 1e-5), Nearness::Identical);
-        assert_eq!(Nearness::of(1e-6, 1e-5), Nearness::Same);
-        assert_eq!(Nearness::of(1e-4, 1e-5), Nearness::Different);
-        assert_eq!(Nearness::of(f64::INFINITY, 1e-5).name(), "different");
+        assert_eq!(nearness(0.0, 1e-5), "identical");
+        assert_eq!(nearness(1e-6, 1e-5), "same within rounding");
+        assert_eq!(nearness(1e-4, 1e-5), "different");
+        assert_eq!(nearness(f64::INFINITY, 1e-5), "different");
     }
 }

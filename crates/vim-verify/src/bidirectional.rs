@@ -1,56 +1,46 @@
 //! Two scans in opposite directions at once, against the f64 loops run for each.
 
+use burn::tensor::Device;
 use vim_kernels::oracle::{OracleScan, OracleScanGrads};
 use vim_kernels::{KernelError, ScanOptions, Series, selective_scan_bidirectional};
 
-use crate::check::{Check, Context, Row, Subject, Worst, choice};
-use crate::compare::{tensor, values};
-use crate::dtype::Dtype;
+use crate::check::{Check, Context, Row, Subject, choice, worst};
+use crate::compare::{Dtype, gradient, tensor, values};
 use crate::run::{Results, judged};
 use crate::scan::{Form, grad_of, inputs};
 
 /// Every method, implementation and type: the sum of both outputs, and all gradients.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
-    let mut checks = Vec::new();
-    for implementation in context.implementations() {
-        for &dtype in context.dtypes {
-            for &method in &context.methods {
-                let run = move |context: &Context, factor: f64| {
-                    let mut worst = Worst::default();
-                    for sizes in [[2, 1, 5, 16], [3, 21, 6, 16]] {
-                        let options = ScanOptions {
-                            method,
-                            series: Series::Exact,
-                            delta_softplus: true,
-                            reverse: false,
-                            choice: choice(implementation),
-                        };
-                        rows(sizes, options, dtype, context, factor)?
-                            .into_iter()
-                            .for_each(|row| worst.add(row));
-                    }
-                    Ok(worst.into_rows())
-                };
-                checks.push(Check {
-                    subject: Subject::Oracle,
-                    operation: "selective_scan_bidirectional",
-                    method: Some(method),
-                    series: Some(Series::Exact),
-                    implementation: implementation.to_string(),
-                    dtype: dtype.to_string(),
-                    run: Box::new(run),
-                });
-            }
-        }
-    }
-    checks
+    let check = |(implementation, dtype), method| {
+        let run = move |context: &Context, factor| {
+            let options = ScanOptions {
+                method,
+                series: Series::Exact,
+                delta_softplus: true,
+                reverse: false,
+                choice: choice(implementation),
+            };
+            let sizes = [[2, 1, 5, 16], [3, 21, 6, 16]];
+            worst(sizes.map(|sizes| rows(sizes, options, dtype, &context.device, factor)))
+        };
+        let operation = "selective_scan_bidirectional";
+        Check::new(Subject::Oracle, operation, implementation, dtype, run).of(method, Series::Exact)
+    };
+    let methods = &context.methods;
+    context.runs().flat_map(|one| methods.iter().map(move |&method| check(one, method))).collect()
 }
 
-fn rows(
+/// The rows of both scans at once, each of sizes `[B, L, D, N]`, with softplus and every optional
+/// input; `device` is without autodiff.
+///
+/// # Errors
+///
+/// [`KernelError`] if what `options` choose cannot run on `device`.
+pub fn rows(
     sizes: [usize; 4],
     options: ScanOptions,
     dtype: Dtype,
-    context: &Context,
+    device: &Device,
     factor: f64,
 ) -> Result<Vec<Row>, KernelError> {
     let [batch, len, d_inner, d_state] = sizes;
@@ -65,7 +55,7 @@ fn rows(
         batch,
         method: options.method,
         series: options.series,
-        reverse: way == 1,
+        reverse: options.reverse ^ (way == 1),
         u: part(&whole.u, way),
         delta: part(&whole.delta, way),
         b: part(&whole.b, way),
@@ -96,7 +86,7 @@ fn rows(
         },
     };
 
-    let device = &context.device.clone().autodiff();
+    let device = &device.clone().autodiff();
     let four = |values: &[f64], width: usize| {
         tensor(values, [2, batch, len, width], dtype, device).require_grad()
     };
@@ -110,25 +100,21 @@ fn rows(
     let [d, bias] = [&other.d, &other.delta_bias].map(channels);
     let tokens = [batch, len, d_inner];
     let z = tensor(z.as_deref().unwrap_or_default(), tokens, dtype, device).require_grad();
-    let arguments = [u.clone(), delta.clone(), b.clone(), c.clone()];
-    let [u_now, delta_now, b_now, c_now] = arguments;
     let y = selective_scan_bidirectional(
-        u_now,
-        delta_now,
+        u.clone(),
+        delta.clone(),
         a.clone(),
-        b_now,
-        c_now,
+        b.clone(),
+        c.clone(),
         Some(d.clone()),
         Some(z.clone()),
         Some(bias.clone()),
         options,
     )?;
     let grads = (y.clone() * tensor(&grad_y, tokens, dtype, device)).sum().backward();
-    // An input without a gradient is an array of the wrong length, which fails.
-    let [u, delta, b, c] = [u, delta, b, c].map(|t| t.grad(&grads).map_or(vec![], values));
-    let [d, delta_bias] = [d, bias].map(|t| t.grad(&grads).map_or(vec![], values));
-    let a = a.grad(&grads).map_or(vec![], values);
-    let z = z.grad(&grads).map_or(vec![], values);
+    let [u, delta, b, c] = [u, delta, b, c].map(|t| gradient(&t, &grads));
+    let [d, delta_bias] = [d, bias].map(|t| gradient(&t, &grads));
+    let (a, z) = (gradient(&a, &grads), gradient(&z, &grads));
     let grads = OracleScanGrads { u, delta, a, b, c, d, z, delta_bias };
     let got = Results { y: values(y), last_state: vec![], grads };
     let case = format!("B={batch} L={len} D={d_inner} N={d_state} both ways");

@@ -3,13 +3,10 @@
 
 use burn::tensor::Tensor;
 use vim_kernels::oracle::OracleScan;
-use vim_kernels::{
-    Discretization, Implementation, KernelError, ScanOptions, Series, selective_scan,
-};
+use vim_kernels::{Implementation, KernelError, ScanOptions, ScanOutput, selective_scan};
 
 use crate::check::{Check, Context, Row, Subject, Verdict, choice};
-use crate::compare::{tensor, values};
-use crate::dtype::Dtype;
+use crate::compare::Dtype;
 use crate::run::Results;
 use crate::scan::{Form, grad_of, inputs, preferred};
 
@@ -50,27 +47,22 @@ impl Lie {
 /// One check for each type, of what the device prefers to run.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let implementation = preferred(&context.device);
-    let of = |dtype: Dtype| Check {
-        subject: Subject::Bits,
-        operation: "selective_scan",
-        method: None,
-        series: None,
-        implementation: implementation.to_string(),
-        dtype: dtype.to_string(),
-        run: Box::new(move |context, _| {
+    let check = |&dtype| {
+        let run = move |context: &Context, _| {
             let mut rows = repeated(context, implementation, dtype)?;
             rows.extend(placed(context, implementation, dtype)?);
             Ok(rows)
-        }),
+        };
+        Check::new(Subject::Bits, "selective_scan", implementation, dtype, run)
     };
-    context.dtypes.iter().map(|&dtype| of(dtype)).collect()
+    context.dtypes.iter().map(check).collect()
 }
 
 /// A row that passes if the bits are the same; others are the verdict `otherwise`.
-fn row(array: String, same: bool, otherwise: Verdict, note: String) -> Row {
+pub(crate) fn row(array: String, same: bool, otherwise: Verdict, note: &str) -> Row {
     let max = if same { 0.0 } else { f64::INFINITY };
     let verdict = if same { Verdict::Pass } else { otherwise };
-    Row { array, max, mean: max, tolerance: 0.0, verdict, note }
+    Row { array, max, mean: max, tolerance: 0.0, verdict, note: note.to_owned() }
 }
 
 /// y, last state and gradients of the same scan, again and again.
@@ -87,7 +79,7 @@ fn repeated(
     for _ in 1..LAUNCHES {
         same &= run()? == first;
     }
-    let (array, note) = (format!("{LAUNCHES} launches"), "B=3 L=197 D=150 N=16".to_owned());
+    let (array, note) = (format!("{LAUNCHES} launches"), "B=3 L=197 D=150 N=16");
     Ok(vec![row(array, same, Verdict::Fail, note)])
 }
 
@@ -110,51 +102,40 @@ fn placed(
         for lie in [Lie::Computed, Lie::Slice, Lie::Transposed] {
             let same = run(context, &scan, implementation, dtype, lie)? == dense;
             let name = format!("{lie:?} rows of {d_inner}").to_lowercase();
-            rows.push(row(name, same, otherwise, "against dense rows".to_owned()));
+            rows.push(row(name, same, otherwise, "against dense rows"));
         }
     }
     Ok(rows)
 }
 
-/// y and the gradients of u, delta, z, B and C.
+/// The scan, with every input per token and its output lying so, and thereby their gradients.
 fn run(
     context: &Context,
     scan: &OracleScan,
     implementation: Implementation,
     dtype: Dtype,
     lie: Lie,
-) -> Result<Vec<Vec<f64>>, KernelError> {
-    let device = &context.device.clone().autodiff();
-    let OracleScan { batch, len, d_inner, d_state, .. } = *scan;
-    let leaf = |values: &[f64], width: usize| {
-        tensor(values, [batch, len, width], dtype, device).require_grad()
-    };
-    let weight = |values: &[f64], shape| tensor(values, shape, Dtype::F32, device);
-    let channels = |values: &Option<Vec<f64>>| {
-        values.as_ref().map(|v| tensor(v, [d_inner], Dtype::F32, device))
-    };
-    let leaves = [
-        leaf(&scan.u, d_inner),
-        leaf(&scan.delta, d_inner),
-        leaf(scan.z.as_deref().unwrap_or_default(), d_inner),
-        leaf(&scan.b, d_state),
-        leaf(&scan.c, d_state),
-    ];
-    let [u, delta, z, b, c] = leaves.clone().map(|leaf| lie.of(leaf));
+) -> Result<Results, KernelError> {
     let options = ScanOptions {
-        method: Discretization::default(),
-        series: Series::Exact,
         delta_softplus: true,
-        reverse: false,
         choice: choice(implementation),
+        ..ScanOptions::default()
     };
-    let (d, bias) = (channels(&scan.d), channels(&scan.delta_bias));
-    let a = weight(&scan.a, [d_inner, d_state]);
-    let out = selective_scan(u, delta, a, b, c, d, Some(z), bias, options)?;
-    let grad_y = tensor(&grad_of(scan, dtype), [batch, len, d_inner], dtype, device);
-    let grads = (lie.of(out.y.clone()) * lie.of(grad_y)).sum().backward();
-    let mut all = vec![values(out.y)];
-    // A gradient that is missing is an array of another length.
-    all.extend(leaves.map(|leaf| leaf.grad(&grads).map_or(vec![], values)));
-    Ok(all)
+    let OracleScan { batch, len, d_inner, d_state, .. } = *scan;
+    Results::of_call(scan, &grad_of(scan, dtype), dtype, &context.device, |x| {
+        let projection =
+            |leaf: &[Tensor<1>]| lie.of(leaf[0].clone().reshape([batch, len, d_state]));
+        let out = selective_scan(
+            lie.of(x.u.clone()),
+            lie.of(x.delta.clone()),
+            x.a[0].clone().reshape([d_inner, d_state]),
+            projection(&x.b),
+            projection(&x.c),
+            x.d.clone(),
+            x.z.clone().map(|z| lie.of(z)),
+            x.delta_bias.clone(),
+            options,
+        )?;
+        Ok(ScanOutput { y: lie.of(out.y), ..out })
+    })
 }

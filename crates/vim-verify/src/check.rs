@@ -5,11 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::Device;
 use serde::Serialize;
-use strum::VariantArray;
+use strum::{Display, VariantArray};
 use vim_kernels::{Discretization, Implementation, KernelChoice, KernelError, Series, has_kernel};
 
-use crate::compare::Figures;
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Figures, figures};
 
 /// Methods whose kernels under Taylor's series are checked where kernels are to be few.
 pub const FEW_TAYLOR: usize = 2;
@@ -39,6 +38,13 @@ impl Context {
     pub fn implementations(&self) -> Vec<Implementation> {
         let kernel = has_kernel(&self.device).then_some(Implementation::Kernel);
         kernel.into_iter().chain([Implementation::Reference]).collect()
+    }
+
+    /// Every implementation with every type.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (Implementation, Dtype)> + use<> {
+        let dtypes = self.dtypes;
+        let of = move |one| dtypes.iter().map(move |&dtype| (one, dtype));
+        self.implementations().into_iter().flat_map(of)
     }
 
     /// Whether to run as few distinct kernels as still touch every method and both ways.
@@ -74,8 +80,9 @@ pub fn choice(implementation: Implementation) -> KernelChoice {
 }
 
 /// What a check is about; the table has a part for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Subject {
     /// An implementation against the f64 loops.
     Oracle,
@@ -147,27 +154,38 @@ impl Row {
     }
 }
 
-/// The worst of each array over several cases, in the order in which arrays first come.
-#[derive(Default)]
-pub(crate) struct Worst(Vec<Row>);
-
-impl Worst {
-    pub(crate) fn add(&mut self, row: Row) {
-        match self.0.iter_mut().find(|known| known.array == row.array) {
-            Some(known) => {
-                let mean = known.mean.max(row.mean);
-                if row.ratio() > known.ratio() {
-                    *known = row;
+/// The worst of each array over the rows of several cases, in the order in which arrays first come.
+pub(crate) fn worst(
+    cases: impl IntoIterator<Item = Result<Vec<Row>, KernelError>>,
+) -> Result<Vec<Row>, KernelError> {
+    let mut worst: Vec<Row> = Vec::new();
+    for rows in cases {
+        for row in rows? {
+            match worst.iter_mut().find(|known| known.array == row.array) {
+                Some(known) => {
+                    let mean = known.mean.max(row.mean);
+                    if row.ratio() > known.ratio() {
+                        *known = row;
+                    }
+                    known.mean = mean;
                 }
-                known.mean = mean;
+                None => worst.push(row),
             }
-            None => self.0.push(row),
         }
     }
+    Ok(worst)
+}
 
-    pub(crate) fn into_rows(self) -> Vec<Row> {
-        self.0
-    }
+/// The name of an array, what it is, what it must be, and how far it may be off.
+pub type Array = (&'static str, Vec<f64>, Vec<f64>, f64);
+
+/// A row for each array; `floor` is that of [`figures`].
+#[must_use]
+pub fn rows_of(arrays: Vec<Array>, floor: f64, factor: f64, case: &str) -> Vec<Row> {
+    let row = |(array, got, want, tolerance): Array| {
+        Row::judged(array, figures(&got, &want, floor), tolerance * factor, case)
+    };
+    arrays.into_iter().map(row).collect()
 }
 
 /// What a check does, given the factor on tolerances.
@@ -193,19 +211,31 @@ pub struct Check {
 }
 
 impl Check {
+    /// A check of no method or series in particular.
+    pub(crate) fn new(
+        subject: Subject,
+        operation: &'static str,
+        implementation: impl ToString,
+        dtype: impl ToString,
+        run: impl Fn(&Context, f64) -> Result<Vec<Row>, KernelError> + 'static,
+    ) -> Self {
+        let (implementation, dtype) = (implementation.to_string(), dtype.to_string());
+        let run = Box::new(run);
+        Self { subject, operation, method: None, series: None, implementation, dtype, run }
+    }
+
+    /// The check as one of `method` under `series`.
+    pub(crate) fn of(self, method: Discretization, series: Series) -> Self {
+        Self { method: Some(method), series: Some(series), ..self }
+    }
+
     /// A name that no other check has, such as `oracle/selective_scan/zoh/exact/kernel/f32`.
     pub fn name(&self) -> String {
-        let subject = match self.subject {
-            Subject::Oracle => "oracle",
-            Subject::Adjoint => "adjoint",
-            Subject::Methods => "methods",
-            Subject::Bits => "bits",
-            Subject::Stability => "stability",
-        };
+        let subject = self.subject.to_string();
         let method = self.method.map(|method| method.to_string());
         let series = self.series.map(|series| series.to_string());
         let parts = [
-            Some(subject),
+            Some(subject.as_str()),
             Some(self.operation),
             method.as_deref(),
             series.as_deref(),
@@ -250,23 +280,20 @@ impl Outcome {
     /// alone.
     pub fn of(check: &Check, context: &Context, factor: f64) -> Self {
         let start = std::time::Instant::now();
-        let unsupported = (check.dtype == Dtype::Bf16.to_string()
-            && !context.supports(Dtype::Bf16))
-        .then(|| "the device does not compute in bf16".to_owned());
-        let result = match unsupported {
-            Some(reason) => Ok(Err(reason)),
-            None => match catch_unwind(AssertUnwindSafe(|| (check.run)(context, factor))) {
-                Ok(Ok(rows)) => Ok(Ok(rows)),
-                Ok(Err(error)) if not_here(&error) => Ok(Err(error.to_string())),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(panic) => Err((context.explain_panic)(&*panic)),
-            },
-        };
-        let (rows, skipped, error) = match result {
-            Ok(Ok(rows)) => (rows, None, None),
-            Ok(Err(reason)) => (Vec::new(), Some(reason), None),
-            Err(error) => (Vec::new(), None, Some(error)),
-        };
+        let (rows, skipped, error) =
+            if check.dtype == Dtype::Bf16.to_string() && !context.supports(Dtype::Bf16) {
+                (Vec::new(), Some("the device does not compute in bf16".to_owned()), None)
+            } else {
+                match catch_unwind(AssertUnwindSafe(|| (check.run)(context, factor))) {
+                    Ok(Ok(rows)) => (rows, None, None),
+                    // The device, rather than the call, is what it failed for.
+                    Ok(Err(error @ (KernelError::Dtype { .. } | KernelError::NoKernel { .. }))) => {
+                        (Vec::new(), Some(error.to_string()), None)
+                    }
+                    Ok(Err(error)) => (Vec::new(), None, Some(error.to_string())),
+                    Err(panic) => (Vec::new(), None, Some((context.explain_panic)(&*panic))),
+                }
+            };
         let good = rows.iter().all(|row| row.verdict != Verdict::Fail);
         Self {
             name: check.name(),
@@ -294,11 +321,6 @@ impl Outcome {
         let judged = self.rows.iter().filter(|row| row.verdict != Verdict::Reported);
         judged.max_by(|one, two| one.ratio().total_cmp(&two.ratio()))
     }
-}
-
-/// Whether the device, rather than the call, is what an operation failed for.
-fn not_here(error: &KernelError) -> bool {
-    matches!(error, KernelError::Dtype { .. } | KernelError::NoKernel { .. })
 }
 
 #[cfg(test)]

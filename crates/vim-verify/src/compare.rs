@@ -1,8 +1,53 @@
-//! Inputs that are the same everywhere, and how far an array is from another.
+//! The types of activations, inputs that are the same everywhere, and how far an array is from
+//! another.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Gradients, Tensor, TensorData};
+use strum::{Display, VariantArray};
 
-use crate::dtype::Dtype;
+/// A type of activations.
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, VariantArray, serde::Serialize)]
+#[strum(serialize_all = "lowercase")]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// 24 bits of significand.
+    F32,
+    /// 8 bits of significand.
+    Bf16,
+}
+
+impl Dtype {
+    /// The nearest number of this type, of two the even one.
+    #[must_use]
+    pub fn round(self, value: f64) -> f64 {
+        let value = value as f32;
+        f64::from(match self {
+            Self::F32 => value,
+            Self::Bf16 => {
+                let bits = value.to_bits();
+                let half = 0x7FFF + ((bits >> 16) & 1);
+                f32::from_bits(bits.wrapping_add(half) & 0xFFFF_0000)
+            }
+        })
+    }
+
+    /// Bytes of a number.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+
+    /// Its name in Burn.
+    #[must_use]
+    pub fn float(self) -> FloatDType {
+        match self {
+            Self::F32 => FloatDType::F32,
+            Self::Bf16 => FloatDType::BF16,
+        }
+    }
+}
 
 /// Reproducible uniform numbers (SplitMix64: Steele, Lea and Flood 2014).
 #[derive(Debug)]
@@ -49,6 +94,17 @@ pub fn tensor<const R: usize>(
 #[must_use]
 pub fn values<const R: usize>(tensor: Tensor<R>) -> Vec<f64> {
     tensor.into_data().convert::<f32>().iter::<f64>().collect()
+}
+
+/// The same, of a tensor that must have this type: nothing, an array of the wrong length, if it has
+/// another.
+pub(crate) fn values_of<const R: usize>(tensor: Tensor<R>, dtype: Dtype) -> Vec<f64> {
+    if tensor.dtype() == DType::from(dtype.float()) { values(tensor) } else { vec![] }
+}
+
+/// The gradient of an input. One without a gradient is an array of the wrong length, which fails.
+pub(crate) fn gradient<const R: usize>(of: &Tensor<R>, grads: &Gradients) -> Vec<f64> {
+    of.grad(grads).map_or(vec![], values)
 }
 
 /// The error of an array.

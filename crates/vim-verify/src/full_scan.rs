@@ -3,9 +3,8 @@
 use vim_kernels::Implementation;
 use vim_kernels::oracle::{OracleFullScan, OracleScan};
 
-use crate::check::{Check, Context, Subject, Worst};
-use crate::compare::Numbers;
-use crate::dtype::Dtype;
+use crate::check::{Check, Context, Subject, worst};
+use crate::compare::{Dtype, Numbers};
 use crate::run::{Results, judged};
 use crate::scan::{Case, Form, grad_of, inputs, without_optional_inputs};
 
@@ -81,34 +80,19 @@ fn cases(
 /// Both implementations, the kernel in every type: y, the last state and all gradients. The
 /// reference and the CPU take f32 alone.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
-    let mut checks = Vec::new();
-    for implementation in context.implementations() {
-        for &dtype in context.dtypes {
-            let run = move |context: &Context, factor: f64| {
-                let mut worst = Worst::default();
-                for (full, case, looser) in cases(context, implementation, dtype) {
-                    let OracleFullScan(scan) = &full;
-                    let grad_y = grad_of(scan, dtype);
-                    let device = &context.device;
-                    let got =
-                        Results::of_full_on_device(&full, &grad_y, implementation, dtype, device)?;
-                    let want = Results::of_full_oracle(&full, &grad_y);
-                    judged(scan, &got, &want, dtype, looser, factor, &case)
-                        .into_iter()
-                        .for_each(|row| worst.add(row));
-                }
-                Ok(worst.into_rows())
-            };
-            checks.push(Check {
-                subject: Subject::Oracle,
-                operation: "full_scan",
-                method: None,
-                series: None,
-                implementation: implementation.to_string(),
-                dtype: dtype.to_string(),
-                run: Box::new(run),
-            });
-        }
-    }
-    checks
+    let check = |(implementation, dtype)| {
+        let run = move |context: &Context, factor| {
+            let cases = cases(context, implementation, dtype).into_iter();
+            worst(cases.map(|(full, case, looser)| {
+                let grad_y = grad_of(&full.0, dtype);
+                let device = &context.device;
+                let got =
+                    Results::of_full_on_device(&full, &grad_y, implementation, dtype, device)?;
+                let want = Results::of_full_oracle(&full, &grad_y);
+                Ok(judged(&full.0, &got, &want, dtype, looser, factor, &case))
+            }))
+        };
+        Check::new(Subject::Oracle, "full_scan", implementation, dtype, run)
+    };
+    context.runs().map(check).collect()
 }

@@ -6,9 +6,8 @@ use vim_kernels::{
     oracle,
 };
 
-use crate::check::{Check, Context, Row, Subject, Worst};
-use crate::compare::{figures, values};
-use crate::dtype::Dtype;
+use crate::check::{Check, Context, Row, Subject, worst};
+use crate::compare::{Dtype, figures, values};
 
 /// max |difference| / max |reference|: a few roundings of f32, of numbers up to 5.8, the largest
 /// noise.
@@ -22,24 +21,12 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     if !context.dtypes.contains(&Dtype::F32) {
         return Vec::new();
     }
-    let run = move |context: &Context, factor: f64| {
-        let mut worst = Worst::default();
-        for size in [[1, 1, 1], [3, 5, 7], [4, 33, 65], [2, 224, 224]] {
-            for mixes in [false, true] {
-                worst.add(row(size, mixes, &context.device, factor)?);
-            }
-        }
-        Ok(worst.into_rows())
+    let run = |context: &Context, factor| {
+        let sizes = [[1, 1, 1], [3, 5, 7], [4, 33, 65], [2, 224, 224]];
+        let cases = sizes.into_iter().flat_map(|size| [(size, false), (size, true)]);
+        worst(cases.map(|(size, mixes)| Ok(vec![row(size, mixes, &context.device, factor)?])))
     };
-    vec![Check {
-        subject: Subject::Oracle,
-        operation: "image_batch",
-        method: None,
-        series: None,
-        implementation: Implementation::Kernel.to_string(),
-        dtype: Dtype::F32.to_string(),
-        run: Box::new(run),
-    }]
+    vec![Check::new(Subject::Oracle, "image_batch", Implementation::Kernel, Dtype::F32, run)]
 }
 
 fn row(size: [usize; 3], mixes: bool, device: &Device, factor: f64) -> Result<Row, KernelError> {

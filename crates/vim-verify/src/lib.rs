@@ -7,26 +7,26 @@
 
 mod adjoint;
 mod agreement;
-mod bidirectional;
+pub mod bidirectional;
 mod bits;
 mod check;
 pub mod compare;
-mod conv;
-mod dtype;
+pub mod conv;
 pub mod full_scan;
 mod images;
 mod linear;
 mod mixer_inner;
-mod norm;
+pub mod norm;
 pub mod run;
 pub mod scan;
 pub mod smoke;
 mod stability;
 
 pub use check::{
-    Check, Context, ExplainPanic, FEW_TAYLOR, Outcome, Row, Run, Subject, Verdict, choice,
+    Array, Check, Context, ExplainPanic, FEW_TAYLOR, Outcome, Row, Run, Subject, Verdict, choice,
+    rows_of,
 };
-pub use dtype::Dtype;
+pub use compare::Dtype;
 pub use scan::preferred;
 use vim_kernels::Complex;
 

@@ -2,9 +2,8 @@
 
 use vim_kernels::{Implementation, KernelError, Precision, linear};
 
-use crate::check::{Check, Context, Row, Subject, Worst};
-use crate::compare::{Numbers, figures, tensor, values};
-use crate::dtype::Dtype;
+use crate::check::{Check, Context, Row, Subject, rows_of, worst};
+use crate::compare::{Dtype, Numbers, gradient, tensor, values};
 
 /// max |difference| / max |reference| in f32: sums of up to 400 products, and of the weights'
 /// gradients of 1600.
@@ -24,27 +23,15 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         Precision::Bf16 => context.dtypes.contains(&Dtype::Bf16),
         Precision::F32 | Precision::Tf32 => context.dtypes.contains(&Dtype::F32),
     };
-    let device = &context.device;
-    let there = precisions.filter(own).filter(|precision| precision.check(device).is_ok());
-    there
-        .map(|precision| Check {
-            subject: Subject::Oracle,
-            operation: "linear",
-            method: None,
-            series: None,
-            implementation: Implementation::Kernel.to_string(),
-            dtype: precision.to_string(),
-            run: Box::new(move |context: &Context, factor: f64| {
-                let mut worst = Worst::default();
-                for sizes in sizes(context.quick) {
-                    rows(sizes, precision, context, factor)?
-                        .into_iter()
-                        .for_each(|row| worst.add(row));
-                }
-                Ok(worst.into_rows())
-            }),
-        })
-        .collect()
+    let there = |precision: &Precision| precision.check(&context.device).is_ok();
+    let check = |precision| {
+        let run = move |context: &Context, factor| {
+            let sizes = sizes(context.quick).into_iter();
+            worst(sizes.map(|sizes| rows(sizes, precision, context, factor)))
+        };
+        Check::new(Subject::Oracle, "linear", Implementation::Kernel, precision, run)
+    };
+    precisions.filter(own).filter(there).map(check).collect()
 }
 
 /// Batch, tokens, inputs and outputs: of a layer's products, and odd ones.
@@ -108,16 +95,11 @@ fn rows(
     // What bf16 does not round, neither factor nor result, is as good as f32.
     let exact = if precision == Precision::Tf32 { TF32 } else { F32 };
     let case = format!("B={batch} L={len} {inputs} to {outputs}");
-    let grad = |of: Option<Vec<f64>>| of.unwrap_or_default();
-    Ok([
+    let arrays = vec![
         ("y", values(got), y, tolerance),
-        ("x", grad(given.grad(&grads).map(values)), of_x, tolerance),
-        ("weight", grad(w.grad(&grads).map(values)), of_weight, exact),
-        ("bias", grad(b.grad(&grads).map(values)), of_bias, F32),
-    ]
-    .into_iter()
-    .map(|(array, got, want, tolerance)| {
-        Row::judged(array, figures(&got, &want, 1e-30), tolerance * factor, &case)
-    })
-    .collect())
+        ("x", gradient(&given, &grads), of_x, tolerance),
+        ("weight", gradient(&w, &grads), of_weight, exact),
+        ("bias", gradient(&b, &grads), of_bias, F32),
+    ];
+    Ok(rows_of(arrays, 1e-30, factor, &case))
 }

@@ -8,9 +8,8 @@ use vim_kernels::{
     ScanOptions, Series, has_fused_mixer, mixer_inner,
 };
 
-use crate::check::{Check, Context, Row, Subject, Worst};
-use crate::compare::{Numbers, figures, tensor, values};
-use crate::dtype::Dtype;
+use crate::check::{Check, Context, Row, Subject, rows_of, worst};
+use crate::compare::{Dtype, Numbers, gradient, tensor, values};
 
 /// max |difference| / max |reference| in f32: five operations, one after the other.
 const F32: f64 = 5e-5;
@@ -26,37 +25,25 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     if !has_fused_mixer(&context.device) {
         return Vec::new();
     }
-    let mut checks = Vec::new();
-    for &dtype in context.dtypes {
-        for &method in &context.methods {
-            let run = move |context: &Context, factor: f64| {
-                let mut worst = Worst::default();
+    let check = |dtype, method| {
+        let run =
+            move |context: &Context, factor| {
                 // The last has rows enough for the products that keep a weight in shared memory.
                 let sizes =
                     [[2, 1, 6, 5, 2], [3, 21, 6, 16, 3], [2, 37, 40, 4, 12], [8, 131, 40, 4, 12]];
                 // States that are kept one by one, in a pass and in two: of no formula's concern.
                 let kept = [[3, 21, 40, 5, 12], [3, 21, 40, 20, 12]];
                 let kept = kept.into_iter().filter(|_| method == Discretization::Zoh);
-                for sizes in sizes.into_iter().chain(kept) {
-                    Mixer::new(sizes, method, dtype)
-                        .rows(dtype, &context.device, factor)?
-                        .into_iter()
-                        .for_each(|row| worst.add(row));
-                }
-                Ok(worst.into_rows())
+                worst(sizes.into_iter().chain(kept).map(|sizes| {
+                    Mixer::new(sizes, method, dtype).rows(dtype, &context.device, factor)
+                }))
             };
-            checks.push(Check {
-                subject: Subject::Oracle,
-                operation: "mixer_inner",
-                method: Some(method),
-                series: Some(Series::Exact),
-                implementation: Implementation::Kernel.to_string(),
-                dtype: dtype.to_string(),
-                run: Box::new(run),
-            });
-        }
-    }
-    checks
+        Check::new(Subject::Oracle, "mixer_inner", Implementation::Kernel, dtype, run)
+            .of(method, Series::Exact)
+    };
+    let methods = &context.methods;
+    let of = |&dtype| methods.iter().map(move |&method| check(dtype, method));
+    context.dtypes.iter().flat_map(of).collect()
 }
 
 /// A mixer in f64.
@@ -249,43 +236,29 @@ impl Mixer {
         let sum = |x: Vec<f64>, y: Vec<f64>| x.iter().zip(&y).map(|(x, y)| x + y).collect();
         let [(y_ahead, xz_ahead, ahead), (y_back, xz_back, back)] =
             [0, 1].map(|i| self.direction(i));
-        // An input without a gradient is an array of the wrong length, which fails.
-        let of = |t: Option<Vec<f64>>| t.unwrap_or_default();
-        let mut arrays: Vec<(&str, Vec<f64>, Vec<f64>)> = vec![
-            ("y", values(y), sum(y_ahead, y_back)),
-            ("xz", of(xz.grad(&grads).map(values)), sum(xz_ahead, xz_back)),
-        ];
-        for (given, want) in given.into_iter().zip([ahead, back]) {
-            let taps = of(given.conv_weight.grad(&grads).map(values));
-            arrays.push(("conv_weight", taps, want.conv_weight));
-            for (name, given, want) in [
-                ("x_proj", given.x_proj, want.x_proj),
-                ("dt_proj", given.dt_proj, want.dt_proj),
-                ("a_log", given.a_log, want.a_log),
-            ] {
-                arrays.push((name, of(given.grad(&grads).map(values)), want));
-            }
-            for (name, given, want) in [
-                ("conv_bias", given.conv_bias, want.conv_bias),
-                ("delta_bias", given.delta_bias, want.delta_bias),
-                ("d", given.d, want.d),
-            ] {
-                arrays.push((name, of(given.grad(&grads).map(values)), want));
-            }
-        }
         let tolerance = match dtype {
             Dtype::F32 => F32,
             Dtype::Bf16 if self.method.bounded(Series::Exact) => BF16,
             // A polynomial in delta·A multiplies what its argument was rounded by.
             Dtype::Bf16 => 2.0 * BF16,
         };
+        let mut arrays = vec![
+            ("y", values(y), sum(y_ahead, y_back), tolerance),
+            ("xz", gradient(&xz, &grads), sum(xz_ahead, xz_back), tolerance),
+        ];
+        for (given, want) in given.iter().zip([ahead, back]) {
+            arrays.extend([
+                ("conv_weight", gradient(&given.conv_weight, &grads), want.conv_weight, tolerance),
+                ("x_proj", gradient(&given.x_proj, &grads), want.x_proj, tolerance),
+                ("dt_proj", gradient(&given.dt_proj, &grads), want.dt_proj, tolerance),
+                ("a_log", gradient(&given.a_log, &grads), want.a_log, tolerance),
+                ("conv_bias", gradient(&given.conv_bias, &grads), want.conv_bias, tolerance),
+                ("delta_bias", gradient(&given.delta_bias, &grads), want.delta_bias, tolerance),
+                ("d", gradient(&given.d, &grads), want.d, tolerance),
+            ]);
+        }
         let case = format!("B={batch} L={len} D={d_inner} N={d_state} R={dt_rank}");
-        Ok(arrays
-            .into_iter()
-            .map(|(array, got, want)| {
-                Row::judged(array, figures(&got, &want, 1e-30), tolerance * factor, &case)
-            })
-            .collect())
+        Ok(rows_of(arrays, 1e-30, factor, &case))
     }
 }
 

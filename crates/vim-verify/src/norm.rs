@@ -4,9 +4,8 @@ use burn::tensor::Device;
 use vim_kernels::oracle::OracleNorm;
 use vim_kernels::{Implementation, KernelError, add_rms_norm};
 
-use crate::check::{Check, Context, Row, Subject, Worst, choice};
-use crate::compare::{Numbers, figures, tensor, values};
-use crate::dtype::Dtype;
+use crate::check::{Array, Check, Context, Row, Subject, choice, rows_of, worst};
+use crate::compare::{Dtype, Numbers, gradient, tensor, values_of};
 use crate::run::STORED_BF16;
 
 /// max |difference| / max |reference| in f32: a few roundings of 6e-8 an element, and means over up
@@ -16,62 +15,47 @@ const F32: f64 = 3e-6;
 /// Both implementations: the normalized rows, the sums, and the gradients of x, residual and
 /// weight.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
-    let mut checks = Vec::new();
-    for implementation in context.implementations() {
-        for &dtype in context.dtypes {
-            let run = move |context: &Context, factor: f64| {
-                let mut worst = Worst::default();
-                for case in cases(context.few_kernels(implementation)) {
-                    rows(case, implementation, dtype, &context.device, factor)?
-                        .into_iter()
-                        .for_each(|row| worst.add(row));
-                }
-                Ok(worst.into_rows())
-            };
-            checks.push(Check {
-                subject: Subject::Oracle,
-                operation: "add_rms_norm",
-                method: None,
-                series: None,
-                implementation: implementation.to_string(),
-                dtype: dtype.to_string(),
-                run: Box::new(run),
-            });
-        }
-    }
-    checks
+    let check = |(implementation, dtype)| {
+        let run = move |context: &Context, factor| {
+            let few = context.few_kernels(implementation);
+            worst(cases(few).into_iter().map(|([rows, d_model], residual, reads)| {
+                let norm = inputs(rows, d_model, residual, dtype);
+                judge(&norm, reads, implementation, dtype, &context.device, factor)
+            }))
+        };
+        Check::new(Subject::Oracle, "add_rms_norm", implementation, dtype, run)
+    };
+    context.runs().map(check).collect()
 }
 
-/// Rows, channels, whether there is a stream to add to, and whether the sum is read beside the
-/// rows.
-#[derive(Clone, Copy)]
-struct Case {
-    rows: usize,
-    d_model: usize,
-    residual: bool,
-    reads_sum: bool,
+/// Which of the results the loss reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// The normalized rows and the sums.
+    Both,
+    /// The normalized rows.
+    Normed,
+    /// The sums.
+    Sum,
 }
 
-/// One row and odd counts; vectors of 1, 2 and 4; a row of many vectors, and one that takes a whole
-/// block.
-fn cases(few: bool) -> Vec<Case> {
+/// Rows and channels, whether there is a stream to add to, and what is read: one row and odd
+/// counts; vectors of 1, 2 and 4; a row of many vectors, and one that takes a whole block.
+fn cases(few: bool) -> Vec<([usize; 2], bool, Reads)> {
     if few {
-        let case = |rows| Case { rows, d_model: 192, residual: true, reads_sum: true };
-        return [1, 7, 997].map(case).to_vec();
+        return [1, 7, 997].map(|rows| ([rows, 192], true, Reads::Both)).to_vec();
     }
     let sizes =
-        [(1, 1), (7, 1), (1, 5), (7, 5), (1, 384), (7, 1000), (37, 192), (3, 2000), (997, 48)];
-    let mut cases = Vec::new();
-    for (rows, d_model) in sizes {
-        for (residual, reads_sum) in [(true, true), (true, false), (false, true), (false, false)] {
-            cases.push(Case { rows, d_model, residual, reads_sum });
-        }
-    }
-    cases
+        [[1, 1], [7, 1], [1, 5], [7, 5], [1, 384], [7, 1000], [37, 192], [3, 2000], [997, 48]];
+    let forms =
+        [(true, Reads::Both), (true, Reads::Normed), (false, Reads::Both), (false, Reads::Normed)];
+    let of = |size| forms.map(|(residual, reads)| (size, residual, reads));
+    sizes.into_iter().flat_map(of).collect()
 }
 
 /// Rows to normalize.
-pub(crate) fn inputs(rows: usize, d_model: usize, residual: bool, dtype: Dtype) -> OracleNorm {
+#[must_use]
+pub fn inputs(rows: usize, d_model: usize, residual: bool, dtype: Dtype) -> OracleNorm {
     let mut x = Numbers::new(41);
     let count = rows * d_model;
     OracleNorm {
@@ -83,66 +67,85 @@ pub(crate) fn inputs(rows: usize, d_model: usize, residual: bool, dtype: Dtype) 
     }
 }
 
-fn rows(
-    Case { rows, d_model, residual, reads_sum }: Case,
+/// The results and the gradients of `implementation` on `device`, which is without autodiff. The
+/// sum and the gradients of residual and weight are f32 whatever the type of x.
+///
+/// # Errors
+///
+/// [`KernelError`] if `implementation` cannot run it on `device`.
+pub fn run(
+    norm: &OracleNorm,
+    reads: Reads,
+    implementation: Implementation,
+    dtype: Dtype,
+    device: &Device,
+) -> Result<Vec<Array>, KernelError> {
+    let mut numbers = Numbers::new(43);
+    let mut by = |read: bool, dtype| {
+        let numbers = numbers.vec(norm.x.len(), -1.0, 1.0, dtype);
+        if read { numbers } else { vec![0.0; norm.x.len()] }
+    };
+    let by_normed = by(reads != Reads::Sum, dtype);
+    let by_sum = by(reads != Reads::Normed, Dtype::F32);
+    let (want_normed, want_sum) = norm.forward();
+    let want = norm.backward(&by_normed, &by_sum);
+
+    let device = &device.clone().autodiff();
+    let shape = [norm.x.len() / norm.d_model, norm.d_model];
+    let x = tensor(&norm.x, shape, dtype, device).require_grad();
+    let stream = norm.residual.as_ref();
+    let stream = stream.map(|r| tensor(r, shape, Dtype::F32, device).require_grad());
+    let weight = tensor(&norm.weight, [norm.d_model], Dtype::F32, device).require_grad();
+    let choice = choice(implementation);
+    let (normed, sum) =
+        add_rms_norm(x.clone(), stream.clone(), weight.clone(), norm.epsilon, choice)?;
+    // The loss's parts are differentiated in one go, each in its type.
+    let of_normed =
+        (normed.clone() * tensor(&by_normed, shape, dtype, device)).cast(Dtype::F32.float()).sum();
+    let of_sum = (sum.clone() * tensor(&by_sum, shape, Dtype::F32, device)).sum();
+    let loss = match reads {
+        Reads::Both => of_normed + of_sum,
+        Reads::Normed => of_normed,
+        Reads::Sum => of_sum,
+    };
+    let grads = loss.backward();
+    let stored = if dtype == Dtype::Bf16 { STORED_BF16 + F32 } else { F32 };
+    let grad_x = x.grad(&grads).map_or(vec![], |grad| values_of(grad, dtype));
+    // The reference has no gradient of a weight that the loss does not depend on.
+    let grad_weight = match (reads, implementation) {
+        (Reads::Sum, Implementation::Reference) => vec![0.0; norm.d_model],
+        _ => gradient(&weight, &grads),
+    };
+    let mut arrays = vec![
+        ("normed", values_of(normed, dtype), want_normed, stored),
+        ("sum", values_of(sum, Dtype::F32), want_sum, F32),
+        ("x", grad_x, want.x, stored),
+        ("weight", grad_weight, want.weight, F32),
+    ];
+    arrays.extend(stream.map(|s| ("residual", gradient(&s, &grads), want.residual, F32)));
+    Ok(arrays)
+}
+
+/// The rows of [`run`], its tolerances multiplied by `factor`.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn judge(
+    norm: &OracleNorm,
+    reads: Reads,
     implementation: Implementation,
     dtype: Dtype,
     device: &Device,
     factor: f64,
 ) -> Result<Vec<Row>, KernelError> {
-    let norm = inputs(rows, d_model, residual, dtype);
-    let mut numbers = Numbers::new(43);
-    let count = norm.x.len();
-    let by_normed = numbers.vec(count, -1.0, 1.0, dtype);
-    let by_sum =
-        if reads_sum { numbers.vec(count, -1.0, 1.0, Dtype::F32) } else { vec![0.0; count] };
-    let (want_normed, want_sum) = norm.forward();
-    let want = norm.backward(&by_normed, &by_sum);
-
-    let device = &device.clone().autodiff();
-    let shape = [rows, d_model];
-    let x = tensor(&norm.x, shape, dtype, device).require_grad();
-    let stream = norm.residual.as_ref();
-    let stream = stream.map(|r| tensor(r, shape, Dtype::F32, device).require_grad());
-    let weight = tensor(&norm.weight, [d_model], Dtype::F32, device).require_grad();
-    let (normed, sum) = add_rms_norm(
-        x.clone(),
-        stream.clone(),
-        weight.clone(),
-        norm.epsilon,
-        choice(implementation),
-    )?;
-    // The loss's parts are differentiated in one go, each in its type.
-    let loss =
-        (normed.clone() * tensor(&by_normed, shape, dtype, device)).cast(Dtype::F32.float()).sum();
-    let loss = if reads_sum {
-        loss + (sum.clone() * tensor(&by_sum, shape, Dtype::F32, device)).sum()
-    } else {
-        loss
-    };
-    let grads = loss.backward();
-    let stored = if dtype == Dtype::Bf16 { STORED_BF16 + F32 } else { F32 };
-    // An input without a gradient is an array of the wrong length, which fails.
-    let mut arrays = vec![
-        ("normed", values(normed), want_normed, stored),
-        ("sum", values(sum), want_sum, F32),
-        ("x", x.grad(&grads).map_or(vec![], values), want.x, stored),
-        ("weight", weight.grad(&grads).map_or(vec![], values), want.weight, F32),
-    ];
-    if let Some(stream) = stream {
-        let grad = stream.grad(&grads).map_or(vec![], values);
-        arrays.push(("residual", grad, want.residual, F32));
-    }
-    let added = if residual { " residual" } else { "" };
-    let read = if reads_sum { " sum read" } else { "" };
-    let case = format!("rows={rows} D={d_model}{added}{read}");
+    let arrays = run(norm, reads, implementation, dtype, device)?;
+    let d_model = norm.d_model;
+    let added = if norm.residual.is_some() { " residual" } else { "" };
+    let read = if reads == Reads::Normed { "" } else { " sum read" };
+    let case = format!("rows={} D={d_model}{added}{read}", norm.x.len() / d_model);
     // One element normalizes to its sign: its gradient is what rounding leaves of a difference of
     // terms of size 1, and epsilon's share.
     let floor = if d_model == 1 { 1.0 } else { 1e-30 };
-    Ok(arrays
-        .into_iter()
-        .map(|(array, got, want, tolerance)| {
-            Row::judged(array, figures(&got, &want, floor), tolerance * factor, case.as_str())
-        })
-        .collect())
+    Ok(rows_of(arrays, floor, factor, &case))
 }

@@ -8,8 +8,7 @@ use vim_kernels::{
 };
 
 use crate::check::{Row, choice};
-use crate::compare::{figures, tensor, values};
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, figures, gradient, tensor, values};
 
 /// max |difference| / max |reference| in f32, of arrays with a value per token. A coefficient is
 /// good to about 4 units in the last place (2.4e-7), and a state sums of the order of 1/(1 − a_bar)
@@ -84,15 +83,15 @@ pub fn flat<T: StateNumber>(numbers: &[T]) -> Vec<f64> {
 
 /// The leaves of a scan, each input complete in its parts. A leaf of A, B or C has one dimension,
 /// whichever form it takes.
-struct Leaves {
-    u: Tensor<3>,
-    delta: Tensor<3>,
-    a: Vec<Tensor<1>>,
-    b: Vec<Tensor<1>>,
-    c: Vec<Tensor<1>>,
-    d: Option<Tensor<1>>,
-    z: Option<Tensor<3>>,
-    delta_bias: Option<Tensor<1>>,
+pub(crate) struct Leaves {
+    pub(crate) u: Tensor<3>,
+    pub(crate) delta: Tensor<3>,
+    pub(crate) a: Vec<Tensor<1>>,
+    pub(crate) b: Vec<Tensor<1>>,
+    pub(crate) c: Vec<Tensor<1>>,
+    pub(crate) d: Option<Tensor<1>>,
+    pub(crate) z: Option<Tensor<3>>,
+    pub(crate) delta_bias: Option<Tensor<1>>,
 }
 
 impl Leaves {
@@ -240,7 +239,8 @@ impl Results {
         })
     }
 
-    fn of_call<T: StateNumber>(
+    /// Those of `call` of the scan's leaves.
+    pub(crate) fn of_call<T: StateNumber>(
         scan: &OracleScan<T>,
         grad_y: &[f64],
         dtype: Dtype,
@@ -255,9 +255,8 @@ impl Results {
             [Some(out.last_state), out.last_state_im].into_iter().flatten().map(values).collect();
         let shape = [scan.batch, scan.len, scan.d_inner];
         let grads = (out.y * tensor(grad_y, shape, dtype, device)).sum().backward();
-        // An input without a gradient is reported as an array of the wrong length, which fails.
-        let three = |t: &Tensor<3>| t.grad(&grads).map_or(vec![], values);
-        let one = |t: &Tensor<1>| t.grad(&grads).map_or(vec![], values);
+        let three = |t: &Tensor<3>| gradient(t, &grads);
+        let one = |t: &Tensor<1>| gradient(t, &grads);
         let all = |leaf: &[Tensor<1>]| together(&leaf.iter().map(one).collect::<Vec<_>>());
         let grads = OracleScanGrads {
             u: three(&leaves.u),

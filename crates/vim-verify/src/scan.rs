@@ -5,9 +5,8 @@ use burn::tensor::Device;
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, Implementation, Series, has_kernel};
 
-use crate::check::{Check, Context, Subject, Worst};
-use crate::compare::Numbers;
-use crate::dtype::Dtype;
+use crate::check::{Check, Context, Subject, worst};
+use crate::compare::{Dtype, Numbers};
 use crate::run::{Results, StateNumber, judged};
 
 /// Which form B and C take.
@@ -231,39 +230,25 @@ fn scans<T: StateNumber>(
 /// Every method, series, implementation and type, with real states or complex ones: y, the last
 /// state and all gradients.
 pub(crate) fn checks<T: StateNumber>(context: &Context) -> Vec<Check> {
+    let check = |(implementation, dtype), method, series| {
+        let run = move |context: &Context, factor| {
+            let scans = scans::<T>(context, method, series, implementation, dtype).into_iter();
+            worst(scans.map(|(scan, case)| {
+                let scan = OracleScan { method, series, ..scan };
+                let grad_y = grad_of(&scan, dtype);
+                let device = &context.device;
+                let got = Results::on_device(&scan, &grad_y, implementation, dtype, device)?;
+                let want = Results::of_oracle(&scan, &grad_y);
+                Ok(judged(&scan, &got, &want, dtype, T::LOOSER, factor, &case))
+            }))
+        };
+        Check::new(Subject::Oracle, T::OPERATION, implementation, dtype, run).of(method, series)
+    };
     let mut checks = Vec::new();
-    for implementation in context.implementations() {
-        for &dtype in context.dtypes {
-            for &method in &context.methods {
-                for series in context.series(method, implementation) {
-                    let run = move |context: &Context, factor: f64| {
-                        let mut worst = Worst::default();
-                        for (scan, case) in
-                            scans::<T>(context, method, series, implementation, dtype)
-                        {
-                            let scan = OracleScan { method, series, ..scan };
-                            let grad_y = grad_of(&scan, dtype);
-                            let device = &context.device;
-                            let got =
-                                Results::on_device(&scan, &grad_y, implementation, dtype, device)?;
-                            let want = Results::of_oracle(&scan, &grad_y);
-                            judged(&scan, &got, &want, dtype, T::LOOSER, factor, &case)
-                                .into_iter()
-                                .for_each(|row| worst.add(row));
-                        }
-                        Ok(worst.into_rows())
-                    };
-                    checks.push(Check {
-                        subject: Subject::Oracle,
-                        operation: T::OPERATION,
-                        method: Some(method),
-                        series: Some(series),
-                        implementation: implementation.to_string(),
-                        dtype: dtype.to_string(),
-                        run: Box::new(run),
-                    });
-                }
-            }
+    for one in context.runs() {
+        for &method in &context.methods {
+            let series = context.series(method, one.0).into_iter();
+            checks.extend(series.map(|series| check(one, method, series)));
         }
     }
     checks

@@ -5,8 +5,9 @@ use burn::tensor::Device;
 use strum::VariantArray;
 use vim_kernels::{Discretization, Implementation, Series};
 
-use crate::check::{Check, Context, ExplainPanic, Outcome, Row, Subject};
-use crate::dtype::Dtype;
+use crate::check::{Check, Context, ExplainPanic, Outcome, Row};
+use crate::compare::Dtype;
+use crate::scan::preferred;
 use crate::{bidirectional, mixer_inner, scan};
 
 /// The result of one check of a method.
@@ -34,9 +35,8 @@ pub fn scans(
     explain_panic: ExplainPanic,
 ) -> impl Iterator<Item = Smoke> {
     let context = context(device, compiles, explain_panic);
-    let preferred = context.implementations().first().copied();
-    let checks = scan::checks::<f64>(&context).into_iter().filter(wanted(preferred));
-    checks.filter_map(move |check| smoke(&check, &context))
+    let checks = scan::checks::<f64>(&context);
+    smokes(context, checks, preferred(device))
 }
 
 /// Runs the operations that a mixer may take, of every method by `implementation`: the scan, the
@@ -48,13 +48,10 @@ pub fn mixers(
     explain_panic: ExplainPanic,
 ) -> impl Iterator<Item = Smoke> {
     let context = context(device, compiles, explain_panic);
-    let checks = [
-        scan::checks::<f64>(&context),
-        bidirectional::checks(&context),
-        mixer_inner::checks(&context),
-    ];
-    let checks = checks.into_iter().flatten().filter(wanted(Some(implementation)));
-    checks.filter_map(move |check| smoke(&check, &context))
+    let mut checks = scan::checks::<f64>(&context);
+    checks.extend(bidirectional::checks(&context));
+    checks.extend(mixer_inner::checks(&context));
+    smokes(context, checks, implementation)
 }
 
 fn context(device: &Device, compiles: bool, explain_panic: ExplainPanic) -> Context {
@@ -68,21 +65,31 @@ fn context(device: &Device, compiles: bool, explain_panic: ExplainPanic) -> Cont
     }
 }
 
-/// Checks against the f64 loops of one implementation, in f32 by exact φ functions.
-fn wanted(implementation: Option<Implementation>) -> impl FnMut(&Check) -> bool {
-    let name = implementation.map(|implementation| implementation.to_string());
-    move |check| {
-        check.subject == Subject::Oracle
-            && check.series == Some(Series::Exact)
-            && check.dtype == Dtype::F32.to_string()
-            && Some(&check.implementation) == name.as_ref()
-    }
+/// Runs those of the checks that are of `implementation`, by exact φ functions.
+fn smokes(
+    context: Context,
+    checks: Vec<Check>,
+    implementation: Implementation,
+) -> impl Iterator<Item = Smoke> {
+    let name = implementation.to_string();
+    let checks = checks
+        .into_iter()
+        .filter(move |check| check.series == Some(Series::Exact) && check.implementation == name);
+    checks.filter_map(move |check| smoke(&check, &context))
 }
 
 fn smoke(check: &Check, context: &Context) -> Option<Smoke> {
     let method = check.method?;
     let outcome = Outcome::of(check, context, 1.0);
-    let failure = failure(&outcome);
+    let worst = || {
+        let row = outcome.worst()?;
+        Some(format!("{} is off by {:.1e}, {:.1e} allowed", row.array, row.max, row.tolerance))
+    };
+    let failure = if outcome.passed {
+        None
+    } else {
+        outcome.error.clone().or_else(|| outcome.skipped.clone()).or_else(worst)
+    };
     let Outcome { operation, implementation, seconds, rows, .. } = outcome;
     let forward = |row: &Row| ["y", "last_state"].contains(&row.array.as_str());
     let closest = [true, false].map(|wanted| {
@@ -90,15 +97,4 @@ fn smoke(check: &Check, context: &Context) -> Option<Smoke> {
         rows.max_by(|one, two| one.ratio().total_cmp(&two.ratio())).cloned()
     });
     Some(Smoke { method, operation, implementation, seconds, closest, failure })
-}
-
-fn failure(outcome: &Outcome) -> Option<String> {
-    if outcome.passed {
-        return None;
-    }
-    let worst = || {
-        let row = outcome.worst()?;
-        Some(format!("{} is off by {:.1e}, {:.1e} allowed", row.array, row.max, row.tolerance))
-    };
-    outcome.error.clone().or_else(|| outcome.skipped.clone()).or_else(worst)
 }

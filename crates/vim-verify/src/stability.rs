@@ -6,8 +6,7 @@ use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, Implementation, KernelError, Series, discretize};
 
 use crate::check::{Check, Context, Row, Subject, Verdict};
-use crate::compare::Numbers;
-use crate::dtype::Dtype;
+use crate::compare::{Dtype, Numbers};
 use crate::run::{Results, STORED_BF16};
 use crate::scan::grad_of;
 
@@ -25,27 +24,20 @@ fn magnitudes(quick: bool) -> Vec<f64> {
 /// Every method, series, implementation and type. A method whose input gain is a bare polynomial
 /// grows by its definition: it is reported and not judged.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
+    let check = |(implementation, dtype), method, series| {
+        let run = move |context: &Context, factor| {
+            rows(context, method, series, implementation, dtype, factor)
+        };
+        Check::new(Subject::Stability, "selective_scan", implementation, dtype, run)
+            .of(method, series)
+    };
     let mut checks = Vec::new();
-    for implementation in context.implementations() {
-        for &dtype in context.dtypes {
-            for &method in &context.methods {
-                // One kernel a method, where they are to be few.
-                let few = context.few_kernels(implementation);
-                let series = if few { &[Series::Exact][..] } else { Series::VARIANTS };
-                for &series in series {
-                    checks.push(Check {
-                        subject: Subject::Stability,
-                        operation: "selective_scan",
-                        method: Some(method),
-                        series: Some(series),
-                        implementation: implementation.to_string(),
-                        dtype: dtype.to_string(),
-                        run: Box::new(move |context, factor| {
-                            rows(context, method, series, implementation, dtype, factor)
-                        }),
-                    });
-                }
-            }
+    for one in context.runs() {
+        // One kernel a method, where they are to be few.
+        let few = context.few_kernels(one.0);
+        let series = if few { &[Series::Exact][..] } else { Series::VARIANTS };
+        for &method in &context.methods {
+            checks.extend(series.iter().map(|&series| check(one, method, series)));
         }
     }
     checks

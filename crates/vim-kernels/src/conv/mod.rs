@@ -1,20 +1,19 @@
-//! The short depthwise convolution before the scan: arguments, checks, and which implementation
-//! runs.
+//! The short depthwise convolution before the scan: arguments, checks, reference, and which
+//! implementation runs.
 
-mod autodiff;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod native;
 pub(crate) mod oracle;
-mod reference;
 
-use burn::backend::Dispatch;
-use burn::tensor::{DType, Tensor};
+use burn::backend::{Backend, Dispatch};
+use burn::tensor::activation::silu;
+use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::check::check_dtypes;
+use crate::check::{check_dtypes, expect};
 use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
-use autodiff::{BidirectionalConvArguments, BidirectionalConvBackend, ConvArguments, ConvBackend};
+use crate::op::{Single, fused_op, tensors};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use cube::bidirectional::{Taps, conv_bidirectional, conv_bidirectional_backward};
 
@@ -30,8 +29,8 @@ pub struct ConvOptions {
     pub choice: KernelChoice,
 }
 
-/// The checked call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The checked call; for both directions, of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConvSpec {
     pub(crate) silu: bool,
     pub(crate) reverse: bool,
@@ -45,9 +44,37 @@ impl ConvSpec {
     }
 }
 
-/// The checked call for both directions: the first as specified, the second reversed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BidirectionalConvSpec(pub(crate) ConvSpec);
+tensors! {
+    /// The arguments of a convolution on a backend, shapes as in [`causal_conv1d`].
+    ConvArguments, 3: { x, weight, bias }
+}
+
+fused_op! {
+    Flex and Cube:
+    ConvBackend::causal_conv1d(ConvSpec, ConvArguments, 3) -> Single { y }
+}
+
+tensors! {
+    /// The arguments of both directions, shapes as in [`causal_conv1d_bidirectional`].
+    BidirectionalConvArguments, 5: { x, weight_fwd, bias_fwd, weight_rev, bias_rev }
+}
+
+fused_op! {
+    Flex and Cube:
+    BidirectionalConvBackend::causal_conv1d_bidirectional(
+        ConvSpec, BidirectionalConvArguments, 5) -> Single { y }
+}
+
+impl<B: Backend> BidirectionalConvArguments<B> {
+    /// The arguments of each direction.
+    fn directions(self) -> [ConvArguments<B>; 2] {
+        let Self { x, weight_fwd, bias_fwd, weight_rev, bias_rev } = self;
+        [
+            ConvArguments { x: x.clone(), weight: weight_fwd, bias: bias_fwd },
+            ConvArguments { x, weight: weight_rev, bias: bias_rev },
+        ]
+    }
+}
 
 /// Convolves every channel with its own taps along the tokens, causally.
 ///
@@ -87,7 +114,7 @@ pub fn causal_conv1d(
     // A backend extension has no optional tensors: an absent bias is passed as one zero.
     let bias = bias.unwrap_or_else(|| Tensor::zeros([1], (&device, DType::F32)));
     Ok(match implementation {
-        Implementation::Reference => reference::conv(x, weight, bias, spec),
+        Implementation::Reference => reference(x, weight, bias, spec),
         Implementation::Kernel => {
             let arguments = ConvArguments {
                 x: x.into_dispatch(),
@@ -125,8 +152,8 @@ pub fn causal_conv1d_bidirectional(
     let ([weight_fwd, weight_rev], [bias_fwd, bias_rev]) = (weights, biases);
     Ok(match implementation {
         Implementation::Reference => {
-            let rev = reference::conv(x.clone(), weight_rev, bias_rev, spec.reversed());
-            Tensor::stack(vec![reference::conv(x, weight_fwd, bias_fwd, spec), rev], 0)
+            let rev = reference(x.clone(), weight_rev, bias_rev, spec.reversed());
+            Tensor::stack(vec![reference(x, weight_fwd, bias_fwd, spec), rev], 0)
         }
         Implementation::Kernel => {
             let arguments = BidirectionalConvArguments {
@@ -136,7 +163,6 @@ pub fn causal_conv1d_bidirectional(
                 weight_rev: weight_rev.into_dispatch(),
                 bias_rev: bias_rev.into_dispatch(),
             };
-            let spec = BidirectionalConvSpec(spec);
             Tensor::<3>::from_dispatch(Dispatch::causal_conv1d_bidirectional(arguments, spec).y)
                 .reshape([2, batch, len, d_inner])
         }
@@ -144,24 +170,36 @@ pub fn causal_conv1d_bidirectional(
 }
 
 fn check(x: &Tensor<3>, weight: &Tensor<3>, bias: Option<&Tensor<1>>) -> Result<(), KernelError> {
+    const OPERATION: &str = "causal_conv1d";
     let weights = [("weight", Some(weight.dtype())), ("bias", bias.map(Tensor::dtype))];
-    check_dtypes("causal_conv1d", &x.device(), &[("x", x.dtype())], &weights)?;
-    let [batch, len, d_inner] = x.dims();
-    let fail = |tensor, got: &[usize], expected| {
-        Err(KernelError::Shape { operation: "causal_conv1d", tensor, got: got.to_vec(), expected })
-    };
-    if batch == 0 || len == 0 || d_inner == 0 {
-        return fail("x", &x.dims(), "[B, L, D], none of them 0".to_string());
-    }
+    check_dtypes(OPERATION, &x.device(), &[("x", x.dtype())], &weights)?;
+    let [_, _, d_inner] = x.dims();
+    let expected = "[B, L, D], none of them 0".to_string();
+    expect(OPERATION, "x", &x.dims(), !x.dims().contains(&0), expected)?;
     let [channels, one, width] = weight.dims();
-    if channels != d_inner || one != 1 || !(2..=4).contains(&width) {
-        let expected = format!("[D, 1, W] with D = {d_inner} and W = 2, 3 or 4");
-        return fail("weight", &weight.dims(), expected);
-    }
-    match bias {
-        Some(bias) if bias.dims() != [d_inner] => {
-            fail("bias", &bias.dims(), format!("[D] = [{d_inner}]"))
-        }
-        Some(_) | None => Ok(()),
-    }
+    let good = channels == d_inner && one == 1 && (2..=4).contains(&width);
+    let expected = format!("[D, 1, W] with D = {d_inner} and W = 2, 3 or 4");
+    expect(OPERATION, "weight", &weight.dims(), good, expected)?;
+    let Some(bias) = bias else { return Ok(()) };
+    let good = bias.dims() == [d_inner];
+    expect(OPERATION, "bias", &bias.dims(), good, format!("[D] = [{d_inner}]"))
+}
+
+/// The convolution in tensor operations, in f32: one shifted product per tap.
+fn reference(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, spec: ConvSpec) -> Tensor<3> {
+    let [batch, len, d_inner] = x.dims();
+    let [_, _, width] = weight.dims();
+    let dtype = FloatDType::from(x.dtype());
+    let x = x.cast(FloatDType::F32);
+    let zeros = Tensor::zeros([batch, width - 1, d_inner], (&x.device(), DType::F32));
+    let padded = Tensor::cat(if spec.reverse { vec![x, zeros] } else { vec![zeros, x] }, 1);
+    let term = |tap: usize| {
+        let start = if spec.reverse { width - 1 - tap } else { tap };
+        let gain = weight.clone().narrow(2, tap, 1).reshape([1, 1, d_inner]);
+        padded.clone().narrow(1, start, len) * gain
+    };
+    let y = (1..width).fold(term(0), |y, tap| y + term(tap));
+    let y = if spec.has_bias { y + bias.unsqueeze() } else { y };
+    let y = if spec.silu { silu(y) } else { y };
+    y.cast(dtype)
 }

@@ -5,18 +5,29 @@ mod cube;
 mod native;
 mod noise;
 pub(crate) mod oracle;
-mod spec;
 
-use burn::backend::Dispatch;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{
+    Autodiff, AutodiffBackend, Backend, Dispatch, ExtensionType, backend_extension,
+};
 use burn::tensor::{Bytes, DType, Device, Int, Tensor, TensorData};
 
-use crate::check::expect;
+use crate::check::{MAX_ELEMENTS, check_limit, expect};
 use crate::dispatch::has_kernel;
 use crate::error::KernelError;
-use native::kernel::prepare;
-use spec::{AREA, BOX, COLOUR, ImageBackend, ImageSpec, NOISE, STATISTICS};
+use native::prepare;
 
 const OPERATION: &str = "image_batch";
+/// Numbers of an area.
+pub(crate) const AREA: usize = 4;
+/// Numbers of a box: its area, its kind and its seed.
+pub(crate) const BOX: usize = AREA + 2;
+/// Means and deviations.
+pub(crate) const STATISTICS: usize = 6;
+/// Kinds of a box; 0 is none.
+pub(crate) const COLOUR: i32 = 1;
+pub(crate) const NOISE: i32 = 2;
 
 /// A rectangle of an image, in pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,27 +115,34 @@ pub struct ImageBatch<'a> {
 /// batch mode takes the same partners.
 pub fn image_batch(batch: ImageBatch<'_>, device: &Device) -> Result<Tensor<4>, KernelError> {
     batch.check()?;
-    let [count, height, width] = batch.size;
-    if !has_kernel(device) {
-        return Ok(Tensor::from_data(batch.on_the_host(), device));
-    }
     let Plan { places, values, boxes } = batch.plan();
-    let spec = ImageSpec { size: [count, height, width], boxes, mixes: !batch.mixing.is_empty() };
+    let spec = ImageSpec { size: batch.size, boxes, mixes: !batch.mixing.is_empty() };
+    if !has_kernel(device) {
+        let [count, height, width] = batch.size;
+        let images = prepare(&words(&batch.pixels), &places, &values, spec);
+        return Ok(Tensor::from_data(TensorData::new(images, [count, 3, height, width]), device));
+    }
     let bytes = whole_words(batch.pixels);
     // As words: WGSL has no bytes.
     let words = bytes.len() / 4;
     let pixels = TensorData::from_bytes(bytes, [words], DType::I32);
     let pixels = Tensor::<1, Int>::from_data(pixels, (device, DType::I32));
-    let places = TensorData::new(places, [count * (boxes * BOX + AREA)]);
-    let places = Tensor::<1, Int>::from_data(places, (device, DType::I32));
-    let values = TensorData::new(values, [STATISTICS + count * (boxes * 3 + 2)]);
-    let values = Tensor::<1>::from_data(values, device);
-    Ok(Tensor::from_dispatch(Dispatch::image_batch(
-        pixels.into_dispatch(),
-        places.into_dispatch(),
-        values.into_dispatch(),
-        spec,
-    )))
+    let places = Tensor::<1, Int>::from_data(&places[..], (device, DType::I32));
+    let values = Tensor::<1>::from_data(&values[..], device);
+    let inputs = ImageInputs {
+        pixels: pixels.into_dispatch(),
+        places: places.into_dispatch(),
+        values: values.into_dispatch(),
+    };
+    Ok(Tensor::from_dispatch(Dispatch::image_batch(inputs, spec)))
+}
+
+/// The bytes as the kernels take them, for a device without a kernel of its own.
+fn words(bytes: &[u8]) -> Vec<i32> {
+    let word = |four: &[u8]| {
+        four.iter().rev().fold(0_u32, |word, &byte| word << 8 | u32::from(byte)).cast_signed()
+    };
+    bytes.chunks(4).map(word).collect()
 }
 
 /// The bytes, padded to a multiple of four; copied only then.
@@ -135,6 +153,46 @@ fn whole_words(bytes: Bytes) -> Bytes {
     let mut copy = bytes.to_vec();
     copy.resize(bytes.len().next_multiple_of(4), 0);
     Bytes::from_bytes_vec(copy)
+}
+
+/// The checked call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ImageSpec {
+    /// `[B, H, W]`.
+    pub(crate) size: [usize; 3],
+    /// Boxes of an image, 1 or more.
+    pub(crate) boxes: usize,
+    /// Whether any image is mixed with its partner.
+    pub(crate) mixes: bool,
+}
+
+/// The inputs on a backend.
+#[derive(ExtensionType)]
+pub(crate) struct ImageInputs<B: Backend> {
+    /// Four bytes per word, the first one lowest.
+    pixels: IntTensor<B>,
+    /// As in [`Plan`].
+    places: IntTensor<B>,
+    /// As in [`Plan`].
+    values: FloatTensor<B>,
+}
+
+/// The operation as dispatched. It has no gradient: images are not parameters.
+#[backend_extension(Flex, Cube: cfg(any(feature = "cuda", feature = "wgpu")), Autodiff)]
+pub(crate) trait ImageBackend: Backend {
+    /// See the function of this name.
+    fn image_batch(
+        #[extension_type] inputs: ImageInputs<Self>,
+        spec: ImageSpec,
+    ) -> FloatTensor<Self>;
+}
+
+impl<B: ImageBackend, C: CheckpointStrategy> ImageBackend for Autodiff<B, C> {
+    fn image_batch(inputs: ImageInputs<Self>, spec: ImageSpec) -> FloatTensor<Self> {
+        let ImageInputs { pixels, places, values } = inputs;
+        let inputs = ImageInputs { pixels, places, values: values.into_primitive() };
+        Self::from_inner(B::image_batch(inputs, spec))
+    }
 }
 
 /// The whole augmentation as numbers.
@@ -155,11 +213,7 @@ impl ImageBatch<'_> {
         let good = elements > 0 && self.pixels.len() == elements;
         let expected = format!("[B, H, W, 3] = [{count}, {height}, {width}, 3], none of them 0");
         expect(OPERATION, "pixels", &[self.pixels.len()], good, expected)?;
-        let limit = u32::MAX as usize;
-        if elements > limit {
-            let (operation, what) = (OPERATION, "a batch of images");
-            return Err(KernelError::TooLarge { operation, what, got: elements, limit });
-        }
+        check_limit(OPERATION, "a batch of images", elements, MAX_ELEMENTS)?;
         let inside = |name, region: &Region| {
             let (bottom, right) =
                 (region.top.checked_add(region.height), region.left.checked_add(region.width));
@@ -179,18 +233,6 @@ impl ImageBatch<'_> {
             MixPlan::Cutmix { region } => inside("mixing.region", region),
             MixPlan::None | MixPlan::Mixup { .. } => Ok(()),
         })
-    }
-
-    /// The images, made by the native kernel, for a device without a kernel of its own.
-    fn on_the_host(&self) -> TensorData {
-        let word = |four: &[u8]| {
-            four.iter().rev().fold(0_u32, |word, &byte| word << 8 | u32::from(byte)).cast_signed()
-        };
-        let words: Vec<i32> = self.pixels.chunks(4).map(word).collect();
-        let Plan { places, values, boxes } = self.plan();
-        let spec = ImageSpec { size: self.size, boxes, mixes: !self.mixing.is_empty() };
-        let [count, height, width] = self.size;
-        TensorData::new(prepare(&words, &places, &values, spec), [count, 3, height, width])
     }
 
     fn plan(&self) -> Plan {

@@ -1,16 +1,15 @@
 //! A linear map of tokens, in the precision of the run.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod autodiff;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) mod cube;
-mod precision;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 
 use crate::check::{check_rows, expect};
-use crate::dispatch::runs_cubecl;
+use crate::dispatch::{device_name, runs_cubecl};
 use crate::error::KernelError;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::op::{Single, fused_op, tensors};
 use crate::precision::Precision;
 
 const OPERATION: &str = "linear";
@@ -39,13 +38,8 @@ pub fn linear(
 ) -> Result<Tensor<3>, KernelError> {
     let [batch, len, width] = x.dims();
     let [rows, columns] = weight.dims();
-    expect(
-        OPERATION,
-        "weight",
-        &[rows, columns],
-        rows == width,
-        format!("[K, N] with K = {width}"),
-    )?;
+    let expected = format!("[K, N] with K = {width}");
+    expect(OPERATION, "weight", &[rows, columns], rows == width, expected)?;
     if let Some(bias) = &bias {
         let dims = bias.dims();
         expect(OPERATION, "bias", &dims, dims == [columns], format!("[N] = [{columns}]"))?;
@@ -65,7 +59,6 @@ fn on_cubecl(
     bias: Option<Tensor<1>>,
     precision: Precision,
 ) -> Tensor<3> {
-    use autodiff::{LinearArguments, LinearBackend, LinearSpec};
     use burn::backend::Dispatch;
     use burn::tensor::DType;
     let spec = LinearSpec { has_bias: bias.is_some(), precision };
@@ -83,4 +76,53 @@ fn on_cubecl(
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
 fn on_cubecl(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, _: Precision) -> Tensor<3> {
     burn::tensor::module::linear(x, weight, bias)
+}
+
+/// The checked call.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinearSpec {
+    has_bias: bool,
+    precision: Precision,
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+tensors! {
+    /// The arguments on a backend, shapes as in [`linear`].
+    LinearArguments, 3: { x, weight, bias }
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fused_op! {
+    Cube:
+    LinearBackend::linear_map(LinearSpec, LinearArguments, 3) -> Single { y }
+}
+
+impl Precision {
+    /// Checks that `device` multiplies in this precision. Every device multiplies in f32; without
+    /// tensor cores, TF32 is f32.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::NoPrecision`] if it does not.
+    pub fn check(self, device: &Device) -> Result<(), KernelError> {
+        match self {
+            Self::F32 | Self::Tf32 => Ok(()),
+            Self::Bf16 if runs_cubecl(device) && multiplies_bf16(device) => Ok(()),
+            Self::Bf16 => {
+                Err(KernelError::NoPrecision { device: device_name(device), precision: self })
+            }
+        }
+    }
+}
+
+/// Whether the device has bf16 and tensor cores that multiply it.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn multiplies_bf16(device: &Device) -> bool {
+    device.supports_dtype(burn::tensor::DType::BF16) && cube::has_tensor_cores(device)
+}
+
+#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+fn multiplies_bf16(_: &Device) -> bool {
+    false
 }

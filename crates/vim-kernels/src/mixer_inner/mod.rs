@@ -1,17 +1,17 @@
 //! A bidirectional mixer between its outer projections, as one operation.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod autodiff;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
-mod weights;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
-use crate::check::expect;
+use crate::check::{check_rows, expect};
 use crate::dispatch::{Implementation, device_name, record_run};
 use crate::error::KernelError;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::op::{Single, fused_op, tensors};
 use crate::precision::Precision;
+use crate::scan::shapes::ScanShapes;
 use crate::scan::{ScanOptions, ScanSpec};
 
 const OPERATION: &str = "mixer_inner";
@@ -67,6 +67,22 @@ impl MixerSpec {
     }
 }
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+tensors! {
+    /// `xz`, then the weights of both directions, shapes as in [`DirectionWeights`].
+    MixerArguments, 15: {
+        xz,
+        conv_weight_fwd, conv_bias_fwd, x_proj_fwd, dt_proj_fwd, delta_bias_fwd, a_log_fwd, d_fwd,
+        conv_weight_rev, conv_bias_rev, x_proj_rev, dt_proj_rev, delta_bias_rev, a_log_rev, d_rev,
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fused_op! {
+    Cube:
+    MixerBackend::mixer_inner(MixerSpec, MixerArguments, 15) -> Single { y }
+}
+
 /// Convolutions, projections and scans of both directions over `xz`, and the sum of their outputs.
 ///
 /// `causal_conv1d_bidirectional` with silu on the first half of `xz`, the projections `x_proj` and
@@ -118,16 +134,66 @@ pub fn mixer_inner(
         width == 2 * d_inner && xz.dtype() == precision.activations(),
         format!("[B, L, 2D] in {}", precision.activations().name()),
     )?;
-    weights::check_size(batch, len, d_inner, d_state, spec)?;
+    check_size(batch, len, d_inner, d_state, spec)?;
     for operation in ["causal_conv1d", "selective_scan", OPERATION] {
         record_run(operation, Implementation::Kernel);
     }
     Ok(on_cubecl(xz, [fwd, rev], spec))
 }
 
+impl DirectionWeights {
+    /// Checks every shape against the mixer's sizes.
+    fn check(&self, d_inner: usize, d_state: usize, dt_rank: usize) -> Result<(), KernelError> {
+        let shape = |tensor, got: &[usize], want: &[usize]| {
+            expect(OPERATION, tensor, got, got == want, format!("{want:?}"))
+        };
+        let taps = self.conv_weight.dims();
+        expect(
+            OPERATION,
+            "conv_weight",
+            &taps,
+            taps[0] == d_inner && taps[1] == 1 && (2..=4).contains(&taps[2]),
+            format!("[D, 1, W] = [{d_inner}, 1, 2 to 4]"),
+        )?;
+        shape("conv_bias", &self.conv_bias.dims(), &[d_inner])?;
+        shape("x_proj", &self.x_proj.dims(), &[d_inner, dt_rank + 2 * d_state])?;
+        shape("dt_proj", &self.dt_proj.dims(), &[dt_rank, d_inner])?;
+        shape("delta_bias", &self.delta_bias.dims(), &[d_inner])?;
+        shape("a_log", &self.a_log.dims(), &[d_inner, d_state])?;
+        shape("d", &self.d.dims(), &[d_inner])
+    }
+}
+
+/// Checks that 32 bits index what the scan reads and writes.
+fn check_size(
+    batch: usize,
+    len: usize,
+    d_inner: usize,
+    d_state: usize,
+    spec: MixerSpec,
+) -> Result<(), KernelError> {
+    let f32 = DType::F32;
+    let tokens = ([batch, len, d_inner], f32);
+    let projected = ([batch, len, 1, d_state], f32);
+    let shapes = ScanShapes {
+        operation: OPERATION,
+        u: tokens,
+        delta: tokens,
+        a: ([d_inner, d_state], f32),
+        b: projected,
+        c: projected,
+        d: None,
+        z: Some(tokens),
+        delta_bias: None,
+        b_constant: false,
+        c_constant: false,
+    };
+    shapes.check_scan_size(spec.scan(), 2)?;
+    check_rows(OPERATION, batch * len, 2 * d_inner)
+}
+
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 fn on_cubecl(xz: Tensor<3>, [fwd, rev]: [DirectionWeights; 2], spec: MixerSpec) -> Tensor<3> {
-    use autodiff::{MixerArguments, MixerBackend};
     use burn::backend::Dispatch;
     let arguments = MixerArguments {
         xz: xz.into_dispatch(),

@@ -1,19 +1,35 @@
-//! Addition to the residual stream and normalization of the sum, in one pass: arguments and checks.
+//! Addition to the residual stream and normalization of the sum, in one pass: arguments, checks,
+//! reference, and the differentiable operation with two outputs.
+//!
+//! A node of Burn's autodiff has one output, and a backward pass that took the gradients of the two
+//! results one after the other would pass over memory once more to add them. So there are three
+//! nodes: one for the operation, and one above it for each result. The nodes of the results only
+//! store the gradient that reaches them. Burn runs a node after all nodes that depend on it, so the
+//! operation's node finds both gradients, or the one that the loss depends on, and a single kernel
+//! takes them. (An operation with one differentiable output is declared with
+//! [`crate::op::fused_op`].)
 
-mod autodiff;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod native;
 pub(crate) mod oracle;
-mod reference;
 
-use burn::backend::Dispatch;
-use burn::tensor::{DType, Tensor};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::check::check_dtypes;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::{
+    Autodiff, AutodiffBackend, Backend, Dispatch, TensorMetadata, backend_extension,
+    tensor::FloatTensor,
+};
+use burn::tensor::{DType, FloatDType, Tensor};
+
+use crate::check::{check_dtypes, expect};
 use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
-use autodiff::{NormBackend, NormPrimitives};
+use crate::op::{Tensors, tensors};
 
 /// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +75,7 @@ pub fn add_rms_norm<const R: usize>(
     let implementation = choice.resolve(&device)?;
     record_run("add_rms_norm", implementation);
     if implementation == Implementation::Reference {
-        return Ok(reference::add_rms_norm(x, residual, weight, epsilon));
+        return Ok(reference(x, residual, weight, epsilon));
     }
     let spec = NormSpec { epsilon: epsilon as f32, has_residual: residual.is_some() };
     // A backend extension has no optional tensors: an absent residual is passed as one zero.
@@ -67,8 +83,9 @@ pub fn add_rms_norm<const R: usize>(
         Some(residual) => residual.into_dispatch(),
         None => Tensor::<1>::zeros([1], (&device, DType::F32)).into_dispatch(),
     };
-    let NormPrimitives { normed, sum } =
-        Dispatch::add_rms_norm(x.into_dispatch(), residual, weight.into_dispatch(), spec);
+    let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
+    let NormResults { normed, sum } =
+        Dispatch::add_rms_norm(NormArguments { x, residual, weight }, spec);
     Ok((Tensor::from_dispatch(normed), Tensor::from_dispatch(sum)))
 }
 
@@ -80,21 +97,157 @@ fn check<const R: usize>(
     const OPERATION: &str = "add_rms_norm";
     let float32 = [("residual", residual.map(Tensor::dtype)), ("weight", Some(weight.dtype()))];
     check_dtypes(OPERATION, &x.device(), &[("x", x.dtype())], &float32)?;
-    let fail = |tensor, got: &[usize], expected| {
-        Err(KernelError::Shape { operation: OPERATION, tensor, got: got.to_vec(), expected })
-    };
     let dims = x.dims();
     let d_model = dims[R - 1];
-    if dims.contains(&0) {
-        return fail("x", &dims, "[.., D], none of them 0".to_string());
-    }
-    if weight.dims() != [d_model] {
-        return fail("weight", &weight.dims(), format!("[D] = [{d_model}]"));
-    }
-    match residual {
-        Some(residual) if residual.dims() != dims => {
-            fail("residual", &residual.dims(), format!("that of x, {dims:?}"))
+    expect(OPERATION, "x", &dims, !dims.contains(&0), "[.., D], none of them 0".to_string())?;
+    let good = weight.dims() == [d_model];
+    expect(OPERATION, "weight", &weight.dims(), good, format!("[D] = [{d_model}]"))?;
+    let Some(residual) = residual else { return Ok(()) };
+    let (good, expected) = (residual.dims() == dims, format!("that of x, {dims:?}"));
+    expect(OPERATION, "residual", &residual.dims(), good, expected)
+}
+
+/// The addition and the norm in tensor operations, in f32.
+fn reference<const R: usize>(
+    x: Tensor<R>,
+    residual: Option<Tensor<R>>,
+    weight: Tensor<1>,
+    epsilon: f64,
+) -> (Tensor<R>, Tensor<R>) {
+    let dtype = FloatDType::from(x.dtype());
+    let x = x.cast(FloatDType::F32);
+    let sum = match residual {
+        Some(residual) => residual + x,
+        None => x,
+    };
+    let scale = (sum.clone().square().mean_dim(R - 1) + epsilon).sqrt(); // [.., 1]
+    let normed = sum.clone() / scale * weight.unsqueeze();
+    (normed.cast(dtype), sum)
+}
+
+tensors! {
+    /// The arguments on a backend, shapes as in [`add_rms_norm`].
+    NormArguments, 3: { x, residual, weight }
+}
+
+tensors! {
+    /// The results, both `[.., D]`.
+    NormResults, 2: { normed, sum }
+}
+
+/// The operation as dispatched: on a backend, or on autodiff over one.
+#[backend_extension(Flex, Cube: cfg(any(feature = "cuda", feature = "wgpu")), Autodiff)]
+pub(crate) trait NormBackend: Backend {
+    /// See the function of this name.
+    fn add_rms_norm(
+        #[extension_type] inputs: NormArguments<Self>,
+        spec: NormSpec,
+    ) -> NormResults<Self>;
+}
+
+/// Backends with the adjoint of the operation.
+pub(crate) trait NormAdjoint: NormBackend {
+    /// The gradients of x in its type, of the sum (and so of the residual) in f32, and of the
+    /// weight, from that of `normed`, and that of `sum` if there is one.
+    fn adjoint(
+        saved: Saved<Self>,
+        grad_normed: FloatTensor<Self>,
+        grad_sum: Option<FloatTensor<Self>>,
+    ) -> [FloatTensor<Self>; 3];
+}
+
+/// What the adjoint needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved<B: Backend> {
+    sum: FloatTensor<B>,
+    weight: FloatTensor<B>,
+    spec: NormSpec,
+    /// Type of x.
+    dtype: DType,
+}
+
+/// The gradients that have reached `normed` and `sum`, shared by the three nodes of a call.
+type Arrived<B> = Arc<Mutex<[Option<FloatTensor<B>>; 2]>>;
+
+/// The node of the operation.
+#[derive(Debug)]
+struct Operation;
+
+impl<B: NormAdjoint> Backward<B, 3> for Operation {
+    type State = (Saved<B>, Arrived<B>);
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 3>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let (saved, arrived) = ops.state;
+        let arrived = std::mem::take(&mut *arrived.lock().unwrap_or_else(PoisonError::into_inner));
+        let inputs = match arrived {
+            [Some(normed), through] => B::adjoint(saved, normed, through),
+            [None, Some(through)] => {
+                let x = if saved.dtype == DType::F32 {
+                    through.clone()
+                } else {
+                    B::float_cast(through.clone(), saved.dtype.into())
+                };
+                let (shape, device) = (saved.weight.shape(), saved.weight.device());
+                [x, through, B::float_zeros(shape, &device, FloatDType::F32)]
+            }
+            [None, None] => return,
+        };
+        for (parent, grad) in ops.parents.into_iter().zip(inputs) {
+            if let Some(node) = parent {
+                grads.register::<B>(node.id, grad);
+            }
         }
-        Some(_) | None => Ok(()),
+    }
+}
+
+/// The node of a result: of `normed`, number 0, or of `sum`, number 1.
+#[derive(Debug)]
+struct Reached(usize);
+
+impl<B: Backend> Backward<B, 1> for Reached {
+    type State = Arrived<B>;
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 1>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let grad = grads.consume::<B>(&ops.node);
+        ops.state.lock().unwrap_or_else(PoisonError::into_inner)[self.0] = Some(grad);
+    }
+}
+
+impl<B: NormAdjoint, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
+    fn add_rms_norm(inputs: NormArguments<Self>, spec: NormSpec) -> NormResults<Self> {
+        let dtype = inputs.x.dtype();
+        let inputs = inputs.into_array();
+        let nodes = inputs.each_ref().map(|t| t.node());
+        let inputs = NormArguments::<B>::from_array(inputs.map(|t| t.into_primitive()));
+        let weight = inputs.weight.clone();
+        let NormResults { normed, sum } = B::add_rms_norm(inputs, spec);
+        let prep = match Operation.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep,
+            OpsKind::UnTracked(prep) => {
+                return NormResults { normed: Self::from_inner(normed), sum: prep.finish(sum) };
+            }
+        };
+        let arrived = Arrived::<B>::default();
+        let saved = Saved { sum: sum.clone(), weight, spec, dtype };
+        // Nobody reads this output: it is the operation's node below the results.
+        let operation = prep.finish((saved, arrived.clone()), sum.clone());
+        let result = |number: usize, of: FloatTensor<B>| {
+            let node = Backward::<B, 1>::prepare::<C>(Reached(number), [operation.node()]);
+            match node.compute_bound().stateful() {
+                OpsKind::Tracked(prep) => prep.finish(arrived.clone(), of),
+                OpsKind::UnTracked(prep) => prep.finish(of),
+            }
+        };
+        NormResults { normed: result(0, normed), sum: result(1, sum) }
     }
 }

@@ -2,7 +2,7 @@
 
 use vim_kernels::{Implementation, KernelChoice};
 
-use crate::devices::devices;
+use crate::support::devices;
 
 #[test]
 fn every_device_has_a_kernel_with_and_without_autodiff() {

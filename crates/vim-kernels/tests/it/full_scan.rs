@@ -8,25 +8,12 @@ use vim_verify::run::{PER_TOKEN, SUMS};
 use vim_verify::scan::inputs;
 
 use crate::support::{
-    BOTH, Dtype, Form, Results, Sizes, check_full, error, grad_of, named, run as run_diagonal, scan,
+    BOTH, Dtype, Form, Results, Sizes, at_fault, check_full, devices, error, grad_of, named,
+    run as run_diagonal, scan, without_inputs,
 };
 
 fn full(sizes: Sizes, form: Form, reach: f64) -> OracleFullScan {
     vim_verify::full_scan::full(scan(sizes, form, reach), reach)
-}
-
-/// The devices of this build, each with the name to report it by.
-fn devices() -> Vec<(&'static str, Device)> {
-    #[cfg_attr(
-        not(any(feature = "cuda", feature = "wgpu")),
-        expect(unused_mut, reason = "a GPU is added where the build has one")
-    )]
-    let mut devices = vec![("flex", Device::flex())];
-    #[cfg(feature = "cuda")]
-    devices.push(("cuda", Device::cuda(0)));
-    #[cfg(feature = "wgpu")]
-    devices.push(("wgpu", Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)));
-    devices
 }
 
 fn run(full: &OracleFullScan, implementation: Implementation, device: &Device) -> Results {
@@ -35,7 +22,7 @@ fn run(full: &OracleFullScan, implementation: Implementation, device: &Device) -
 }
 
 fn check(full: &OracleFullScan, implementation: Implementation) {
-    for (_, device) in devices() {
+    for device in devices() {
         check_full(full, implementation, Dtype::F32, 1.0, &device);
     }
 }
@@ -88,7 +75,7 @@ fn both_match_the_oracle_where_delta_a_is_huge() {
     // wider.
     for (reach, len) in [(1000.0, 37), (20_000.0, 5)] {
         let full = full([2, len, 6, 5], Form::Variable, reach);
-        for (_, device) in devices() {
+        for device in devices() {
             for implementation in BOTH {
                 check_full(&full, implementation, Dtype::F32, 10.0, &device);
             }
@@ -120,16 +107,16 @@ fn a_singular_system_is_not_hidden() {
     full.0.delta[2 * 3 + 1] = 1.0;
     full.0.delta_softplus = false;
     full.0.delta_bias = None;
-    for (name, device) in devices() {
+    for device in devices() {
         for implementation in BOTH {
             let got = run(&full, implementation, &device);
             for token in 0..5 {
                 let [before, at, after] = [0, 1, 2].map(|channel| got.y[token * 3 + channel]);
                 assert!(
                     before.is_finite() && after.is_finite(),
-                    "{name} {implementation}: other channels"
+                    "{device:?} {implementation}: other channels"
                 );
-                assert_eq!(at.is_finite(), token < 2, "{name} {implementation}: token {token}");
+                assert_eq!(at.is_finite(), token < 2, "{device:?} {implementation}: token {token}");
             }
         }
     }
@@ -139,29 +126,19 @@ fn a_singular_system_is_not_hidden() {
 fn nan_is_not_swallowed() {
     let mut full = full([1, 5, 3, 2], Form::Variable, 3.0);
     full.0.delta[4] = f64::NAN;
-    for (name, device) in devices() {
+    for device in devices() {
         let got = run(&full, Implementation::Kernel, &device);
-        assert!(got.y[4].is_nan() && got.y[7].is_nan() && got.y[5].is_finite(), "{name}");
-        assert!(got.y[3].is_finite() && got.y[1].is_finite(), "{name}");
-        assert!(got.grads.a[4].is_nan() && got.grads.delta[1].is_nan(), "{name}");
-        assert!(got.grads.a[0].is_finite() && got.grads.u[5].is_finite(), "{name}");
+        assert!(got.y[4].is_nan() && got.y[7].is_nan() && got.y[5].is_finite(), "{device:?}");
+        assert!(got.y[3].is_finite() && got.y[1].is_finite(), "{device:?}");
+        assert!(got.grads.a[4].is_nan() && got.grads.delta[1].is_nan(), "{device:?}");
+        assert!(got.grads.a[0].is_finite() && got.grads.u[5].is_finite(), "{device:?}");
     }
 }
 
 #[test]
 fn inputs_may_be_absent() {
-    for absent in 0..4 {
-        let mut full = full([2, 9, 6, 4], Form::Variable, 3.0);
-        match absent {
-            0 => full.0.d = None,
-            1 => full.0.z = None,
-            2 => full.0.delta_bias = None,
-            _ => {
-                full.0.delta_softplus = false;
-                full.0.delta_bias = None;
-                full.0.delta.iter_mut().for_each(|d| *d = 0.02 + d.abs() / 4.0);
-            }
-        }
+    let OracleFullScan(whole) = full([2, 9, 6, 4], Form::Variable, 3.0);
+    for full in without_inputs(&whole).map(OracleFullScan) {
         check(&full, Implementation::Kernel);
         check(&full, Implementation::Reference);
     }
@@ -181,22 +158,22 @@ fn a_diagonal_a_gives_the_diagonal_method() {
             full.0.a[i * 5 + i % 5] = *a;
         }
         let want = run_diagonal(&diagonal, Implementation::Kernel, &Device::flex());
-        for (name, device) in devices() {
+        for device in devices() {
             let got = run(&full, Implementation::Kernel, &device);
             // Two kernels, each within the tolerance of the oracle.
             for (what, got, want) in
                 [("y", &got.y, &want.y), ("last_state", &got.last_state, &want.last_state)]
             {
                 let error = error(got, want);
-                assert!(error <= 2.0 * PER_TOKEN, "{name}: {what} is off by {error:.1e}");
+                assert!(error <= 2.0 * PER_TOKEN, "{device:?}: {what} is off by {error:.1e}");
             }
             let of_diagonal = (0..25).map(|i| got.grads.a[i * 5 + i % 5]).collect::<Vec<_>>();
             let off = error(&of_diagonal, &want.grads.a);
-            assert!(off <= 2.0 * SUMS, "{name}: the gradient of a is off by {off:.1e}");
+            assert!(off <= 2.0 * SUMS, "{device:?}: the gradient of a is off by {off:.1e}");
             for ((what, got), (_, want)) in named(&got.grads).into_iter().zip(named(&want.grads)) {
                 if what != "a" {
                     let error = error(got, want);
-                    assert!(error <= 2.0 * SUMS, "{name}: {what} is off by {error:.1e}");
+                    assert!(error <= 2.0 * SUMS, "{device:?}: {what} is off by {error:.1e}");
                 }
             }
         }
@@ -207,9 +184,9 @@ fn a_diagonal_a_gives_the_diagonal_method() {
 fn the_same_bits_twice() {
     for form in [Form::Variable, Form::Constant] {
         let full = full([3, 37, 20, 16], form, 4.0);
-        for (name, device) in devices() {
+        for device in devices() {
             let [one, two] = [(); 2].map(|()| run(&full, Implementation::Kernel, &device));
-            assert!(one == two, "{name}");
+            assert!(one == two, "{device:?}");
         }
     }
 }
@@ -218,8 +195,8 @@ fn the_same_bits_twice() {
 fn bf16_runs_where_the_device_has_it() {
     let scan = inputs([2, 37, 9, 16], Form::Variable, 4.0, Dtype::Bf16);
     let rounded = vim_verify::full_scan::full(scan, 4.0);
-    for (name, device) in devices() {
-        if name != "flex" && device.supports_dtype(FloatDType::BF16) {
+    for device in devices() {
+        if device != Device::flex() && device.supports_dtype(FloatDType::BF16) {
             check_full(&rounded, Implementation::Kernel, Dtype::Bf16, 1.0, &device);
         } else {
             let half = |dims| Tensor::<3>::zeros(dims, &device).cast(FloatDType::BF16);
@@ -227,7 +204,7 @@ fn bf16_runs_where_the_device_has_it() {
             let (u, b) = (half([2, 3, 4]), half([2, 3, 5]));
             let options = FullScanOptions::default();
             let result = full_scan(u.clone(), u, a, b.clone(), b, None, None, None, options);
-            assert!(matches!(result, Err(KernelError::Dtype { tensor: "u", .. })), "{name}");
+            assert!(matches!(result, Err(KernelError::Dtype { tensor: "u", .. })), "{device:?}");
         }
     }
 }
@@ -248,17 +225,6 @@ fn wrong_shapes_name_the_argument() {
             None,
             FullScanOptions::default(),
         )
-    };
-    let at_fault = |result: Result<_, KernelError>| match result {
-        Err(KernelError::Shape { tensor, .. }) => tensor,
-        Err(
-            KernelError::NoKernel { .. }
-            | KernelError::NoPrecision { .. }
-            | KernelError::Dtype { .. }
-            | KernelError::Complex { .. }
-            | KernelError::TooLarge { .. },
-        )
-        | Ok(_) => "nothing",
     };
     assert_eq!(at_fault(call([2, 3, 4], [4, 5, 5], [2, 3, 5], 4)), "nothing");
     assert_eq!(at_fault(call([2, 4, 4], [4, 5, 5], [2, 3, 5], 4)), "delta");

@@ -5,7 +5,7 @@ use vim_kernels::{
     EraseBox, EraseFill, ImageBatch, KernelError, MixPlan, Region, image_batch, oracle,
 };
 
-use crate::devices::devices;
+use crate::support::devices;
 
 const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];

@@ -5,7 +5,6 @@
 mod bidirectional;
 mod complex_scan;
 mod conv;
-mod devices;
 mod discretization;
 mod dispatch;
 mod full_scan;

@@ -1,10 +1,12 @@
 //! Optimizer operations over many tensors at once, on a GPU or a software rasterizer, against loops
 //! in f64.
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use vim_kernels::{
     AdamWHyper, FlatParams, ParamStep, moving_average, sum_of_squares, supports_multi_tensor,
 };
+
+use crate::support::{self, values};
 
 /// More tensors than a launch binds with 31 bindings; the sizes are one, a block and its
 /// neighbours, and several blocks.
@@ -16,13 +18,12 @@ fn numbers(count: usize, seed: usize) -> Vec<f64> {
 }
 
 fn tensor(values: &[f64], device: &Device) -> Tensor<1> {
-    let values: Vec<f32> = values.iter().map(|&x| x as f32).collect();
-    let count = values.len();
-    Tensor::from_data(TensorData::new(values, [count]), device)
+    support::tensor(values, [values.len()], device)
 }
 
-fn values(tensor: Tensor<1>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
+/// Tensors of all sizes with the numbers of `seed`.
+fn all(seed: usize, device: &Device) -> Vec<Tensor<1>> {
+    SIZES.iter().enumerate().map(|(i, &n)| tensor(&numbers(n, i + seed), device)).collect()
 }
 
 fn device() -> Device {
@@ -42,14 +43,14 @@ fn close(got: &[f64], want: &[f64], what: &str) {
 #[test]
 fn the_sum_of_squares_is_over_all_tensors() {
     let device = device();
-    let all: Vec<Vec<f64>> = SIZES.iter().enumerate().map(|(i, &n)| numbers(n, i)).collect();
-    let tensors: Vec<Tensor<1>> = all.iter().map(|values| tensor(values, &device)).collect();
-    let want: f64 = all.iter().flatten().map(|x| x * x).sum();
+    let numbers = SIZES.iter().enumerate().map(|(i, &n)| numbers(n, i));
+    let (numbers, tensors): (Vec<Vec<f64>>, _) = (numbers.collect(), all(0, &device));
+    let want: f64 = numbers.iter().flatten().map(|x| x * x).sum();
     let got = values(sum_of_squares(&tensors))[0];
     assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
     // A view of a larger buffer, whose first element is not the buffer's.
     let part = tensors[7].clone().narrow(0, 8, 1024);
-    let want: f64 = all[7][8..1032].iter().map(|x| x * x).sum();
+    let want: f64 = numbers[7][8..1032].iter().map(|x| x * x).sum();
     let got = values(sum_of_squares(&[part]))[0];
     assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
 }
@@ -103,23 +104,18 @@ fn adamw_updates_every_tensor_by_the_formula() {
 #[test]
 fn what_is_packed_comes_back() {
     let device = device();
-    let all: Vec<Vec<f64>> = SIZES.iter().enumerate().map(|(i, &n)| numbers(n, i)).collect();
-    let tensors: Vec<Tensor<1>> = all.iter().map(|values| tensor(values, &device)).collect();
-    let packing = FlatParams::of(&tensors);
-    for (got, want) in packing.parts(&packing.pack(tensors)).into_iter().zip(&all) {
-        close(&values(got), want, "a part");
+    let packing = FlatParams::of(&all(0, &device));
+    let parts = packing.parts(&packing.pack(all(0, &device)));
+    for (i, (got, &n)) in parts.into_iter().zip(&SIZES).enumerate() {
+        close(&values(got), &numbers(n, i), "a part");
     }
 }
 
 #[test]
 fn moving_averages_are_those_of_each_pair() {
     let device = device();
-    let all = |seed: usize| -> Vec<Tensor<1>> {
-        let of = |(i, &n): (usize, &usize)| tensor(&numbers(n, i + seed), &device);
-        SIZES.iter().enumerate().map(of).collect()
-    };
-    let packing = FlatParams::of(&all(0));
-    let [averages, weights] = [0, 9].map(|seed| packing.pack(all(seed)));
+    let packing = FlatParams::of(&all(0, &device));
+    let [averages, weights] = [0, 9].map(|seed| packing.pack(all(seed, &device)));
     let got = moving_average(averages, weights, tensor(&[1.0], &device), 0.75);
     for (i, got) in packing.parts(&got).into_iter().enumerate() {
         let (a, v) = (numbers(SIZES[i], i), numbers(SIZES[i], i + 9));

@@ -8,7 +8,7 @@ use vim_kernels::{
 };
 
 use crate::support::{
-    BOTH, Dtype, Form, Results, Sizes, check, grad_of, named, run, scan, without_inputs,
+    BOTH, Dtype, Form, Results, Sizes, at_fault, check, grad_of, named, run, scan, without_inputs,
 };
 
 /// Every method × series × form × direction at `sizes`.
@@ -152,17 +152,6 @@ fn wrong_shapes_name_the_argument() {
             None,
             ScanOptions::default(),
         )
-    };
-    let at_fault = |result: Result<_, KernelError>| match result {
-        Err(KernelError::Shape { tensor, .. }) => tensor,
-        Err(
-            KernelError::NoKernel { .. }
-            | KernelError::NoPrecision { .. }
-            | KernelError::Dtype { .. }
-            | KernelError::Complex { .. }
-            | KernelError::TooLarge { .. },
-        )
-        | Ok(_) => "nothing",
     };
     assert_eq!(at_fault(call([2, 3, 4], [4, 5], [2, 3, 5], 4)), "nothing");
     assert_eq!(at_fault(call([2, 4, 4], [4, 5], [2, 3, 5], 4)), "delta");

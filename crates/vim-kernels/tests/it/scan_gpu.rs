@@ -10,8 +10,9 @@ use vim_kernels::oracle::OracleScan;
 use vim_kernels::{Discretization, Implementation, Series};
 use vim_verify::scan::inputs;
 
-use crate::devices::{bf16_devices, devices};
-use crate::support::{Dtype, Form, check as check_on, run, scan, without_inputs};
+use crate::support::{
+    Dtype, Form, bf16_devices, check as check_on, devices, run, scan, without_inputs,
+};
 
 fn gpus() -> Vec<Device> {
     devices().into_iter().filter(|device| *device != Device::flex()).collect()

@@ -1,48 +1,53 @@
-//! The inputs, runs and comparisons of the conformance suite, as these tests use them.
+//! The devices that the tests run on, and the inputs, runs and comparisons of the conformance
+//! suite, as these tests use them.
 
-use burn::tensor::{Device, Tensor};
-use vim_kernels::Implementation;
+use burn::tensor::{DType, Device, Tensor};
 use vim_kernels::oracle::{OracleFullScan, OracleScan};
+use vim_kernels::{Implementation, KernelError};
 pub(crate) use vim_verify::Dtype;
-use vim_verify::Verdict;
-pub(crate) use vim_verify::compare::{Numbers, figures, values};
+use vim_verify::compare::figures;
+pub(crate) use vim_verify::compare::{Numbers, values};
 use vim_verify::run::judged;
 pub(crate) use vim_verify::run::{Results, StateNumber, named};
 pub(crate) use vim_verify::scan::Form;
-use vim_verify::{compare, scan};
+use vim_verify::{Row, Verdict, compare, scan};
+
+/// Names the only device to test, if set.
+const VARIABLE: &str = "VIM_TEST_DEVICE";
+
+/// Flex, and the device of every GPU feature of the build, or the one that `VIM_TEST_DEVICE` names.
+/// A device that the build supports and the machine lacks fails the test that uses it.
+pub(crate) fn devices() -> Vec<Device> {
+    let all = [
+        ("flex", Device::flex()),
+        #[cfg(feature = "wgpu")]
+        ("wgpu", Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
+        #[cfg(feature = "cuda")]
+        ("cuda", Device::cuda(0)),
+    ];
+    let wanted = std::env::var(VARIABLE).ok();
+    let devices: Vec<Device> = all
+        .into_iter()
+        .filter(|(name, _)| wanted.as_deref().is_none_or(|wanted| wanted == *name))
+        .map(|(_, device)| device)
+        .collect();
+    assert!(!devices.is_empty(), "{VARIABLE}={wanted:?}: this build has no such device");
+    devices
+}
+
+/// Those of them that have bf16.
+pub(crate) fn bf16_devices() -> Vec<Device> {
+    devices().into_iter().filter(|device| device.supports_dtype(DType::BF16)).collect()
+}
 
 /// Sizes `[B, L, D, N]`.
 pub(crate) type Sizes = [usize; 4];
 
 pub(crate) const BOTH: [Implementation; 2] = [Implementation::Kernel, Implementation::Reference];
 
-/// A scan with every optional input in f32; delta·a reaches about `reach` in magnitude. The numbers
-/// are other ones than the suite's own.
+/// A scan with every optional input in f32; delta·a reaches about `reach` in magnitude.
 pub(crate) fn scan(sizes: Sizes, form: Form, reach: f64) -> OracleScan {
-    let [batch, len, d_inner, d_state] = sizes;
-    let base = scan::inputs([0, 0, 0, 0], form, reach, Dtype::F32);
-    let groups = base.groups;
-    let mut numbers = Numbers::new(3);
-    let mut x = |n, low, high| numbers.vec(n, low, high, Dtype::F32);
-    let tokens = batch * len * d_inner;
-    let projection =
-        |constant| if constant { d_inner * d_state } else { batch * len * groups * d_state };
-    let (of_b, of_c) = (projection(base.b_constant), projection(base.c_constant));
-    OracleScan {
-        batch,
-        len,
-        d_inner,
-        d_state,
-        u: x(tokens, -1.5, 1.5),
-        delta: x(tokens, -3.0, 0.5),
-        a: x(d_inner * d_state, -reach, -0.01 * reach),
-        b: x(of_b, -1.0, 1.0),
-        c: x(of_c, -1.0, 1.0),
-        d: Some(x(d_inner, -1.0, 1.0)),
-        z: Some(x(tokens, -2.0, 2.0)),
-        delta_bias: Some(x(d_inner, -0.5, 0.5)),
-        ..base
-    }
+    scan::inputs(sizes, form, reach, Dtype::F32)
 }
 
 /// `scan` without D, without z, without the bias of delta, and without softplus and the bias.
@@ -70,11 +75,6 @@ pub(crate) fn tensor<const R: usize>(
     compare::tensor(values, shape, Dtype::F32, device)
 }
 
-/// To the nearest bf16, ties to even.
-pub(crate) fn to_bf16(values: &[f64]) -> Vec<f64> {
-    values.iter().map(|&value| Dtype::Bf16.round(value)).collect()
-}
-
 /// Runs `scan` forward and backward in f32 on `device`.
 pub(crate) fn run<T: StateNumber>(
     scan: &OracleScan<T>,
@@ -95,10 +95,11 @@ pub(crate) fn check<T: StateNumber>(
     let grad_y = scan::grad_of(scan, dtype);
     let got = Results::on_device(scan, &grad_y, implementation, dtype, device).unwrap();
     let want = Results::of_oracle(scan, &grad_y);
-    pass(scan, &got, &want, dtype, looser, &format!("{implementation} on {device:?}"));
+    let what = case(scan, implementation, dtype, device);
+    pass(judged(scan, &got, &want, dtype, looser, 1.0, &what));
 }
 
-/// Checks `full` on `device` against the oracle; `looser` multiplies the suite's tolerances.
+/// The same with a full A.
 pub(crate) fn check_full(
     full: &OracleFullScan,
     implementation: Implementation,
@@ -109,30 +110,29 @@ pub(crate) fn check_full(
     let grad_y = scan::grad_of(&full.0, dtype);
     let got = Results::of_full_on_device(full, &grad_y, implementation, dtype, device).unwrap();
     let want = Results::of_full_oracle(full, &grad_y);
-    pass(&full.0, &got, &want, dtype, looser, &format!("full {implementation} on {device:?}"));
+    let what = case(&full.0, implementation, dtype, device);
+    pass(judged(&full.0, &got, &want, dtype, looser, 1.0, &what));
 }
 
-fn pass<T>(
-    scan: &OracleScan<T>,
-    got: &Results,
-    want: &Results,
-    dtype: Dtype,
-    looser: f64,
-    what: &str,
-) {
-    let OracleScan { batch, len, d_inner, d_state, method, series, reverse, .. } = scan;
-    for row in judged(scan, got, want, dtype, looser, 1.0, what) {
-        assert!(
-            row.verdict == Verdict::Pass,
-            "{what} {dtype} {method} {series} reverse {reverse} \
-             [{batch}, {len}, {d_inner}, {d_state}]: {} is off by {:.1e}",
-            row.array,
-            row.max
-        );
+fn case<T>(of: &OracleScan<T>, by: Implementation, dtype: Dtype, device: &Device) -> String {
+    let OracleScan { batch, len, d_inner, d_state, method, series, reverse, .. } = of;
+    let sizes = [batch, len, d_inner, d_state];
+    format!("{by} {dtype} on {device:?} {method} {series} reverse {reverse} {sizes:?}")
+}
+
+/// Checks that every row passes.
+pub(crate) fn pass(rows: Vec<Row>) {
+    for Row { array, max, verdict, note, .. } in rows {
+        assert!(verdict == Verdict::Pass, "{note}: {array} is off by {max:.1e}");
     }
 }
 
 /// max |difference| / max |reference|; what is not a number is infinitely far.
 pub(crate) fn error(got: &[f64], want: &[f64]) -> f64 {
     figures(got, want, 1e-30).max
+}
+
+/// The argument that a shape error names.
+pub(crate) fn at_fault<T>(result: Result<T, KernelError>) -> &'static str {
+    if let Err(KernelError::Shape { tensor, .. }) = result { tensor } else { "nothing" }
 }

@@ -3,8 +3,11 @@
 //! The taps and the last W − 1 tokens stay in registers, so a strip reads each token once. Tokens
 //! are counted in the order of the convolution: `reverse` reverses the index.
 
+use burn::backend::TensorMetadata;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use crate::conv::ConvSpec;
 use crate::cube::math::{silu, silu_slope};
 
 /// Tokens whose loads are in flight together.
@@ -17,14 +20,18 @@ pub(crate) const STRIPS: usize = 8;
 /// Compile-time configuration of a convolution kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConvConfig {
+    pub(crate) spec: ConvSpec,
     pub(crate) width: usize,
-    pub(crate) silu: bool,
-    pub(crate) reverse: bool,
-    pub(crate) has_bias: bool,
     /// Whether the gradient of x is added to the existing values.
     pub(crate) accumulates: bool,
     pub(crate) ptx: bool,
 }
+
+/// Threads that the strips are cut for: about as many as the largest GPUs run at once. Constant, so
+/// that the order of a sum does not depend on the GPU.
+const THREADS: usize = 1 << 17;
+/// The shortest strip: its first W − 1 tokens are read twice.
+const SHORTEST: usize = 8;
 
 /// How the tokens of all sequences are cut into strips.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -41,6 +48,46 @@ pub(crate) struct Strips {
     pub(crate) per_sequence: usize,
     /// Strips of all sequences.
     pub(crate) total: usize,
+}
+
+impl Strips {
+    /// Strips of `x [B, L, D]` for threads of `lanes` channels that read `beyond` tokens past their
+    /// strip; a thread's tokens fill whole steps.
+    pub(crate) fn new(x: &CubeTensor, lanes: usize, beyond: usize) -> Self {
+        let [batch, len, d_inner] = x.shape().dims();
+        let groups = d_inner / lanes;
+        let wanted = THREADS.div_ceil(batch * groups);
+        let steps = (len.div_ceil(wanted).max(SHORTEST) + beyond).div_ceil(STEP);
+        let tokens = steps * STEP - beyond;
+        let per_sequence = len.div_ceil(tokens);
+        let pitch = x.meta.strides()[1] / lanes;
+        Self { groups, pitch, len, tokens, per_sequence, total: batch * per_sequence }
+    }
+
+    pub(crate) fn launch(self) -> StripsLaunch {
+        let Self { groups, pitch, len, tokens, per_sequence, total } = self;
+        StripsLaunch::new(groups, pitch, len, tokens, per_sequence, total)
+    }
+}
+
+/// A strip of a group of channels.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Strip {
+    /// The group's element in the first token of the sequence, of a dense tensor and of x.
+    pub(crate) base: usize,
+    pub(crate) base_x: usize,
+    /// The first token, and the one after the last.
+    pub(crate) first: usize,
+    pub(crate) end: usize,
+}
+
+#[cube]
+pub(crate) fn strip_of(strips: &Strips, strip: usize, group: usize) -> Strip {
+    let len = strips.len;
+    let row = (strip / strips.per_sequence) * len;
+    let first = (strip % strips.per_sequence) * strips.tokens;
+    let end = select(first + strips.tokens < len, first + strips.tokens, len);
+    Strip { base: row * strips.groups + group, base_x: row * strips.pitch + group, first, end }
 }
 
 /// The position of the convolution's `token`-th token.
@@ -108,21 +155,18 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
     if strip >= strips.total {
         terminate!();
     }
-    let base = (strip / strips.per_sequence) * len * groups + group;
     let pitch = strips.pitch;
-    let base_x = (strip / strips.per_sequence) * len * pitch + group;
-    let first = (strip % strips.per_sequence) * strips.tokens;
-    let end = select(first + strips.tokens < len, first + strips.tokens, len);
+    let Strip { base, base_x, first, end } = strip_of(&strips, strip, group);
 
     let taps = load_taps::<N>(weight, group, width);
-    let offset = load_bias::<N>(bias, group, comptime!(config.has_bias));
+    let offset = load_bias::<N>(bias, group, comptime!(config.spec.has_bias));
     // The tokens that the taps reach before the step's tokens, then those.
     let mut window = Array::<Vector<f32, N>>::new(comptime!(reach + STEP));
     #[unroll]
     for k in 0..reach {
         window[k] = Vector::new(0.0f32);
         if first + k >= reach {
-            let at = place(first + k - reach, len, comptime!(config.reverse));
+            let at = place(first + k - reach, len, comptime!(config.spec.reverse));
             window[k] = Vector::cast_from(x[base_x + at * pitch]);
         }
     }
@@ -133,7 +177,7 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
         for j in 0..STEP {
             // Past the end the last token is read again and its output dropped.
             let seen = select(token + j < len, token + j, len - 1);
-            let at = place(seen, len, comptime!(config.reverse));
+            let at = place(seen, len, comptime!(config.spec.reverse));
             window[reach + j] = Vector::cast_from(x[base_x + at * pitch]);
         }
         #[unroll]
@@ -144,10 +188,10 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
                 for tap in 0..width {
                     sum += taps[tap] * window[j + tap];
                 }
-                if comptime!(config.silu) {
+                if comptime!(config.spec.silu) {
                     sum = silu::<N>(sum, comptime!(config.ptx));
                 }
-                let at = place(token + j, len, comptime!(config.reverse));
+                let at = place(token + j, len, comptime!(config.spec.reverse));
                 y[to + base + at * groups] = Vector::cast_from(sum);
             }
         }
@@ -194,14 +238,10 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
     }
 
     if group < groups && strip < strips.total {
-        let base = (strip / strips.per_sequence) * len * groups + group;
         let pitch = strips.pitch;
-        let base_x = (strip / strips.per_sequence) * len * pitch + group;
-        let first = (strip % strips.per_sequence) * strips.tokens;
-        let end = select(first + strips.tokens < len, first + strips.tokens, len);
-
+        let Strip { base, base_x, first, end } = strip_of(&strips, strip, group);
         let taps = load_taps::<N>(weight, group, width);
-        let offset = load_bias::<N>(bias, group, comptime!(config.has_bias));
+        let offset = load_bias::<N>(bias, group, comptime!(config.spec.has_bias));
         let mut window = Array::<Vector<f32, N>>::new(comptime!(reach + STEP));
         let mut grads = Array::<Vector<f32, N>>::new(comptime!(reach + STEP));
         #[unroll]
@@ -209,7 +249,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
             grads[k] = Vector::new(0.0f32);
             window[k] = Vector::new(0.0f32);
             if first + k >= reach {
-                let at = place(first + k - reach, len, comptime!(config.reverse));
+                let at = place(first + k - reach, len, comptime!(config.spec.reverse));
                 window[k] = Vector::cast_from(x[base_x + at * pitch]);
             }
         }
@@ -219,14 +259,14 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
             #[unroll]
             for j in 0..STEP {
                 let seen = select(token + j < len, token + j, len - 1);
-                let at = place(seen, len, comptime!(config.reverse));
+                let at = place(seen, len, comptime!(config.spec.reverse));
                 window[reach + j] = Vector::cast_from(x[base_x + at * pitch]);
                 grads[reach + j] = Vector::cast_from(grad_y[from + base + at * groups]);
             }
             #[unroll]
             for j in 0..STEP {
                 let mut grad = grads[reach + j];
-                if comptime!(config.silu) {
+                if comptime!(config.spec.silu) {
                     let mut sum = offset;
                     #[unroll]
                     for tap in 0..width {
@@ -251,8 +291,8 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
                     for tap in 0..width {
                         back += taps[tap] * grads[reach + j - tap];
                     }
-                    let at =
-                        base_x + place(token + j - reach, len, comptime!(config.reverse)) * pitch;
+                    let at = base_x
+                        + place(token + j - reach, len, comptime!(config.spec.reverse)) * pitch;
                     if comptime!(config.accumulates) {
                         back += Vector::cast_from(grad_x[at]);
                     }
@@ -268,26 +308,46 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
         }
     }
 
-    // Over the strips of the cube, in their order.
+    let count = comptime!(if config.spec.has_bias { width + 1 } else { width });
+    add_strips::<N>(&sums, partials, row, partial_len, group, &strips, width, count);
+}
+
+/// Adds the `count` sums of a cube's threads over its strips, in their order, into row `row` of
+/// `partials`: the taps `[D, W]` and the bias `[D]` of a direction, then of the other.
+#[cube]
+#[expect(clippy::too_many_arguments, reason = "sums, and where they go")]
+pub(crate) fn add_strips<N: Size>(
+    sums: &Array<Vector<f32, N>>,
+    partials: &mut [f32],
+    row: usize,
+    partial_len: usize,
+    group: usize,
+    strips: &Strips,
+    #[comptime] width: usize,
+    #[comptime] count: usize,
+) {
     let mut shared = Shared::<[Vector<f32, N>]>::new_slice(comptime!(COLUMNS * STRIPS));
     let column = UNIT_POS_X as usize;
+    let channels = strips.groups * N::value();
     #[unroll]
-    for k in 0..comptime!(if config.has_bias { width + 1 } else { width }) {
+    for k in 0..count {
         shared[UNIT_POS_Y as usize * COLUMNS + column] = sums[k];
         sync_cube();
-        if UNIT_POS_Y == 0 && group < groups && row * STRIPS < strips.total {
+        if UNIT_POS_Y == 0 && group < strips.groups && row * STRIPS < strips.total {
             let mut total = Vector::<f32, N>::new(0.0f32);
             #[unroll]
             for strip in 0..STRIPS {
                 total += shared[strip * COLUMNS + column];
             }
             let channel = group * N::value();
+            let tap = comptime!(k % (width + 1));
+            let begin = channels * comptime!(k - k % (width + 1));
             #[unroll]
             for lane in 0..N::value() {
-                let at = if comptime!(k < width) {
-                    (channel + lane) * width + k
+                let at = if comptime!(tap < width) {
+                    begin + (channel + lane) * width + tap
                 } else {
-                    groups * N::value() * width + channel + lane
+                    begin + channels * width + channel + lane
                 };
                 partials[row * partial_len + at] = total.extract(lane);
             }

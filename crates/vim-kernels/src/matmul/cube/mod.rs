@@ -21,12 +21,15 @@ mod weight_stationary;
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::backend::{DispatchDevice, TensorMetadata};
 use burn::tensor::{DType, Device, Shape};
+use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::features::MmaConfig;
 use cubecl::prelude::*;
 
+use super::{LinearArguments, LinearSpec};
 use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
+use crate::op::{Forward, FusedOp};
 use crate::precision::Precision;
 use plan::{ExtentsLaunch, MatmulForm, MatmulPlan};
 use round::rounded;
@@ -93,11 +96,9 @@ impl Matrix {
 
     /// Each matrix by itself.
     fn each(&self) -> impl Iterator<Item = Self> + '_ {
-        (0..self.count).map(|i| {
-            let mut buffer = self.buffer.clone();
-            buffer.handle =
-                buffer.handle.offset_start((i * self.batch_stride * buffer.dtype.size()) as u64);
-            Self { buffer, count: 1, batch_stride: 0, ..self.clone() }
+        (0..self.count).map(|i| Self {
+            by_columns: self.by_columns,
+            ..Self::within(&self.buffer, self.size, i * self.batch_stride, self.row_stride)
         })
     }
 
@@ -165,16 +166,13 @@ pub(crate) fn multiply(
     let hardware = &properties.hardware;
     let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
     let shared_memory = hardware.max_shared_memory_size;
-    let tiling =
-        match table::weight_stationary(form, [m, n, k], lhs.count, processors, shared_memory) {
-            Some((plan, workers)) => Tiling { plan, workers: Some(workers), part: k, parts: 1 },
-            None => Tiling {
-                plan: table::forward(form, m, n, shared_memory),
-                workers: None,
-                part: k,
-                parts: 1,
-            },
-        };
+    let stationary =
+        table::weight_stationary(form, [m, n, k], lhs.count, processors, shared_memory);
+    let (plan, workers) = match stationary {
+        Some((plan, workers)) => (plan, Some(workers)),
+        None => (table::forward(form, m, n, shared_memory), None),
+    };
+    let tiling = Tiling { plan, workers, part: k, parts: 1 };
     launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], tiling);
 }
 
@@ -298,6 +296,62 @@ fn launch(
             elem(&lhs.buffer),
             elem(&out.buffer),
         );
+    }
+}
+
+impl FusedOp<CubeBackend, 3, 0> for LinearSpec {
+    type Inputs = LinearArguments<CubeBackend>;
+    /// x, and the weight in the precision of the product.
+    type Saved = [CubeTensor; 2];
+
+    fn forward(
+        self,
+        arguments: LinearArguments<CubeBackend>,
+        save: bool,
+    ) -> Forward<CubeBackend, Self::Saved, 0> {
+        let weight = Matrix::rounded_weight(&arguments.weight, self.precision);
+        let saved = save.then(|| [arguments.x.clone(), weight.clone()]);
+        let [x, bias] = [arguments.x, arguments.bias].map(dense);
+        let [batch, len, width] = x.shape().dims();
+        let [_, columns] = weight.shape().dims();
+        let out = activations(&x, [batch, len, columns], self.precision);
+        multiply(
+            &Matrix::dense(&x, [batch * len, width]),
+            &Matrix::weight(&weight),
+            self.has_bias.then_some(&bias),
+            &Matrix::dense(&out, [batch * len, columns]),
+            Output::Overwrite,
+            self.precision,
+        );
+        (out, [], saved)
+    }
+
+    fn backward(
+        self,
+        grad: CubeTensor,
+        [x, weight]: [CubeTensor; 2],
+        [wants_x, ..]: [bool; 3],
+    ) -> [Option<CubeTensor>; 3] {
+        let dtype = x.dtype;
+        let [grad, x] = [grad, x].map(dense);
+        let [batch, len, columns] = grad.shape().dims();
+        let [_, _, width] = x.shape().dims();
+        let rows = Matrix::dense(&grad, [batch * len, columns]);
+        let grad_x = wants_x.then(|| {
+            let grad_x = empty(&grad, [batch, len, width], dtype);
+            multiply(
+                &rows,
+                &Matrix::weight(&weight).transposed(),
+                None,
+                &Matrix::dense(&grad_x, [batch * len, width]),
+                Output::Overwrite,
+                self.precision,
+            );
+            grad_x
+        });
+        let x = Matrix::dense(&x, [batch * len, width]);
+        let grad_bias = self.has_bias.then(|| column_sums(&rows));
+        [grad_x, Some(weight_gradient(&x, &rows, self.precision)), grad_bias]
     }
 }
 

@@ -5,7 +5,7 @@
 
 use cubecl::prelude::*;
 
-use super::copies::{commit_copies, copy_window, wait_copies};
+use super::copies::{commit_copies, copy_lhs, copy_rhs, wait_copies};
 use super::plan::{Extents, MatmulPlan};
 use super::tile::{accumulate, fetch_addends, write};
 
@@ -135,36 +135,10 @@ fn copy_both<S: Float, NL: Size, NR: Size>(
     #[comptime] copies: bool,
     #[comptime] plan: MatmulPlan,
 ) {
-    let (of_lhs, of_rhs) = (comptime!(plan.lhs()), comptime!(plan.rhs()));
     let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
-    let lhs_share = comptime!(of_lhs.share(lhs_lanes, plan.threads()));
-    let rhs_share = comptime!(of_rhs.share(rhs_lanes, plan.threads()));
-    let lhs_base = stage * comptime!(of_lhs.len() / lhs_lanes);
-    let rhs_base = stage * comptime!(of_rhs.len() / rhs_lanes);
-    let (m, n) = (sizes.m as usize, sizes.n as usize);
-    let row_stride = sizes.lhs_row_stride as usize;
-    if comptime!(plan.form.lhs_by_columns) {
-        copy_window::<S, NL>(
-            staged_lhs, lhs_base, lhs, lhs_first, row_stride, k, end, row, m, of_lhs, lhs_share,
-            copies,
-        );
-    } else {
-        copy_window::<S, NL>(
-            staged_lhs, lhs_base, lhs, lhs_first, row_stride, row, m, k, end, of_lhs, lhs_share,
-            copies,
-        );
-    }
-    let row_stride = sizes.rhs_row_stride as usize;
-    if comptime!(plan.form.rhs_by_columns) {
-        copy_window::<S, NR>(
-            staged_rhs, rhs_base, rhs, rhs_first, row_stride, column, n, k, end, of_rhs, rhs_share,
-            copies,
-        );
-    } else {
-        copy_window::<S, NR>(
-            staged_rhs, rhs_base, rhs, rhs_first, row_stride, k, end, column, n, of_rhs, rhs_share,
-            copies,
-        );
-    }
+    let lhs_base = stage * comptime!(plan.lhs().len() / lhs_lanes);
+    let rhs_base = stage * comptime!(plan.rhs().len() / rhs_lanes);
+    copy_lhs::<S, NL>(staged_lhs, lhs_base, lhs, lhs_first, row, k, end, sizes, copies, plan);
+    copy_rhs::<S, NR>(staged_rhs, rhs_base, rhs, rhs_first, column, k, end, sizes, copies, plan);
     commit_copies(copies);
 }

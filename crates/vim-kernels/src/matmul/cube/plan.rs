@@ -103,19 +103,6 @@ impl Stage {
     pub(crate) fn len(&self) -> usize {
         self.rows * self.row_stride()
     }
-
-    /// The share of each of `threads`, in vectors of `lanes`.
-    pub(crate) fn share(&self, lanes: usize, threads: usize) -> Share {
-        let count = (self.rows * self.columns / lanes).div_ceil(threads);
-        Share { count, threads }
-    }
-}
-
-/// The vectors of a stage that a thread copies: `count` of them, `threads` apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Share {
-    pub(crate) count: usize,
-    pub(crate) threads: usize,
 }
 
 /// Sizes that are known at the launch. Positions and strides count vectors of their matrix.

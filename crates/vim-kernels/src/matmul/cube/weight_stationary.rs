@@ -6,7 +6,7 @@
 
 use cubecl::prelude::*;
 
-use super::copies::{commit_copies, copy_window, wait_copies};
+use super::copies::{commit_copies, copy_lhs, copy_rhs, wait_copies};
 use super::plan::{Extents, MatmulPlan};
 use super::tile::{accumulate, fetch_addends, write};
 
@@ -27,17 +27,11 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
 ) {
     let lhs_lanes = NL::value().comptime();
     let rhs_lanes = NR::value().comptime();
-    let lhs_stage = comptime!(plan.lhs());
-    let rhs_stage = comptime!(plan.rhs());
-    let lhs_share = comptime!(lhs_stage.share(lhs_lanes, plan.threads()));
-    let rhs_share = comptime!(rhs_stage.share(rhs_lanes, plan.threads()));
-    let lhs_len = comptime!(lhs_stage.len() / lhs_lanes);
+    let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
     let copies = comptime!(plan.copies(lhs_lanes));
     let rhs_copies = comptime!(plan.copies(rhs_lanes));
     let count = comptime!(plan.fragments() * 2);
-    let (m, n, k) = (sizes.m as usize, sizes.n as usize, sizes.k as usize);
-    let (lhs_row_stride, rhs_row_stride) =
-        (sizes.lhs_row_stride as usize, sizes.rhs_row_stride as usize);
+    let (m, k) = (sizes.m as usize, sizes.k as usize);
     let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
     let lhs_first = (CUBE_POS_Z * sizes.lhs_batch_stride) as usize;
     let rhs_first = (CUBE_POS_Z * sizes.rhs_batch_stride) as usize;
@@ -46,7 +40,7 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
     let mut staged_lhs =
         Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
     let mut staged_rhs = Shared::<[Vector<S, NR>]>::new_aligned_slice(
-        comptime!(rhs_stage.len() / rhs_lanes),
+        comptime!(plan.rhs().len() / rhs_lanes),
         16usize,
     );
     let mut staged_out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
@@ -55,51 +49,30 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
     );
     let mut row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
     let stride = CUBE_COUNT_Y as usize * comptime!(plan.tile[0]);
-    copy_window::<S, NL>(
+    copy_lhs::<S, NL>(
         &mut staged_lhs,
         0usize,
         lhs,
         lhs_first,
-        lhs_row_stride,
         row,
-        m,
         0usize,
         k,
-        lhs_stage,
-        lhs_share,
+        &sizes,
         copies,
+        plan,
     );
-    if comptime!(plan.form.rhs_by_columns) {
-        copy_window::<S, NR>(
-            &mut staged_rhs,
-            0usize,
-            rhs,
-            rhs_first,
-            rhs_row_stride,
-            first_column,
-            n,
-            0usize,
-            k,
-            rhs_stage,
-            rhs_share,
-            rhs_copies,
-        );
-    } else {
-        copy_window::<S, NR>(
-            &mut staged_rhs,
-            0usize,
-            rhs,
-            rhs_first,
-            rhs_row_stride,
-            0usize,
-            k,
-            first_column,
-            n,
-            rhs_stage,
-            rhs_share,
-            rhs_copies,
-        );
-    }
+    copy_rhs::<S, NR>(
+        &mut staged_rhs,
+        0usize,
+        rhs,
+        rhs_first,
+        first_column,
+        0usize,
+        k,
+        &sizes,
+        rhs_copies,
+        plan,
+    );
     commit_copies(comptime!(copies || rhs_copies));
 
     let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
@@ -110,19 +83,18 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
         sync_cube();
         let other = lhs_len - here;
         if row + stride < m {
-            copy_window::<S, NL>(
+            let next = row + stride;
+            copy_lhs::<S, NL>(
                 &mut staged_lhs,
                 other,
                 lhs,
                 lhs_first,
-                lhs_row_stride,
-                row + stride,
-                m,
+                next,
                 0usize,
                 k,
-                lhs_stage,
-                lhs_share,
+                &sizes,
                 copies,
+                plan,
             );
             commit_copies(copies);
         }

@@ -31,10 +31,6 @@ fn cube(tensor: Tensor<1>) -> CubeTensor {
     dense(tensor.expect("invariant: the tensors are where kernels in CubeCL run, without autodiff"))
 }
 
-fn length(tensor: &CubeTensor) -> usize {
-    tensor.shape().num_elements()
-}
-
 /// A buffer with the contents of `values`.
 fn upload<E: CubeElement>(like: &CubeTensor, values: &[E], dtype: DType) -> CubeTensor {
     let handle = like.client.create_from_slice(E::as_bytes(values));
@@ -184,7 +180,8 @@ impl Layout {
         self.check(&gradients);
         assert_eq!(rates.len(), self.lengths.len(), "a rate for each place");
         let [first, second] = moments.map(cube);
-        assert_eq!([&first, &second].map(length), [self.len(); 2], "both moments are packed so");
+        let lengths = [&first, &second].map(|moment| moment.shape().num_elements());
+        assert_eq!(lengths, [self.len(); 2], "both moments are packed so");
         let square_norm = cube(square_norm);
         let client = first.client.clone();
         let rates: Vec<f32> =
@@ -241,8 +238,9 @@ pub(super) fn moving_average(
     decay: f64,
 ) -> Tensor<1> {
     let [average, value, square_norm] = [average, value, square_norm].map(cube);
-    let count = length(&average);
-    assert_eq!((length(&value), count % BLOCK), (count, 0), "both are packed alike");
+    let count = average.shape().num_elements();
+    let alike = value.shape().num_elements() == count && count.is_multiple_of(BLOCK);
+    assert!(alike, "both are packed alike");
     let client = average.client.clone();
     let out = empty(&average, [count], DType::F32);
     // SAFETY: all three have `count` numbers, a multiple of a vector's; units beyond do nothing.

@@ -11,10 +11,10 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::CubeDim;
 
-use super::NormSpec;
-use super::autodiff::{NormGrads, NormKernels, NormPrimitives};
+use super::{NormAdjoint, NormArguments, NormBackend, NormResults, NormSpec, Saved};
 use crate::cube::sum::sum_rows;
-use crate::cube::{cubes, dense, empty, has_planes, lanes};
+use crate::cube::{cubes, dense, elem, empty, has_planes, lanes};
+use crate::op::Tensors;
 use kernel::{CUBE, NormConfig, norm_backward, norm_forward};
 
 /// Threads of a plane.
@@ -58,14 +58,9 @@ impl Cut {
     }
 }
 
-impl NormKernels for CubeBackend {
-    fn forward(
-        x: FloatTensor<Self>,
-        residual: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        spec: NormSpec,
-    ) -> NormPrimitives<Self> {
-        let [x, residual, weight] = [x, residual, weight].map(dense);
+impl NormBackend for CubeBackend {
+    fn add_rms_norm(inputs: NormArguments<Self>, spec: NormSpec) -> NormResults<Self> {
+        let NormArguments { x, residual, weight } = inputs.map(dense);
         let client = x.client.clone();
         let cut = Cut::new(&x);
         let normed = empty(&x, x.shape(), x.dtype);
@@ -76,8 +71,7 @@ impl NormKernels for CubeBackend {
         let unused = || empty(&x, [cut.lanes], DType::F32);
         let residual = if spec.has_residual { residual } else { unused() };
         let written = if write_sum { sum.clone() } else { unused() };
-        let address = sum.required_address_type();
-        let dtype = dtype_to_storage_type(x.dtype);
+        let (address, elem) = (sum.required_address_type(), elem(&x));
         // SAFETY: all tensors are contiguous with rows of `width` vectors; a thread stays within
         // its row and `rows`.
         unsafe {
@@ -98,20 +92,19 @@ impl NormKernels for CubeBackend {
                 cut.config,
                 spec.has_residual,
                 write_sum,
-                dtype,
+                elem,
             );
         }
-        NormPrimitives { normed, sum }
+        NormResults { normed, sum }
     }
+}
 
-    fn backward(
+impl NormAdjoint for CubeBackend {
+    fn adjoint(
+        Saved { sum, weight, spec, dtype }: Saved<Self>,
         grad_normed: FloatTensor<Self>,
         grad_sum: Option<FloatTensor<Self>>,
-        sum: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        spec: NormSpec,
-        dtype: DType,
-    ) -> NormGrads<Self> {
+    ) -> [FloatTensor<Self>; 3] {
         let [grad_normed, sum, weight] = [grad_normed, sum, weight].map(dense);
         let grad_sum = grad_sum.map(dense);
         let client = sum.client.clone();
@@ -154,6 +147,6 @@ impl NormKernels for CubeBackend {
         }
         let nothing = empty(&sum, [1], DType::F32);
         sum_rows(partials, count, cut.d_model, cut.d_model, &grad_weight, &nothing);
-        NormGrads { x: if write_x { grad_x } else { grad.clone() }, sum: grad, weight: grad_weight }
+        [if write_x { grad_x } else { grad.clone() }, grad, grad_weight]
     }
 }

@@ -1,10 +1,48 @@
-//! Residual addition and root-mean-square normalization on a CPU: rayon over blocks of rows.
+//! Residual addition and root-mean-square normalization on a CPU, behind Burn's Flex backend: rayon
+//! over blocks of rows.
 
+use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
+use burn::tensor::DType;
 use rayon::prelude::*;
 
+use super::{NormAdjoint, NormArguments, NormBackend, NormResults, NormSpec, Saved};
 use crate::native::lanes::{LANES, Lanes};
+use crate::native::slices::{contiguous, slice, tensor, tensor_as};
 use crate::native::{Kernel, widest};
+use crate::op::Tensors;
 use crate::real::Real;
+
+impl NormBackend for Flex {
+    fn add_rms_norm(inputs: NormArguments<Self>, spec: NormSpec) -> NormResults<Self> {
+        let dtype = inputs.x.dtype();
+        let NormArguments { x, residual, weight } = inputs.map(|t| contiguous(&t));
+        let shape = x.shape();
+        let sum =
+            if spec.has_residual { tensor(add(slice(&x), slice(&residual)), &shape) } else { x };
+        let norm = Norm { weight: slice(&weight), epsilon: spec.epsilon };
+        let normed = forward(norm, slice(&sum));
+        NormResults { normed: tensor_as(normed, &shape, dtype), sum }
+    }
+}
+
+impl NormAdjoint for Flex {
+    fn adjoint(
+        Saved { sum, weight, spec, dtype }: Saved<Self>,
+        grad_normed: FloatTensor<Self>,
+        grad_sum: Option<FloatTensor<Self>>,
+    ) -> [FloatTensor<Self>; 3] {
+        let [grad_normed, sum, weight] = [grad_normed, sum, weight].map(|t| contiguous(&t));
+        let grad_sum = grad_sum.map(|t| contiguous(&t));
+        let norm = Norm { weight: slice(&weight), epsilon: spec.epsilon };
+        let (grad, grad_weight) =
+            backward(norm, slice(&sum), slice(&grad_normed), grad_sum.as_ref().map(slice));
+        let shape = sum.shape();
+        let x = (dtype != DType::F32).then(|| tensor_as(grad.clone(), &shape, dtype));
+        let sum = tensor(grad, &shape);
+        let grad_weight = tensor(grad_weight, &weight.shape().dims::<1>());
+        [x.unwrap_or_else(|| sum.clone()), sum, grad_weight]
+    }
+}
 
 /// Rows of a block, the unit of parallel work. Constant, so that the weight's gradient does not
 /// depend on the number of threads.
@@ -12,10 +50,10 @@ const BLOCK: usize = 64;
 
 /// Weight and epsilon of the norm.
 #[derive(Clone, Copy)]
-pub(crate) struct Norm<'a> {
+struct Norm<'a> {
     /// `[D]`.
-    pub(crate) weight: &'a [f32],
-    pub(crate) epsilon: f32,
+    weight: &'a [f32],
+    epsilon: f32,
 }
 
 impl Norm<'_> {
@@ -25,7 +63,7 @@ impl Norm<'_> {
 }
 
 /// `x + residual`, both `[rows, D]`.
-pub(crate) fn add(x: &[f32], residual: &[f32]) -> Vec<f32> {
+fn add(x: &[f32], residual: &[f32]) -> Vec<f32> {
     let mut sum = vec![0.0; x.len()];
     sum.par_iter_mut()
         .zip(x)
@@ -36,7 +74,7 @@ pub(crate) fn add(x: &[f32], residual: &[f32]) -> Vec<f32> {
 }
 
 /// The rows of `sum [rows, D]`, normalized.
-pub(crate) fn forward(norm: Norm<'_>, sum: &[f32]) -> Vec<f32> {
+fn forward(norm: Norm<'_>, sum: &[f32]) -> Vec<f32> {
     let mut normed = vec![0.0; sum.len()];
     normed
         .par_chunks_mut(norm.block())
@@ -47,7 +85,7 @@ pub(crate) fn forward(norm: Norm<'_>, sum: &[f32]) -> Vec<f32> {
 
 /// The gradients of the sum `[rows, D]`, including the gradient that reaches it directly, and of
 /// the weight `[D]`.
-pub(crate) fn backward(
+fn backward(
     norm: Norm<'_>,
     sum: &[f32],
     grad_normed: &[f32],

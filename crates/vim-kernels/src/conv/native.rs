@@ -1,42 +1,108 @@
-//! The causal convolution on a CPU: rows of channels are vectors, rayon goes over the batch.
+//! The causal convolution on a CPU, behind Burn's Flex backend: rows of channels are vectors, rayon
+//! goes over the batch.
 
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
+use burn::tensor::Slice;
 use rayon::prelude::*;
 
-use crate::conv::ConvSpec;
+use super::{BidirectionalConvArguments, ConvArguments, ConvSpec};
 use crate::native::lanes::{LANES, Lanes};
+use crate::native::slices::{contiguous, slice, tensor, tensor_as};
 use crate::native::{Kernel, widest};
+use crate::op::{self, FusedOp, Tensors};
+
+impl FusedOp<Flex, 3, 0> for ConvSpec {
+    type Inputs = ConvArguments<Flex>;
+    type Saved = ConvArguments<Flex>;
+
+    fn forward(
+        self,
+        arguments: ConvArguments<Flex>,
+        save: bool,
+    ) -> op::Forward<Flex, Self::Saved, 0> {
+        let y = forward(arguments.clone(), self);
+        (y, [], save.then_some(arguments))
+    }
+
+    fn backward(
+        self,
+        grad_y: FloatTensor<Flex>,
+        arguments: ConvArguments<Flex>,
+        _wanted: [bool; 3],
+    ) -> [Option<FloatTensor<Flex>>; 3] {
+        backward(grad_y, arguments, self).map(Some)
+    }
+}
+
+impl FusedOp<Flex, 5, 0> for ConvSpec {
+    type Inputs = BidirectionalConvArguments<Flex>;
+    type Saved = BidirectionalConvArguments<Flex>;
+
+    fn forward(
+        self,
+        arguments: BidirectionalConvArguments<Flex>,
+        save: bool,
+    ) -> op::Forward<Flex, Self::Saved, 0> {
+        let [fwd, rev] = arguments.clone().directions();
+        let (fwd, rev) = (forward(fwd, self), forward(rev, self.reversed()));
+        (Flex::float_cat(vec![fwd, rev], 0), [], save.then_some(arguments))
+    }
+
+    fn backward(
+        self,
+        grad_y: FloatTensor<Flex>,
+        arguments: BidirectionalConvArguments<Flex>,
+        _wanted: [bool; 5],
+    ) -> [Option<FloatTensor<Flex>>; 5] {
+        let [batch, len, d_inner] = arguments.x.shape().dims();
+        let half = |first: usize| {
+            let slices = [first..first + batch, 0..len, 0..d_inner].map(Slice::from);
+            Flex::float_slice(grad_y.clone(), &slices)
+        };
+        let [fwd, rev] = arguments.directions();
+        let [x_fwd, weight_fwd, bias_fwd] = backward(half(0), fwd, self);
+        let [x_rev, weight_rev, bias_rev] = backward(half(batch), rev, self.reversed());
+        let grad_x = Flex::float_add(x_fwd, x_rev);
+        [grad_x, weight_fwd, bias_fwd, weight_rev, bias_rev].map(Some)
+    }
+}
 
 /// The arguments as contiguous slices; shapes as in [`crate::causal_conv1d()`].
 #[derive(Clone, Copy)]
-pub(crate) struct ConvInputs<'a> {
-    pub(crate) len: usize,
-    pub(crate) d_inner: usize,
-    pub(crate) width: usize,
-    pub(crate) spec: ConvSpec,
-    pub(crate) x: &'a [f32],
-    pub(crate) weight: &'a [f32],
-    pub(crate) bias: Option<&'a [f32]>,
-}
-
-/// Gradients, shaped as the inputs; `bias` is `[D]` even where there is none.
-pub(crate) struct ConvGrads {
-    pub(crate) x: Vec<f32>,
-    pub(crate) weight: Vec<f32>,
-    pub(crate) bias: Vec<f32>,
+struct ConvInputs<'a> {
+    len: usize,
+    d_inner: usize,
+    width: usize,
+    spec: ConvSpec,
+    x: &'a [f32],
+    weight: &'a [f32],
+    bias: Option<&'a [f32]>,
 }
 
 /// `y [B, L, D]`.
-pub(crate) fn forward(inputs: ConvInputs<'_>) -> Vec<f32> {
+fn forward(arguments: ConvArguments<Flex>, spec: ConvSpec) -> FloatTensor<Flex> {
+    let dtype = arguments.x.dtype();
+    let arguments = arguments.map(|t| contiguous(&t));
+    let inputs = ConvInputs::new(&arguments, spec);
     let taps = inputs.taps();
     let mut y = vec![0.0; inputs.x.len()];
     y.par_chunks_mut(inputs.len * inputs.d_inner).enumerate().for_each(|(batch, y)| {
         widest(Forward { inputs, taps: &taps, x: inputs.batch_of(inputs.x, batch), y });
     });
-    y
+    tensor_as(y, &arguments.x.shape().dims::<3>(), dtype)
 }
 
-/// Gradients of every input from `grad_y [B, L, D]`.
-pub(crate) fn backward(inputs: ConvInputs<'_>, grad_y: &[f32]) -> ConvGrads {
+/// The gradients of x, weight and bias from `grad_y [B, L, D]`.
+fn backward(
+    grad_y: FloatTensor<Flex>,
+    arguments: ConvArguments<Flex>,
+    spec: ConvSpec,
+) -> [FloatTensor<Flex>; 3] {
+    let dtype = arguments.x.dtype();
+    let arguments = arguments.map(|t| contiguous(&t));
+    let grad_y = contiguous(&grad_y);
+    let (inputs, grad_y) = (ConvInputs::new(&arguments, spec), slice(&grad_y));
     let taps = inputs.taps();
     let mut x = vec![0.0; inputs.x.len()];
     let parts: Vec<_> = x
@@ -63,10 +129,22 @@ pub(crate) fn backward(inputs: ConvInputs<'_>, grad_y: &[f32]) -> ConvGrads {
             }
         }
     }
-    ConvGrads { x, weight, bias }
+    [
+        tensor_as(x, &arguments.x.shape().dims::<3>(), dtype),
+        tensor(weight, &arguments.weight.shape().dims::<3>()),
+        // An absent bias is one number.
+        tensor(if spec.has_bias { bias } else { vec![0.0] }, &arguments.bias.shape().dims::<1>()),
+    ]
 }
 
 impl<'a> ConvInputs<'a> {
+    fn new(ConvArguments { x, weight, bias }: &'a ConvArguments<Flex>, spec: ConvSpec) -> Self {
+        let [_, len, d_inner] = x.shape().dims();
+        let [_, _, width] = weight.shape().dims();
+        let bias = spec.has_bias.then(|| slice(bias));
+        Self { len, d_inner, width, spec, x: slice(x), weight: slice(weight), bias }
+    }
+
     /// The weight as `[W, D]`, so that a tap is a row.
     fn taps(&self) -> Vec<f32> {
         (0..self.width)

@@ -1,23 +1,22 @@
 //! The operation on a GPU: which kernels run, on which views of which buffers.
 
-mod small_weights;
+#![expect(unsafe_code, reason = "launching kernels without bounds checks")]
 
 use burn::backend::TensorMetadata;
-use burn::tensor::Shape;
+use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
 use cubecl::zspace::metadata::Metadata;
 
-use super::MixerSpec;
-use super::autodiff::MixerArguments;
+use super::{MixerArguments, MixerSpec};
 use crate::conv::{Taps, conv_bidirectional, conv_bidirectional_backward};
-use crate::cube::dense;
 use crate::cube::halves::add_halves;
+use crate::cube::{cubes, dense, empty};
 use crate::matmul::cube::{Matrix, Output, activations, gather_weights, multiply, weight_gradient};
 use crate::op::{Forward, FusedOp, Tensors};
 use crate::precision::Precision;
 use crate::scan::{ScanArguments, scan_gradients, scan_results};
-use small_weights::{a_log_gradients, prepare_weights};
 
 /// Weights of a direction.
 const WEIGHTS: usize = 7;
@@ -26,6 +25,9 @@ const WEIGHTS: usize = 7;
 const INPUTS: usize = 1 + 2 * WEIGHTS;
 /// Index of a direction's first weight.
 const DIRECTIONS: [usize; 2] = [1, 1 + WEIGHTS];
+
+/// Units of a cube.
+const UNITS: u32 = 128;
 
 type Inputs = [CubeTensor; INPUTS];
 
@@ -55,15 +57,69 @@ struct Weights {
     delta_bias: CubeTensor,
 }
 
+/// `a [2·D, N] = −exp(a_log)`, `d [2·D]` and `bias [2·D]`, the second direction's after the
+/// first's; one unit per element of `a_log`.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "three weights of two directions")]
+fn prepare_weights(
+    a_log_ahead: &[f32],
+    a_log_back: &[f32],
+    d_ahead: &[f32],
+    d_back: &[f32],
+    bias_ahead: &[f32],
+    bias_back: &[f32],
+    a: &mut [f32],
+    d: &mut [f32],
+    bias: &mut [f32],
+    states: usize,
+    channels: usize,
+) {
+    let at = ABSOLUTE_POS;
+    if at < states {
+        a[at] = -f32::exp(a_log_ahead[at]);
+        a[states + at] = -f32::exp(a_log_back[at]);
+    }
+    if at < channels {
+        d[at] = d_ahead[at];
+        d[channels + at] = d_back[at];
+        bias[at] = bias_ahead[at];
+        bias[channels + at] = bias_back[at];
+    }
+}
+
 /// Computed from the weights for both passes: the projections in the type of the products, A, the
 /// gains and the step biases.
 fn prepared(inputs: &Inputs, precision: Precision) -> [CubeTensor; 4] {
     let [fwd, rev] = DIRECTIONS;
     let matrix = |i: usize| Matrix::weight(&inputs[i]);
     let projections = [matrix(fwd + 2), matrix(rev + 2), matrix(fwd + 3), matrix(rev + 3)];
-    let both = |i: usize| DIRECTIONS.map(|direction| dense(inputs[direction + i].clone()));
-    let (a_log, d, bias) = (both(5), both(6), both(4));
-    let [a, d, bias] = prepare_weights(a_log.each_ref(), d.each_ref(), bias.each_ref());
+    let own = |i: usize| dense(inputs[i].clone());
+    let a_log = [own(fwd + 5), own(rev + 5)];
+    let [d_inner, d_state] = a_log[0].shape().dims();
+    let client = a_log[0].client.clone();
+    let a = empty(&a_log[0], [2 * d_inner, d_state], DType::F32);
+    let [d, bias] = [(); 2].map(|()| empty(&a, [2 * d_inner], DType::F32));
+    let [a_log_ahead, a_log_back] = a_log;
+    // SAFETY: the weights are dense and have the sizes passed, the results twice those; units
+    // beyond do nothing.
+    unsafe {
+        prepare_weights::launch_unchecked(
+            &client,
+            cubes(&client, (d_inner * d_state).div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            a_log_ahead.into_buffer_arg(),
+            a_log_back.into_buffer_arg(),
+            own(fwd + 6).into_buffer_arg(),
+            own(rev + 6).into_buffer_arg(),
+            own(fwd + 4).into_buffer_arg(),
+            own(rev + 4).into_buffer_arg(),
+            a.clone().into_buffer_arg(),
+            d.clone().into_buffer_arg(),
+            bias.clone().into_buffer_arg(),
+            d_inner * d_state,
+            d_inner,
+        );
+    }
     [gather_weights(&projections, precision), a, d, bias]
 }
 
@@ -156,18 +212,9 @@ impl Sizes {
         u
     }
 
-    /// The step sizes before bias and softplus, `[2·B, L, D]`.
-    fn delta(&self, projected: &CubeTensor, weights: &Weights) -> CubeTensor {
-        let delta = activations(projected, self.both(), self.spec.precision);
-        multiply(
-            &self.columns(projected, self.dt_rank),
-            &weights.dt_proj,
-            None,
-            &self.per_direction(&delta),
-            Output::Overwrite,
-            self.spec.precision,
-        );
-        delta
+    /// The products of both directions.
+    fn multiply(&self, lhs: &Matrix, rhs: &Matrix, out: &Matrix, output: Output) {
+        multiply(lhs, rhs, None, out, output, self.spec.precision);
     }
 
     fn scan_arguments(
@@ -177,9 +224,13 @@ impl Sizes {
         projected: &CubeTensor,
         weights: &Weights,
     ) -> ScanArguments<CubeBackend> {
+        // The step sizes before bias and softplus.
+        let delta = activations(projected, self.both(), self.spec.precision);
+        let (steps, out) = (self.columns(projected, self.dt_rank), self.per_direction(&delta));
+        self.multiply(&steps, &weights.dt_proj, &out, Output::Overwrite);
         ScanArguments {
             u: u.clone(),
-            delta: self.delta(projected, weights),
+            delta,
             a: weights.a.clone(),
             b: self.states(projected, 0),
             c: self.states(projected, 1),
@@ -207,26 +258,19 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         inputs: MixerArguments<CubeBackend>,
         save: bool,
     ) -> Forward<CubeBackend, Self::Saved, 0> {
-        let spec = self;
         let inputs = inputs.into_array();
         let xz = dense(inputs[0].clone());
-        let prepared = prepared(&inputs, spec.precision);
+        let prepared = prepared(&inputs, self.precision);
         let weights = Weights::new(&inputs, prepared.clone());
-        let sizes = Sizes::new(&xz, &weights, spec);
+        let sizes = Sizes::new(&xz, &weights, self);
         let u = sizes.convolved(&xz, &weights);
         let shape = [2, sizes.tokens(), sizes.pitch()];
-        let projected = activations(&xz, shape, spec.precision);
-        multiply(
-            &sizes.per_direction(&u),
-            &weights.x_proj,
-            None,
-            &sizes.columns(&projected, sizes.projected()),
-            Output::Overwrite,
-            spec.precision,
-        );
+        let projected = activations(&xz, shape, self.precision);
+        let out = sizes.columns(&projected, sizes.projected());
+        sizes.multiply(&sizes.per_direction(&u), &weights.x_proj, &out, Output::Overwrite);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
-        let save_states = save && !spec.recompute;
-        let (y, _, chunk_states) = scan_results(arguments, spec.scan(), save_states);
+        let save_states = save && !self.recompute;
+        let (y, _, chunk_states) = scan_results(arguments, self.scan(), save_states);
         let saved = Saved { projected, weights: prepared, chunk_states };
         (y, [], save.then_some((inputs, saved)))
     }
@@ -237,51 +281,37 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         (inputs, saved): Self::Saved,
         _wanted: [bool; INPUTS],
     ) -> [Option<CubeTensor>; INPUTS] {
-        let spec = self;
         let xz = dense(inputs[0].clone());
         let Saved { projected, weights, chunk_states } = saved;
         let weights = Weights::new(&inputs, weights);
-        let sizes = Sizes::new(&xz, &weights, spec);
+        let sizes = Sizes::new(&xz, &weights, self);
         let u = sizes.convolved(&xz, &weights);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let a = arguments.a.clone();
         let chunk_states = chunk_states.unwrap_or_else(|| {
-            let (_, _, chunk_states) = scan_results(arguments.clone(), spec.scan(), true);
+            let (_, _, chunk_states) = scan_results(arguments.clone(), self.scan(), true);
             chunk_states.expect("invariant: a forward pass that saves returns what it saved")
         });
-        let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], spec.precision);
+        let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], self.precision);
         let into = [sizes.states(&grad_projected, 0), sizes.states(&grad_projected, 1)];
         let [grad_u, grad_delta, grad_a, _, _, grad_d, grad_z, grad_bias] =
-            scan_gradients(grad, arguments, chunk_states, spec.scan(), into);
+            scan_gradients(grad, arguments, chunk_states, self.scan(), into);
         a_log_gradients(&grad_a, &a);
-        let grad_xz = activations(&xz, xz.shape(), spec.precision);
+        let grad_xz = activations(&xz, xz.shape(), self.precision);
         add_halves(&grad_z, &sizes.half(&grad_xz, 1), 2 * sizes.d_inner);
         drop(grad_z);
 
         let (of_delta, of_u) = (sizes.per_direction(&grad_delta), sizes.per_direction(&grad_u));
-        multiply(
-            &of_delta,
-            &weights.dt_proj.transposed(),
-            None,
-            &sizes.columns(&grad_projected, sizes.dt_rank),
-            Output::Overwrite,
-            spec.precision,
-        );
+        let of_steps = sizes.columns(&grad_projected, sizes.dt_rank);
+        sizes.multiply(&of_delta, &weights.dt_proj.transposed(), &of_steps, Output::Overwrite);
         let steps = sizes.columns(&projected, sizes.dt_rank);
-        let grad_dt_proj = weight_gradient(&steps, &of_delta, spec.precision);
+        let grad_dt_proj = weight_gradient(&steps, &of_delta, self.precision);
         let of_projected = sizes.columns(&grad_projected, sizes.projected());
-        let grad_x_proj = weight_gradient(&sizes.per_direction(&u), &of_projected, spec.precision);
-        multiply(
-            &of_projected,
-            &weights.x_proj.transposed(),
-            None,
-            &of_u,
-            Output::Accumulate,
-            spec.precision,
-        );
+        let grad_x_proj = weight_gradient(&sizes.per_direction(&u), &of_projected, self.precision);
+        sizes.multiply(&of_projected, &weights.x_proj.transposed(), &of_u, Output::Accumulate);
         let (x, grad_x) = (sizes.half(&xz, 0), sizes.half(&grad_xz, 0));
         let taps =
-            conv_bidirectional_backward(&grad_u, &x, weights.taps, spec.options.reverse, &grad_x);
+            conv_bidirectional_backward(&grad_u, &x, weights.taps, self.options.reverse, &grad_x);
         let mut weights = Vec::with_capacity(INPUTS);
         for (direction, taps) in taps.into_iter().enumerate() {
             let Sizes { d_inner, d_state, dt_rank, .. } = sizes;
@@ -299,5 +329,31 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         let mut weights = weights.into_iter();
         let mut next = || weights.next().expect("invariant: seven weights of each direction");
         std::array::from_fn(|i| Some(if i == 0 { grad_xz.clone() } else { next() }))
+    }
+}
+
+#[cube(launch_unchecked)]
+fn multiply_by(grad: &mut [f32], a: &[f32], count: usize) {
+    let at = ABSOLUTE_POS;
+    if at < count {
+        grad[at] *= a[at];
+    }
+}
+
+/// Turns the gradient of `a = −exp(a_log)` into that of `a_log`, which is `grad·a`: of both
+/// directions, in place.
+fn a_log_gradients(grad: &CubeTensor, a: &CubeTensor) {
+    let client = grad.client.clone();
+    let count = grad.shape().num_elements();
+    // SAFETY: both have `count` elements; units beyond do nothing.
+    unsafe {
+        multiply_by::launch_unchecked(
+            &client,
+            cubes(&client, count.div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            grad.clone().into_buffer_arg(),
+            a.clone().into_buffer_arg(),
+            count,
+        );
     }
 }

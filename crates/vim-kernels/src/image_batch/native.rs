@@ -1,12 +1,28 @@
-//! Bytes to images on a CPU: rayon iterates over images, and again to mix them.
+//! Bytes to images on a CPU, behind Burn's Flex backend: rayon iterates over images, and again to
+//! mix them.
 
+use burn::backend::Flex;
+use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
-use crate::image_batch::noise::normal;
-use crate::image_batch::spec::{AREA, BOX, COLOUR, ImageSpec, NOISE, STATISTICS};
+use super::noise::normal;
+use super::{AREA, BOX, COLOUR, ImageBackend, ImageInputs, ImageSpec, NOISE, STATISTICS};
+use crate::native::slices::{contiguous, slice, tensor};
+
+impl ImageBackend for Flex {
+    fn image_batch(inputs: ImageInputs<Self>, spec: ImageSpec) -> FloatTensor<Self> {
+        let [pixels, places] = [inputs.pixels, inputs.places].map(|t| t.to_contiguous());
+        let values = contiguous(&inputs.values);
+        let [pixels, places] =
+            [&pixels, &places].map(|t| t.as_slice::<i32>().expect("invariant: uploaded as i32"));
+        let [count, height, width] = spec.size;
+        let images = prepare(pixels, places, slice(&values), spec);
+        tensor(images, &[count, 3, height, width])
+    }
+}
 
 /// The images `[B, 3, H, W]`, see [`crate::image_batch()`].
-pub(crate) fn prepare(words: &[i32], places: &[i32], values: &[f32], spec: ImageSpec) -> Vec<f32> {
+pub(super) fn prepare(words: &[i32], places: &[i32], values: &[f32], spec: ImageSpec) -> Vec<f32> {
     let [count, height, width] = spec.size;
     let plane = height * width;
     let (statistics, values) = values.split_at(STATISTICS);

@@ -1,12 +1,18 @@
-//! Bytes to images: a unit computes one pixel, in its three channels.
+//! Bytes to images on a GPU: a unit computes one pixel, in its three channels.
 
+#![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
+
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::DType;
+use burn_cubecl::CubeBackend;
 use cubecl::prelude::*;
 
-use crate::image_batch::noise::{INCREMENT, MULTIPLIER, PERMUTATION, STEP, UNIT};
-use crate::image_batch::spec::{AREA, BOX, COLOUR, NOISE, STATISTICS};
+use super::noise::{INCREMENT, MULTIPLIER, PERMUTATION, STEP, UNIT};
+use super::{AREA, BOX, COLOUR, ImageBackend, ImageInputs, ImageSpec, NOISE, STATISTICS};
+use crate::cube::{cubes, dense, empty};
 
 /// Units of a cube.
-pub(crate) const CUBE: u32 = 256;
+const CUBE: u32 = 256;
 
 /// The position of a pixel.
 #[derive(CubeType, Clone, Copy)]
@@ -19,12 +25,12 @@ struct Spot {
 
 /// The sizes of a launch.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(crate) struct Sizes {
-    pub(crate) count: u32,
-    pub(crate) height: u32,
-    pub(crate) width: u32,
+struct Sizes {
+    count: u32,
+    height: u32,
+    width: u32,
     /// Boxes per image.
-    pub(crate) boxes: u32,
+    boxes: u32,
 }
 
 /// See [`crate::image_batch::noise::hash`].
@@ -87,7 +93,7 @@ fn value(
 
 /// See [`crate::image_batch()`].
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn prepare_images(
+fn prepare_images(
     pixels: &[u32],
     places: &[i32],
     values: &[f32],
@@ -121,5 +127,32 @@ pub(crate) fn prepare_images(
             }
             images[(image * 3 + channel) * plane + y * width + x] = mixed;
         }
+    }
+}
+
+impl ImageBackend for CubeBackend {
+    fn image_batch(inputs: ImageInputs<Self>, spec: ImageSpec) -> FloatTensor<Self> {
+        let [pixels, places, values] = [inputs.pixels, inputs.places, inputs.values].map(dense);
+        let client = pixels.client.clone();
+        let [count, height, width] = spec.size;
+        let images = empty(&pixels, [count, 3, height, width], DType::F32);
+        let sizes = [count, height, width, spec.boxes].map(|n| n as u32);
+        let address = images.required_address_type();
+        // SAFETY: the buffers are contiguous and have the sizes passed; units from `count` images
+        // on write nothing.
+        unsafe {
+            prepare_images::launch_unchecked(
+                &client,
+                cubes(&client, (count * height * width).div_ceil(CUBE as usize)),
+                CubeDim::new_1d(CUBE),
+                address,
+                pixels.into_buffer_arg(),
+                places.into_buffer_arg(),
+                values.into_buffer_arg(),
+                images.clone().into_buffer_arg(),
+                SizesLaunch::new(sizes[0], sizes[1], sizes[2], sizes[3]),
+            );
+        }
+        images
     }
 }
