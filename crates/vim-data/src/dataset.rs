@@ -1,4 +1,4 @@
-//! The trait of all datasets.
+//! The trait of all datasets, and the progress of what goes through one.
 
 use std::fmt;
 
@@ -86,3 +86,17 @@ impl Serialize for Fingerprint {
         serializer.collect_str(self)
     }
 }
+
+/// Counts of a task over the images of a dataset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Images done.
+    pub images: usize,
+    /// Images to be done.
+    pub total: usize,
+    /// Bytes read so far.
+    pub bytes: u64,
+}
+
+/// Called now and then, from any thread.
+pub type OnProgress<'a> = &'a (dyn Fn(Progress) + Sync);

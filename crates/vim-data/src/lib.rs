@@ -32,7 +32,6 @@ mod inspect;
 mod loader;
 mod picture;
 mod pixels;
-mod progress;
 mod rng;
 mod simd;
 mod split;
@@ -40,12 +39,11 @@ mod statistics;
 mod storage;
 mod transforms;
 
-pub use dataset::{Dataset, Encoding, Fingerprint};
-pub use datasets::config::{DataConfig, ShapesConfig};
-pub use datasets::kind::DatasetKind;
+pub use dataset::{Dataset, Encoding, Fingerprint, OnProgress, Progress};
+pub use datasets::config::DataConfig;
 pub use datasets::{
-    Cifar, PUBLISHED_ARCHIVES, PublishedArchive, Shapes, ShapesPart, Sources, Splits, dry_run,
-    known_archive, open, open_images, open_in,
+    Cifar, DatasetKind, PUBLISHED_ARCHIVES, PublishedArchive, Shapes, ShapesConfig, ShapesPart,
+    Sources, Splits, dry_run, known_archive, open, open_images, open_in,
 };
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use error::{DataError, Location, SourceError, StagingError};
@@ -60,10 +58,9 @@ pub use loader::{
 };
 pub use picture::{PictureError, contact_sheet, read_picture, write_png};
 pub use pixels::{Pixels, Region};
-pub use progress::{OnProgress, Progress};
 pub use split::Split;
 pub use statistics::{Normalize, Statistics};
-pub use storage::env_paths::EnvPaths;
+pub use storage::EnvPaths;
 pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
 pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};

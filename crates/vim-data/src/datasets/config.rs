@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::kind::DatasetKind;
+use super::{DatasetKind, ShapesConfig};
 use crate::error::DataError;
 use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
@@ -88,27 +88,5 @@ impl Default for DataConfig {
             val_fraction: 0.0,
             shapes: ShapesConfig::default(),
         }
-    }
-}
-
-/// The `[data.shapes]` table: sizes of the procedural dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ShapesConfig {
-    /// Side of an image, 32 to 1024 pixels.
-    pub image_size: usize,
-    /// Images in the training split.
-    pub train: usize,
-    /// Images in the validation split (used when `val_fraction` is 0).
-    pub val: usize,
-    /// Images in the test split.
-    pub test: usize,
-    /// Seed of the images themselves; independent of `run.seed`.
-    pub seed: u64,
-}
-
-impl Default for ShapesConfig {
-    fn default() -> Self {
-        Self { image_size: 32, train: 10_000, val: 2_000, test: 2_000, seed: 0 }
     }
 }

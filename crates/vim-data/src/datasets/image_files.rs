@@ -2,12 +2,11 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::source::{Files, Source, Splits};
-use super::{config::DataConfig, kind::DatasetKind};
+use super::{DataConfig, DatasetKind, Files, Source, Splits};
 use crate::error::{DataError, SourceError, StagingError};
 use crate::statistics::Statistics;
-use crate::storage::cached_index::{self, CachedIndex};
-use crate::storage::env_paths::EnvPaths;
+use crate::storage::EnvPaths;
+use crate::storage::cache::{self, CachedIndex};
 use crate::storage::images::Images;
 use crate::storage::index::Index;
 use crate::storage::layout::{self, Part};
@@ -46,7 +45,7 @@ pub fn open_images(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources,
     let (train, val) = layout::find(config.required_path()?, val_path, val_labels)?;
     let mut notes = Vec::new();
     let mut open = |part| -> Result<CachedIndex, DataError> {
-        let cached = cached_index::open(part, config.index_cache.as_deref(), env_paths)?;
+        let cached = cache::open(part, config.index_cache.as_deref(), env_paths)?;
         notes.extend(cached.index.notes.iter().chain(&cached.notes).cloned());
         Ok(cached)
     };
@@ -67,10 +66,7 @@ pub fn open_images(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources,
 fn check_classes(train: &CachedIndex, val: &CachedIndex) -> Result<(), DataError> {
     let (ours, theirs) = (&train.index.classes, &val.index.classes);
     // A list or the numbers in shards name only the classes that occur; folders name all.
-    let may_be_fewer = match &val.part {
-        Part::Classes { .. } => false,
-        Part::Flat { .. } | Part::Archives { .. } | Part::Pack { .. } => true,
-    };
+    let may_be_fewer = !matches!(val.part, Part::Classes { .. });
     let extra = theirs.iter().find(|&class| !ours.contains(class));
     if ours == theirs || (may_be_fewer && extra.is_none()) {
         return Ok(());
@@ -100,19 +96,12 @@ fn check_classes(train: &CachedIndex, val: &CachedIndex) -> Result<(), DataError
     .into())
 }
 
-/// Classes of ImageNet-1k.
-const CLASSES: usize = 1_000;
-/// Its training images.
-const TRAIN: usize = 1_281_167;
-/// Its validation images.
-const VAL: usize = 50_000;
-
 /// A note for each count that is not ImageNet's: a subset is legitimate, but may be unintended.
 fn count_notes(train: &Index, val: &Index) -> Vec<String> {
     let counts = [
-        ("classes", train.classes.len(), CLASSES),
-        ("training images", train.entries.len(), TRAIN),
-        ("validation images", val.entries.len(), VAL),
+        ("classes", train.classes.len(), 1_000),
+        ("training images", train.entries.len(), 1_281_167),
+        ("validation images", val.entries.len(), 50_000),
     ];
     let differ = counts.into_iter().filter(|(_, found, published)| found != published);
     differ
@@ -125,19 +114,16 @@ fn count_notes(train: &Index, val: &Index) -> Vec<String> {
 impl Sources {
     /// Starts to copy the archives to the node's disk, or copies them all, as `stage` says.
     fn stage(&mut self, stage: Stage, env_paths: &EnvPaths) -> Result<(), StagingError> {
-        let is_required = match stage {
-            Stage::Off => return Ok(()),
-            Stage::Auto => false,
-            Stage::Require => true,
-        };
-        let Some(disk) = &env_paths.node_disk else {
-            return if is_required { Err(StagingError::NoFolder) } else { Ok(()) };
+        let is_required = stage == Stage::Require;
+        let disk = match &env_paths.node_disk {
+            Some(disk) if stage != Stage::Off => disk,
+            None if is_required => return Err(StagingError::NoFolder),
+            Some(_) | None => return Ok(()),
         };
         let parts = [&self.train, &self.val];
         let folder = parts.iter().find(|part| part.archives().is_empty());
         if let (Some(part), true) = (folder, is_required) {
-            let path = part.root().to_owned();
-            return Err(StagingError::NotArchives(path));
+            return Err(StagingError::NotArchives(part.root().to_owned()));
         }
         // Archives that are on the disk already are not copied.
         let on_disk = disk.canonicalize().unwrap_or_else(|_| disk.clone());
@@ -147,19 +133,20 @@ impl Sources {
         if archives.is_empty() {
             return Ok(());
         }
-        let staging = match Staging::start(disk, &archives) {
-            Ok(staging) => Arc::new(staging),
+        let mut staging = match Staging::start(disk, &archives) {
+            Ok(staging) => staging,
             Err(error) if is_required => return Err(error),
             Err(error) => {
                 self.notes.push(format!("archives are read where they are: failed to {error}"));
                 return Ok(());
             }
         };
-        for part in [&mut self.train, &mut self.val] {
-            part.use_copies(&staging);
-        }
         if is_required {
             staging.wait()?;
+        }
+        let staging = Arc::new(staging);
+        for part in [&mut self.train, &mut self.val] {
+            part.use_copies(&staging);
         }
         self.staging = Some(staging);
         Ok(())

@@ -7,20 +7,14 @@
 //!
 //! A file that Pillow refuses is an error, so that no half image is trained on.
 
-mod cmyk;
-mod error;
-mod markers;
+mod jpeg;
 mod others;
-mod png;
 #[cfg(feature = "turbo")]
 mod turbo;
-mod zune;
 
 use std::panic::{self, AssertUnwindSafe};
 
 use crate::pixels::{Pixels, Region};
-
-pub use error::DecodeError;
 
 /// The largest files and images that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,18 +36,15 @@ impl Default for DecodeLimits {
     Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum ImageKind {
     /// JPEG.
-    #[strum(serialize = "JPEG")]
     Jpeg,
     /// PNG.
-    #[strum(serialize = "PNG")]
     Png,
     /// Windows bitmap.
-    #[strum(serialize = "BMP")]
     Bmp,
     /// GIF, of which the first frame is taken.
-    #[strum(serialize = "GIF")]
     Gif,
     /// WebP.
     #[strum(serialize = "WebP")]
@@ -70,6 +61,17 @@ impl ImageKind {
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::WebP),
             [b'B', b'M', ..] => Some(Self::Bmp),
             _ => None,
+        }
+    }
+
+    /// Extensions of such files, the usual one first.
+    pub(crate) fn extensions(self) -> &'static [&'static str] {
+        match self {
+            Self::Jpeg => &["jpg", "jpeg"],
+            Self::Png => &["png"],
+            Self::Bmp => &["bmp"],
+            Self::Gif => &["gif"],
+            Self::WebP => &["webp"],
         }
     }
 }
@@ -163,16 +165,15 @@ impl Decoder {
         if bytes > most {
             return Err(DecodeError::FileTooLarge { bytes, most });
         }
-        let Some(kind) = ImageKind::of(file) else {
-            return Err(DecodeError::unknown(file));
-        };
-        let header = match kind {
-            ImageKind::Jpeg => markers::header(file),
-            ImageKind::Png => shielded(kind, || png::header(file)),
-            ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP => {
-                shielded(kind, || others::header(kind, file))
-            }
-        }?;
+        let kind = ImageKind::of(file).ok_or_else(|| match &file[..bytes.min(8)] {
+            [] => DecodeError::Empty,
+            start => DecodeError::Unknown { start: start.escape_ascii().to_string() },
+        })?;
+        let header = shielded(kind, || match kind {
+            ImageKind::Jpeg => jpeg::header(file),
+            ImageKind::Png => others::png_header(file),
+            ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP => others::header(kind, file),
+        })?;
         let Header { height, width, .. } = header;
         if height == 0 || width == 0 {
             return Err(DecodeError::corrupt(kind, "it has no pixels"));
@@ -190,8 +191,7 @@ impl Decoder {
     /// If the file is of no known format, damaged or truncated (whenever Pillow raises an error),
     /// or exceeds the limits. The content of `into` is then meaningless.
     pub fn decode(&mut self, file: &[u8], into: &mut Pixels) -> Result<Decoded, DecodeError> {
-        let header = self.header(file)?;
-        self.decode_whole(file, &header, into)
+        self.decode_region(file, None, into).map(|(_, decoded)| decoded)
     }
 
     /// Decodes the region `wanted` and as little around it as the format allows; returns the region
@@ -211,46 +211,36 @@ impl Decoder {
         wanted: Region,
         into: &mut Pixels,
     ) -> Result<(Region, Decoded), DecodeError> {
-        let header = self.header(file)?;
-        let size = [header.height, header.width];
-        assert!(wanted.is_inside(size), "{wanted:?} is not inside {size:?}");
-        #[cfg(feature = "turbo")]
-        if let (ImageKind::Jpeg, JpegDecoder::Turbo(turbo)) = (header.kind, &mut self.jpeg) {
-            return turbo.decode(file, &header, Some(wanted), &mut self.raw, into);
-        }
-        let decoded = self.decode_whole(file, &header, into)?;
-        Ok((into.region(), decoded))
+        self.decode_region(file, Some(wanted), into)
     }
 
-    fn decode_whole(
+    fn decode_region(
         &mut self,
         file: &[u8],
-        header: &Header,
+        wanted: Option<Region>,
         into: &mut Pixels,
-    ) -> Result<Decoded, DecodeError> {
+    ) -> Result<(Region, Decoded), DecodeError> {
+        let header = &self.header(file)?;
+        let (kind, size) = (header.kind, [header.height, header.width]);
+        if let Some(wanted) = wanted {
+            assert!(wanted.is_inside(size), "{wanted:?} is not inside {size:?}");
+        }
         let raw = &mut self.raw;
-        match header.kind {
-            ImageKind::Jpeg => match &mut self.jpeg {
-                #[cfg(feature = "turbo")]
-                JpegDecoder::Turbo(turbo) => {
-                    turbo.decode(file, header, None, raw, into).map(|(_, decoded)| decoded)
-                }
-                JpegDecoder::Zune => {
-                    shielded(header.kind, || zune::decode(file, header, raw, into))
-                }
-            },
-            ImageKind::Png => shielded(header.kind, || png::decode(file, header, raw, into)),
-            kind @ (ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP) => {
+        match (kind, &mut self.jpeg) {
+            #[cfg(feature = "turbo")]
+            (ImageKind::Jpeg, JpegDecoder::Turbo(turbo)) => {
+                return turbo.decode(file, header, wanted, raw, into);
+            }
+            (ImageKind::Jpeg, JpegDecoder::Zune) => {
+                shielded(kind, || jpeg::decode(file, header, raw, into))
+            }
+            (ImageKind::Png, _) => shielded(kind, || others::decode_png(file, header, raw, into)),
+            (ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP, _) => {
                 shielded(kind, || others::decode(kind, file, into))
             }
-        }
+        }?;
+        Ok((into.region(), Decoded::default()))
     }
-}
-
-/// Resizes `into` to `height` × `width`, with arbitrary content.
-fn prepare(into: &mut Pixels, height: usize, width: usize) {
-    (into.height, into.width) = (height, width);
-    into.data.resize(3 * height * width, 0);
 }
 
 /// Runs a decoder; a panic becomes an error about the file, so that damage does not end a run.
@@ -261,4 +251,72 @@ fn shielded<T>(
     // The decoder leaves only buffers that are overwritten before they are read.
     panic::catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(DecodeError::corrupt(kind, "its decoder panicked")))
+}
+
+/// A file that cannot be used. Each text says what the file is or lacks, and follows its name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The first bytes are of no format known.
+    #[error(
+        "begins with `{start}`, which is no JPEG, PNG, BMP, GIF or WebP; replace or remove the file"
+    )]
+    Unknown {
+        /// The first bytes, escaped.
+        start: String,
+    },
+    /// The file is empty.
+    #[error("is empty; replace or remove the file")]
+    Empty,
+    /// The file ends before the image does.
+    #[error("is a {kind} cut short; copy or download the file again")]
+    Truncated {
+        /// Format.
+        kind: ImageKind,
+    },
+    /// The contents contradict the format.
+    #[error("is a damaged {kind}: {why}; replace or remove the file")]
+    Corrupt {
+        /// Format.
+        kind: ImageKind,
+        /// The decoder's reason, one line.
+        why: String,
+    },
+    /// The file is larger than accepted.
+    #[error("has {bytes} bytes, more than the {most} accepted; replace or remove the file")]
+    FileTooLarge {
+        /// Of the file.
+        bytes: usize,
+        /// Accepted.
+        most: usize,
+    },
+    /// The image is larger than accepted.
+    #[error(
+        "is a {kind} of {height} × {width} pixels, more than the {most} accepted; shrink or remove \
+         the image"
+    )]
+    ImageTooLarge {
+        /// Format.
+        kind: ImageKind,
+        /// In pixels.
+        height: usize,
+        /// In pixels.
+        width: usize,
+        /// Accepted, height times width.
+        most: usize,
+    },
+    /// The decoder could not be set up.
+    #[error("cannot be decoded: libjpeg-turbo could not be started ({why}); free some memory")]
+    Start {
+        /// The library's reason.
+        why: String,
+    },
+}
+
+impl DecodeError {
+    /// With the decoder's reason brought to one line.
+    fn corrupt(kind: ImageKind, why: impl ToString) -> Self {
+        let why = why.to_string();
+        Self::Corrupt { kind, why: why.split_whitespace().collect::<Vec<_>>().join(" ") }
+    }
 }

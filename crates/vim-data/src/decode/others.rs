@@ -1,15 +1,75 @@
-//! BMP, GIF and WebP, by the `image` crate.
+//! PNG by the `png` crate; BMP, GIF and WebP by the `image` crate.
 
 use std::io::Cursor;
 
-use image::{ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
+use image::{ImageDecoder, ImageError, ImageFormat, ImageReader};
+use png::{ColorType, Decoder, DecodingError, Transformations};
 
-use super::{DecodeError, Decoded, Header, ImageKind, prepare};
+use super::{DecodeError, Header, ImageKind};
 use crate::pixels::Pixels;
 
-/// Size and channels.
+/// A decoder that may allocate 64 MiB beside the pixels.
+fn png_decoder(file: &[u8]) -> Decoder<Cursor<&[u8]>> {
+    Decoder::new_with_limits(Cursor::new(file), png::Limits { bytes: 64 << 20 })
+}
+
+/// Size and channels of a PNG.
+pub(super) fn png_header(file: &[u8]) -> Result<Header, DecodeError> {
+    let mut decoder = png_decoder(file);
+    let info = decoder.read_header_info().map_err(png_error)?;
+    Ok(Header {
+        kind: ImageKind::Png,
+        height: info.height as usize,
+        width: info.width as usize,
+        components: info.color_type.samples(),
+        progressive: false,
+    })
+}
+
+/// Decodes a whole PNG. Palettes and fewer bits are widened to 8; of 16 bits the upper 8 are kept.
+pub(super) fn decode_png(
+    file: &[u8],
+    header: &Header,
+    raw: &mut Vec<u8>,
+    into: &mut Pixels,
+) -> Result<(), DecodeError> {
+    let mut decoder = png_decoder(file);
+    decoder.set_transformations(Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info().map_err(png_error)?;
+    into.reshape([header.height, header.width]);
+    let (color, _) = reader.output_color_type();
+    if color == ColorType::Rgb {
+        reader.next_frame(&mut into.data).map_err(png_error)?;
+        return Ok(());
+    }
+    let channels = color.samples();
+    raw.resize(channels * into.height * into.width, 0);
+    reader.next_frame(raw).map_err(png_error)?;
+    let pixels = into.data.as_chunks_mut::<3>().0.iter_mut().zip(raw.chunks_exact(channels));
+    for (to, from) in pixels {
+        *to = match *from {
+            [red, green, blue, _] => [red, green, blue],
+            // Grey, perhaps with transparency.
+            [grey, ..] => [grey; 3],
+            [] => [0; 3],
+        };
+    }
+    Ok(())
+}
+
+fn png_error(error: DecodingError) -> DecodeError {
+    let kind = ImageKind::Png;
+    match error {
+        DecodingError::IoError(_) => DecodeError::Truncated { kind },
+        DecodingError::Format(_) | DecodingError::Parameter(_) | DecodingError::LimitsExceeded => {
+            DecodeError::corrupt(kind, error)
+        }
+    }
+}
+
+/// Size and channels of a file of another format.
 pub(super) fn header(kind: ImageKind, file: &[u8]) -> Result<Header, DecodeError> {
-    let decoder = reader(kind, file)?.into_decoder().map_err(|why| error(kind, why))?;
+    let decoder = reader(kind, file).into_decoder().map_err(|why| error(kind, why))?;
     let (width, height) = decoder.dimensions();
     Ok(Header {
         kind,
@@ -21,32 +81,27 @@ pub(super) fn header(kind: ImageKind, file: &[u8]) -> Result<Header, DecodeError
 }
 
 /// Decodes the whole file.
-pub(super) fn decode(
-    kind: ImageKind,
-    file: &[u8],
-    into: &mut Pixels,
-) -> Result<Decoded, DecodeError> {
-    let image = reader(kind, file)?.decode().map_err(|why| error(kind, why))?.into_rgb8();
-    prepare(into, image.height() as usize, image.width() as usize);
+pub(super) fn decode(kind: ImageKind, file: &[u8], into: &mut Pixels) -> Result<(), DecodeError> {
+    let image = reader(kind, file).decode().map_err(|why| error(kind, why))?.into_rgb8();
+    into.reshape([image.height() as usize, image.width() as usize]);
     into.data.copy_from_slice(&image);
-    Ok(Decoded::default())
+    Ok(())
 }
 
-fn reader(kind: ImageKind, file: &[u8]) -> Result<ImageReader<Cursor<&[u8]>>, DecodeError> {
+fn reader(kind: ImageKind, file: &[u8]) -> ImageReader<Cursor<&[u8]>> {
     let format = match kind {
+        ImageKind::Jpeg => ImageFormat::Jpeg,
+        ImageKind::Png => ImageFormat::Png,
         ImageKind::Bmp => ImageFormat::Bmp,
         ImageKind::Gif => ImageFormat::Gif,
         ImageKind::WebP => ImageFormat::WebP,
-        ImageKind::Jpeg | ImageKind::Png => {
-            return Err(DecodeError::corrupt(kind, "it has a decoder of its own"));
-        }
     };
     let mut reader = ImageReader::with_format(Cursor::new(file), format);
     // The size was checked before; this limits the decoder's own memory.
-    let mut limits = Limits::default();
+    let mut limits = image::Limits::default();
     limits.max_alloc = Some(1 << 30);
     reader.limits(limits);
-    Ok(reader)
+    reader
 }
 
 fn error(kind: ImageKind, error: ImageError) -> DecodeError {

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use turbojpeg_sys as tj;
 
-use super::{DecodeError, Decoded, Header, ImageKind, cmyk, markers, prepare};
+use super::{DecodeError, Decoded, Header, ImageKind, jpeg};
 use crate::pixels::{Pixels, Region};
 
 /// More scans than any encoder makes; a file of thousands would take minutes.
@@ -52,8 +52,7 @@ impl Turbo {
         let mut turbo = Self { handle };
         let parameter = tj::TJPARAM_TJPARAM_SCANLIMIT as c_int;
         // SAFETY: the handle is valid, and the parameter one of decompression.
-        let set = unsafe { tj::tj3Set(turbo.raw(), parameter, SCANS) };
-        match set {
+        match unsafe { tj::tj3Set(turbo.raw(), parameter, SCANS) } {
             0 => Ok(turbo),
             _ => Err(DecodeError::Start { why: turbo.message() }),
         }
@@ -80,7 +79,7 @@ impl Turbo {
         let colorspace = self.get(tj::TJPARAM_TJPARAM_COLORSPACE) as tj::TJCS;
         let is_cmyk = matches!(colorspace, tj::TJCS_TJCS_CMYK | tj::TJCS_TJCS_YCCK);
 
-        prepare(into, part.height, part.width);
+        into.reshape([part.height, part.width]);
         let (out, format) = if is_cmyk {
             cmyk.resize(4 * part.height * part.width, 0);
             (&mut *cmyk, tj::TJPF_TJPF_CMYK)
@@ -96,11 +95,11 @@ impl Turbo {
         };
         let warning = self.verdict(done, file)?;
         // Nothing below a part is read, so a missing end would go unnoticed.
-        if part.height < height && !markers::has_end(file) {
+        if part.height < height && !jpeg::has_end(file) {
             return Err(DecodeError::Truncated { kind });
         }
         if is_cmyk {
-            cmyk::to_rgb(cmyk, &mut into.data);
+            jpeg::cmyk_to_rgb(cmyk, &mut into.data);
         }
         Ok((part, Decoded { warning }))
     }
@@ -124,16 +123,12 @@ impl Turbo {
             }
             _ => whole,
         };
-        let region = if part == whole {
-            // How the library spells "everything".
-            tj::tjregion { x: 0, y: 0, w: 0, h: 0 }
-        } else {
-            let [x, y, w, h] =
-                [part.left, part.top, part.width, part.height].map(|side| side as c_int);
-            tj::tjregion { x, y, w, h }
+        let [x, y, w, h] = match part == whole {
+            true => [0; 4], // how the library spells "everything"
+            false => [part.left, part.top, part.width, part.height].map(|side| side as c_int),
         };
         // SAFETY: the handle is valid; the library checks the region.
-        match unsafe { tj::tj3SetCroppingRegion(self.raw(), region) } {
+        match unsafe { tj::tj3SetCroppingRegion(self.raw(), tj::tjregion { x, y, w, h }) } {
             0 => Ok(part),
             _ => Err(DecodeError::corrupt(ImageKind::Jpeg, self.message())),
         }
@@ -141,10 +136,9 @@ impl Turbo {
 
     /// Columns of a block that is whole in all components, for the usual subsamplings.
     fn block_width(&mut self) -> Option<usize> {
-        let subsampling = self.get(tj::TJPARAM_TJPARAM_SUBSAMP);
-        match subsampling {
-            tj::TJSAMP_TJSAMP_444 | tj::TJSAMP_TJSAMP_GRAY | tj::TJSAMP_TJSAMP_440 => Some(8),
-            tj::TJSAMP_TJSAMP_441 => Some(8),
+        match self.get(tj::TJPARAM_TJPARAM_SUBSAMP) {
+            tj::TJSAMP_TJSAMP_444 | tj::TJSAMP_TJSAMP_GRAY => Some(8),
+            tj::TJSAMP_TJSAMP_440 | tj::TJSAMP_TJSAMP_441 => Some(8),
             tj::TJSAMP_TJSAMP_422 | tj::TJSAMP_TJSAMP_420 => Some(16),
             tj::TJSAMP_TJSAMP_411 => Some(32),
             _ => None,
@@ -162,7 +156,7 @@ impl Turbo {
         let message = self.message();
         // The library reports only the first warning, and an error after a warning as a warning:
         // hence both checks.
-        if !markers::has_end(file) {
+        if !jpeg::has_end(file) {
             return Err(DecodeError::Truncated { kind });
         }
         if code == tj::TJERR_TJERR_WARNING as c_int

@@ -1,15 +1,13 @@
 //! Errors between a configuration and a batch.
 
 mod source;
-mod staging;
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use crate::decode::DecodeError;
 
-pub use source::SourceError;
-pub use staging::StagingError;
+pub use source::{SourceError, StagingError};
 
 /// A file, or a member of an archive, that an error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,9 +53,8 @@ pub enum DataError {
 
     /// The dataset is read from files and no path is set.
     #[error(
-        "open dataset `{}`: `data.path` is not set; point it at the archive as downloaded, or at \
-         the folder holding it",
-        dataset
+        "open dataset `{dataset}`: `data.path` is not set; point it at the archive as downloaded, \
+         or at the folder holding it"
     )]
     MissingPath {
         /// The dataset asked for.
@@ -75,9 +72,8 @@ pub enum DataError {
 
     /// Neither the dataset's files nor its archives are at the path.
     #[error(
-        "find dataset `{}` in `{}`: expected {expected}; set `data.path` to one of them or to the \
-         folder holding it",
-        dataset,
+        "find dataset `{dataset}` in `{}`: expected {expected}; set `data.path` to one of them or \
+         to the folder holding it",
         path.display()
     )]
     NotFound {
@@ -99,12 +95,9 @@ pub enum DataError {
 
     /// The files are those of the other CIFAR dataset.
     #[error(
-        "open dataset `{}`: `{}` holds `{}`; set `data.dataset = \"{}\"` or point `data.path` \
-         elsewhere",
-        expected,
-        path.display(),
-        found,
-        found
+        "open dataset `{expected}`: `{}` holds `{found}`; set `data.dataset = \"{found}\"` or \
+         point `data.path` elsewhere",
+        path.display()
     )]
     WrongDataset {
         /// The dataset asked for.

@@ -4,11 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
-use super::Finding;
-use super::parallel::{ProgressCounter, for_each};
-use crate::dataset::{Dataset, Fingerprint};
+use super::{Finding, ProgressCounter, for_each};
+use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
-use crate::{error::DataError, progress::OnProgress, storage::images::Images};
+use crate::{error::DataError, storage::images::Images};
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
 const START: usize = 16 << 10;
@@ -96,9 +95,12 @@ pub fn scan(
         odd: Vec::new(),
     };
     for (index, header) in headers.iter().enumerate() {
-        let kind = header.as_ref().map_or_else(|_| "unreadable".to_owned(), kind_of);
+        let (kind, odd) = match header {
+            Ok(header) => (kind_of(header), oddity(header, images.file_name(index))),
+            Err(error) => ("unreadable".to_owned(), Some(error.clone())),
+        };
         *report.kinds.entry(kind).or_default() += 1;
-        if let Some(what) = oddity(header, images.file_name(index)) {
+        if let Some(what) = odd {
             report.odd.push(Finding::new(images, index, what));
         }
     }
@@ -112,8 +114,7 @@ fn extreme<K: Ord>(images: &Images, key: impl Fn(usize) -> K) -> ClassCount {
         counts[images.label(index) as usize] += 1;
     }
     let best = (0..counts.len()).rev().max_by_key(|&label| key(counts[label])).unwrap_or(0);
-    let class = images.class_names().get(best).cloned().unwrap_or_default();
-    ClassCount { class, images: counts.get(best).copied().unwrap_or(0) }
+    ClassCount { class: images.class_names()[best].clone(), images: counts[best] }
 }
 
 fn sides(lengths: impl Iterator<Item = usize> + Clone) -> Option<Sides> {
@@ -135,22 +136,12 @@ fn is_cmyk(header: &Header) -> bool {
 }
 
 /// The remark on an odd file.
-fn oddity(header: &Result<Header, String>, name: &str) -> Option<String> {
-    let header = match header {
-        Ok(header) => header,
-        Err(error) => return Some(error.clone()),
-    };
+fn oddity(header: &Header, name: &str) -> Option<String> {
     if is_cmyk(header) {
         return Some("is a JPEG of four channels (CMYK)".to_owned());
     }
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-    let fits = match header.kind {
-        ImageKind::Jpeg => ["jpg", "jpeg"].as_slice(),
-        ImageKind::Png => &["png"],
-        ImageKind::Bmp => &["bmp"],
-        ImageKind::Gif => &["gif"],
-        ImageKind::WebP => &["webp"],
-    };
-    let is_misnamed = !fits.iter().any(|fitting| extension.eq_ignore_ascii_case(fitting));
-    is_misnamed.then(|| format!("is a {} by its content", header.kind))
+    let fits =
+        header.kind.extensions().iter().any(|fitting| extension.eq_ignore_ascii_case(fitting));
+    (!fits).then(|| format!("is a {} by its content", header.kind))
 }

@@ -4,15 +4,12 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
-use super::Finding;
-use super::parallel::{ProgressCounter, for_each};
-use crate::dataset::Dataset;
+use super::{Finding, ProgressCounter, for_each};
+use crate::dataset::{Dataset, OnProgress};
 use crate::decode::{DecodeLimits, Decoder};
-use crate::error::DataError;
-use crate::pixels::Pixels;
-use crate::progress::OnProgress;
 use crate::storage::images::Images;
 use crate::storage::index::{Facts, Verdict};
+use crate::{error::DataError, pixels::Pixels};
 
 /// Images whose verdicts are saved at a time: an interruption loses no more.
 const BLOCK: usize = 1 << 16;
@@ -28,7 +25,7 @@ pub struct VerifyOptions {
 }
 
 /// How verification went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     /// The folder or archive.
     pub path: PathBuf,
@@ -71,20 +68,16 @@ pub fn verify(
     let mut report = VerifyReport {
         path: images.root().to_owned(),
         images: images.len(),
-        known: 0,
-        good: 0,
-        bytes: 0,
-        warned: Vec::new(),
-        bad: Vec::new(),
+        ..VerifyReport::default()
     };
     let count = ProgressCounter::new(images.len(), watch);
+    let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new(), Pixels::default()));
     let mut unsure = BTreeMap::new();
     for first in (0..images.len()).step_by(BLOCK) {
         let range = first..images.len().min(first + BLOCK);
-        let results =
-            for_each(range, options.workers, &count, &Examiner::new, &|examiner, index| {
-                examiner.examine(images, index, options.again)
-            })?;
+        let results = for_each(range, options.workers, &count, &start, &|tools, index| {
+            Ok(examine(tools, images, index, options.again))
+        })?;
         let mut examined = Vec::new();
         for (index, result) in (first..).zip(results) {
             match result {
@@ -117,45 +110,31 @@ pub fn verify(
     Ok(report)
 }
 
-/// A thread's decoder and buffers.
-struct Examiner {
-    decoder: Decoder,
-    file: Vec<u8>,
-    pixels: Pixels,
-}
-
-impl Examiner {
-    fn new() -> Result<Self, DataError> {
-        let decoder = Decoder::new(DecodeLimits::default())?;
-        Ok(Self { decoder, file: Vec::new(), pixels: Pixels::default() })
+/// Looks at one image with a thread's decoder and buffers; also gives the bytes read.
+fn examine(
+    (decoder, file, pixels): &mut (Decoder, Vec<u8>, Pixels),
+    images: &Images,
+    index: usize,
+    again: bool,
+) -> (Examined, u64) {
+    if images.facts(index).is_some() && !again {
+        return (Examined::Known, 0);
     }
-
-    fn examine(
-        &mut self,
-        images: &Images,
-        index: usize,
-        again: bool,
-    ) -> Result<(Examined, u64), DataError> {
-        if images.facts(index).is_some() && !again {
-            return Ok((Examined::Known, 0));
-        }
-        if let Err(error) = images.read_unchecked(index, &mut self.file) {
-            return Ok((Examined::Unsure(error.to_string()), 0));
-        }
-        let found = crc32c::crc32c(&self.file);
-        let bytes = self.file.len() as u64;
-        if let Some(expected) = images.checksum(index)
-            && found != expected
-            && (images.is_pack() || !again)
-        {
-            let what = format!("has checksum {found:08x}, and had {expected:08x}");
-            return Ok((Examined::Unsure(what), bytes));
-        }
-        let verdict = match self.decoder.decode(&self.file, &mut self.pixels) {
-            Ok(decoded) => decoded.warning.map_or(Verdict::Good, Verdict::Warned),
-            Err(error) => Verdict::Bad(error.to_string()),
-        };
-        let header = self.decoder.header(&self.file).ok();
-        Ok((Examined::Seen(Facts { header, verdict }, found), bytes))
+    if let Err(error) = images.read_unchecked(index, file) {
+        return (Examined::Unsure(error.to_string()), 0);
     }
+    let (found, bytes) = (crc32c::crc32c(file), file.len() as u64);
+    if let Some(expected) = images.checksum(index)
+        && found != expected
+        && (images.is_pack() || !again)
+    {
+        let what = format!("has checksum {found:08x}, and had {expected:08x}");
+        return (Examined::Unsure(what), bytes);
+    }
+    let verdict = match decoder.decode(file, pixels) {
+        Ok(decoded) => decoded.warning.map_or(Verdict::Good, Verdict::Warned),
+        Err(error) => Verdict::Bad(error.to_string()),
+    };
+    let header = decoder.header(file).ok();
+    (Examined::Seen(Facts { header, verdict }, found), bytes)
 }

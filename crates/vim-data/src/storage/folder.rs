@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::index::{Builder, FoundImage, Index, is_hidden, is_image};
-use super::{index::cache::FileStamp, labels::List};
+use super::index::{FileStamp, FoundImage, Index, Skipped, is_hidden, is_image};
+use super::labels::{Labelled, List};
 use crate::error::{DataError, Location, SourceError};
 
 /// The deepest nesting of folders; a link to a parent folder would have no end.
@@ -72,8 +72,7 @@ fn kind(entry: &DirEntry) -> Result<FileType, DataError> {
 struct Tree {
     folders: Vec<(PathBuf, Vec<String>)>,
     stamps: Vec<FileStamp>,
-    skipped: usize,
-    first_skipped: Option<PathBuf>,
+    skipped: Skipped,
 }
 
 impl Tree {
@@ -84,10 +83,8 @@ impl Tree {
         // Taken before the listing: a file that arrives later makes the index stale, not wrong.
         self.stamps.push(FileStamp::of(&folder).map_err(DataError::io(&folder))?);
         let listing = Listing::of(&folder)?;
-        let skipped = listing.archives.iter().chain(&listing.others);
-        self.skipped += skipped.clone().count();
-        if self.first_skipped.is_none() {
-            self.first_skipped = skipped.map(|name| folder.join(name)).next();
+        for name in listing.archives.iter().chain(&listing.others) {
+            self.skipped.add(|| Location { path: folder.join(name), member: None });
         }
         for name in listing.folders {
             self.add(folder.join(name), depth + 1)?;
@@ -109,47 +106,35 @@ pub(super) fn by_class(
         .map(|class| {
             let mut tree = Tree::default();
             tree.add(root.join(class), 0)?;
-            match tree.folders.is_empty() {
-                false => Ok(tree),
-                true => {
-                    let (path, class) = (root.to_owned(), class.clone());
-                    Err(SourceError::EmptyClass { path, class }.into())
-                }
+            if tree.folders.is_empty() {
+                let (path, class) = (root.to_owned(), class.clone());
+                return Err(SourceError::EmptyClass { path, class }.into());
             }
+            Ok(tree)
         })
         .collect();
-    let mut builder = Builder { classes: classes.to_vec(), ..Builder::default() };
-    let (mut stamps, mut skipped, mut first) = (Vec::new(), 0, None);
-    for (label, tree) in trees?.into_iter().enumerate() {
+    let (mut containers, mut found, mut stamps) = (Vec::new(), Vec::new(), Vec::new());
+    let mut skipped = Skipped::default();
+    for (label, tree) in (0..).zip(trees?) {
         for (folder, names) in tree.folders {
-            let container = builder.containers.len() as u32;
-            builder.containers.push(folder);
-            let label = label as u32;
-            let found = |name| FoundImage { container, label, extent: None, name };
-            builder.found.extend(names.into_iter().map(found));
+            let container = containers.len() as u32;
+            containers.push(folder);
+            let image = |name| FoundImage { container, label, extent: None, name };
+            found.extend(names.into_iter().map(image));
         }
         stamps.extend(tree.stamps);
-        skipped += tree.skipped;
-        first = first.or(tree.first_skipped);
+        skipped.extend(tree.skipped);
     }
-    if let Some(first) = first {
-        let first = Location { path: first, member: None };
-        builder.notes.push(format!(
-            "{skipped} files that are no images were skipped in `{}`, the first {first}",
-            root.display()
-        ));
-    }
-    Ok((builder.finish()?, stamps))
+    Ok((Index::new(classes.to_vec(), containers, found, skipped.note(root))?, stamps))
 }
 
 /// The images of one folder, whose classes are in a list.
 pub(super) fn flat(root: &Path, list: &List) -> Result<(Index, Vec<FileStamp>), DataError> {
     let stamp = FileStamp::of(root).map_err(DataError::io(root))?;
     let names = Listing::of(root)?.images;
-    let (classes, labels) = list.apply(root, names.iter().map(String::as_str).collect())?;
+    let Labelled { classes, labels } =
+        list.apply(root, names.iter().map(String::as_str).collect())?;
     let found = |(name, label)| FoundImage { container: 0, label, extent: None, name };
     let found = names.into_iter().zip(labels).map(found).collect();
-    let containers = vec![root.to_owned()];
-    let builder = Builder { classes, containers, found, notes: vec![] };
-    Ok((builder.finish()?, vec![stamp]))
+    Ok((Index::new(classes, vec![root.to_owned()], found, vec![])?, vec![stamp]))
 }

@@ -1,13 +1,21 @@
-//! A part of a dataset of files.
+//! A part of a dataset of files, and how the bytes of its images are read.
 
+use std::collections::VecDeque;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{fs::File, os::unix::fs::FileExt};
 
 use super::index::{Extent, Facts, Index, IndexEntry, base_name};
-use super::{cached_index::CachedIndex, layout::Part, reader::Reader, staging::Staging};
+use super::staging::{Staged, Staging};
+use super::{cache::CachedIndex, layout::Part};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::error::{DataError, Location, SourceError};
 use crate::statistics::Statistics;
+
+/// The most archives open at a time: there may be more shards than files that a process may have
+/// open, often 1024.
+const OPEN: usize = 256;
 
 /// Encoded images in files or archives, ordered by class and then by file name.
 #[derive(Debug)]
@@ -17,9 +25,12 @@ pub struct Images {
     classes: Vec<String>,
     /// The label of each label of the index.
     labels: Vec<u32>,
-    reader: Reader,
     fingerprint: OnceLock<Fingerprint>,
-    /// Kept alive while its copies may be read.
+    /// The open archives by container, in the order of opening.
+    open: Mutex<VecDeque<(usize, Arc<File>)>>,
+    /// Copies of the containers on the node's disk.
+    copies: Vec<Option<Arc<Staged>>>,
+    /// What makes the copies, kept alive while they may be read.
     staging: Option<Arc<Staging>>,
 }
 
@@ -30,10 +41,10 @@ impl Images {
         if cached.index.entries.is_empty() {
             return Err(SourceError::Empty(cached.part.root().to_owned()).into());
         }
-        let reader = Reader::new(cached.index.containers.clone());
+        let (open, copies) = (Mutex::default(), vec![None; cached.index.containers.len()]);
         let labels = cached.index.labels_among(&classes).expect("invariant: classes were compared");
         let fingerprint = OnceLock::new();
-        Ok(Self { cached, classes, labels, reader, fingerprint, staging: None })
+        Ok(Self { cached, classes, labels, fingerprint, open, copies, staging: None })
     }
 
     /// The archives that the images are read from; none if they are in folders.
@@ -46,7 +57,8 @@ impl Images {
 
     /// Reads from the copies of archives, as far as they are made.
     pub(crate) fn use_copies(&mut self, staging: &Arc<Staging>) {
-        self.reader.use_copies(staging.archives());
+        let containers = self.cached.index.containers.iter();
+        self.copies = containers.map(|container| staging.copy_of(container)).collect();
         self.staging = Some(Arc::clone(staging));
     }
 
@@ -124,12 +136,49 @@ impl Images {
             Some(Extent { offset, length }) => {
                 let short = u32::try_from(most).map_or(length, |most| length.min(most));
                 let start = Extent { offset, length: short };
-                self.reader.read_part(container, start, into).map(|()| u64::from(length))
+                self.read_part(container, start, into).map(|()| u64::from(length))
             }
-            None => self.reader.read_file(container, self.cached.index.name(index), most, into),
+            None => self.read_file(index, most, into),
         };
         let error = |source| SourceError::Read { file: self.location(index), source }.into();
         read.map_err(error)
+    }
+
+    /// Replaces the content of `into` by a part of an archive, or of its copy.
+    ///
+    /// A positioned read: threads that share the file do not disturb each other.
+    fn read_part(&self, container: usize, extent: Extent, into: &mut Vec<u8>) -> io::Result<()> {
+        into.resize(extent.length as usize, 0);
+        if self.copies[container].as_ref().is_some_and(|copy| copy.read(extent, into)) {
+            return Ok(());
+        }
+        self.archive(container)?.read_exact_at(into, extent.offset)
+    }
+
+    /// Replaces the content of `into` by the first `most` bytes of a file in a folder; gives its
+    /// length.
+    fn read_file(&self, index: usize, most: usize, into: &mut Vec<u8>) -> io::Result<u64> {
+        let file = File::open(self.location(index).path)?;
+        into.clear();
+        let read = (&file).take(most as u64).read_to_end(into)?;
+        match read == most {
+            true => Ok(file.metadata()?.len()),
+            false => Ok(read as u64), // the end was reached
+        }
+    }
+
+    /// An archive, opened when first read from.
+    fn archive(&self, container: usize) -> io::Result<Arc<File>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, file)) = open.iter().find(|(number, _)| *number == container) {
+            return Ok(Arc::clone(file));
+        }
+        let file = Arc::new(File::open(&self.cached.index.containers[container])?);
+        if open.len() == OPEN {
+            open.pop_front(); // closed once nobody reads from it any more
+        }
+        open.push_back((container, Arc::clone(&file)));
+        Ok(file)
     }
 
     /// Records findings and saves them with the index.

@@ -1,6 +1,6 @@
 //! Lists of the classes of images that lie in no folder of a class.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ impl List {
             line: line + 1,
             what: what.to_owned(),
         };
-        let mut rows = text.lines().map(str::trim).enumerate().filter(|(_, row)| !row.is_empty());
+        let rows = text.lines().map(str::trim).enumerate().filter(|(_, row)| !row.is_empty());
         let lines = if text.starts_with("ImageId,") {
             let mut classes = HashMap::new();
             for (at, row) in rows.skip(1) {
@@ -45,24 +45,19 @@ impl List {
             }
             Lines::ByName(classes)
         } else {
-            let classes = rows.try_fold(Vec::new(), |mut classes, (at, row)| {
-                if row.contains(char::is_whitespace) || row.contains(',') {
-                    return Err(wrong(at, "expected a class and nothing else"));
-                }
-                classes.push(row.to_owned());
-                Ok(classes)
-            });
-            Lines::InOrder(classes?)
+            let class = |(at, row): (usize, &str)| match row
+                .contains(|letter: char| letter.is_whitespace() || letter == ',')
+            {
+                true => Err(wrong(at, "expected a class and nothing else")),
+                false => Ok(row.to_owned()),
+            };
+            Lines::InOrder(rows.map(class).collect::<Result<_, _>>()?)
         };
         Ok(Self { path: path.to_owned(), lines })
     }
 
     /// The classes of the images in `container`, and the label of each name, in the order given.
-    pub(crate) fn apply(
-        &self,
-        container: &Path,
-        names: Vec<&str>,
-    ) -> Result<(Vec<String>, Vec<u32>), DataError> {
+    pub(crate) fn apply(&self, container: &Path, names: Vec<&str>) -> Result<Labelled, DataError> {
         let classes: Vec<&str> = match &self.lines {
             Lines::InOrder(lines) => {
                 if lines.len() != names.len() {
@@ -95,10 +90,22 @@ impl List {
                 })
                 .collect::<Result<_, _>>()?,
         };
-        let distinct: Vec<&str> =
-            classes.iter().copied().collect::<BTreeSet<&str>>().into_iter().collect();
-        let label = |class: &&str| distinct.partition_point(|other| other < class) as u32;
-        let labels = classes.iter().map(label).collect();
-        Ok((distinct.iter().map(|&class| class.to_owned()).collect(), labels))
+        Ok(labelled(&classes))
     }
+}
+
+/// The classes of images, sorted, and the label of each image.
+pub(crate) struct Labelled {
+    pub(crate) classes: Vec<String>,
+    pub(crate) labels: Vec<u32>,
+}
+
+/// Numbers the class of each image.
+pub(crate) fn labelled(of_images: &[&str]) -> Labelled {
+    let mut classes = of_images.to_vec();
+    classes.sort_unstable();
+    classes.dedup();
+    let label = |class: &&str| classes.partition_point(|other| other < class) as u32;
+    let labels = of_images.iter().map(label).collect();
+    Labelled { classes: classes.into_iter().map(str::to_owned).collect(), labels }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{folder::Listing, pack};
+use super::folder::Listing;
 use crate::error::{DataError, SourceError};
 
 /// One part, training or validation, as it is on disk. An index belongs to one of these.
@@ -50,12 +50,12 @@ impl Part {
     }
 }
 
+/// The file that marks a folder as a pack.
+pub(super) const PACK_INDEX: &str = "pack.index";
 /// Names of the folder of validation images.
 const VAL: [&str; 2] = ["val", "validation"];
 /// Where the Kaggle archive has the two parts, from its root or from further in.
 const KAGGLE: [&str; 3] = ["ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "CLS-LOC"];
-/// The classes of Kaggle's validation images.
-const KAGGLE_LIST: &str = "LOC_val_solution.csv";
 
 /// Finds the training and the validation part of a dataset.
 ///
@@ -66,30 +66,23 @@ pub(crate) fn find(
     val_path: Option<&Path>,
     list: Option<&Path>,
 ) -> Result<(Part, Part), DataError> {
+    // The path without links and `..` identifies a cached index.
+    let canonical = |path: &Path| path.canonicalize().map_err(DataError::io(path));
     let path = canonical(path)?;
     let (train, found) = match path.is_dir() {
         true => of_folder(&path, list)?,
-        false => (archive(&path, None), sibling(&path)),
+        false => (archive(&path, None), sibling(&path).map(|val| archive(&val, list))),
     };
-    let val = match (val_path, found) {
-        (Some(path), _) => part(&canonical(path)?, list)?,
-        (None, Some(Val::FoundImage(part))) => Some(part),
-        (None, Some(Val::At(path))) => part(&path, list)?,
-        (None, None) => None,
+    let val = match val_path {
+        Some(path) => part(&canonical(path)?, list)?,
+        None => found,
     };
     let root = train.root().to_owned();
-    let val = val.ok_or(SourceError::NoValidation(root))?;
-    Ok((train, val))
-}
-
-/// Validation images found beside the training images.
-enum Val {
-    FoundImage(Part),
-    At(PathBuf),
+    Ok((train, val.ok_or(SourceError::NoValidation(root))?))
 }
 
 /// A folder that holds both parts, or the training part alone.
-fn of_folder(path: &Path, list: Option<&Path>) -> Result<(Part, Option<Val>), DataError> {
+fn of_folder(path: &Path, list: Option<&Path>) -> Result<(Part, Option<Part>), DataError> {
     let layout = || SourceError::Layout(path.to_owned());
     let bases = std::iter::once(path.to_owned()).chain(KAGGLE.map(|inner| path.join(inner)));
     for base in bases {
@@ -99,17 +92,12 @@ fn of_folder(path: &Path, list: Option<&Path>) -> Result<(Part, Option<Val>), Da
         }
         let train = part(&train, None)?.ok_or_else(layout)?;
         let val = VAL.map(|name| base.join(name)).into_iter().find(|path| path.is_dir());
-        let val = match (val, list) {
-            (Some(val), None) if Listing::of(&val)?.folders.is_empty() => {
-                let list = kaggle_list(&base);
-                part(&val, list.as_deref())?.map(Val::FoundImage)
-            }
-            (val, _) => val.map(Val::At),
-        };
-        return Ok((train, val));
+        let list = list.map(Path::to_owned).or_else(|| kaggle_list(&base));
+        let val = val.map(|val| part(&val, list.as_deref())).transpose()?;
+        return Ok((train, val.flatten()));
     }
     if let Some((train, val)) = archives_of_both(path, list)? {
-        return Ok((train, Some(Val::FoundImage(val))));
+        return Ok((train, Some(val)));
     }
     Ok((part(path, None)?.ok_or_else(layout)?, None))
 }
@@ -136,7 +124,7 @@ fn part(path: &Path, list: Option<&Path>) -> Result<Option<Part>, DataError> {
         return Ok(Some(archive(path, list)));
     }
     let root = path.to_owned();
-    if pack::is_pack(path) {
+    if path.join(PACK_INDEX).is_file() {
         return Ok(Some(Part::Pack { root }));
     }
     let Listing { folders, images, archives, .. } = Listing::of(path)?;
@@ -160,20 +148,14 @@ fn archive(path: &Path, list: Option<&Path>) -> Part {
 }
 
 /// `x_val.tar` beside `x_train.tar`.
-fn sibling(train: &Path) -> Option<Val> {
+fn sibling(train: &Path) -> Option<PathBuf> {
     let name = train.file_name()?.to_str()?;
     let sibling = |val| train.with_file_name(name.replace("train", val));
-    let found = VAL.map(sibling).into_iter().find(|path| path != train && path.is_file());
-    found.map(Val::At)
+    VAL.map(sibling).into_iter().find(|path| path != train && path.is_file())
 }
 
 /// Kaggle's list, which lies at the root of its archive, above the images.
 fn kaggle_list(base: &Path) -> Option<PathBuf> {
-    let above = base.ancestors().take(4).map(|folder| folder.join(KAGGLE_LIST));
+    let above = base.ancestors().take(4).map(|folder| folder.join("LOC_val_solution.csv"));
     above.into_iter().find(|path| path.is_file())
-}
-
-/// The path without links and `..`, which identifies a cached index.
-fn canonical(path: &Path) -> Result<PathBuf, DataError> {
-    path.canonicalize().map_err(DataError::io(path))
 }

@@ -5,7 +5,6 @@ use serde::de::IntoDeserializer;
 use vim_data::{DataConfig, DatasetKind, Normalize, Workers};
 
 #[test]
-
 fn empty_section_is_the_default() {
     let config: DataConfig = serde_json::from_str("{}").unwrap();
     assert_eq!(config, DataConfig::default());
@@ -62,11 +61,7 @@ fn workers_are_auto_or_a_positive_number() {
 
 #[test]
 fn schema_admits_what_is_read() {
-    let schema = serde_json::to_value(schemars_of::<Workers>()).unwrap();
+    let schema = serde_json::to_value(schemars::schema_for!(Workers)).unwrap();
     assert_eq!(schema["oneOf"][0]["const"], "auto");
     assert_eq!(schema["oneOf"][1]["minimum"], 1);
-}
-
-fn schemars_of<T: schemars::JsonSchema>() -> schemars::Schema {
-    schemars::schema_for!(T)
 }

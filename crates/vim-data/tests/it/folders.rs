@@ -7,7 +7,6 @@ use vim_data::{DataConfig, DatasetKind, Encoding};
 use crate::trees::{VAL_LIST, check, config, content, folder, open, refusal, train, unpacked, val};
 
 #[test]
-
 fn folders_of_classes_are_read_in_byte_order() {
     let root = unpacked();
     let splits = check(&config(root.path()));
@@ -144,16 +143,18 @@ fn lists_that_do_not_fit_are_refused() {
 
 #[test]
 fn classes_must_agree() {
-    let extra = unpacked();
-    fs::create_dir(extra.path().join("val/n04")).unwrap();
-    fs::write(extra.path().join("val/n04/x.JPEG"), "x").unwrap();
-    let message = refusal(&config(extra.path()));
-    assert!(message.contains("(4)") && message.contains("only the former has `n04`"), "{message}");
-
-    let missing = unpacked();
-    fs::remove_dir_all(missing.path().join("val/n02")).unwrap();
-    let message = refusal(&config(missing.path()));
-    assert!(message.contains("(2)") && message.contains("only the latter has `n02`"), "{message}");
+    let root = unpacked();
+    let val = root.path().join("val");
+    let refused = |count, difference| {
+        let message = refusal(&config(root.path()));
+        assert!(message.contains(count) && message.contains(difference), "{message}");
+    };
+    fs::create_dir(val.join("n04")).unwrap();
+    fs::write(val.join("n04/x.JPEG"), "x").unwrap();
+    refused("(4)", "only the former has `n04`");
+    fs::remove_dir_all(val.join("n04")).unwrap();
+    fs::remove_dir_all(val.join("n02")).unwrap();
+    refused("(2)", "only the latter has `n02`");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use vim_data::{DataConfig, EnvPaths, Splits};
+use vim_data::{DataConfig, EnvPaths};
 
 use crate::trees::{check, config, open, published, train, unpacked};
 
@@ -119,12 +119,6 @@ fn the_folder_of_indexes_can_be_chosen() {
     assert_eq!(kept(&folder).len(), 4, "folders of one name have an index each");
 }
 
-/// Opens with a cache folder of the user's.
-fn open_beside(config: &DataConfig, cache: &Path) -> Splits {
-    let env_paths = EnvPaths { cache: Some(cache.to_owned()), ..EnvPaths::default() };
-    vim_data::open_in(config, 0, &env_paths).unwrap()
-}
-
 #[test]
 fn read_only_data_have_their_index_in_the_users_cache() {
     let root = unpacked();
@@ -134,10 +128,12 @@ fn read_only_data_have_their_index_in_the_users_cache() {
         fs::create_dir_all(root.path().join(name).join("x")).unwrap();
     }
     let folder = cache.path().join("vim-train");
-    open_beside(&config(root.path()), &folder);
+    let env_paths = EnvPaths { cache: Some(folder.clone()), ..EnvPaths::default() };
+    let open = || vim_data::open_in(&config(root.path()), 0, &env_paths).unwrap();
+    open();
     assert_eq!(kept(&folder).len(), 2);
     let before = times(&folder);
-    assert_eq!(open_beside(&config(root.path()), &folder).train.len(), train().len());
+    assert_eq!(open().train.len(), train().len());
     assert_eq!(times(&folder), before);
     // With nowhere to keep it, the data are read all the same.
     let notes = check(&config(root.path())).notes;

@@ -4,7 +4,6 @@
 mod check_golden;
 mod chi2;
 mod cifar;
-mod cifar_damage;
 mod config;
 mod decode;
 mod distributions;

@@ -20,17 +20,6 @@ fn fixture(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", name].iter().collect()
 }
 
-/// Compares the pixels at places (row, column) of an image of `width`.
-fn assert_pixels<const N: usize>(
-    got: &[u8],
-    width: usize,
-    places: [(usize, usize); N],
-    expected: [[u8; 3]; N],
-) {
-    let at = |(y, x)| 3 * (y * width + x);
-    assert_eq!(places.map(|place| got[at(place)..][..3].to_vec()), expected);
-}
-
 fn means(pixels: &[u8]) -> [f64; 3] {
     let count = (pixels.len() / 3) as f64;
     [0, 1, 2].map(|channel| {
@@ -38,9 +27,20 @@ fn means(pixels: &[u8]) -> [f64; 3] {
     })
 }
 
+/// Reads a file at a size and compares some of its pixels.
+fn check(name: &str, size: [usize; 2], pixels: &[((usize, usize), [u8; 3])]) -> Vec<u8> {
+    let got = read_picture(&fixture(name), size).unwrap();
+    assert_eq!(got.len(), 3 * size[0] * size[1]);
+    for &((y, x), expected) in pixels {
+        let at = 3 * (y * size[1] + x);
+        assert_eq!(got[at..at + 3], expected, "{name} {size:?} ({y}, {x})");
+    }
+    got
+}
+
 #[test]
 fn pixels_are_pillow_s() {
-    for (name, side, mean, pixels) in [
+    for (name, side, mean, [first, early, centre, last, lower]) in [
         (
             "pattern.png",
             40,
@@ -60,31 +60,33 @@ fn pixels_are_pillow_s() {
             [[74, 114, 154], [71, 111, 151], [170, 55, 95], [188, 233, 82], [160, 28, 62]],
         ),
     ] {
-        let got = read_picture(&fixture(name), [side, side]).unwrap();
-        assert_eq!(got.len(), 3 * side * side);
+        let (half, end) = (side / 2, side - 1);
+        let pixels = [
+            ((0, 0), first),
+            ((7, side - 9), early),
+            ((half, half), centre),
+            ((end, end), last),
+            ((end, 0), lower),
+        ];
+        let got = check(name, [side, side], &pixels);
         for (got, expected) in means(&got).into_iter().zip(mean) {
             // The means are given to four decimals.
             assert!((got - expected).abs() < 1e-4, "{name} {side}: {got} {expected}");
         }
-        let last = side - 1;
-        let places = [(0, 0), (7, side - 9), (side / 2, side / 2), (last, last), (last, 0)];
-        assert_pixels(&got, side, places, pixels);
     }
 }
 
 #[test]
 fn rectangles_are_covered() {
     // The module's own lines with `image.resize` to the smallest size that covers both sides.
-    for (size, pixels) in [
+    for ([height, width], [first, centre, last]) in [
         ([16, 32], [[56, 96, 136], [136, 56, 96], [142, 86, 48]]),
         ([48, 20], [[197, 237, 33], [140, 50, 90], [109, 149, 207]]),
         ([100, 40], [[158, 198, 122], [155, 50, 90], [107, 147, 202]]),
     ] {
-        let got = read_picture(&fixture("pattern.png"), size).unwrap();
-        let [height, width] = size;
-        assert_eq!(got.len(), 3 * height * width);
-        let places = [(0, 0), (height / 2, width / 2), (height - 1, width - 1)];
-        assert_pixels(&got, width, places, pixels);
+        let pixels =
+            [((0, 0), first), ((height / 2, width / 2), centre), ((height - 1, width - 1), last)];
+        check("pattern.png", [height, width], &pixels);
     }
 }
 

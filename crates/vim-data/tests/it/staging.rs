@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{io::Write, os::unix::fs::FileExt, thread};
+use std::{os::unix::fs::FileExt, thread};
 
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
@@ -44,12 +44,27 @@ impl Bench {
         paths
     }
 
+    /// The copy of the training archive, and its lock, taken as by a process that makes the copy.
+    fn locked_copy(&self) -> (PathBuf, File) {
+        drop(self.open(Stage::Require).unwrap());
+        let copy = self.train_copy();
+        let lock = File::open(beside(&copy, ".lock")).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        (copy, lock)
+    }
+
     /// The copy of the training archive.
     fn train_copy(&self) -> PathBuf {
         let found = self.staged("_train.tar");
         assert_eq!(found.len(), 1, "{found:?}");
         found[0].clone()
     }
+}
+
+fn beside(copy: &Path, end: &str) -> PathBuf {
+    let mut name = copy.to_owned().into_os_string();
+    name.push(end);
+    name.into()
 }
 
 fn open_on(config: &DataConfig, disk: &Path) -> Result<Splits, DataError> {
@@ -138,13 +153,7 @@ fn several_at_once_make_one_copy() {
 #[test]
 fn one_that_is_being_copied_elsewhere_is_waited_for_without_stopping() {
     let bench = Bench::new();
-    drop(bench.open(Stage::Require).unwrap());
-    // As another process in the middle of its work leaves things.
-    let copy = bench.train_copy();
-    let mut lock = copy.clone().into_os_string();
-    lock.push(".lock");
-    let lock = File::open(&lock).unwrap();
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let (copy, lock) = bench.locked_copy();
     let aside = bench.disk.path().join("aside");
     fs::rename(&copy, &aside).unwrap();
 
@@ -161,9 +170,7 @@ fn one_that_is_being_copied_elsewhere_is_waited_for_without_stopping() {
 
     // The other one ends in the middle: somebody else begins anew.
     fs::remove_file(&copy).unwrap();
-    let mut partial = copy.clone().into_os_string();
-    partial.push(".partial");
-    File::create(&partial).unwrap().write_all(&[7; 1 << 16]).unwrap();
+    fs::write(beside(&copy, ".partial"), [7; 1 << 16]).unwrap();
     let splits = bench.open(Stage::Auto).unwrap();
     thread::sleep(Duration::from_millis(200));
     drop(lock);
@@ -176,12 +183,7 @@ fn one_that_is_being_copied_elsewhere_is_waited_for_without_stopping() {
 #[test]
 fn ending_early_leaves_nothing_half_done() {
     let bench = Bench::new();
-    drop(bench.open(Stage::Require).unwrap());
-    let copy = bench.train_copy();
-    let mut lock = copy.clone().into_os_string();
-    lock.push(".lock");
-    let lock = File::open(&lock).unwrap();
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let (copy, _lock) = bench.locked_copy();
     fs::remove_file(&copy).unwrap();
     let splits = bench.open(Stage::Auto).unwrap();
     let start = Instant::now();

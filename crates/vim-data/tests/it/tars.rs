@@ -1,6 +1,6 @@
 //! Archives read in place: kinds, labels, damage.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{fs, thread};
 
 use tempfile::TempDir;
@@ -106,16 +106,15 @@ fn webdataset_shards_are_read_by_their_numbers() {
     assert!(content(&splits.train) == expected(train()));
     assert!(content(&splits.test) == expected(val()));
 
-    for (class, shown) in [("-1", "`lone.cls`"), ("dog", "`lone.cls`"), ("", "`lone.cls`")] {
-        let files = [("lone.jpg", "x"), ("lone.cls", class)];
-        let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    for class in [Some("-1"), Some("dog"), Some(""), None] {
+        let shown = if class.is_some() { "`lone.cls`" } else { "`lone.jpg`" };
+        let image = ("lone.jpg".to_owned(), b"x".to_vec());
+        let class_file = class.map(|class| ("lone.cls".to_owned(), class.as_bytes().to_vec()));
+        let files: Vec<_> = std::iter::once(image).chain(class_file).collect();
         fs::write(root.path().join("imagenet1k-train-0009.tar"), tar_of(&files)).unwrap();
         let message = refusal(&config(root.path()));
-        assert!(message.contains(shown), "{class}: {message}");
+        assert!(message.contains(shown), "{class:?}: {message}");
     }
-    let files = [("lone.jpg".to_owned(), b"x".to_vec())];
-    fs::write(root.path().join("imagenet1k-train-0009.tar"), tar_of(&files)).unwrap();
-    assert!(refusal(&config(root.path())).contains("`lone.jpg`"));
 }
 
 #[test]
@@ -253,8 +252,7 @@ fn hundreds_of_shards_are_read() {
     let splits = open(&DataConfig { val_path, ..config(&folder) }).unwrap();
     for _ in 0..2 {
         for (_, name, bytes) in content(&splits.train) {
-            let number: usize =
-                Path::new(&name).file_stem().unwrap().to_str().unwrap().parse().unwrap();
+            let number: usize = name[..3].parse().unwrap();
             assert!(bytes == train()[number % 12].2, "{name}");
         }
     }

@@ -2,8 +2,7 @@
 //!
 //! Its "images" are a few bytes each: none is decoded here.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -14,26 +13,21 @@ pub(crate) type Image = (String, String, Vec<u8>);
 
 /// Training images in the order expected: by class, then by the bytes of the name.
 pub(crate) fn train() -> Vec<Image> {
-    let mut images = Vec::new();
-    for class in ["n01", "n02", "n03"] {
-        for number in ["1", "10", "2", "x"] {
-            let name = format!("{class}_{number}.JPEG");
-            images.push((class.to_owned(), name.clone(), bytes(&name)));
-        }
-    }
-    images
+    let of_class =
+        |class| ["1", "10", "2", "x"].map(|number| image(class, format!("{class}_{number}.JPEG")));
+    ["n01", "n02", "n03"].into_iter().flat_map(of_class).collect()
 }
 
 /// Validation images, likewise; by name alone their classes would alternate.
 pub(crate) fn val() -> Vec<Image> {
-    let mut images = Vec::new();
-    for (class, numbers) in [("n01", [3, 5]), ("n02", [1, 6]), ("n03", [2, 4])] {
-        for number in numbers {
-            let name = format!("ILSVRC2012_val_{number:08}.JPEG");
-            images.push((class.to_owned(), name.clone(), bytes(&name)));
-        }
-    }
-    images
+    let places = [("n01", 3), ("n01", 5), ("n02", 1), ("n02", 6), ("n03", 2), ("n03", 4)];
+    let named = |(class, number)| image(class, format!("ILSVRC2012_val_{number:08}.JPEG"));
+    places.map(named).into()
+}
+
+fn image(class: &str, name: String) -> Image {
+    let bytes = bytes(&name);
+    (class.to_owned(), name, bytes)
 }
 
 /// The classes of [`val`] in the order of the names, a line each.
@@ -41,20 +35,9 @@ pub(crate) const VAL_LIST: &str = "n02\nn03\nn01\nn03\nn01\nn02\n";
 
 /// A content of its own for every name, of many lengths, one of them a multiple of a tar's block.
 fn bytes(name: &str) -> Vec<u8> {
-    let hash = hash(name);
+    let hash = *blake3::hash(name.as_bytes()).as_bytes();
     let length = if name.contains("_10") { 1024 } else { 40 + 9 * usize::from(hash[0]) };
     [b"\xff\xd8".as_slice(), &hash, &vec![hash[1]; length - 34]].concat()
-}
-
-/// 32 bytes that a name alone decides.
-fn hash(name: &str) -> [u8; 32] {
-    let mut state = 0xcbf2_9ce4_8422_2325_u64;
-    std::array::from_fn(|at| {
-        for byte in name.bytes().chain([at as u8]) {
-            state = (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        (state >> 32) as u8
-    })
 }
 
 /// Writes images to `root/class/name`.
@@ -84,9 +67,7 @@ pub(crate) fn nested_tar(images: &[Image]) -> Vec<u8> {
     classes.dedup();
     let inner = classes.iter().rev().map(|&class| {
         let of_class = images.iter().filter(|(other, ..)| other == class).rev();
-        let files: Vec<_> =
-            of_class.map(|(_, name, bytes)| (name.clone(), bytes.clone())).collect();
-        (format!("{class}.tar"), tar_of(&files))
+        (format!("{class}.tar"), flat_tar(&of_class.cloned().collect::<Vec<_>>()))
     });
     tar_of(&inner.collect::<Vec<_>>())
 }
@@ -101,12 +82,10 @@ pub(crate) fn flat_tar(images: &[Image]) -> Vec<u8> {
 /// A folder with `ILSVRC2012_img_train.tar`, `ILSVRC2012_img_val.tar` and `val.txt`.
 pub(crate) fn published() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let write = |name: &str, bytes: &[u8]| {
-        File::create(folder.path().join(name)).unwrap().write_all(bytes).unwrap();
-    };
-    write("ILSVRC2012_img_train.tar", &nested_tar(&train()));
-    write("ILSVRC2012_img_val.tar", &flat_tar(&val()));
-    write("val.txt", VAL_LIST.as_bytes());
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("ILSVRC2012_img_train.tar"), nested_tar(&train())).unwrap();
+    fs::write(path("ILSVRC2012_img_val.tar"), flat_tar(&val())).unwrap();
+    fs::write(path("val.txt"), VAL_LIST).unwrap();
     folder
 }
 

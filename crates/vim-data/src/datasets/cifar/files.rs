@@ -7,22 +7,56 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::GzDecoder;
 
-use super::layout::{Layout, Version};
+use super::Layout;
 use crate::error::{DataError, Location};
+
+/// The two published forms that are read; MATLAB's is a third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Fixed-length records.
+    Binary,
+    /// Pickled dictionaries.
+    Python,
+}
+
+impl Version {
+    /// The name of a file in this version.
+    fn file_name(self, stem: &str) -> String {
+        match self {
+            Self::Binary => format!("{stem}.bin"),
+            Self::Python => stem.to_owned(),
+        }
+    }
+}
 
 /// Larger than any CIFAR file. A larger `train` is another file, and is not read into memory.
 const MEMBER_LIMIT: u64 = 1 << 30;
 
-/// The files of one version, by name without `.bin`.
-type Members = (Version, BTreeMap<&'static str, Vec<u8>>);
+/// Contents of files by name without `.bin`.
+type Contents = BTreeMap<&'static str, Vec<u8>>;
+
+impl Layout {
+    /// The training files, then the test file.
+    fn stems(&self) -> impl Iterator<Item = &'static str> {
+        self.train.iter().copied().chain([self.test])
+    }
+
+    /// Which file a name stands for.
+    fn recognise(&self, name: &str) -> Option<(Version, &'static str)> {
+        self.stems().find_map(|stem| match name.strip_prefix(stem)? {
+            ".bin" => Some((Version::Binary, stem)),
+            "" => Some((Version::Python, stem)),
+            _ => None,
+        })
+    }
+}
 
 /// The files of one version, read but not decoded.
 pub(super) struct Files {
     pub(super) version: Version,
     path: PathBuf,
     is_archive: bool,
-    /// By name without `.bin`.
-    contents: BTreeMap<&'static str, Vec<u8>>,
+    contents: Contents,
 }
 
 impl Files {
@@ -56,20 +90,21 @@ pub(super) fn read(layout: &Layout, path: &Path) -> Result<Files, DataError> {
 
 /// Tries a folder itself, then the folders and the archives that it may hold.
 fn find(layout: &Layout, folder: &Path) -> Result<Option<Files>, DataError> {
-    let unpacked = layout.folders().map(|name| folder.join(name));
+    let unpacked = layout.folders.map(|name| folder.join(name));
     for candidate in std::iter::once(folder.to_owned()).chain(unpacked) {
         if let Some(files) = from_folder(layout, &candidate)? {
             return Ok(Some(files));
         }
     }
-    let archive = layout.archive_names().map(|name| folder.join(name)).find(|path| path.is_file());
+    let packed = |stem| [".tar.gz", ".tar"].map(|end| folder.join(format!("{stem}{end}")));
+    let archive = layout.archives.into_iter().flat_map(packed).find(|path| path.is_file());
     archive.map(|path| from_archive(layout, &path)).transpose()
 }
 
 /// Reads an unpacked folder; `None` if it holds none of the files.
 fn from_folder(layout: &Layout, folder: &Path) -> Result<Option<Files>, DataError> {
     for version in [Version::Binary, Version::Python] {
-        let mut contents = BTreeMap::new();
+        let mut contents = Contents::new();
         for stem in layout.stems() {
             let path = folder.join(version.file_name(stem));
             if path.is_file() {
@@ -97,22 +132,20 @@ fn from_archive(layout: &Layout, path: &Path) -> Result<Files, DataError> {
         (false, true) => members(layout, whole),
         (false, false) => return Err(DataError::NotAnArchive(path.to_owned())),
     };
-    let members = members.map_err(|source| DataError::Archive { path: path.to_owned(), source })?;
+    let path = path.to_owned();
     match members {
-        (Some((version, contents)), _) => {
-            Ok(Files { version, path: path.to_owned(), is_archive: true, contents })
-        }
-        (None, true) => Err(wrong_dataset(layout, path)),
-        (None, false) => Err(not_found(layout, path)),
+        Ok((Some(version), contents, _)) => Ok(Files { version, path, is_archive: true, contents }),
+        Ok((None, _, true)) => Err(wrong_dataset(layout, &path)),
+        Ok((None, _, false)) => Err(not_found(layout, &path)),
+        Err(source) => Err(DataError::Archive { path, source }),
     }
 }
 
-/// Collects the members that belong to the dataset, by file name; and whether the archive has
-/// members of the other dataset.
-fn members(layout: &Layout, reader: impl Read) -> io::Result<(Option<Members>, bool)> {
+/// Collects the members that belong to the dataset, of the version met first; and whether the
+/// archive has members of the other dataset.
+fn members(layout: &Layout, reader: impl Read) -> io::Result<(Option<Version>, Contents, bool)> {
     let mut archive = tar::Archive::new(reader);
-    let mut found = None;
-    let mut of_the_other = false;
+    let (mut found, mut contents, mut of_the_other) = (None, Contents::new(), false);
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
@@ -122,14 +155,13 @@ fn members(layout: &Layout, reader: impl Read) -> io::Result<(Option<Members>, b
         }
         of_the_other |= layout.other.recognise(name).is_some();
         let Some((version, stem)) = layout.recognise(name) else { continue };
-        let (of, contents) = found.get_or_insert_with(|| (version, BTreeMap::new()));
-        if *of == version {
+        if *found.get_or_insert(version) == version {
             contents.insert(stem, content(&mut entry)?);
         }
     }
     // gzip's checksum comes last, past the end of the tar.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
-    Ok((found, of_the_other))
+    Ok((found, contents, of_the_other))
 }
 
 /// One member, whole; `tar` itself does not report a member that ends early.
@@ -152,6 +184,9 @@ fn wrong_dataset(layout: &Layout, path: &Path) -> DataError {
 }
 
 fn not_found(layout: &Layout, path: &Path) -> DataError {
-    let (dataset, expected) = (layout.kind.name(), layout.expected());
-    DataError::NotFound { dataset, path: path.to_owned(), expected }
+    let ([binary, python], [binary_folder, python_folder]) = (layout.archives, layout.folders);
+    let expected = format!(
+        "one of `{binary}.tar.gz`, `{python}.tar.gz`, `{binary_folder}/`, `{python_folder}/`"
+    );
+    DataError::NotFound { dataset: layout.kind.name(), path: path.to_owned(), expected }
 }

@@ -5,18 +5,14 @@
 //! memory as height × width × RGB, 154 MB for the 50 000 training images.
 
 mod files;
-mod layout;
-mod names;
 mod published;
 mod python;
 
 pub use published::{PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 
-use files::Files;
-use layout::{Layout, Version};
+use files::{Files, Version};
 
-use super::config::DataConfig;
-use super::source::{self, Source, Splits};
+use super::{DataConfig, DatasetKind, Source, Splits, owned};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::error::{DataError, Location};
 use crate::statistics::Statistics;
@@ -27,6 +23,66 @@ const SIZE: usize = 32;
 const PLANE: usize = SIZE * SIZE;
 /// Bytes in an image.
 const IMAGE: usize = 3 * PLANE;
+
+/// What distinguishes CIFAR-10 from CIFAR-100.
+///
+/// # Source
+/// The description on the datasets' page, <https://www.cs.toronto.edu/~kriz/cifar.html>.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) source: Source,
+    kind: DatasetKind,
+    /// The other dataset, which this one may be confused with.
+    other: &'static Layout,
+    /// Names of the binary and the python archive without `.tar.gz`.
+    archives: [&'static str; 2],
+    /// The folders that they unpack to.
+    folders: [&'static str; 2],
+    /// Files of the training part, without the binary version's `.bin`.
+    train: &'static [&'static str],
+    /// File of the test part, likewise.
+    test: &'static str,
+    /// Label bytes at the start of a binary record; the last one is used.
+    label_bytes: usize,
+    /// Key of the labels in the pickled dictionary.
+    label_key: &'static str,
+}
+
+pub(super) static CIFAR10: Layout = Layout {
+    source: Source {
+        class_names: &published::CIFAR10_CLASSES,
+        statistics: Statistics::CIFAR10,
+        files: FILES,
+        open: |config, _| open(&CIFAR10, config),
+    },
+    kind: DatasetKind::Cifar10,
+    other: &CIFAR100,
+    archives: ["cifar-10-binary", "cifar-10-python"],
+    folders: ["cifar-10-batches-bin", "cifar-10-batches-py"],
+    train: &["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"],
+    test: "test_batch",
+    label_bytes: 1,
+    label_key: "labels",
+};
+
+pub(super) static CIFAR100: Layout = Layout {
+    source: Source {
+        class_names: &published::CIFAR100_CLASSES,
+        statistics: Statistics::CIFAR100,
+        files: FILES,
+        open: |config, _| open(&CIFAR100, config),
+    },
+    kind: DatasetKind::Cifar100,
+    other: &CIFAR10,
+    archives: ["cifar-100-binary", "cifar-100-python"],
+    folders: ["cifar-100-binary", "cifar-100-python"],
+    train: &["train"],
+    test: "test",
+    label_bytes: 2, // coarse, then fine
+    label_key: "fine_labels",
+};
+
+const FILES: super::Files = super::Files::Archive { size: [SIZE; 2], images: [50_000, 10_000] };
 
 /// One part, training or test, of CIFAR-10 or CIFAR-100 (with its 100 fine labels).
 #[derive(Debug)]
@@ -42,29 +98,12 @@ pub struct Cifar {
 }
 
 /// Images and labels as one file holds them.
-#[derive(Default)]
 struct RawImages {
     /// `[N, 3, H, W]`.
     planes: Vec<u8>,
     /// `[N]`, as read.
     labels: Vec<i64>,
 }
-
-pub(super) static CIFAR10: Source = Source {
-    class_names: layout::CIFAR10.class_names,
-    statistics: layout::CIFAR10.statistics,
-    files: FILES,
-    open: |config, _| open(&layout::CIFAR10, config),
-};
-
-pub(super) static CIFAR100: Source = Source {
-    class_names: layout::CIFAR100.class_names,
-    statistics: layout::CIFAR100.statistics,
-    files: FILES,
-    open: |config, _| open(&layout::CIFAR100, config),
-};
-
-const FILES: source::Files = source::Files::Archive { size: [SIZE; 2], images: [50_000, 10_000] };
 
 /// Reads the training and the test part. The number of images is the files' own.
 fn open(layout: &'static Layout, config: &DataConfig) -> Result<Splits, DataError> {
@@ -97,8 +136,7 @@ fn part(
             pixels.append(&mut records.planes);
         }
     }
-    let class_names = layout.class_names.iter().map(|&name| name.to_owned()).collect();
-    Ok(Cifar { layout, part, class_names, pixels, labels })
+    Ok(Cifar { layout, part, class_names: owned(layout.source.class_names), pixels, labels })
 }
 
 /// Splits a `.bin` file into images and labels.
@@ -120,7 +158,7 @@ fn decode_binary(layout: &Layout, file: &Location, bytes: &[u8]) -> Result<RawIm
 }
 
 fn checked_labels(layout: &Layout, file: &Location, labels: &[i64]) -> Result<Vec<u8>, DataError> {
-    let classes = layout.class_names.len();
+    let classes = layout.source.class_names.len();
     let check = |(index, &label)| match u8::try_from(label) {
         Ok(class) if usize::from(class) < classes => Ok(class),
         _ => Err(DataError::LabelOutOfRange { file: file.clone(), index, label, classes }),
@@ -167,15 +205,13 @@ impl Dataset for Cifar {
     }
 
     fn statistics(&self) -> Statistics {
-        self.layout.statistics
+        self.layout.source.statistics
     }
 
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(|hasher| {
-            hasher
-                .update(self.layout.kind.name().as_bytes())
-                .update(&self.labels)
-                .update(&self.pixels);
+            let name = self.layout.kind.name().as_bytes();
+            hasher.update(name).update(&self.labels).update(&self.pixels);
         })
     }
 }

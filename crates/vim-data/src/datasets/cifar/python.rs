@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_pickle::{DeOptions, HashableValue, Value};
 
-use super::{IMAGE, RawImages, layout::Layout};
+use super::{IMAGE, Layout, RawImages};
 use crate::error::{DataError, Location};
 
 /// Reads images and labels from the pickle in `bytes`.
@@ -18,31 +18,26 @@ pub(super) fn decode(
     file: &Location,
     bytes: &[u8],
 ) -> Result<RawImages, DataError> {
-    let wrong = |key, expected: &str| DataError::PickleContent {
-        file: file.clone(),
-        key,
-        expected: expected.to_owned(),
-    };
+    let wrong =
+        |key, expected: String| DataError::PickleContent { file: file.clone(), key, expected };
     let options = DeOptions::new().replace_unresolved_globals();
     let value = serde_pickle::value_from_slice(bytes, options)
         .map_err(|source| DataError::Pickle { file: file.clone(), source })?;
     let Value::Dict(mut dict) = value else {
-        return Err(wrong("data", "a dictionary"));
+        return Err(wrong("data", "a dictionary".into()));
     };
 
     let labels = take(&mut dict, layout.label_key)
         .and_then(integers)
-        .ok_or_else(|| wrong(layout.label_key, "a list of integers"))?;
-    let planes = take(&mut dict, "data")
-        .and_then(|array| bytes_of_array(array, labels.len()))
-        .ok_or_else(|| {
-            let rows = labels.len();
-            let expected =
-                format!("a uint8 array of shape ({rows}, {IMAGE}), of protocol 2, 3 or 4");
-            wrong("data", &expected)
+        .ok_or_else(|| wrong(layout.label_key, "a list of integers".into()))?;
+    let rows = labels.len();
+    let planes =
+        take(&mut dict, "data").and_then(|array| bytes_of_array(array, rows)).ok_or_else(|| {
+            let shape = format!("({rows}, {IMAGE})");
+            wrong("data", format!("a uint8 array of shape {shape}, of protocol 2, 3 or 4"))
         })?;
     if labels.is_empty() {
-        return Err(wrong(layout.label_key, "one label or more"));
+        return Err(wrong(layout.label_key, "one label or more".into()));
     }
     Ok(RawImages { planes, labels })
 }

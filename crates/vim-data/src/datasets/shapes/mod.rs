@@ -8,15 +8,16 @@
 //! class is the same grey, and a linear classifier of pixels hardly beats chance. Likewise a
 //! mirrored image is as likely as the image, in the same class.
 
-mod render;
 mod scene;
 
 use std::sync::Arc;
 
 use scene::Scene;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
-use super::config::{DataConfig, ShapesConfig};
-use super::source::{Files, Source, Splits};
+use super::{DataConfig, Files, Source, Splits, owned};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::{error::DataError, rng, split::Split, statistics::Statistics};
 
@@ -28,23 +29,39 @@ pub(super) static SOURCE: Source = Source {
 };
 
 /// Texture varies fastest: `label = 3 · shape + texture`.
+#[rustfmt::skip]
 static CLASS_NAMES: [&str; 12] = [
-    "solid disk",
-    "striped disk",
-    "checkered disk",
-    "solid square",
-    "striped square",
-    "checkered square",
-    "solid triangle",
-    "striped triangle",
-    "checkered triangle",
-    "solid cross",
-    "striped cross",
-    "checkered cross",
+    "solid disk", "striped disk", "checkered disk",
+    "solid square", "striped square", "checkered square",
+    "solid triangle", "striped triangle", "checkered triangle",
+    "solid cross", "striped cross", "checkered cross",
 ];
 
-/// A part of the dataset. No two parts share a random number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The `[data.shapes]` table: sizes of the procedural dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ShapesConfig {
+    /// Side of an image, 32 to 1024 pixels.
+    pub image_size: usize,
+    /// Images in the training split.
+    pub train: usize,
+    /// Images in the validation split (used when `val_fraction` is 0).
+    pub val: usize,
+    /// Images in the test split.
+    pub test: usize,
+    /// Seed of the images themselves; independent of `run.seed`.
+    pub seed: u64,
+}
+
+impl Default for ShapesConfig {
+    fn default() -> Self {
+        Self { image_size: 32, train: 10_000, val: 2_000, test: 2_000, seed: 0 }
+    }
+}
+
+/// A part of the dataset. No two parts share a random number: theirs are drawn from its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum ShapesPart {
     /// Trained on.
     Train,
@@ -87,17 +104,7 @@ impl Shapes {
             let expected = "1 image or more";
             return Err(DataError::InvalidConfig { key, value: "0".into(), expected });
         }
-        let class_names = CLASS_NAMES.map(str::to_owned).to_vec();
-        Ok(Self { part, class_names, image_size, len, seed })
-    }
-
-    /// The part's word in the keys that its images are drawn from.
-    fn part_key(&self) -> u64 {
-        match self.part {
-            ShapesPart::Train => 0,
-            ShapesPart::Val => 1,
-            ShapesPart::Test => 2,
-        }
+        Ok(Self { part, class_names: owned(&CLASS_NAMES), image_size, len, seed })
     }
 }
 
@@ -130,20 +137,16 @@ impl Dataset for Shapes {
     }
 
     fn name(&self, index: usize) -> String {
-        let part = match self.part {
-            ShapesPart::Train => "train",
-            ShapesPart::Val => "val",
-            ShapesPart::Test => "test",
-        };
+        let part: &str = self.part.into();
         format!("shapes {part} image {index}")
     }
 
     fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        let key = [self.seed, self.part_key(), index as u64];
+        let key = [self.seed, self.part as u64, index as u64];
         let mut rng = rng::keyed("vim-data shapes v1", &key);
         let scene = Scene::draw(&mut rng, self.image_size, self.label(index));
         into.resize(3 * self.image_size * self.image_size, 0);
-        render::render(&scene, &mut rng, self.image_size, into);
+        scene.render(&mut rng, self.image_size, into);
         Ok(())
     }
 
@@ -152,7 +155,7 @@ impl Dataset for Shapes {
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        let key = [self.seed, self.part_key(), self.image_size as u64, self.len as u64];
+        let key = [self.seed, self.part as u64, self.image_size as u64, self.len as u64];
         Fingerprint::of(|hasher| {
             hasher.update(b"shapes");
             for word in key {

@@ -1,9 +1,10 @@
-//! The scene of an image, drawn before any pixel: all but the noise.
+//! The scene of an image, all but the noise, which is drawn before any pixel; then its pixels.
 //!
-//! Only additions, multiplications, divisions and square roots are used, here and in `render`:
-//! unlike sines they give the same results on every machine.
+//! Only additions, multiplications, divisions and square roots are used: unlike sines they give the
+//! same results on every machine.
 
 use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::Rng;
 
 use crate::rng::{below, uniform};
 
@@ -12,7 +13,7 @@ const CONTRAST: f32 = 0.30;
 
 /// Outline of the figure.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
+enum Shape {
     Disk,
     Square,
     Triangle,
@@ -21,43 +22,43 @@ pub(super) enum Shape {
 
 /// Filling of the figure.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Texture {
+enum Texture {
     Solid,
     Stripes,
     Checker,
 }
 
 /// A colour, 0..=1 per channel (somewhat beyond before clamping).
-pub(super) type Colour = [f32; 3];
+type Colour = [f32; 3];
 
 /// What is drawn. Lengths in pixels, origin in the upper left corner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene {
-    pub(super) shape: Shape,
-    pub(super) texture: Texture,
+    shape: Shape,
+    texture: Texture,
     /// Centre of the figure, x and y.
-    pub(super) centre: [f32; 2],
+    centre: [f32; 2],
     /// Half of the figure's extent.
-    pub(super) radius: f32,
+    radius: f32,
     /// Direction of the figure's own x axis, at most about 7° from the image's.
-    pub(super) tilt: [f32; 2],
+    tilt: [f32; 2],
     /// Direction across the stripes, any.
-    pub(super) grain: [f32; 2],
+    grain: [f32; 2],
     /// Length of a pair of stripes or checks.
-    pub(super) period: f32,
+    period: f32,
     /// Where the texture starts, in periods, along and across `grain`.
-    pub(super) phase: [f32; 2],
-    pub(super) background: Colour,
+    phase: [f32; 2],
+    background: Colour,
     /// The figure's only colour when solid.
-    pub(super) figure: Colour,
+    figure: Colour,
     /// The figure's second colour otherwise.
-    pub(super) second: Colour,
+    second: Colour,
     /// Change of the background's brightness across the image, along x and y.
-    pub(super) gradient: [f32; 2],
+    gradient: [f32; 2],
     /// Faint waves in the background: height, and waves per pixel along x and y.
-    pub(super) ripple: (f32, [f32; 2]),
+    ripple: (f32, [f32; 2]),
     /// Standard deviation of the noise.
-    pub(super) noise: f32,
+    noise: f32,
 }
 
 impl Scene {
@@ -90,6 +91,34 @@ impl Scene {
             gradient,
             ripple,
             noise,
+        }
+    }
+
+    /// Draws the pixels, anti-aliased, with its noise from `rng`.
+    ///
+    /// # Shapes
+    /// `pixels` is `[size, size, 3]`.
+    pub(super) fn render(&self, rng: &mut ChaCha8Rng, size: usize, pixels: &mut [u8]) {
+        assert_eq!(pixels.len(), 3 * size * size, "the target is not [{size}, {size}, 3]");
+        let mut noise = vec![0; 2 * pixels.len()];
+        rng.fill_bytes(&mut noise);
+        // The sum of two uniform bytes has this standard deviation.
+        let noise_scale = self.noise / 104.5;
+
+        let values = pixels.chunks_exact_mut(3).zip(noise.chunks_exact(6));
+        for (at, (pixel, noise)) in values.enumerate() {
+            let point = [(at % size) as f32 + 0.5, (at / size) as f32 + 0.5];
+            let covered = coverage(self, point);
+            let mix = texture(self, point);
+            let shade = background_shade(self, point, size as f32);
+            for (channel, value) in pixel.iter_mut().enumerate() {
+                let figure = self.figure[channel] * (1.0 - mix) + self.second[channel] * mix;
+                let background = self.background[channel] + shade;
+                let grain =
+                    f32::from(noise[2 * channel]) + f32::from(noise[2 * channel + 1]) - 255.0;
+                let exact = background * (1.0 - covered) + figure * covered + grain * noise_scale;
+                *value = (exact * 255.0 + 0.5) as u8; // saturates
+            }
         }
     }
 }
@@ -133,4 +162,63 @@ fn direction(rng: &mut ChaCha8Rng) -> [f32; 2] {
 fn normalised([x, y]: [f32; 2]) -> [f32; 2] {
     let length = (x * x + y * y).sqrt();
     [x / length, y / length]
+}
+
+/// How much of a pixel the figure covers, 0..=1.
+fn coverage(scene: &Scene, point: [f32; 2]) -> f32 {
+    let [x, y] = [point[0] - scene.centre[0], point[1] - scene.centre[1]];
+    let [cos, sin] = scene.tilt;
+    let distance = outside(scene.shape, [x * cos + y * sin, y * cos - x * sin], scene.radius);
+    (0.5 - distance).clamp(0.0, 1.0)
+}
+
+/// Distance to the outline in pixels, negative inside; at corners, outside, a lower bound of it.
+fn outside(shape: Shape, [x, y]: [f32; 2], radius: f32) -> f32 {
+    let (width, height) = (x.abs(), y.abs());
+    match shape {
+        Shape::Disk => (x * x + y * y).sqrt() - 0.95 * radius,
+        Shape::Square => width.max(height) - 0.88 * radius,
+        // Equilateral, apex up: three half-planes at the distance of the inscribed circle.
+        Shape::Triangle => {
+            let slanted = width * 0.866_025_4 - y * 0.5;
+            slanted.max(y) - 0.55 * radius
+        }
+        Shape::Cross => {
+            let (long, short) = (width.max(height), width.min(height));
+            (long - radius).max(short - 0.32 * radius)
+        }
+    }
+}
+
+/// The share of the figure's second colour, 0..=1.
+fn texture(scene: &Scene, point: [f32; 2]) -> f32 {
+    let [x, y] = point;
+    let [cos, sin] = scene.grain;
+    let along = || square_wave(x * cos + y * sin, scene.period, scene.phase[0]);
+    let across = || square_wave(y * cos - x * sin, scene.period, scene.phase[1]);
+    match scene.texture {
+        Texture::Solid => 0.0,
+        Texture::Stripes => along(),
+        Texture::Checker => {
+            let (a, b) = (along(), across());
+            a * (1.0 - b) + b * (1.0 - a)
+        }
+    }
+}
+
+/// A wave between 0 and 1 whose edges are one pixel wide.
+fn square_wave(position: f32, period: f32, phase: f32) -> f32 {
+    (triangle_wave(position / period + phase) * period + 0.5).clamp(0.0, 1.0)
+}
+
+/// A wave of period 1 between -¼ and ¼ with slopes of ±1.
+fn triangle_wave(position: f32) -> f32 {
+    (position - position.floor() - 0.5).abs() - 0.25
+}
+
+/// What the background adds to its colour at a point.
+fn background_shade(scene: &Scene, [x, y]: [f32; 2], size: f32) -> f32 {
+    let (height, [waves_x, waves_y]) = scene.ripple;
+    let gradient = scene.gradient[0] * (x / size - 0.5) + scene.gradient[1] * (y / size - 0.5);
+    gradient + 4.0 * height * triangle_wave(x * waves_x + y * waves_y)
 }

@@ -1,11 +1,10 @@
 //! The files of an archive, and of the archives inside it, without reading their contents.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
 use tar::{Archive, Entry};
 
-use super::section::Section;
 use crate::error::{DataError, Location, SourceError};
 
 /// Bytes in a header, and the multiple that contents are padded to.
@@ -22,30 +21,28 @@ pub(super) struct Member {
     pub(super) length: u64,
 }
 
-/// Calls `each` for every regular file, and for the files inside inner `.tar` files.
-pub(super) fn walk(
-    path: &Path,
-    file: &File,
-    each: &mut dyn FnMut(Member) -> Result<(), DataError>,
-) -> Result<(), DataError> {
+/// Every regular file of an archive, and the files inside inner `.tar` files in their place.
+pub(super) fn walk(path: &Path, file: &File) -> Result<Vec<Member>, DataError> {
     let length = file.metadata().map_err(DataError::io(path))?.len();
-    refuse_compressed(file, 0, &Location { path: path.to_owned(), member: None })?;
+    refuse_compressed(file, 0, Location { path: path.to_owned(), member: None })?;
     let level = Level { path, file, start: 0, length, inside: None };
-    level.walk(&mut |member| {
+    let mut found = Vec::new();
+    for member in level.members()? {
         if !is_tar(&member.name) {
-            return each(member);
+            found.push(member);
+            continue;
         }
         let Member { name, offset, length } = member;
-        refuse_compressed(file, offset, &level.location(&name))?;
+        refuse_compressed(file, offset, level.location(&name))?;
         let inner = Level { path, file, start: offset, length, inside: Some(&name) };
-        inner.walk(&mut |mut member| {
+        for member in inner.members()? {
             if is_tar(&member.name) {
                 return Err(level.wrong(&member.name, "is an archive in an archive in an archive"));
             }
-            member.name = format!("{name}/{}", member.name);
-            each(member)
-        })
-    })
+            found.push(Member { name: format!("{name}/{}", member.name), ..member });
+        }
+    }
+    Ok(found)
 }
 
 /// The archive itself, or one inside it.
@@ -59,8 +56,15 @@ struct Level<'a> {
 }
 
 impl Level<'_> {
-    fn walk(&self, each: &mut dyn FnMut(Member) -> Result<(), DataError>) -> Result<(), DataError> {
-        let mut archive = Archive::new(Section::new(self.file, self.start, self.length));
+    /// The regular files of this level.
+    fn members(&self) -> Result<Vec<Member>, DataError> {
+        let mut members = Vec::new();
+        let mut archive = Archive::new(Section {
+            file: self.file,
+            start: self.start,
+            length: self.length,
+            position: 0,
+        });
         // Where the last member's content ends, padding included.
         let mut end = 0;
         for entry in archive.entries_with_seek().map_err(|e| self.broken(end, e))? {
@@ -93,13 +97,13 @@ impl Level<'_> {
             if content + length > self.length {
                 return Err(self.broken(content, io::ErrorKind::UnexpectedEof.into()));
             }
-            each(Member { name, offset: self.start + content, length })?;
+            members.push(Member { name, offset: self.start + content, length });
         }
         // A block of zeros marks the end. Without it the archive was cut between two members.
-        if archive.into_inner().position() < end + BLOCK {
+        if archive.into_inner().position < end + BLOCK {
             return Err(self.broken(end, io::ErrorKind::UnexpectedEof.into()));
         }
-        Ok(())
+        Ok(members)
     }
 
     fn name_of(&self, entry: &Entry<'_, impl Read>, at: u64) -> Result<String, DataError> {
@@ -131,7 +135,7 @@ impl Level<'_> {
 }
 
 /// Inside a compressed file no image is a range of bytes.
-fn refuse_compressed(file: &File, at: u64, location: &Location) -> Result<(), DataError> {
+fn refuse_compressed(file: &File, at: u64, location: Location) -> Result<(), DataError> {
     let mut start = [0; 6];
     // A shorter file is reported as too short for a tar.
     if file.read_exact_at(&mut start, at).is_err() {
@@ -145,24 +149,54 @@ fn refuse_compressed(file: &File, at: u64, location: &Location) -> Result<(), Da
         (b"PK\x03\x04", "zip"),
     ];
     match formats.iter().find(|(magic, _)| start.starts_with(magic)) {
-        Some(&(_, format)) => {
-            Err(SourceError::Compressed { file: location.clone(), format }.into())
-        }
+        Some(&(_, format)) => Err(SourceError::Compressed { file: location, format }.into()),
         None => Ok(()),
     }
 }
 
+/// Compressed ones count too: they are looked into only to be refused by name.
 fn is_tar(name: &str) -> bool {
-    let extension = Path::new(name).extension();
-    extension.is_some_and(|extension| {
-        // A compressed inner archive is looked into only to be refused by name.
-        ["tar", "tgz", "tbz2", "txz"].iter().any(|known| extension.eq_ignore_ascii_case(known))
-            || extension_of_compressed_tar(name)
-    })
+    let name = name.to_ascii_lowercase();
+    let ends = [".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"];
+    ends.iter().any(|end| name.ends_with(end))
 }
 
-/// `x.tar.gz` and the like.
-fn extension_of_compressed_tar(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["gz", "bz2", "xz", "zst"].iter().any(|end| name.ends_with(&format!(".tar.{end}")))
+/// Bytes `start..start + length` of a file.
+///
+/// It does not buffer, since only headers are read, and refuses to seek past its end, so that a
+/// member which extends beyond it is an error.
+struct Section<'a> {
+    file: &'a File,
+    start: u64,
+    length: u64,
+    /// Of the next read, in bytes from `start`.
+    position: u64,
+}
+
+impl Read for Section<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.length - self.position;
+        let wanted = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let read = self.file.read_at(&mut into[..wanted], self.start + self.position)?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for Section<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::End(by) => self.length.checked_add_signed(by),
+        };
+        match position {
+            Some(position) if position <= self.length => {
+                self.position = position;
+                Ok(position)
+            }
+            Some(_) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends inside a member")),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
 }

@@ -1,9 +1,12 @@
-//! The markers of a JPEG: its size without decoding, and whether it has an end.
-//!
-//! # Source
-//! ITU-T T.81, annex B.
+//! JPEGs: their markers (ITU-T T.81, annex B), their four-channel colours, and zune-jpeg.
+
+use zune_core::bytestream::ZCursor;
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+use zune_jpeg::JpegDecoder;
 
 use super::{DecodeError, Header, ImageKind};
+use crate::pixels::Pixels;
 
 /// Start of image, end of image, and what follows `0xff` inside a scan.
 const SOI: u8 = 0xd8;
@@ -72,6 +75,58 @@ pub(super) fn header(file: &[u8]) -> Result<Header, DecodeError> {
 pub(super) fn has_end(file: &[u8]) -> bool {
     // Nearly every file ends with it; some have bytes after it.
     file.ends_with(&[0xff, EOI]) || Markers { file, at: 0 }.any(|(code, _)| code == EOI)
+}
+
+/// Converts cyan, magenta, yellow and black `[pixels, 4]` as stored in a JPEG to `[pixels, 3]`.
+///
+/// # Source
+/// Pillow: JPEGs hold CMYK inverted, as Adobe writes it; then `convert("RGB")`, where products of
+/// bytes are divided by 255 by shifts.
+pub(super) fn cmyk_to_rgb(stored: &[u8], rgb: &mut [u8]) {
+    let (stored, rgb) = (stored.as_chunks::<4>().0, rgb.as_chunks_mut::<3>().0);
+    for (&[cyan, magenta, yellow, light], rgb) in stored.iter().zip(rgb) {
+        *rgb = [cyan, magenta, yellow].map(|stored| {
+            let ink = u32::from(255 - stored) * u32::from(light) + 128;
+            light.saturating_sub(((ink + (ink >> 8)) >> 8) as u8)
+        });
+    }
+}
+
+/// Decodes the whole file by zune-jpeg.
+///
+/// In strict mode, since the lenient one accepts half a file. Strict mode still accepts a missing
+/// end, which is checked first.
+pub(super) fn decode(
+    file: &[u8],
+    header: &Header,
+    raw: &mut Vec<u8>,
+    into: &mut Pixels,
+) -> Result<(), DecodeError> {
+    let kind = ImageKind::Jpeg;
+    if !has_end(file) {
+        return Err(DecodeError::Truncated { kind });
+    }
+    let is_cmyk = header.components == 4;
+    // Four components are converted here, as Pillow does.
+    let colors = if is_cmyk { ColorSpace::CMYK } else { ColorSpace::RGB };
+    let options = DecoderOptions::default()
+        .set_strict_mode(true)
+        .set_max_width(usize::from(u16::MAX))
+        .set_max_height(usize::from(u16::MAX))
+        .jpeg_set_out_colorspace(colors);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
+    into.reshape([header.height, header.width]);
+    let out = if is_cmyk {
+        raw.resize(4 * header.height * header.width, 0);
+        &mut *raw
+    } else {
+        &mut into.data
+    };
+    decoder.decode_into(out).map_err(|error| DecodeError::corrupt(kind, error))?;
+    if is_cmyk {
+        cmyk_to_rgb(raw, &mut into.data);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

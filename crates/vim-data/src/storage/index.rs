@@ -1,0 +1,215 @@
+//! The index of a part: which images there are, where each one is, and what is known of it.
+//!
+//! An index is made once, by listing folders or walking archives, and then cached in a file
+//! (`storage::cache`): listing ImageNet's 1.28 million images takes seconds to minutes, reading the
+//! file about a second.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io, time::UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::decode::Header;
+use crate::error::{DataError, Location, SourceError};
+
+/// The images of one part of a dataset, ordered by class and name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Index {
+    /// Names of the classes, by label.
+    pub(crate) classes: Vec<String>,
+    /// The folders or archives that hold the images.
+    pub(crate) containers: Vec<PathBuf>,
+    pub(crate) entries: Vec<IndexEntry>,
+    /// What was odd about the listing, a line each.
+    pub(crate) notes: Vec<String>,
+    /// All names in one string: separate strings would double the memory.
+    names: String,
+}
+
+/// One image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct IndexEntry {
+    /// Which of the containers.
+    pub(crate) container: u32,
+    pub(crate) label: u32,
+    /// Where in an archive; `None` for a file of its own.
+    pub(crate) extent: Option<Extent>,
+    /// End of its name in `names`; it begins where the one before ends.
+    name_end: u64,
+    /// CRC-32C of the file, once it has been read whole.
+    pub(crate) crc32c: Option<u32>,
+    /// What decoding has shown, if the image was decoded.
+    pub(crate) facts: Option<Facts>,
+}
+
+/// What is known of an image once its file has been decoded; see [`verify`](crate::verify).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Size and format; `None` if not even those can be told.
+    pub header: Option<Header>,
+    /// The result of decoding.
+    pub verdict: Verdict,
+}
+
+/// Whether an image can be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Decoded.
+    Good,
+    /// Decoded, with a warning.
+    Warned(String),
+    /// Not decoded.
+    Bad(String),
+}
+
+/// A contiguous part of an archive, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Extent {
+    pub(crate) offset: u64,
+    pub(crate) length: u32,
+}
+
+impl Index {
+    /// Sorts the images by class, file name and container: the order depends neither on how they
+    /// were found nor on whether they are in folders or archives.
+    ///
+    /// # Errors
+    /// If a container has two images of one name, which could not be told apart.
+    pub(crate) fn new(
+        classes: Vec<String>,
+        containers: Vec<PathBuf>,
+        mut found: Vec<FoundImage>,
+        notes: Vec<String>,
+    ) -> Result<Self, DataError> {
+        found.sort_unstable_by(|a, b| a.key().cmp(&b.key()));
+        let twice = found.windows(2).find(|pair| pair[0].key() == pair[1].key());
+        if let Some([one, _]) = twice {
+            let (path, member) = (&containers[one.container as usize], Some(one.name.clone()));
+            let file = Location { path: path.clone(), member };
+            return Err(SourceError::Twice(file).into());
+        }
+        let mut names = String::with_capacity(found.iter().map(|one| one.name.len()).sum());
+        let entries = found
+            .into_iter()
+            .map(|FoundImage { container, label, extent, name }| {
+                names.push_str(&name);
+                let name_end = names.len() as u64;
+                IndexEntry { container, label, extent, name_end, crc32c: None, facts: None }
+            })
+            .collect();
+        Ok(Self { classes, containers, entries, notes, names })
+    }
+
+    /// Path of an image inside its container.
+    pub(crate) fn name(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(0, |before| self.entries[before].name_end);
+        &self.names[start as usize..self.entries[index].name_end as usize]
+    }
+
+    /// The position among `classes` of each class of this index; `None` if one is missing there.
+    pub(crate) fn labels_among(&self, classes: &[String]) -> Option<Vec<u32>> {
+        let place = |class| classes.iter().position(|other| other == class);
+        self.classes.iter().map(|class| place(class).map(|label| label as u32)).collect()
+    }
+}
+
+/// One image, as found.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundImage {
+    pub(crate) container: u32,
+    pub(crate) label: u32,
+    pub(crate) extent: Option<Extent>,
+    /// Path inside the container.
+    pub(crate) name: String,
+}
+
+impl FoundImage {
+    /// The sort key.
+    fn key(&self) -> (u32, &str, u32, &str) {
+        (self.label, base_name(&self.name), self.container, &self.name)
+    }
+}
+
+/// Files that are no images: their number, and the first.
+#[derive(Default)]
+pub(crate) struct Skipped(usize, Option<Location>);
+
+impl Skipped {
+    pub(crate) fn add(&mut self, location: impl FnOnce() -> Location) {
+        self.0 += 1;
+        self.1.get_or_insert_with(location);
+    }
+
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.0 += more.0;
+        self.1 = self.1.take().or(more.1);
+    }
+
+    /// A note about them, if there are any.
+    pub(crate) fn note(self, root: &Path) -> Vec<String> {
+        let (Self(count, Some(first)), root) = (self, root.display()) else { return vec![] };
+        vec![format!(
+            "{count} files that are no images were skipped in `{root}`, the first {first}"
+        )]
+    }
+}
+
+/// The state of a file or folder when an index was made from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileStamp {
+    pub(crate) path: PathBuf,
+    /// Length of a file, 0 of a folder.
+    pub(crate) bytes: u64,
+    /// Seconds and nanoseconds since 1970. A folder's changes when a file is added or removed.
+    modified: (u64, u32),
+}
+
+impl FileStamp {
+    /// The present state of `path`.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(path)?;
+        // A folder's length means nothing, and differs between copies on two file systems.
+        let bytes = if metadata.is_dir() { 0 } else { metadata.len() };
+        let since = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let modified = (since.as_secs(), since.subsec_nanos());
+        Ok(Self { path: path.to_owned(), bytes, modified })
+    }
+
+    /// Whether the file or folder is still in this state.
+    pub(crate) fn is_current(&self) -> bool {
+        Self::of(&self.path).is_ok_and(|now| now == *self)
+    }
+
+    /// Identifies this version of this file; 16 hexadecimal digits.
+    pub(crate) fn hash(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.path.as_os_str().as_encoded_bytes());
+        for word in [self.bytes, self.modified.0, u64::from(self.modified.1)] {
+            hasher.update(&word.to_le_bytes());
+        }
+        hasher.finalize().to_hex()[..16].to_owned()
+    }
+}
+
+/// What follows the last slash.
+pub(crate) fn base_name(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, base)| base)
+}
+
+/// Extensions of the images that are listed, in either case.
+///
+/// # Source
+/// `IMG_EXTENSIONS` of torchvision's `ImageFolder`, less the formats that are not decoded here.
+const EXTENSIONS: [&str; 5] = ["bmp", "jpeg", "jpg", "png", "webp"];
+
+/// Whether a file name is that of an image that is decoded.
+pub(crate) fn is_image(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    extension.is_some_and(|ours| EXTENSIONS.iter().any(|known| ours.eq_ignore_ascii_case(known)))
+}
+
+/// Whether the last part of a path begins with a dot.
+pub(crate) fn is_hidden(name: &str) -> bool {
+    base_name(name).starts_with('.')
+}
