@@ -68,6 +68,12 @@ const SILU: u64 = 4;
 const DELTA: u64 = 1 + 3;
 
 impl VimConfig {
+    /// Trainable numbers of the model that [`VimConfig::init`] builds.
+    #[must_use]
+    pub fn num_parameters(&self) -> usize {
+        self.components().iter().map(|component| component.parameters as usize).sum()
+    }
+
     /// Parameters, multiply–adds and operations of every component, for one image in evaluation.
     ///
     /// # Errors
@@ -83,172 +89,180 @@ impl VimConfig {
                 reason: "only a diagonal A is counted".into(),
             });
         }
-        let depth = self.depth as u64;
-        let [d_model, d_inner, states, rank, taps] =
-            [self.d_model, self.d_inner(), self.d_state, self.dt_rank(), self.d_conv]
-                .map(|n| n as u64);
-        let (len, patches) = (self.num_tokens() as u64, self.num_patches() as u64);
+        let mut components = self.components();
+        components.retain(|component| component.parameters + component.flops > 0);
+        Ok(Cost { components })
+    }
+
+    /// Every component, also those that this model lacks. The operations are a diagonal A's.
+    fn components(&self) -> Vec<ComponentCost> {
+        // `others` are operations beside the multiply–adds.
+        let component = |name, what, parameters: u64, macs: u64, others: u64| ComponentCost {
+            name,
+            what,
+            parameters,
+            macs,
+            flops: 2 * macs + others,
+        };
+        let [d_model, d_inner, states, rank, taps, classes] = [
+            self.d_model,
+            self.d_inner(),
+            self.d_state,
+            self.dt_rank(),
+            self.d_conv,
+            self.num_classes,
+        ]
+        .map(|n| n as u64);
+        let [depth, len, patches, read] =
+            [self.depth, self.num_tokens(), self.num_patches(), self.num_read()].map(|n| n as u64);
         let pixels = 3 * (self.patch_size * self.patch_size) as u64;
         let (directions, scans) = match self.bimamba {
             Bimamba::None => (1, 1),
             Bimamba::V1 => (1, 2),
             Bimamba::V2 => (2, 2),
         };
-
-        let map = |name, what, count: u64, parameters: u64, macs: u64| {
-            let (parameters, macs) = (count * parameters, count * macs);
-            ComponentCost { name, what, parameters, macs, flops: 2 * macs }
+        let a = match self.ssm.a {
+            StateMatrix::Diagonal => states,
+            StateMatrix::Full => states * (1 + states),
         };
-        let plus = |flops: u64, component: ComponentCost| ComponentCost {
-            flops: component.flops + flops,
-            ..component
-        };
-        let plain = |name, what, parameters, flops| plus(flops, map(name, what, 1, parameters, 0));
-
         let positions = if self.abs_pos_embed { len * d_model } else { 0 };
-        let tokens = positions + self.num_class_tokens() as u64 * d_model;
-        let projections = depth * directions;
-        let per_token = depth * len;
-        let scaled = if self.layer_scale == LayerScale::None { 0 } else { d_model };
+        let class_tokens = self.num_class_tokens() as u64 * d_model;
+        let gain = if self.layer_scale == LayerScale::None { 0 } else { d_model };
         let halved = if self.divide_out() { d_model } else { 0 };
-        let mut components = vec![
-            map(
+        let norm_parameters = match self.norm {
+            NormKind::Rms => d_model,
+            NormKind::Layer => 2 * d_model,
+        };
+        let (scan_macs, scan_others) = self.scan_operations();
+        // The head of every token alone, or of the mean of what is read: additions, and a product
+        // with 1 over their number.
+        let per_token = self.class_token == ClassToken::None && self.pool() == Pool::Max;
+        let heads = if per_token { read } else { 1 };
+        let mean = if per_token || read == 1 { 0 } else { read * d_model };
+
+        let (blocks, ways) = (depth * len, depth * directions);
+        vec![
+            component(
                 "patch_embed",
                 "pixels of a patch to channels",
-                1,
-                pixels * d_model + d_model,
+                (pixels + 1) * d_model,
                 patches * pixels * d_model,
+                0,
             ),
-            plain("positions", "class tokens, and positions added", tokens, positions),
-            self.rope_cost(),
-            self.norm_cost(),
-            map(
+            component(
+                "positions",
+                "class tokens, and positions added",
+                positions + class_tokens,
+                0,
+                positions,
+            ),
+            component("rope", "rotary positions", 0, 0, self.rope_operations()),
+            component(
+                "norm",
+                "sums of the residual stream, and norms",
+                (depth + 1) * norm_parameters,
+                0,
+                self.norm_operations(),
+            ),
+            component(
                 "in_proj",
                 "channels to the scanned half and the gate",
-                depth,
-                2 * d_model * d_inner,
-                2 * len * d_model * d_inner,
+                depth * 2 * d_model * d_inner,
+                blocks * 2 * d_model * d_inner,
+                0,
             ),
-            plus(
-                projections * len * d_inner * SILU,
-                map(
-                    "conv1d",
-                    "convolution along the tokens, and silu",
-                    projections,
-                    d_inner * taps + d_inner,
-                    len * d_inner * taps,
-                ),
+            component(
+                "conv1d",
+                "convolution along the tokens, and silu",
+                ways * d_inner * (taps + 1),
+                ways * len * d_inner * taps,
+                ways * len * d_inner * SILU,
             ),
-            map(
+            component(
                 "x_proj",
                 "to low-rank delta, B and C",
-                projections,
-                d_inner * (rank + 2 * states),
-                len * d_inner * (rank + 2 * states),
+                ways * d_inner * (rank + 2 * states),
+                ways * len * d_inner * (rank + 2 * states),
+                0,
             ),
-            map("dt_proj", "to delta", projections, rank * d_inner + d_inner, len * rank * d_inner),
-            self.scan_cost(depth * scans * d_inner * states + projections * d_inner),
-            plain(
+            component(
+                "dt_proj",
+                "to delta",
+                ways * (rank + 1) * d_inner,
+                ways * len * rank * d_inner,
+                0,
+            ),
+            component(
+                "scan",
+                "discretization and recurrence, both ways",
+                depth * scans * d_inner * a + ways * d_inner,
+                blocks * d_inner * scan_macs,
+                blocks * d_inner * scan_others,
+            ),
+            component(
                 "gate",
                 "silu of the gate times every way, and their sum",
                 0,
-                per_token * d_inner * (scans * (SILU + 1) + scans - 1),
+                0,
+                blocks * d_inner * (scans * (SILU + 1) + scans - 1),
             ),
-            plus(
-                per_token * (halved + scaled),
-                map(
-                    "out_proj",
-                    "back to channels, halved and scaled where so configured",
-                    depth,
-                    d_inner * d_model + scaled,
-                    len * d_inner * d_model,
-                ),
+            component(
+                "out_proj",
+                "back to channels, halved and scaled where so configured",
+                depth * (d_inner * d_model + gain),
+                blocks * d_inner * d_model,
+                blocks * (halved + gain),
             ),
-            self.head_cost(),
-        ];
-        components.retain(|component| component.parameters + component.flops > 0);
-        Ok(Cost { components })
+            component(
+                "head",
+                "pooling where there is no one class token, and logits",
+                (d_model + 1) * classes,
+                heads * d_model * classes,
+                mean,
+            ),
+        ]
     }
 
-    fn rope_cost(&self) -> ComponentCost {
+    fn rope_operations(&self) -> u64 {
         let steps = if self.layer_pairs { self.depth / 2 } else { self.depth };
         // The residual stream begins with the first block.
         let sequences = match self.rope {
             Rope::None => 0,
             Rope::Hidden => steps,
-            Rope::Both => 2 * steps - 1,
+            Rope::Both => (2 * steps).saturating_sub(1),
         };
         // The class token is not rotated; two products and a sum for every other number.
-        let turned = (self.num_patches() * self.d_model * 3) as u64;
-        let (name, what) = ("rope", "rotary positions");
-        ComponentCost { name, what, flops: sequences as u64 * turned, ..ComponentCost::default() }
+        (sequences * self.num_patches() * self.d_model * 3) as u64
     }
 
-    fn norm_cost(&self) -> ComponentCost {
-        let (d_model, len, depth) =
-            (self.d_model as u64, self.num_tokens() as u64, self.depth as u64);
+    fn norm_operations(&self) -> u64 {
+        let [d_model, len, depth, read] =
+            [self.d_model, self.num_tokens(), self.depth, self.num_read()].map(|n| n as u64);
         // Squares and their sum; mean, ε, root, reciprocal; two products with that and the weight.
         // With a bias also the mean, its subtraction and the bias.
-        let (norm, parameters) = match self.norm {
-            NormKind::Rms => (2 * d_model + 4 + 2 * d_model, d_model),
-            NormKind::Layer => (d_model + 1 + d_model + 2 * d_model + 4 + 3 * d_model, 2 * d_model),
+        let norm = match self.norm {
+            NormKind::Rms => 2 * d_model + 4 + 2 * d_model,
+            NormKind::Layer => d_model + 1 + d_model + 2 * d_model + 4 + 3 * d_model,
         };
         let (pairs, first) = if self.layer_pairs { (depth / 2, 2) } else { (0, 1) };
         // Before the first block, or the first pair, there is nothing to add to.
-        let sums = (depth - first) * len * d_model + pairs * 2 * len * d_model;
-        let read = self.num_read() as u64;
-        ComponentCost {
-            name: "norm",
-            what: "sums of the residual stream, and norms",
-            parameters: (depth + 1) * parameters,
-            macs: 0,
-            flops: depth * len * norm + sums + read * (norm + d_model),
-        }
+        let sums = depth.saturating_sub(first) * len * d_model + pairs * 2 * len * d_model;
+        depth * len * norm + sums + read * (norm + d_model)
     }
 
-    fn scan_cost(&self, parameters: u64) -> ComponentCost {
-        let [forward, backward] = self.methods();
-        let methods = match self.bimamba {
-            Bimamba::None => vec![forward],
-            Bimamba::V1 | Bimamba::V2 => vec![forward, backward],
-        };
-        let (mut macs, mut flops) = (0, 0);
-        for method in methods {
-            let two_way = method.form().two_way;
-            let recurrences = if two_way { 2 } else { 1 };
-            let states = self.d_state as u64;
-            let channel_macs = recurrences * 2 * states + 1; // and the skip connection
-            // Coefficients, and the input term: times B, times u.
-            let coefficients = states * (method.operations(self.ssm.series) + 2);
+    /// Multiply–adds, and operations beside them, of a token and channel in one block.
+    fn scan_operations(&self) -> (u64, u64) {
+        let (methods, states) = (self.methods(), self.d_state as u64);
+        let scanned = if self.bimamba == Bimamba::None { &methods[..1] } else { &methods[..] };
+        let (mut macs, mut others) = (0, 0);
+        for method in scanned {
             // The coefficients of every state need delta, which a channel has one of.
-            let mean = if two_way { 2 } else { 0 };
-            macs += channel_macs;
-            flops += 2 * channel_macs + coefficients + DELTA + mean;
+            let (recurrences, mean) = if method.form().two_way { (2, 2) } else { (1, 0) };
+            macs += recurrences * 2 * states + 1; // and the skip connection
+            // Coefficients, and the input term: times B, times u.
+            others += states * (method.operations(self.ssm.series) + 2) + DELTA + mean;
         }
-        let channels = (self.depth * self.num_tokens() * self.d_inner()) as u64;
-        ComponentCost {
-            name: "scan",
-            what: "discretization and recurrence, both ways",
-            parameters,
-            macs: channels * macs,
-            flops: channels * flops,
-        }
-    }
-
-    fn head_cost(&self) -> ComponentCost {
-        let (d_model, classes) = (self.d_model as u64, self.num_classes as u64);
-        let read = self.num_read() as u64;
-        let per_token = self.class_token == ClassToken::None && self.pool() == Pool::Max;
-        let macs = d_model * classes * if per_token { read } else { 1 };
-        // Additions, and a product with 1 over their number.
-        let mean = if per_token || read == 1 { 0 } else { read * d_model };
-        ComponentCost {
-            name: "head",
-            what: "pooling where there is no one class token, and logits",
-            parameters: d_model * classes + classes,
-            macs,
-            flops: 2 * macs + mean,
-        }
+        (macs, others)
     }
 
     /// Tokens that the head reads.

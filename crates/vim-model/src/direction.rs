@@ -8,88 +8,8 @@ use vim_kernels::{
     causal_conv1d, full_scan, linear, selective_scan,
 };
 
-use crate::config::{DtBInit, DtRank, ModelError, Preset, SsmConfig, StateMatrix, VimConfig};
+use crate::config::{DtBInit, ModelError, StateMatrix, VimConfig};
 use crate::init::{Rule, Scope};
-
-/// What a [`Direction`] is built from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DirectionConfig {
-    /// Channels, `D`.
-    pub d_inner: usize,
-    /// States per channel, `N`.
-    pub d_state: usize,
-    /// Taps of the convolution, `W`.
-    pub d_conv: usize,
-    /// Rank of the step's projection, `R`.
-    pub dt_rank: usize,
-    /// What a channel's matrix A may be.
-    pub a: StateMatrix,
-    /// Where the bias of the step starts.
-    pub dt_b_init: DtBInit,
-    /// How the direction scans; `reverse` is from the last token to the first.
-    pub scan_options: ScanOptions,
-}
-
-impl DirectionConfig {
-    /// Builds the direction. Its values are a function of `seed`.
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError`] if a size is out of range, if the method cannot scan with a full A, or if
-    /// `device` lacks a kernel that is forced.
-    pub fn init(&self, device: &Device, seed: u64) -> Result<Direction, ModelError> {
-        VimConfig {
-            d_model: self.d_inner,
-            expand: 1,
-            d_state: self.d_state,
-            d_conv: self.d_conv,
-            dt_rank: DtRank::Rank(self.dt_rank),
-            discretization: self.scan_options.method,
-            ssm: SsmConfig { a: self.a, ..SsmConfig::default() },
-            ..VimConfig::preset(Preset::Tiny)
-        }
-        .check()?;
-        self.scan_options.choice.resolve(device)?;
-        Ok(self.init_in(&Scope::root(device, seed)))
-    }
-
-    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Direction {
-        let &Self { d_inner, d_state, d_conv, dt_rank, .. } = self;
-        let (conv1d, taps) = (scope.child("conv1d"), Rule::fan_in(d_conv));
-        let x_shape = [d_inner, dt_rank + 2 * d_state];
-        let dt_bias = match self.dt_b_init {
-            DtBInit::InverseSoftplus => Rule::InverseSoftplus,
-            DtBInit::UpstreamZero => Rule::Constant(0.0),
-        };
-        let (x_proj, dt_proj) = (scope.child("x_proj"), scope.child("dt_proj"));
-        Direction {
-            d: Some(scope.param("d", [d_inner], Rule::Constant(1.0))),
-            conv1d: Some(CausalConv1d {
-                weight: conv1d.param("weight", [d_inner, 1, d_conv], taps),
-                bias: conv1d.param("bias", [d_inner], taps),
-            }),
-            x_proj: Some(x_proj.linear(x_shape, Rule::fan_in(d_inner), None)),
-            dt_proj: Some(dt_proj.linear([dt_rank, d_inner], Rule::fan_in(dt_rank), Some(dt_bias))),
-            ..self.init_a_in(scope)
-        }
-    }
-
-    /// A direction with A alone, which takes everything else from another direction.
-    pub(crate) fn init_a_in(&self, scope: &Scope<'_>) -> Direction {
-        let &Self { d_inner, d_state, .. } = self;
-        let full = [d_inner, d_state, d_state];
-        Direction {
-            a_log: scope.param("a_log", [d_inner, d_state], Rule::LogStates),
-            a_off: (self.a == StateMatrix::Full)
-                .then(|| scope.param("a_off", full, Rule::Constant(0.0))),
-            d: None,
-            conv1d: None,
-            x_proj: None,
-            dt_proj: None,
-            scan_options: self.scan_options,
-        }
-    }
-}
 
 /// The parameters of a depthwise convolution along the tokens.
 #[derive(Module, Debug)]
@@ -123,16 +43,6 @@ pub struct Direction {
     pub scan_options: ScanOptions,
 }
 
-/// The parameters beside A, which the two directions of a [`Bimamba::V1`](crate::Bimamba::V1)
-/// share.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedParams<'a> {
-    d: &'a Param<Tensor<1>>,
-    conv1d: &'a CausalConv1d,
-    x_proj: &'a Linear,
-    dt_proj: &'a Linear,
-}
-
 /// The inputs of a scan beside A and the gate.
 #[derive(Clone, Debug)]
 pub(crate) struct Drive {
@@ -147,10 +57,71 @@ pub(crate) struct Drive {
     /// `[D]`.
     d: Tensor<1>,
     /// `[D]`.
-    delta_bias: Option<Tensor<1>>,
+    delta_bias: Tensor<1>,
+}
+
+impl VimConfig {
+    /// Builds one direction of a mixer, which goes from the last token to the first if `reverse` is
+    /// set. Its values are a function of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// As [`VimConfig::init`].
+    pub fn init_direction(
+        &self,
+        device: &Device,
+        seed: u64,
+        reverse: bool,
+    ) -> Result<Direction, ModelError> {
+        Ok(Direction::new(self, reverse, &self.scope(device, seed)?))
+    }
 }
 
 impl Direction {
+    pub(crate) fn new(config: &VimConfig, reverse: bool, scope: &Scope<'_>) -> Self {
+        let (d_inner, dt_rank) = (config.d_inner(), config.dt_rank());
+        let dt_bias = match config.ssm.dt_b_init {
+            DtBInit::UpstreamZero if reverse => Rule::Constant(0.0),
+            DtBInit::UpstreamZero | DtBInit::InverseSoftplus => Rule::InverseSoftplus,
+        };
+        let (conv1d, taps) = (scope.child("conv1d"), Rule::fan_in(config.d_conv));
+        let (x_proj, x_shape) = (scope.child("x_proj"), [d_inner, dt_rank + 2 * config.d_state]);
+        let dt_proj = scope.child("dt_proj");
+        Self {
+            d: Some(scope.param("d", [d_inner], Rule::Constant(1.0))),
+            conv1d: Some(CausalConv1d {
+                weight: conv1d.param("weight", [d_inner, 1, config.d_conv], taps),
+                bias: conv1d.param("bias", [d_inner], taps),
+            }),
+            x_proj: Some(x_proj.linear(x_shape, Rule::fan_in(d_inner), None)),
+            dt_proj: Some(dt_proj.linear([dt_rank, d_inner], Rule::fan_in(dt_rank), Some(dt_bias))),
+            ..Self::with_a_alone(config, reverse, scope)
+        }
+    }
+
+    /// A direction with A alone, which takes everything else from another direction.
+    pub(crate) fn with_a_alone(config: &VimConfig, reverse: bool, scope: &Scope<'_>) -> Self {
+        let (d_inner, d_state) = (config.d_inner(), config.d_state);
+        let full = [d_inner, d_state, d_state];
+        let [forward, backward] = config.methods();
+        Self {
+            a_log: scope.param("a_log", [d_inner, d_state], Rule::LogStates),
+            a_off: (config.ssm.a == StateMatrix::Full)
+                .then(|| scope.param("a_off", full, Rule::Constant(0.0))),
+            d: None,
+            conv1d: None,
+            x_proj: None,
+            dt_proj: None,
+            scan_options: ScanOptions {
+                method: if reverse { backward } else { forward },
+                series: config.ssm.series,
+                delta_softplus: true,
+                reverse,
+                choice: config.ssm.scan,
+            },
+        }
+    }
+
     /// Convolves, projects and scans; where [`ScanOptions::reverse`] is set, from the last token
     /// on.
     ///
@@ -175,52 +146,43 @@ impl Direction {
         self.scan(self.drive(x, precision)?, z)
     }
 
-    /// The weights as the fused operation of both directions takes them.
-    pub(crate) fn inner(&self) -> DirectionWeights {
-        let SharedParams { d, conv1d, x_proj, dt_proj } = self.shared_params();
+    /// The weights of a direction that has its own.
+    pub(crate) fn weights(&self) -> DirectionWeights {
+        const OWN: &str = "invariant: a mixer asks a direction which has all parameters";
+        let conv1d = self.conv1d.as_ref().expect(OWN);
+        let dt_proj = self.dt_proj.as_ref().expect(OWN);
         DirectionWeights {
             conv_weight: conv1d.weight.val(),
             conv_bias: conv1d.bias.val(),
-            x_proj: x_proj.weight.val(),
+            x_proj: self.x_proj.as_ref().expect(OWN).weight.val(),
             dt_proj: dt_proj.weight.val(),
             delta_bias: dt_proj.bias.as_ref().expect("invariant: the step has a bias").val(),
             a_log: self.a_log.val(),
-            d: d.val(),
-        }
-    }
-
-    fn shared_params(&self) -> SharedParams<'_> {
-        const OWN: &str = "invariant: a mixer asks its forward direction, which has all parameters";
-        SharedParams {
-            d: self.d.as_ref().expect(OWN),
-            conv1d: self.conv1d.as_ref().expect(OWN),
-            x_proj: self.x_proj.as_ref().expect(OWN),
-            dt_proj: self.dt_proj.as_ref().expect(OWN),
+            d: self.d.as_ref().expect(OWN).val(),
         }
     }
 
     /// The convolution and the projections of `x`, `[B, L, D]`.
     pub(crate) fn drive(&self, x: Tensor<3>, precision: Precision) -> Result<Drive, KernelError> {
-        let SharedParams { d, conv1d, x_proj, dt_proj } = self.shared_params();
+        let DirectionWeights { conv_weight, conv_bias, x_proj, dt_proj, delta_bias, a_log, d } =
+            self.weights();
         let ScanOptions { reverse, choice, .. } = self.scan_options;
         let conv = ConvOptions { silu: true, reverse, choice };
-        let u = causal_conv1d(x, conv1d.weight.val(), Some(conv1d.bias.val()), conv)?;
+        let u = causal_conv1d(x, conv_weight, Some(conv_bias), conv)?;
 
-        let [dt_rank, _] = dt_proj.weight.dims();
-        let [_, d_state] = self.a_log.dims();
-        let [dt, b, c] = linear(u.clone(), x_proj.weight.val(), None, precision)? // [B, L, R + 2N]
+        let ([dt_rank, _], [_, d_state]) = (dt_proj.dims(), a_log.dims());
+        let [dt, b, c] = linear(u.clone(), x_proj, None, precision)? // [B, L, R + 2N]
             .split_with_sizes(vec![dt_rank, d_state, d_state], 2)
             .try_into()
             .expect("invariant: as many parts as sizes");
-        let delta = linear(dt, dt_proj.weight.val(), None, precision)?; // [B, L, D]
-        let delta_bias = dt_proj.bias.as_ref().map(Param::val);
-        Ok(Drive { u, delta, b, c, d: d.val(), delta_bias })
+        let delta = linear(dt, dt_proj, None, precision)?; // [B, L, D]
+        Ok(Drive { u, delta, b, c, d, delta_bias })
     }
 
     /// The scan under this direction's A: `[B, L, D]`.
     pub(crate) fn scan(&self, drive: Drive, z: Tensor<3>) -> Result<Tensor<3>, KernelError> {
         let Drive { u, delta, b, c, d, delta_bias } = drive;
-        let (d, z) = (Some(d), Some(z));
+        let (d, z, delta_bias) = (Some(d), Some(z), Some(delta_bias));
         let output = match self.full_a() {
             None => {
                 let a = self.a_log.val().exp().neg();

@@ -32,33 +32,27 @@ mod block;
 mod config;
 mod cost;
 mod direction;
-mod drop_path;
-mod dropout;
+mod embed;
 mod features;
-mod forward;
 mod init;
 mod mixer;
-mod norm;
 mod parameters;
-mod patch_embed;
 mod rng;
 mod rope;
-mod tokens;
 mod vim;
 mod weights;
 
-pub use block::{Block, BlockConfig};
+pub use block::{Block, Norm};
 pub use config::{
     Bimamba, ClassToken, DtBInit, DtRank, GateGradient, ImageSize, LayerScale, ModelError,
     NormKind, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig, StateMatrix, VimConfig,
 };
 pub use cost::{ComponentCost, Cost};
-pub use direction::{CausalConv1d, Direction, DirectionConfig};
+pub use direction::{CausalConv1d, Direction};
+pub use embed::{PatchEmbed, PatchProjection};
 pub use features::FeatureError;
-pub use mixer::{Mixer, MixerConfig};
-pub use norm::{Norm, NormConfig};
+pub use mixer::Mixer;
 pub use parameters::{DecayGroups, ParameterInfo, decays, layer_of};
-pub use patch_embed::{PatchEmbed, PatchEmbedConfig, PatchProjection};
 pub use rope::RopeTable;
 pub use vim::Vim;
 pub use weights::{

@@ -4,161 +4,12 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use vim_kernels::{
-    Discretization, KernelChoice, KernelError, Precision, ScanOptions, has_fused_mixer, linear,
-    mixer_inner,
+    KernelChoice, KernelError, Precision, ScanOptions, has_fused_mixer, linear, mixer_inner,
 };
 
-use crate::config::{
-    Bimamba, DtBInit, DtRank, GateGradient, LayerScale, ModelError, Preset, SsmConfig, VimConfig,
-};
-use crate::direction::{Direction, DirectionConfig};
+use crate::config::{Bimamba, GateGradient, LayerScale, ModelError, VimConfig};
+use crate::direction::Direction;
 use crate::init::{Rule, Scope};
-
-/// What a [`Mixer`] is built from.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MixerConfig {
-    /// Channels outside the mixer, `M`.
-    pub d_model: usize,
-    /// `D / M`.
-    pub expand: usize,
-    /// States per channel, `N`.
-    pub d_state: usize,
-    /// Taps of the convolution, `W`.
-    pub d_conv: usize,
-    /// Rank of the step's projection, `R`.
-    pub dt_rank: DtRank,
-    /// How the mixer goes over the tokens.
-    pub bimamba: Bimamba,
-    /// Whether the sum of the two directions of a [`Bimamba::V2`] is halved; `None`: it is.
-    pub divide_out: Option<bool>,
-    /// Gain of every channel at the end.
-    pub layer_scale: LayerScale,
-    /// Mixers on the residual stream: `out_proj` starts smaller by its root.
-    pub depth: usize,
-    /// The method of both directions, unless `ssm` names others.
-    pub discretization: Discretization,
-    /// Numerics of the scan.
-    pub ssm: SsmConfig,
-}
-
-impl MixerConfig {
-    /// The mixer of Vim-Ti at another width, alone on its residual stream.
-    #[must_use]
-    pub fn new(d_model: usize) -> Self {
-        VimConfig { d_model, depth: 1, ..VimConfig::preset(Preset::Tiny) }.mixer()
-    }
-
-    /// Builds the mixer. Its values are a function of `seed`.
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError`] if a value is out of range, if two do not go together, or if `device` lacks a
-    /// kernel that is forced.
-    pub fn init(&self, device: &Device, seed: u64) -> Result<Mixer, ModelError> {
-        self.check(device)?;
-        Ok(self.init_in(&Scope::root(device, seed)))
-    }
-
-    pub(crate) fn check(&self, device: &Device) -> Result<(), ModelError> {
-        self.in_model().check()?;
-        self.ssm.scan.resolve(device)?;
-        Ok(())
-    }
-
-    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Mixer {
-        let model = self.in_model();
-        let (d_model, d_inner) = (self.d_model, model.d_inner());
-        let in_proj = scope.child("in_proj");
-        let out_proj = scope.child("out_proj");
-        let [forward, backward] = self.directions(&model);
-        let at = scope.child("backward");
-        Mixer {
-            in_proj: in_proj.linear([d_model, 2 * d_inner], Rule::fan_in(d_model), None),
-            forward: forward.init_in(&scope.child("forward")),
-            backward: match self.bimamba {
-                Bimamba::None => None,
-                Bimamba::V1 => Some(backward.init_a_in(&at)),
-                Bimamba::V2 => Some(backward.init_in(&at)),
-            },
-            // There is one residual branch per block, so the stream's variance does not grow with
-            // depth.
-            out_proj: out_proj.linear([d_inner, d_model], Rule::fan_in(d_inner * self.depth), None),
-            gamma: match self.layer_scale {
-                LayerScale::None => None,
-                LayerScale::Starts(value) => {
-                    Some(scope.param("gamma", [d_model], Rule::Constant(value as f32)))
-                }
-            },
-            bimamba: self.bimamba,
-            gate_gradient: self.ssm.v1_gate_gradient.unwrap_or_default(),
-            divide_out: model.divide_out(),
-            precision: Precision::default(),
-            recompute: false,
-        }
-    }
-
-    /// The forward and the backward direction.
-    fn directions(&self, model: &VimConfig) -> [DirectionConfig; 2] {
-        let [forward, backward] = model.methods();
-        [(forward, false), (backward, true)].map(|(method, reverse)| DirectionConfig {
-            d_inner: model.d_inner(),
-            d_state: self.d_state,
-            d_conv: self.d_conv,
-            dt_rank: model.dt_rank(),
-            a: self.ssm.a,
-            dt_b_init: if reverse { self.ssm.dt_b_init } else { DtBInit::InverseSoftplus },
-            scan_options: ScanOptions {
-                method,
-                series: self.ssm.series,
-                delta_softplus: true,
-                reverse,
-                choice: self.ssm.scan,
-            },
-        })
-    }
-
-    /// A model of such mixers, which has the rules for their sizes.
-    fn in_model(&self) -> VimConfig {
-        let &Self { d_model, expand, d_state, d_conv, dt_rank, bimamba, divide_out, .. } = self;
-        let &Self { layer_scale, depth, discretization, ssm, .. } = self;
-        VimConfig {
-            d_model,
-            expand,
-            d_state,
-            d_conv,
-            dt_rank,
-            bimamba,
-            divide_out,
-            layer_scale,
-            depth,
-            discretization,
-            ssm,
-            ..VimConfig::preset(Preset::Tiny)
-        }
-    }
-}
-
-impl VimConfig {
-    /// The mixer of every block.
-    #[must_use]
-    pub fn mixer(&self) -> MixerConfig {
-        let &Self { d_model, expand, d_state, d_conv, dt_rank, bimamba, divide_out, .. } = self;
-        let &Self { layer_scale, depth, discretization, ssm, .. } = self;
-        MixerConfig {
-            d_model,
-            expand,
-            d_state,
-            d_conv,
-            dt_rank,
-            bimamba,
-            divide_out,
-            layer_scale,
-            depth,
-            discretization,
-            ssm,
-        }
-    }
-}
 
 /// Mixes tokens along their order.
 ///
@@ -193,7 +44,48 @@ pub struct Mixer {
     pub recompute: bool,
 }
 
+impl VimConfig {
+    /// Builds the mixer of a block. Its values are a function of `seed`; `out_proj` starts smaller
+    /// by the root of `depth`.
+    ///
+    /// # Errors
+    ///
+    /// As [`VimConfig::init`].
+    pub fn init_mixer(&self, device: &Device, seed: u64) -> Result<Mixer, ModelError> {
+        Ok(Mixer::new(self, &self.scope(device, seed)?))
+    }
+}
+
 impl Mixer {
+    pub(crate) fn new(config: &VimConfig, scope: &Scope<'_>) -> Self {
+        let (d_model, d_inner) = (config.d_model, config.d_inner());
+        let (in_proj, out_proj) = (scope.child("in_proj"), scope.child("out_proj"));
+        // One residual branch per block: the stream's variance does not grow with depth.
+        let out_rule = Rule::fan_in(d_inner * config.depth);
+        let backward = scope.child("backward");
+        Self {
+            in_proj: in_proj.linear([d_model, 2 * d_inner], Rule::fan_in(d_model), None),
+            forward: Direction::new(config, false, &scope.child("forward")),
+            backward: match config.bimamba {
+                Bimamba::None => None,
+                Bimamba::V1 => Some(Direction::with_a_alone(config, true, &backward)),
+                Bimamba::V2 => Some(Direction::new(config, true, &backward)),
+            },
+            out_proj: out_proj.linear([d_inner, d_model], out_rule, None),
+            gamma: match config.layer_scale {
+                LayerScale::None => None,
+                LayerScale::Starts(value) => {
+                    Some(scope.param("gamma", [d_model], Rule::Constant(value as f32)))
+                }
+            },
+            bimamba: config.bimamba,
+            gate_gradient: config.ssm.v1_gate_gradient.unwrap_or_default(),
+            divide_out: config.divide_out(),
+            precision: Precision::default(),
+            recompute: false,
+        }
+    }
+
     /// Mixes the tokens of every image.
     ///
     /// # Shapes
@@ -214,8 +106,8 @@ impl Mixer {
             && self.is_fused(&input.device())
         {
             let xz = linear(input, self.in_proj.weight.val(), None, self.precision)?; // [B, L, 2D]
-            let (options, weights) = (self.forward.scan_options, self.forward.inner());
-            mixer_inner(xz, weights, backward.inner(), options, self.precision, self.recompute)?
+            let (forward, options) = (self.forward.weights(), self.forward.scan_options);
+            mixer_inner(xz, forward, backward.weights(), options, self.precision, self.recompute)?
         } else {
             self.unfused(input)?
         };
@@ -283,8 +175,10 @@ impl Mixer {
 #[cfg(all(test, feature = "cuda"))]
 mod tests {
     use burn::tensor::TensorData;
+    use vim_kernels::Discretization;
 
     use super::*;
+    use crate::config::Preset;
 
     fn wave(shape: [usize; 3], step: f32, device: &Device) -> Tensor<3> {
         let count = shape.iter().product::<usize>();
@@ -337,7 +231,7 @@ mod tests {
                 all.extend([&mixer.in_proj, &mixer.out_proj].map(|p| of(p.weight.val())));
                 let back = mixer.backward.as_ref().expect("two directions");
                 for way in [&mixer.forward, back] {
-                    let inner = way.inner();
+                    let inner = way.weights();
                     all.extend([inner.a_log, inner.x_proj, inner.dt_proj].map(of));
                     for weight in [inner.d, inner.delta_bias, inner.conv_bias] {
                         all.push(numbers(weight.grad(&grads).expect("a gradient")));

@@ -3,9 +3,8 @@
 use vim_kernels::{Discretization, KernelError, MAX_FULL_STATES};
 
 use super::model::VimConfig;
-use super::ssm::{GateGradient, StateMatrix};
-use super::values::{DtRank, LayerScale};
-use super::variant::{Bimamba, ClassToken, Rope};
+use super::values::LayerScale;
+use super::variant::{Bimamba, ClassToken, GateGradient, Rope, StateMatrix};
 
 /// A model description that cannot be built.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -52,6 +51,17 @@ fn conflict(
 }
 
 impl VimConfig {
+    /// This model with a head of `num_classes`, checked.
+    ///
+    /// # Errors
+    ///
+    /// As [`VimConfig::check`].
+    pub fn with_classes(&self, num_classes: usize) -> Result<Self, ModelError> {
+        let config = Self { num_classes, ..self.clone() };
+        config.check()?;
+        Ok(config)
+    }
+
     /// Checks every value, and that the values go together.
     ///
     /// # Errors
@@ -69,13 +79,9 @@ impl VimConfig {
             return conflict("model.dropout", &self.dropout, "model.abs_pos_embed = false", reason);
         }
         if self.layer_pairs && self.depth % 2 == 1 {
+            let reason = "an even number of blocks makes pairs";
             let other = format!("model.depth = {}", self.depth);
-            return conflict(
-                "model.layer_pairs",
-                &true,
-                other,
-                "an even number of blocks makes pairs",
-            );
+            return conflict("model.layer_pairs", &true, other, reason);
         }
         Ok(())
     }
@@ -192,12 +198,8 @@ impl VimConfig {
                 GateGradient::Exact => "\"exact\"",
                 GateGradient::Upstream => "\"upstream\"",
             };
-            return conflict(
-                "ssm.v1_gate_gradient",
-                &value,
-                other(),
-                "it is for \"v1\"; leave it out",
-            );
+            let reason = "it is for \"v1\"; leave it out";
+            return conflict("ssm.v1_gate_gradient", &value, other(), reason);
         }
         if let (Some(method), Bimamba::None) = (self.ssm.method_bwd, self.bimamba) {
             return conflict("ssm.method_bwd", &method, other(), "there is no backward way");
@@ -210,47 +212,38 @@ impl VimConfig {
         if self.rope == Rope::None {
             return Ok(());
         }
-        let refuse = |other, reason: &str| conflict("model.rope", &self.rope, other, reason);
-        if self.class_token == ClassToken::Double {
-            let other = format!("model.class_token = \"{}\"", self.class_token);
-            return refuse(
-                other,
+        let side = self.image_size.height / self.patch_size;
+        for (fits, other, reason) in [
+            (
+                self.class_token != ClassToken::Double,
+                format!("model.class_token = \"{}\"", self.class_token),
                 "rotary positions are for the patches and at most one token before them",
-            );
-        }
-        let Some(side) = self.image_size.side() else {
-            let other = format!("model.image_size = {}", self.image_size);
-            return refuse(other, "rotary positions are for square images");
-        };
-        if !self.d_model.is_multiple_of(4) {
-            let other = format!("model.d_model = {}", self.d_model);
-            return refuse(other, "rows and columns each turn pairs of channels: a multiple of 4");
-        }
-        let grid = side / self.patch_size;
-        if self.grid() != [grid, grid] {
-            let other = format!("model.stride = {}", self.stride());
-            return refuse(
-                other,
+            ),
+            (
+                self.image_size.side().is_some(),
+                format!("model.image_size = {}", self.image_size),
+                "rotary positions are for square images",
+            ),
+            (
+                self.d_model.is_multiple_of(4),
+                format!("model.d_model = {}", self.d_model),
+                "rows and columns each turn pairs of channels: a multiple of 4",
+            ),
+            (
+                self.grid() == [side, side],
+                format!("model.stride = {}", self.stride()),
                 "there is one rotary position for each patch that touches its neighbours",
-            );
-        }
-        if grid % 2 == 1 {
-            let other = format!("a grid of {grid} x {grid} patches");
-            return refuse(
-                other,
+            ),
+            (
+                side.is_multiple_of(2),
+                format!("a grid of {side} x {side} patches"),
                 "an odd number of patches is taken for a class token and the others",
-            );
+            ),
+        ] {
+            if !fits {
+                return conflict("model.rope", &self.rope, other, reason);
+            }
         }
         Ok(())
-    }
-}
-
-impl DtRank {
-    /// The number, for a model of `d_model` channels.
-    pub(super) fn rank(self, d_model: usize) -> usize {
-        match self {
-            Self::Auto => d_model.div_ceil(16),
-            Self::Rank(rank) => rank,
-        }
     }
 }

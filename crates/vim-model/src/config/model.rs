@@ -1,13 +1,14 @@
-//! The `[model]` section, which is a complete model description.
+//! The `[model]` and `[ssm]` sections: a complete model description, and sizes that follow from it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vim_kernels::Discretization;
+use vim_kernels::{Discretization, KernelChoice, Series};
 
 use super::preset::Preset;
-use super::ssm::SsmConfig;
 use super::values::{DtRank, ImageSize, LayerScale};
-use super::variant::{Bimamba, ClassToken, NormKind, Pool, Rope};
+use super::variant::{
+    Bimamba, ClassToken, DtBInit, GateGradient, NormKind, Pool, Rope, StateMatrix,
+};
 
 /// A complete model description: the `[model]` section, the [`SsmConfig`], and the size of the
 /// head.
@@ -88,6 +89,33 @@ pub struct VimConfig {
     pub ssm: SsmConfig,
 }
 
+/// The `[ssm]` section.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SsmConfig {
+    /// The method of the forward way. Left out: `model.discretization`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method_fwd: Option<Discretization>,
+    /// The method of the backward way. Left out: `model.discretization`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method_bwd: Option<Discretization>,
+    /// Exact functions of delta·A, or the truncated series that published runs used.
+    pub series: Series,
+    /// Which implementation of the scan runs. `VIM_USE_CUDA_KERNEL=1|0` overrides the file, `--set`
+    /// overrides both.
+    pub scan: KernelChoice,
+    /// Where the reverse branch's `dt_proj` bias starts.
+    pub dt_b_init: DtBInit,
+    /// What the backward pass of `bimamba = "v1"` sends to the gate: the exact gradient, or the
+    /// forward way's part alone as the original does. Left out: exact, but in
+    /// `vim-train eval-golden` as the original.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub v1_gate_gradient: Option<GateGradient>,
+    /// A of a channel: diagonal, or full (a learned coupling of its states that starts at none;
+    /// bilinear only, `d_state` at most 32).
+    pub a: StateMatrix,
+}
+
 impl Default for VimConfig {
     /// Vim-Ti at 224 px and 1000 classes, zoh.
     fn default() -> Self {
@@ -124,17 +152,6 @@ impl Default for VimConfig {
 }
 
 impl VimConfig {
-    /// This model with a head of `num_classes`, checked.
-    ///
-    /// # Errors
-    ///
-    /// As [`VimConfig::check`].
-    pub fn with_classes(&self, num_classes: usize) -> Result<Self, super::ModelError> {
-        let config = Self { num_classes, ..self.clone() };
-        config.check()?;
-        Ok(config)
-    }
-
     /// This model with every key set that has an effect beside the others, and no other: what a run
     /// records.
     #[must_use]
@@ -188,5 +205,52 @@ impl VimConfig {
             }
             ([first, _], _) => first.to_string(),
         }
+    }
+
+    /// Channels inside the mixer.
+    #[must_use]
+    pub fn d_inner(&self) -> usize {
+        self.expand * self.d_model
+    }
+
+    /// Rank of the delta projection.
+    #[must_use]
+    pub fn dt_rank(&self) -> usize {
+        match self.dt_rank {
+            DtRank::Auto => self.d_model.div_ceil(16),
+            DtRank::Rank(rank) => rank,
+        }
+    }
+
+    /// Rows and columns of patches.
+    #[must_use]
+    pub fn grid(&self) -> [usize; 2] {
+        [self.image_size.height, self.image_size.width]
+            .map(|side| (side - self.patch_size) / self.stride() + 1)
+    }
+
+    /// Patches.
+    #[must_use]
+    pub fn num_patches(&self) -> usize {
+        let [rows, columns] = self.grid();
+        rows * columns
+    }
+
+    /// Class tokens: none, one or two.
+    #[must_use]
+    pub fn num_class_tokens(&self) -> usize {
+        self.class_token.positions(self.num_patches()).len()
+    }
+
+    /// Tokens: patches and class tokens.
+    #[must_use]
+    pub fn num_tokens(&self) -> usize {
+        self.num_patches() + self.num_class_tokens()
+    }
+
+    /// Where the class tokens stand in evaluation, in the order of the tokens.
+    #[must_use]
+    pub fn class_token_positions(&self) -> Vec<usize> {
+        self.class_token.positions(self.num_patches())
     }
 }

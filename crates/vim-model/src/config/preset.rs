@@ -1,16 +1,17 @@
 //! The named sizes, and the names under which the original registers its models.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Deserialize, Deserializer};
-use serde::ser::{Serialize, Serializer};
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use vim_kernels::Discretization;
 
 use super::model::VimConfig;
 
-/// A named size: a file in `presets/`, the layer under what a `[model]` section says.
+/// A named size: a table of `presets.toml`, the layer under what a `[model]` section says.
 #[derive(
     Clone,
     Copy,
@@ -22,8 +23,10 @@ use super::model::VimConfig;
     PartialEq,
     Eq,
     Hash,
+    Serialize,
     VariantArray,
 )]
+#[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Preset {
     /// Vim-Ti: `d_model` 192, 24 blocks.
@@ -34,13 +37,10 @@ pub enum Preset {
     /// Vim-B: `d_model` 768, 24 blocks.
     Base,
     /// Vim-Ti on overlapping patches: 16 px every 8 px, 730 tokens.
-    #[strum(serialize = "tiny_stride8")]
     TinyStride8,
     /// Vim-S on overlapping patches.
-    #[strum(serialize = "small_stride8")]
     SmallStride8,
     /// `d_model` 768 in 12 blocks, with layer scale from 1e-5.
-    #[strum(serialize = "base_depth12")]
     BaseDepth12,
 }
 
@@ -128,21 +128,10 @@ impl Preset {
 
     /// What differs from [`VimConfig::default`].
     fn table(self) -> toml::Table {
-        let text = match self {
-            Self::Tiny => include_str!("../../presets/tiny.toml"),
-            Self::Small => include_str!("../../presets/small.toml"),
-            Self::Base => include_str!("../../presets/base.toml"),
-            Self::TinyStride8 => include_str!("../../presets/tiny_stride8.toml"),
-            Self::SmallStride8 => include_str!("../../presets/small_stride8.toml"),
-            Self::BaseDepth12 => include_str!("../../presets/base_depth12.toml"),
-        };
-        text.parse().expect("invariant: a test reads every preset")
-    }
-}
-
-impl Serialize for Preset {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.into())
+        const READ: &str = "invariant: a test reads every preset";
+        let presets = include_str!("../../presets.toml");
+        let mut presets: BTreeMap<String, toml::Table> = toml::from_str(presets).expect(READ);
+        presets.remove::<str>(self.into()).expect(READ)
     }
 }
 

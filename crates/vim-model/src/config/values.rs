@@ -114,106 +114,93 @@ impl Serialize for LayerScale {
 
 impl<'de> Deserialize<'de> for ImageSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ImageSizeVisitor)
+        deserializer.deserialize_any(Forms {
+            expected: "a number of pixels, or [height, width]",
+            word: None,
+            whole: |side| usize::try_from(side).ok().map(Self::from),
+            real: None,
+            pair: Some(Self::from),
+        })
     }
 }
 
 impl<'de> Deserialize<'de> for DtRank {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(DtRankVisitor)
+        deserializer.deserialize_any(Forms {
+            expected: "`\"auto\"` or a rank, 1 or more",
+            word: Some(("auto", Self::Auto)),
+            whole: |rank| usize::try_from(rank).ok().map(Self::Rank),
+            real: None,
+            pair: None,
+        })
     }
 }
 
 impl<'de> Deserialize<'de> for LayerScale {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LayerScaleVisitor)
+        deserializer.deserialize_any(Forms {
+            expected: "`\"none\"` or the number that it starts at, such as 1e-5",
+            word: Some(("none", Self::None)),
+            whole: |value| Some(Self::Starts(value as f64)),
+            real: Some(Self::Starts),
+            pair: None,
+        })
     }
 }
 
-// Each names all of its forms in its message; `serde(untagged)` could not.
-struct ImageSizeVisitor;
-struct DtRankVisitor;
-struct LayerScaleVisitor;
-
-/// A whole number that is not negative.
-fn size<E: de::Error>(number: i64, expected: &dyn de::Expected) -> Result<usize, E> {
-    usize::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), expected))
+/// What a value may look like in a file. Unlike that of `serde(untagged)`, its message says what is
+/// wrong and names all forms.
+struct Forms<T> {
+    expected: &'static str,
+    word: Option<(&'static str, T)>,
+    whole: fn(i64) -> Option<T>,
+    real: Option<fn(f64) -> T>,
+    pair: Option<fn([usize; 2]) -> T>,
 }
 
-impl<'de> Visitor<'de> for ImageSizeVisitor {
-    type Value = ImageSize;
+impl<'de, T> Visitor<'de> for Forms<T> {
+    type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a number of pixels, or [height, width]")
+        formatter.write_str(self.expected)
     }
 
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<ImageSize, E> {
-        size(number, &self).map(ImageSize::from)
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        let expected = self.expected;
+        match self.word {
+            Some((word, value)) if word == text => Ok(value),
+            Some(_) => Err(E::invalid_value(Unexpected::Str(text), &expected)),
+            None => Err(E::invalid_type(Unexpected::Str(text), &expected)),
+        }
     }
 
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<ImageSize, E> {
-        self.visit_i64(i64::try_from(number).unwrap_or(-1))
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        let value = (self.whole)(number);
+        value.ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ImageSize, A::Error> {
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        match i64::try_from(number) {
+            Ok(number) => self.visit_i64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+        }
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        let read = self.real.ok_or_else(|| E::invalid_type(Unexpected::Float(number), &self))?;
+        Ok(read(number))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<T, A::Error> {
+        let Some(read) = self.pair else {
+            return Err(de::Error::invalid_type(Unexpected::Seq, &self));
+        };
         let mut sides = Vec::new();
         while let Some(side) = items.next_element()? {
             sides.push(side);
         }
-        match sides[..] {
-            [height, width] => Ok(ImageSize { height, width }),
-            _ => Err(de::Error::invalid_length(sides.len(), &self)),
-        }
-    }
-}
-
-impl Visitor<'_> for DtRankVisitor {
-    type Value = DtRank;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("`\"auto\"` or a rank, 1 or more")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<DtRank, E> {
-        match text {
-            "auto" => Ok(DtRank::Auto),
-            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
-        }
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<DtRank, E> {
-        size(number, &self).map(DtRank::Rank)
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<DtRank, E> {
-        self.visit_i64(i64::try_from(number).unwrap_or(-1))
-    }
-}
-
-impl Visitor<'_> for LayerScaleVisitor {
-    type Value = LayerScale;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("`\"none\"` or the number that it starts at, such as 1e-5")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<LayerScale, E> {
-        match text {
-            "none" => Ok(LayerScale::None),
-            _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
-        }
-    }
-
-    fn visit_f64<E: de::Error>(self, number: f64) -> Result<LayerScale, E> {
-        Ok(LayerScale::Starts(number))
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<LayerScale, E> {
-        Ok(LayerScale::Starts(number as f64))
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<LayerScale, E> {
-        Ok(LayerScale::Starts(number as f64))
+        let pair = <[usize; 2]>::try_from(sides);
+        pair.map(read).map_err(|sides| de::Error::invalid_length(sides.len(), &self))
     }
 }
 

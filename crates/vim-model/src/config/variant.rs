@@ -1,4 +1,4 @@
-//! The forms that the original's parts come in.
+//! Values that are one of a few words.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -101,4 +101,39 @@ pub enum Rope {
     Hidden,
     /// That and the residual stream: `if_rope` and `if_rope_residual`.
     Both,
+}
+
+/// Where the reverse branch's `dt_proj` bias starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DtBInit {
+    /// As the forward branch: delta starts log-uniform in 0.001 … 0.1.
+    #[default]
+    InverseSoftplus,
+    /// Zero, as the original leaves it: delta starts near softplus(0) = 0.69.
+    UpstreamZero,
+}
+
+/// What a channel's matrix A may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StateMatrix {
+    /// Diagonal and negative: every state decays on its own.
+    #[default]
+    Diagonal,
+    /// Diagonal plus a skew-symmetric matrix that rotates the states into each other; always
+    /// stable. Bilinear only, at most 32 states.
+    Full,
+}
+
+/// What the backward pass of `bimamba = "v1"` sends to the gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GateGradient {
+    /// The gradient of what the forward pass computes.
+    #[default]
+    Exact,
+    /// The gradient through the forward scan alone: the original computes the part of the backward
+    /// scan and drops it.
+    Upstream,
 }

@@ -81,38 +81,35 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
         |&[k, m]| (k > 0 && m == d_model).then_some(k),
         "[classes, d_model]",
     )?;
-    let class_token = if shapes.has("cls_token_head") {
-        ClassToken::Double
-    } else if shapes.has("cls_token") {
-        ClassToken::Middle
-    } else {
-        ClassToken::None
+    let class_token = match (shapes.has("cls_token_head"), shapes.has("cls_token")) {
+        (true, _) => ClassToken::Double,
+        (false, true) => ClassToken::Middle,
+        (false, false) => ClassToken::None,
     };
-    let bimamba = if shapes.has("layers.0.mixer.conv1d_b.weight") {
-        Bimamba::V2
-    } else if shapes.has("layers.0.mixer.A_b_log") {
-        Bimamba::V1
-    } else {
-        Bimamba::None
+    let has_backward_conv = shapes.has("layers.0.mixer.conv1d_b.weight");
+    let bimamba = match (has_backward_conv, shapes.has("layers.0.mixer.A_b_log")) {
+        (true, _) => Bimamba::V2,
+        (false, true) => Bimamba::V1,
+        (false, false) => Bimamba::None,
     };
     let rope = if shapes.has(ROPE_TABLES[0]) { Rope::Hidden } else { Rope::None };
-    let abs_pos_embed = shapes.has("pos_embed");
     let grid = shapes.grid(d_model, class_token)?;
     let side = |stride: usize| (grid.unwrap_or(1) - 1) * stride + patch_size;
-    let strides = (1..patch_size).rev().filter(|&stride| side(stride) == USUAL_SIZE);
-    let stride = match strides.max() {
+    let stride = match (1..patch_size).rev().find(|&stride| side(stride) == USUAL_SIZE) {
         Some(stride) if side(patch_size) != USUAL_SIZE && grid > Some(1) => stride,
         Some(_) | None => patch_size,
     };
     let image_size = if grid.is_some() { side(stride) } else { USUAL_SIZE };
-    let is_full = shapes.has("layers.0.mixer.forward.a_off");
-    let method = if is_full { Discretization::Bilinear } else { Discretization::Zoh };
-    let layer_norm = shapes.has("norm_f.bias");
+    let (a, discretization) = if shapes.has("layers.0.mixer.forward.a_off") {
+        (StateMatrix::Full, Discretization::Bilinear)
+    } else {
+        (StateMatrix::Diagonal, Discretization::Zoh)
+    };
+    let is_automatic = dt_rank == d_model.div_ceil(16);
     let has_gain = shapes.has("layers.0.mixer.gamma");
-    let automatic = dt_rank == d_model.div_ceil(16);
-    let a = if is_full { StateMatrix::Full } else { StateMatrix::Diagonal };
+    let is_layer_norm = shapes.has("norm_f.bias");
     let config = VimConfig {
-        discretization: method,
+        discretization,
         image_size: image_size.into(),
         patch_size,
         stride: Some(stride),
@@ -121,13 +118,13 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
         d_state,
         d_conv,
         expand: d_inner / d_model,
-        dt_rank: if automatic { DtRank::Auto } else { DtRank::Rank(dt_rank) },
+        dt_rank: if is_automatic { DtRank::Auto } else { DtRank::Rank(dt_rank) },
         bimamba,
         // The initial value, which loading replaces.
         layer_scale: if has_gain { LayerScale::Starts(1.0) } else { LayerScale::None },
-        norm: if layer_norm { NormKind::Layer } else { NormKind::Rms },
+        norm: if is_layer_norm { NormKind::Layer } else { NormKind::Rms },
         class_token,
-        abs_pos_embed,
+        abs_pos_embed: shapes.has("pos_embed"),
         rope,
         num_classes,
         ssm: SsmConfig { a, ..SsmConfig::default() },
@@ -136,7 +133,7 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
     let mut assumed = vec![
         format!("image_size {image_size}"),
         format!("stride {stride}"),
-        format!("discretization {method}"),
+        format!("discretization {discretization}"),
         format!("series {}", SsmConfig::default().series),
     ];
     match class_token {

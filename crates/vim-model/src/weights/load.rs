@@ -1,14 +1,18 @@
-//! Named arrays into a model.
+//! Named arrays into a model, from memory or from a checkpoint of the PyTorch original.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{Tensor, TensorData};
-use vim_torch::{Item, StateDict};
+use burn::tensor::{Device, Tensor, TensorData};
+use vim_torch::{Item, ReadError, Section, StateDict, read_checkpoint};
 
-use super::mismatch::{ShapeMismatch, StateDictMismatch};
 use super::names::{ModulePath, Names, is_buffer, pytorch_key, transposed};
-use super::pos_embed::{Positions, Resize};
+use super::pos_embed::{Resize, resize_positions};
+use crate::config::{ModelError, VimConfig};
 use crate::vim::Vim;
 
 /// Differences between a checkpoint and the model that are allowed; by default none.
@@ -39,14 +43,61 @@ pub struct LoadReport {
     pub computed: Vec<String>,
 }
 
+/// A checkpoint that cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The file is not there, or is no checkpoint.
+    #[error("{} {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: ReadError,
+    },
+    /// The file and the model disagree.
+    #[error("{} does not fit the model: {mismatch}", path.display())]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// Every difference.
+        mismatch: Box<StateDictMismatch>,
+    },
+}
+
+/// Reads a checkpoint file into a model of `config`, which the file does not carry.
+///
+/// Any file that [`vim_torch::read_checkpoint`] reads. Strict: every parameter must be there, in
+/// its shape, and nothing else. Half-precision and f64 tensors become f32.
+///
+/// # Errors
+///
+/// [`ImportError`] names the file, the configuration's key, or every key that differs.
+pub fn import_pytorch(
+    config: &VimConfig,
+    path: &Path,
+    device: &Device,
+) -> Result<Vim, ImportError> {
+    let model = config.init(device, 0)?;
+    let unread = |source| ImportError::Read { path: path.to_path_buf(), source };
+    let file = File::open(path).map_err(|error| unread(ReadError::Io(error)))?;
+    let checkpoint = read_checkpoint(BufReader::new(file), Section::Model).map_err(unread)?;
+    let (model, _) = model
+        .load(&checkpoint.state, LoadOptions::default())
+        .map_err(|mismatch| ImportError::Mismatch { path: path.to_path_buf(), mismatch })?;
+    Ok(model)
+}
+
 /// `module` with every parameter from `state`, by path; the two must agree in every name and shape.
 ///
 /// # Errors
 ///
 /// [`StateDictMismatch`] lists every difference.
 pub fn load_module<M: Module>(module: M, state: &StateDict) -> Result<M, Box<StateDictMismatch>> {
-    let fill = Fill::new(state, Names::Ours, LoadOptions::default(), None);
-    let (module, _) = fill.load(module, |_| false)?;
+    let (module, _) = fill(module, state, Names::Ours, LoadOptions::default(), None)?;
     Ok(module)
 }
 
@@ -62,9 +113,8 @@ impl Vim {
         options: LoadOptions,
     ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
         let config = self.config().clone();
-        let positions = Some(Positions::of(&config));
-        let fill = Fill::new(state, names_in(&self, state), options, positions);
-        fill.load(self, |key| is_buffer(key, &config))
+        let names = names_in(&self, state);
+        fill(self, state, names, options, Some(&config))
     }
 }
 
@@ -77,52 +127,39 @@ fn names_in(model: &Vim, state: &StateDict) -> Names {
     if state.iter().any(|(key, _)| is_ours(key)) { Names::Ours } else { Names::Pytorch }
 }
 
+fn fill<M: Module>(
+    module: M,
+    state: &StateDict,
+    names: Names,
+    options: LoadOptions,
+    config: Option<&VimConfig>,
+) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
+    let (path, used) = (ModulePath::default(), BTreeSet::new());
+    let (report, mismatch) = (LoadReport::default(), StateDictMismatch::default());
+    let mut fill = Fill { path, state, names, options, config, used, report, mismatch };
+    let module = module.map(&mut fill);
+    let Fill { used, mut report, mut mismatch, .. } = fill;
+    for (key, _) in state.iter().filter(|(key, _)| !used.contains(*key)) {
+        let is_computed = config.is_some_and(|config| is_buffer(key, config));
+        let list = if is_computed { &mut report.computed } else { &mut mismatch.unexpected };
+        list.push(key.to_owned());
+    }
+    if mismatch.is_none() { Ok((module, report)) } else { Err(Box::new(mismatch)) }
+}
+
 struct Fill<'a> {
     path: ModulePath,
     state: &'a StateDict,
     names: Names,
     options: LoadOptions,
-    /// Where positions of another grid may be resized.
-    positions: Option<Positions>,
+    /// Of a whole model, whose positions may be resized.
+    config: Option<&'a VimConfig>,
     used: BTreeSet<String>,
     report: LoadReport,
     mismatch: StateDictMismatch,
 }
 
-impl<'a> Fill<'a> {
-    fn new(
-        state: &'a StateDict,
-        names: Names,
-        options: LoadOptions,
-        positions: Option<Positions>,
-    ) -> Self {
-        Self {
-            path: ModulePath::default(),
-            state,
-            names,
-            options,
-            positions,
-            used: BTreeSet::new(),
-            report: LoadReport::default(),
-            mismatch: StateDictMismatch::default(),
-        }
-    }
-
-    fn load<M: Module>(
-        mut self,
-        module: M,
-        is_computed: impl Fn(&str) -> bool,
-    ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
-        let module = module.map(&mut self);
-        let Self { used, mut report, mut mismatch, .. } = self;
-        for (key, _) in self.state.iter().filter(|(key, _)| !used.contains(*key)) {
-            let computed = is_computed(key);
-            let list = if computed { &mut report.computed } else { &mut mismatch.unexpected };
-            list.push(key.to_owned());
-        }
-        if mismatch.is_none() { Ok((module, report)) } else { Err(Box::new(mismatch)) }
-    }
-
+impl Fill<'_> {
     /// The values of the parameter at `path`, of shape `expected` in the file; `None` keeps the
     /// model's.
     fn values(&mut self, path: &str, key: &str, expected: &[usize]) -> Option<Vec<f32>> {
@@ -156,10 +193,10 @@ impl<'a> Fill<'a> {
             return None; // the bias reports it
         }
         if let Some(resize) = self.options.resize.filter(|_| path == "pos_embed")
-            && let Some(positions) = &self.positions
-            && let Some((values, from)) = positions.resize(array, resize)
+            && let Some(config) = self.config
+            && let Some((values, from)) = resize_positions(array, config, resize)
         {
-            self.report.resized = Some((from, positions.grid));
+            self.report.resized = Some((from, config.grid()));
             return Some(values);
         }
         self.mismatch.wrong_shape.push(ShapeMismatch {
@@ -203,5 +240,76 @@ impl ModuleMapper for Fill<'_> {
             let new = if device.is_autodiff() { Tensor::from_inner(new) } else { new };
             if requires_grad { new.require_grad() } else { new }
         })
+    }
+}
+
+/// A tensor of a checkpoint whose shape is not the model's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeMismatch {
+    /// Its name in the checkpoint.
+    pub key: String,
+    /// The shape that the model has, as the checkpoint would store it.
+    pub expected: Vec<usize>,
+    /// The shape in the file.
+    pub got: Vec<usize>,
+}
+
+/// Every difference. All names and shapes are the checkpoint's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateDictMismatch {
+    /// Parameters that the file lacks, with the model's shape.
+    pub missing: Vec<(String, Vec<usize>)>,
+    /// Keys that are not the model's.
+    pub unexpected: Vec<String>,
+    /// Parameters of another shape.
+    pub wrong_shape: Vec<ShapeMismatch>,
+    /// Keys that cannot be read as floats, with the reason.
+    pub unreadable: Vec<String>,
+}
+
+impl StateDictMismatch {
+    /// Whether there is no difference.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// One line for every difference.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.groups()
+            .into_iter()
+            .flat_map(|(what, items)| items.into_iter().map(move |item| format!("{what}: {item}")))
+            .collect()
+    }
+
+    fn groups(&self) -> [(&'static str, Vec<String>); 4] {
+        let missing = self.missing.iter();
+        let wrong_shape = self.wrong_shape.iter().map(|ShapeMismatch { key, expected, got }| {
+            format!("{key} (expected {expected:?}, got {got:?})")
+        });
+        [
+            ("missing", missing.map(|(key, shape)| format!("{key} {shape:?}")).collect()),
+            ("not in the model", self.unexpected.clone()),
+            ("of another shape", wrong_shape.collect()),
+            ("unreadable", self.unreadable.clone()),
+        ]
+    }
+}
+
+impl std::error::Error for StateDictMismatch {}
+
+/// In one line, each group cut after a few names.
+impl fmt::Display for StateDictMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 4;
+        let mut parts = Vec::new();
+        for (what, items) in self.groups().into_iter().filter(|(_, items)| !items.is_empty()) {
+            let shown = items[..items.len().min(SHOWN)].join(", ");
+            let more = items.len().saturating_sub(SHOWN);
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            parts.push(format!("{what}: {shown}{rest}"));
+        }
+        f.write_str(&parts.join("; "))
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 use vim_torch::Array;
 
-use crate::config::{ClassToken, VimConfig};
+use crate::config::VimConfig;
 
 /// How a table of positions is resized, bicubically in either case.
 #[derive(
@@ -21,53 +21,41 @@ pub enum Resize {
     Parity,
 }
 
-/// The layout of a model's table of positions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Positions {
-    /// Rows and columns of patches.
-    pub(crate) grid: [usize; 2],
-    d_model: usize,
-    class_token: ClassToken,
-}
-
-impl Positions {
-    pub(crate) fn of(config: &VimConfig) -> Self {
-        Self { grid: config.grid(), d_model: config.d_model, class_token: config.class_token }
+/// The table `[1, L, M]` of a square grid as values `[1, L', M]` of the grid of `config`, with the
+/// square grid. `None` if the table is not of a square grid.
+pub(crate) fn resize_positions(
+    table: &Array,
+    config: &VimConfig,
+    resize: Resize,
+) -> Option<(Vec<f32>, [usize; 2])> {
+    let &[1, length, d_model] = &table.shape[..] else { return None };
+    let class_tokens = config.num_class_tokens();
+    let patches = length.checked_sub(class_tokens)?;
+    let side = patches.isqrt();
+    if d_model != config.d_model || side == 0 || side * side != patches {
+        return None;
     }
-
-    /// The table `[1, L, M]` of a square grid as values `[1, L', M]` of this grid, with the square
-    /// grid. `None` if the table is not of a square grid.
-    pub(crate) fn resize(&self, table: &Array, resize: Resize) -> Option<(Vec<f32>, [usize; 2])> {
-        let &[1, length, d_model] = &table.shape[..] else { return None };
-        let num_classes = self.class_token.positions(0).len();
-        let patches = length.checked_sub(num_classes)?;
-        let side = patches.isqrt();
-        if d_model != self.d_model || side == 0 || side * side != patches {
-            return None;
+    let row = |index: usize| &table.values[index * d_model..(index + 1) * d_model];
+    let (old_rows, new_rows): (Vec<usize>, Vec<usize>) = match resize {
+        Resize::Parity => ((0..class_tokens).collect(), (0..class_tokens).collect()),
+        Resize::MiddleAware => {
+            (config.class_token.positions(patches), config.class_token_positions())
         }
-        let row = |index: usize| &table.values[index * d_model..(index + 1) * d_model];
-        let new_patches = self.grid[0] * self.grid[1];
-        let (old_rows, new_rows): (Vec<usize>, Vec<usize>) = match resize {
-            Resize::Parity => ((0..num_classes).collect(), (0..num_classes).collect()),
-            Resize::MiddleAware => {
-                (self.class_token.positions(patches), self.class_token.positions(new_patches))
-            }
-        };
-        let old: Vec<f32> = (0..length)
-            .filter(|index| !old_rows.contains(index))
-            .flat_map(|index| row(index).iter().copied())
-            .collect();
-        let resized = bicubic(&old, [side, side], self.grid, d_model);
-        let mut rows = resized.chunks_exact(d_model);
-        let mut values = Vec::with_capacity((new_patches + num_classes) * d_model);
-        for index in 0..new_patches + num_classes {
-            match new_rows.iter().position(|&class| class == index) {
-                Some(class) => values.extend_from_slice(row(old_rows[class])),
-                None => values.extend_from_slice(rows.next()?),
-            }
+    };
+    let old: Vec<f32> = (0..length)
+        .filter(|index| !old_rows.contains(index))
+        .flat_map(|index| row(index).iter().copied())
+        .collect();
+    let resized = bicubic(&old, [side, side], config.grid(), d_model);
+    let mut rows = resized.chunks_exact(d_model);
+    let mut values = Vec::with_capacity(config.num_tokens() * d_model);
+    for index in 0..config.num_tokens() {
+        match new_rows.iter().position(|&class| class == index) {
+            Some(class) => values.extend_from_slice(row(old_rows[class])),
+            None => values.extend_from_slice(rows.next()?),
         }
-        Some((values, [side, side]))
     }
+    Some((values, [side, side]))
 }
 
 /// The image `[h, w, channels]` of size `from`, at the size `to`.
@@ -76,12 +64,7 @@ impl Positions {
 ///
 /// `torch.nn.functional.interpolate(…, mode="bicubic", align_corners=False)`: the cubic convolution
 /// of Keys 1981 with a = −0.75, edges repeated, no antialiasing. One axis after the other, in f64.
-pub(crate) fn bicubic(
-    image: &[f32],
-    from: [usize; 2],
-    to: [usize; 2],
-    channels: usize,
-) -> Vec<f32> {
+fn bicubic(image: &[f32], from: [usize; 2], to: [usize; 2], channels: usize) -> Vec<f32> {
     let (rows, columns) = (taps(from[0], to[0]), taps(from[1], to[1]));
     let at = |y: usize, x: usize, c: usize| f64::from(image[(y * from[1] + x) * channels + c]);
     let mut result = Vec::with_capacity(to[0] * to[1] * channels);
@@ -124,7 +107,7 @@ mod tests {
     #[test]
     #[rustfmt::skip]
     fn rectangular_grids_are_pytorch_s() {
-        let grid = Positions { grid: [2, 4], d_model: 2, class_token: ClassToken::Middle };
+        let config = VimConfig { image_size: [32, 64].into(), d_model: 2, ..VimConfig::default() };
         let values = (0..20).map(|i| (i as f32 * 1.7).sin()).collect();
         let table = Array { shape: vec![1, 10, 2], values, stored: vim_torch::Element::F32 };
         for (mode, expected) in [
@@ -137,13 +120,13 @@ mod tests {
                 0.396740, -1.03329, 0.119861, 0.026056, -0.374618, 0.315590, -0.158062, -0.373346, 0.613467,
             ]),
         ] {
-            let (got, from) = grid.resize(&table, mode).unwrap();
+            let (got, from) = resize_positions(&table, &config, mode).unwrap();
             assert_eq!((got.len(), from), (18, [3, 3]));
             for (got, expected) in got.iter().zip(expected) {
                 assert!((got - expected).abs() < 2e-6, "{mode:?}: {got} {expected}");
             }
         }
         let odd = Array { shape: vec![1, 9, 2], ..table };
-        assert_eq!(grid.resize(&odd, Resize::Parity), None, "no square grid has 8 patches");
+        assert_eq!(resize_positions(&odd, &config, Resize::Parity), None, "no square grid has 8 patches");
     }
 }

@@ -1,33 +1,40 @@
 //! Stochastic depth in the whole model.
 
 use burn::module::Param;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 use vim_model::{Vim, VimConfig};
 
-use crate::support::{error, images, numbers, small};
+use crate::support::{batch, build, error, logits, numbers, small};
 
 const RATE: f64 = 0.5;
 
 fn model(depth: usize, drop_path: f64) -> Vim {
-    VimConfig { depth, drop_path, ..small() }.init(&Device::flex(), 0).unwrap()
+    build(&VimConfig { depth, drop_path, ..small() }, 0)
 }
 
-fn batch(size: usize) -> Tensor<4> {
-    Tensor::from_data(images(size, 16), &Device::flex())
+/// Logits of a training step on `images`, those of the batch from `first` on.
+fn trained(model: &Vim, images: Tensor<4>, seed: u64, first: usize) -> Vec<f32> {
+    numbers(model.forward_train_part(images, seed, first).unwrap())
+}
+
+/// The same image `count` times.
+fn copies(count: usize) -> Tensor<4> {
+    batch(1, 16).repeat_dim(0, count)
 }
 
 #[test]
 fn nothing_is_dropped_in_evaluation_or_at_rate_zero() {
-    let plain = numbers(model(3, 0.0).forward(batch(4)).unwrap());
-    assert_eq!(numbers(model(3, 0.9).forward(batch(4)).unwrap()), plain);
-    assert_eq!(numbers(model(3, 0.0).forward_train(batch(4), 1).unwrap()), plain);
-    assert_ne!(numbers(model(3, 0.9).forward_train(batch(4), 1).unwrap()), plain);
+    let images = || batch(4, 16);
+    let plain = logits(&model(3, 0.0), images());
+    assert_eq!(logits(&model(3, 0.9), images()), plain);
+    assert_eq!(numbers(model(3, 0.0).forward_train(images(), 1).unwrap()), plain);
+    assert_ne!(numbers(model(3, 0.9).forward_train(images(), 1).unwrap()), plain);
 }
 
 #[test]
 fn the_seed_decides_what_is_dropped() {
     let model = model(3, RATE);
-    let run = |seed| numbers(model.forward_train(batch(16), seed).unwrap());
+    let run = |seed| trained(&model, batch(16, 16), seed, 0);
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
@@ -36,26 +43,18 @@ fn the_seed_decides_what_is_dropped() {
 #[test]
 fn parts_of_a_batch_draw_as_the_whole_does() {
     let config = VimConfig { depth: 3, drop_path: RATE, dropout: 0.2, flip_ratio: 0.5, ..small() };
-    let model = config.init(&Device::flex(), 0).unwrap();
-    let images = batch(8);
+    let model = build(&config, 0);
+    let images = || batch(8, 16);
     for seed in 0..4 {
-        let whole = numbers(model.forward_train(images.clone(), seed).unwrap());
-        let parts = [(0, 3), (3, 5)].map(|(first, len)| {
-            numbers(
-                model
-                    .forward_train_part(images.clone().narrow(0, first, len), seed, first)
-                    .unwrap(),
-            )
-        });
+        let whole = trained(&model, images(), seed, 0);
+        let parts = [(0, 3), (3, 5)]
+            .map(|(first, len)| trained(&model, images().narrow(0, first, len), seed, first));
         // Products of matrices of other sizes may round otherwise; another draw is off by a part of
         // 1.
         assert!(error(&whole, &parts.concat()) < 1e-5, "seed {seed}");
     }
-    let moved = numbers(model.forward_train_part(images.clone(), 0, 8).unwrap());
-    assert!(
-        error(&moved, &numbers(model.forward_train(images, 0).unwrap())) > 1e-3,
-        "other places"
-    );
+    let [moved, whole] = [8, 0].map(|first| trained(&model, images(), 0, first));
+    assert!(error(&moved, &whole) > 1e-3, "other places");
 }
 
 /// With one block there is one place to drop at: an image's output is that of no block at all, or
@@ -67,17 +66,15 @@ fn an_image_loses_the_block_or_has_it_scaled_up() {
         let mut scaled = model.clone();
         scaled.layers[0].mixer.out_proj.weight =
             Param::from_tensor(model.layers[0].mixer.out_proj.weight.val() * factor);
-        numbers(scaled.forward(batch(1)).unwrap())
+        logits(&scaled, batch(1, 16))
     };
     let (dropped, kept) = (scaled(0.0), scaled(1.0 / (1.0 - RATE)));
     assert!(error(&dropped, &kept) > 1e-2, "the block matters");
 
     let size = 400;
-    let copies =
-        TensorData::new(images(1, 16).try_to_vec::<f32>().unwrap().repeat(size), [size, 3, 16, 16]);
-    let logits = model.forward_train(Tensor::from_data(copies, &Device::flex()), 9).unwrap();
+    let drawn = trained(&model, copies(size), 9, 0);
     let mut kept_images = 0_usize;
-    for image in numbers(logits).chunks(5) {
+    for image in drawn.chunks(5) {
         let (to_dropped, to_kept) = (error(image, &dropped), error(image, &kept));
         assert!(to_dropped.min(to_kept) < 1e-5, "neither: {to_dropped:.1e} {to_kept:.1e}");
         kept_images += usize::from(to_kept < to_dropped);
@@ -90,14 +87,10 @@ fn an_image_loses_the_block_or_has_it_scaled_up() {
 /// copies of one image come out in four ways. Two blocks drop in one place, four in three.
 #[test]
 fn every_place_of_the_schedule_drops() {
-    let size = 400;
-    let copies =
-        TensorData::new(images(1, 16).try_to_vec::<f32>().unwrap().repeat(size), [size, 3, 16, 16]);
     for (depth, ways) in [(2, 2), (3, 4), (4, 8)] {
-        let x = Tensor::from_data(copies.clone(), &Device::flex());
-        let logits = numbers(model(depth, RATE).forward_train(x, 3).unwrap());
+        let drawn = trained(&model(depth, RATE), copies(400), 3, 0);
         let mut kinds: Vec<&[f32]> = Vec::new();
-        for image in logits.chunks(5) {
+        for image in drawn.chunks(5) {
             if kinds.iter().all(|kind| error(image, kind) > 1e-4) {
                 kinds.push(image);
             }

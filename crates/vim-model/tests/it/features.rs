@@ -1,32 +1,30 @@
 //! Features of blocks: which tokens, in which order.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use vim_model::{ClassToken, VimConfig};
 
 use crate::naive::Naive;
-use crate::support::{error, images, numbers, small, values};
+use crate::support::{batch, build, error, numbers, small, values};
 use crate::variants::{shaken, variants};
 
 /// Every variant's last two steps against the loops, which compute them from a shorter model.
 #[test]
 fn features_are_the_blocks_outputs_for_the_patches_in_image_order() {
-    let device = Device::flex();
     for (name, config) in variants() {
-        let model = shaken(&config, &device);
+        let model = shaken(&config, &Device::flex());
         let parameters = values(&model);
-        let data = images(1, config.image_size);
-        let image = data.try_to_vec::<f32>().unwrap();
+        let images = || batch(1, config.image_size);
         let step = if config.layer_pairs { 2 } else { 1 };
         // Not in order, and one of them twice.
         let blocks = [config.depth - 1, config.depth - 1 - step, config.depth - 1];
         let blocks = if config.depth > step { &blocks[..] } else { &blocks[..1] };
-        let features = model.features(Tensor::from_data(data, &device), blocks).unwrap();
+        let features = model.features(images(), blocks).unwrap();
         assert_eq!(features.len(), blocks.len(), "{name}");
         for (&block, feature) in blocks.iter().zip(features) {
             assert_eq!(feature.dims(), [1, config.num_patches(), config.d_model], "{name}");
             let config = VimConfig { depth: block + 1, ..config.clone() };
             let naive = Naive { config: &config, parameters: &parameters };
-            let expected = naive.patches_after_blocks(&image, config.flip_ratio == 1.0);
+            let expected = naive.patches_after_blocks(&numbers(images()), config.flip_ratio == 1.0);
             let error = error(&numbers(feature), &expected);
             assert!(error < 2e-5, "{name}, block {block}: {error:.1e}");
         }
@@ -35,11 +33,10 @@ fn features_are_the_blocks_outputs_for_the_patches_in_image_order() {
 
 #[test]
 fn maps_are_channels_first_and_row_by_row() {
-    let device = Device::flex();
     let config =
         VimConfig { image_size: [8, 12].into(), class_token: ClassToken::Double, ..small() };
-    let model = shaken(&config, &device);
-    let x = || Tensor::<4>::from_data(images(2, config.image_size), &device);
+    let model = shaken(&config, &Device::flex());
+    let x = || batch(2, config.image_size);
     let feature = model.features(x(), &[0]).unwrap().swap_remove(0);
     let map = model.feature_maps(x(), &[0]).unwrap().swap_remove(0);
     assert_eq!(map.dims(), [2, 16, 2, 3]);
@@ -51,15 +48,12 @@ fn maps_are_channels_first_and_row_by_row() {
 
 #[test]
 fn blocks_without_an_output_of_their_own_are_refused() {
-    let device = Device::flex();
     let pairs = VimConfig { layer_pairs: true, ..small() };
     for (config, block, expected) in [
         (small(), 2, "block 2 has no features: the model has 2, counted from 0"),
         (pairs, 0, "block 0 has no features: it is the first of a pair, ask for 1"),
     ] {
-        let model = config.init(&device, 0).unwrap();
-        let images = Tensor::from_data(images(1, 16), &device);
-        let error = model.features(images, &[block]).unwrap_err();
+        let error = build(&config, 0).features(batch(1, 16), &[block]).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 }

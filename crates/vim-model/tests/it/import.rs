@@ -11,7 +11,7 @@ use vim_model::{
 };
 
 use crate::golden::a_mid;
-use crate::support::{fixture, small};
+use crate::support::{build, fixture, small};
 
 fn import(config: &VimConfig) -> ImportError {
     import_pytorch(config, &fixture("a_mid.pth"), &Device::flex()).unwrap_err()
@@ -105,17 +105,15 @@ fn names_map_to_the_original_s() {
 /// The original's names of what a variant adds or lacks, as its state dictionary has them.
 #[test]
 fn variants_have_the_original_s_names_and_shapes() {
-    // A layer of the plain model: every name behind `layers.i.`.
-    let way = |suffix: &str| {
-        let weights =
-            ["conv1d.weight", "conv1d.bias", "x_proj.weight", "dt_proj.weight", "dt_proj.bias"];
-        let suffixed = weights.map(|name| name.replacen('.', &format!("{suffix}."), 1));
-        suffixed.map(|name| format!("mixer.{name}")).to_vec()
-    };
     let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    // A layer of the plain model: every name behind `layers.i.`.
     let outer = own(&["mixer.in_proj.weight", "mixer.out_proj.weight", "norm.weight"]);
-    let forward = [own(&["mixer.A_log", "mixer.D"]), way("")].concat();
-    let backward = [own(&["mixer.A_b_log", "mixer.D_b"]), way("_b")].concat();
+    let way = |b: &str| {
+        let names = ["A{b}_log", "D{b}", "conv1d{b}.weight", "conv1d{b}.bias", "x_proj{b}.weight"];
+        let names = names.into_iter().chain(["dt_proj{b}.weight", "dt_proj{b}.bias"]);
+        names.map(|name| format!("mixer.{}", name.replace("{b}", b))).collect::<Vec<_>>()
+    };
+    let (forward, backward) = (way(""), way("_b"));
     let v2 = [outer.clone(), forward.clone(), backward].concat();
     let frame = own(&[
         "patch_embed.proj.weight",
@@ -154,9 +152,8 @@ fn variants_have_the_original_s_names_and_shapes() {
         (VimConfig { rope: Rope::Both, ..small() }, one, v2),
     ];
     for (config, tokens, layer) in cases {
-        let model = config.init(&Device::flex(), 0).unwrap();
         let names: BTreeSet<String> =
-            model.parameters().iter().map(|p| pytorch_key(&p.path)).collect();
+            build(&config, 0).parameters().iter().map(|p| pytorch_key(&p.path)).collect();
         let layers = (0..config.depth)
             .flat_map(|i| layer.iter().map(move |name| format!("layers.{i}.{name}")));
         let expected: BTreeSet<String> =

@@ -1,22 +1,13 @@
 //! What the shapes of a checkpoint say.
 
-use burn::tensor::Device;
 use vim_kernels::Discretization;
 use vim_model::{
     Bimamba, ClassToken, DtRank, InferError, LayerScale, Names, NormKind, Preset, Rope, SsmConfig,
     StateMatrix, VimConfig, infer,
 };
-use vim_torch::{Item, StateDict};
+use vim_torch::StateDict;
 
-use crate::support::{arrays, small};
-
-fn state(config: &VimConfig, names: Names) -> StateDict {
-    let mut state = StateDict::default();
-    for (key, array) in arrays(&config.init(&Device::flex(), 0).unwrap(), names) {
-        state.insert(key, Item::Array(array));
-    }
-    state
-}
+use crate::support::{arrays, build, dict, small};
 
 #[test]
 fn sizes_are_found_under_either_naming() {
@@ -46,7 +37,7 @@ fn sizes_are_found_under_either_naming() {
         (VimConfig { rope: Rope::Hidden, ..small() }, Names::Pytorch),
         (VimConfig { rope: Rope::Hidden, abs_pos_embed: false, ..small() }, Names::Pytorch),
     ] {
-        let inferred = infer(&state(&config, names)).unwrap();
+        let inferred = infer(&dict(arrays(&build(&config, 0), names))).unwrap();
         // These leave no trace.
         let VimConfig { drop_path, preset, .. } = inferred.config;
         let expected = VimConfig { drop_path, preset, ..config.effective() };
@@ -56,18 +47,12 @@ fn sizes_are_found_under_either_naming() {
 
 #[test]
 fn what_is_no_vim_is_told_by_its_first_tensor_that_is_not() {
-    let mut state = StateDict::default();
-    assert_eq!(infer(&state), Err(InferError::Missing("patch_embed.proj.weight".into())));
-    let config = small();
-    let model = config.init(&Device::flex(), 0).unwrap();
-    for (key, mut array) in arrays(&model, Names::Pytorch) {
-        if key == "pos_embed" {
-            array.shape = vec![1, 16, 17];
-        }
-        state.insert(key, Item::Array(array));
-    }
+    let nothing = infer(&StateDict::default());
+    assert_eq!(nothing, Err(InferError::Missing("patch_embed.proj.weight".into())));
+    let mut arrays = arrays(&build(&small(), 0), Names::Pytorch);
+    arrays.iter_mut().find(|(key, _)| key == "pos_embed").unwrap().1.shape = vec![1, 16, 17];
     assert_eq!(
-        infer(&state).unwrap_err().to_string(),
+        infer(&dict(arrays)).unwrap_err().to_string(),
         "has pos_embed of shape [1, 16, 17], not [1, grid · grid + class tokens, d_model]"
     );
 }

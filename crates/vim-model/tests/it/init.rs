@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use vim_model::{DtBInit, Preset, SsmConfig, VimConfig};
 
-use crate::support::{Named, small, values};
+use crate::support::{Named, build, small, values};
 
 const DEPTH: usize = 4;
 
@@ -13,7 +13,7 @@ fn config() -> VimConfig {
 }
 
 fn built(config: &VimConfig, seed: u64) -> Named {
-    values(&config.init(&Device::flex(), seed).unwrap())
+    values(&build(config, seed))
 }
 
 fn moments(numbers: &[f32]) -> (f64, f64) {

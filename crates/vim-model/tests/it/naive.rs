@@ -109,44 +109,30 @@ impl Naive<'_> {
         let weight = self.get("patch_embed.proj.weight");
         let bias = self.get("patch_embed.proj.bias");
         let mut tokens = Vec::new();
-        let mut top = 0;
-        while top + side <= height {
-            let mut left = 0;
-            while left + side <= width {
-                let pixels: Row = (0..3 * side * side)
-                    .map(|i| {
-                        let (channel, y, x) = (i / (side * side), i / side % side, i % side);
-                        let at = (channel * height + top + y) * width + left + x;
-                        Counted(f64::from(image[at]))
-                    })
-                    .collect();
+        for top in (0..=height - side).step_by(stride) {
+            for left in (0..=width - side).step_by(stride) {
+                let pixel = |i: usize| {
+                    let (channel, y, x) = (i / (side * side), i / side % side, i % side);
+                    Counted(f64::from(image[(channel * height + top + y) * width + left + x]))
+                };
+                let pixels: Row = (0..3 * side * side).map(pixel).collect();
                 let row = |(weight, &bias): (&[f32], &f32)| {
                     Counted(dot(&pixels, weight).0 + f64::from(bias))
                 };
                 tokens.push(weight.chunks(3 * side * side).zip(bias).map(row).collect::<Row>());
-                left += stride;
             }
-            top += stride;
         }
-        let token =
-            |name: &str| -> Row { self.get(name).iter().map(|&x| Counted(f64::from(x))).collect() };
         let patches = tokens.len();
         let class = match config.class_token {
             ClassToken::None => vec![],
-            ClassToken::Head | ClassToken::Random => {
-                tokens.insert(0, token("cls_token"));
-                vec![0]
-            }
-            ClassToken::Middle => {
-                tokens.insert(patches / 2, token("cls_token"));
-                vec![patches / 2]
-            }
-            ClassToken::Double => {
-                tokens.insert(0, token("cls_token_head"));
-                tokens.push(token("cls_token_tail"));
-                vec![0, patches + 1]
-            }
+            ClassToken::Head | ClassToken::Random => vec![(0, "cls_token")],
+            ClassToken::Middle => vec![(patches / 2, "cls_token")],
+            ClassToken::Double => vec![(0, "cls_token_head"), (patches + 1, "cls_token_tail")],
         };
+        for &(place, name) in &class {
+            let token = self.get(name).iter().map(|&x| Counted(f64::from(x)));
+            tokens.insert(place, token.collect());
+        }
         component("positions");
         if config.abs_pos_embed {
             let positions = self.get("pos_embed").chunks(config.d_model);
@@ -156,7 +142,7 @@ impl Naive<'_> {
                 }
             }
         }
-        (tokens, class)
+        (tokens, class.into_iter().map(|(place, _)| place).collect())
     }
 
     /// The last block's output, and the sum of what came before.
@@ -259,20 +245,18 @@ impl Naive<'_> {
         let x: Vec<Row> = xz.iter().map(|row| row[..d_inner].to_vec()).collect();
         let z: Vec<Row> = xz.iter().map(|row| row[d_inner..].to_vec()).collect();
         let (forward, backward) = (format!("{name}.forward"), format!("{name}.backward"));
-        let sum = match self.config.bimamba {
-            Bimamba::None => self.scan(0, &forward, &self.drive(&forward, &x), &z, &forward),
-            Bimamba::V1 => {
-                let drive = self.drive(&forward, &x);
-                let ahead = self.scan(0, &forward, &drive, &z, &forward);
-                let drive = drive.iter().rev().cloned().collect::<Vec<_>>();
-                let back = self.scan(1, &backward, &drive, &reversed(&z), &forward);
-                component("gate");
-                add(&ahead, &reversed(&back))
-            }
-            Bimamba::V2 => {
-                let ahead = self.scan(0, &forward, &self.drive(&forward, &x), &z, &forward);
-                let drive = self.drive(&backward, &reversed(&x));
-                let back = self.scan(1, &backward, &drive, &reversed(&z), &backward);
+        let drive = self.drive(&forward, &x);
+        let ahead = self.scan(0, &forward, &drive, &z, &forward);
+        // What the backward way sees, and whose D and delta bias it has.
+        let (drive, shared) = match self.config.bimamba {
+            Bimamba::None => (None, &forward),
+            Bimamba::V1 => (Some(drive.iter().rev().cloned().collect::<Vec<_>>()), &forward),
+            Bimamba::V2 => (Some(self.drive(&backward, &reversed(&x))), &backward),
+        };
+        let sum = match drive {
+            None => ahead,
+            Some(drive) => {
+                let back = self.scan(1, &backward, &drive, &reversed(&z), shared);
                 component("gate");
                 add(&ahead, &reversed(&back))
             }

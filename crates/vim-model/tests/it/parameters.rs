@@ -1,10 +1,9 @@
 //! How many parameters, which, and which of them decay.
 
 use burn::module::Module;
-use burn::tensor::Device;
 use vim_model::{Bimamba, DecayGroups, Preset, VimConfig, decays};
 
-use crate::support::small;
+use crate::support::{build, small};
 
 #[test]
 fn presets_have_the_published_sizes() {
@@ -30,34 +29,13 @@ fn the_closed_form_counts_what_is_built() {
     let odd = VimConfig { stride: Some(3), d_conv: 3, expand: 3, d_model: 20, ..small() };
     for config in [VimConfig::preset(Preset::Tiny), VimConfig::preset(Preset::Small), small(), odd]
     {
-        let model = config.init(&Device::flex(), 0).unwrap();
+        let model = build(&config, 0);
         assert_eq!(model.num_params(), config.num_parameters());
         let listed: usize =
             model.parameters().iter().map(|p| p.shape.iter().product::<usize>()).sum();
         assert_eq!(listed, config.num_parameters());
     }
 }
-
-/// Every path of a layer, with its shape in the small model, and whether it decays.
-const LAYER: [(&str, &[usize], bool); 17] = [
-    ("norm.weight", &[16], false),
-    ("mixer.in_proj.weight", &[16, 64], true),
-    ("mixer.forward.a_log", &[32, 4], true),
-    ("mixer.forward.d", &[32], false),
-    ("mixer.forward.conv1d.weight", &[32, 1, 4], true),
-    ("mixer.forward.conv1d.bias", &[32], false),
-    ("mixer.forward.x_proj.weight", &[32, 9], true),
-    ("mixer.forward.dt_proj.weight", &[1, 32], true),
-    ("mixer.forward.dt_proj.bias", &[32], false),
-    ("mixer.backward.a_log", &[32, 4], true),
-    ("mixer.backward.d", &[32], false),
-    ("mixer.backward.conv1d.weight", &[32, 1, 4], true),
-    ("mixer.backward.conv1d.bias", &[32], false),
-    ("mixer.backward.x_proj.weight", &[32, 9], true),
-    ("mixer.backward.dt_proj.weight", &[1, 32], true),
-    ("mixer.backward.dt_proj.bias", &[32], false),
-    ("mixer.out_proj.weight", &[32, 16], true),
-];
 
 #[test]
 fn all_paths_shapes_and_decays() {
@@ -68,15 +46,27 @@ fn all_paths_shapes_and_decays() {
         ("pos_embed".to_string(), vec![1, 17, 16], false),
     ];
     for layer in 0..2 {
-        expected.extend(LAYER.map(|(path, shape, decays)| {
-            (format!("layers.{layer}.{path}"), shape.to_vec(), decays)
-        }));
+        let mut add = |path: &str, shape: &[usize], decays| {
+            expected.push((format!("layers.{layer}.{path}"), shape.to_vec(), decays));
+        };
+        add("norm.weight", &[16], false);
+        add("mixer.in_proj.weight", &[16, 64], true);
+        for way in ["forward", "backward"] {
+            add(&format!("mixer.{way}.a_log"), &[32, 4], true);
+            add(&format!("mixer.{way}.d"), &[32], false);
+            add(&format!("mixer.{way}.conv1d.weight"), &[32, 1, 4], true);
+            add(&format!("mixer.{way}.conv1d.bias"), &[32], false);
+            add(&format!("mixer.{way}.x_proj.weight"), &[32, 9], true);
+            add(&format!("mixer.{way}.dt_proj.weight"), &[1, 32], true);
+            add(&format!("mixer.{way}.dt_proj.bias"), &[32], false);
+        }
+        add("mixer.out_proj.weight", &[32, 16], true);
     }
     expected.push(("norm_f.weight".to_string(), vec![16], false));
     expected.push(("head.weight".to_string(), vec![16, 5], true));
     expected.push(("head.bias".to_string(), vec![5], false));
 
-    let model = small().init(&Device::flex(), 0).unwrap();
+    let model = build(&small(), 0);
     let listed = |groups| -> Vec<_> {
         let with = model.parameters().into_iter();
         with.map(|p| (p.path.clone(), p.shape.clone(), p.decays(groups))).collect()

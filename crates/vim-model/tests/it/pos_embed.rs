@@ -14,11 +14,9 @@
 //! middle_aware = torch.cat([patches[:h*w//2], x[4:5], patches[h*w//2:]])
 //! ```
 
-use burn::tensor::Device;
 use vim_model::{LoadOptions, Names, Resize, VimConfig};
-use vim_torch::{Item, StateDict};
 
-use crate::support::{arrays, small, values};
+use crate::support::{arrays, build, dict, small, values};
 
 fn model(grid: usize) -> VimConfig {
     VimConfig { image_size: (4 * grid).into(), d_model: 2, depth: 1, d_state: 2, ..small() }
@@ -26,16 +24,11 @@ fn model(grid: usize) -> VimConfig {
 
 /// The table of a 3 × 3 grid, resized to `grid` × `grid`.
 fn resized(grid: usize, mode: Resize) -> Vec<f32> {
-    let mut state = StateDict::default();
-    let given = model(3).init(&Device::flex(), 0).unwrap();
-    for (key, mut array) in arrays(&given, Names::Pytorch) {
-        if key == "pos_embed" {
-            array.values = (0..20).map(|i| (i as f32 * 1.7).sin()).collect();
-        }
-        state.insert(key, Item::Array(array));
-    }
+    let mut arrays = arrays(&build(&model(3), 0), Names::Pytorch);
+    let (_, table) = arrays.iter_mut().find(|(key, _)| key == "pos_embed").unwrap();
+    table.values = (0..20).map(|i| (i as f32 * 1.7).sin()).collect();
     let options = LoadOptions { resize: Some(mode), ..LoadOptions::default() };
-    let (model, _) = model(grid).init(&Device::flex(), 0).unwrap().load(&state, options).unwrap();
+    let (model, _) = build(&model(grid), 0).load(&dict(arrays), options).unwrap();
     values(&model)["pos_embed"].1.clone()
 }
 

@@ -1,6 +1,6 @@
 //! Tokens and logits of the named sizes and of awkward ones.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use strum::VariantArray;
 use vim_kernels::{Discretization, KernelError, Precision};
 use vim_model::{
@@ -8,15 +8,13 @@ use vim_model::{
     SsmConfig, StateMatrix, VimConfig,
 };
 
-use crate::support::{images, numbers, small};
+use crate::support::{batch, build, error, logits, numbers, small};
 
-fn runs(config: &VimConfig, batch: usize) {
-    let device = Device::flex();
-    let model = config.init(&device, 0).unwrap();
+fn runs(config: &VimConfig, count: usize) {
+    let model = build(config, 0);
     assert_eq!(model.pos_embed.as_ref().unwrap().dims(), [1, config.num_tokens(), config.d_model]);
-    let logits =
-        model.forward(Tensor::from_data(images(batch, config.image_size), &device)).unwrap();
-    assert_eq!(logits.dims(), [batch, config.num_classes]);
+    let logits = model.forward(batch(count, config.image_size)).unwrap();
+    assert_eq!(logits.dims(), [count, config.num_classes]);
     assert!(numbers(logits).iter().all(|x| x.is_finite()));
 }
 
@@ -43,12 +41,8 @@ fn awkward_sizes_run() {
         (16, 16, 16, 2, 0),
         (33, 8, 5, 37, 18),
     ] {
-        let config = VimConfig {
-            image_size: image_size.into(),
-            patch_size,
-            stride: Some(stride),
-            ..small()
-        };
+        let (image_size, stride) = (image_size.into(), Some(stride));
+        let config = VimConfig { image_size, patch_size, stride, ..small() };
         assert_eq!((config.num_tokens(), config.class_token_positions()), (tokens, vec![middle]));
         runs(&config, 3);
     }
@@ -57,21 +51,19 @@ fn awkward_sizes_run() {
 
 #[test]
 fn images_of_another_size_are_refused() {
-    let device = Device::flex();
-    let model = small().init(&device, 0).unwrap();
-    let forward = |size| model.forward(Tensor::from_data(images(1, size), &device));
-    let error = forward(20).unwrap_err();
+    let model = build(&small(), 0);
+    let error = model.forward(batch(1, 20)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "Vim: `images` has shape [1, 3, 20, 20], expected [B, 3, 16, 16]: image_size"
     );
-    let error = model.patch_embed.forward(Tensor::from_data(images(1, 3), &device)).unwrap_err();
+    let error = model.patch_embed.forward(batch(1, 3)).unwrap_err();
     assert!(error.to_string().contains("H and W at least 4"), "{error}");
 }
 
 #[test]
 fn a_precision_that_the_device_lacks_is_refused() {
-    let model = small().init(&Device::flex(), 0).unwrap();
+    let model = build(&small(), 0);
     let model = model.with_precision(Precision::Tf32).unwrap();
     let error = model.with_precision(Precision::Bf16).unwrap_err();
     assert!(matches!(error, KernelError::NoPrecision { .. }), "{error}");
@@ -79,12 +71,9 @@ fn a_precision_that_the_device_lacks_is_refused() {
 
 #[test]
 fn an_image_does_not_see_its_batch() {
-    let device = Device::flex();
-    let model = small().init(&device, 0).unwrap();
-    let all = Tensor::<4>::from_data(images(3, 16), &device);
+    let (model, all) = (build(&small(), 0), batch(3, 16));
     let together = numbers(model.forward(all.clone()).unwrap().narrow(0, 1, 1));
-    let alone = numbers(model.forward(all.narrow(0, 1, 1)).unwrap());
-    assert!(crate::support::error(&together, &alone) < 1e-6);
+    assert!(error(&together, &logits(&model, all.narrow(0, 1, 1))) < 1e-6);
 }
 
 #[test]
@@ -107,84 +96,44 @@ fn what_cannot_be_built_is_an_error() {
     assert_eq!(error.to_string(), "model.depth: 0 is out of range (at least 1)");
 }
 
-/// The key, and the other one that it does not go with.
-fn conflict(config: &VimConfig) -> (&'static str, String) {
-    match config.init(&Device::flex(), 0) {
-        Err(ModelError::Conflict { key, other, .. }) => (key, other),
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn options_that_do_not_go_together_are_errors() {
-    let rope = |rest: VimConfig| VimConfig { rope: Rope::Hidden, ..rest };
+    let conflict = |config: VimConfig, key: &str, other: &str| {
+        let error = config.init(&Device::flex(), 0).unwrap_err();
+        let ModelError::Conflict { key: found, other: beside, .. } = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!((found, &*beside), (key, other));
+    };
+    let dropout = VimConfig { dropout: 0.1, abs_pos_embed: false, ..small() };
+    conflict(dropout, "model.dropout", "model.abs_pos_embed = false");
+    let odd = VimConfig { layer_pairs: true, depth: 3, ..small() };
+    conflict(odd, "model.layer_pairs", "model.depth = 3");
+    let halved = VimConfig { bimamba: Bimamba::V1, divide_out: Some(true), ..small() };
+    conflict(halved, "model.divide_out", "model.bimamba = \"v1\"");
+
+    let rope = || VimConfig { rope: Rope::Hidden, ..small() };
+    let double = VimConfig { class_token: ClassToken::Double, ..rope() };
+    conflict(double, "model.rope", "model.class_token = \"double\"");
+    let upright = VimConfig { image_size: [16, 8].into(), ..rope() };
+    conflict(upright, "model.rope", "model.image_size = [16, 8]");
+    conflict(VimConfig { stride: Some(2), ..rope() }, "model.rope", "model.stride = 2");
+    conflict(VimConfig { d_model: 18, ..rope() }, "model.rope", "model.d_model = 18");
+    let odd_grid = VimConfig { image_size: 12.into(), ..rope() };
+    conflict(odd_grid, "model.rope", "a grid of 3 x 3 patches");
+
     let ssm = SsmConfig::default();
-    for (config, key, other) in [
-        (
-            VimConfig { dropout: 0.1, abs_pos_embed: false, ..small() },
-            "model.dropout",
-            "model.abs_pos_embed = false",
-        ),
-        (
-            VimConfig { layer_pairs: true, depth: 3, ..small() },
-            "model.layer_pairs",
-            "model.depth = 3",
-        ),
-        (
-            VimConfig { bimamba: Bimamba::V1, divide_out: Some(true), ..small() },
-            "model.divide_out",
-            "model.bimamba = \"v1\"",
-        ),
-        (
-            rope(VimConfig { class_token: ClassToken::Double, ..small() }),
-            "model.rope",
-            "model.class_token = \"double\"",
-        ),
-        (
-            rope(VimConfig { image_size: [16, 8].into(), ..small() }),
-            "model.rope",
-            "model.image_size = [16, 8]",
-        ),
-        (rope(VimConfig { stride: Some(2), ..small() }), "model.rope", "model.stride = 2"),
-        (rope(VimConfig { d_model: 18, ..small() }), "model.rope", "model.d_model = 18"),
-        (
-            rope(VimConfig { image_size: 12.into(), ..small() }),
-            "model.rope",
-            "a grid of 3 x 3 patches",
-        ),
-        (
-            VimConfig {
-                bimamba: Bimamba::None,
-                ssm: SsmConfig { method_bwd: Some(Discretization::Foh), ..ssm },
-                ..small()
-            },
-            "ssm.method_bwd",
-            "model.bimamba = \"none\"",
-        ),
-        (
-            VimConfig {
-                discretization: Discretization::Bilinear,
-                ssm: SsmConfig {
-                    a: StateMatrix::Full,
-                    method_fwd: Some(Discretization::Zoh),
-                    ..ssm
-                },
-                ..small()
-            },
-            "ssm.method_fwd",
-            "ssm.a = \"full\"",
-        ),
-        (
-            VimConfig {
-                ssm: SsmConfig { v1_gate_gradient: Some(GateGradient::Exact), ..ssm },
-                ..small()
-            },
-            "ssm.v1_gate_gradient",
-            "model.bimamba = \"v2\"",
-        ),
-    ] {
-        assert_eq!(conflict(&config), (key, other.to_owned()));
-    }
+    let backward = SsmConfig { method_bwd: Some(Discretization::Foh), ..ssm };
+    let forward_only = VimConfig { bimamba: Bimamba::None, ssm: backward, ..small() };
+    conflict(forward_only, "ssm.method_bwd", "model.bimamba = \"none\"");
+    let a = StateMatrix::Full;
+    let full_zoh = SsmConfig { a, method_fwd: Some(Discretization::Zoh), ..ssm };
+    let discretization = Discretization::Bilinear;
+    let full = VimConfig { discretization, ssm: full_zoh, ..small() };
+    conflict(full, "ssm.method_fwd", "ssm.a = \"full\"");
+    let exact = SsmConfig { v1_gate_gradient: Some(GateGradient::Exact), ..ssm };
+    let v2 = VimConfig { ssm: exact, ..small() };
+    conflict(v2, "ssm.v1_gate_gradient", "model.bimamba = \"v2\"");
 }
 
 #[test]

@@ -3,30 +3,15 @@
 use std::io::Cursor;
 
 use burn::store::{ModuleSnapshot, PytorchStore};
-use burn::tensor::Device;
-use vim_kernels::Discretization;
+use vim_kernels::{Discretization, KernelChoice};
 use vim_model::{
     Bimamba, ClassToken, LayerScale, LoadOptions, Names, NormKind, Preset, Resize, Rope, SsmConfig,
     StateDictMismatch, StateMatrix, Vim, VimConfig, pytorch_key,
 };
-use vim_torch::{Array, Item, Section, StateDict, read_checkpoint};
+use vim_torch::{Array, Section, StateDict, read_checkpoint};
 
 use crate::golden::a_mid;
-use crate::support::{arrays, fixture, images, numbers, small, values};
-use burn::tensor::Tensor;
-use vim_kernels::KernelChoice;
-
-fn build(config: &VimConfig, seed: u64) -> Vim {
-    config.init(&Device::flex(), seed).unwrap()
-}
-
-fn dict(arrays: Vec<(String, Array)>) -> StateDict {
-    let mut state = StateDict::default();
-    for (key, array) in arrays {
-        state.insert(key, Item::Array(array));
-    }
-    state
-}
+use crate::support::{arrays, batch, build, dict, fixture, logits, small, values};
 
 fn load(
     config: &VimConfig,
@@ -48,43 +33,32 @@ fn a_model_goes_through_either_naming_unchanged() {
 }
 
 /// Keys and shapes that the original registers for Vim-Ti and Vim-S at 224 px and 1000 classes.
-fn registered(
-    d_model: usize,
-    d_inner: usize,
-    x_proj: usize,
-    dt_rank: usize,
-) -> Vec<(String, Vec<usize>)> {
+fn registered(m: usize, d: usize, x_proj: usize, dt_rank: usize) -> Vec<(String, Vec<usize>)> {
     let mut keys: Vec<(String, Vec<usize>)> = vec![
-        ("cls_token".into(), vec![1, 1, d_model]),
-        ("pos_embed".into(), vec![1, 197, d_model]),
-        ("patch_embed.proj.weight".into(), vec![d_model, 3, 16, 16]),
-        ("patch_embed.proj.bias".into(), vec![d_model]),
-        ("head.weight".into(), vec![1000, d_model]),
+        ("cls_token".into(), vec![1, 1, m]),
+        ("pos_embed".into(), vec![1, 197, m]),
+        ("patch_embed.proj.weight".into(), vec![m, 3, 16, 16]),
+        ("patch_embed.proj.bias".into(), vec![m]),
+        ("head.weight".into(), vec![1000, m]),
         ("head.bias".into(), vec![1000]),
-        ("norm_f.weight".into(), vec![d_model]),
+        ("norm_f.weight".into(), vec![m]),
     ];
     for layer in 0..24 {
-        for (name, shape) in [
-            ("A_log", vec![d_inner, 16]),
-            ("D", vec![d_inner]),
-            ("A_b_log", vec![d_inner, 16]),
-            ("D_b", vec![d_inner]),
-            ("in_proj.weight", vec![2 * d_inner, d_model]),
-            ("conv1d.weight", vec![d_inner, 1, 4]),
-            ("conv1d.bias", vec![d_inner]),
-            ("x_proj.weight", vec![x_proj, d_inner]),
-            ("dt_proj.weight", vec![d_inner, dt_rank]),
-            ("dt_proj.bias", vec![d_inner]),
-            ("conv1d_b.weight", vec![d_inner, 1, 4]),
-            ("conv1d_b.bias", vec![d_inner]),
-            ("x_proj_b.weight", vec![x_proj, d_inner]),
-            ("dt_proj_b.weight", vec![d_inner, dt_rank]),
-            ("dt_proj_b.bias", vec![d_inner]),
-            ("out_proj.weight", vec![d_model, d_inner]),
-        ] {
-            keys.push((format!("layers.{layer}.mixer.{name}"), shape));
+        let mut add = |name: &str, shape: &[usize]| {
+            keys.push((format!("layers.{layer}.{name}"), shape.to_vec()));
+        };
+        add("mixer.in_proj.weight", &[2 * d, m]);
+        add("mixer.out_proj.weight", &[m, d]);
+        add("norm.weight", &[m]);
+        for b in ["", "_b"] {
+            add(&format!("mixer.A{b}_log"), &[d, 16]);
+            add(&format!("mixer.D{b}"), &[d]);
+            add(&format!("mixer.conv1d{b}.weight"), &[d, 1, 4]);
+            add(&format!("mixer.conv1d{b}.bias"), &[d]);
+            add(&format!("mixer.x_proj{b}.weight"), &[x_proj, d]);
+            add(&format!("mixer.dt_proj{b}.weight"), &[d, dt_rank]);
+            add(&format!("mixer.dt_proj{b}.bias"), &[d]);
         }
-        keys.push((format!("layers.{layer}.norm.weight"), vec![d_model]));
     }
     keys.sort();
     keys
@@ -154,10 +128,7 @@ fn every_variant_goes_through_the_original_s_names() {
         assert_eq!(state.get("rope.freqs_sin").is_some(), config.rope != Rope::None);
         let back = load(&config, &state, LoadOptions::default()).unwrap();
         assert_eq!(values(&back), values(&model), "{config:?}");
-        let logits = |model: &Vim| {
-            numbers(model.forward(Tensor::from_data(images(2, 16), &Device::flex())).unwrap())
-        };
-        assert_eq!(logits(&back), logits(&model), "{config:?}");
+        assert_eq!(logits(&back, batch(2, 16)), logits(&model, batch(2, 16)), "{config:?}");
     }
 }
 
@@ -225,7 +196,5 @@ fn positions_follow_a_larger_image_only_where_allowed() {
     let allowed = LoadOptions { resize: Some(Resize::MiddleAware), ..LoadOptions::default() };
     let (model, report) = build(&larger, 9).load(&state, allowed).unwrap();
     assert_eq!(report.resized, Some(([4, 4], [6, 6])));
-    let device = Device::flex();
-    let logits = numbers(model.forward(Tensor::from_data(images(2, 24), &device)).unwrap());
-    assert!(logits.iter().all(|x| x.is_finite()));
+    assert!(logits(&model, batch(2, 24)).iter().all(|x| x.is_finite()));
 }

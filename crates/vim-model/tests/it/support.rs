@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Gradients, Tensor, TensorData, activation::log_softmax};
+use burn::tensor::{Device, Gradients, Tensor, TensorData, activation::log_softmax};
 use vim_model::{ImageSize, Names, Preset, SsmConfig, Vim, VimConfig};
-use vim_torch::{Array, Element};
+use vim_torch::{Array, Element, Item, StateDict};
 
 /// Numbers by parameter path, each with its shape, a linear layer's weight as PyTorch stores it.
 pub(crate) type Named = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
@@ -37,6 +37,21 @@ pub(crate) fn images(batch: usize, size: impl Into<ImageSize>) -> TensorData {
     TensorData::new(numbers, [batch, 3, height, width])
 }
 
+/// The same as a tensor of a device without an autodiff graph.
+pub(crate) fn batch(count: usize, size: impl Into<ImageSize>) -> Tensor<4> {
+    Tensor::from_data(images(count, size), &Device::flex())
+}
+
+/// Logits in evaluation.
+pub(crate) fn logits(model: &Vim, images: Tensor<4>) -> Vec<f32> {
+    numbers(model.forward(images).unwrap())
+}
+
+/// A model on a device without an autodiff graph.
+pub(crate) fn build(config: &VimConfig, seed: u64) -> Vim {
+    config.init(&Device::flex(), seed).unwrap()
+}
+
 /// Mean cross-entropy against one label per image, `[1]`.
 pub(crate) fn cross_entropy(logits: Tensor<2>, labels: &[i64]) -> Tensor<1> {
     let [batch, classes] = logits.dims();
@@ -50,36 +65,33 @@ pub(crate) fn cross_entropy(logits: Tensor<2>, labels: &[i64]) -> Tensor<1> {
 
 /// Every parameter of the model.
 pub(crate) fn values(model: &Vim) -> Named {
-    let mut collect =
-        Collect { grads: None, linear: Vec::new(), path: Vec::new(), found: Named::new() };
-    model.visit(&mut collect);
-    collect.found
+    collect(model, None)
 }
 
 /// Every parameter's gradient.
 pub(crate) fn gradients(model: &Vim, grads: &Gradients) -> Named {
-    let mut collect =
-        Collect { grads: Some(grads), linear: Vec::new(), path: Vec::new(), found: Named::new() };
+    collect(model, Some(grads))
+}
+
+fn collect(model: &Vim, grads: Option<&Gradients>) -> Named {
+    let mut collect = Collect { grads, path: Vec::new(), found: Named::new() };
     model.visit(&mut collect);
     collect.found
 }
 
 struct Collect<'a> {
     grads: Option<&'a Gradients>,
-    linear: Vec<bool>,
     path: Vec<String>,
     found: Named,
 }
 
 impl ModuleVisitor for Collect<'_> {
-    fn enter_module(&mut self, name: &str, container_type: &str) {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
         self.path.push(name.to_string());
-        self.linear.push(container_type == "Struct:Linear");
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
         self.path.pop();
-        self.linear.pop();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -90,11 +102,19 @@ impl ModuleVisitor for Collect<'_> {
             }
             None => param.val(),
         };
-        let is_linear = self.linear.last() == Some(&true);
-        let tensor = if is_linear && D == 2 { tensor.transpose() } else { tensor };
-        let shape = tensor.dims().to_vec();
-        self.found.insert(path, (shape, tensor.into_data().try_to_vec().unwrap()));
+        let is_linear = D == 2 && path.ends_with(".weight");
+        let tensor = if is_linear { tensor.transpose() } else { tensor };
+        self.found.insert(path, (tensor.dims().to_vec(), numbers(tensor)));
     }
+}
+
+/// The checkpoint that holds `arrays`.
+pub(crate) fn dict(arrays: Vec<(String, Array)>) -> StateDict {
+    let mut state = StateDict::default();
+    for (key, array) in arrays {
+        state.insert(key, Item::Array(array));
+    }
+    state
 }
 
 /// The model's parameters as arrays of a file.

@@ -1,20 +1,18 @@
 //! What training draws: the class token's place, the order, dropout.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use vim_model::{ClassToken, VimConfig};
 
-use crate::support::{error, images, numbers, small};
+use crate::support::{batch, error, numbers, small};
 use crate::variants::shaken;
 
 /// Logits of one image of four patches: in evaluation, or of a training step.
 fn logits(config: VimConfig, seed: Option<u64>) -> Vec<f32> {
-    let device = Device::flex();
     let config = VimConfig { image_size: 8.into(), drop_path: 0.0, ..config };
-    let model = shaken(&config, &device);
-    let x = Tensor::from_data(images(1, 8), &device);
+    let model = shaken(&config, &Device::flex());
     numbers(match seed {
-        Some(seed) => model.forward_train(x, seed).unwrap(),
-        None => model.forward(x).unwrap(),
+        Some(seed) => model.forward_train(batch(1, 8), seed).unwrap(),
+        None => model.forward(batch(1, 8)).unwrap(),
     })
 }
 

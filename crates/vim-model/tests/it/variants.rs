@@ -11,7 +11,9 @@ use vim_model::{
 };
 
 use crate::naive::Naive;
-use crate::support::{cross_entropy, error, gradients, images, numbers, small, values};
+use crate::support::{
+    batch, cross_entropy, error, gradients, images, logits, numbers, small, values,
+};
 
 /// A model of which no parameter is where it started: no zero or one hides a mistake.
 pub(crate) fn shaken(config: &VimConfig, device: &Device) -> Vim {
@@ -24,15 +26,9 @@ pub(crate) fn shaken(config: &VimConfig, device: &Device) -> Vim {
                 let noise: Vec<f32> = (0..shape.iter().product())
                     .map(|i: usize| 0.1 * ((i * 7 + self.0 * 13) as f32 * 1.7).sin())
                     .collect();
-                let noise = TensorData::new(noise, shape);
-                if value.device().is_autodiff() {
-                    let value = value.inner();
-                    let noise = Tensor::from_data(noise, &value.device());
-                    Tensor::from_inner(value + noise).require_grad()
-                } else {
-                    let noise = Tensor::from_data(noise, &value.device());
-                    value + noise
-                }
+                let noise = Tensor::from_data(TensorData::new(noise, shape), &value.device());
+                let shaken = (value + noise).detach();
+                if shaken.device().is_autodiff() { shaken.require_grad() } else { shaken }
             })
         }
     }
@@ -41,16 +37,21 @@ pub(crate) fn shaken(config: &VimConfig, device: &Device) -> Vim {
 
 /// A few variants of each option, and mixtures: `(name, configuration)`.
 pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
-    let ssm = SsmConfig::default();
-    let forward_only = VimConfig { bimamba: Bimamba::None, ..small() };
-    let shared = VimConfig { bimamba: Bimamba::V1, ..small() };
+    let shared = || VimConfig { bimamba: Bimamba::V1, ..small() };
     let pooled = |pool| VimConfig { class_token: ClassToken::None, pool: Some(pool), ..small() };
     let class = |class_token| VimConfig { class_token, ..small() };
     let rope = |rope, class_token| VimConfig { rope, class_token, ..small() };
+    let paired = |config| VimConfig { layer_pairs: true, depth: 4, ..config };
+    let flipped = |config| VimConfig { flip_ratio: 1.0, ..config };
+    let each_way = |method_fwd, method_bwd, config| VimConfig {
+        ssm: SsmConfig { method_fwd, method_bwd, ..SsmConfig::default() },
+        ..config
+    };
+    let rope_on_both = rope(Rope::Both, ClassToken::Middle);
     vec![
         ("as it is", small()),
-        ("forward only", forward_only.clone()),
-        ("shared projections", shared.clone()),
+        ("forward only", VimConfig { bimamba: Bimamba::None, ..small() }),
+        ("shared projections", shared()),
         ("not halved", VimConfig { divide_out: Some(false), ..small() }),
         ("head", class(ClassToken::Head)),
         ("random", class(ClassToken::Random)),
@@ -69,20 +70,12 @@ pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
             "rope, no class token",
             VimConfig { rope_grid: Some(5), ..rope(Rope::Both, ClassToken::None) },
         ),
-        ("flipped", VimConfig { flip_ratio: 1.0, ..small() }),
-        ("flipped head", VimConfig { flip_ratio: 1.0, ..class(ClassToken::Head) }),
-        ("flipped last", VimConfig { flip_ratio: 1.0, ..pooled(Pool::Last) }),
-        ("flipped rope", VimConfig { flip_ratio: 1.0, ..rope(Rope::Both, ClassToken::Middle) }),
-        ("pairs", VimConfig { layer_pairs: true, depth: 4, ..small() }),
-        (
-            "pairs, flipped, rope",
-            VimConfig {
-                layer_pairs: true,
-                depth: 4,
-                flip_ratio: 1.0,
-                ..rope(Rope::Both, ClassToken::Middle)
-            },
-        ),
+        ("flipped", flipped(small())),
+        ("flipped head", flipped(class(ClassToken::Head))),
+        ("flipped last", flipped(pooled(Pool::Last))),
+        ("flipped rope", flipped(rope_on_both.clone())),
+        ("pairs", paired(small())),
+        ("pairs, flipped, rope", paired(flipped(rope_on_both))),
         ("odd grid", VimConfig { image_size: 12.into(), ..small() }),
         ("stride", VimConfig { stride: Some(2), image_size: 14.into(), ..small() }),
         ("rectangle", VimConfig { image_size: [8, 21].into(), ..small() }),
@@ -90,101 +83,80 @@ pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
         ("one patch", VimConfig { image_size: 4.into(), ..class(ClassToken::Double) }),
         ("dt_rank", VimConfig { dt_rank: DtRank::Rank(5), ..small() }),
         ("sizes", VimConfig { expand: 3, d_conv: 3, d_state: 5, d_model: 12, ..small() }),
-        ("d_conv", VimConfig { d_conv: 2, bimamba: Bimamba::V1, ..small() }),
+        ("d_conv", VimConfig { d_conv: 2, ..shared() }),
         (
             "a method each way",
-            VimConfig {
-                ssm: SsmConfig {
-                    method_fwd: Some(Discretization::Bilinear),
-                    method_bwd: Some(Discretization::Foh),
-                    ..ssm
-                },
-                ..small()
-            },
+            each_way(Some(Discretization::Bilinear), Some(Discretization::Foh), small()),
         ),
         (
             "a method each way of shared projections",
-            VimConfig {
-                ssm: SsmConfig { method_bwd: Some(Discretization::Poly), ..ssm },
-                ..shared
-            },
+            each_way(None, Some(Discretization::Poly), shared()),
         ),
         (
             "all at once",
-            VimConfig {
+            paired(flipped(VimConfig {
                 norm: NormKind::Layer,
                 layer_scale: LayerScale::Starts(0.3),
                 divide_out: Some(false),
-                rope: Rope::Both,
-                class_token: ClassToken::Head,
                 discretization: Discretization::HighOrder,
-                flip_ratio: 1.0,
-                depth: 4,
-                layer_pairs: true,
-                ..small()
-            },
+                ..rope(Rope::Both, ClassToken::Head)
+            })),
         ),
     ]
+}
+
+/// Both series of all methods: `(name, configuration)`.
+pub(crate) fn methods() -> Vec<(String, VimConfig)> {
+    let mut methods = Vec::new();
+    for &discretization in Discretization::VARIANTS {
+        for &series in Series::VARIANTS {
+            let ssm = SsmConfig { series, ..SsmConfig::default() };
+            let config = VimConfig { discretization, ssm, ..small() };
+            methods.push((format!("{discretization}, {series}"), config));
+        }
+    }
+    methods
 }
 
 /// f32 sums over up to 65 tokens and 36 channels against f64, through up to four blocks.
 const TOLERANCE: f64 = 2e-5;
 
+fn agrees_with_plain_loops(name: &str, config: &VimConfig) {
+    let model = shaken(config, &Device::flex());
+    let naive = Naive { config, parameters: &values(&model) };
+    let images = || batch(2, config.image_size);
+    let (pixels, logits) = (numbers(images()), logits(&model, images()));
+    for (image, logits) in pixels.chunks(pixels.len() / 2).zip(logits.chunks(config.num_classes)) {
+        let (expected, _) = naive.logits(image, config.flip_ratio == 1.0);
+        let expected: Vec<f32> = expected.iter().map(|&x| x as f32).collect();
+        let error = error(logits, &expected);
+        assert!(error < TOLERANCE, "{name}, {}: {error:.1e}", config.ssm.scan);
+    }
+}
+
 #[test]
 fn every_variant_agrees_with_plain_loops() {
     for (name, config) in variants() {
-        let flipped = config.flip_ratio == 1.0;
         for scan in [KernelChoice::Kernel, KernelChoice::Reference] {
             let ssm = SsmConfig { scan, ..config.ssm };
-            let config = VimConfig { ssm, ..config.clone() };
-            let device = Device::flex();
-            let model = shaken(&config, &device);
-            let parameters = values(&model);
-            let data = images(2, config.image_size);
-            let pixels = data.try_to_vec::<f32>().unwrap();
-            let logits = numbers(model.forward(Tensor::from_data(data, &device)).unwrap());
-            let naive = Naive { config: &config, parameters: &parameters };
-            let images = pixels.chunks(pixels.len() / 2);
-            for (image, logits) in images.zip(logits.chunks(config.num_classes)) {
-                let (expected, _) = naive.logits(image, flipped);
-                let expected: Vec<f32> = expected.iter().map(|&x| x as f32).collect();
-                let error = error(logits, &expected);
-                assert!(error < TOLERANCE, "{name}, {scan}: {error:.1e}");
-            }
+            agrees_with_plain_loops(name, &VimConfig { ssm, ..config.clone() });
         }
     }
 }
 
-/// Both series of all methods, in both ways of both kinds of mixer.
+/// Both series of all methods, in both ways.
 #[test]
 fn every_method_agrees_with_plain_loops() {
-    for &discretization in Discretization::VARIANTS {
-        for &series in Series::VARIANTS {
-            let ssm = SsmConfig { series, ..SsmConfig::default() };
-            let config = VimConfig { discretization, ssm, ..small() };
-            let device = Device::flex();
-            let model = shaken(&config, &device);
-            let parameters = values(&model);
-            let data = images(1, 16);
-            let image = data.try_to_vec::<f32>().unwrap();
-            let logits = numbers(model.forward(Tensor::from_data(data, &device)).unwrap());
-            let naive = Naive { config: &config, parameters: &parameters };
-            let expected: Vec<f32> =
-                naive.logits(&image, false).0.iter().map(|&x| x as f32).collect();
-            let error = error(&logits, &expected);
-            assert!(error < TOLERANCE, "{discretization}, {series}: {error:.1e}");
-        }
+    for (name, config) in methods() {
+        agrees_with_plain_loops(&name, &config);
     }
 }
 
 /// The variants are not each other: an option that did nothing would pass the tests above.
 #[test]
 fn variants_differ() {
-    let device = Device::flex();
-    let logits = |config: &VimConfig| {
-        let data = images(1, config.image_size);
-        numbers(shaken(config, &device).forward(Tensor::from_data(data, &device)).unwrap())
-    };
+    let logits =
+        |config: &VimConfig| logits(&shaken(config, &Device::flex()), batch(1, config.image_size));
     // In evaluation a random place is the head; and reversing all tokens of a model whose class
     // token is in the middle exchanges the roles of the two ways only.
     let same = [("head", "random")];
@@ -258,23 +230,21 @@ fn the_upstream_gate_gradient_misses_a_part() {
 /// The original's pooling by `all`: what the head says of every token, before any is chosen.
 #[test]
 fn logits_of_all_tokens_have_those_of_the_model_among_them() {
-    let device = Device::flex();
-    let base = VimConfig { image_size: [8, 12].into(), ..small() };
     let run = |class_token, pool| {
-        let config = VimConfig { class_token, pool, ..base.clone() };
-        let model = shaken(&config, &device);
-        let x = || Tensor::from_data(images(2, config.image_size), &device);
-        (model.token_logits(x()).unwrap(), model.forward(x()).unwrap())
+        let config = VimConfig { class_token, pool, image_size: [8, 12].into(), ..small() };
+        let model = shaken(&config, &Device::flex());
+        let x = || batch(2, config.image_size);
+        (model.token_logits(x()).unwrap(), logits(&model, x()))
     };
     let one = |all: &Tensor<3>, token| numbers(all.clone().narrow(1, token, 1));
-    let (all, logits) = run(ClassToken::Middle, None);
+    let (all, expected) = run(ClassToken::Middle, None);
     assert_eq!(all.dims(), [2, 7, 5]);
-    assert!(error(&one(&all, 3), &numbers(logits)) < 1e-6);
-    let (all, logits) = run(ClassToken::None, Some(Pool::Last));
-    assert!(error(&one(&all, 5), &numbers(logits)) < 1e-6);
-    let (all, logits) = run(ClassToken::None, Some(Pool::Max));
-    assert!(error(&numbers(all.max_dim(1)), &numbers(logits)) < 1e-6);
+    assert!(error(&one(&all, 3), &expected) < 1e-6);
+    let (all, expected) = run(ClassToken::None, Some(Pool::Last));
+    assert!(error(&one(&all, 5), &expected) < 1e-6);
+    let (all, expected) = run(ClassToken::None, Some(Pool::Max));
+    assert!(error(&numbers(all.max_dim(1)), &expected) < 1e-6);
     // The head is linear: it may come before the mean or after.
-    let (all, logits) = run(ClassToken::None, Some(Pool::Mean));
-    assert!(error(&numbers(all.mean_dim(1)), &numbers(logits)) < 1e-5);
+    let (all, expected) = run(ClassToken::None, Some(Pool::Mean));
+    assert!(error(&numbers(all.mean_dim(1)), &expected) < 1e-5);
 }
