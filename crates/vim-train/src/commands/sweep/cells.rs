@@ -8,7 +8,7 @@ use vim_sweep::{
 };
 
 use super::error::SweepRunError;
-use crate::commands::train::preflight;
+use crate::commands::train::{SCORES, preflight};
 use crate::config::{Config, ConfigError, Loaded, Origin, Problem, check_key, dotted_values, keys};
 use crate::error::Error;
 use crate::run_folder::is_free;
@@ -74,7 +74,7 @@ impl Base {
     /// Checks that some run has the reported metric.
     fn check_metric(&self, configs: &[Config]) -> Result<(), Error> {
         let name = &self.sweep.report.metric;
-        let metric = Metric::parse(name).map_err(|error| self.place(error))?;
+        let metric = Metric::parse(name, SCORES).map_err(|error| self.place(error))?;
         if !metric.is_of_average() || configs.iter().any(|config| config.train.ema.is_some()) {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Cells {
     pub(super) fn load(path: &Path, sets: &[String]) -> Result<Self, Error> {
         let base = Base::load(path, sets)?;
         base.check_grid()?;
-        let combinations = cells(&base.sweep).map_err(|error| base.place(error))?;
+        let combinations = cells(&base.sweep, SCORES).map_err(|error| base.place(error))?;
         check_sets(sets, &combinations)?;
         let all = combinations.len();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -7,6 +7,7 @@ use vim_sweep::{Metric, Pick, RunOutcome, RunState};
 use super::WhichArgs;
 use super::folder::Sweep;
 use super::queue::outcomes_with_jobs;
+use crate::commands::train::SCORES;
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
 
@@ -32,7 +33,7 @@ pub struct StatusArgs {
 pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
-    let metric = Metric::parse(&sweep.origins.sweep.report.metric)?;
+    let metric = Metric::parse(&sweep.origins.sweep.report.metric, SCORES)?;
     let last = |run: &RunOutcome| metric.value(run, Pick::Last);
     let best = |run: &RunOutcome| metric.value(run, Pick::Best);
     if args.json {

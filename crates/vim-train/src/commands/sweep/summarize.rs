@@ -19,6 +19,7 @@ use super::error::SweepRunError;
 use super::folder::{Sweep, write_file};
 use super::queue::outcomes_with_jobs;
 use super::status::counts;
+use crate::commands::train::SCORES;
 use crate::error::Error;
 use crate::output::summary::duration;
 use crate::output::{columns, print, print_json};
@@ -73,7 +74,7 @@ pub(super) fn run(args: &SummarizeArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
     let asked = asked(&sweep, &outcomes, args)?;
-    let summary = summarize(&outcomes, &asked)?;
+    let summary = summarize(&outcomes, &asked, SCORES)?;
     let name = &sweep.origins.sweep.name;
     write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
     write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;
