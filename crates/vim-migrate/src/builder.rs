@@ -1,8 +1,10 @@
 //! Conversion of options to keys of a configuration.
 
+use vim_config::is_variable_name;
+
 use crate::error::{MigrateError, MigrateProblem};
-use crate::launch::{Launch, PassedOption, shown};
-use crate::scope::Value;
+use crate::launch::{self, Launch, PassedOption, shown};
+use crate::scope::{Part, Value};
 
 /// A key with its value and the reason for it.
 #[derive(Clone, Debug)]
@@ -37,6 +39,13 @@ impl ConfigBuilder {
         self.launch.drop(shown(&passed.written, &passed.values), passed.line, why);
     }
 
+    /// Drops `option` unless it has the only value that there is here.
+    pub(crate) fn only(&mut self, option: &str, value: &str, why: &str) {
+        if let Some(passed) = self.get(option).filter(|passed| passed.values[0].shown() != value) {
+            self.drop(&passed, why);
+        }
+    }
+
     pub(crate) fn add(
         &mut self,
         key: &'static str,
@@ -57,14 +66,36 @@ impl ConfigBuilder {
         key: &'static str,
         default: Option<f64>,
     ) -> Result<(), MigrateError> {
-        match (self.get(option), default) {
-            (Some(passed), _) => {
-                self.add(key, float(number(&passed, &passed.values[0])?), as_written(&passed));
-            }
-            (None, Some(default)) => self.add(key, float(default), DEFAULT),
-            (None, None) => {}
+        if self.get(option).is_some() || default.is_some() {
+            let (number, comment) = self.number_or(option, default.unwrap_or_default())?;
+            self.add(key, float(number), comment);
         }
         Ok(())
+    }
+
+    /// The number of `option`, or its default, and the reason.
+    pub(crate) fn number_or(
+        &self,
+        option: &str,
+        default: f64,
+    ) -> Result<(f64, String), MigrateError> {
+        Ok(match self.get(option) {
+            Some(passed) => (number(&passed, &passed.values[0])?, as_written(&passed)),
+            None => (default, DEFAULT.to_owned()),
+        })
+    }
+
+    /// The whole number of `option`, `least` or more, or its default, and the reason.
+    pub(crate) fn integer_or(
+        &self,
+        option: &str,
+        least: u64,
+        default: u64,
+    ) -> Result<(u64, String), MigrateError> {
+        Ok(match self.get(option) {
+            Some(passed) => (integer(&passed, least)?, as_written(&passed)),
+            None => (default, DEFAULT.to_owned()),
+        })
     }
 
     /// Adds the whole number, 1 or more, of `option`.
@@ -74,10 +105,7 @@ impl ConfigBuilder {
         key: &'static str,
         default: u64,
     ) -> Result<(), MigrateError> {
-        let (number, comment) = match self.get(option) {
-            Some(passed) => (integer(&passed, 1)?, as_written(&passed)),
-            None => (default, DEFAULT.to_owned()),
-        };
+        let (number, comment) = self.integer_or(option, 1, default)?;
         self.add(key, number.to_string(), comment);
         Ok(())
     }
@@ -100,13 +128,14 @@ pub(crate) fn as_written(passed: &PassedOption) -> String {
     shown(&passed.written, &passed.values)
 }
 
+/// The text of the option's first value.
 pub(crate) fn known(passed: &PassedOption) -> Result<String, MigrateError> {
-    let unset = || MigrateProblem::Unset {
-        option: passed.written.clone(),
-        value: passed.values[0].shown(),
-        advice: "give it behind --, as the script is called with, or write it into the script",
-    };
-    passed.values[0].known().ok_or_else(|| MigrateError::at(passed.line, unset()))
+    known_value(passed, &passed.values[0])
+}
+
+fn known_value(passed: &PassedOption, value: &Value) -> Result<String, MigrateError> {
+    let advice = "give it behind --, as the script is called with, or write it into the script";
+    launch::known(&passed.written, value, passed.line, advice)
 }
 
 fn wrong(passed: &PassedOption, value: &Value, expected: &'static str) -> MigrateError {
@@ -115,11 +144,8 @@ fn wrong(passed: &PassedOption, value: &Value, expected: &'static str) -> Migrat
 }
 
 pub(crate) fn number(passed: &PassedOption, value: &Value) -> Result<f64, MigrateError> {
-    let text = known(&PassedOption { values: vec![value.clone()], ..passed.clone() })?;
-    text.parse()
-        .ok()
-        .filter(|x: &f64| x.is_finite())
-        .ok_or_else(|| wrong(passed, value, "a number"))
+    let number = known_value(passed, value)?.parse().ok().filter(|x: &f64| x.is_finite());
+    number.ok_or_else(|| wrong(passed, value, "a number"))
 }
 
 pub(crate) fn integer(passed: &PassedOption, least: u64) -> Result<u64, MigrateError> {
@@ -132,4 +158,47 @@ pub(crate) fn integer(passed: &PassedOption, least: u64) -> Result<u64, MigrateE
 /// A number in its usual notation.
 pub(crate) fn float(number: f64) -> String {
     if number != 0.0 && number.abs() < 1e-3 { format!("{number:e}") } else { format!("{number:?}") }
+}
+
+/// A path for a configuration; environment variables remain variables.
+///
+/// `None` if only a shell can evaluate it, or an argument of the script is missing.
+pub(crate) fn config_path(value: &Value) -> Option<String> {
+    if value.is_computed() || !value.unset_names().into_iter().all(is_variable_name) {
+        return None;
+    }
+    let text = value.render(|name, default| match default {
+        Some(default) => format!("${{{name}:-{default}}}"),
+        None => format!("${{{name}}}"),
+    });
+    // `~` is the shell's notation for the home folder.
+    Some(match text.strip_prefix("~/") {
+        Some(inside) => format!("${{HOME}}/{inside}"),
+        None => text,
+    })
+}
+
+/// A run's folder as `run.root`, if it has a parent, and `run.name`. The variable `seed` becomes
+/// `{run.seed}`.
+pub(crate) fn run_name(output: &Value, seed: Option<&str>) -> Option<(Option<String>, String)> {
+    const SEED: &str = "{run.seed}";
+    let mut output = output.clone();
+    for part in &mut output.parts {
+        if let Part::Unset { name, .. } = part
+            && Some(name.as_str()) == seed
+        {
+            *part = Part::Text(SEED.to_owned());
+        }
+    }
+    let text = config_path(&output)?;
+    let text = text.trim_end_matches('/');
+    let (root, name) = match text.rsplit_once('/') {
+        Some((root, name)) => (Some(root.to_owned()).filter(|root| !root.is_empty()), name),
+        None => (None, text),
+    };
+    // A name may not contain environment variables, a root no keys.
+    let is_good = !name.is_empty()
+        && !name.contains("${")
+        && root.as_ref().is_none_or(|root| !root.contains(SEED));
+    is_good.then(|| (root, name.to_owned()))
 }

@@ -13,15 +13,12 @@ pub struct MigrateError {
 /// What is wrong with a script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigrateProblem {
-    /// The file contains an unfinished merge.
+    /// The file contains an unfinished merge, by this marker.
     #[error(
-        "`{marker}` marks a merge that was never finished, and no shell can run this file: keep \
+        "`{0}` marks a merge that was never finished, and no shell can run this file: keep \
          one of its two sides, remove the markers, and run this again"
     )]
-    Conflict {
-        /// The marker.
-        marker: String,
-    },
+    Conflict(String),
     /// Options are cut off and form a command of their own.
     #[error(
         "{} and the options {lost} (line {next}) are lost: the shell takes them for a command of \
@@ -41,33 +38,21 @@ pub enum MigrateProblem {
         /// Whether a space follows the backslash.
         space: bool,
     },
-    /// A quote or bracket is not closed.
-    #[error("a {what} is opened here and never closed")]
-    Unclosed {
-        /// Which.
-        what: &'static str,
-    },
+    /// This quote or bracket is not closed.
+    #[error("a {0} is opened here and never closed")]
+    Unclosed(&'static str),
     /// No command starts a training.
     #[error("no command starts main.py: this is no launch script of the original's classification")]
     NoLaunch,
-    /// The script trains another task.
-    #[error("`{program}` trains segmentation or detection: vim-train trains classification")]
-    OtherTask {
-        /// The program.
-        program: String,
-    },
-    /// Several commands start a training.
-    #[error("main.py is started in the lines {}: name one by --line", list(lines))]
-    Several {
-        /// Their lines.
-        lines: Vec<usize>,
-    },
-    /// No command in the line starts a training.
-    #[error("no command in this line starts main.py; the lines {} do", list(lines))]
-    NotThere {
-        /// The lines with such commands.
-        lines: Vec<usize>,
-    },
+    /// The script trains another task, by this program.
+    #[error("`{0}` trains segmentation or detection: vim-train trains classification")]
+    OtherTask(String),
+    /// Several commands start a training, in these lines.
+    #[error("main.py is started in the lines {}: name one by --line", list(.0))]
+    Several(Vec<usize>),
+    /// No command in the line starts a training; those in these lines do.
+    #[error("no command in this line starts main.py; the lines {} do", list(.0))]
+    NotThere(Vec<usize>),
     /// The script does not set the value of an option.
     #[error("{option} is {value}, which the script does not set: {advice}")]
     Unset {
@@ -88,18 +73,12 @@ pub enum MigrateProblem {
         /// The accepted values.
         expected: &'static str,
     },
-    /// An option has no value.
-    #[error("{option} has no value")]
-    NoValue {
-        /// The option.
-        option: String,
-    },
-    /// The model is unknown.
-    #[error("--model: {why}")]
-    Model {
-        /// The reason.
-        why: String,
-    },
+    /// This option has no value.
+    #[error("{0} has no value")]
+    NoValue(String),
+    /// The model is unknown, for this reason.
+    #[error("--model: {0}")]
+    Model(String),
 }
 
 fn list(lines: &[usize]) -> String {

@@ -4,7 +4,7 @@ use vim_config::is_variable_name;
 
 use crate::NotCarried;
 use crate::error::{MigrateError, MigrateProblem};
-use crate::options::{Mapping, Opt, Takes, find, nearest};
+use crate::options::{Opt, find, nearest};
 use crate::scope::{Part, Scope, Value};
 use crate::shell::{Command, Piece, Word};
 
@@ -135,8 +135,7 @@ impl Launch {
                 value => value,
             };
             let number = |value: Option<&Value>| {
-                let value = value.ok_or_else(|| no_value(&option, word.line))?;
-                whole(&option, value, "write the number of GPUs into the script")
+                whole(&option, value.ok_or_else(|| no_value(&option, word.line))?)
             };
             match name.as_str() {
                 "nproc-per-node" => self.processes = number(value.as_ref())?,
@@ -171,12 +170,17 @@ impl Launch {
                 self.drop(written, word.line, "it belongs to no option");
                 continue;
             }
-            let Some(option) = find(&written) else {
-                let mut values: Vec<Value> = joined.into_iter().collect();
-                while let Some(value) = words.get(at).filter(|word| !is_option(word)) {
-                    values.push(value.clone());
-                    at += 1;
-                }
+            let option = find(&written);
+            // An unknown option's values go where it goes.
+            let most = option.map_or(usize::MAX, |option| option.most);
+            let mut values: Vec<Value> = joined.into_iter().collect();
+            while values.len() < most
+                && let Some(value) = words.get(at).filter(|word| !is_option(word))
+            {
+                values.push(value.clone());
+                at += 1;
+            }
+            let Some(option) = option else {
                 let why = match nearest(&written) {
                     Some(name) => format!("main.py has no such option; is it --{name}?"),
                     None => "main.py has no such option".to_owned(),
@@ -184,33 +188,15 @@ impl Launch {
                 self.drop(shown(&written, &values), word.line, why);
                 continue;
             };
-            let mut values: Vec<Value> = joined.into_iter().collect();
-            let most = match option.takes {
-                Takes::Nothing => 0,
-                Takes::One => 1,
-                Takes::Many => usize::MAX,
-            };
-            while values.len() < most
-                && let Some(value) = words.get(at).filter(|word| !is_option(word))
-            {
-                values.push(value.clone());
-                at += 1;
-            }
             if values.is_empty() && most > 0 {
                 return Err(no_value(&written, word.line));
             }
-            match option.mapping {
-                Mapping::Dropped(why) => self.drop(shown(&written, &values), word.line, why),
-                Mapping::Key => {
-                    self.options.retain(|passed| passed.spec.name != option.name);
-                    self.options.push(PassedOption {
-                        spec: option,
-                        written,
-                        values,
-                        line: word.line,
-                    });
-                }
+            if let Some(why) = option.dropped {
+                self.drop(shown(&written, &values), word.line, why);
+                continue;
             }
+            self.options.retain(|passed| passed.spec.name != option.name);
+            self.options.push(PassedOption { spec: option, written, values, line: word.line });
         }
         Ok(())
     }
@@ -225,7 +211,7 @@ pub(crate) const ENVIRONMENT: &str =
 const PORTS: &str = "one process on one machine: no ports, ranks or rendezvous";
 
 fn no_value(option: &str, line: usize) -> MigrateError {
-    MigrateError::at(line, MigrateProblem::NoValue { option: option.to_owned() })
+    MigrateError::at(line, MigrateProblem::NoValue(option.to_owned()))
 }
 
 /// An option with its values, as written.
@@ -235,18 +221,24 @@ pub(crate) fn shown(written: &str, values: &[Value]) -> String {
     words.join(" ")
 }
 
-/// A whole number, 1 or more.
-fn whole(option: &str, value: &Value, advice: &'static str) -> Result<u64, MigrateError> {
-    let option = option.to_owned();
-    let Some(text) = value.known() else {
-        let value_shown = value.shown();
-        return Err(MigrateError::at(
-            value.line,
-            MigrateProblem::Unset { option, value: value_shown, advice },
-        ));
-    };
+/// The text of an option's value, which the script must set.
+pub(crate) fn known(
+    option: &str,
+    value: &Value,
+    line: usize,
+    advice: &'static str,
+) -> Result<String, MigrateError> {
+    value.known().ok_or_else(|| {
+        let (option, value) = (option.to_owned(), value.shown());
+        MigrateError::at(line, MigrateProblem::Unset { option, value, advice })
+    })
+}
+
+/// A number of GPUs or nodes.
+fn whole(option: &str, value: &Value) -> Result<u64, MigrateError> {
+    let text = known(option, value, value.line, "write the number of GPUs into the script")?;
     text.parse().ok().filter(|&number| number >= 1).ok_or_else(|| {
-        let expected = "a whole number, 1 or more";
+        let (option, expected) = (option.to_owned(), "a whole number, 1 or more");
         MigrateError::at(value.line, MigrateProblem::Value { option, value: text, expected })
     })
 }

@@ -1,19 +1,19 @@
 #![doc = include_str!("../README.md")]
 
 mod builder;
-mod checks;
 mod error;
 mod launch;
 mod options;
-mod paths;
 mod scope;
 mod script;
 mod settings;
 mod shell;
-mod write;
 
 #[cfg(test)]
 mod tests;
+
+use builder::ConfigBuilder;
+use launch::Launch;
 
 pub use error::{MigrateError, MigrateProblem};
 
@@ -70,10 +70,46 @@ pub struct Migration {
 /// If the script is malformed, does not start exactly one such training (in `line`), or leaves its
 /// options to the environment.
 pub fn migrate(request: Script<'_>) -> Result<Migration, MigrateError> {
-    checks::check_text(request.text)?;
+    script::check_text(request.text)?;
     let commands = shell::commands(request.text)?;
-    checks::check_commands(request.text, &commands)?;
+    script::check_commands(request.text, &commands)?;
     let launch = script::launch(&commands, request.arguments, request.line)?;
-    let settings = settings::Settings::of(launch, request.model)?;
-    Ok(write::write(request.name, settings))
+    Ok(write(request.name, ConfigBuilder::of(launch, request.model)?))
+}
+
+/// The configuration of the script `name` as commented TOML.
+fn write(name: &str, ConfigBuilder { launch, entries }: ConfigBuilder) -> Migration {
+    let Launch { line, mut not_carried, notes, .. } = launch;
+    not_carried.sort_by_key(|not| not.line);
+    let mut toml = format!("# What {name} trains in line {line}, by the original's main.py.\n");
+    if !not_carried.is_empty() {
+        toml.push_str("#\n# Not carried over:\n");
+        for NotCarried { what, line, why } in &not_carried {
+            toml.push_str(&comment(&format!("line {line}: {what}: {why}")));
+        }
+    }
+    if !notes.is_empty() {
+        toml.push_str("#\n# To know:\n");
+        toml.extend(notes.iter().map(|note| comment(note)));
+    }
+    toml.push_str("\nversion = 1\n");
+    let mut section = "";
+    for entry in &entries {
+        let (of, key) = entry.key.split_once('.').unwrap_or(("", entry.key));
+        if of != section {
+            section = of;
+            toml.push_str(&format!("\n[{section}]\n"));
+        }
+        toml.push_str(&format!("{key} = {}  # {}\n", entry.value, one_line(&entry.comment)));
+    }
+    Migration { toml, not_carried, notes }
+}
+
+fn comment(text: &str) -> String {
+    format!("#   {}\n", one_line(text))
+}
+
+/// Text on one line: a line break would end the comment.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

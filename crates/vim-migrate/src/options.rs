@@ -1,48 +1,36 @@
 //! The options of the original's `main.py`.
 
-/// The number of values of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takes {
-    Nothing,
-    One,
-    Many,
-}
-
-/// Whether an option has a key in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mapping {
-    /// It has one: see settings.rs.
-    Key,
-    /// It has none, for this reason.
-    Dropped(&'static str),
-}
-
-/// An option of `main.py`; its name has `-` instead of `_`.
+/// An option of `main.py`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opt {
+    /// The name, with `-` instead of `_`.
     pub(crate) name: &'static str,
-    pub(crate) takes: Takes,
-    pub(crate) mapping: Mapping,
+    /// The most values that it takes.
+    pub(crate) most: usize,
+    /// Why it has no key in the configuration; `None` if it has one: see settings.rs.
+    pub(crate) dropped: Option<&'static str>,
 }
 
+const MANY: usize = usize::MAX;
+
 const fn value(name: &'static str) -> Opt {
-    Opt { name, takes: Takes::One, mapping: Mapping::Key }
+    Opt { name, most: 1, dropped: None }
 }
 
 const fn values(name: &'static str) -> Opt {
-    Opt { name, takes: Takes::Many, mapping: Mapping::Key }
+    Opt { name, most: MANY, dropped: None }
 }
 
 const fn switch(name: &'static str) -> Opt {
-    Opt { name, takes: Takes::Nothing, mapping: Mapping::Key }
+    Opt { name, most: 0, dropped: None }
 }
 
 const fn no_value(name: &'static str, why: &'static str) -> Opt {
-    Opt { name, takes: Takes::One, mapping: Mapping::Dropped(why) }
+    Opt { name, most: 1, dropped: Some(why) }
 }
 
 const fn no_switch(name: &'static str, why: &'static str) -> Opt {
-    Opt { name, takes: Takes::Nothing, mapping: Mapping::Dropped(why) }
+    Opt { name, most: 0, dropped: Some(why) }
 }
 
 const OTHER_SCHEDULES: &str = "it has no effect on the cosine schedule, which is the only one here";
@@ -156,7 +144,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     no_value("wandb-project", CLOCKED),
     no_value("wandb-entity", CLOCKED),
     no_value("wandb-run-name", CLOCKED),
-    Opt { name: "wandb-tags", takes: Takes::Many, mapping: Mapping::Dropped(CLOCKED) },
+    Opt { name: "wandb-tags", most: MANY, dropped: Some(CLOCKED) },
     no_switch("use-spectral-normalization", STABILITY),
     no_switch("use-eigenvalue-clamping", STABILITY),
     no_switch("use-stability-penalty", STABILITY),

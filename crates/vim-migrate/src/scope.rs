@@ -129,8 +129,8 @@ impl Scope {
             return vec![empty()];
         }
         for piece in &word.pieces {
-            let (value, quoted) = self.piece(piece);
-            for part in value.parts {
+            let (parts, quoted) = self.piece(piece);
+            for part in parts {
                 match &part {
                     Part::Text(text) if !quoted => {
                         if text.starts_with([' ', '\t', '\n']) {
@@ -162,25 +162,24 @@ impl Scope {
     pub(crate) fn fill_in_whole(&self, word: &Word) -> Value {
         let mut whole = Value { parts: Vec::new(), line: word.line };
         for piece in &word.pieces {
-            for part in self.piece(piece).0.parts {
+            for part in self.piece(piece).0 {
                 whole.push(part);
             }
         }
         whole
     }
 
-    /// The value of a piece, and whether it is quoted, that is, not split.
-    fn piece(&self, piece: &Piece) -> (Value, bool) {
+    /// The parts of a piece's value, and whether it is quoted, that is, not split.
+    fn piece(&self, piece: &Piece) -> (Vec<Part>, bool) {
         match piece {
-            Piece::Text(text) => (Value::text(text, 0), true),
-            Piece::Computed(raw) => {
-                (Value { parts: vec![Part::Computed(raw.clone())], line: 0 }, true)
-            }
+            Piece::Text(text) => (vec![Part::Text(text.clone())], true),
+            Piece::Computed(raw) => (vec![Part::Computed(raw.clone())], true),
             Piece::Variable { name, default, quoted } => {
                 let current = self.get(name);
+                let is_empty = |value: &Value| value.known().is_some_and(|text| text.is_empty());
                 let set = current.filter(|value| default.is_none() || !is_empty(value));
-                let value = set.cloned().unwrap_or_else(|| {
-                    let part = match default {
+                let parts = set.map(|value| value.parts.clone()).unwrap_or_else(|| {
+                    vec![match default {
                         // The environment can set neither arguments nor variables that the script
                         // sets.
                         Some(default) if current.is_some() || name.parse::<usize>().is_ok() => {
@@ -189,17 +188,12 @@ impl Scope {
                         Some(_) | None => {
                             Part::Unset { name: name.clone(), default: default.clone() }
                         }
-                    };
-                    Value { parts: vec![part], line: 0 }
+                    }]
                 });
-                (value, *quoted)
+                (parts, *quoted)
             }
         }
     }
-}
-
-fn is_empty(value: &Value) -> bool {
-    value.known().is_some_and(|text| text.is_empty())
 }
 
 #[cfg(test)]

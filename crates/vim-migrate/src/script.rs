@@ -1,4 +1,5 @@
-//! Interpretation of a script up to the launch of the training.
+//! Interpretation of a script up to the launch of the training, and checks for mistakes that a
+//! shell does not report.
 
 use crate::NotCarried;
 use crate::error::{MigrateError, MigrateProblem};
@@ -7,6 +8,41 @@ use crate::launch::{
 };
 use crate::scope::{Scope, Value};
 use crate::shell::{Command, Word};
+
+/// Checks for an unfinished merge.
+pub(crate) fn check_text(text: &str) -> Result<(), MigrateError> {
+    let is_marker = |line: &str| {
+        ["<<<<<<< ", ">>>>>>> ", "||||||| "].iter().any(|marker| line.starts_with(marker))
+            || line.trim_end() == "======="
+    };
+    match text.lines().enumerate().find(|(_, line)| is_marker(line)) {
+        Some((index, line)) => {
+            let marker = line.split_whitespace().next().unwrap_or_default().to_owned();
+            Err(MigrateError::at(index + 1, MigrateProblem::Conflict(marker)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks for options that have become a command because the line before them is not continued.
+pub(crate) fn check_commands(text: &str, commands: &[Command]) -> Result<(), MigrateError> {
+    for (index, command) in commands.iter().enumerate().filter(|(_, command)| is_launch(command)) {
+        let stray =
+            |next: &&Command| next.starts_line && next.words.first().is_some_and(Word::is_option);
+        if let Some(next) = commands.get(index + 1).filter(stray) {
+            let line = text.lines().nth(command.last_line - 1).unwrap_or_default();
+            return Err(MigrateError::at(
+                command.last_line,
+                MigrateProblem::LostOptions {
+                    lost: format!("`{}`", shown(next, &Scope::default())),
+                    next: next.words[0].line,
+                    space: line.trim_end().ends_with('\\'),
+                },
+            ));
+        }
+    }
+    Ok(())
+}
 
 /// The only launch of the script, or the one in `line`.
 pub(crate) fn launch(
@@ -57,16 +93,16 @@ fn choose(
         let holds = |(launch, last): &(Launch, usize)| (launch.line..=*last).contains(&line);
         return match found.iter().position(holds) {
             Some(index) => Ok(found.swap_remove(index).0),
-            None => Err(MigrateError::at(line, MigrateProblem::NotThere { lines })),
+            None => Err(MigrateError::at(line, MigrateProblem::NotThere(lines))),
         };
     }
     match (found.pop(), found.is_empty(), other) {
         (Some((launch, _)), true, _) => Ok(launch),
         (Some(_), false, _) => {
-            Err(MigrateError { line: None, problem: MigrateProblem::Several { lines } })
+            Err(MigrateError { line: None, problem: MigrateProblem::Several(lines) })
         }
         (None, _, Some((line, program))) => {
-            Err(MigrateError::at(line, MigrateProblem::OtherTask { program }))
+            Err(MigrateError::at(line, MigrateProblem::OtherTask(program)))
         }
         (None, _, None) => Err(MigrateError { line: None, problem: MigrateProblem::NoLaunch }),
     }

@@ -1,30 +1,22 @@
 //! The keys for the options of `main.py`.
 
-use crate::builder::{ConfigBuilder, DEFAULT, Setting, as_written, float, integer, known, number};
+use crate::Model;
+use crate::builder::{
+    ConfigBuilder, DEFAULT, as_written, config_path, float, integer, known, number, run_name,
+};
 use crate::error::{MigrateError, MigrateProblem};
 use crate::launch::{Launch, PassedOption};
-use crate::paths::{config_path, run_name};
-use crate::{Model, NotCarried};
 
 /// More loader threads than this per GPU are carried over with a note: few nodes have the cores.
 const MOST_WORKERS: u64 = 32;
 
-/// The keys of a configuration in order, with notes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
-    pub(crate) line: usize,
-    pub(crate) entries: Vec<Setting>,
-    pub(crate) not_carried: Vec<NotCarried>,
-    pub(crate) notes: Vec<String>,
-}
-
-impl Settings {
-    /// The keys for `launch`.
+impl ConfigBuilder {
+    /// The keys for `launch`, in order.
     pub(crate) fn of(
         launch: Launch,
         model: &dyn Fn(&str) -> Result<Model, String>,
     ) -> Result<Self, MigrateError> {
-        let mut builder = ConfigBuilder { launch, entries: Vec::new() };
+        let mut builder = Self { launch, entries: Vec::new() };
         builder.run()?;
         builder.model(model)?;
         builder.data()?;
@@ -32,12 +24,9 @@ impl Settings {
         builder.train()?;
         builder.optim()?;
         builder.device()?;
-        let Launch { line, not_carried, notes, .. } = builder.launch;
-        Ok(Self { line, entries: builder.entries, not_carried, notes })
+        Ok(builder)
     }
-}
 
-impl ConfigBuilder {
     fn run(&mut self) -> Result<(), MigrateError> {
         let seed = self.get("seed");
         if let Some(output) = self.get("output-dir") {
@@ -75,11 +64,11 @@ impl ConfigBuilder {
     fn model(&mut self, model: &dyn Fn(&str) -> Result<Model, String>) -> Result<(), MigrateError> {
         let Some(passed) = self.get("model") else {
             let why = "main.py's own default is no Vim: name a model in the script".to_owned();
-            return Err(MigrateError::at(self.launch.line, MigrateProblem::Model { why }));
+            return Err(MigrateError::at(self.launch.line, MigrateProblem::Model(why)));
         };
         let name = known(&passed)?;
         let found = model(&name)
-            .map_err(|why| MigrateError::at(passed.line, MigrateProblem::Model { why }))?;
+            .map_err(|why| MigrateError::at(passed.line, MigrateProblem::Model(why)))?;
         self.text("model.preset", &found.preset, &as_written(&passed));
         self.text("model.discretization", &found.discretization, "as the model's name says");
         self.whole("input-size", "model.image_size", 224)?;
@@ -183,10 +172,8 @@ impl ConfigBuilder {
             }
             Some(_) | None => self.number("cutmix", "augment.cutmix", None)?,
         }
-        let interpolation = self.get("train-interpolation");
-        if let Some(passed) = interpolation.filter(|passed| passed.values[0].shown() != "bicubic") {
-            self.drop(&passed, "training images are resized by the bicubic filter");
-        }
+        let why = "training images are resized by the bicubic filter";
+        self.only("train-interpolation", "bicubic", why);
         match self.last_of(&["repeated-aug", "no-repeated-aug"]) {
             Some(passed) if passed.spec.name == "no-repeated-aug" => {
                 self.add("augment.repeats", "1", as_written(&passed));
@@ -249,14 +236,8 @@ impl ConfigBuilder {
     }
 
     fn optim(&mut self) -> Result<(), MigrateError> {
-        let optimizer = self.get("opt").filter(|passed| passed.values[0].shown() != "adamw");
-        if let Some(passed) = optimizer {
-            self.drop(&passed, "AdamW is the only optimizer");
-        }
-        let schedule = self.get("sched").filter(|passed| passed.values[0].shown() != "cosine");
-        if let Some(passed) = schedule {
-            self.drop(&passed, "the cosine is the only schedule");
-        }
+        self.only("opt", "adamw", "AdamW is the only optimizer");
+        self.only("sched", "cosine", "the cosine is the only schedule");
         let (lr, written) = match self.get("lr") {
             Some(passed) => (number(&passed, &passed.values[0])?, as_written(&passed)),
             None => (5e-4, format!("{DEFAULT}, 5e-4")),
@@ -271,11 +252,8 @@ impl ConfigBuilder {
         self.pair("opt-betas", "optim.betas")?;
         self.number("opt-eps", "optim.eps", Some(1e-8))?;
         self.text("optim.schedule", "reference", "a rate for each epoch, as the original has it");
-        let warmup = match self.get("warmup-epochs") {
-            Some(passed) => (integer(&passed, 0)?, as_written(&passed)),
-            None => (5, DEFAULT.to_owned()),
-        };
-        self.text("optim.warmup", &format!("{}ep", warmup.0), &warmup.1);
+        let (warmup, comment) = self.integer_or("warmup-epochs", 0, 5)?;
+        self.text("optim.warmup", &format!("{warmup}ep"), &comment);
         self.rate("min-lr", "optim.min_lr", 1e-5, lr)?;
         self.rate("warmup-lr", "optim.warmup_lr", 1e-6, lr)
     }
@@ -288,10 +266,7 @@ impl ConfigBuilder {
         default: f64,
         lr: f64,
     ) -> Result<(), MigrateError> {
-        let (rate, comment) = match self.get(option) {
-            Some(passed) => (number(&passed, &passed.values[0])?, as_written(&passed)),
-            None => (default, DEFAULT.to_owned()),
-        };
+        let (rate, comment) = self.number_or(option, default)?;
         if rate > lr {
             let why = format!(
                 "it is above the scaled rate {}, to which the original's would rise: {key} is that \

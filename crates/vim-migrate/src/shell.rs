@@ -141,7 +141,10 @@ impl Scanner {
                         Some(letter) => self.push(letter),
                     }
                 }
-                '\'' => self.single_quotes()?,
+                '\'' => {
+                    self.touch();
+                    self.enclosed('\'', "quote")?.chars().for_each(|letter| self.push(letter));
+                }
                 '"' => self.double_quotes()?,
                 '$' => self.variable(false)?,
                 '`' => self.back_quotes()?,
@@ -155,19 +158,20 @@ impl Scanner {
         Ok(())
     }
 
-    fn unclosed(&self, line: usize, what: &'static str) -> MigrateError {
-        MigrateError::at(line, MigrateProblem::Unclosed { what })
+    fn unclosed(line: usize, what: &'static str) -> MigrateError {
+        MigrateError::at(line, MigrateProblem::Unclosed(what))
     }
 
-    fn single_quotes(&mut self) -> Result<(), MigrateError> {
+    /// The letters from the opening one to `end`, without either.
+    fn enclosed(&mut self, end: char, what: &'static str) -> Result<String, MigrateError> {
         let line = self.line;
         self.next();
-        self.touch();
+        let mut inside = String::new();
         loop {
             match self.next() {
-                Some('\'') => return Ok(()),
-                Some(letter) => self.push(letter),
-                None => return Err(self.unclosed(line, "quote")),
+                Some(letter) if letter == end => return Ok(inside),
+                Some(letter) => inside.push(letter),
+                None => return Err(Self::unclosed(line, what)),
             }
         }
     }
@@ -199,23 +203,15 @@ impl Scanner {
                     self.next();
                     self.push(letter);
                 }
-                None => return Err(self.unclosed(line, "quote")),
+                None => return Err(Self::unclosed(line, "quote")),
             }
         }
     }
 
     fn back_quotes(&mut self) -> Result<(), MigrateError> {
-        let line = self.line;
-        self.next();
-        let mut raw = String::from("`");
-        loop {
-            let letter = self.next().ok_or_else(|| self.unclosed(line, "back quote"))?;
-            raw.push(letter);
-            if letter == '`' {
-                self.piece(Piece::Computed(raw));
-                return Ok(());
-            }
-        }
+        let inside = self.enclosed('`', "back quote")?;
+        self.piece(Piece::Computed(format!("`{inside}`")));
+        Ok(())
     }
 
     fn variable(&mut self, quoted: bool) -> Result<(), MigrateError> {
@@ -226,7 +222,7 @@ impl Scanner {
                 let mut raw = String::from("$");
                 let mut depth = 0;
                 loop {
-                    let letter = self.next().ok_or_else(|| self.unclosed(line, "bracket"))?;
+                    let letter = self.next().ok_or_else(|| Self::unclosed(line, "bracket"))?;
                     raw.push(letter);
                     depth += match letter {
                         '(' => 1,
@@ -240,15 +236,7 @@ impl Scanner {
                 }
             }
             Some('{') => {
-                self.next();
-                let mut inside = String::new();
-                loop {
-                    match self.next() {
-                        Some('}') => break,
-                        Some(letter) => inside.push(letter),
-                        None => return Err(self.unclosed(line, "brace")),
-                    }
-                }
+                let inside = self.enclosed('}', "brace")?;
                 let (name, default) = match inside.split_once(":-").or(inside.split_once('-')) {
                     Some((name, default)) => (name.to_owned(), Some(default.to_owned())),
                     None => (inside.clone(), None),

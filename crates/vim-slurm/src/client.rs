@@ -6,11 +6,10 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::cluster::{SINFO_FORMAT, parse_sinfo};
 use crate::command::{Answer, run};
 use crate::error::SlurmError;
 use crate::fallback::{SACCT_FORMAT, SQUEUE_FORMAT, parse_sacct, parse_squeue};
-use crate::fit::fit;
+use crate::fit::{SINFO_FORMAT, fit, parse_sinfo};
 use crate::job::{Job, JobId, parse_jobs};
 use crate::request::JobRequest;
 use crate::script::BatchScript;
@@ -178,7 +177,7 @@ impl Client {
             Ok(answer) => return parse_jobs(&answer.stdout).map_err(|line| unknown(&answer, line)),
             Err(SlurmError::Refused { message, .. }) if message.contains(UNKNOWN_JOB) => {}
             // Some sites forbid scontrol to users.
-            Err(SlurmError::Refused { .. } | SlurmError::Missing { .. }) => {
+            Err(SlurmError::Refused { .. } | SlurmError::Missing(_)) => {
                 let arguments = ["-h", "-r", "-t", "all", "-j", &shown, "-o", SQUEUE_FORMAT];
                 match self.ask("squeue", &arguments) {
                     Ok(answer) => return Ok(parse_squeue(&answer.stdout)),
@@ -192,7 +191,7 @@ impl Client {
         let arguments = ["-n", "-P", "-X", "-j", &shown, "-o", SACCT_FORMAT];
         match self.ask("sacct", &arguments) {
             Ok(answer) => Ok(parse_sacct(&answer.stdout)),
-            Err(SlurmError::Refused { .. } | SlurmError::Missing { .. }) => Ok(Vec::new()),
+            Err(SlurmError::Refused { .. } | SlurmError::Missing(_)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     }

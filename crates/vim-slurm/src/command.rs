@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -39,24 +39,22 @@ pub(crate) fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| not_started(program, error))?;
+        .map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return SlurmError::Missing(program.to_owned());
+            }
+            SlurmError::io("run", program)(error)
+        })?;
     let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
-    let Some(status) = wait(&mut child, limit).map_err(SlurmError::io("run", program))? else {
+    let status = child.wait_timeout(limit).map_err(SlurmError::io("run", program))?;
+    let Some(status) = status else {
+        // An error means that it ended in between.
+        let _ = child.kill();
+        child.wait().map_err(SlurmError::io("run", program))?;
         return Err(SlurmError::TimedOut { command, seconds: limit.as_secs(), after: "" });
     };
     let text = |reader: thread::JoinHandle<String>| reader.join().unwrap_or_default();
     Ok(Answer { command, status, stdout: text(stdout), stderr: one_line(&text(stderr)) })
-}
-
-/// How the child ended, or `None` if it had to be killed.
-fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
-    let status = child.wait_timeout(limit)?;
-    if status.is_none() {
-        // An error means that it ended in between.
-        let _ = child.kill();
-        child.wait()?;
-    }
-    Ok(status)
 }
 
 fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
@@ -68,13 +66,6 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Strin
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
-}
-
-fn not_started(program: &str, error: io::Error) -> SlurmError {
-    if error.kind() == io::ErrorKind::NotFound {
-        return SlurmError::Missing { command: program.to_owned() };
-    }
-    SlurmError::io("run", program)(error)
 }
 
 /// The environment without the variables of an enclosing job, such as `SLURM_MEM_PER_NODE`: sbatch

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use vim_config::is_variable_name;
 
 use crate::error::SlurmError;
-use crate::time::TimeLimit;
-use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, WarningSignal};
+use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, TimeLimit, WarningSignal};
 
 /// What a run does with its job after a signal, once its state is saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -57,15 +57,12 @@ pub enum SlurmError {
         problem: String,
     },
 
-    /// The site has no SLURM.
+    /// This site has no SLURM.
     #[error(
-        "site `{site}` has no SLURM (its file says scheduler = \"none\"): run `vim-train train` \
+        "site `{0}` has no SLURM (its file says scheduler = \"none\"): run `vim-train train` \
          there directly"
     )]
-    NoScheduler {
-        /// The site.
-        site: String,
-    },
+    NoScheduler(String),
 
     /// The site requires an account.
     #[error(
@@ -79,15 +76,12 @@ pub enum SlurmError {
         example: Option<String>,
     },
 
-    /// SLURM's command is missing.
+    /// This command of SLURM's is missing.
     #[error(
-        "`{command}` is not to be found: run this where SLURM is, on a login node, or load its \
+        "`{0}` is not to be found: run this where SLURM is, on a login node, or load its \
          module"
     )]
-    Missing {
-        /// The command.
-        command: String,
-    },
+    Missing(String),
 
     /// The command did not end in time.
     #[error("`{command}` gave no answer in {seconds} s{after}")]
@@ -162,10 +156,10 @@ impl SlurmError {
             | Self::Unmet { .. }
             | Self::UnknownSite { .. }
             | Self::Site { .. }
-            | Self::NoScheduler { .. }
+            | Self::NoScheduler(_)
             | Self::Account { .. } => ErrorKind::Config,
             Self::Io { .. } => ErrorKind::Io,
-            Self::Missing { .. }
+            Self::Missing(_)
             | Self::TimedOut { .. }
             | Self::Unreachable { .. }
             | Self::Refused { .. }
@@ -175,20 +169,11 @@ impl SlurmError {
 
     /// The key of `[slurm]` at fault, to locate it in the configuration.
     pub fn key(&self) -> Option<&'static str> {
-        match self {
-            Self::Range { key, .. } | Self::Conflict { key, .. } | Self::Unmet { key, .. } => {
-                Some(key)
-            }
-            Self::UnknownSite { .. } | Self::NoScheduler { .. } => Some("site"),
-            Self::Site { .. }
-            | Self::Account { .. }
-            | Self::Missing { .. }
-            | Self::TimedOut { .. }
-            | Self::Unreachable { .. }
-            | Self::Refused { .. }
-            | Self::Answer { .. }
-            | Self::Io { .. } => None,
+        if let Self::Range { key, .. } | Self::Conflict { key, .. } | Self::Unmet { key, .. } = self
+        {
+            return Some(key);
         }
+        matches!(self, Self::UnknownSite { .. } | Self::NoScheduler(_)).then_some("site")
     }
 
     /// [`SlurmError::Io`] as a function from its cause, for `map_err`.

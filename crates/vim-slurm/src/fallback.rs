@@ -1,6 +1,6 @@
 //! Jobs from squeue and sacct, for when scontrol is forbidden or has forgotten them.
 
-use crate::job::{Job, JobId, JobState};
+use crate::job::{ExitStatus, Job, JobId, JobState};
 
 /// The output format of squeue that [`parse_squeue`] reads.
 pub(crate) const SQUEUE_FORMAT: &str = "%F|%K|%A|%T|%r|%j";
@@ -29,7 +29,7 @@ pub(crate) fn parse_sacct(answer: &str) -> Vec<Job> {
         let mut fields = line.trim().splitn(7, '|');
         let id: JobId = fields.next()?.parse().ok()?;
         let state = JobState::of_slurm(fields.next()?);
-        let exit_code = fields.next()?.parse().ok();
+        let exit_code = ExitStatus::of_slurm(fields.next()?);
         let mut text = || {
             let value = fields.next()?;
             (!["", "Unknown", "None assigned"].contains(&value)).then(|| value.to_owned())

@@ -35,25 +35,22 @@ pub enum Cause {
 impl Cause {
     /// Its name in `events.jsonl`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Warning => "warning",
-            Self::Preemption => "preemption",
-            Self::Requeued => "requeued",
-            Self::TimeLimit => "time limit",
-            Self::Cancelled => "cancelled",
-            Self::NotBatch => "no batch job",
-        }
+        self.texts().0
     }
 
     /// Its description in a sentence about the job.
     pub fn words(self) -> &'static str {
+        self.texts().1
+    }
+
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Warning => "time limit near",
-            Self::Preemption => "preempted",
-            Self::Requeued => "requeued by SLURM",
-            Self::TimeLimit => "time limit",
-            Self::Cancelled => "cancelled",
-            Self::NotBatch => "no batch job",
+            Self::Warning => ("warning", "time limit near"),
+            Self::Preemption => ("preemption", "preempted"),
+            Self::Requeued => ("requeued", "requeued by SLURM"),
+            Self::TimeLimit => ("time limit", "time limit"),
+            Self::Cancelled => ("cancelled", "cancelled"),
+            Self::NotBatch => ("no batch job", "no batch job"),
         }
     }
 }

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use crate::array::expand;
 use crate::text_form::{TextForm, as_text};
 
 /// A job, or a task of an array: `12` or `12_3`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
     /// The number of the job or array.
     pub job: u64,
@@ -33,18 +32,13 @@ impl JobId {
 
 impl TextForm for JobId {
     const EXPECTED: &'static str = "a job's number such as 12, or 12_3 for a task of an array";
-}
 
-impl FromStr for JobId {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not {}", Self::EXPECTED);
+    fn of_text(text: &str) -> Option<Self> {
         let (job, task) = match text.split_once('_') {
-            Some((job, task)) => (job, Some(task.parse().map_err(|_| wrong())?)),
+            Some((job, task)) => (job, Some(task.parse().ok()?)),
             None => (text, None),
         };
-        Ok(Self { job: job.parse().map_err(|_| wrong())?, task })
+        Some(Self { job: job.parse().ok()?, task })
     }
 }
 
@@ -58,7 +52,7 @@ impl fmt::Display for JobId {
 as_text!(JobId, { "type": "string" });
 
 /// The state of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobState {
     /// In the queue.
     Pending,
@@ -89,6 +83,7 @@ pub enum JobState {
     /// About to be requeued.
     Requeued,
     /// A state unknown to this crate.
+    #[default]
     Other,
 }
 
@@ -129,21 +124,10 @@ impl JobState {
 
     /// Whether the job runs or is going to run.
     pub fn is_active(self) -> bool {
-        match self {
-            Self::Pending | Self::Running | Self::Suspended | Self::Completing | Self::Requeued => {
-                true
-            }
-            Self::Completed
-            | Self::Cancelled
-            | Self::Failed
-            | Self::Timeout
-            | Self::NodeFail
-            | Self::Preempted
-            | Self::OutOfMemory
-            | Self::BootFail
-            | Self::Deadline
-            | Self::Other => false,
-        }
+        matches!(
+            self,
+            Self::Pending | Self::Running | Self::Suspended | Self::Completing | Self::Requeued
+        )
     }
 }
 
@@ -156,17 +140,16 @@ pub struct ExitStatus {
     pub signal: u8,
 }
 
-impl FromStr for ExitStatus {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (code, signal) = text.split_once(':').ok_or(())?;
-        Ok(Self { code: code.parse().map_err(|_| ())?, signal: signal.parse().map_err(|_| ())? })
+impl ExitStatus {
+    /// Parses `CODE:SIGNAL`.
+    pub(crate) fn of_slurm(text: &str) -> Option<Self> {
+        let (code, signal) = text.split_once(':')?;
+        Some(Self { code: code.parse().ok()?, signal: signal.parse().ok()? })
     }
 }
 
 /// A job, as far as SLURM knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
     /// Its id.
     pub id: JobId,
@@ -205,24 +188,7 @@ pub struct Job {
 impl Job {
     /// A job of which only id and state are known.
     pub(crate) fn new(id: JobId, state: JobState) -> Self {
-        Self {
-            id,
-            raw_id: id.job,
-            name: None,
-            state,
-            reason: None,
-            exit_code: None,
-            restarts: 0,
-            preempted: false,
-            can_requeue: false,
-            is_batch: true,
-            script: None,
-            output: None,
-            start: None,
-            end: None,
-            nodes: None,
-            time_limit: None,
-        }
+        Self { id, raw_id: id.job, state, is_batch: true, ..Self::default() }
     }
 }
 
@@ -250,7 +216,7 @@ fn parse(line: &str) -> Option<Vec<Job>> {
         raw_id,
         name: text("JobName"),
         reason: text("Reason"),
-        exit_code: text("ExitCode").and_then(|status| status.parse().ok()),
+        exit_code: text("ExitCode").and_then(|status| ExitStatus::of_slurm(&status)),
         restarts: number("Restarts").and_then(|count| count.try_into().ok()).unwrap_or(0),
         preempted: text("PreemptTime").is_some(),
         can_requeue: number("Requeue") == Some(1),

@@ -2,7 +2,6 @@
 
 mod array;
 mod client;
-mod cluster;
 mod command;
 mod config;
 mod error;
@@ -16,20 +15,17 @@ mod script;
 mod site;
 pub mod submissions;
 mod text_form;
-mod time;
 mod values;
 
 pub use array::{JobArray, expand, split};
 pub use client::Client;
-pub use cluster::{NodeKind, parse_sinfo};
 pub use config::{OnInterrupt, SlurmConfig};
 pub use error::{ErrorKind, SlurmError};
 pub use events::{EVENTS, Event, EventKind, attempts_at, restarts};
-pub use fit::fit;
+pub use fit::{NodeKind, fit, parse_sinfo};
 pub use interruption::{Action, Cause, Decision, JobAttempts, JobOutcome, cause, decide};
 pub use job::{ExitStatus, Job, JobId, JobState, parse_jobs};
 pub use request::JobRequest;
 pub use script::{BatchScript, CommandWord};
 pub use site::{Scheduler, Site, SiteLimits, SiteSearch};
-pub use time::TimeLimit;
-pub use values::{Cpus, GpuRequest, Memory, MemoryPer, WarningSignal};
+pub use values::{Cpus, GpuRequest, Memory, MemoryPer, TimeLimit, WarningSignal};

@@ -7,8 +7,7 @@ use vim_config::hint;
 use crate::config::{OnInterrupt, SlurmConfig};
 use crate::error::SlurmError;
 use crate::site::{Scheduler, Site};
-use crate::time::TimeLimit;
-use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, WarningSignal};
+use crate::values::{Cpus, GpuRequest, Memory, MemoryPer, TimeLimit, WarningSignal};
 
 /// A job's resources and environment, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +55,7 @@ impl SlurmConfig {
         let nowhere = Site::default();
         let at = site.unwrap_or(&nowhere);
         if at.scheduler == Scheduler::None {
-            return Err(SlurmError::NoScheduler { site: at.name.clone() });
+            return Err(SlurmError::NoScheduler(at.name.clone()));
         }
         if at.account_required && self.account.is_none() {
             let example = at.account_example.clone();

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use vim_config::{hint, is_variable_name};
 
 use crate::error::SlurmError;
-use crate::time::TimeLimit;
-use crate::values::Memory;
+use crate::values::{Memory, TimeLimit};
 
 /// The environment variable that names the site if `slurm.site` does not.
 const SITE_VARIABLE: &str = "VIM_TRAIN_SITE";

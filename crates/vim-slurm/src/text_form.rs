@@ -2,14 +2,21 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::str::FromStr;
 
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-/// A value with a text form.
-pub(crate) trait TextForm: FromStr<Err: fmt::Display> {
+/// A value with a text form; [`as_text`] implements the standard traits by it.
+pub(crate) trait TextForm: Sized {
     /// Description of the form, for an error's "expected …".
     const EXPECTED: &'static str;
+
+    /// The value that `text` stands for.
+    fn of_text(text: &str) -> Option<Self>;
+
+    /// As [`of_text`](Self::of_text), or why not.
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::of_text(text).ok_or_else(|| format!("`{text}` is not {}", Self::EXPECTED))
+    }
 }
 
 /// Reads a value written as a string, as an integer, or as what TOML takes for a time of day.
@@ -29,7 +36,7 @@ impl<'de, T: TextForm> Visitor<'de> for TextVisitor<T> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        text.parse().map_err(E::custom)
+        T::parse(text).map_err(E::custom)
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
@@ -49,9 +56,23 @@ impl<'de, T: TextForm> Visitor<'de> for TextVisitor<T> {
     }
 }
 
-/// Implements serde's and schemars' traits for a [`TextForm`] type via its text form.
+/// A number of at most nine digits and nothing else.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let is_number = (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
+}
+
+/// Implements `FromStr`, serde's and schemars' traits for a [`TextForm`] type via its text form.
 macro_rules! as_text {
     ($type:ident, $schema:tt) => {
+        impl std::str::FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                crate::text_form::TextForm::parse(text)
+            }
+        }
+
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)

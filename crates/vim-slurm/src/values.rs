@@ -1,9 +1,8 @@
 //! Resources that a job can request, as values of a configuration.
 
 use std::fmt;
-use std::str::FromStr;
 
-use crate::text_form::{TextForm, as_text};
+use crate::text_form::{TextForm, as_text, number};
 
 /// GPUs of a node: `"h100:4"`, or `4` of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,28 +15,15 @@ pub struct GpuRequest {
 
 impl TextForm for GpuRequest {
     const EXPECTED: &'static str = "GPUs such as \"h100:4\" or 4";
-}
 
-impl FromStr for GpuRequest {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not {}", Self::EXPECTED);
-        let (kind, count) = match text.rsplit_once(':') {
-            Some((kind, count)) => (Some(kind), count),
-            None => (None, text),
+    fn of_text(text: &str) -> Option<Self> {
+        let Some((kind, count)) = text.rsplit_once(':') else {
+            return Some(Self { kind: None, count: text.parse().ok()? });
         };
-        if kind.is_some_and(|kind| kind.is_empty() || !kind.chars().all(is_name)) {
-            return Err(wrong());
-        }
-        let count = count.parse().map_err(|_| wrong())?;
-        Ok(Self { kind: kind.map(str::to_owned), count })
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_kind = !kind.is_empty() && kind.chars().all(is_name);
+        is_kind.then_some(Self { kind: Some(kind.to_owned()), count: count.parse().ok()? })
     }
-}
-
-/// Characters in the names of GPU kinds.
-fn is_name(character: char) -> bool {
-    character.is_ascii_alphanumeric() || "-_.".contains(character)
 }
 
 impl fmt::Display for GpuRequest {
@@ -63,16 +49,11 @@ pub enum Cpus {
 
 impl TextForm for Cpus {
     const EXPECTED: &'static str = "\"auto\" or a number of cores, 1 or more";
-}
 
-impl FromStr for Cpus {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            _ if text == "auto" => Ok(Self::Auto),
-            Ok(count) if count > 0 => Ok(Self::Count(count)),
-            Ok(_) | Err(_) => Err(format!("`{text}` is not {}", Self::EXPECTED)),
+    fn of_text(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            count => count.parse().ok().filter(|count| *count > 0).map(Self::Count),
         }
     }
 }
@@ -109,22 +90,12 @@ impl Memory {
 
 impl TextForm for Memory {
     const EXPECTED: &'static str = "an amount of memory such as \"64G\" or \"500M\"";
-}
 
-impl FromStr for Memory {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not {}", Self::EXPECTED);
+    fn of_text(text: &str) -> Option<Self> {
         let letter = text.chars().last().filter(char::is_ascii_alphabetic);
         let digits = letter.map_or(text, |_| &text[..text.len() - 1]);
         let unit = letter.map_or('M', |letter| letter.to_ascii_uppercase());
-        let is_number =
-            (1..=9).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
-        if !is_number || !"KMGT".contains(unit) {
-            return Err(wrong());
-        }
-        Ok(Self { number: digits.parse().map_err(|_| wrong())?, unit })
+        "KMGT".contains(unit).then_some(Self { number: number(digits)?, unit })
     }
 }
 
@@ -189,19 +160,14 @@ impl Default for WarningSignal {
 
 impl TextForm for WarningSignal {
     const EXPECTED: &'static str = "a signal and seconds such as \"USR2@240\" (USR2, USR1 or TERM)";
-}
 
-impl FromStr for WarningSignal {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not {}", Self::EXPECTED);
-        let (name, seconds) = text.split_once('@').ok_or_else(wrong)?;
+    fn of_text(text: &str) -> Option<Self> {
+        let (name, seconds) = text.split_once('@')?;
         let name = name.strip_prefix("SIG").unwrap_or(name);
-        let signal = SIGNALS.into_iter().find(|known| *known == name).ok_or_else(wrong)?;
+        let signal = SIGNALS.into_iter().find(|known| *known == name)?;
         // SLURM accepts at most 65535.
-        let seconds = seconds.parse::<u16>().ok().filter(|seconds| *seconds > 0);
-        Ok(Self { signal, seconds: seconds.ok_or_else(wrong)?.into() })
+        let seconds = seconds.parse::<u16>().ok().filter(|seconds| *seconds > 0)?;
+        Some(Self { signal, seconds: seconds.into() })
     }
 }
 
@@ -213,20 +179,72 @@ impl fmt::Display for WarningSignal {
 
 as_text!(WarningSignal, { "type": "string" });
 
+/// A time limit, in seconds: `"30"` (minutes), `"30:00"`, `"12:00:00"`, `"1-12"` or `"1-00:00:00"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeLimit {
+    /// The limit in seconds.
+    pub seconds: u64,
+}
+
+impl TimeLimit {
+    /// Parses a limit as `sinfo` and `scontrol` print it; `None` if there is none.
+    pub fn of_slurm(text: &str) -> Option<Self> {
+        // "infinite", "UNLIMITED", "n/a" and "Partition_Limit" do not parse.
+        Self::of_text(text)
+    }
+}
+
+impl TextForm for TimeLimit {
+    const EXPECTED: &'static str =
+        "a time such as \"12:00:00\" (hours), \"1-00:00:00\" (days) or \"30\" (minutes)";
+
+    fn of_text(text: &str) -> Option<Self> {
+        let (days, clock) = match text.split_once('-') {
+            Some((days, clock)) => (Some(number(days)?), clock),
+            None => (None, text),
+        };
+        let parts: Vec<u64> = clock.split(':').map(number).collect::<Option<_>>()?;
+        // The first number is hours after a day; otherwise it depends on how many there are.
+        let (hours, minutes, seconds) = match (days, parts.as_slice()) {
+            (None, [minutes]) => (0, *minutes, 0),
+            (None, [minutes, seconds]) => (0, *minutes, *seconds),
+            (Some(_), [hours]) => (*hours, 0, 0),
+            (Some(_), [hours, minutes]) => (*hours, *minutes, 0),
+            (_, [hours, minutes, seconds]) => (*hours, *minutes, *seconds),
+            _ => return None,
+        };
+        let seconds = days.unwrap_or(0) * 86_400 + hours * 3600 + minutes * 60 + seconds;
+        (seconds > 0).then_some(Self { seconds })
+    }
+}
+
+impl fmt::Display for TimeLimit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, hours) = (self.seconds / 86_400, self.seconds / 3600 % 24);
+        let (minutes, seconds) = (self.seconds / 60 % 60, self.seconds % 60);
+        if days > 0 {
+            write!(formatter, "{days}-")?;
+        }
+        write!(formatter, "{hours:02}:{minutes:02}:{seconds:02}")
+    }
+}
+
+as_text!(TimeLimit, { "type": "string" });
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn kept<T: FromStr<Err = String> + fmt::Display>(texts: &[(&str, &str)]) {
+    fn kept<T: TextForm + fmt::Display>(texts: &[(&str, &str)]) {
         for (text, printed) in texts {
-            let value: T = text.parse().unwrap_or_else(|error| panic!("{error}"));
+            let value = T::parse(text).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(value.to_string(), *printed);
         }
     }
 
-    fn refused<T: TextForm + FromStr<Err = String>>(texts: &[&str]) {
+    fn refused<T: TextForm>(texts: &[&str]) {
         for text in texts {
-            let error = text.parse::<T>().err().unwrap_or_else(|| panic!("{text} was taken"));
+            let error = T::parse(text).err().unwrap_or_else(|| panic!("{text} was taken"));
             assert_eq!(error, format!("`{text}` is not {}", T::EXPECTED));
         }
     }
@@ -267,5 +285,47 @@ mod tests {
     fn warnings() {
         kept::<WarningSignal>(&[("USR2@240", "USR2@240"), ("SIGTERM@60", "TERM@60")]);
         refused::<WarningSignal>(&["USR2", "KILL@60", "USR2@0", "USR2@70000", "B:USR2@60", "@60"]);
+    }
+
+    #[test]
+    fn the_forms_of_sbatch() {
+        for (text, seconds, printed) in [
+            ("30", 1800, "00:30:00"),
+            ("90:30", 5430, "01:30:30"),
+            ("12:00:00", 43_200, "12:00:00"),
+            ("1-12", 129_600, "1-12:00:00"),
+            ("2-01:30", 178_200, "2-01:30:00"),
+            ("1-00:00:00", 86_400, "1-00:00:00"),
+            ("36:00:00", 129_600, "1-12:00:00"),
+        ] {
+            let time: TimeLimit = text.parse().unwrap();
+            assert_eq!((time.seconds, time.to_string().as_str()), (seconds, printed), "{text}");
+            assert_eq!(printed.parse::<TimeLimit>().unwrap(), time);
+        }
+    }
+
+    #[test]
+    fn everything_else_is_told_the_forms() {
+        for text in ["", "0", "12h", "1:2:3:4", "-1", "1-", "1.5", "infinite", "9999999999"] {
+            let message = text.parse::<TimeLimit>().unwrap_err();
+            assert!(message.contains("12:00:00"), "{message}");
+        }
+        assert_eq!(TimeLimit::of_slurm("infinite"), None);
+        assert_eq!(TimeLimit::of_slurm("10:00").unwrap().seconds, 600);
+    }
+
+    #[test]
+    fn toml_may_leave_the_quotes_out() {
+        #[derive(serde::Deserialize, serde::Serialize)]
+        struct Section {
+            time: TimeLimit,
+        }
+        for written in ["12:00:00", "\"12:00:00\"", "720"] {
+            let section: Section = toml::from_str(&format!("time = {written}")).unwrap();
+            assert_eq!(section.time.seconds, 43_200, "{written}");
+            assert_eq!(toml::to_string(&section).unwrap(), "time = \"12:00:00\"\n");
+        }
+        let error = toml::from_str::<Section>("time = true").err().unwrap().to_string();
+        assert!(error.contains("expected a time such as"), "{error}");
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::{env, fs};
 
+use vim_run::metrics::ScoreKind;
 use vim_sweep::report::{Page, Provenance, html};
 use vim_sweep::{Assignments, Machine, ReportConfig, RunOutcome, RunState, SEED, Score, summarize};
 
@@ -32,8 +33,9 @@ fn main() {
     stopped.state = RunState::Interrupted;
     stopped.step = Some(3000);
     let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
-    let summary =
-        summarize(&outcomes, &ReportConfig { baseline, ..ReportConfig::default() }).unwrap();
+    let report = ReportConfig { baseline, ..ReportConfig::default() };
+    let scores = [ScoreKind::LOSS, ScoreKind::share("top1", "top-1")];
+    let summary = summarize(&outcomes, &report, &scores).unwrap();
     let page = html(&Page {
         name: "made-up-numbers",
         summary: &summary,

@@ -119,8 +119,7 @@ pub enum Pick {
 fn lists<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<toml::Value>>, D::Error> {
-    let flat = flat(toml::Table::deserialize(deserializer)?);
-    let lists = flat.into_iter().map(|(key, value)| {
+    let lists = combination(deserializer)?.into_iter().map(|(key, value)| {
         let Some(values) = value.as_array() else {
             return Err(D::Error::custom(format!(
                 "{key} = {value} is not a list of values, as in \"{key}\" = [{value}]"
@@ -141,19 +140,16 @@ fn combination<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Assignments
 
 /// Flattens nested tables to key paths.
 fn flat(table: toml::Table) -> Assignments {
-    fn collect(prefix: &str, table: toml::Table, into: &mut Assignments) {
-        for (key, value) in table {
-            let path = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
-            if let toml::Value::Table(table) = value {
-                collect(&path, table, into);
-            } else {
-                into.insert(path, value);
-            }
+    let mut all = Assignments::new();
+    for (key, value) in table {
+        if let toml::Value::Table(inner) = value {
+            let inner = flat(inner).into_iter();
+            all.extend(inner.map(|(path, value)| (format!("{key}.{path}"), value)));
+        } else {
+            all.insert(key, value);
         }
     }
-    let mut flat = Assignments::new();
-    collect("", table, &mut flat);
-    flat
+    all
 }
 
 #[cfg(test)]

@@ -8,23 +8,17 @@ use crate::config::{MAX_CELLS, SEED};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
     /// The name is not a valid folder name.
-    #[error("sweep.name: `{name}` cannot be the name of a folder inside run.root")]
-    Name {
-        /// As written.
-        name: String,
-    },
+    #[error("sweep.name: `{0}` cannot be the name of a folder inside run.root")]
+    Name(String),
     /// No key varies.
     #[error(
         "sweep.grid: there is nothing to sweep: give it a key with its values, as in \
          \"model.discretization\" = [\"zoh\", \"foh\"], or set sweep.seeds"
     )]
     Empty,
-    /// A key has no values.
-    #[error("sweep.grid: {key} has no values: list some, or take the key out")]
-    NoValues {
-        /// The key.
-        key: String,
-    },
+    /// This key has no values.
+    #[error("sweep.grid: {0} has no values: list some, or take the key out")]
+    NoValues(String),
     /// A list contains a value twice.
     #[error("sweep.grid: {key} has the value {value} twice")]
     Twice {
@@ -36,14 +30,9 @@ pub enum SweepError {
     /// Seeds are set in both places.
     #[error("sweep.seeds is short for \"run.seed\" in sweep.grid: set one of the two")]
     Seeds,
-    /// There are too many runs.
-    #[error(
-        "sweep.grid: {runs} runs are more than the {MAX_CELLS} that a sweep may have: split it"
-    )]
-    TooMany {
-        /// The number of runs, as a product.
-        runs: String,
-    },
+    /// There are too many runs, by this product.
+    #[error("sweep.grid: {0} runs are more than the {MAX_CELLS} that a sweep may have: split it")]
+    TooMany(String),
     /// A combination contains a key that does not vary.
     #[error("{place}: {key} is not in the grid{} (its keys: {known})", hint(nearest.as_deref()))]
     NotInGrid {
@@ -66,12 +55,9 @@ pub enum SweepError {
         /// The reason.
         why: String,
     },
-    /// `exclude` matches all runs.
-    #[error("sweep.exclude leaves no run of {cells}")]
-    AllExcluded {
-        /// The number of runs without `exclude`.
-        cells: usize,
-    },
+    /// `exclude` matches all of so many runs.
+    #[error("sweep.exclude leaves no run of {0}")]
+    AllExcluded(usize),
     /// A key of the grid must not vary.
     #[error(
         "{key} is in sweep.grid and in sweep.must_match ({rule}): take it out of the grid, or, if \
@@ -170,19 +156,17 @@ impl SweepError {
     /// The key of the configuration at fault, to locate it; `None` if none is.
     pub fn key(&self) -> Option<String> {
         let key = match self {
-            Self::Name { .. } => "sweep.name",
-            Self::NoValues { key } | Self::Twice { key, .. } if key == SEED => "sweep.seeds",
-            Self::NoValues { key }
-            | Self::Twice { key, .. }
-            | Self::MustMatchInGrid { key, .. } => {
+            Self::Name(_) => "sweep.name",
+            Self::NoValues(key) | Self::Twice { key, .. } if key == SEED => "sweep.seeds",
+            Self::NoValues(key) | Self::Twice { key, .. } | Self::MustMatchInGrid { key, .. } => {
                 return Some(format!("sweep.grid.{key}"));
             }
             Self::Seeds => "sweep.seeds",
-            Self::Empty | Self::TooMany { .. } | Self::SameRun { .. } | Self::SameFolder { .. } => {
+            Self::Empty | Self::TooMany(_) | Self::SameRun { .. } | Self::SameFolder { .. } => {
                 "sweep.grid"
             }
             Self::NotInGrid { place, .. } | Self::MatchesNothing { place, .. } => *place,
-            Self::AllExcluded { .. } => "sweep.exclude",
+            Self::AllExcluded(_) => "sweep.exclude",
             Self::UnknownMustMatch { .. } | Self::Unlike { .. } => "sweep.must_match",
             Self::NoMetric { .. } => "sweep.report.metric",
             Self::Changed { .. } | Self::Damaged { .. } => return None,

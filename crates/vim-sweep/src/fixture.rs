@@ -2,8 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use vim_run::metrics::ScoreKind;
+
 use crate::config::{Assignments, SEED};
 use crate::outcome::{Machine, RunOutcome, RunState, Score};
+
+/// What evaluations measure.
+pub(crate) const SCORES: &[ScoreKind] =
+    &[ScoreKind::LOSS, ScoreKind::share("top1", "top-1"), ScoreKind::share("top5", "top-5")];
 
 /// A finished run whose last validation accuracy is `top1`; the one before was half of it.
 pub(crate) fn outcome(method: &str, seed: i64, top1: f64) -> RunOutcome {

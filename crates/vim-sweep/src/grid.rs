@@ -1,29 +1,30 @@
-//! The combinations of a grid.
+//! The combinations of a grid, and whether its runs are like for like.
 
 use std::collections::BTreeMap;
 
 use vim_config::nearest;
+use vim_run::metrics::ScoreKind;
 
 use crate::config::{Assignments, MAX_CELLS, SEED, SweepConfig};
 use crate::error::SweepError;
-use crate::matching::is_under;
 use crate::metric::Metric;
 
-/// The combinations of `config`. Keys are in alphabetical order with the seed last; the last key
-/// varies fastest.
+/// The combinations of `config`, whose runs measure `scores`.
+///
+/// Keys are in alphabetical order with the seed last; the last key varies fastest.
 ///
 /// # Errors
 ///
 /// If the grid is empty, too large or has a duplicate value, or if `exclude`, `must_match` or the
 /// baseline do not match it.
-pub fn cells(config: &SweepConfig) -> Result<Vec<Assignments>, SweepError> {
+pub fn cells(config: &SweepConfig, scores: &[ScoreKind]) -> Result<Vec<Assignments>, SweepError> {
     check_name(&config.name)?;
     let axes = axes(config)?;
     let count = axes.iter().try_fold(1_usize, |count, (_, values)| count.checked_mul(values.len()));
     let Some(count) = count.filter(|&count| count <= MAX_CELLS) else {
         let lengths: Vec<String> =
             axes.iter().map(|(_, values)| values.len().to_string()).collect();
-        return Err(SweepError::TooMany { runs: lengths.join(" × ") });
+        return Err(SweepError::TooMany(lengths.join(" × ")));
     };
     let mut cells = vec![Assignments::new()];
     for (key, values) in &axes {
@@ -39,35 +40,34 @@ pub fn cells(config: &SweepConfig) -> Result<Vec<Assignments>, SweepError> {
     for exclude in &config.exclude {
         check_combination("sweep.exclude", exclude, &axes)?;
         if !cells.iter().any(|cell| has(cell, exclude)) {
-            return Err(SweepError::MatchesNothing {
-                place: "sweep.exclude",
-                combination: described(exclude),
-                why: "another entry leaves it out already".into(),
-            });
+            let why = "another entry leaves it out already";
+            return Err(matches_nothing("sweep.exclude", exclude, why));
         }
         cells.retain(|cell| !has(cell, exclude));
     }
     if cells.is_empty() {
-        return Err(SweepError::AllExcluded { cells: count });
+        return Err(SweepError::AllExcluded(count));
     }
     let baseline = &config.report.baseline;
     if baseline.contains_key(SEED) {
-        return Err(SweepError::MatchesNothing {
-            place: "sweep.report.baseline",
-            combination: described(baseline),
-            why: "means are over the seeds, so that none is a baseline".into(),
-        });
+        let why = "means are over the seeds, so that none is a baseline";
+        return Err(matches_nothing("sweep.report.baseline", baseline, why));
     }
-    Metric::parse(&config.report.metric)?;
+    Metric::parse(&config.report.metric, scores)?;
     check_combination("sweep.report.baseline", baseline, &axes)?;
     if !cells.iter().any(|cell| has(cell, baseline)) {
-        return Err(SweepError::MatchesNothing {
-            place: "sweep.report.baseline",
-            combination: described(baseline),
-            why: "sweep.exclude leaves it out".into(),
-        });
+        let why = "sweep.exclude leaves it out";
+        return Err(matches_nothing("sweep.report.baseline", baseline, why));
     }
     Ok(cells)
+}
+
+fn matches_nothing(
+    place: &'static str,
+    combination: &Assignments,
+    why: impl Into<String>,
+) -> SweepError {
+    SweepError::MatchesNothing { place, combination: described(combination), why: why.into() }
 }
 
 /// Whether `cell` has every value of `combination`.
@@ -85,7 +85,7 @@ fn check_name(name: &str) -> Result<(), SweepError> {
     let is_plain = |c: char| c.is_alphanumeric() || "-_.+=,@".contains(c);
     // A letter or digit first: not a hidden folder, `..` or an option.
     let good = name.starts_with(char::is_alphanumeric) && name.chars().all(is_plain);
-    if good { Ok(()) } else { Err(SweepError::Name { name: name.to_owned() }) }
+    if good { Ok(()) } else { Err(SweepError::Name(name.to_owned())) }
 }
 
 type Axes<'a> = Vec<(&'a str, Vec<toml::Value>)>;
@@ -110,7 +110,7 @@ fn axes(config: &SweepConfig) -> Result<Axes<'_>, SweepError> {
     }
     for (key, values) in &axes {
         if values.is_empty() {
-            return Err(SweepError::NoValues { key: (*key).to_owned() });
+            return Err(SweepError::NoValues((*key).to_owned()));
         }
         for (number, value) in values.iter().enumerate() {
             if values[..number].contains(value) {
@@ -144,22 +144,73 @@ fn check_combination(
         };
         if !values.contains(value) {
             let values: Vec<String> = values.iter().map(ToString::to_string).collect();
-            return Err(SweepError::MatchesNothing {
-                place,
-                combination: described(combination),
-                why: format!("the grid's values of {key} are {}", values.join(", ")),
-            });
+            let why = format!("the grid's values of {key} are {}", values.join(", "));
+            return Err(matches_nothing(place, combination, why));
         }
     }
     Ok(())
 }
 
+/// Whether `key` falls under `rule`, an entry of `must_match`: that key, or a key of that section.
+pub(crate) fn is_under(key: &str, rule: &str) -> bool {
+    key.strip_prefix(rule).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// Checks that every key under `must_match`, except `free` ones, has the same effective value in
+/// all `runs` (name and configuration). `known`: all existing keys.
+///
+/// # Errors
+///
+/// The first unknown entry, or the first differing key with its values and their runs.
+pub fn check_matching(
+    must_match: &[String],
+    runs: &[(String, Assignments)],
+    known: &[String],
+    free: impl Fn(&str) -> bool,
+) -> Result<(), SweepError> {
+    for rule in must_match {
+        if !known.iter().any(|key| is_under(key, rule)) {
+            let names = known.iter().map(String::as_str);
+            let nearest = nearest(rule, names).map(str::to_owned);
+            return Err(SweepError::UnknownMustMatch { key: rule.clone(), nearest });
+        }
+        let keys = runs.iter().flat_map(|(_, values)| values.keys());
+        let mut keys: Vec<&String> = keys.filter(|key| is_under(key, rule) && !free(key)).collect();
+        keys.sort();
+        keys.dedup();
+        for key in keys {
+            let mut by_value: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+            for (name, values) in runs {
+                let value = values.get(key).map_or("not set".to_owned(), ToString::to_string);
+                by_value.entry(value).or_default().push(name);
+            }
+            if by_value.len() > 1 {
+                let values: Vec<String> = by_value
+                    .into_iter()
+                    .map(|(value, names)| format!("{value} in {}", some(&names)))
+                    .collect();
+                return Err(SweepError::Unlike { key: key.clone(), values: values.join(" and ") });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first few `names`.
+fn some(names: &[&str]) -> String {
+    const SHOWN: usize = 3;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names[..names.len() - more].join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::SCORES;
 
     fn sweep(text: &str) -> Result<Vec<Assignments>, SweepError> {
-        cells(&toml::from_str(text).unwrap())
+        cells(&toml::from_str(text).unwrap(), SCORES)
     }
 
     #[test]
@@ -186,65 +237,67 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_its_line() {
-        let depth = "grid = { \"model.depth\" = [1, 2] }\n";
-        for (text, expected) in [
-            (String::new(), "nothing to sweep"),
-            ("grid = { \"model.depth\" = [] }".into(), "model.depth has no values"),
-            ("grid = { \"model.depth\" = [1, 2, 1] }".into(), "model.depth has the value 1 twice"),
-            ("seeds = [3, 3]".into(), "run.seed has the value 3 twice"),
-            ("seeds = [1]\ngrid = { \"run.seed\" = [1] }".into(), "sweep.seeds is short for"),
+    fn every_mistake_has_its_line_and_key() {
+        for (text, expected, key) in [
+            ("", "nothing to sweep", "sweep.grid"),
+            ("grid = { D = [] }", "model.depth has no values", "sweep.grid.model.depth"),
             (
-                format!("{depth}exclude = [{{ \"model.deph\" = 1 }}]"),
+                "grid = { D = [1, 2, 1] }",
+                "model.depth has the value 1 twice",
+                "sweep.grid.model.depth",
+            ),
+            ("seeds = [3, 3]", "run.seed has the value 3 twice", "sweep.seeds"),
+            (
+                "seeds = [1]\ngrid = { \"run.seed\" = [1] }",
+                "sweep.seeds is short for",
+                "sweep.seeds",
+            ),
+            (
+                "GRID exclude = [{ \"model.deph\" = 1 }]",
                 "did you mean `model.depth`? (its keys: model.depth)",
+                "sweep.exclude",
             ),
             (
-                format!("{depth}exclude = [{{ \"model.depth\" = 3 }}]"),
+                "GRID exclude = [{ D = 3 }]",
                 "no run has model.depth = 3: the grid's values of model.depth are 1, 2",
+                "sweep.exclude",
             ),
             (
-                format!("{depth}exclude = [{{ \"model.depth\" = 1 }}, {{ \"model.depth\" = 1 }}]"),
+                "GRID exclude = [{ D = 1 }, { D = 1 }]",
                 "another entry leaves it out already",
+                "sweep.exclude",
             ),
             (
-                format!("{depth}exclude = [{{ \"model.depth\" = 1 }}, {{ \"model.depth\" = 2 }}]"),
+                "GRID exclude = [{ D = 1 }, { D = 2 }]",
                 "sweep.exclude leaves no run of 2",
+                "sweep.exclude",
             ),
             (
-                format!("{depth}report = {{ baseline = {{ \"model.depth\" = 9 }} }}"),
+                "GRID report = { baseline = { D = 9 } }",
                 "sweep.report.baseline: no run has model.depth = 9",
-            ),
-            (
-                "grid = { \"optim.lr\" = [1e-3, 1e-4] }".into(),
-                "optim.lr is in sweep.grid and in sweep.must_match (optim.lr)",
-            ),
-            (
-                "grid = { \"devices.backend\" = [\"cpu\"] }".into(),
-                "devices.backend is in sweep.grid and in sweep.must_match (devices)",
-            ),
-            (format!("name = \"../x\"\n{depth}"), "`../x` cannot be the name of a folder"),
-        ] {
-            let error = sweep(&text).unwrap_err().to_string();
-            assert!(error.contains(expected), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_mistake_knows_the_key_it_is_in() {
-        let depth = "grid = { \"model.depth\" = [1, 2] }\n";
-        for (text, expected) in [
-            ("grid = { \"model.depth\" = [] }".into(), "sweep.grid.model.depth"),
-            ("seeds = [3, 3]".into(), "sweep.seeds"),
-            (format!("{depth}exclude = [{{ \"model.deph\" = 1 }}]"), "sweep.exclude"),
-            (
-                format!("{depth}report = {{ baseline = {{ \"model.depth\" = 9 }} }}"),
                 "sweep.report.baseline",
             ),
-            (format!("{depth}report = {{ metric = \"val/topp1\" }}"), "sweep.report.metric"),
-            ("grid = { \"optim.lr\" = [1e-3, 1e-4] }".into(), "sweep.grid.optim.lr"),
-            (format!("name = \"../x\"\n{depth}"), "sweep.name"),
+            (
+                "GRID report = { metric = \"val/topp1\" }",
+                "did you mean `val/top1`",
+                "sweep.report.metric",
+            ),
+            (
+                "grid = { \"optim.lr\" = [1e-3, 1e-4] }",
+                "optim.lr is in sweep.grid and in sweep.must_match (optim.lr)",
+                "sweep.grid.optim.lr",
+            ),
+            (
+                "grid = { \"devices.backend\" = [\"cpu\"] }",
+                "devices.backend is in sweep.grid and in sweep.must_match (devices)",
+                "sweep.grid.devices.backend",
+            ),
+            ("GRID name = \"../x\"", "`../x` cannot be the name of a folder", "sweep.name"),
         ] {
-            assert_eq!(sweep(&text).unwrap_err().key().as_deref(), Some(expected), "{text}");
+            let text = text.replace("GRID ", "grid = { D = [1, 2] }\n");
+            let error = sweep(&text.replace("D =", "\"model.depth\" =")).unwrap_err();
+            assert!(error.to_string().contains(expected), "{text}: {error}");
+            assert_eq!(error.key().as_deref(), Some(key), "{text}");
         }
     }
 
@@ -254,5 +307,43 @@ mod tests {
         let list = list.join(",");
         let text = format!("grid = {{ \"a.b\" = [{list}], \"a.c\" = [{list}] }}");
         assert!(sweep(&text).unwrap_err().to_string().contains("101 × 101 runs are more than"));
+    }
+
+    fn run(name: &str, batch: i64, threads: i64) -> (String, Assignments) {
+        let values = [
+            ("train.batch_size".to_owned(), batch.into()),
+            ("devices.threads".to_owned(), threads.into()),
+            ("devices.backend".to_owned(), "cpu".into()),
+        ];
+        (name.to_owned(), Assignments::from(values))
+    }
+
+    fn check(rules: &[&str], runs: &[(String, Assignments)]) -> Result<(), SweepError> {
+        let rules: Vec<String> = rules.iter().map(|rule| (*rule).to_owned()).collect();
+        let known = ["train.batch_size", "devices.threads", "devices.backend"].map(str::to_owned);
+        check_matching(&rules, runs, &known, |key| key == "devices.threads")
+    }
+
+    #[test]
+    fn a_difference_names_the_values_and_the_runs() {
+        let mut runs: Vec<_> = (0..4).map(|seed| run(&format!("zoh-s{seed}"), 128, 1)).collect();
+        check(&["train.batch_size"], &runs).unwrap();
+        runs.push(run("rk4-s0", 64, 1));
+        let error = check(&["train.batch_size"], &runs).unwrap_err().to_string();
+        let expected =
+            "train.batch_size is 128 in zoh-s0, zoh-s1, zoh-s2 and 1 more and 64 in rk4-s0";
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn sections_leave_out_what_no_result_depends_on() {
+        check(&["devices"], &[run("a", 1, 1), run("b", 1, 2)]).unwrap();
+    }
+
+    #[test]
+    fn entries_are_keys() {
+        let error = check(&["train.batchsize"], &[run("a", 1, 1)]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `train.batch_size`"), "{error}");
+        assert!(check(&["train.batch"], &[run("a", 1, 1)]).is_err());
     }
 }

@@ -1,59 +1,61 @@
 //! Metrics: which number of a run is compared.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::fmt;
 
+use serde::{Serialize, Serializer};
 use vim_config::nearest;
+use vim_run::metrics::ScoreKind;
 
 use crate::config::Pick;
 use crate::error::SweepError;
 use crate::outcome::{RunOutcome, Score};
 
-/// The parsed name of a metric: `val/top1`, `val/ema/top1`, `train/loss`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A number that runs are compared by: `val/top1`, `val/ema/top1`, `train/loss`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    split: String,
-    averaged: Option<String>,
-    number: String,
+    /// `train`, `val` or `test`.
+    split: &'static str,
+    /// Averaged weights, as named in metrics; `None` for the model's own.
+    averaged: Option<&'static str>,
+    pub(crate) score: ScoreKind,
 }
 
-/// Values of an evaluation.
-const NUMBERS: [&str; 3] = ["top1", "top5", "loss"];
-/// Averaged weights, as named in metrics.
-const AVERAGED: [&str; 1] = ["ema"];
+impl fmt::Display for Metric {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/", self.split)?;
+        self.averaged.map_or(Ok(()), |name| write!(formatter, "{name}/"))?;
+        formatter.write_str(self.score.name)
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 impl Metric {
-    /// Parses `name`.
+    /// Parses `name`; evaluations measure `scores`.
     ///
     /// # Errors
     ///
     /// [`SweepError::NoMetric`] if the name is not that of a metric.
-    pub fn parse(name: &str) -> Result<Self, SweepError> {
-        let parts: Vec<&str> = name.split('/').collect();
-        let of = |split: &str, averaged: Option<&str>, number: &str| Self {
-            split: split.to_owned(),
-            averaged: averaged.map(str::to_owned),
-            number: number.to_owned(),
-        };
-        match parts[..] {
-            ["train", "loss"] => Ok(of("train", None, "loss")),
-            [split @ ("val" | "test"), number] if NUMBERS.contains(&number) => {
-                Ok(of(split, None, number))
-            }
-            ["val", averaged, number]
-                if AVERAGED.contains(&averaged) && NUMBERS.contains(&number) =>
-            {
-                Ok(of("val", Some(averaged), number))
-            }
-            _ => {
-                let averaged = AVERAGED.map(|name| format!("val/{name}"));
-                let evaluations = ["val".to_owned()].into_iter().chain(averaged);
-                let evaluations = evaluations.chain(["test".to_owned()]);
-                let mut known: Vec<String> =
-                    evaluations.flat_map(|of| NUMBERS.map(|name| format!("{of}/{name}"))).collect();
-                known.push("train/loss".into());
-                Err(no_metric(name, &known))
-            }
-        }
+    pub fn parse(name: &str, scores: &[ScoreKind]) -> Result<Self, SweepError> {
+        // As the error lists them: losses last.
+        let (shares, others): (Vec<_>, Vec<_>) = scores.iter().partition(|score| score.is_share);
+        let scores = [shares, others].concat();
+        let evaluations = [("val", None), ("val", Some("ema")), ("test", None)];
+        let evaluated = evaluations.into_iter().flat_map(|(split, averaged)| {
+            scores.iter().map(move |&&score| Self { split, averaged, score })
+        });
+        let train = Self { split: "train", averaged: None, score: ScoreKind::LOSS };
+        let all: Vec<Self> = evaluated.chain([train]).collect();
+        all.iter()
+            .find(|metric| metric.to_string() == name)
+            .copied()
+            .ok_or_else(|| no_metric(name, &all.iter().map(Self::to_string).collect::<Vec<_>>()))
     }
 
     /// Whether it is measured on averaged weights, which only some runs have.
@@ -63,27 +65,40 @@ impl Metric {
 
     /// Whether it is a fraction of 1, shown as a percentage.
     pub fn is_share(&self) -> bool {
-        self.number != "loss"
+        self.score.is_share
+    }
+
+    /// The unit behind a title.
+    pub(crate) fn unit(&self) -> &'static str {
+        if self.is_share() { ", %" } else { "" }
+    }
+
+    /// What a value is multiplied by where it is drawn.
+    pub(crate) fn factor(&self) -> f64 {
+        if self.is_share() { 100.0 } else { 1.0 }
+    }
+
+    /// The better of two values compares as the greater.
+    pub(crate) fn compare(&self, a: f64, b: f64) -> Ordering {
+        if self.score.larger_is_better { a.total_cmp(&b) } else { b.total_cmp(&a) }
+    }
+
+    /// The metric that has a curve: of a test result, that of the validation.
+    pub(crate) fn course(self) -> Self {
+        Self { split: if self.split == "test" { "val" } else { self.split }, ..self }
     }
 
     /// Its title in a table.
     pub fn title(&self) -> String {
-        let number = match self.number.as_str() {
-            "top1" => "top-1",
-            "top5" => "top-5",
-            other => other,
-        };
-        let averaged = self.averaged.as_ref().map_or_else(String::new, |name| format!(" ({name})"));
-        format!("{} {number}{averaged}", self.split)
+        let averaged = self.averaged.map_or_else(String::new, |name| format!(" ({name})"));
+        format!("{} {}{averaged}", self.split, self.score.label)
     }
 
     /// How the value of each run was chosen, in words.
     pub fn choice(&self, pick: Pick, outcomes: &[RunOutcome]) -> String {
         if self.split == "test" {
-            let tested = outcomes
-                .iter()
-                .filter_map(|run| Some(self.scores(run).last()?.checkpoint.as_str()));
-            let tested: BTreeSet<&str> = tested.collect();
+            let tested = |run| Some(self.scores(run).last()?.checkpoint.as_str());
+            let tested: BTreeSet<&str> = outcomes.iter().filter_map(tested).collect();
             return match tested.into_iter().collect::<Vec<_>>()[..] {
                 ["best"] => "of the checkpoint that was best on val".into(),
                 ["last"] => "of the last weights".into(),
@@ -103,12 +118,12 @@ impl Metric {
         }
     }
 
-    fn scores<'a>(&'a self, run: &'a RunOutcome) -> impl DoubleEndedIterator<Item = &'a Score> {
-        let is_asked = |score: &&Score| {
+    fn scores(self, run: &RunOutcome) -> impl DoubleEndedIterator<Item = &Score> {
+        run.scores.iter().filter(move |score| {
             // A test result counts whichever weights were tested.
-            score.split == self.split && (self.split == "test" || score.averaged == self.averaged)
-        };
-        run.scores.iter().filter(is_asked)
+            let of_weights = self.split == "test" || score.averaged.as_deref() == self.averaged;
+            score.split == self.split && of_weights
+        })
     }
 
     /// The metric of `run` over its steps.
@@ -116,17 +131,16 @@ impl Metric {
         if self.split == "train" {
             return run.losses.clone();
         }
-        let point = |score: &Score| Some((score.step as f64, *score.values.get(&self.number)?));
+        let point = |score: &Score| Some((score.step as f64, *score.values.get(self.score.name)?));
         self.scores(run).filter_map(point).collect()
     }
 
     /// The value of `run` that counts.
     pub fn value(&self, run: &RunOutcome, pick: Pick) -> Option<f64> {
         let mut values = self.curve(run).into_iter().map(|point| point.1);
-        match (pick, self.split.as_str()) {
-            (Pick::Last, _) | (Pick::Best, "test") => values.next_back(),
-            (Pick::Best, _) if self.is_share() => values.max_by(f64::total_cmp),
-            (Pick::Best, _) => values.min_by(f64::total_cmp),
+        match pick {
+            Pick::Best if self.split != "test" => values.max_by(|a, b| self.compare(*a, *b)),
+            Pick::Best | Pick::Last => values.next_back(),
         }
     }
 
@@ -157,7 +171,7 @@ pub(crate) fn no_metric(name: &str, known: &[String]) -> SweepError {
 }
 
 /// The names of all metrics in `outcomes`.
-pub fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
+pub(crate) fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
     let mut names = BTreeSet::new();
     for run in outcomes {
         if !run.losses.is_empty() {
@@ -175,11 +189,12 @@ pub fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::SCORES;
 
     #[test]
     fn a_name_that_no_run_has_is_told_the_nearest() {
         for name in ["val/top1", "val/ema/top5", "test/loss", "train/loss"] {
-            assert_eq!(Metric::parse(name).unwrap().is_of_average(), name.contains("ema"));
+            assert_eq!(Metric::parse(name, SCORES).unwrap().is_of_average(), name.contains("ema"));
         }
         let all = "val/top1, val/top5, val/loss, val/ema/top1, val/ema/top5, val/ema/loss, \
                    test/top1, test/top5, test/loss, train/loss";
@@ -191,7 +206,7 @@ mod tests {
             ("accuracy", ""),
         ] {
             let expected = format!("no run has the metric `{name}`{nearest} (there are: {all})");
-            assert_eq!(Metric::parse(name).unwrap_err().to_string(), expected);
+            assert_eq!(Metric::parse(name, SCORES).unwrap_err().to_string(), expected);
         }
     }
 }

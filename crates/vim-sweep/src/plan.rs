@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::config::Assignments;
 use crate::error::SweepError;
 use crate::grid::described;
-use crate::id::run_id;
 
 /// Name of the file in a sweep's folder that lists its runs.
 pub const PLAN: &str = "plan.jsonl";
@@ -166,6 +165,20 @@ impl SweepPlan {
     }
 }
 
+/// Digits of an id: 40 bits; among 10,000 runs, two ids collide with a probability of 1 in 20,000.
+const DIGITS: usize = 10;
+
+/// The id of a run: hexadecimal digits of the BLAKE3 hash of its effective configuration `values`,
+/// without the `free` keys, on which no result depends.
+pub fn run_id(values: &Assignments, free: impl Fn(&str) -> bool) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (key, value) in values.iter().filter(|(key, _)| !free(key)) {
+        // A zero byte separates keys unambiguously: no TOML text contains one.
+        hasher.update(format!("{key} = {value}\0").as_bytes());
+    }
+    hasher.finalize().to_hex()[..DIGITS].to_owned()
+}
+
 fn changes(then: &Assignments, now: &Assignments, free: impl Fn(&str) -> bool) -> String {
     let keys: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
     let show = |value: Option<&toml::Value>| {
@@ -256,5 +269,21 @@ mod tests {
         renamed[0].name = "x".into();
         let error = extended(&old, &renamed).unwrap_err().to_string();
         assert!(error.contains("zoh-s0 is now called x"), "{error}");
+    }
+
+    #[test]
+    fn free_keys_do_not_count() {
+        let values = |root: &str, seed: i64| {
+            Assignments::from([
+                ("run.root".to_owned(), root.into()),
+                ("run.seed".to_owned(), seed.into()),
+            ])
+        };
+        let id = |root, seed| run_id(&values(root, seed), |key| key == "run.root");
+        assert_eq!(id("a", 1).len(), 10);
+        assert_eq!(id("a", 1), id("b", 1));
+        assert_ne!(id("a", 1), id("a", 2));
+        // Ids name files in existing sweeps: they must not change between versions.
+        assert_eq!(id("a", 1), "02c959e948");
     }
 }

@@ -1,6 +1,7 @@
 //! Runs grouped over seeds, and groups compared with the baseline.
 
 use serde::Serialize;
+use vim_run::metrics::ScoreKind;
 
 use crate::config::{Assignments, Pick, ReportConfig, SEED};
 use crate::error::SweepError;
@@ -11,8 +12,8 @@ use crate::statistics::{Paired, Sample, holm, paired, sample};
 /// The result of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// The metric's name.
-    pub metric: String,
+    /// What is compared.
+    pub metric: Metric,
     /// The evaluation that counts.
     pub pick: Pick,
     /// The choice of the evaluation, in words.
@@ -71,24 +72,24 @@ impl SeedValue {
             return None;
         }
         let name = self.seed.as_ref().map_or_else(|| self.name.clone(), |seed| format!("s{seed}"));
-        Some(match self.state {
-            RunState::Finished => format!("{name} has no such number"),
-            state @ (RunState::Running
-            | RunState::Queued
-            | RunState::Interrupted
-            | RunState::Failed(_)
-            | RunState::Missing) => format!("{name} {state}"),
+        Some(match self.state == RunState::Finished {
+            true => format!("{name} has no such number"),
+            false => format!("{name} {}", self.state),
         })
     }
 }
 
-/// Summarizes the runs of a sweep as configured by `report`.
+/// Summarizes the runs of a sweep, which measured `scores`, as configured by `report`.
 ///
 /// # Errors
 ///
 /// If the metric is unknown, or no finished run has it.
-pub fn summarize(outcomes: &[RunOutcome], report: &ReportConfig) -> Result<Summary, SweepError> {
-    let metric = Metric::parse(&report.metric)?;
+pub fn summarize(
+    outcomes: &[RunOutcome],
+    report: &ReportConfig,
+    scores: &[ScoreKind],
+) -> Result<Summary, SweepError> {
+    let metric = Metric::parse(&report.metric, scores)?;
     let is_finished = |run: &&RunOutcome| run.state == RunState::Finished;
     let finished: Vec<RunOutcome> = outcomes.iter().filter(is_finished).cloned().collect();
     let known = metrics(&finished);
@@ -122,7 +123,7 @@ pub fn summarize(outcomes: &[RunOutcome], report: &ReportConfig) -> Result<Summa
     }
     compare(&mut groups, &report.baseline);
     let choice = metric.choice(report.pick, &finished);
-    Ok(Summary { metric: report.metric.clone(), pick: report.pick, choice, groups })
+    Ok(Summary { metric, pick: report.pick, choice, groups })
 }
 
 /// Compares each group with the group that has the baseline's values and otherwise its own.
@@ -173,7 +174,7 @@ fn label(assignments: &Assignments) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{outcome, study};
+    use crate::fixture::{SCORES, outcome, study};
 
     fn report(pick: Pick) -> ReportConfig {
         let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
@@ -190,7 +191,7 @@ mod tests {
         runs[4].state = RunState::Failed(76);
         runs[7].state = RunState::Missing;
         runs[8].state = RunState::Running;
-        let summary = summarize(&runs, &report(Pick::Last)).unwrap();
+        let summary = summarize(&runs, &report(Pick::Last), SCORES).unwrap();
         let [zoh, foh, rk4] = &summary.groups[..] else { panic!("three methods") };
         assert!(zoh.is_baseline && zoh.comparison.is_none());
         assert_eq!((foh.sample.unwrap().n, foh.planned), (2, 3));
@@ -217,7 +218,7 @@ mod tests {
         });
         let value = |pick, metric: &str| {
             let report = ReportConfig { metric: metric.into(), pick, ..ReportConfig::default() };
-            let summary = summarize(&[run.clone()], &report).unwrap();
+            let summary = summarize(&[run.clone()], &report, SCORES).unwrap();
             (summary.groups[0].sample.unwrap().mean, summary.choice)
         };
         assert_eq!(value(Pick::Last, "val/top1").0, 0.5);
@@ -231,12 +232,11 @@ mod tests {
     fn metrics_are_named() {
         let runs = study(&[("zoh", &[0.5])]);
         for (metric, expected) in [
-            ("val/top2", "did you mean `val/top1`"),
             ("accuracy", "there are: val/top1, val/top5, val/loss, val/ema/top1"),
             ("test/top1", "(there are: train/loss, val/loss, val/top1)"),
         ] {
             let report = ReportConfig { metric: metric.into(), ..ReportConfig::default() };
-            let error = summarize(&runs, &report).unwrap_err().to_string();
+            let error = summarize(&runs, &report, SCORES).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -11,11 +11,8 @@ const NONE: &str = "–";
 
 /// The titles of the columns.
 pub fn head(summary: &Summary) -> Vec<String> {
-    let metric = Metric::parse(&summary.metric).ok();
-    let unit = if metric.as_ref().is_some_and(Metric::is_share) { ", %" } else { "" };
-    let title = metric.map_or_else(|| summary.metric.clone(), |metric| metric.title());
-    let mut head: Vec<String> =
-        ["run", "n", &format!("{title}{unit}"), "min", "max"].map(str::to_owned).to_vec();
+    let title = format!("{}{}", summary.metric.title(), summary.metric.unit());
+    let mut head: Vec<String> = ["run", "n", &title, "min", "max"].map(str::to_owned).to_vec();
     if let Some(baseline) = baseline(summary) {
         let difference = format!("minus {baseline}");
         head.extend([difference.as_str(), "95 % interval", "p", "p (Holm)"].map(str::to_owned));
@@ -41,7 +38,7 @@ fn absences(summary: &Summary) -> impl Iterator<Item = String> {
 
 /// One row per group, with the columns of [`head`].
 pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
-    let Ok(metric) = Metric::parse(&summary.metric) else { return Vec::new() };
+    let metric = summary.metric;
     let with_baseline = baseline(summary).is_some();
     let with_absences = absences(summary).next().is_some();
     let row = |group: &Group| {
@@ -50,12 +47,12 @@ pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
         let mut row = vec![
             group.label.clone(),
             format!("{counted}/{}", group.planned),
-            spread(group, &metric),
+            spread(group, metric),
             number(group.sample.map(|sample| sample.min)),
             number(group.sample.map(|sample| sample.max)),
         ];
         if with_baseline {
-            row.extend(comparison(group, &metric));
+            row.extend(comparison(group, metric));
         }
         if with_absences {
             let absent: Vec<String> = group.seeds.iter().filter_map(SeedValue::absence).collect();
@@ -67,16 +64,15 @@ pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
 }
 
 /// Mean and deviation.
-pub(crate) fn spread(group: &Group, metric: &Metric) -> String {
+pub(crate) fn spread(group: &Group, metric: Metric) -> String {
     let Some(sample) = group.sample else { return NONE.into() };
     let mean = metric.show(sample.mean);
-    sample
-        .sd
-        .map_or_else(|| format!("{mean} (one run)"), |sd| format!("{mean} ± {}", metric.show(sd)))
+    let sd = sample.sd.map(|sd| format!("{mean} ± {}", metric.show(sd)));
+    sd.unwrap_or_else(|| format!("{mean} (one run)"))
 }
 
 /// Difference, interval, p and corrected p.
-pub(crate) fn comparison(group: &Group, metric: &Metric) -> [String; 4] {
+pub(crate) fn comparison(group: &Group, metric: Metric) -> [String; 4] {
     let none = || NONE.to_owned();
     if group.is_baseline {
         return ["baseline".into(), none(), none(), none()];
@@ -93,13 +89,12 @@ pub(crate) fn comparison(group: &Group, metric: &Metric) -> [String; 4] {
             [paired.mean - half, paired.mean + half].map(|end| metric.show_difference(end));
         format!("{low} to {high}")
     });
-    let p = |p: Option<f64>| p.map_or_else(none, probability);
+    let p = |p: Option<f64>| match p {
+        None => none(),
+        Some(p) if p < 0.001 => "< 0.001".to_owned(),
+        Some(p) => format!("{p:.3}"),
+    };
     [metric.show_difference(paired.mean), interval, p(paired.p), p(*p_holm)]
-}
-
-/// A p value in the notation of papers.
-pub(crate) fn probability(p: f64) -> String {
-    if p < 0.001 { "< 0.001".to_owned() } else { format!("{p:.3}") }
 }
 
 /// The table as Markdown, with a legend.
@@ -160,7 +155,7 @@ pub fn csv(summary: &Summary) -> String {
             |sign: f64| paired.and_then(|paired| Some(paired.mean + sign * paired.half_width?));
         let absent: Vec<String> = group.seeds.iter().filter_map(SeedValue::absence).collect();
         let numbers = [
-            summary.metric.clone(),
+            summary.metric.to_string(),
             pick.to_owned(),
             sample.map_or(0, |sample| sample.n).to_string(),
             group.planned.to_string(),
@@ -191,7 +186,7 @@ pub fn csv(summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::study;
+    use crate::fixture::{SCORES, study};
     use crate::{Assignments, ReportConfig, RunOutcome, RunState, summarize};
 
     fn summary(change: impl FnOnce(&mut Vec<RunOutcome>)) -> Summary {
@@ -202,7 +197,7 @@ mod tests {
         ]);
         change(&mut runs);
         let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
-        summarize(&runs, &ReportConfig { baseline, ..ReportConfig::default() }).unwrap()
+        summarize(&runs, &ReportConfig { baseline, ..ReportConfig::default() }, SCORES).unwrap()
     }
 
     #[test]

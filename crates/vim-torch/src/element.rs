@@ -1,6 +1,7 @@
 //! The types of numbers in files.
 
 use half::{bf16, f16};
+use safetensors::Dtype;
 
 /// The type of a tensor's numbers as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,31 +42,22 @@ impl Element {
 
     /// Of a storage class of PyTorch, such as `FloatStorage`.
     pub(crate) fn of_storage(class: &str) -> Option<Self> {
-        match class {
-            "DoubleStorage" => Some(Self::F64),
-            "FloatStorage" => Some(Self::F32),
-            "HalfStorage" => Some(Self::F16),
-            "BFloat16Storage" => Some(Self::Bf16),
-            _ => None,
-        }
+        STORED.iter().find(|(_, name, _)| *name == class).map(|(element, ..)| *element)
     }
 
     /// Of a safetensors header.
-    pub(crate) fn of_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
-        use safetensors::Dtype;
-        if dtype == Dtype::F64 {
-            Some(Self::F64)
-        } else if dtype == Dtype::F32 {
-            Some(Self::F32)
-        } else if dtype == Dtype::F16 {
-            Some(Self::F16)
-        } else if dtype == Dtype::BF16 {
-            Some(Self::Bf16)
-        } else {
-            None
-        }
+    pub(crate) fn of_safetensors(dtype: Dtype) -> Option<Self> {
+        STORED.iter().find(|(.., known)| *known == dtype).map(|(element, ..)| *element)
     }
 }
+
+/// The names of the elements in the two formats.
+const STORED: [(Element, &str, Dtype); 4] = [
+    (Element::F64, "DoubleStorage", Dtype::F64),
+    (Element::F32, "FloatStorage", Dtype::F32),
+    (Element::F16, "HalfStorage", Dtype::F16),
+    (Element::Bf16, "BFloat16Storage", Dtype::BF16),
+];
 
 impl std::fmt::Display for Element {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

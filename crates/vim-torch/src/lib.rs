@@ -24,22 +24,18 @@
 //! The crate knows nothing of models: keys and shapes are the file's.
 
 mod archive;
-mod checkpoint;
 mod element;
 mod error;
 mod limits;
 mod pickle;
 mod read;
-mod safetensors_file;
 mod sections;
 mod state_dict;
 mod write;
 
-pub use checkpoint::{Checkpoint, Format};
 pub use element::Element;
 pub use error::{ReadError, WriteError};
-pub use read::read_checkpoint;
-pub use safetensors_file::read_safetensors;
+pub use read::{read_checkpoint, read_safetensors};
 pub use sections::Section;
-pub use state_dict::{Array, ArrayView, Item, StateDict};
+pub use state_dict::{Array, ArrayView, Checkpoint, Format, Item, StateDict};
 pub use write::{write_pytorch, write_safetensors};

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
 
+use safetensors::{SafeTensorError, SafeTensors};
+
 use crate::archive::Archive;
-use crate::checkpoint::{Checkpoint, Format};
+use crate::element::Element;
 use crate::error::ReadError;
-use crate::limits::Budget;
+use crate::limits::{Budget, MAX_HEADER};
 use crate::pickle;
-use crate::safetensors_file;
 use crate::sections::{Found, Section, View, find};
-use crate::state_dict::{Array, Item, StateDict};
+use crate::state_dict::{Array, Checkpoint, Format, Item, StateDict};
 
 /// Reads the parameters of `section`.
 ///
@@ -31,13 +32,14 @@ pub fn read_checkpoint(
     reader.rewind()?;
     let mut checkpoint = match start.as_slice() {
         [b'P', b'K', 3 | 5, 4 | 6, ..] => pytorch(reader, length, section)?,
-        start if safetensors_file::looks_like(start) => {
+        // A length, then JSON.
+        [_, _, _, _, _, 0, 0, 0, b'{', ..] => {
             if section != Section::Model {
                 return Err(section.not_in(vec!["its tensors alone, being safetensors".to_owned()]));
             }
             let mut bytes = Vec::new();
             reader.read_to_end(&mut bytes)?;
-            safetensors_file::read_safetensors(&bytes)?
+            read_safetensors(&bytes)?
         }
         start => return Err(unknown(start)),
     };
@@ -144,4 +146,49 @@ fn gather(key: &str, view: &View, bytes: &[u8], budget: &mut Budget) -> Result<A
         }
     }
     Ok(Array { shape: view.shape.clone(), values, stored: view.element })
+}
+
+/// Reads the bytes of a safetensors file. Keys stay as they are.
+///
+/// # Errors
+///
+/// [`ReadError`] says in one line what is wrong with the file.
+pub fn read_safetensors(bytes: &[u8]) -> Result<Checkpoint, ReadError> {
+    let length = bytes.len() as u64;
+    let size = bytes.first_chunk().ok_or_else(|| ReadError::damaged("it ends early"))?;
+    let size = u64::from_le_bytes(*size);
+    if size > MAX_HEADER || size > length {
+        return Err(ReadError::damaged(format!(
+            "its header would have {size} bytes, the file has {length}"
+        )));
+    }
+    let mut budget = Budget::of_file(length);
+    let wrong = |error: SafeTensorError| ReadError::damaged(error.to_string().replace('\n', " "));
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(wrong)?;
+    let about = header.metadata().iter().flatten();
+    let about: BTreeMap<String, String> =
+        about.map(|(key, text)| (key.clone(), text.clone())).collect();
+    let tensors = SafeTensors::deserialize(bytes).map_err(wrong)?;
+    let mut state = StateDict::default();
+    for key in header.offset_keys() {
+        let tensor = tensors.tensor(&key).map_err(wrong)?;
+        let item = match Element::of_safetensors(tensor.dtype()) {
+            None => Item::Unreadable(format!("a tensor of {:?} numbers", tensor.dtype())),
+            Some(stored) => {
+                let numbers = tensor.data().chunks_exact(stored.size());
+                budget.take(numbers.len() as u64 * 4, &key)?;
+                let values = numbers.map(|bytes| stored.decode(bytes)).collect();
+                Item::Array(Array { shape: tensor.shape().to_vec(), values, stored })
+            }
+        };
+        state.insert(key, item);
+    }
+    Ok(Checkpoint {
+        format: Format::Safetensors,
+        entry: None,
+        ignored: Vec::new(),
+        had_module_prefix: false,
+        state,
+        about,
+    })
 }

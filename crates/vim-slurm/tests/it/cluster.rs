@@ -21,17 +21,27 @@ fn script(folder: &Path, config: &str, command: Vec<CommandWord>) -> BatchScript
     }
 }
 
-/// Waits until all jobs have ended.
-fn ended(client: &Client, id: JobId) -> BTreeMap<JobId, Job> {
+/// What `ask` answers, once it does.
+fn once<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        let jobs = client.jobs(&[id]).unwrap();
-        if jobs.values().all(|job| !job.state.is_active()) {
-            return jobs;
+        if let Some(answer) = ask() {
+            return answer;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "{jobs:?}");
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not come about");
         sleep(Duration::from_millis(300));
     }
+}
+
+/// The jobs, once all have ended.
+fn ended(client: &Client, id: JobId) -> BTreeMap<JobId, Job> {
+    let has_ended = |jobs: &BTreeMap<_, Job>| jobs.values().all(|job| !job.state.is_active());
+    once(|| Some(client.jobs(&[id]).unwrap()).filter(has_ended))
+}
+
+/// The job, once it has that state.
+fn until(client: &Client, id: JobId, state: JobState) -> Job {
+    once(|| client.job(id).unwrap().filter(|job| job.state == state))
 }
 
 #[test]
@@ -110,19 +120,6 @@ fn a_refusal_is_told_in_slurms_words() {
     assert!(error.to_string().starts_with("cannot make"), "{error}");
 }
 
-/// The id's state, once it is that one.
-fn until(client: &Client, id: JobId, state: JobState) -> Job {
-    let start = Instant::now();
-    loop {
-        let job = client.job(id).unwrap().unwrap();
-        if job.state == state {
-            return job;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "{job:?}");
-        sleep(Duration::from_millis(300));
-    }
-}
-
 #[test]
 #[ignore = "needs SLURM"]
 fn requeued_or_else_resubmitted() {
@@ -148,13 +145,8 @@ fn requeued_or_else_resubmitted() {
                 // Its script says --no-requeue.
                 assert_eq!((on_interrupt, next.task), ("none", task));
                 // Why it waits is said once the scheduler has looked at it.
-                let start = Instant::now();
-                while until(&client, next, JobState::Pending).reason.as_deref()
-                    != Some("Dependency")
-                {
-                    assert!(start.elapsed() < Duration::from_secs(30));
-                    sleep(Duration::from_millis(300));
-                }
+                let waits = |job: &Job| job.reason.as_deref() == Some("Dependency");
+                once(|| Some(until(&client, next, JobState::Pending)).filter(waits));
                 client.cancel(&[next]).unwrap();
             }
             outcome @ (JobOutcome::Wait | JobOutcome::Left) => panic!("{outcome:?}"),

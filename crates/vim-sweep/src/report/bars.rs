@@ -15,11 +15,10 @@ const TOP: f64 = 34.0;
 pub(super) fn draw(
     groups: &[Group],
     styles: &[SeriesStyle],
-    metric: &Metric,
+    metric: Metric,
     baseline: Option<&str>,
 ) -> String {
-    let factor = if metric.is_share() { 100.0 } else { 1.0 };
-    let unit = if metric.is_share() { ", %" } else { "" };
+    let factor = metric.factor();
     let longest = groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0);
     let names = (16.0 + 8.3 * longest as f64).clamp(70.0, 300.0);
     let bottom = TOP + ROW * groups.len() as f64;
@@ -31,41 +30,36 @@ pub(super) fn draw(
     // A percentage is at most 100.
     let high = if metric.is_share() { high.min(100.0) } else { high };
     let x = Scale::new((low, high), (names, split - 118.0));
-    let mut body = text("", (names, 16.0), "start", &format!("{}{unit}", metric.title()));
-    body.push_str(&axis(&x, bottom));
+    let mut body =
+        text("", (names, 16.0), "start", &format!("{}{}", metric.title(), metric.unit()));
+    body.push_str(&axis(&x, TOP, bottom));
     body.push_str(&line("axis", (x.at(0.0), TOP), (x.at(0.0), bottom)));
     for (number, (group, style)) in groups.iter().zip(styles).enumerate() {
         let middle = TOP + ROW * (number as f64 + 0.5);
         body.push_str(&format!(r#"<g class="{}">"#, style.class()));
         body.push_str(&text("name", (names - 12.0, middle + 5.0), "end", &group.label));
-        body.push_str(&bar(group, &x, factor, metric, middle, split - 106.0));
+        body.push_str(&bar(group, &x, metric, middle, split - 106.0));
         body.push_str("</g>");
     }
     if let Some(baseline) = baseline {
-        body.push_str(&differences(
-            groups,
-            styles,
-            factor,
-            metric,
-            baseline,
-            (split + 24.0, bottom),
-        ));
+        body.push_str(&differences(groups, styles, metric, baseline, (split + 24.0, bottom)));
     }
     let label = format!("{} of every group: means, deviations and seeds", metric.title());
     figure(WIDTH, bottom + 44.0, &label, &body)
 }
 
-/// Vertical grid lines with numbers, from the top to `bottom`.
-fn axis(x: &Scale, bottom: f64) -> String {
+/// Vertical grid lines with numbers.
+pub(super) fn axis(x: &Scale, top: f64, bottom: f64) -> String {
     let mut body = String::new();
     for (at, label) in x.ticks(5) {
-        body.push_str(&line("grid", (at, TOP), (at, bottom)));
+        body.push_str(&line("grid", (at, top), (at, bottom)));
         body.push_str(&text("", (at, bottom + 18.0), "middle", &label));
     }
     body
 }
 
-fn bar(group: &Group, x: &Scale, factor: f64, metric: &Metric, middle: f64, right: f64) -> String {
+fn bar(group: &Group, x: &Scale, metric: Metric, middle: f64, right: f64) -> String {
+    let factor = metric.factor();
     let Some(sample) = group.sample else {
         return text("none", (x.at(0.0) + 8.0, middle + 4.0), "start", "no finished run");
     };
@@ -102,11 +96,11 @@ fn bar(group: &Group, x: &Scale, factor: f64, metric: &Metric, middle: f64, righ
 fn differences(
     groups: &[Group],
     styles: &[SeriesStyle],
-    factor: f64,
-    metric: &Metric,
+    metric: Metric,
     baseline: &str,
     (left, bottom): (f64, f64),
 ) -> String {
+    let factor = metric.factor();
     let paired = |group: &Group| -> Option<Paired> { group.comparison.as_ref()?.paired };
     let reach = reach(&groups.iter().filter_map(paired).collect::<Vec<_>>());
     let ends = groups.iter().filter_map(paired).flat_map(|paired| {
@@ -123,7 +117,7 @@ fn differences(
         "start",
         &format!("minus {baseline}, {title}: mean and 95 % interval, paired by seed"),
     );
-    body.push_str(&axis(&x, bottom));
+    body.push_str(&axis(&x, TOP, bottom));
     body.push_str(&line("zero", (x.at(0.0), TOP), (x.at(0.0), bottom)));
     for (number, (group, style)) in groups.iter().zip(styles).enumerate() {
         let middle = TOP + ROW * (number as f64 + 0.5);

@@ -4,17 +4,16 @@ mod bars;
 mod curves;
 mod scatter;
 mod sections;
-mod styles;
 mod warnings;
 
 use vim_chart::{SeriesStyle, escape};
 
+use crate::grid::has;
 use crate::metric::Metric;
 use crate::outcome::{RunOutcome, RunState};
-use crate::statistics::sample;
-use crate::summary::Summary;
+use crate::statistics::{Sample, sample};
+use crate::summary::{Group, Summary};
 use crate::table::{baseline, legend};
-use styles::{is_of, styles};
 
 pub use warnings::warnings;
 
@@ -65,9 +64,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src dat
 /// Renders the report.
 pub fn html(page: &Page<'_>) -> String {
     let name = escape(page.name);
-    let Ok(metric) = Metric::parse(&page.summary.metric) else { return String::new() };
-    let styles = styles(&page.summary.groups, page.outcomes, page.coloured, page.colours);
-    let view = View { page, metric, styles };
+    let view = View { page, metric: page.summary.metric, styles: styles(page) };
     let parts = [
         view.header(),
         view.tiles(),
@@ -94,16 +91,13 @@ pub fn html(page: &Page<'_>) -> String {
 fn both_halves(curves: &[curves::Curve], title: &str, factor: f64) -> String {
     let whole = curves::draw(curves, title, factor, 0.0);
     let half = curves::draw(curves, &format!("{title}, second half"), factor, 0.5);
-    let (title, capital) = (escape(title), |text: &str| {
-        let mut letters = text.chars();
-        letters.next().map_or_else(String::new, |first| {
-            first.to_uppercase().chain(letters).collect::<String>()
-        })
-    });
+    let title = escape(title);
+    let mut letters = title.chars();
+    let title: String =
+        letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
     format!(
-        "<figure><h3>{}</h3>{whole}</figure><figure><h3>{}: the second half</h3>{half}</figure>",
-        capital(&title),
-        capital(&title)
+        "<figure><h3>{title}</h3>{whole}</figure>\
+         <figure><h3>{title}: the second half</h3>{half}</figure>"
     )
 }
 
@@ -114,31 +108,31 @@ struct View<'a> {
     styles: Vec<SeriesStyle>,
 }
 
-impl View<'_> {
-    fn summary(&self) -> &Summary {
-        self.page.summary
+impl<'a> View<'a> {
+    fn groups(&self) -> impl Iterator<Item = (&'a Group, SeriesStyle)> {
+        self.page.summary.groups.iter().zip(self.styles.iter().copied())
     }
 
-    fn unit(&self) -> &'static str {
-        if self.metric.is_share() { " %" } else { "" }
+    /// The runs of a group.
+    fn runs_of(&self, group: &Group) -> impl Iterator<Item = &RunOutcome> {
+        self.page.outcomes.iter().filter(|run| has(&run.assignments, &group.assignments))
     }
 
     fn header(&self) -> String {
         let Provenance { made, source, .. } = &self.page.provenance;
-        let title = self.metric.title();
         format!(
             "<header><p class=\"kicker\">Sweep of {}</p><h1>{}</h1><p class=\"lead\">{}: {}. Made \
              {}.</p></header>",
             escape(source),
             escape(self.page.name),
-            escape(&title),
-            escape(&self.summary().choice),
+            escape(&self.metric.title()),
+            escape(&self.page.summary.choice),
             escape(made)
         )
     }
 
     fn tiles(&self) -> String {
-        let (all, groups) = (self.page.outcomes.len(), &self.summary().groups);
+        let (all, groups) = (self.page.outcomes.len(), &self.page.summary.groups);
         let finished =
             self.page.outcomes.iter().filter(|run| run.state == RunState::Finished).count();
         let seeds = groups.iter().map(|group| group.planned).max().unwrap_or(0);
@@ -157,11 +151,12 @@ impl View<'_> {
                 plural(seeds, "seed")
             ),
         );
-        if let Some((style, group, sample)) = self.best() {
+        if let Some((group, style, sample)) = self.best() {
+            let unit = if self.metric.is_share() { " %" } else { "" };
             let sd = sample.sd.map_or_else(String::new, |sd| {
-                format!(" <small>± {}{}</small>", self.metric.show(sd), self.unit())
+                format!(" <small>± {}{unit}</small>", self.metric.show(sd))
             });
-            let which = if self.metric.is_share() { "highest" } else { "lowest" };
+            let which = if self.metric.score.larger_is_better { "highest" } else { "lowest" };
             tiles.push_str(&tile(
                 format!("{}{}{sd}", style.swatch(), self.metric.show(sample.mean)),
                 &format!("{which} mean: {} (n = {})", group.label, sample.n),
@@ -175,11 +170,10 @@ impl View<'_> {
     }
 
     /// The group with the best mean.
-    fn best(&self) -> Option<(SeriesStyle, &crate::Group, crate::statistics::Sample)> {
-        let groups = self.summary().groups.iter().zip(&self.styles);
-        let sampled = groups.filter_map(|(group, style)| Some((*style, group, group.sample?)));
-        let sign = if self.metric.is_share() { 1.0 } else { -1.0 };
-        sampled.max_by(|a, b| (sign * a.2.mean).total_cmp(&(sign * b.2.mean)))
+    fn best(&self) -> Option<(&Group, SeriesStyle, Sample)> {
+        let sampled =
+            self.groups().filter_map(|(group, style)| Some((group, style, group.sample?)));
+        sampled.max_by(|a, b| self.metric.compare(a.2.mean, b.2.mean))
     }
 
     fn warnings(&self) -> String {
@@ -195,33 +189,28 @@ impl View<'_> {
     }
 
     fn result(&self) -> String {
-        let summary = self.summary();
+        let summary = self.page.summary;
         let baseline = baseline(summary);
-        let figure = bars::draw(&summary.groups, &self.styles, &self.metric, baseline.as_deref());
-        let best = self.best().map(|(_, group, _)| group.label.clone());
+        let figure = bars::draw(&summary.groups, &self.styles, self.metric, baseline.as_deref());
         format!(
             "<section><h2>Result</h2><p class=\"note\">Bars: mean over seeds from zero; black: ± \
              one sample standard deviation; open circles: every seed.</p>\
              <div class=\"wide\">{figure}</div><div class=\"wide\">{}</div><p \
              class=\"note\">{}</p></section>",
-            sections::result(summary, &self.styles, best.as_deref()),
+            self.result_table(),
             escape(&legend(summary))
         )
     }
 
     fn curves(&self) -> String {
-        // A test result has no curve: the validation metric stands in for it.
-        let course = self.summary().metric.replacen("test/", "val/", 1);
-        let metric = Metric::parse(&course).unwrap_or_else(|_| self.metric.clone());
-        let legend =
-            self.summary().groups.iter().zip(&self.styles).map(|(group, style)| {
-                format!("<li>{}{}</li>", style.swatch(), escape(&group.label))
-            });
-        let factor = if metric.is_share() { 100.0 } else { 1.0 };
-        let unit = if metric.is_share() { ", %" } else { "" };
-        let title = format!("{}{unit}", metric.title());
-        let mut figures = both_halves(&self.means(&|run| metric.curve(run)), &title, factor);
-        if course != "train/loss" {
+        let metric = self.metric.course();
+        let legend = self
+            .groups()
+            .map(|(group, style)| format!("<li>{}{}</li>", style.swatch(), escape(&group.label)));
+        let title = format!("{}{}", metric.title(), metric.unit());
+        let means = self.means(&|run| metric.curve(run));
+        let mut figures = both_halves(&means, &title, metric.factor());
+        if metric.to_string() != "train/loss" {
             figures += &both_halves(&self.means(&|run| run.losses.clone()), "training loss", 1.0);
         }
         format!(
@@ -235,53 +224,34 @@ impl View<'_> {
 
     /// A curve for every group.
     fn means(&self, curve: &dyn Fn(&RunOutcome) -> Vec<(f64, f64)>) -> Vec<curves::Curve> {
-        let groups = self.summary().groups.iter().zip(&self.styles);
-        let mean = groups.map(|(group, style)| {
-            let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
+        let mean = self.groups().map(|(group, style)| {
             let (finished, others): (Vec<&RunOutcome>, Vec<&RunOutcome>) =
-                runs.partition(|run| run.state == RunState::Finished);
+                self.runs_of(group).partition(|run| run.state == RunState::Finished);
             let runs = if finished.is_empty() { others } else { finished };
             let points = curves::mean(&runs.into_iter().map(curve).collect::<Vec<_>>());
-            curves::Curve { style: *style, points }
+            curves::Curve { style, points }
         });
         mean.collect()
     }
 
     fn cost(&self) -> String {
-        let groups = self.summary().groups.iter().zip(&self.styles);
-        let points: Vec<scatter::Point> = groups
-            .filter_map(|(group, style)| {
-                let runs = self.page.outcomes.iter().filter(|run| is_of(run, &group.assignments));
-                let finished = runs.filter(|run| run.state == RunState::Finished);
-                let speeds: Vec<f64> = finished.filter_map(|run| run.images_per_second).collect();
-                let (speed, result) = (sample(&speeds)?, group.sample?);
-                Some(scatter::Point { label: &group.label, style: *style, speed, result })
-            })
-            .collect();
-        let unit = if self.metric.is_share() { ", %" } else { "" };
+        let point = |(group, style): (&'a Group, SeriesStyle)| {
+            let finished = self.runs_of(group).filter(|run| run.state == RunState::Finished);
+            let speeds: Vec<f64> = finished.filter_map(|run| run.images_per_second).collect();
+            let (speed, result) = (sample(&speeds)?, group.sample?);
+            Some(scatter::Point { label: &group.label, style, speed, result })
+        };
+        let points: Vec<scatter::Point> = self.groups().filter_map(point).collect();
         format!(
-            "<section><h2>Cost</h2><div class=\"pair\"><figure><h3>{}{unit} over training \
+            "<section><h2>Cost</h2><div class=\"pair\"><figure><h3>{}{} over training \
              speed</h3>{}</figure><div><h3>Computed with</h3>{}<p class=\"note\">Speed is a run's \
              median over its records, without evaluations; lines are ± one sample standard \
              deviation over seeds. Speeds of runs that shared a machine, or ran on different ones, \
              do not compare.</p></div></div></section>",
             escape(&self.metric.title()),
-            scatter::draw(&points, &self.metric),
-            sections::machines(self.page.outcomes)
-        )
-    }
-
-    fn configuration(&self) -> String {
-        sections::configuration(self.page.outcomes, self.page.must_match, self.page.is_free)
-    }
-
-    fn runs(&self) -> String {
-        sections::runs(
-            self.page.outcomes,
-            &self.summary().groups,
-            &self.styles,
-            &self.metric,
-            self.page.duration,
+            self.metric.unit(),
+            scatter::draw(&points, self.metric),
+            self.machines()
         )
     }
 
@@ -306,16 +276,33 @@ impl View<'_> {
     }
 }
 
+/// The styles of the groups. Where the coloured key distinguishes them, its value's index in the
+/// list chooses the style, so that a method has the same colour in every report.
+fn styles(page: &Page<'_>) -> Vec<SeriesStyle> {
+    let groups = &page.summary.groups;
+    let place = |group: &Group| {
+        let run = page.outcomes.iter().find(|run| has(&run.assignments, &group.assignments))?;
+        let value = run.assignments.get(page.coloured).or_else(|| run.values.get(page.coloured))?;
+        page.colours.iter().position(|name| Some(name.as_str()) == value.as_str())
+    };
+    let places: Option<Vec<usize>> = groups.iter().map(place).collect();
+    let are_distinct = |places: &Vec<usize>| {
+        places.iter().enumerate().all(|(number, place)| !places[..number].contains(place))
+    };
+    let places = places.filter(are_distinct).unwrap_or_else(|| (0..groups.len()).collect());
+    places.into_iter().map(SeriesStyle::new).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::study;
+    use crate::fixture::{SCORES, study};
     use crate::{Assignments, ReportConfig, summarize};
 
     fn page(outcomes: &[RunOutcome], metric: &str) -> String {
         let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
         let report = ReportConfig { metric: metric.into(), baseline, ..ReportConfig::default() };
-        let summary = summarize(outcomes, &report).unwrap();
+        let summary = summarize(outcomes, &report, SCORES).unwrap();
         html(&Page {
             name: "a <b>study</b>",
             summary: &summary,

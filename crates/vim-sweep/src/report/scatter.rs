@@ -2,6 +2,7 @@
 
 use vim_chart::{Scale, SeriesStyle, figure, grid_rows, line, rounded, text};
 
+use super::bars::axis;
 use crate::metric::Metric;
 use crate::statistics::Sample;
 
@@ -25,10 +26,10 @@ fn overlap(a: Rect, b: Rect) -> bool {
 }
 
 /// The figure of `points`.
-pub(super) fn draw(points: &[Point], metric: &Metric) -> String {
+pub(super) fn draw(points: &[Point], metric: Metric) -> String {
     const WIDTH: f64 = 540.0;
     const HEIGHT: f64 = 330.0;
-    let factor = if metric.is_share() { 100.0 } else { 1.0 };
+    let factor = metric.factor();
     let (left, right, top, bottom) = (46.0, WIDTH - 16.0, 12.0, HEIGHT - 42.0);
     let ends = |sample: &Sample, factor: f64| {
         let sd = sample.sd.unwrap_or(0.0);
@@ -39,18 +40,11 @@ pub(super) fn draw(points: &[Point], metric: &Metric) -> String {
     let x = Scale::new(rounded(speeds, 4), (left + 10.0, right - 10.0));
     let y = Scale::new(rounded(results, 4), (bottom - 8.0, top + 8.0));
     let mut body = grid_rows(&y, (left, right));
-    for (at, label) in x.ticks(5) {
-        body.push_str(&line("grid", (at, top), (at, bottom)));
-        body.push_str(&text("", (at, bottom + 18.0), "middle", &label));
-    }
+    body.push_str(&axis(&x, top, bottom));
     body.push_str(&line("axis", (left, bottom), (right, bottom)));
     let middle = f64::midpoint(left, right);
-    body.push_str(&text(
-        "",
-        (middle, bottom + 38.0),
-        "middle",
-        "training speed, images per second",
-    ));
+    let title = "training speed, images per second";
+    body.push_str(&text("", (middle, bottom + 38.0), "middle", title));
     let place = |point: &Point| (x.at(point.speed.mean), y.at(factor * point.result.mean));
     let mut taken: Vec<Rect> = points
         .iter()

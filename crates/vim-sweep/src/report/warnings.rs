@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::Assignments;
-use crate::matching::check_matching;
+use crate::grid::check_matching;
 use crate::outcome::{Machine, RunOutcome, RunState};
 
 /// Warnings for readers of the numbers: runs that do not count, and runs computed under different
@@ -16,12 +16,10 @@ pub fn warnings(
     let mut warnings = Vec::new();
     for run in outcomes {
         let why = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
-        match run.state {
-            RunState::Finished => {}
-            RunState::Failed(_) => warnings.push(format!("{} {}{why}", run.name, run.state)),
-            RunState::Running | RunState::Queued | RunState::Interrupted | RunState::Missing => {
-                warnings.push(format!("{} is {}", run.name, run.state));
-            }
+        if matches!(run.state, RunState::Failed(_)) {
+            warnings.push(format!("{} {}{why}", run.name, run.state));
+        } else if run.state != RunState::Finished {
+            warnings.push(format!("{} is {}", run.name, run.state));
         }
     }
     // Planning checks `must_match`, but recorded configurations may differ from the planned ones.

@@ -26,18 +26,18 @@ struct Machine {
     stack: Vec<Id>,
     /// Lengths of the stack where marks were set.
     marks: Vec<usize>,
-    memo: HashMap<u32, Id>,
+    memo: HashMap<u64, Id>,
 }
 
 impl Machine {
     /// One operation; the pickle's value if it is the last.
     fn step(&mut self, operands: &mut Operands) -> Result<Option<Id>, String> {
-        let operation = operands.u8().map_err(|_| "it ends without a stop")?;
+        let operation = operands.take(1).map_err(|_| "it ends without a stop")?[0];
         match operation {
             b'.' => return self.pop().map(Some),
             // Frames and versions add nothing to the operations.
-            0x80 => drop(operands.u8()?),
-            0x95 => drop(operands.u64()?),
+            0x80 => drop(operands.take(1)?),
+            0x95 => drop(operands.take(8)?),
 
             b'(' => self.marks.push(self.stack.len()),
             b'0' => drop(self.pop()?),
@@ -47,23 +47,19 @@ impl Machine {
                 self.nodes.charge(1)?;
                 self.stack.push(top);
             }
-            b'h' => self.recall(u32::from(operands.u8()?))?,
-            b'j' => self.recall(operands.u32()?)?,
-            b'q' => self.memoize(u32::from(operands.u8()?))?,
-            b'r' => self.memoize(operands.u32()?)?,
-            0x94 => self.memoize(self.memo.len() as u32)?,
+            b'h' => self.recall(operands.unsigned(1)?)?,
+            b'j' => self.recall(operands.unsigned(4)?)?,
+            b'q' => self.memoize(operands.unsigned(1)?)?,
+            b'r' => self.memoize(operands.unsigned(4)?)?,
+            0x94 => self.memoize(self.memo.len() as u64)?,
 
             b'N' => self.push(Node::None)?,
             0x88 | 0x89 => self.push(Node::Bool)?,
-            b'K' => self.push(Node::Int(operands.u8()?.into()))?,
-            b'M' => self.push(Node::Int(operands.u16()?.into()))?,
-            b'J' => self.push(Node::Int(operands.i32()?.into()))?,
-            0x8a => {
-                let length = operands.u8()?.into();
-                self.push_integer(operands, length)?;
-            }
-            0x8b => {
-                let length = operands.u32()?.into();
+            b'K' => self.push(Node::Int(operands.unsigned(1)? as i64))?,
+            b'M' => self.push(Node::Int(operands.unsigned(2)? as i64))?,
+            b'J' => self.push_integer(operands, 4)?,
+            0x8a | 0x8b => {
+                let length = operands.unsigned(if operation == 0x8a { 1 } else { 4 })?;
                 self.push_integer(operands, length)?;
             }
             b'G' => {
@@ -71,30 +67,12 @@ impl Machine {
                 self.push(Node::Opaque("a float"))?;
             }
 
-            b'U' | 0x8c => {
-                let length = operands.u8()?.into();
-                self.push_text(operands, length)?;
-            }
-            b'T' | b'X' => {
-                let length = operands.u32()?.into();
-                self.push_text(operands, length)?;
-            }
-            0x8d => {
-                let length = operands.u64()?;
-                self.push_text(operands, length)?;
-            }
-            b'C' => {
-                let length = operands.u8()?.into();
-                self.push_bytes(operands, length)?;
-            }
-            b'B' => {
-                let length = operands.u32()?.into();
-                self.push_bytes(operands, length)?;
-            }
-            0x8e | 0x96 => {
-                let length = operands.u64()?;
-                self.push_bytes(operands, length)?;
-            }
+            b'U' | 0x8c => self.push_text(operands, 1)?,
+            b'T' | b'X' => self.push_text(operands, 4)?,
+            0x8d => self.push_text(operands, 8)?,
+            b'C' => self.push_bytes(operands, 1)?,
+            b'B' => self.push_bytes(operands, 4)?,
+            0x8e | 0x96 => self.push_bytes(operands, 8)?,
 
             b')' | b']' | 0x8f => self.push(Node::Sequence(Vec::new()))?,
             b't' | b'l' | 0x91 => {
@@ -198,14 +176,14 @@ impl Machine {
         Ok(self.stack.split_off(mark))
     }
 
-    fn recall(&mut self, place: u32) -> Result<(), String> {
+    fn recall(&mut self, place: u64) -> Result<(), String> {
         let id = *self.memo.get(&place).ok_or_else(|| format!("nothing is kept as {place}"))?;
         self.nodes.charge(1)?;
         self.stack.push(id);
         Ok(())
     }
 
-    fn memoize(&mut self, place: u32) -> Result<(), String> {
+    fn memoize(&mut self, place: u64) -> Result<(), String> {
         let top = self.top()?;
         self.memo.insert(place, top);
         Ok(())
@@ -216,12 +194,16 @@ impl Machine {
         self.push(integer.map_or(Node::Opaque("a long integer"), Node::Int))
     }
 
-    fn push_text(&mut self, operands: &mut Operands, length: u64) -> Result<(), String> {
+    /// A text behind its length, a number of `width` bytes.
+    fn push_text(&mut self, operands: &mut Operands, width: u64) -> Result<(), String> {
+        let length = operands.unsigned(width)?;
         let text = operands.text(length)?;
         self.push(Node::Text(text))
     }
 
-    fn push_bytes(&mut self, operands: &mut Operands, length: u64) -> Result<(), String> {
+    /// Bytes behind their length, a number of `width` bytes.
+    fn push_bytes(&mut self, operands: &mut Operands, width: u64) -> Result<(), String> {
+        let length = operands.unsigned(width)?;
         operands.take(length)?;
         self.push(Node::Opaque("bytes"))
     }

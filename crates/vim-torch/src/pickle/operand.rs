@@ -26,29 +26,10 @@ impl<'a> Operands<'a> {
         Ok(&rest[..length])
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let bytes = self.take(N as u64)?;
-        bytes.try_into().map_err(|_| "it ends within an operand".to_owned())
-    }
-
-    pub(super) fn u8(&mut self) -> Result<u8, String> {
-        self.array().map(|[byte]| byte)
-    }
-
-    pub(super) fn u16(&mut self) -> Result<u16, String> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub(super) fn u32(&mut self) -> Result<u32, String> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(super) fn i32(&mut self) -> Result<i32, String> {
-        self.array().map(i32::from_le_bytes)
-    }
-
-    pub(super) fn u64(&mut self) -> Result<u64, String> {
-        self.array().map(u64::from_le_bytes)
+    /// A number of `width` bytes, at most 8.
+    pub(super) fn unsigned(&mut self, width: u64) -> Result<u64, String> {
+        let bytes = self.take(width)?;
+        Ok(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
     pub(super) fn text(&mut self, length: u64) -> Result<String, String> {

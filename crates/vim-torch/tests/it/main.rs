@@ -7,4 +7,3 @@ mod hostile;
 mod mutations;
 mod pytorch;
 mod round_trip;
-mod safetensors;

@@ -7,28 +7,21 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use crate::train::assert_code;
+use crate::support::{
+    assert_code, assert_parts, assert_says, parsed, python, read_json, repository, run, set,
+    stderr, stdout, vim_train, write,
+};
 
 /// `bench` on the debug configuration, on the CPU, two steps a row.
 fn bench(more: &[&str]) -> Output {
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/debug.toml");
     let few = ["--device", "cpu", "--warmup", "1", "--steps", "2", "--classes", "12"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-    command.arg("bench").arg(config).args(few).args(more).output().unwrap()
+    let mut command = vim_train(&["bench"]);
+    command.arg(repository("configs/debug.toml")).args(few).args(more).output().unwrap()
 }
 
 fn compare(files: &[&Path], folder: &Path, more: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-    command.args(["bench", "compare"]).args(files).arg("-o").arg(folder);
-    command.args(more).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn document(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    let mut command = vim_train(&["bench", "compare"]);
+    command.args(files).arg("-o").arg(folder).args(more).output().unwrap()
 }
 
 #[test]
@@ -38,7 +31,7 @@ fn rows_are_measured_and_written() {
     let more = ["--batch", "4,1,4", "--methods", "bilinear,zoh", "-o", file.to_str().unwrap()];
     let output = bench(&more);
     assert_code(&output, 0);
-    let document = document(&file);
+    let document = read_json(&file);
     assert_eq!(document["command"], "bench");
     assert_eq!(document["environment"]["backend"], "cpu");
     let rows = document["results"].as_array().unwrap();
@@ -47,21 +40,13 @@ fn rows_are_measured_and_written() {
         .map(|row| (row["method"].as_str().unwrap(), row["mode"].as_str().unwrap(), &row["batch"]))
         .collect();
     let (one, four) = (&json!(1), &json!(4));
-    let of = |method| {
-        [
-            (method, "infer", one),
-            (method, "infer", four),
-            (method, "train", one),
-            (method, "train", four),
-        ]
-    };
-    assert_eq!(keys, [of("zoh"), of("bilinear")].concat());
+    let of = |method, mode| [(method, mode, one), (method, mode, four)];
+    let both = |method| [of(method, "infer"), of(method, "train")].concat();
+    assert_eq!(keys, [both("zoh"), both("bilinear")].concat());
 
     // Parameters and operations are those of `flops`, of the same model.
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/debug.toml");
-    let mut flops = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-    let flops = flops.args(["flops", "--classes", "12", "--json", "--config"]).arg(config);
-    let flops: Value = serde_json::from_slice(&flops.output().unwrap().stdout).unwrap();
+    let mut flops = vim_train(&["flops", "--classes", "12", "--json", "--config"]);
+    let flops = parsed(&flops.arg(repository("configs/debug.toml")).output().unwrap());
     for row in rows {
         assert!(row.get("error").is_none(), "{row}");
         assert_eq!(row["parameters"], flops["parameters"]);
@@ -86,7 +71,7 @@ fn rows_are_measured_and_written() {
     assert_ne!(rows[4]["flops_per_image"], flops["flops"], "bilinear is no zoh");
 
     // The table has a line for each row, and what is there is not written over.
-    let table = text(&output.stdout);
+    let table = stdout(&output);
     let lines =
         table.lines().filter(|line| line.starts_with("zoh") || line.starts_with("bilinear"));
     assert_eq!(lines.count(), 8, "{table}");
@@ -96,17 +81,10 @@ fn rows_are_measured_and_written() {
 #[test]
 fn a_row_that_does_not_run_gives_its_reason_and_the_others_go_on() {
     // A learning rate from which weights become infinite: the second step's loss is not finite.
-    let output = bench(&[
-        "--batch",
-        "1,2",
-        "--set",
-        "optim.warmup_lr=1e38",
-        "--set",
-        "optim.lr=1e38",
-        "--json",
-    ]);
+    let rates = set(&["optim.warmup_lr=1e38", "optim.lr=1e38"]);
+    let output = bench(&[&["--batch", "1,2", "--json"], &rates[..]].concat());
     assert_code(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = parsed(&output);
     let rows = document["results"].as_array().unwrap();
     let error = |row: usize| rows[row].get("error").map(|error| error.as_str().unwrap());
     assert_eq!((error(0), error(1)), (None, None), "inference is as ever");
@@ -122,7 +100,7 @@ fn a_row_that_does_not_run_gives_its_reason_and_the_others_go_on() {
 fn another_image_size_is_another_model() {
     let output = bench(&["--mode", "infer", "--batch", "2", "--image-size", "64", "--json"]);
     assert_code(&output, 0);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = parsed(&output);
     let row = &document["results"][0];
     assert_eq!((&row["image_size"], &row["tokens"]), (&json!(64), &json!(8 * 8 + 1)));
 }
@@ -140,10 +118,8 @@ fn what_cannot_be_asked_for() {
     ] {
         assert_code(&bench(args), 2);
     }
-    let alone =
-        |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_vim-train")).args(args).output().unwrap();
-    assert_code(&alone(&["bench"]), 2);
-    assert_code(&alone(&["bench", "compare", "x.json"]), 2);
+    assert_code(&run(&["bench"]), 2);
+    assert_code(&run(&["bench", "compare", "x.json"]), 2);
     assert_code(&bench(&["--image-size", "33", "--batch", "1"]), 0);
     assert_code(&bench(&["--image-size", "1"]), 78);
 }
@@ -176,8 +152,7 @@ fn written(folder: &Path, name: &str, rows: &[(&str, &str, u64, f64, f64)]) -> P
         "overrides": [], "results": rows,
     });
     let path = folder.join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, document.to_string()).unwrap();
+    write(&path, document.to_string());
     path
 }
 
@@ -218,15 +193,13 @@ fn tables_have_the_originals_columns() {
     assert_eq!(read("benchmark_pivot_latency_train.csv"), "Method,8\nfoh,10.000000\n");
     for name in ["throughput", "latency", "throughput_train", "latency_train"] {
         let svg = read(&format!("{name}.svg"));
-        assert!(
-            svg.starts_with("<svg") && svg.contains("foh") && svg.contains("batch size"),
-            "{svg}"
-        );
+        assert!(svg.starts_with("<svg"), "{svg}");
+        assert_parts(&svg, &["foh", "batch size"]);
     }
     let page = read("benchmark.md");
-    assert_eq!(text(&output.stdout), page);
-    assert!(page.contains("| zoh | 224 | f32 | 8 | 4.000 |"), "{page}");
-    assert!(page.contains("- foh infer batch 8: it did not fit\n"), "{page}");
+    assert_eq!(stdout(&output), page);
+    let failure = "- foh infer batch 8: it did not fit\n";
+    assert_parts(&page, &["| zoh | 224 | f32 | 8 | 4.000 |", failure]);
 
     // What is there stays, unless it may go.
     assert_code(&compare(&[&zoh], &out, &[]), 73);
@@ -234,17 +207,15 @@ fn tables_have_the_originals_columns() {
     assert_code(&compare(&[&zoh], &out, &["--force", "--batch-size", "8"]), 0);
     assert!(read("benchmark_comparison.csv").contains("\nzoh,7.148008,3.000000,0.500000"));
     let none = compare(&[&zoh], &out, &["--force", "--batch-size", "2"]);
-    assert_code(&none, 1);
-    assert!(text(&none.stderr).contains("was measured at 1, 8"));
+    assert_says(&none, 1, &["was measured at 1, 8"]);
 }
 
 #[test]
 fn rows_of_one_name_are_told_apart_by_their_files() {
     let folder = tempfile::tempdir().unwrap();
     let rows = [("zoh", "infer", 1, 2.0, 400.0)];
-    let (one, two) =
-        (written(folder.path(), "x/a.json", &rows), written(folder.path(), "x/b.json", &rows));
-    let three = written(folder.path(), "y/a.json", &rows);
+    let [one, two, three] =
+        ["x/a.json", "x/b.json", "y/a.json"].map(|name| written(folder.path(), name, &rows));
     let pivot = |files: &[&Path], out: &str| {
         let out = folder.path().join(out);
         assert_code(&compare(files, &out, &[]), 0);
@@ -253,7 +224,7 @@ fn rows_of_one_name_are_told_apart_by_their_files() {
     let stems = pivot(&[&one, &two], "1");
     assert_eq!(stems, "Method,1\nzoh (a),400.000000\nzoh (b),400.000000\n");
     let paths = pivot(&[&one, &three], "2");
-    assert!(paths.contains("x/a.json)") && paths.contains("y/a.json)"), "{paths}");
+    assert_parts(&paths, &["x/a.json)", "y/a.json)"]);
 }
 
 #[test]
@@ -264,9 +235,8 @@ fn what_is_no_benchmark_is_an_error_with_its_name() {
     for content in ["", "[]", "{\"command\": \"bench\"}", "\u{0}"] {
         fs::write(&bad, content).unwrap();
         let output = compare(&[&bad], &out, &[]);
-        assert_code(&output, 65);
-        let said = text(&output.stderr);
-        assert!(said.contains("bad.json is no result of") && said.lines().count() == 1, "{said}");
+        assert_says(&output, 65, &["bad.json is no result of"]);
+        assert_eq!(stderr(&output).lines().count(), 1);
     }
     assert_code(&compare(&[&folder.path().join("none.json")], &out, &[]), 74);
     let failed = written(folder.path(), "failed.json", &[("zoh", "infer", 1, 0.0, 0.0)]);
@@ -284,16 +254,11 @@ fn a_measured_document_can_be_compared() {
     assert_eq!(fs::read_dir(&out).unwrap().count(), 2 * 6 + 1);
 }
 
-fn python(name: &str, args: &[&str]) -> Output {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name);
-    Command::new("python3").arg(script).args(args).output().unwrap()
-}
-
 #[test]
 fn the_join_with_a_peer() {
     let output = python("join_train.py", &["--selftest"]);
     assert_code(&output, 0);
-    assert_eq!(text(&output.stdout), "join_train: ok\n");
+    assert_eq!(stdout(&output), "join_train: ok\n");
 
     // What `bench -o` writes is what the join reads.
     let folder = tempfile::tempdir().unwrap();
@@ -307,34 +272,35 @@ fn the_join_with_a_peer() {
     fs::write(&theirs, format!("{peer}\n")).unwrap();
     let output = python("join_train.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]);
     assert_code(&output, 0);
-    let table = text(&output.stdout);
-    assert!(table.contains("| tiny zoh | vim_tiny | infer | 32 | 2 | f32 |"), "{table}");
+    assert_parts(&stdout(&output), &["| tiny zoh | vim_tiny | infer | 32 | 2 | f32 |"]);
 }
 
 #[test]
-fn the_peer_says_what_is_missing() {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/peer_vim.py");
-    // Without site-packages there is no torch.
-    let hidden = Command::new("python3").args(["-I", "-S"]).arg(script).output().unwrap();
-    assert_code(&hidden, 1);
-    let said = text(&hidden.stderr);
-    assert!(said.starts_with("error: torch is not installed; install it"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+fn the_peers_say_what_is_missing() {
+    for name in ["scripts/peer_vim.py", "scripts/peer_scan.py"] {
+        // Without site-packages there is no torch.
+        let mut hidden = Command::new("python3");
+        let hidden = hidden.args(["-I", "-S"]).arg(repository(name)).output().unwrap();
+        assert_code(&hidden, 1);
+        let said = stderr(&hidden);
+        assert!(said.starts_with("error: torch is not installed; install it"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
 }
 
 #[test]
 fn the_comparison_script_knows_its_arguments() {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/compare_train.sh");
+    let script = repository("scripts/compare_train.sh");
     let run = |args: &[&str]| Command::new(&script).args(args).output().unwrap();
     let help = run(&["--help"]);
     assert_code(&help, 0);
-    assert!(text(&help.stdout).contains("scripts/compare_train.sh --size tiny,small"));
+    assert_parts(&stdout(&help), &["scripts/compare_train.sh --size tiny,small"]);
     for args in
         [&["--mode", "x"][..], &["--dtype", "f16"], &["--size", "huge"], &["--batch"], &["x"]]
     {
         let output = run(args);
         assert_code(&output, 2);
-        let said = text(&output.stderr);
+        let said = stderr(&output);
         assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
     }
 }

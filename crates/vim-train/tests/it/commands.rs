@@ -1,73 +1,44 @@
-//! The built binary.
+//! The commands that need no data: `config`, `methods`, `models`, `flops`, help.
 
-use std::fs;
-use std::process::Output;
-
-use assert_cmd::Command;
 use clap::CommandFactory;
+use serde_json::Value;
 use strum::VariantArray;
 use vim_kernels::{Discretization, KERNEL_VARIABLE};
+use vim_model::{Preset, REGISTERED};
 use vim_train::config::Config;
 
-fn vim_train(args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    command.args(args).env_remove(KERNEL_VARIABLE);
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    vim_train(args).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
+use crate::support::{
+    assert_code, assert_lines, assert_parts, assert_says, folder, parsed, run, stderr, stdout,
+    vim_train,
+};
 
 #[test]
 fn config_prints_a_configuration() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x.toml");
-    fs::write(&path, "[run]\nseed = 5\n").unwrap();
+    let files = folder(&[("x.toml", "[run]\nseed = 5\n")]);
+    let path = files.path().join("x.toml");
     let output = run(&["config", path.to_str().unwrap(), "--set", "model.discretization=foh"]);
-    assert_eq!(output.status.code(), Some(0));
+    assert_code(&output, 0);
     assert_eq!(stderr(&output), "");
     let config = Config::from_toml(&stdout(&output)).unwrap();
     assert_eq!((config.run.seed, config.model.depth), (5, 24));
     assert_eq!(config.model.discretization, Discretization::Foh);
 
     let json = run(&["config", path.to_str().unwrap(), "--json"]);
-    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!(json["run"]["seed"], 5);
+    assert_eq!(parsed(&json)["run"]["seed"], 5);
 }
 
 #[test]
-fn a_bad_configuration_is_one_line_and_the_place() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x.toml");
-    fs::write(&path, "[run]\nsed = 5\n").unwrap();
-    let output = run(&["config", path.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(78));
-    assert_eq!(stdout(&output), "");
-    let text = stderr(&output);
-    let first = text.lines().next().unwrap();
-    assert!(first.starts_with("error: ") && first.contains("x.toml:2:1: run.sed: unknown key"));
-    assert!(text.ends_with("2 | sed = 5\n  | ^^^\n"), "{text}");
-
+fn a_configuration_that_is_missing_or_wrong_is_78() {
     for args in [&["config", "no-such.toml"][..], &["config", "--set", "run.seed=-1"]] {
-        assert_eq!(run(args).status.code(), Some(78), "{args:?}");
+        assert_code(&run(args), 78);
     }
 }
 
 /// `ssm.scan` from a file, the environment variable and `--set`, each where given.
 fn scan(file: Option<&str>, variable: Option<&str>, set: Option<&str>) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x.toml");
-    fs::write(&path, file.map_or_else(String::new, |scan| format!("ssm.scan = \"{scan}\"\n")))
-        .unwrap();
+    let text = file.map_or_else(String::new, |scan| format!("ssm.scan = \"{scan}\"\n"));
+    let files = folder(&[("x.toml", &text)]);
+    let path = files.path().join("x.toml");
     let mut command = vim_train(&["config", path.to_str().unwrap(), "--json"]);
     if let Some(value) = variable {
         command.env(KERNEL_VARIABLE, value);
@@ -75,9 +46,7 @@ fn scan(file: Option<&str>, variable: Option<&str>, set: Option<&str>) -> String
     if let Some(value) = set {
         command.args(["--set", &format!("ssm.scan={value}")]);
     }
-    let output = command.output().unwrap();
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    json["ssm"]["scan"].as_str().unwrap().to_owned()
+    parsed(&command.output().unwrap())["ssm"]["scan"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -98,8 +67,8 @@ fn the_environment_variable_stands_between_file_and_set() {
 #[test]
 fn the_schema_is_one() {
     let output = run(&["config", "--schema"]);
-    assert_eq!(output.status.code(), Some(0));
-    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_code(&output, 0);
+    let schema = parsed(&output);
     assert!(schema["$schema"].as_str().unwrap().contains("draft-07"));
     assert!(schema["properties"]["checkpoint"].is_object());
 }
@@ -107,9 +76,10 @@ fn the_schema_is_one() {
 #[test]
 fn methods_lists_them_all() {
     let output = run(&["methods"]);
-    assert_eq!(output.status.code(), Some(0));
+    assert_code(&output, 0);
     let json = run(&["methods", "--json"]);
-    let rows: Vec<serde_json::Value> = serde_json::from_slice(&json.stdout).unwrap();
+    let rows = parsed(&json);
+    let rows = rows.as_array().unwrap();
     assert_eq!(rows.len(), Discretization::VARIANTS.len());
     for (row, method) in rows.iter().zip(Discretization::VARIANTS) {
         let name = method.to_string();
@@ -132,32 +102,37 @@ fn a_bad_command_line_is_2() {
         &["train", "x.toml", "--resume", "maybe"],
         &["train", "x.toml", "--resume", "auto", "--fresh"],
         &["eval", "x.toml", "--split", "train"],
+        &["eval", "x.toml", "--batch", "0"],
+        &["eval", "x.toml", "--batch", "-1"],
+        &["eval", "x.toml", "--batch", "x"],
+        &["verify", "--methods", "euler"],
+        &["verify", "--shard", "3/2"],
+        &["verify", "--tolerance", "0"],
+        &["verify", "--dtype", "f64"],
+        &["verify", "--device", "tpu"],
+        &["profile"],
+        &["profile", "scan", "--shape", "1x2"],
+        &["profile", "scan", "--shape", "1x2x3", "--batch", "4"],
+        &["profile", "scan", "--series", "padé"],
+        &["profile", "scan", "--implementations", "fast"],
+        &["profile", "ops", "--batch", "0"],
         &["config", "--set"],
     ] {
-        assert_eq!(run(args).status.code(), Some(2), "{args:?}");
+        assert_code(&run(args), 2);
     }
 }
 
 #[test]
 fn help_teaches() {
     let output = run(&["--help"]);
-    assert_eq!(output.status.code(), Some(0));
-    for part in [
-        "train",
-        "eval",
-        "config",
-        "runs",
-        "methods",
-        "  75  interrupted",
-        "  78  bad configuration",
-    ] {
-        assert!(stdout(&output).contains(part), "{part}");
-    }
+    assert_code(&output, 0);
+    let commands = ["train", "eval", "config", "runs", "methods"];
+    let codes = ["  75  interrupted", "  78  bad configuration"];
+    assert_parts(&stdout(&output), &[&commands[..], &codes].concat());
     for command in ["train", "eval", "config", "import", "export", "predict"] {
-        let help = stdout(&run(&[command, "--help"]));
-        assert!(help.contains("Examples:") && help.contains("--set"), "{help}");
+        assert_parts(&stdout(&run(&[command, "--help"])), &["Examples:", "--set"]);
     }
-    assert_eq!(run(&["--version"]).status.code(), Some(0));
+    assert_code(&run(&["--version"]), 0);
 }
 
 #[test]
@@ -181,4 +156,77 @@ fn a_cpu_is_not_warmed_up() {
     let message =
         "error: a CPU has nothing to warm up: kernels are compiled for GPUs; set devices.backend\n";
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), message));
+}
+
+fn printed(args: &[&str]) -> String {
+    let output = run(args);
+    assert_code(&output, 0);
+    stdout(&output)
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&printed(args)).unwrap()
+}
+
+#[test]
+fn models_are_listed_with_their_registered_names() {
+    let text = printed(&["models"]);
+    let names = Preset::names().chain(REGISTERED.iter().map(|model| model.name));
+    assert_parts(&text, &names.collect::<Vec<_>>());
+    let rows = json(&["models", "--json"]);
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), Preset::VARIANTS.len());
+    assert_eq!(rows[0]["name"], "tiny");
+    assert_eq!(rows[0]["parameters"], 7_148_008);
+    assert_eq!((&rows[0]["image_size"], &rows[0]["tokens"]), (&224.into(), &197.into()));
+    let names: usize = rows.iter().map(|row| row["registered"].as_array().unwrap().len()).sum();
+    assert_eq!(names, REGISTERED.len());
+}
+
+#[test]
+fn a_registered_name_is_a_preset() {
+    let name = "vim_base_patch16_224_bimambav2_poly";
+    let text = printed(&["config", "--set", &format!("model.preset={name}")]);
+    let lines = ["preset = \"base_depth12\"", "discretization = \"poly\"", "depth = 12"];
+    assert_lines(&text, &lines);
+    let output = run(&["config", "--set", "model.preset=vim_base_patch16_224_bimambav2_polly"]);
+    assert_says(&output, 78, &[&format!("did you mean `{name}`")]);
+}
+
+#[test]
+fn flops_are_those_of_the_components() {
+    let tiny = json(&["flops", "--preset", "tiny", "--json"]);
+    let components = tiny["components"].as_array().unwrap();
+    for key in ["parameters", "macs", "flops"] {
+        let sum: u64 = components.iter().map(|c| c[key].as_u64().unwrap()).sum();
+        assert_eq!(tiny[key].as_u64(), Some(sum), "{key}");
+    }
+    assert_eq!(tiny["parameters"], 7_148_008);
+    let text = printed(&["flops"]);
+    assert_parts(&text, &["224 px, 197 tokens, 1000 classes, zoh"]);
+    for component in ["patch_embed", "in_proj", "scan", "total"] {
+        assert!(text.lines().any(|line| line.starts_with(component)), "{component} in {text}");
+    }
+    // The method changes the scan and nothing else.
+    for &method in Discretization::VARIANTS {
+        let set = format!("model.discretization={method}");
+        let other = json(&["flops", "--set", &set, "--json"]);
+        for (a, b) in components.iter().zip(other["components"].as_array().unwrap()) {
+            assert_eq!(a["name"], b["name"]);
+            let same = a["name"] != "scan" || method == Discretization::Zoh;
+            assert_eq!(a == b, same, "{method}: {}", a["name"]);
+        }
+    }
+}
+
+#[test]
+fn flops_of_a_file_and_of_what_cannot_be_counted() {
+    let files = folder(&[("x.toml", "[model]\nimage_size = [32, 64]\n")]);
+    let path = files.path().join("x.toml");
+    let path = path.to_str().unwrap();
+    let text = printed(&["flops", "--config", path, "--classes", "100"]);
+    assert_parts(&text, &["[32, 64] px, 9 tokens, 100 classes"]);
+    assert_code(&run(&["flops", "--config", path, "--preset", "tiny"]), 2);
+    let full = ["flops", "--set", "ssm.a=full", "--set", "model.discretization=bilinear"];
+    assert_says(&run(&full), 78, &["only a diagonal A is counted"]);
 }

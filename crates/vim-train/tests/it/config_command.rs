@@ -3,11 +3,20 @@
 use std::fs;
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::json;
 use tempfile::TempDir;
 use vim_train::config::Config;
 
-use crate::layers::{folder, stderr, stdout, vim_train};
+use crate::layers::vim_train;
+use crate::support::{
+    assert_code, assert_lines, assert_parts, assert_says, folder, parsed, stderr, stdout,
+};
+
+/// It ended well, printed `expected`, and said nothing.
+fn assert_prints(output: &Output, expected: &str) {
+    assert_code(output, 0);
+    assert_eq!((stdout(output).as_str(), stderr(output).as_str()), (expected, ""));
+}
 
 fn run(folder: &TempDir, args: &[&str]) -> Output {
     vim_train(folder.path(), args).output().unwrap()
@@ -29,7 +38,7 @@ fn every_value_has_an_origin() {
     );
     let output = command.env(vim_kernels::KERNEL_VARIABLE, "0").output().unwrap();
     let text = stdout(&output);
-    for line in [
+    let lines = [
         "version = 1  # default",
         "lr = 0.01  # base.toml:3",
         "workers = 4  # fir.toml:3",
@@ -40,17 +49,16 @@ fn every_value_has_an_origin() {
         "epochs = 300  # default",
         "eps = 1e-8  # default",
         "# clip_grad is not set",
-    ] {
-        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
-    }
+    ];
+    assert_lines(&text, &lines);
     let plain = run(&files, &["config", "fir.toml", "--set", "data.prefetch=3"]);
     let config = |text: &str| Config::from_toml(text).unwrap();
     let same = text.replace("scan = \"reference\"", "scan = \"auto\"");
     assert_eq!(config(&same), config(&stdout(&plain)), "the comments change nothing");
 
     let args = ["config", "show", "fir.toml", "--origin", "--json"];
-    let json: Value = serde_json::from_slice(&run(&files, &args).stdout).unwrap();
-    assert_eq!(json["optim.lr"], serde_json::json!({"value": 0.01, "origin": "base.toml:3"}));
+    let shown = parsed(&run(&files, &args));
+    assert_eq!(shown["optim.lr"], json!({"value": 0.01, "origin": "base.toml:3"}));
 }
 
 #[test]
@@ -74,25 +82,14 @@ fn one_value() {
         ("optim.betas", "[0.9, 0.999]\n"),
         ("checkpoint", "every = \"1ep\"\nkeep_last = 2\n"),
     ] {
-        let output = get(key);
-        assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), (expected, ""), "{key}");
+        assert_prints(&get(key), expected);
     }
-    let output = get("optim.rl");
-    assert_eq!(output.status.code(), Some(78));
-    let said = stderr(&output);
-    assert!(
-        said.starts_with("error: optim.rl: unknown key, did you mean `lr`? (known: "),
-        "{said}"
-    );
-    let output = get("train.clip_grad");
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(
-        stderr(&output),
-        "error: train.clip_grad is not set in fir.toml, and has no default\n"
-    );
-    let output = run(&files, &["config", "get", "fir.toml", "optim.betas", "--json"]);
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json, serde_json::json!([0.9, 0.999]));
+    let unknown = "error: optim.rl: unknown key, did you mean `lr`? (known: ";
+    assert_says(&get("optim.rl"), 78, &[unknown]);
+    let unset = "error: train.clip_grad is not set in fir.toml, and has no default\n";
+    assert_says(&get("train.clip_grad"), 1, &[unset]);
+    let betas = run(&files, &["config", "get", "fir.toml", "optim.betas", "--json"]);
+    assert_eq!(parsed(&betas), json!([0.9, 0.999]));
 }
 
 #[test]
@@ -103,28 +100,23 @@ fn differences_of_files_and_runs() {
     fs::write(files.path().join("run/config.toml"), stdout(&show)).unwrap();
 
     let output = run(&files, &["config", "diff", "base.toml", "run"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(stderr(&output), "error: they differ in 3 keys\n");
+    assert_says(&output, 1, &["error: they differ in 3 keys\n"]);
     let text = stdout(&output);
-    let rows: Vec<Vec<&str>> =
-        text.lines().map(|line| line.split("  ").filter(|x| !x.is_empty()).collect()).collect();
-    let trimmed: Vec<Vec<&str>> =
-        rows.iter().map(|row| row.iter().map(|cell| cell.trim()).collect()).collect();
-    assert_eq!(
-        trimmed,
-        [
-            vec!["key", "base.toml", "run"],
-            vec!["data.prefetch", "4", "2"],
-            vec!["data.workers", "2", "4"],
-            vec!["train.clip_grad", "not set", "1.0"],
-        ]
-    );
+    let cells = |line: &'static str| line.split(" | ").collect::<Vec<_>>();
+    let row = |line| -> Vec<&str> {
+        str::split(line, "  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+    };
+    let expected = [
+        "key | base.toml | run",
+        "data.prefetch | 4 | 2",
+        "data.workers | 2 | 4",
+        "train.clip_grad | not set | 1.0",
+    ];
+    assert!(text.lines().map(row).eq(expected.map(cells)), "{text}");
     let output = run(&files, &["config", "diff", "base.toml", "run", "--json"]);
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json[2], serde_json::json!({"key": "train.clip_grad", "a": null, "b": 1.0}));
+    assert_eq!(parsed(&output)[2], json!({"key": "train.clip_grad", "a": null, "b": 1.0}));
 
-    let same = run(&files, &["config", "diff", "fir.toml", "./fir.toml"]);
-    assert_eq!((same.status.code(), stdout(&same).as_str()), (Some(0), ""));
+    assert_prints(&run(&files, &["config", "diff", "fir.toml", "./fir.toml"]), "");
 }
 
 #[test]
@@ -138,12 +130,11 @@ fn a_sweeps_file_stands_for_its_configuration_without_the_grid() {
         ("other.toml", "extends = \"sweep.toml\"\n[sweep]\nname = \"other\"\n"),
     ]);
     for (key, expected) in [("optim.lr", "0.01\n"), ("sweep.name", "study\n")] {
-        let output = run(&files, &["config", "get", "sweep.toml", key]);
-        assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), (expected, ""), "{key}");
+        assert_prints(&run(&files, &["config", "get", "sweep.toml", key]), expected);
     }
     let differing = |a: &str, b: &str| -> Vec<String> {
         let output = run(&files, &["config", "diff", a, b, "--json"]);
-        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let json = parsed(&output);
         let rows = json.as_array().unwrap().iter();
         rows.map(|row| row["key"].as_str().unwrap().to_owned()).collect()
     };
@@ -151,15 +142,11 @@ fn a_sweeps_file_stands_for_its_configuration_without_the_grid() {
     assert_eq!(differing("sweep.toml", "base.toml"), ["optim.eps"]);
     assert_eq!(differing("sweep.toml", "other.toml"), ["sweep.name"]);
     // What trains takes one run.
-    let output = run(&files, &["train", "sweep.toml"]);
-    assert_eq!(output.status.code(), Some(78));
-    assert!(stderr(&output).contains("the file describes several runs"), "{}", stderr(&output));
+    assert_says(&run(&files, &["train", "sweep.toml"]), 78, &["the file describes several runs"]);
     // On a CPU there is nothing to warm up, and that is all that is said against it.
     let cpu = "[model]\nimage_size = 32\npatch_size = 8\nd_model = 16\ndepth = 1\n[devices]\nbackend = \"cpu\"\n";
     fs::write(files.path().join("base.toml"), cpu).unwrap();
-    let output = run(&files, &["warmup", "sweep.toml"]);
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(stderr(&output).contains("a CPU has nothing to warm up"), "{}", stderr(&output));
+    assert_says(&run(&files, &["warmup", "sweep.toml"]), 1, &["a CPU has nothing to warm up"]);
     for command in [&["config", "get"][..], &["config", "diff"], &["doctor"], &["warmup"]] {
         let help = stdout(&run(&files, &[command, &["--help"]].concat()));
         let words: Vec<&str> = help.split_whitespace().collect();
@@ -189,12 +176,10 @@ fn a_script_becomes_a_configuration() {
     ] {
         assert!(said.lines().any(|other| other.starts_with(line)), "{line}\n{said}");
     }
-    let shown = vim_train(files.path(), &["config", "new.toml", "--json"])
-        .env("SCRATCH", "/scratch/me")
-        .output()
-        .unwrap();
+    let mut show = vim_train(files.path(), &["config", "new.toml", "--json"]);
+    let shown = show.env("SCRATCH", "/scratch/me").output().unwrap();
     assert_eq!(stderr(&shown), "");
-    let config: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let config = parsed(&shown);
     assert_eq!(config["run"]["name"], "tiny_rk4_seed{run.seed}");
     assert_eq!(config["model"]["discretization"], "rk4");
     assert_eq!(config["data"]["path"], "/scratch/me/cifar100");
@@ -202,12 +187,9 @@ fn a_script_becomes_a_configuration() {
     assert_eq!(config["optim"]["lr"], 0.004);
     assert_eq!(config["train"]["ema"], 0.99996);
 
-    let again = run(&files, &["config", "migrate", "old.sh", "-o", "new.toml"]);
-    assert_eq!(again.status.code(), Some(73));
-    let json = run(&files, &["config", "migrate", "old.sh", "--json", "--", "3"]);
-    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
-    let text = json["config"].as_str().unwrap();
-    assert!(text.contains("name = \"tiny_rk4_seed3\""), "{text}");
+    assert_code(&run(&files, &["config", "migrate", "old.sh", "-o", "new.toml"]), 73);
+    let third = run(&files, &["config", "migrate", "old.sh", "--json", "--", "3"]);
+    assert_parts(parsed(&third)["config"].as_str().unwrap(), &["name = \"tiny_rk4_seed3\""]);
 }
 
 /// Every option that has a key, with a value that it may have.
@@ -215,13 +197,12 @@ const OPTIONS: &str = "--batch-size 64 --epochs 30 --bce-loss --input-size 224 -
 
 #[test]
 fn every_key_that_migrate_writes_is_one() {
-    for (more, name) in [("--aa rand-m9-mstd0.5-inc1", "plain"), ("--ThreeAugment --src", "three")]
-    {
+    for more in ["--aa rand-m9-mstd0.5-inc1", "--ThreeAugment --src"] {
         for model in vim_model::REGISTERED {
             let script = format!("python main.py --model {} {OPTIONS} {more}\n", model.name);
             let files = folder(&[("old.sh", &script)]);
             let output = run(&files, &["config", "migrate", "old.sh"]);
-            assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+            assert_code(&output, 0);
             assert!(!stderr(&output).contains("not carried over"), "{}", stderr(&output));
             let config = Config::from_toml(&stdout(&output)).unwrap();
             assert_eq!(config.model.preset, model.preset);
@@ -256,9 +237,8 @@ fn a_broken_script_is_an_error_with_its_line() {
     // What is no value of its key is the configuration's mistake.
     let text = format!("{} --remode noise\n", SCRIPT.trim_end());
     let files = folder(&[("old.sh", &text)]);
-    let output = run(&files, &["config", "migrate", "old.sh"]);
-    assert_eq!(output.status.code(), Some(78));
-    assert!(stderr(&output).contains("augment.erase_mode: unknown value `noise`"));
+    let noise = "augment.erase_mode: unknown value `noise`";
+    assert_says(&run(&files, &["config", "migrate", "old.sh"]), 78, &[noise]);
 }
 
 #[test]
@@ -266,14 +246,12 @@ fn completions_and_manual_pages() {
     let files = folder(&[]);
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = run(&files, &["completions", shell]);
-        assert_eq!(output.status.code(), Some(0), "{shell}");
-        let text = stdout(&output);
-        assert!(text.contains("vim-train") && text.contains("migrate"), "{shell}");
+        assert_code(&output, 0);
+        assert_parts(&stdout(&output), &["vim-train", "migrate"]);
     }
-    assert_eq!(run(&files, &["completions", "tcsh"]).status.code(), Some(2));
+    assert_code(&run(&files, &["completions", "tcsh"]), 2);
 
-    let output = run(&files, &["man", "man/man1"]);
-    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "man/man1\n"));
+    assert_prints(&run(&files, &["man", "man/man1"]), "man/man1\n");
     for page in ["vim-train", "vim-train-train", "vim-train-config", "vim-train-config-migrate"] {
         let text = fs::read_to_string(files.path().join(format!("man/man1/{page}.1"))).unwrap();
         assert!(text.contains(".TH"), "{page}");

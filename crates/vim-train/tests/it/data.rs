@@ -1,27 +1,38 @@
-//! `vim-train data`.
+//! `vim-train data`, and training on image files: odd ones, bad ones, from a folder and from an
+//! archive.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::path::Path;
 use std::process::Output;
 
-use assert_cmd::Command;
+use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::support::{
+    Bench, assert_code, assert_parts, assert_says, json_lines, parsed, repository, set, stderr,
+    stdout, vim_train,
+};
+
+/// Odd files that are images: all that Pillow reads too.
+const GOOD: [&str; 4] = ["444.jpg", "gray.png", "png.JPEG", "cmyk.jpg"];
+
+/// Copies an odd file of vim-data's tests.
+fn copy(name: &str, to: &Path) {
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    fs::copy(repository("crates/vim-data/tests/golden/odd").join(name), to).unwrap();
+}
 
 /// Two classes in both parts, and as many bad files in each as asked for.
 fn dataset(bad: usize) -> TempDir {
-    let odd = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vim-data/tests/golden/odd");
     let root = tempfile::tempdir().unwrap();
-    for part in ["train", "val"] {
-        for class in ["a", "b"] {
-            let folder = root.path().join(part).join(class);
-            fs::create_dir_all(&folder).unwrap();
-            for name in ["444.jpg", "gray.png", "png.JPEG"] {
-                fs::copy(odd.join(name), folder.join(name)).unwrap();
-            }
+    for part in ["train", "val"].map(|part| root.path().join(part)) {
+        for (class, name) in
+            ["a", "b"].into_iter().flat_map(|class| GOOD[..3].iter().map(move |name| (class, name)))
+        {
+            copy(name, &part.join(class).join(name));
         }
         for number in 0..bad {
-            let name = format!("bad{number}.jpg");
-            fs::copy(odd.join("half.jpg"), root.path().join(part).join("b").join(name)).unwrap();
+            copy("half.jpg", &part.join(format!("b/bad{number}.jpg")));
         }
     }
     root
@@ -29,33 +40,20 @@ fn dataset(bad: usize) -> TempDir {
 
 fn run(args: &[&str], root: &Path) -> Output {
     let path = format!("data.path={}", root.display());
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    command.arg("data").args(args).args(["--set", "data.dataset=folder", "--set", &path]);
+    let sets = set(&["data.dataset=folder", &path]);
+    let mut command = vim_train(&[&["data"], args, &sets].concat());
     command.env_remove("SLURM_TMPDIR").output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-fn json(output: &Output) -> serde_json::Value {
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
 fn scan_counts_and_names_what_is_odd() {
     let root = dataset(0);
     let text = run(&["scan"], root.path());
-    assert_eq!(text.status.code(), Some(0), "{}", stderr(&text));
-    for part in ["6 of 2 classes", "png.JPEG is a PNG", "grey PNG", "fingerprint"] {
-        assert!(stdout(&text).contains(part), "{part} in {}", stdout(&text));
-    }
-    let report = json(&run(&["scan", "--json", "--part", "val"], root.path()));
-    assert_eq!((&report["val"]["images"], &report["train"]), (&6.into(), &serde_json::Value::Null));
+    assert_code(&text, 0);
+    let parts = ["6 of 2 classes", "png.JPEG is a PNG", "grey PNG", "fingerprint"];
+    assert_parts(&stdout(&text), &parts);
+    let report = parsed(&run(&["scan", "--json", "--part", "val"], root.path()));
+    assert_eq!((&report["val"]["images"], &report["train"]), (&6.into(), &Value::Null));
     assert_eq!(report["val"]["kinds"]["grey PNG"], 2);
 }
 
@@ -66,12 +64,12 @@ fn verify_ends_with_65_if_an_image_is_bad() {
 
     let root = dataset(1);
     let bad = run(&["verify"], root.path());
-    assert_eq!(bad.status.code(), Some(65));
-    assert!(stdout(&bad).contains("bad0.jpg is a JPEG cut short"), "{}", stdout(&bad));
+    assert_code(&bad, 65);
+    assert_parts(&stdout(&bad), &["bad0.jpg is a JPEG cut short"]);
     assert!(stderr(&bad).starts_with("error: 2 of 14 images cannot be used"), "{}", stderr(&bad));
-    let again = json(&run(&["verify", "--json"], root.path()));
+    let again = parsed(&run(&["verify", "--json"], root.path()));
     assert_eq!((&again["train"]["known"], &again["train"]["bytes"]), (&7.into(), &0.into()));
-    let anew = json(&run(&["verify", "--json", "--again", "--workers", "3"], root.path()));
+    let anew = parsed(&run(&["verify", "--json", "--again", "--workers", "3"], root.path()));
     assert_eq!(anew["train"]["known"], 0);
     assert_eq!(anew["train"]["bad"][0]["class"], "b");
 }
@@ -79,19 +77,17 @@ fn verify_ends_with_65_if_an_image_is_bad() {
 #[test]
 fn a_pack_has_the_fingerprint_of_its_source() {
     let root = dataset(0);
-    let target: PathBuf = root.path().join("packed");
+    let target = root.path().join("packed");
     let pack = || run(&["pack", "-o", target.to_str().unwrap(), "--shard-size=20KiB"], root.path());
     let packed = pack();
-    assert_eq!(packed.status.code(), Some(0), "{}", stderr(&packed));
-    let of = |path: &Path| json(&run(&["scan", "--json"], path));
+    assert_code(&packed, 0);
+    let of = |path: &Path| parsed(&run(&["scan", "--json"], path));
     let (source, copy) = (of(root.path()), of(&target));
     for part in ["train", "val"] {
         assert_eq!(source[part]["fingerprint"], copy[part]["fingerprint"]);
         assert_eq!(source[part]["bytes"], copy[part]["bytes"]);
     }
-    let again = pack();
-    assert_eq!(again.status.code(), Some(73));
-    assert!(stderr(&again).contains("it is there already"), "{}", stderr(&again));
+    assert_says(&pack(), 73, &["it is there already"]);
 }
 
 #[test]
@@ -100,9 +96,142 @@ fn what_cannot_be_looked_at_is_one_line() {
     let output = run(&["scan"], empty.path());
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(65), 1));
     let output = run(&["verify", "--set", "data.dataset=shapes"], empty.path());
-    assert_eq!(output.status.code(), Some(65), "the last --set counts: {}", stderr(&output));
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    let output = command.args(["data", "scan"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(78));
-    assert!(stderr(&output).contains("imagenet or folder"), "{}", stderr(&output));
+    assert_code(&output, 65);
+    let output = vim_train(&["data", "scan"]).output().unwrap();
+    assert_says(&output, 78, &["imagenet or folder"]);
+}
+
+/// Two classes with 24 images each in training, four in validation, and the bad files given in the
+/// first one's training.
+fn folder(bad: &[&str]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (part, copies) in [("train", 6), ("val", 1)] {
+        for class in ["a", "b"] {
+            let folder = root.path().join(part).join(class);
+            for (number, name) in (0..copies).flat_map(|number| GOOD.map(|name| (number, name))) {
+                copy(name, &folder.join(format!("{number}-{name}")));
+            }
+        }
+    }
+    for name in bad {
+        copy(name, &root.path().join("train/a").join(name));
+    }
+    root
+}
+
+/// As one archive for each part, of folders of classes.
+fn archived(folder: &Path) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for part in ["train", "val"] {
+        let file = File::create(root.path().join(format!("{part}.tar"))).unwrap();
+        let mut archive = tar::Builder::new(file);
+        archive.append_dir_all(".", folder.join(part)).unwrap();
+        archive.finish().unwrap();
+    }
+    root
+}
+
+/// The original's recipe on images in folders.
+const RECIPE: [&str; 4] =
+    ["data.dataset=folder", "augment.preset=deit", "model.image_size=40", "train.batch_size=8"];
+
+/// Trains on the images at `path` for four steps with the original's recipe.
+fn train(bench: &Bench, name: &str, path: &Path, more: &[&str]) -> Output {
+    let path = format!("data.path={}", path.display());
+    let args = [set(&RECIPE), set(&[&path, "train.epochs=2"]), more.to_vec()];
+    bench.train(name, &args.concat())
+}
+
+#[test]
+fn a_run_over_odd_and_bad_files_ends_well_and_names_them() {
+    let bench = Bench::new();
+    let bad = ["half.jpg", "tiny.jpg", "empty.jpg"];
+    let root = folder(&bad);
+    let output = train(&bench, "odd", root.path(), &[]);
+    assert_code(&output, 0);
+    let records = json_lines(&bench.read("odd", "bad_samples.jsonl"));
+    assert!(!records.is_empty(), "{}", stderr(&output));
+    for record in &records {
+        let name = record["name"].as_str().unwrap();
+        assert!(bad.iter().any(|bad| name.ends_with(bad)), "{name}");
+        assert!(!record["reason"].as_str().unwrap().is_empty());
+        assert!(stderr(&output).contains(name), "the log names {name}");
+    }
+    let repeat = train(&bench, "again", root.path(), &["--set", "data.workers=3"]);
+    assert_code(&repeat, 0);
+    assert_eq!(bench.metrics("odd"), bench.metrics("again"));
+
+    // Another order is another run. With repeats the original's takes whole 256s of images, of
+    // which there are none here.
+    let once = ["--set", "augment.repeats=1"];
+    assert_code(&train(&bench, "keyed", root.path(), &once), 0);
+    let reference = [&once[..], &["--data-order", "reference"]].concat();
+    assert_code(&train(&bench, "reference", root.path(), &reference), 0);
+    assert_ne!(bench.metrics("keyed"), bench.metrics("reference"));
+    let output = train(&bench, "unknown", root.path(), &["--data-order", "referense"]);
+    assert_says(&output, 78, &["did you mean `reference`"]);
+
+    let output = train(&bench, "strict", root.path(), &["--set", "data.bad_train=fail"]);
+    assert_code(&output, 65);
+    assert_parts(stderr(&output).lines().last().unwrap(), &[".jpg"]);
+}
+
+#[test]
+fn an_archive_trains_as_its_folder() {
+    let bench = Bench::new();
+    let root = folder(&[]);
+    let archive = archived(root.path());
+    assert_code(&train(&bench, "folder", root.path(), &[]), 0);
+    assert_code(&train(&bench, "archive", archive.path(), &[]), 0);
+    assert_eq!(bench.metrics("folder"), bench.metrics("archive"));
+}
+
+fn data(what: &str, path: &Path, more: &[&str]) -> Output {
+    let path = format!("data.path={}", path.display());
+    let mut command = vim_train(&["data", what, "--set", &path]);
+    command.arg(repository("configs/debug.toml")).args(set(&RECIPE)).args(more).output().unwrap()
+}
+
+#[test]
+fn a_batch_is_shown_as_a_picture_and_as_plans() {
+    let root = folder(&[]);
+    let picture = root.path().join("sheet.png");
+    let out = ["--out", picture.to_str().unwrap(), "--count", "6"];
+    let output = data("show", root.path(), &out);
+    assert_code(&output, 0);
+    // Six pairs, four in a row of eight: two rows of images of 40 px and the gaps around them.
+    let size = [356_u32.to_be_bytes(), 92_u32.to_be_bytes()].concat();
+    assert_eq!(fs::read(&picture).unwrap()[16..24], size);
+    assert_eq!(stdout(&output).lines().count(), 7);
+
+    let output = data("show", root.path(), &[&out[..], &["--json"]].concat());
+    assert_code(&output, 0);
+    let plans = parsed(&output);
+    assert_eq!(plans.as_array().unwrap().len(), 6);
+    // Repeated three times: the same image under other plans.
+    assert_eq!(plans[0]["index"], plans[2]["index"]);
+    assert_ne!(plans[0]["plan"], plans[1]["plan"]);
+    assert!(plans[0]["mixed"].is_object() || plans[0]["mixed"] == "none", "{}", plans[0]);
+
+    let output = data("show", root.path(), &["--batch", "6"]);
+    assert_says(&output, 1, &["there is no batch 6"]);
+}
+
+#[test]
+fn the_loader_is_timed_alone() {
+    let root = folder(&[]);
+    let output = data("bench", root.path(), &["--seconds", "1", "--json"]);
+    assert_code(&output, 0);
+    let report = parsed(&output);
+    assert!(report["images_per_second"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["images"], report["batches"].as_u64().unwrap() * 8);
+    assert!(report["decoded"].as_u64().unwrap() < report["images"].as_u64().unwrap());
+    assert_eq!(report["stages_ms"].as_array().unwrap().len(), 4);
+    let output = data("bench", root.path(), &["--seconds", "1", "--split", "test"]);
+    assert_code(&output, 0);
+    assert_parts(&stdout(&output), &["bottleneck: "]);
+    let slowly = ["--seconds", "1", "--step-ms", "300", "--json"];
+    let report = parsed(&data("bench", root.path(), &slowly));
+    assert!(report["batches"].as_u64().unwrap() <= 4, "{report}");
+    assert_code(&data("bench", root.path(), &["--split", "val"]), 1);
 }

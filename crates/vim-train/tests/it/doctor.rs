@@ -1,28 +1,37 @@
 //! `vim-train doctor` as built.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
-use assert_cmd::Command;
 use serde_json::Value;
 
-/// On the CPU, in a folder of its own, in no job.
-fn doctor(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("vim-train").unwrap();
+use crate::support::{
+    assert_code, assert_parts, folder, parsed, path_from, run, set, stderr, stdout, vim_train,
+    write_program,
+};
+
+const METHODS: [&str; 6] = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
+
+/// On `device`, with runs in a folder of its own, in no job.
+fn doctor_on(device: &str, folder: &Path, args: &[&str]) -> Command {
+    let root = format!("run.root={}", folder.join("runs").display());
+    let mut command = vim_train(&["doctor", "--device", device, "--set", &root]);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("SLURM_") {
             command.env_remove(name);
         }
     }
-    let root = format!("run.root={}", folder.join("runs").display());
-    command.args(["doctor", "--device", "cpu", "--set", &root]).args(args).output().unwrap()
+    command.args(args);
+    command
+}
+
+fn doctor(folder: &Path, args: &[&str]) -> Output {
+    doctor_on("cpu", folder, args).output().unwrap()
 }
 
 fn checks(output: &Output) -> Vec<Value> {
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    document["checks"].as_array().unwrap().clone()
+    parsed(output)["checks"].as_array().unwrap().clone()
 }
 
 fn check<'a>(checks: &'a [Value], what: &str) -> &'a Value {
@@ -32,17 +41,17 @@ fn check<'a>(checks: &'a [Value], what: &str) -> &'a Value {
 
 #[test]
 fn a_machine_that_will_do() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[]);
     let output = doctor(folder.path(), &[]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{text}");
+    let text = stdout(&output);
+    assert_code(&output, 0);
     for what in ["program", "cpu", "memory", "backend cpu", "device", "run.root", "data.path"] {
         let line = text.lines().find(|line| line.get(6..).is_some_and(|l| l.starts_with(what)));
         let verdict = line.and_then(|line| line.get(..4));
         assert!(matches!(verdict, Some("pass" | "warn")), "{what}:\n{text}");
     }
-    for method in ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"] {
-        assert!(text.contains(&format!("pass  scan {method}")), "{text}");
+    for method in METHODS {
+        assert_parts(&text, &[&format!("pass  scan {method}")]);
     }
     assert!(text.lines().last().unwrap().ends_with(" 0 failed"), "{text}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "something was left behind");
@@ -50,10 +59,10 @@ fn a_machine_that_will_do() {
 
 #[test]
 fn the_document_says_the_same() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[]);
     let output = doctor(folder.path(), &["--json"]);
-    assert_eq!(output.status.code(), Some(0));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_code(&output, 0);
+    let document = parsed(&output);
     assert_eq!(document["command"], "doctor");
     assert_eq!(document["summary"]["failed"], 0);
     assert_eq!(document["summary"]["passed"], true);
@@ -70,18 +79,16 @@ fn the_document_says_the_same() {
 
 #[test]
 fn what_would_not_work_fails() {
-    let folder = tempfile::tempdir().unwrap();
-    let output = doctor(
-        folder.path(),
-        &["--json", "--set", "data.dataset=imagenet", "--set", "data.path=/no/such/images"],
-    );
-    assert_eq!(output.status.code(), Some(1));
+    let folder = folder(&[]);
+    let sets = set(&["data.dataset=imagenet", "data.path=/no/such/images"]);
+    let output = doctor(folder.path(), &[&["--json"], &sets[..]].concat());
+    assert_code(&output, 1);
     let missing = checks(&output);
     let data = check(&missing, "data.path");
     assert_eq!(data["verdict"], "fail");
     assert!(data["detail"].as_str().unwrap().contains("/no/such/images"));
     assert!(data["advice"].as_str().unwrap().contains("docs/data.md"));
-    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stderr = stderr(&output);
     // Where there is a SLURM that does not answer, that is said before.
     let last = stderr.lines().last().unwrap();
     assert!(last.starts_with("error: 1 of ") && last.contains("data.path"), "{stderr}");
@@ -92,34 +99,28 @@ fn what_would_not_work_fails() {
 
 #[test]
 fn a_sweeps_file_is_taken_without_its_grid() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[("sweep.toml", "[sweep]\nseeds = [0, 1]\n")]);
     let file = folder.path().join("sweep.toml");
-    fs::write(&file, "[sweep]\nseeds = [0, 1]\n").unwrap();
     let output = doctor(folder.path(), &["--json", &file.display().to_string()]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_code(&output, 0);
 }
 
 /// SLURM's commands while its controller is away: one hangs.
 #[test]
 fn a_controller_that_is_away_is_said_to_be_waited_for_and_not_for_long() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[]);
     for (name, script) in [("sbatch", "echo slurm 22.05.8"), ("scontrol", "exec sleep 120")] {
-        let path = folder.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&folder.path().join(name), script);
     }
-    let root = format!("run.root={}", folder.path().join("runs").display());
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    command.args(["doctor", "--json", "--device", "cpu", "--set", &root]).env("PATH", path);
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
+    let mut command = doctor_on("cpu", folder.path(), &["--json"]);
+    let output = command.env("PATH", path_from(folder.path())).output().unwrap();
+    assert_code(&output, 0);
     let all = checks(&output);
     let found = check(&all, "slurm commands");
     assert_eq!(found["verdict"], "warn");
     let detail = found["detail"].as_str().unwrap();
     assert!(detail.ends_with("`scontrol show config` gave no answer in 10 s"), "{detail}");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = stderr(&output);
     let line = "waiting for SLURM's controller, for 10 s at most";
     assert_eq!(said.lines().filter(|said| *said == line).count(), 1, "{said}");
 }
@@ -127,12 +128,9 @@ fn a_controller_that_is_away_is_said_to_be_waited_for_and_not_for_long() {
 #[cfg(not(feature = "cuda"))]
 #[test]
 fn a_device_that_is_not_built_in_fails() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = format!("run.root={}", folder.path().display());
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    let output = command.args(["doctor", "--json", "--device", "cuda", "--set", &root]).output();
-    let output = output.unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    let folder = folder(&[]);
+    let output = doctor_on("cuda", folder.path(), &["--json"]).output().unwrap();
+    assert_code(&output, 1);
     let checks = checks(&output);
     let device = check(&checks, "device");
     assert_eq!(device["verdict"], "fail");
@@ -151,11 +149,10 @@ fn numbered(checks: &[Value], number: u8) -> Vec<&Value> {
 
 #[test]
 fn the_seven_checks_of_performance() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[]);
     let output = doctor(folder.path(), &[&["--performance", "--json"], &SIZES[..]].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_code(&output, 0);
+    let document = parsed(&output);
     let sizes = serde_json::json!({ "batch": 1, "dim": 8, "seqlen": 16, "dstate": 4 });
     assert_eq!(document["performance"], sizes);
     let all = checks(&output);
@@ -176,19 +173,14 @@ fn the_seven_checks_of_performance() {
         let figures = &check(&all, what)["figures"];
         assert!(figures["share_of_peak"].as_f64() > Some(0.0), "{what}: {figures}");
     }
-    for method in ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"] {
+    for method in METHODS {
         let path = check(&all, &format!("4 path {method}"));
-        assert_eq!(
-            (&path["verdict"], &path["figures"]["implementation"]),
-            (&"pass".into(), &"kernel".into())
-        );
+        assert_eq!([&path["verdict"], &path["figures"]["implementation"]], ["pass", "kernel"]);
         assert!(path["figures"]["backward_error"].as_f64() < Some(1e-4), "{path}");
         let scan = &check(&all, &format!("7 scan {method}"))["figures"];
         let median = |pass: &str| scan[pass]["median_ms"].as_f64().unwrap();
-        assert!(
-            median("forward") > 0.0 && median("forward_backward") > median("forward"),
-            "{scan}"
-        );
+        assert!(median("forward") > 0.0, "{scan}");
+        assert!(median("forward_backward") > median("forward"), "{scan}");
         let tokens = scan["tokens_per_s"].as_f64().unwrap();
         assert!((tokens * median("forward_backward") / 16e3 - 1.0).abs() < 1e-9, "{scan}");
         assert_eq!(scan["over_zoh"] == 1.0, method == "zoh", "{scan}");
@@ -197,17 +189,9 @@ fn the_seven_checks_of_performance() {
 
 #[test]
 fn checks_are_left_out_by_number_and_inputs_are_the_same_each_time() {
-    let folder = tempfile::tempdir().unwrap();
-    let args = [
-        "--performance",
-        "--json",
-        "--skip",
-        "2,3,5",
-        "--skip",
-        "6,7",
-        "--set",
-        "ssm.scan=reference",
-    ];
+    let folder = folder(&[]);
+    let skip = ["--skip", "2,3,5", "--skip", "6,7", "--set", "ssm.scan=reference"];
+    let args = [&["--performance", "--json"], &skip[..]].concat();
     let run = || checks(&doctor(folder.path(), &[&args[..], &SIZES[..]].concat()));
     let (one, two) = (run(), run());
     for number in [2, 3, 5, 6, 7] {
@@ -226,15 +210,10 @@ fn checks_are_left_out_by_number_and_inputs_are_the_same_each_time() {
 
 #[test]
 fn variables_that_threads_do_not_follow_are_warned_of() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = format!("run.root={}", folder.path().display());
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    let output = command
-        .args(["doctor", "--json", "--device", "cpu", "--performance", "--skip", "1,2,4,5,6,7"])
-        .args(["--set", &root, "--set", "devices.threads=2"])
-        .env("OMP_NUM_THREADS", "1")
-        .output();
-    let all = checks(&output.unwrap());
+    let folder = folder(&[]);
+    let args = ["--json", "--performance", "--skip", "1,2,4,5,6,7", "--set", "devices.threads=2"];
+    let mut command = doctor_on("cpu", folder.path(), &args);
+    let all = checks(&command.env("OMP_NUM_THREADS", "1").output().unwrap());
     let threads = check(&all, "3 threads");
     assert_eq!(threads["verdict"], "warn");
     assert_eq!(threads["figures"]["variables"]["OMP_NUM_THREADS"], "1");
@@ -245,12 +224,9 @@ fn variables_that_threads_do_not_follow_are_warned_of() {
 #[cfg(not(feature = "cuda"))]
 #[test]
 fn a_check_without_its_device_fails() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = format!("run.root={}", folder.path().display());
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    let args = ["doctor", "--json", "--device", "cuda", "--performance", "--set", &root];
-    let output = command.args(args).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    let folder = folder(&[]);
+    let output = doctor_on("cuda", folder.path(), &["--json", "--performance"]).output().unwrap();
+    assert_code(&output, 1);
     let all = checks(&output);
     for number in [1, 2, 4, 5, 6, 7] {
         let lines = numbered(&all, number);
@@ -262,7 +238,7 @@ fn a_check_without_its_device_fails() {
 
 #[test]
 fn what_cannot_be_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[]);
     for (args, code) in [
         (&["--device", "tpu"][..], 2),
         (&["no-such.toml"], 78),
@@ -271,13 +247,9 @@ fn what_cannot_be_asked_for() {
         (&["--skip", "1"], 2),
         (&["--performance", "--seqlen", "0"], 2),
     ] {
-        let output = Command::cargo_bin("vim-train").unwrap().arg("doctor").args(args).output();
-        assert_eq!(output.unwrap().status.code(), Some(code), "{args:?}");
+        assert_code(&run(&[&["doctor"], args].concat()), code);
     }
-    let help = String::from_utf8(doctor(folder.path(), &["--help"]).stdout).unwrap();
-    for part in
-        ["Examples:", "Exit codes: 0 nothing failed, 1 something did", "run.root", "--skip 4,6"]
-    {
-        assert!(help.contains(part), "{part} is not in\n{help}");
-    }
+    let help = stdout(&doctor(folder.path(), &["--help"]));
+    let codes = "Exit codes: 0 nothing failed, 1 something did";
+    assert_parts(&help, &["Examples:", codes, "run.root", "--skip 4,6"]);
 }

@@ -1,8 +1,10 @@
-//! `eval` at batch sizes of its own.
+//! `eval`: its batches, its predictions.
+
+use std::fs;
 
 use serde_json::Value;
 
-use crate::train::{Bench, assert_code};
+use crate::support::{Bench, assert_code, parsed};
 
 /// The 64 test images at once, in batches that do not divide them, one by one, and in one that is
 /// larger than all.
@@ -10,12 +12,7 @@ use crate::train::{Bench, assert_code};
 fn the_batch_changes_nothing() {
     let bench = Bench::new();
     assert_code(&bench.train("a", &["--steps", "4"]), 0);
-    let scores = |batch: &[&str]| -> Value {
-        let more = [&["--checkpoint", "last", "--json"], batch].concat();
-        let output = bench.command("eval", "a", &more).output().unwrap();
-        assert_code(&output, 0);
-        serde_json::from_slice(&output.stdout).unwrap()
-    };
+    let scores = |batch: &[&str]| bench.scores("a", &[&["--checkpoint", "last"], batch].concat());
     let as_trained = scores(&[]);
     assert_eq!(as_trained["images"], 64);
     for batch in ["1", "7", "64", "100"] {
@@ -31,10 +28,38 @@ fn the_batch_changes_nothing() {
 }
 
 #[test]
-fn no_batch_is_no_batch() {
+fn predictions_agree_with_the_scores() {
     let bench = Bench::new();
-    for batch in ["0", "-1", "x"] {
-        let output = bench.command("eval", "a", &["--batch", batch]).output().unwrap();
-        assert_code(&output, 2);
+    assert_code(&bench.train("a", &["--steps", "4"]), 0);
+    let file = bench.folder("out.csv");
+    let path = file.display().to_string();
+    let eval = |more: &[&str]| {
+        let args = [&["--checkpoint", "last", "--json", "--predictions", &path], more].concat();
+        bench.eval("a", &args)
+    };
+    let output = eval(&[]);
+    assert_code(&output, 0);
+    let scores = parsed(&output);
+    let mut reader = csv::Reader::from_path(&file).unwrap();
+    let header: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
+    assert_eq!(header, ["index", "image", "label", "predicted", "probability", "top5"]);
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!(scores["images"], rows.len());
+    let (mut top1, mut top5) = (0, 0);
+    for row in &rows {
+        let best: Vec<&str> = row[5].split(' ').collect();
+        assert_eq!((best.len(), best[0]), (5, &row[3]));
+        let probability: f64 = row[4].parse().unwrap();
+        assert!(probability > 1.0 / 12.0 - 1e-6 && probability <= 1.0, "{probability}");
+        top1 += usize::from(row[2] == row[3]);
+        top5 += usize::from(best.contains(&&row[2]));
     }
+    let share = |count: usize| count as f64 / rows.len() as f64;
+    assert_eq!(scores["top1"], share(top1));
+    assert_eq!(scores["top5"], share(top5));
+
+    let before = fs::read(&file).unwrap();
+    assert_code(&eval(&[]), 73);
+    assert_code(&eval(&["--force", "--batch", "7"]), 0);
+    assert_eq!(fs::read(&file).unwrap().len(), before.len());
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::train::{Bench, assert_code};
+use crate::support::{Bench, assert_code, assert_parts, assert_says, json_lines, stderr};
 
 /// CRC-32C bit by bit, as it is defined.
 fn crc32c(bytes: &[u8]) -> u32 {
@@ -40,25 +40,6 @@ fn records(file: &Path) -> Vec<Vec<u8>> {
     records
 }
 
-/// A field of a protobuf message.
-#[derive(Debug)]
-enum Field {
-    Number(u64),
-    Bytes(Vec<u8>),
-}
-
-impl Field {
-    fn number(&self) -> u64 {
-        let Self::Number(number) = self else { panic!("{self:?} is no number") };
-        *number
-    }
-
-    fn bytes(&self) -> &[u8] {
-        let Self::Bytes(bytes) = self else { panic!("{self:?} is no bytes") };
-        bytes
-    }
-}
-
 fn varint(bytes: &mut &[u8]) -> u64 {
     let mut number = 0;
     for place in 0.. {
@@ -72,14 +53,14 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     number
 }
 
-/// The fields of a message by number.
-fn message(mut bytes: &[u8]) -> Vec<(u64, Field)> {
+/// The fields of a protobuf message by number; a number as its eight bytes.
+fn message(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
         let key = varint(&mut bytes);
         let len = match key & 7 {
             0 => {
-                fields.push((key >> 3, Field::Number(varint(&mut bytes))));
+                fields.push((key >> 3, varint(&mut bytes).to_le_bytes().to_vec()));
                 continue;
             }
             1 => 8,
@@ -87,14 +68,18 @@ fn message(mut bytes: &[u8]) -> Vec<(u64, Field)> {
             2 => varint(&mut bytes) as usize,
             wire => panic!("no such type {wire}"),
         };
-        fields.push((key >> 3, Field::Bytes(bytes[..len].to_vec())));
+        fields.push((key >> 3, bytes[..len].to_vec()));
         bytes = &bytes[len..];
     }
     fields
 }
 
-fn field(of: &[(u64, Field)], number: u64) -> Option<&Field> {
-    of.iter().find(|(found, _)| *found == number).map(|(_, field)| field)
+fn field(of: &[(u64, Vec<u8>)], number: u64) -> Option<&[u8]> {
+    of.iter().find(|(found, _)| *found == number).map(|(_, field)| &field[..])
+}
+
+fn number(field: &[u8]) -> u64 {
+    u64::from_le_bytes(field.try_into().unwrap())
 }
 
 /// The scalars of event files by tag and step, as a reader that drops what a later start says is
@@ -102,26 +87,25 @@ fn field(of: &[(u64, Field)], number: u64) -> Option<&Field> {
 fn scalars(files: &[PathBuf]) -> BTreeMap<(String, u64), f32> {
     let mut scalars = BTreeMap::new();
     for file in files {
-        for (number, record) in records(file).iter().enumerate() {
+        for (place, record) in records(file).iter().enumerate() {
             let event = message(record);
-            let time = f64::from_le_bytes(field(&event, 1).unwrap().bytes().try_into().unwrap());
+            let time = f64::from_le_bytes(field(&event, 1).unwrap().try_into().unwrap());
             assert!(time > 1.7e9, "a time in seconds since 1970");
-            if number == 0 {
-                assert_eq!(field(&event, 3).unwrap().bytes(), b"brain.Event:2");
+            if place == 0 {
+                assert_eq!(field(&event, 3).unwrap(), b"brain.Event:2");
                 continue;
             }
-            let step = field(&event, 2).unwrap().number();
+            let step = number(field(&event, 2).unwrap());
             if let Some(session) = field(&event, 7) {
-                assert_eq!(field(&message(session.bytes()), 1).unwrap().number(), 1, "a start");
+                assert_eq!(number(field(&message(session), 1).unwrap()), 1, "a start");
                 scalars.retain(|(_, known): &(String, u64), _| *known < step);
                 continue;
             }
-            for (_, value) in message(field(&event, 5).unwrap().bytes()) {
-                let value = message(value.bytes());
-                let tag = String::from_utf8(field(&value, 1).unwrap().bytes().to_vec()).unwrap();
-                let number = field(&value, 2).unwrap().bytes();
-                let number = f32::from_le_bytes(number.try_into().unwrap());
-                assert!(scalars.insert((tag, step), number).is_none(), "a step is there twice");
+            for (_, value) in message(field(&event, 5).unwrap()) {
+                let value = message(&value);
+                let tag = String::from_utf8(field(&value, 1).unwrap().to_vec()).unwrap();
+                let scalar = f32::from_le_bytes(field(&value, 2).unwrap().try_into().unwrap());
+                assert!(scalars.insert((tag, step), scalar).is_none(), "a step is there twice");
             }
         }
     }
@@ -138,14 +122,10 @@ fn event_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn metrics(bench: &Bench, name: &str) -> Vec<Map<String, Value>> {
-    bench.metrics(name).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 fn assert_events_are_metrics(bench: &Bench, name: &str) {
     let found = scalars(&event_files(&bench.folder(name)));
     let mut wanted = 0;
-    for record in metrics(bench, name) {
+    for record in json_lines(&bench.metrics(name)) {
         let (group, numbers) = match record["kind"].as_str().unwrap() {
             "train" => ("train", &["loss", "lr", "grad_norm"]),
             "eval" => (record["split"].as_str().unwrap(), &["loss", "top1", "top5"]),
@@ -172,14 +152,14 @@ fn resumed(bench: &Bench) {
     let folder = bench.folder("resumed");
     // As if it had been killed before the save at step 7; a record of a key that is no more, too.
     fs::remove_dir_all(folder.join("checkpoints/step-00000007")).unwrap();
-    let spoiled = fs::read_to_string(folder.join("metrics.csv")).unwrap() + "7,0,train,,,9.9\n";
-    fs::write(folder.join("metrics.csv"), spoiled).unwrap();
-    let more = "{\"kind\":\"train\",\"step\":7,\"loss\":1.0,\"more\":1}\n";
-    let metrics = fs::read_to_string(folder.join("metrics.jsonl")).unwrap() + more;
-    fs::write(folder.join("metrics.jsonl"), metrics).unwrap();
+    for (file, more) in [
+        ("metrics.csv", "7,0,train,,,9.9\n"),
+        ("metrics.jsonl", "{\"kind\":\"train\",\"step\":7,\"loss\":1.0,\"more\":1}\n"),
+    ] {
+        fs::write(folder.join(file), bench.read("resumed", file) + more).unwrap();
+    }
     let output = bench.train("resumed", &["--resume", "must"]);
-    assert_code(&output, 0);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("resumed at step 6"));
+    assert_says(&output, 0, &["resumed at step 6"]);
 }
 
 #[test]
@@ -198,7 +178,7 @@ fn the_table_holds_what_the_metrics_do_also_after_a_resume() {
     let bench = Bench::new();
     assert_code(&bench.train("whole", &[]), 0);
     resumed(&bench);
-    let table = |name| fs::read_to_string(bench.folder(name).join("metrics.csv")).unwrap();
+    let table = |name| bench.read(name, "metrics.csv");
     assert_eq!(table("whole"), table("resumed"));
 
     let text = table("whole");
@@ -210,19 +190,17 @@ fn the_table_holds_what_the_metrics_do_also_after_a_resume() {
     for (fields, record) in lines.zip(records.lines()) {
         rows += 1;
         assert_eq!(fields.len(), head.len());
-        let filled = head.iter().zip(&fields).filter(|(_, field)| !field.is_empty());
-        let mut count = 0;
-        for (key, value) in filled {
+        let filled = || head.iter().zip(&fields).filter(|(_, field)| !field.is_empty());
+        for (key, value) in filled() {
             // Digit by digit, as the record's own text has it.
             let number = format!("\"{key}\":{value}");
             let word = format!("\"{key}\":\"{value}\"");
             let mut places = [',', '}'].into_iter();
             let is_there = places.any(|end| record.contains(&format!("{number}{end}")));
             assert!(is_there || record.contains(&word), "{key} {value}: {record}");
-            count += 1;
         }
-        let parsed: Map<String, Value> = serde_json::from_str(record).unwrap();
-        assert_eq!(count, parsed.len());
+        let parsed: Value = serde_json::from_str(record).unwrap();
+        assert_eq!(filled().count(), parsed.as_object().unwrap().len());
     }
     assert_eq!(rows, records.lines().count());
     assert_eq!(rows + 1, text.lines().count());
@@ -233,9 +211,7 @@ fn timings_tell_the_wait_and_the_memory() {
     let bench = Bench::new();
     let output = bench.train("a", &[]);
     assert_code(&output, 0);
-    let text = fs::read_to_string(bench.folder("a").join("timing.jsonl")).unwrap();
-    let records: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records = json_lines(&bench.read("a", "timing.jsonl"));
     assert_eq!(records.len(), 12);
     let mut before = 0.0;
     for record in &records {
@@ -248,10 +224,10 @@ fn timings_tell_the_wait_and_the_memory() {
         }
     }
     // The log has every line; the console not more than one a second, but the first and the last.
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let log = fs::read_to_string(bench.folder("a").join("log.txt")).unwrap();
+    let said = stderr(&output);
+    let log = bench.read("a", "log.txt");
     let lines = |text: &str| text.lines().filter(|line| line.contains(" img/s wait ")).count();
     assert_eq!(lines(&log), 12);
     assert!(said.lines().filter(|l| l.contains(" img/s wait ")).all(|l| log.contains(l)), "{said}");
-    assert!(said.contains(" step 2/24 ") && said.contains(" step 24/24 "), "{said}");
+    assert_parts(&said, &[" step 2/24 ", " step 24/24 "]);
 }

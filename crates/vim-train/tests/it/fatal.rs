@@ -8,10 +8,11 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
 use vim_run::Log;
 use vim_train::device::fault::BatchFootprint;
 use vim_train::fatal::{self, CrashGuard};
+
+use crate::support::{assert_says, read_json, stderr, stdout};
 
 /// Tells a helper what to run into, and in which folder.
 const FAULT: &str = "VIM_TRAIN_TEST_FAULT";
@@ -69,47 +70,35 @@ fn helper() {
     thread::sleep(Duration::from_millis(10));
 }
 
-/// The process ended with `code`, and said `line` on stderr, in the log and in `exit.json`.
+/// The process ended with `code`, and said a line of the `expected` parts on stderr, in the log and
+/// in `exit.json`.
 #[track_caller]
 fn assert_ends(fault: &str, code: i32, expected: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let output = run_into(fault, folder.path());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(!String::from_utf8_lossy(&output.stdout).contains(UNHARMED));
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(
-        said.starts_with("error: ") && expected.iter().all(|part| said.contains(part)),
-        "{said}"
-    );
+    assert_says(&output, code, expected);
+    assert!(!stdout(&output).contains(UNHARMED));
+    let said = stderr(&output);
+    assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
     assert_eq!(fs::read_to_string(folder.path().join("log.txt")).unwrap(), said);
-    let exit: Value =
-        serde_json::from_slice(&fs::read(folder.path().join("exit.json")).unwrap()).unwrap();
+    let exit = read_json(folder.path().join("exit.json"));
     assert_eq!((&exit["exit_code"], &exit["step"]), (&code.into(), &5.into()));
     assert_eq!(exit["error"].as_str(), said.trim_end().strip_prefix("error: "));
 }
 
 #[test]
-fn a_panic_on_an_unknown_thread_ends_the_process() {
-    let parts = ["thread poller panicked at ", "fatal.rs:", "kernel 3 went wrong"];
-    assert_ends("unknown", 70, &parts);
-}
-
-#[test]
-fn a_panic_that_the_device_swallows_ends_the_process() {
-    let thread = format!("thread {DEVICE} panicked at ");
-    assert_ends("swallowed", 70, &[&thread, "fatal.rs:", "kernel 4 went wrong"]);
-}
-
-#[test]
-fn a_device_out_of_memory_ends_the_process_with_the_batch_that_may_fit() {
-    let parts = [
-        "another 1.0 MiB",
-        "96 images at a time",
-        "set train.accumulate=2",
-        "set train.batch_size=48",
-    ];
-    assert_ends("memory", 71, &parts);
+fn a_panic_that_nobody_waits_for_ends_the_process() {
+    let device = format!("thread {DEVICE} panicked at ");
+    // The batch that may fit.
+    let advice = ["set train.accumulate=2", "set train.batch_size=48"];
+    for (fault, code, parts) in [
+        ("unknown", 70, ["thread poller panicked at ", "fatal.rs:", "kernel 3 went wrong", ""]),
+        // The device's own thread swallows it.
+        ("swallowed", 70, [&device, "fatal.rs:", "kernel 4 went wrong", ""]),
+        ("memory", 71, ["another 1.0 MiB", "96 images at a time", advice[0], advice[1]]),
+    ] {
+        assert_ends(fault, code, &parts);
+    }
 }
 
 #[test]
@@ -118,8 +107,8 @@ fn panics_that_are_dealt_with_do_no_harm() {
         let folder = tempfile::tempdir().unwrap();
         let output = run_into(fault, folder.path());
         assert!(output.status.success(), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stdout).contains(UNHARMED));
-        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "it is for others to tell of");
+        assert!(stdout(&output).contains(UNHARMED));
+        assert_eq!(stderr(&output), "", "it is for others to tell of");
         assert!(!folder.path().join("exit.json").exists());
     }
 }

@@ -1,50 +1,43 @@
 //! `vim-train eval-golden` on the original's numbers, and on files that are not what they should
 //! be.
 
-use std::fs::File;
-use std::io::BufReader;
+use std::fs::{self, File};
+use std::io::{BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use assert_cmd::Command;
-use npyz::WriterBuilder;
 use npyz::npz::{NpzArchive, NpzWriter};
 use npyz::zip::write::FileOptions;
+use npyz::{AutoSerialize, WriterBuilder};
 use tempfile::TempDir;
-use vim_kernels::KERNEL_VARIABLE;
+
+use crate::support::{
+    assert_code, assert_parts, folder, parsed, repository, stderr, stdout, vim_train,
+};
 
 const A_MID: &str =
     "[model]\nimage_size = 64\ndepth = 4\nd_model = 64\n[devices]\nbackend = \"cpu\"\n";
 const H_V1: &str = "[model]\nimage_size = 64\ndepth = 3\nd_model = 64\nbimamba = \"v1\"\n";
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../vim-model/tests/fixtures").join(name)
+    repository("crates/vim-model/tests/fixtures").join(name)
 }
 
 /// Compares `weights` with `arrays` as `config` says.
 fn compare(config: &str, weights: &Path, arrays: &Path, args: &[&str]) -> Output {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.toml");
-    std::fs::write(&path, config).unwrap();
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    command.arg("eval-golden").arg("--weights").arg(weights).arg("--arrays").arg(arrays);
-    command.arg("--config").arg(path).args(args).env_remove(KERNEL_VARIABLE);
-    command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    let files = folder(&[("model.toml", config)]);
+    let mut command = vim_train(&["eval-golden", "--weights"]);
+    command.arg(weights).arg("--arrays").arg(arrays);
+    command.arg("--config").arg(files.path().join("model.toml")).args(args).output().unwrap()
 }
 
 /// Fails with `code` and one line that has `words`; a configuration's mistake has its place below.
 fn refused(output: &Output, code: i32, words: &[&str]) {
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{error}");
+    let error = stderr(output);
+    assert_code(output, code);
     let (line, place) = error.split_once('\n').unwrap_or_default();
     assert!(place.is_empty() || code == 78 && place.lines().count() == 3, "{error}");
-    for word in words {
-        assert!(line.contains(word), "{word} in: {error}");
-    }
+    assert_parts(line, words);
 }
 
 #[test]
@@ -58,14 +51,13 @@ fn the_original_s_numbers_are_within_the_default_tolerances() {
     ] {
         let (weights, file) = (fixture(&format!("{name}.pth")), fixture(&format!("{name}.npz")));
         let output = compare(config, &weights, &file, &["--grads", "--device", "cpu"]);
-        let table = text(&output.stdout);
-        assert_eq!(output.status.code(), Some(0), "{name}: {table}{}", text(&output.stderr));
-        let verdict = format!("{arrays} of {arrays} arrays within tolerance, on cpu");
-        assert!(table.contains(&verdict), "{table}");
+        let table = stdout(&output);
+        assert_code(&output, 0);
+        assert_parts(&table, &[&format!("{arrays} of {arrays} arrays within tolerance, on cpu")]);
         assert_eq!(table.lines().count(), arrays + 2, "{table}");
 
         let output = compare(config, &weights, &file, &["--json", "--device", "cpu"]);
-        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let json = parsed(&output);
         assert_eq!(json["within"], true, "{name}");
         assert_eq!(json["comparisons"].as_array().unwrap().len(), 2, "{name}");
     }
@@ -76,12 +68,12 @@ fn what_is_off_is_named_and_fails() {
     let (weights, arrays) = (fixture("a_mid.pth"), fixture("a_mid.npz"));
     let output = compare(A_MID, &weights, &arrays, &["--tol", "1e-9"]);
     refused(&output, 1, &["arrays are off by more than their tolerance, the worst: l"]);
-    assert!(text(&output.stdout).contains("exceeded"));
+    assert_parts(&stdout(&output), &["exceeded"]);
     // Another method has the same parameters and other numbers.
     let args = ["--grads", "--set", "model.discretization=bilinear", "--json"];
     let output = compare(A_MID, &weights, &arrays, &args);
     refused(&output, 1, &["of 78 arrays", ", …"]);
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let json = parsed(&output);
     assert_eq!(json["within"], false);
     // The exact gradient of the gate has a part that the original loses.
     let exact = format!("{H_V1}[ssm]\nv1_gate_gradient = \"exact\"\n");
@@ -89,7 +81,19 @@ fn what_is_off_is_named_and_fails() {
     refused(&output, 1, &["mixer.in_proj.weight"]);
 }
 
-/// Copies `a_mid.npz` without `left_out` and with a label array `added`.
+fn add<T: AutoSerialize, W: Write + Seek>(
+    to: &mut NpzWriter<W>,
+    name: &str,
+    shape: &[u64],
+    values: impl IntoIterator<Item = T>,
+) {
+    let entry = to.array(name, FileOptions::default()).unwrap();
+    let mut writer = entry.default_dtype().shape(shape).begin_nd().unwrap();
+    writer.extend(values).unwrap();
+    writer.finish().unwrap();
+}
+
+/// Copies `a_mid.npz` without `left_out` and with an array `added`; f32 becomes f64.
 fn rewritten(folder: &TempDir, left_out: &str, added: Option<&str>) -> PathBuf {
     let path = folder.path().join("arrays.npz");
     let mut from = NpzArchive::<BufReader<File>>::open(fixture("a_mid.npz")).unwrap();
@@ -99,27 +103,17 @@ fn rewritten(folder: &TempDir, left_out: &str, added: Option<&str>) -> PathBuf {
         let array = from.by_name(name).unwrap().unwrap();
         let shape = array.shape().to_vec();
         if name == "y" {
-            let values: Vec<i64> = array.into_vec().unwrap();
-            let entry = to.array(name, FileOptions::default()).unwrap();
-            let mut writer = entry.default_dtype().shape(&shape).begin_nd().unwrap();
-            writer.extend(values).unwrap();
-            writer.finish().unwrap();
+            add(&mut to, name, &shape, array.into_vec::<i64>().unwrap());
         } else {
             let values: Vec<f64> = match array.try_data::<f32>() {
                 Ok(values) => values.map(|x| f64::from(x.unwrap())).collect(),
                 Err(array) => array.into_vec().unwrap(),
             };
-            let entry = to.array(name, FileOptions::default()).unwrap();
-            let mut writer = entry.default_dtype().shape(&shape).begin_nd().unwrap();
-            writer.extend(values).unwrap();
-            writer.finish().unwrap();
+            add(&mut to, name, &shape, values);
         }
     }
     if let Some(name) = added {
-        let entry = to.array(name, FileOptions::default()).unwrap();
-        let mut writer = entry.default_dtype().shape(&[1]).begin_nd().unwrap();
-        writer.extend([1.0_f32]).unwrap();
-        writer.finish().unwrap();
+        add(&mut to, name, &[1], [1.0_f32]);
     }
     path
 }
@@ -135,23 +129,22 @@ fn missing_and_extra_arrays_are_errors() {
         ("", Some("features"), &[], "not expected of this model: features"),
         ("", Some("g.layers.4.mixer.D"), &[], "not expected of this model: g.layers.4.mixer.D"),
         ("", Some("g.gamma"), &["--grads"], "not expected of this model: g.gamma"),
-        ("cls", Some("g.cls_token"), &["--grads"], "g.cls_token"),
+        // Of another shape.
+        (
+            "g.cls_token",
+            Some("g.cls_token"),
+            &["--grads"],
+            "g.cls_token is [1], the model's is [1, 1, 64]",
+        ),
     ] {
-        let folder = tempfile::tempdir().unwrap();
-        if left_out == "cls" {
-            // A gradient of another shape, in place of the right one.
-            let arrays = rewritten(&folder, "g.cls_token", added);
-            let output = compare(A_MID, &weights, &arrays, args);
-            refused(&output, 65, &["g.cls_token is [1], the model's is [1, 1, 64]"]);
-            continue;
-        }
+        let folder = folder(&[]);
         let arrays = rewritten(&folder, left_out, added);
         refused(&compare(A_MID, &weights, &arrays, args), 65, &["arrays.npz", words]);
     }
     // Without gradients they may be absent; and f64 is as good as f32.
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[]);
     let arrays = rewritten(&folder, "g.norm_f.weight", None);
-    assert_eq!(compare(A_MID, &weights, &arrays, &[]).status.code(), Some(0));
+    assert_code(&compare(A_MID, &weights, &arrays, &[]), 0);
 }
 
 #[test]
@@ -166,10 +159,10 @@ fn files_that_do_not_fit_are_errors() {
     refused(&compare(A_MID, &arrays, &arrays, &[]), 65, &["a_mid.npz"]);
     let absent = Path::new("absent.npz");
     refused(&compare(A_MID, &weights, absent, &[]), 74, &["absent.npz"]);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder(&[]);
     let cut = folder.path().join("cut.npz");
-    let bytes = std::fs::read(&arrays).unwrap();
-    std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let bytes = fs::read(&arrays).unwrap();
+    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
     refused(&compare(A_MID, &weights, &cut, &[]), 65, &["cut.npz", "not an .npz file"]);
     let wrong = "[model]\nimage_size = 64\nrope = \"hidden\"\nclass_token = \"double\"\n";
     let output = compare(wrong, &weights, &arrays, &[]);

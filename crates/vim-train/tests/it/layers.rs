@@ -2,37 +2,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vim_kernels::KERNEL_VARIABLE;
 use vim_train::config::{Config, ConfigError};
 
-/// A folder with these files.
-pub(crate) fn folder(files: &[(&str, &str)]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, text) in files {
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    folder
-}
+use crate::support::{self, assert_code, folder, parsed, stderr};
 
 /// `vim-train` with these arguments in `folder`, where paths are as short as a user's.
 pub(crate) fn vim_train(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-    command.args(args).current_dir(folder).env_remove(KERNEL_VARIABLE).env_remove("NOWHERE");
+    let mut command = support::vim_train(args);
+    command.current_dir(folder).env_remove("NOWHERE");
     command
-}
-
-pub(crate) fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-pub(crate) fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 fn load(folder: &TempDir, name: &str, sets: &[&str]) -> Result<Config, ConfigError> {
@@ -66,7 +48,7 @@ fn variables_are_filled_in_where_paths_are() {
         let args = [&["config", "run.toml", "--json"], sets].concat();
         let output = vim_train(files.path(), &args).env("PLACE", "/scratch/me").output().unwrap();
         assert_eq!(stderr(&output), "");
-        serde_json::from_slice(&output.stdout).unwrap()
+        parsed(&output)
     };
     let config = json(&[]);
     assert_eq!(config["run"]["root"], "/scratch/me/runs");
@@ -87,9 +69,7 @@ fn all_that_loads_a_configuration_takes_layers() {
         ),
     ]);
     let run = |args: &[&str]| {
-        let output = vim_train(files.path(), args).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
-        stdout(&output)
+        assert_code(&vim_train(files.path(), args).output().unwrap(), 0);
     };
     run(&["train", "x.toml"]);
     let recorded = fs::read_to_string(files.path().join("data/runs/zoh-s0/config.toml")).unwrap();

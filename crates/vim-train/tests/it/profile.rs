@@ -1,19 +1,19 @@
 //! `vim-train profile` as built, and the scripts that compare with a peer.
 
-use std::path::PathBuf;
-use std::process::{Command as Process, Output};
+use std::fs;
+use std::process::Output;
 
-use assert_cmd::Command;
 use serde_json::Value;
 
+use crate::support::{assert_code, assert_parts, python, read_json, run, set, stdout, vim_train};
+
 fn profile(args: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    command.arg("profile").args(args).args(["--device", "cpu", "--trials", "3"]).output().unwrap()
+    run(&[&["profile"], args, &["--device", "cpu", "--trials", "3"]].concat())
 }
 
 fn text(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
+    assert_code(output, 0);
+    stdout(output)
 }
 
 #[test]
@@ -49,25 +49,12 @@ fn a_training_step_is_timed_by_phases_without_data() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.json");
     let step = || {
-        let mut command = Command::cargo_bin("vim-train").unwrap();
         // A configuration whose images are not here.
-        command.args(["profile", "train", "../../configs/vim_tiny_cifar100.toml"]);
-        for set in ["devices.backend=cpu", "model.depth=1", "model.d_model=16", "data.path=nowhere"]
-        {
-            command.args(["--set", set]);
-        }
-        command.args([
-            "--batch",
-            "2,4",
-            "--steps",
-            "3",
-            "--warmup",
-            "1",
-            "--classes",
-            "5",
-            "--json",
-        ]);
-        command.arg("--trace").arg(&trace).output().unwrap()
+        let mut command = vim_train(&["profile", "train", "../../configs/vim_tiny_cifar100.toml"]);
+        let sets =
+            ["devices.backend=cpu", "model.depth=1", "model.d_model=16", "data.path=nowhere"];
+        command.args(set(&sets)).args(["--batch", "2,4", "--steps", "3", "--warmup", "1"]);
+        command.args(["--classes", "5", "--json", "--trace"]).arg(&trace).output().unwrap()
     };
     let document: Value = serde_json::from_str(&text(&step())).unwrap();
     let results = document["results"].as_array().unwrap();
@@ -80,21 +67,21 @@ fn a_training_step_is_timed_by_phases_without_data() {
         assert!(record["step_ms"].as_f64() > Some(0.0));
         assert!(record["images_per_second"].as_f64() > Some(0.0));
     }
-    let written: Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    let written = read_json(&trace);
     let events = written["traceEvents"].as_array().unwrap();
     assert_eq!(events.len(), 2 * 3 * 3);
     assert!(events.iter().all(|event| event["ph"] == "X" && event["dur"].as_f64() > Some(0.0)));
     // It is not written over, and that is said before anything is timed.
-    assert_eq!(step().status.code(), Some(73));
+    assert_code(&step(), 73);
 }
 
 #[test]
 fn the_tables_are_tables() {
     let scan = text(&profile(&["scan", "--shape", "1x8x5", "--methods", "zoh"]));
-    assert!(scan.contains("peaks: copy ") && scan.contains("B=1 D=8 L=5 N=16 f32 exact"), "{scan}");
-    assert!(scan.contains("zoh        kernel          bwd"), "{scan}");
+    let row = "zoh        kernel          bwd";
+    assert_parts(&scan, &["peaks: copy ", "B=1 D=8 L=5 N=16 f32 exact", row]);
     let ops = text(&profile(&["ops", "--batch", "1", "--dim", "16", "--seqlen", "5"]));
-    for part in [
+    let parts = [
         "exponential",
         "coefficients of foh",
         "x_proj 5x16x33 dw",
@@ -102,31 +89,8 @@ fn the_tables_are_tables() {
         "add + RMS norm, kernel bwd",
         "add + RMS norm, reference bwd",
         "full scan 16x16, kernel bwd",
-    ] {
-        assert!(ops.contains(part), "{part} is not in\n{ops}");
-    }
-}
-
-#[test]
-fn what_cannot_be_asked_for() {
-    for args in [
-        &["scan", "--shape", "1x2"][..],
-        &["scan", "--shape", "1x2x3", "--batch", "4"],
-        &["scan", "--series", "padé"],
-        &["scan", "--implementations", "fast"],
-        &["ops", "--batch", "0"],
-        &[],
-    ] {
-        assert_eq!(profile(args).status.code(), Some(2), "{args:?}");
-    }
-}
-
-fn script(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(name)
-}
-
-fn python(name: &str, args: &[&str]) -> Output {
-    Process::new("python3").arg(script(name)).args(args).output().unwrap()
+    ];
+    assert_parts(&ops, &parts);
 }
 
 #[test]
@@ -140,12 +104,12 @@ fn the_join_reads_our_document() {
     let folder = tempfile::tempdir().unwrap();
     let (ours, theirs) = (folder.path().join("ours.json"), folder.path().join("theirs.jsonl"));
     let document = profile(&["scan", "--shape", "1x8x5", "--methods", "zoh,foh", "--json"]);
-    std::fs::write(&ours, &document.stdout).unwrap();
+    fs::write(&ours, &document.stdout).unwrap();
     let times = r#"{"median_ms": 1000.0, "back_to_back_ms": 1000.0}"#;
     let peer = format!(
         r#"{{"batch": 1, "dim": 8, "seqlen": 5, "dstate": 16, "dtype": "f32", "forward": {times}, "backward": {times}}}"#
     );
-    std::fs::write(&theirs, peer + "\n").unwrap();
+    fs::write(&theirs, peer + "\n").unwrap();
     let table = text(&python("join_scan.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]));
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("1x8x5")).collect();
     assert_eq!(rows.len(), 4, "{table}");
@@ -153,17 +117,7 @@ fn the_join_reads_our_document() {
 }
 
 #[test]
-fn the_peer_takes_the_same_arguments_and_says_what_is_missing() {
-    assert_eq!(python("peer_scan.py", &["--shape", "1x2"]).status.code(), Some(2));
-    assert!(text(&python("peer_scan.py", &["--help"])).contains("--shape BxDxL"));
-    let hidden = Process::new("python3")
-        // Without site-packages there is no torch.
-        .args(["-I", "-S"])
-        .arg(script("peer_scan.py"))
-        .output()
-        .unwrap();
-    assert_eq!(hidden.status.code(), Some(1));
-    let stderr = String::from_utf8(hidden.stderr).unwrap();
-    assert!(stderr.starts_with("error: torch is not installed; install it"), "{stderr}");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+fn the_peer_takes_the_same_arguments() {
+    assert_code(&python("peer_scan.py", &["--shape", "1x2"]), 2);
+    assert_parts(&text(&python("peer_scan.py", &["--help"])), &["--shape BxDxL"]);
 }

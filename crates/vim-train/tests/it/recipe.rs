@@ -2,33 +2,13 @@
 //! schedule, groups, loss.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
 
-use crate::train::{Bench, assert_code};
-
-/// `--set` before each.
-fn set<'a>(values: &[&'a str]) -> Vec<&'a str> {
-    values.iter().flat_map(|value| ["--set", value]).collect()
-}
-
-fn records(bench: &Bench, name: &str, kind: &str) -> Vec<Value> {
-    let metrics = bench.metrics(name);
-    let records = metrics.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    records.filter(|record| record["kind"] == kind).collect()
-}
-
-fn numbers(records: &[Value], key: &str) -> Vec<f64> {
-    records.iter().map(|record| record[key].as_f64().unwrap()).collect()
-}
-
-fn bytes(bench: &Bench, name: &str, step: u64, file: &str) -> Vec<u8> {
-    fs::read(bench.folder(name).join(format!("checkpoints/step-{step:08}/{file}"))).unwrap()
-}
+use crate::support::{
+    Bench, assert_code, assert_parts, assert_says, cifar_archive, set, stderr, stdout,
+};
 
 fn arrays(bytes: &[u8]) -> BTreeMap<String, Vec<f64>> {
     let tensors = SafeTensors::deserialize(bytes).unwrap();
@@ -37,12 +17,6 @@ fn arrays(bytes: &[u8]) -> BTreeMap<String, Vec<f64>> {
         numbers.map(f64::from).collect()
     };
     tensors.iter().map(|(name, tensor)| (name.to_owned(), floats(tensor.data()))).collect()
-}
-
-fn eval(bench: &Bench, name: &str, more: &[&str]) -> Value {
-    let output = bench.command("eval", name, &[more, &["--json"]].concat()).output().unwrap();
-    assert_code(&output, 0);
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
@@ -55,9 +29,9 @@ fn the_moving_average_is_kept_evaluated_and_chosen_where_it_is_better() {
     // Every step of it is as defined, by the files of the steps before and after.
     let mut moved = 0.0_f64;
     for step in 2..=24 {
-        let before = arrays(&bytes(&bench, "a", step - 1, "ema.safetensors"));
-        let model = arrays(&bytes(&bench, "a", step, "model.safetensors"));
-        let after = arrays(&bytes(&bench, "a", step, "ema.safetensors"));
+        let before = arrays(&bench.saved("a", step - 1, "ema.safetensors"));
+        let model = arrays(&bench.saved("a", step, "model.safetensors"));
+        let after = arrays(&bench.saved("a", step, "ema.safetensors"));
         assert_eq!(after.len(), model.len());
         for (path, after) in after {
             for (i, got) in after.into_iter().enumerate() {
@@ -70,7 +44,7 @@ fn the_moving_average_is_kept_evaluated_and_chosen_where_it_is_better() {
     assert!(moved > 1e-3, "it lags behind");
 
     // Both are evaluated each time, and the best of all is tested.
-    let evaluations = records(&bench, "a", "eval");
+    let evaluations = bench.records("a", "eval");
     let (val, test): (Vec<_>, Vec<_>) = evaluations.iter().partition(|r| r["split"] == "val");
     let kinds: Vec<_> = val.iter().map(|r| (r["step"].as_u64(), r["weights"].as_str())).collect();
     let expected = [8, 16, 24].map(|step| [(Some(step), Some("model")), (Some(step), Some("ema"))]);
@@ -80,14 +54,14 @@ fn the_moving_average_is_kept_evaluated_and_chosen_where_it_is_better() {
     });
     let (test, best) = (test[0], first_best.unwrap());
     assert_eq!((&test["weights"], &test["step"]), (&best["weights"], &best["step"]));
-    assert_eq!(records(&bench, "a", "eval").len(), 7);
+    assert_eq!(bench.records("a", "eval").len(), 7);
 
     // `eval` finds the same weights without being told which.
-    let chosen = eval(&bench, "a", &sets);
+    let chosen = bench.scores("a", &sets);
     assert_eq!((&chosen["weights"], &chosen["loss"]), (&test["weights"], &test["loss"]));
     for (flag, record) in [("--no-ema", val[4]), ("--ema", val[5])] {
         let more = [&sets[..], &["--checkpoint", "last", "--split", "val", flag]].concat();
-        let got = eval(&bench, "a", &more);
+        let got = bench.scores("a", &more);
         for key in ["weights", "loss", "top1", "top5"] {
             assert_eq!(got[key], record[key], "{flag} {key}");
         }
@@ -104,39 +78,34 @@ fn the_moving_average_survives_a_pause_to_the_bit() {
     assert_code(&bench.train("paused", &[&sets[..], &["--resume", "must"]].concat()), 0);
     assert_eq!(bench.metrics("whole"), bench.metrics("paused"));
     for file in ["model.safetensors", "ema.safetensors"] {
-        let same = bytes(&bench, "whole", 24, file) == bytes(&bench, "paused", 24, file);
+        let same = bench.saved("whole", 24, file) == bench.saved("paused", 24, file);
         assert!(same, "{file}");
     }
     // The model trains as it does without.
     assert_code(&bench.train("without", &[]), 0);
-    let weights = |name| bytes(&bench, name, 24, "model.safetensors");
+    let weights = |name| bench.saved(name, 24, "model.safetensors");
     assert!(weights("whole") == weights("without"));
 
-    let output = bench.command("eval", "without", &["--ema", "--checkpoint", "last"]).output();
-    let output = output.unwrap();
-    assert_code(&output, 65);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("has no entry ema.safetensors (train.ema was not set)"), "{said}");
+    let output = bench.eval("without", &["--ema", "--checkpoint", "last"]);
+    assert_says(&output, 65, &["has no entry ema.safetensors (train.ema was not set)"]);
 }
 
 #[test]
 fn without_validation_images_weights_and_average_are_tested_and_the_weights_count() {
     let bench = Bench::new();
     let archive = bench.folder("cifar.tar.gz");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make_cifar_archive.py");
-    let mut make = Command::new("python3");
-    make.arg(script).args(["--dataset", "cifar100", "--format", "binary", "--out"]).arg(&archive);
-    assert!(make.args(["--train", "64", "--test", "32"]).status().unwrap().success());
+    let size = ["--format", "binary", "--train", "64", "--test", "32"];
+    cifar_archive(&archive, "cifar100", &size);
     let path = format!("data.path={}", archive.display());
     let sets = set(&["train.ema=0.5", "data.dataset=cifar100", &path]);
     let output = bench.train("a", &sets);
     assert_code(&output, 0);
-    let tests = records(&bench, "a", "eval");
+    let tests = bench.records("a", "eval");
     let of: Vec<_> =
         tests.iter().map(|r| (r["weights"].as_str(), r["checkpoint"].as_str())).collect();
     assert_eq!(of, [(Some("model"), Some("last")), (Some("ema"), Some("last"))]);
     let line = format!("test top-1 {:.2} %", tests[0]["top1"].as_f64().unwrap() * 100.0);
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), line);
+    assert_eq!(stdout(&output).trim_end(), line);
 }
 
 /// Mixed, mosaicked, dropped: whatever is drawn is drawn for the whole batch.
@@ -147,8 +116,7 @@ fn a_batch_in_parts_trains_as_the_whole_one() {
         let parts = format!("train.accumulate={parts}");
         let sets = ["augment.preset=deit", "model.drop_path=0.3", "log.every=\"1st\"", &parts];
         assert_code(&bench.train(name, &[&set(&sets)[..], &["--steps", "6"]].concat()), 0);
-        let train = records(&bench, name, "train");
-        (numbers(&train, "loss"), numbers(&train, "grad_norm"))
+        (bench.numbers(name, "train", "loss"), bench.numbers(name, "train", "grad_norm"))
     };
     let whole = losses("whole", "1");
     for parts in ["2", "4", "32"] {
@@ -163,12 +131,7 @@ fn a_batch_in_parts_trains_as_the_whole_one() {
         }
     }
     let uneven = bench.train("uneven", &set(&["train.accumulate=5"]));
-    assert_code(&uneven, 78);
-    let said = String::from_utf8_lossy(&uneven.stderr).into_owned();
-    assert!(
-        said.contains("train.accumulate: 5") && said.contains("train.batch_size = 32"),
-        "{said}"
-    );
+    assert_says(&uneven, 78, &["train.accumulate: 5", "train.batch_size = 32"]);
 }
 
 #[test]
@@ -187,30 +150,27 @@ fn steps_that_are_not_finite_are_skipped_up_to_a_number_in_a_row() {
     let sets = set(&sets);
     let output = bench.train("a", &sets);
     assert_code(&output, 76);
-    let skipped = records(&bench, "a", "skipped");
-    assert_eq!(numbers(&skipped, "in_a_row"), [1.0, 2.0, 3.0]);
+    let skipped = bench.records("a", "skipped");
+    assert_eq!(bench.numbers("a", "skipped", "in_a_row"), [1.0, 2.0, 3.0]);
     let first = skipped[0]["step"].as_u64().unwrap();
     assert_eq!(skipped[2]["step"], first + 2);
     let reason = skipped[0]["reason"].as_str().unwrap();
     assert!(reason.starts_with("the loss is ") || reason.starts_with("the gradient norm is "));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains(&format!("diverged at step {}", first + 3)), "{said}");
-    assert!(said.contains("as at the 3 steps before it"), "{said}");
-
     // Nothing was saved of them: what was saved before is not pruned away for it.
     assert!(first > 1, "the first step is taken");
-    assert!(said.contains(&format!("the newest checkpoint is of step {},", first - 1)), "{said}");
+    let diverged = format!("diverged at step {}", first + 3);
+    let newest = format!("the newest checkpoint is of step {},", first - 1);
+    assert_parts(&stderr(&output), &[&diverged, "as at the 3 steps before it", &newest]);
 
     // They change nothing: weights, moments and average are those of the step before; and the count
     // goes on after a pause among them.
     let steps = (first + 1).to_string();
     assert_code(&bench.train("b", &[&sets[..], &["--steps", &steps]].concat()), 0);
     for file in ["model.safetensors", "optimizer.safetensors", "ema.safetensors"] {
-        let before = bytes(&bench, "a", first - 1, file);
-        assert!(bytes(&bench, "b", first + 1, file) == before, "{file}");
+        let before = bench.saved("a", first - 1, file);
+        assert!(bench.saved("b", first + 1, file) == before, "{file}");
     }
-    let state: Value =
-        serde_json::from_slice(&bytes(&bench, "b", first + 1, "state.json")).unwrap();
+    let state: Value = serde_json::from_slice(&bench.saved("b", first + 1, "state.json")).unwrap();
     assert_eq!((&state["skipped"], &state["skipped_in_a_row"]), (&2.into(), &2.into()));
     assert_code(&bench.train("b", &[&sets[..], &["--resume", "must"]].concat()), 76);
     assert_eq!(bench.metrics("a"), bench.metrics("b"));
@@ -222,7 +182,7 @@ fn the_reference_schedule_has_a_rate_an_epoch_and_is_one_late() {
     let sets = ["optim.schedule=reference", "optim.warmup=\"1ep\"", "log.every=\"1st\""];
     let more = ["optim.lr=1e-3", "optim.min_lr=0", "optim.warmup_lr=1e-6"];
     assert_code(&bench.train("a", &set(&[sets, more].concat())), 0);
-    let rates = numbers(&records(&bench, "a", "train"), "lr");
+    let rates = bench.numbers("a", "train", "lr");
     // Eight steps an epoch: twice the warm-up's first rate, then the cosine at ⅓ of its way, cos
     // 60° = ½.
     let expected = [[1e-6; 8], [1e-6; 8], [0.75e-3; 8]].concat();
@@ -239,7 +199,7 @@ fn the_intended_groups_spare_a_log_and_nothing_else() {
         let groups_set = format!("optim.decay_groups={groups}");
         let sets = ["optim.weight_decay=0.5", "optim.warmup=\"0ep\"", &groups_set];
         assert_code(&bench.train(groups, &[&set(&sets)[..], &["--steps", "1"]].concat()), 0);
-        arrays(&bytes(&bench, groups, 1, "model.safetensors"))
+        arrays(&bench.saved(groups, 1, "model.safetensors"))
     };
     let (reference, intended) = (after("reference"), after("intended"));
     let differ: Vec<_> = reference.iter().filter(|(path, v)| intended[*path] != **v).collect();
@@ -252,23 +212,15 @@ fn bce_trains_and_its_threshold_is_checked() {
     let bench = Bench::new();
     let sets = ["train.loss=bce", "train.label_smoothing=0", "train.bce_threshold=0"];
     assert_code(&bench.train("a", &set(&sets)), 0);
-    let losses = numbers(&records(&bench, "a", "train"), "loss");
+    let losses = bench.numbers("a", "train", "loss");
     // Twelve classes, each with a logit of about 0 at first: ln 2; the eleven wrong ones are soon
     // unlikely.
     assert!((losses[0] - 2f64.ln()).abs() < 0.1, "{losses:?}");
     assert!(losses[11] < 0.5, "{losses:?}");
 
-    let message = |sets: &[&str]| {
-        let output = bench.train("b", &set(sets));
-        assert_code(&output, 78);
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-    let all = message(&["train.loss=bce", "train.bce_threshold=0"]);
-    assert!(
-        all.contains("train.bce_threshold") && all.contains("every class is a target"),
-        "{all}"
-    );
-    let useless = message(&["train.bce_threshold=0"]);
-    assert!(useless.contains("cross_entropy"), "{useless}");
+    let all = bench.train("b", &set(&["train.loss=bce", "train.bce_threshold=0"]));
+    assert_says(&all, 78, &["train.bce_threshold", "every class is a target"]);
+    let useless = bench.train("b", &set(&["train.bce_threshold=0"]));
+    assert_says(&useless, 78, &["cross_entropy"]);
     assert!(!bench.folder("b").exists());
 }

@@ -1,14 +1,15 @@
-//! A run that is killed and resumed leaves the same bytes as one that is not.
+//! What a run saves and when; killed and resumed, it leaves the same bytes as one that is not.
 
 use std::fs;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use rustix::process::Signal;
 
-use crate::train::{Bench, assert_code};
+use crate::support::{
+    Bench, assert_code, assert_parts, assert_says, json_lines, send, set, stderr,
+};
 
 /// Slow enough to be hit at a step: one thread, and a wider model.
 const SLOW: [&str; 6] =
@@ -18,17 +19,16 @@ fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
     SLOW.iter().chain(more).copied().collect()
 }
 
-/// The weights of the newest checkpoint.
-fn weights(bench: &Bench, name: &str) -> Vec<u8> {
-    let file = "checkpoints/step-00000024/model.safetensors";
-    fs::read(bench.folder(name).join(file)).unwrap()
+fn start(bench: &Bench, name: &str, more: &[&str]) -> Child {
+    let mut command = bench.command("train", name, &args(more));
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn assert_same(bench: &Bench, name: &str) {
     assert_eq!(bench.metrics("whole"), bench.metrics(name));
-    let table = |name| fs::read(bench.folder(name).join("metrics.csv")).unwrap();
-    assert!(table("whole") == table(name), "the tables differ");
-    assert!(weights(bench, "whole") == weights(bench, name), "the weights differ");
+    assert!(bench.read("whole", "metrics.csv") == bench.read(name, "metrics.csv"), "the tables");
+    let weights = |name| bench.saved(name, 24, "model.safetensors");
+    assert!(weights("whole") == weights(name), "the weights differ");
 }
 
 #[test]
@@ -41,12 +41,7 @@ fn killed_at_random_it_leaves_the_same_bytes() {
     let timing = bench.folder("killed").join("timing.jsonl");
     let written = || fs::read_to_string(&timing).map_or(0, |text| text.lines().count());
     for attempt in 0.. {
-        let mut child = bench
-            .command("train", "killed", &args(&["--resume", "auto"]))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = start(&bench, "killed", &["--resume", "auto"]);
         let records = written() + [1, 2, 0, 3, 1, 2][attempt % 6];
         while written() < records && child.try_wait().unwrap().is_none() {
             sleep(Duration::from_millis(1));
@@ -77,19 +72,13 @@ fn signals_save_and_tell_by_the_exit_code() {
         let name = format!("signal-{code}-{}", signal.as_raw());
         // Without a checkpoint of its own before the signal comes.
         let more = ["--set", "checkpoint.every=\"24st\"", "--resume", "auto"];
-        let mut child = bench
-            .command("train", &name, &args(&more))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child = start(&bench, &name, &more);
         let metrics = bench.folder(&name).join("metrics.jsonl");
         while fs::metadata(&metrics).map_or(0, |file| file.len()) == 0 {
             assert!(child.try_wait().unwrap().is_none(), "it ended before the signal");
             sleep(Duration::from_millis(2));
         }
-        let pid = Pid::from_raw(child.id() as i32).unwrap();
-        kill_process(pid, signal).unwrap();
+        send(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(code), "{signal:?}");
         assert_code(&bench.train(&name, &args(&more)), 0);
         assert_same(&bench, &name);
@@ -101,8 +90,7 @@ fn steps_pause_and_resume_goes_on() {
     let bench = Bench::new();
     assert_code(&bench.train("whole", &args(&[])), 0);
     assert_code(&bench.train("paused", &args(&["--steps", "7"])), 0);
-    let exit = fs::read_to_string(bench.folder("paused").join("exit.json")).unwrap();
-    assert!(exit.contains("\"paused\""), "{exit}");
+    assert_parts(&bench.read("paused", "exit.json"), &["\"paused\""]);
     assert_code(&bench.train("paused", &args(&["--resume", "must"])), 0);
     assert_same(&bench, "paused");
 }
@@ -119,8 +107,7 @@ fn a_damaged_checkpoint_is_passed_over() {
     fs::write(&file, bytes).unwrap();
     let output = bench.train("damaged", &args(&["--resume", "auto"]));
     assert_code(&output, 0);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("damaged") && said.contains("resumed at step 6"), "{said}");
+    assert_parts(&stderr(&output), &["damaged", "resumed at step 6"]);
     assert_same(&bench, "damaged");
 }
 
@@ -133,25 +120,67 @@ fn a_run_goes_on_in_smaller_parts_up_to_rounding() {
     let more = args(&["--resume", "auto", "--set", "train.accumulate=4"]);
     let output = bench.train("parted", &more);
     assert_code(&output, 0);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let line = "warning: train.accumulate (recorded 1, now 4): the numbers will differ in rounding";
-    assert!(said.contains(line), "{said}");
-    let losses = |name: &str| -> Vec<(u64, f64)> {
-        let text = bench.metrics(name);
-        let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let train = records.filter(|record| record["kind"] == "train");
-        train.map(|r| (r["step"].as_u64().unwrap(), r["loss"].as_f64().unwrap())).collect()
-    };
-    let (whole, parted) = (losses("whole"), losses("parted"));
-    assert_eq!((whole.len(), parted.len()), (12, 12));
+    assert_parts(&stderr(&output), &[line]);
+    let both = |key| ["whole", "parted"].map(|name| bench.numbers(name, "train", key));
+    let ([whole, parted], [steps, steps_of_parted]) = (both("loss"), both("step"));
+    assert_eq!((whole.len(), steps), (12, steps_of_parted));
     for (record, (want, got)) in whole.iter().zip(&parted).enumerate() {
-        assert_eq!(want.0, got.0);
         // Two steps a record: the first three were made before the change.
         let most = if record < 3 { 0.0 } else { 1e-3 };
-        assert!((want.1 - got.1).abs() <= most, "{want:?} {got:?}");
+        assert!((want - got).abs() <= most, "{want:?} {got:?}");
     }
     // Going on as before is no change.
     let again = bench.train("parted", &more);
     assert_code(&again, 0);
-    assert!(!String::from_utf8_lossy(&again.stderr).contains("rounding"));
+    assert!(!stderr(&again).contains("rounding"));
+}
+
+/// The steps whose checkpoints a run left.
+fn steps(bench: &Bench, name: &str) -> Vec<u64> {
+    let names = fs::read_dir(bench.folder(name).join("checkpoints")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut steps: Vec<u64> =
+        names.filter_map(|name| name.strip_prefix("step-")?.parse().ok()).collect();
+    steps.sort_unstable();
+    steps
+}
+
+#[test]
+fn checkpoints_by_steps_epochs_and_minutes() {
+    let bench = Bench::new();
+    // An epoch has 8 steps; an evaluation is saved if it is the best, so there is none before the
+    // last.
+    let without = ["data.val_fraction=0", "data.shapes={ train = 256, test = 64, val = 0 }"];
+    for (name, every, expected) in [
+        ("steps", "7st", vec![7, 14, 21, 24]),
+        ("epochs", "0.5ep", vec![4, 8, 12, 16, 20, 24]),
+        // 6 µs: no step is so short.
+        ("minutes", "0.0000001min", (1..=24).collect()),
+    ] {
+        let every = format!("checkpoint.every={every}");
+        let sets = [&without[..], &[&every, "checkpoint.keep_last=99"]].concat();
+        assert_code(&bench.train(name, &set(&sets)), 0);
+        assert_eq!(steps(&bench, name), expected, "{every}");
+        assert_eq!(bench.metrics(name), bench.metrics("steps"), "saving changes no result");
+    }
+    for record in json_lines(&bench.read("minutes", "timing.jsonl")) {
+        let stall = record["save_stall_s"].as_f64().unwrap();
+        assert!(stall >= 0.0 && stall <= record["elapsed_s"].as_f64().unwrap(), "{record}");
+    }
+}
+
+#[test]
+fn archived_checkpoints_stay() {
+    let bench = Bench::new();
+    let sets = ["checkpoint.archive=\"5st\"", "checkpoint.every=2st", "train.eval_every=3ep"];
+    assert_code(&bench.train("a", &set(&sets)), 0);
+    // The archived, the newest two, and the best, which is the last.
+    assert_eq!(steps(&bench, "a"), [5, 10, 15, 20, 22, 24]);
+    let list = bench.read("a", "checkpoints/archive");
+    let names: Vec<_> = [5, 10, 15, 20].map(|step| format!("step-{step:08}")).to_vec();
+    assert_eq!(list.lines().collect::<Vec<_>>(), names);
+
+    let refused = bench.train("b", &["--set", "checkpoint.archive=0ep"]);
+    assert_says(&refused, 78, &["checkpoint.archive"]);
 }

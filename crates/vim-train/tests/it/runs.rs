@@ -3,23 +3,29 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::train::{Bench, assert_code};
+use crate::support::{
+    Bench, assert_code, assert_parts, assert_says, parsed, read_json, run, set, stderr, stdout,
+    write,
+};
 
 fn runs(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vim-train")).arg("runs").args(args).output().unwrap()
+    run(&[&["runs"], args].concat())
 }
 
-fn stdout(output: &Output) -> String {
-    assert_code(output, 0);
-    String::from_utf8(output.stdout.clone()).unwrap()
+/// What `runs` prints.
+fn printed(args: &[&str]) -> String {
+    let output = runs(args);
+    assert_code(&output, 0);
+    stdout(&output)
 }
 
-fn json(output: &Output) -> Value {
-    serde_json::from_str(&stdout(output)).unwrap()
+/// What `runs` prints as JSON.
+fn document(args: &[&str]) -> Value {
+    parsed(&runs(&[args, &["--json"]].concat()))
 }
 
 fn named<'a>(rows: &'a Value, name: &str) -> &'a Value {
@@ -27,11 +33,13 @@ fn named<'a>(rows: &'a Value, name: &str) -> &'a Value {
     rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {rows:?}"))
 }
 
+const FOH: [&str; 2] = ["model.discretization=foh", "optim.lr=1e-3"];
+
 /// A finished run of zoh, a paused one of foh below another folder.
 fn bench() -> (Bench, String) {
     let bench = Bench::new();
     assert_code(&bench.train("a", &[]), 0);
-    let foh = ["--set", "model.discretization=foh", "--set", "optim.lr=1e-3", "--steps", "5"];
+    let foh = [&set(&FOH)[..], &["--steps", "5"]].concat();
     assert_code(&bench.train("sub/b", &foh), 0);
     let root = bench.folder("").display().to_string();
     (bench, root)
@@ -40,7 +48,7 @@ fn bench() -> (Bench, String) {
 #[test]
 fn list_says_how_far_how_good_and_how_it_ended() {
     let (bench, root) = bench();
-    let rows = json(&runs(&["list", &root, "--json"]));
+    let rows = document(&["list", &root]);
     assert_eq!(rows.as_array().unwrap().len(), 2);
     let (a, b) = (named(&rows, "a"), named(&rows, "sub/b"));
     assert_eq!((&a["status"], &b["status"]), (&"finished".into(), &"paused".into()));
@@ -48,24 +56,21 @@ fn list_says_how_far_how_good_and_how_it_ended() {
     assert_eq!((&a["step"], &b["step"]), (&24.into(), &5.into()));
     assert_eq!((&a["total_steps"], &b["total_steps"]), (&24.into(), &24.into()));
     assert_eq!(a["problems"], Value::Array(Vec::new()));
-    let exit = fs::read(bench.folder("a").join("exit.json")).unwrap();
-    let exit: Value = serde_json::from_slice(&exit).unwrap();
+    let exit = read_json(bench.folder("a").join("exit.json"));
     assert_eq!(a["test_top1"], exit["top1"]);
     assert_eq!(a["best"]["top1"], exit["best_top1"]);
 
-    let table = stdout(&runs(&["list", &root]));
+    let table = printed(&["list", &root]);
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 3, "{table}");
     let top1 = format!("{:.2} %", 100.0 * exit["top1"].as_f64().unwrap());
-    for part in ["a ", "finished", "zoh", "shapes", "24/24", &top1] {
-        assert!(lines[1].contains(part), "{part}: {table}");
-    }
+    assert_parts(lines[1], &["a ", "finished", "zoh", "shapes", "24/24", &top1]);
     assert!(lines[2].starts_with("sub/b") && lines[2].contains("5/24"), "{table}");
 
     let names = |more: &[&str]| -> Vec<String> {
-        let rows = json(&runs(&[&["list", &root, "--json"], more].concat()));
-        let rows = rows.as_array().unwrap().clone();
-        rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+        let rows = document(&[&["list", &root], more].concat());
+        let rows = rows.as_array().unwrap().iter();
+        rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(names(&["--method", "foh"]), ["sub/b"]);
     assert_eq!(names(&["--status", "finished", "--status", "failed"]), ["a"]);
@@ -78,7 +83,7 @@ fn list_says_how_far_how_good_and_how_it_ended() {
 #[test]
 fn a_run_at_work_is_told_from_one_that_was_killed() {
     let (bench, root) = bench();
-    let status = || named(&json(&runs(&["list", &root, "--json"])), "sub/b")["status"].clone();
+    let status = || named(&document(&["list", &root]), "sub/b")["status"].clone();
     // As a process that is killed leaves it: unlocked, with its name in it.
     let mut holder = File::create(bench.folder("sub/b").join("LOCK")).unwrap();
     holder.write_all(br#"{"host":"a","pid":7,"started":"2026-01-31T08:15:00Z"}"#).unwrap();
@@ -89,24 +94,15 @@ fn a_run_at_work_is_told_from_one_that_was_killed() {
     fs::remove_file(bench.folder("sub/b").join("exit.json")).unwrap();
     assert_eq!(status(), "stale");
     // Looking leaves no trace, and keeps nobody out.
-    assert_code(
-        &bench.train(
-            "sub/b",
-            &["--resume", "must", "--set", "model.discretization=foh", "--set", "optim.lr=1e-3"],
-        ),
-        0,
-    );
+    let goes_on = [&set(&FOH)[..], &["--resume", "must"]].concat();
+    assert_code(&bench.train("sub/b", &goes_on), 0);
     assert_eq!(status(), "finished");
 }
 
 #[test]
 fn folders_that_are_odd_are_listed_with_what_is_wrong() {
     let (bench, root) = bench();
-    let write = |name: &str, file: &str, text: &[u8]| {
-        let path = bench.folder(name).join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
+    let write = |name: &str, file: &str, text: &[u8]| write(&bench.folder(name).join(file), text);
     fs::create_dir(bench.folder("empty")).unwrap();
     fs::create_dir_all(bench.folder("foreign/deep/er")).unwrap();
     write("foreign", "thesis.txt", b"words");
@@ -126,7 +122,7 @@ fn folders_that_are_odd_are_listed_with_what_is_wrong() {
     write("torn", "checkpoints/.bad-step-00000002/state.json", b"");
     write("folders", "metrics.jsonl/x", b"");
     write("folders", "config.toml", b"");
-    let rows = json(&runs(&["list", &root, "--json"]));
+    let rows = document(&["list", &root]);
     let problems = |name: &str| named(&rows, name)["problems"].to_string();
     for (name, status, said) in [
         ("empty", "unknown", &["no run"][..]),
@@ -147,12 +143,9 @@ fn folders_that_are_odd_are_listed_with_what_is_wrong() {
         ("folders", "stale", &["metrics.jsonl cannot be read"]),
     ] {
         assert_eq!(named(&rows, name)["status"], status, "{name}");
-        for part in said {
-            assert!(problems(name).contains(part), "{name}, {part}: {}", problems(name));
-        }
+        assert_parts(&problems(name), said);
         if name != "empty" && name != "foreign" {
-            let shown = stdout(&runs(&["show", name, "--root", &root]));
-            assert!(shown.contains("problem ") && shown.contains(said[0]), "{shown}");
+            assert_parts(&printed(&["show", name, "--root", &root]), &["problem ", said[0]]);
         }
     }
     // What can be read of it is shown.
@@ -160,29 +153,27 @@ fn folders_that_are_odd_are_listed_with_what_is_wrong() {
     assert_eq!(named(&rows, "other")["seed"], 3);
     assert_eq!(named(&rows, "torn")["step"], 2);
     assert_eq!(rows.as_array().unwrap().len(), 8);
-    let table = stdout(&runs(&["list", &root]));
-    assert!(table.contains("\ntorn: config.toml is missing\n"), "{table}");
-    assert!(stdout(&runs(&["show", "torn", "--root", &root])).contains("loss not finite"));
+    let table = printed(&["list", &root]);
+    assert_parts(&table, &["\ntorn: config.toml is missing\n"]);
+    assert_parts(&printed(&["show", "torn", "--root", &root]), &["loss not finite"]);
     // Comparing with such a one goes as far as it can.
     let figure = bench.folder("odd.svg");
     let output =
         runs(&["compare", "a", "torn", "--root", &root, "--plot", figure.to_str().unwrap()]);
-    assert!(stdout(&output).contains("train loss, last"));
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("warning: torn: config.toml is missing")
-    );
+    assert_parts(&stdout(&output), &["train loss, last"]);
+    assert_says(&output, 0, &["warning: torn: config.toml is missing"]);
 }
 
 #[test]
 fn show_tells_all_of_a_run() {
     let (bench, root) = bench();
-    let by_folder = stdout(&runs(&["show", bench.folder("a").to_str().unwrap()]));
-    let by_name = stdout(&runs(&["show", "a", "--root", &root]));
+    let by_folder = printed(&["show", bench.folder("a").to_str().unwrap()]);
+    let by_name = printed(&["show", "a", "--root", &root]);
     let without_folder = |text: &str| -> Vec<String> {
         text.lines().filter(|line| !line.starts_with("folder")).map(str::to_owned).collect()
     };
     assert_eq!(without_folder(&by_folder), without_folder(&by_name));
-    for part in [
+    let parts = [
         "status      finished, exit code 0",
         "steps       24/24, epoch 3 of 3",
         "method      zoh",
@@ -199,21 +190,19 @@ fn show_tells_all_of_a_run() {
         "val top-1   ",
         "checkpoint  step-00000024",
         "the best",
-    ] {
-        assert!(by_name.contains(part), "{part}: {by_name}");
-    }
+    ];
+    assert_parts(&by_name, &parts);
     let spark = by_name.lines().find(|line| line.starts_with("loss ")).unwrap();
     assert_eq!(spark.chars().filter(|c| ('▁'..='█').contains(c)).count(), 12);
 
-    let json = json(&runs(&["show", "a", "--root", &root, "--json"]));
-    assert_eq!(json["config"]["model.d_model"], 32);
-    assert_eq!(json["val"].as_array().unwrap().len(), 3);
-    assert_eq!(json["exit"]["reason"], "finished");
+    let shown = document(&["show", "a", "--root", &root]);
+    assert_eq!(shown["config"]["model.d_model"], 32);
+    assert_eq!(shown["val"].as_array().unwrap().len(), 3);
+    assert_eq!(shown["exit"]["reason"], "finished");
 
     let missing = runs(&["show", "sub/c", "--root", &root]);
-    assert_code(&missing, 65);
-    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(said.contains("is it `sub/b`?") && said.lines().count() == 1, "{said}");
+    assert_says(&missing, 65, &["is it `sub/b`?"]);
+    assert_eq!(stderr(&missing).lines().count(), 1);
     assert_code(&runs(&["list", "/no/such/folder"]), 74);
 }
 
@@ -222,7 +211,7 @@ fn compare_names_what_differs_and_draws_the_curves() {
     let (bench, root) = bench();
     let file = |name: &str| bench.folder(name).display().to_string();
     let svg = file("curves.svg");
-    let text = stdout(&runs(&["compare", "a", "sub/b", "--root", &root, "--plot", &svg]));
+    let text = printed(&["compare", "a", "sub/b", "--root", &root, "--plot", &svg]);
     let line = |start: &str| -> Vec<&str> {
         let line = text.lines().find(|line| line.starts_with(start));
         line.unwrap_or_else(|| panic!("{start}: {text}")).split_whitespace().collect()
@@ -232,13 +221,12 @@ fn compare_names_what_differs_and_draws_the_curves() {
     assert_eq!(line("model.discretization"), ["model.discretization", "zoh", "foh"]);
     assert_eq!(line("optim.lr"), ["optim.lr", "0.002", "0.001"]);
     assert!(!text.contains("run.name") && !text.contains("train.epochs"), "{text}");
-    assert!(text.contains("note: b is not finished: paused"), "{text}");
-    assert!(text.contains("note: not method and seed alone differ: optim.lr\n"), "{text}");
+    let differ = "note: not method and seed alone differ: optim.lr\n";
+    assert_parts(&text, &["note: b is not finished: paused", differ]);
 
     let figure = fs::read_to_string(&svg).unwrap();
-    for part in ["<svg", "training loss", "validation top-1, %", "step", ">a</text>", ">b</text>"] {
-        assert!(figure.contains(part), "{part}");
-    }
+    let titles = ["<svg", "training loss", "validation top-1, %", "step"];
+    assert_parts(&figure, &[&titles[..], &[">a</text>", ">b</text>"]].concat());
     // A line in the legend and one for the losses; one for the accuracies where there were any.
     let lines = |class: &str| {
         let groups = figure.split("<g class=").filter(|group| group.starts_with(class));
@@ -251,15 +239,13 @@ fn compare_names_what_differs_and_draws_the_curves() {
     assert_code(&runs(&[&again[..], &["--force"]].concat()), 0);
     for name in ["x.pdf", "x.png"] {
         let output = runs(&["compare", "a", "sub/b", "--root", &root, "--plot", name]);
-        assert_code(&output, 2);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("the name must end in .svg"), "{said}");
-        assert_eq!(said.contains("convert it"), name == "x.png", "{said}");
+        assert_says(&output, 2, &["the name must end in .svg"]);
+        assert_eq!(stderr(&output).contains("convert it"), name == "x.png");
         assert!(!Path::new(name).exists());
     }
     assert_code(&runs(&["compare", "a", "--root", &root]), 2);
 
-    let json = json(&runs(&["compare", "a", "sub/b", "--root", &root, "--json"]));
-    assert_eq!(json["differences"]["model.discretization"], serde_json::json!(["zoh", "foh"]));
-    assert_eq!(json["runs"][0]["run"]["step"], 24);
+    let compared = document(&["compare", "a", "sub/b", "--root", &root]);
+    assert_eq!(compared["differences"]["model.discretization"], json!(["zoh", "foh"]));
+    assert_eq!(compared["runs"][0]["run"]["step"], 24);
 }

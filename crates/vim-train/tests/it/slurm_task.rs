@@ -1,15 +1,16 @@
 //! One task of a sweep's array: `slurm status`, `requeue` and `cancel` with `--task`. SLURM's
 //! commands are played by scripts.
 
-use std::env;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Output;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::train::assert_code;
+use crate::support::{
+    assert_code, parsed, path_from, stderr, stdout, vim_train, write, write_program,
+};
 
 /// A sweep of five runs that was submitted twice: runs 0 to 3 as array 7, run 4 as task 1 of array
 /// 8, whose tasks add 3.
@@ -28,7 +29,7 @@ impl Submitted {
             values.into_iter().map(|value| format!("{value}\n")).collect()
         };
         submitted.write("study/plan.jsonl", &lines((0..5).map(entry).collect()));
-        let script = |name: &str| submitted.place.path().join("study/slurm").join(name);
+        let script = |name: &str| submitted.at("study/slurm").join(name);
         let submission = |job: &str, array: &str, name: &str| json!({"job": job, "array": array, "submitted": "then", "script": script(name), "output": "/x/%x-%A_%a.out"});
         let jobs = vec![
             submission("7", "0-3%2", "tasks-from-0-1.sh"),
@@ -56,63 +57,48 @@ impl Submitted {
         submitted
     }
 
+    fn at(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
     fn write(&self, name: &str, text: &str) {
-        let path = self.place.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        write(&self.at(name), text);
     }
 
     /// A command of SLURM's, which writes down how it was called.
     fn program(&self, name: &str, script: &str) {
-        let calls = self.place.path().join("calls.txt");
-        let calls = calls.display();
-        self.write(
-            &format!("bin/{name}"),
-            &format!("#!/bin/sh\necho \"{name} $*\" >> '{calls}'\n{script}\n"),
-        );
-        let path = self.place.path().join("bin").join(name);
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        let calls = self.at("calls.txt");
+        let noted = format!("echo \"{name} $*\" >> '{}'\n{script}", calls.display());
+        write_program(&self.at("bin").join(name), &noted);
     }
 
     fn slurm(&self, what: &str, args: &[&str]) -> Output {
-        let bin = self.place.path().join("bin");
-        let path = format!("{}:{}", bin.display(), env::var("PATH").unwrap());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-        command.args(["slurm", what]).args(args).arg("--root").arg(self.place.path());
-        command.env("PATH", path).output().unwrap()
+        let mut command = vim_train(&["slurm", what]);
+        command.args(args).arg("--root").arg(self.place.path());
+        command.env("PATH", path_from(&self.at("bin"))).output().unwrap()
     }
 
     /// What was asked of SLURM but for questions.
     fn calls(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.place.path().join("calls.txt")).unwrap_or_default();
+        let text = fs::read_to_string(self.at("calls.txt")).unwrap_or_default();
         let asks = |line: &&str| !line.starts_with("scontrol -o show");
         text.lines().filter(asks).map(str::to_owned).collect()
     }
 }
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn shown(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
 fn the_status_of_a_task_is_its_jobs_and_its_runs() {
     let submitted = Submitted::new();
-    submitted.write(
-        "study/zoh-s1/exit.json",
-        "{\"reason\":\"interrupted\",\"step\":5,\"exit_code\":75}",
-    );
-    let rows = |args: &[&str]| -> Vec<Value> {
+    let exit = json!({"reason": "interrupted", "step": 5, "exit_code": 75});
+    submitted.write("study/zoh-s1/exit.json", &exit.to_string());
+    let rows = |args: &[&str]| {
         let output = submitted.slurm("status", &[args, &["--json"]].concat());
         assert_code(&output, 0);
-        serde_json::from_slice(&output.stdout).unwrap()
+        parsed(&output)
     };
     let one = rows(&["study", "--task", "1"]);
-    assert_eq!(one.len(), 1);
-    let folder = submitted.place.path().join("study/zoh-s1");
+    assert_eq!(one.as_array().unwrap().len(), 1);
+    let folder = submitted.at("study/zoh-s1");
     for (key, expected) in [
         ("name", json!("study/zoh-s1")),
         ("folder", json!(folder)),
@@ -125,31 +111,25 @@ fn the_status_of_a_task_is_its_jobs_and_its_runs() {
         assert_eq!(one[0][key], expected, "{key}");
     }
     // Of tasks that wait together, each is known; the newest array that has the run counts.
-    let waits = rows(&["study", "--task", "3"]);
-    assert_eq!(
-        (&waits[0]["job"], &waits[0]["reason"]),
-        (&json!("7_3"), &json!("JobArrayTaskLimit"))
-    );
-    let last = rows(&["--task", "4"]);
-    assert_eq!((&last[0]["name"], &last[0]["job"]), (&json!("study/zoh-s4"), &json!("8_1")));
+    let waits = &rows(&["study", "--task", "3"])[0];
+    assert_eq!([&waits["job"], &waits["reason"]], ["7_3", "JobArrayTaskLimit"]);
+    let last = &rows(&["--task", "4"])[0];
+    assert_eq!([&last["name"], &last["job"]], ["study/zoh-s4", "8_1"]);
     assert_eq!(rows(&["study"])[0]["job"], "8", "all of it is the newest array");
 }
 
 #[test]
 fn a_task_is_cancelled_and_requeued_alone() {
     let submitted = Submitted::new();
-    let cancelled = submitted.slurm("cancel", &["study", "--task", "2"]);
-    assert_code(&cancelled, 0);
-    assert_eq!(said(&cancelled), "study, run 2: cancelled job 7_2\n");
-    let ended = submitted.slurm("cancel", &["study", "--task", "0"]);
-    assert_code(&ended, 0);
-    assert_eq!(said(&ended), "study, run 0: no job left to cancel\n");
-    let requeued = submitted.slurm("requeue", &["study", "--task", "1"]);
-    assert_code(&requeued, 0);
-    assert_eq!(
-        (shown(&requeued), said(&requeued)),
-        ("7_1\n".into(), "job 7_1 is in the queue again\n".into())
-    );
+    for (what, task, shown, said) in [
+        ("cancel", "2", "", "study, run 2: cancelled job 7_2\n"),
+        ("cancel", "0", "", "study, run 0: no job left to cancel\n"),
+        ("requeue", "1", "7_1\n", "job 7_1 is in the queue again\n"),
+    ] {
+        let output = submitted.slurm(what, &["study", "--task", task]);
+        assert_code(&output, 0);
+        assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), (shown, said));
+    }
     assert_eq!(submitted.calls(), ["scancel 7_2", "scontrol requeue 7_1"]);
 }
 
@@ -158,14 +138,14 @@ fn a_task_that_cannot_be_requeued_is_submitted_again_alone() {
     let submitted = Submitted::new();
     let output = submitted.slurm("requeue", &["study", "--task", "4"]);
     assert_code(&output, 0);
-    assert_eq!(shown(&output), "99_1\n");
+    assert_eq!(stdout(&output), "99_1\n");
     let line = "job 8_1 has ended and cannot be requeued: submitted again as job 99_1\n";
-    assert_eq!(said(&output), line);
-    let script = submitted.place.path().join("study/slurm/tasks-from-3-2.sh");
+    assert_eq!(stderr(&output), line);
+    let script = submitted.at("study/slurm/tasks-from-3-2.sh");
     let sbatch = format!("sbatch --parsable --array=1 {}", script.display());
     assert_eq!(submitted.calls(), ["scontrol requeue 8_1".to_owned(), sbatch]);
     let status = submitted.slurm("status", &["study", "--task", "4", "--json"]);
-    let rows: Value = serde_json::from_slice(&status.stdout).unwrap();
+    let rows = parsed(&status);
     assert_eq!(rows[0]["job"], "99_1", "it is followed");
 }
 
@@ -174,12 +154,9 @@ fn a_run_that_was_never_submitted_is_said_so_by_all() {
     let submitted = Submitted::new();
     for what in ["status", "requeue", "cancel", "logs"] {
         let output = submitted.slurm(what, &["study", "--task", "5"]);
+        let line = "error: study: no array that was submitted has a run 5: `vim-train sweep status` numbers them\n";
         assert_code(&output, 65);
-        assert_eq!(
-            said(&output),
-            "error: study: no array that was submitted has a run 5: `vim-train sweep status` numbers them\n",
-            "{what}"
-        );
+        assert_eq!(stderr(&output), line, "{what}");
     }
     assert_eq!(submitted.calls(), [""; 0]);
 }

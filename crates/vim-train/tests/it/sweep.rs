@@ -1,17 +1,19 @@
 //! `vim-train sweep` of the built binary: from a file to the table.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use vim_kernels::KERNEL_VARIABLE;
 
-use crate::train::assert_code;
+use crate::support::{
+    assert_code, assert_parts, assert_says, folder, json_lines, parsed, repository, send, set,
+    stderr, stdout, vim_train,
+};
 
 /// Two methods with two seeds of a model that trains in a second.
 const FILE: &str = r#"
@@ -65,7 +67,7 @@ pub(crate) struct Study {
 
 impl Study {
     pub(crate) fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
+        let place = folder(&[]);
         let text = FILE.replace("ROOT", &place.path().display().to_string());
         fs::write(place.path().join("study.toml"), text).unwrap();
         Self { place }
@@ -80,9 +82,7 @@ impl Study {
     }
 
     pub(crate) fn command(&self, what: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-        command.arg("sweep").args(what).env_remove(KERNEL_VARIABLE);
-        command
+        vim_train(&[&["sweep"], what].concat())
     }
 
     /// A subcommand on the file.
@@ -98,7 +98,7 @@ impl Study {
     fn json(&self, what: &str, more: &[&str]) -> Value {
         let output = self.of_folder(what, &[more, &["--json"]].concat());
         assert_code(&output, 0);
-        serde_json::from_slice(&output.stdout).unwrap()
+        parsed(&output)
     }
 
     fn states(&self) -> Vec<String> {
@@ -107,8 +107,18 @@ impl Study {
         runs.iter().map(|run| run["state"].as_str().unwrap().to_owned()).collect()
     }
 
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.folder().join(file)).unwrap()
+    }
+
     fn metrics(&self, name: &str) -> String {
-        fs::read_to_string(self.folder().join(name).join("metrics.jsonl")).unwrap()
+        self.read(&format!("{name}/metrics.jsonl"))
+    }
+
+    /// The configuration that the first run was frozen with.
+    fn first_config(&self) -> PathBuf {
+        let first = json_lines(&self.read("plan.jsonl")).swap_remove(0);
+        self.folder().join(first["config"].as_str().unwrap())
     }
 
     /// What plain `train` of a run's assignments leaves, with other threads than the sweep's.
@@ -116,27 +126,13 @@ impl Study {
         let other = self.place.path().join("alone.toml");
         let text = fs::read_to_string(self.file()).unwrap();
         fs::write(&other, text.split("[sweep]").next().unwrap()).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-        command.arg("train").arg(other).env_remove(KERNEL_VARIABLE);
-        for set in ["devices.threads=2", &format!("run.name=alone-{name}")].iter().chain(sets) {
-            command.args(["--set", set]);
-        }
+        let own = ["devices.threads=2", &format!("run.name=alone-{name}")];
+        let mut command = vim_train(&["train"]);
+        command.arg(other).args(set(&own)).args(set(sets));
         assert_code(&command.output().unwrap(), 0);
         let alone = self.place.path().join(format!("alone-{name}")).join("metrics.jsonl");
         assert_eq!(fs::read_to_string(alone).unwrap(), self.metrics(name), "{name}");
     }
-}
-
-pub(crate) fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-pub(crate) fn shown(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn terminate(child: &Child, signal: Signal) {
-    kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
 }
 
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -152,28 +148,26 @@ fn from_a_file_to_the_table() {
     let study = Study::new();
     let planned = study.of_file("plan", &[]);
     assert_code(&planned, 0);
-    assert_eq!(shown(&planned).lines().count(), 5, "{}", shown(&planned));
-    let plan = fs::read_to_string(study.folder().join("plan.jsonl")).unwrap();
+    assert_eq!(stdout(&planned).lines().count(), 5, "{}", stdout(&planned));
+    let plan = study.read("plan.jsonl");
     assert_eq!(study.states(), ["missing"; 4]);
 
     let output = study.of_file("run", &["-j", "2"]);
-    assert_code(&output, 0);
-    assert!(said(&output).contains("4 of 4 runs are finished"), "{}", said(&output));
+    assert_says(&output, 0, &["4 of 4 runs are finished"]);
     assert_eq!(study.states(), ["finished"; 4]);
-    assert_eq!(plan, fs::read_to_string(study.folder().join("plan.jsonl")).unwrap());
+    assert_eq!(plan, study.read("plan.jsonl"));
     study.assert_as_by_itself("rk4-s1", &["model.discretization=rk4", "run.seed=1"]);
     study.assert_as_by_itself("zoh-s0", &["model.discretization=zoh", "run.seed=0"]);
 
     let table = study.of_folder("summarize", &["--md"]);
     assert_code(&table, 0);
-    let text = shown(&table);
-    assert!(text.contains("| zoh | 2/2 |") && text.contains("| rk4 | 2/2 |"), "{text}");
-    assert_eq!(text, fs::read_to_string(study.folder().join("summary.md")).unwrap());
+    assert_parts(&stdout(&table), &["| zoh | 2/2 |", "| rk4 | 2/2 |"]);
+    assert_eq!(stdout(&table), study.read("summary.md"));
     let summary = study.json("summarize", &[]);
     let last = |name: &str| -> f64 {
-        let lines = study.metrics(name);
-        let mut records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        records.rfind(|record| record["split"] == "val").unwrap()["top1"].as_f64().unwrap()
+        let records = json_lines(&study.metrics(name));
+        let last = records.iter().rfind(|record| record["split"] == "val");
+        last.unwrap()["top1"].as_f64().unwrap()
     };
     for (group, method) in ["zoh", "rk4"].iter().enumerate() {
         let values = [0, 1].map(|seed| last(&format!("{method}-s{seed}")));
@@ -181,38 +175,32 @@ fn from_a_file_to_the_table() {
         assert!((mean - (values[0] + values[1]) / 2.0).abs() < 1e-12, "{method}");
     }
     let difference = &summary["summary"]["groups"][1]["comparison"]["paired"];
-    let mean: f64 = [0, 1]
-        .map(|seed| last(&format!("rk4-s{seed}")) - last(&format!("zoh-s{seed}")))
-        .iter()
-        .sum::<f64>()
-        / 2.0;
+    let differences =
+        [0, 1].map(|seed| last(&format!("rk4-s{seed}")) - last(&format!("zoh-s{seed}")));
+    let mean = (differences[0] + differences[1]) / 2.0;
     assert!((difference["mean"].as_f64().unwrap() - mean).abs() < 1e-12);
-    let page = fs::read_to_string(study.folder().join("report.html")).unwrap();
+    let page = study.read("report.html");
     assert!(page.starts_with("<!doctype html>") && page.matches("<svg").count() == 6);
-    assert!(fs::read_to_string(study.folder().join("summary.csv")).unwrap().lines().count() == 3);
+    assert_eq!(study.read("summary.csv").lines().count(), 3);
 
     // Again there is nothing to do, and more seeds are only added.
-    let output = study.of_file("run", &[]);
-    assert_code(&output, 0);
-    assert!(said(&output).contains("0 runs to train, 4 finished"), "{}", said(&output));
+    assert_says(&study.of_file("run", &[]), 0, &["0 runs to train, 4 finished"]);
     let grown = study.of_file("plan", &["--set", "sweep.seeds=[0,1,2]"]);
-    assert_code(&grown, 0);
-    assert!(said(&grown).contains("2 are new"), "{}", said(&grown));
-    let longer = fs::read_to_string(study.folder().join("plan.jsonl")).unwrap();
-    assert!(longer.starts_with(&plan), "indices stay");
+    assert_says(&grown, 0, &["2 are new"]);
+    assert!(study.read("plan.jsonl").starts_with(&plan), "indices stay");
     assert_eq!(study.states()[4..], ["missing", "missing"]);
-    let text = shown(&study.of_folder("summarize", &["--md"]));
-    assert!(text.contains("| zoh | 2/3 |") && text.contains("s2 missing"), "{text}");
+    let text = stdout(&study.of_folder("summarize", &["--md"]));
+    assert_parts(&text, &["| zoh | 2/3 |", "s2 missing"]);
 }
 
 #[test]
 fn a_sweep_that_is_stopped_goes_on() {
     let study = Study::new();
     // Long enough to be hit, slow enough not to be over.
-    let sets = ["--set", "train.epochs=12", "--set", "model.d_model=64"];
+    let longer = ["train.epochs=12", "model.d_model=64"];
     let start = || {
         let mut command = study.command(&["run", "-j", "2"]);
-        command.arg(study.file()).args(sets).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(study.file()).args(set(&longer)).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().unwrap()
     };
     let has_begun = |name: &str| {
@@ -222,7 +210,7 @@ fn a_sweep_that_is_stopped_goes_on() {
     // SIGTERM is passed on, and the runs at work save.
     let mut child = start();
     wait_until("the first run", || has_begun("zoh-s0") || has_begun("zoh-s1"));
-    terminate(&child, Signal::TERM);
+    send(&child, Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(75));
     let states = study.states();
     assert!(states.contains(&"interrupted".into()) && !states.contains(&"running".into()));
@@ -238,12 +226,8 @@ fn a_sweep_that_is_stopped_goes_on() {
     assert_eq!(start().wait().unwrap().code(), Some(0));
     assert_eq!(study.states(), ["finished"; 4]);
     for (name, method, seed) in [("zoh-s0", "zoh", 0), ("rk4-s1", "rk4", 1)] {
-        let more = [format!("model.discretization={method}"), format!("run.seed={seed}")]
-            .map(String::from);
-        let more = more.iter().map(String::as_str);
-        let all: Vec<&str> =
-            ["train.epochs=12", "model.d_model=64"].into_iter().chain(more).collect();
-        study.assert_as_by_itself(name, &all);
+        let (method, seed) = (format!("model.discretization={method}"), format!("run.seed={seed}"));
+        study.assert_as_by_itself(name, &[&longer[..], &[&method, &seed]].concat());
     }
 }
 
@@ -252,27 +236,21 @@ fn failures_are_listed_and_retried() {
     let study = Study::new();
     assert_code(&study.of_file("plan", &[]), 0);
     // One run's configuration is damaged after it was planned.
-    let plan = fs::read_to_string(study.folder().join("plan.jsonl")).unwrap();
-    let entry: Value = serde_json::from_str(plan.lines().next().unwrap()).unwrap();
-    let config = study.folder().join(entry["config"].as_str().unwrap());
+    let config = study.first_config();
     let good = fs::read_to_string(&config).unwrap();
     fs::write(&config, good.replace("[train]", "[train]\nsurprise = 1")).unwrap();
 
     let output = study.of_folder("run", &["-j", "2"]);
-    assert_code(&output, 1);
-    let text = said(&output);
-    assert!(text.contains("zoh-s0: exit code 78: ") && text.contains("unknown key"), "{text}");
-    assert!(text.contains("1 of 4 runs did not finish"), "{text}");
+    let said = ["zoh-s0: exit code 78: ", "unknown key", "1 of 4 runs did not finish"];
+    assert_says(&output, 1, &said);
     assert_eq!(study.states(), ["failed", "finished", "finished", "finished"]);
-    let table = shown(&study.of_folder("summarize", &["--md"]));
-    assert!(table.contains("| zoh | 1/2 |") && table.contains("s0 failed (78)"), "{table}");
+    let table = stdout(&study.of_folder("summarize", &["--md"]));
+    assert_parts(&table, &["| zoh | 1/2 |", "s0 failed (78)"]);
 
     fs::write(&config, good).unwrap();
-    let output = study.of_folder("retry", &["--failed"]);
-    assert_code(&output, 0);
-    assert!(said(&output).contains("1 runs to train"), "{}", said(&output));
+    assert_says(&study.of_folder("retry", &["--failed"]), 0, &["1 runs to train"]);
     assert_eq!(study.states(), ["finished"; 4]);
-    assert!(said(&study.of_folder("retry", &["--failed"])).contains("no such runs"));
+    assert!(stderr(&study.of_folder("retry", &["--failed"])).contains("no such runs"));
     assert_code(&study.of_folder("retry", &["--id", "nothing"]), 65);
 }
 
@@ -280,9 +258,7 @@ fn failures_are_listed_and_retried() {
 fn a_failure_may_stop_the_others() {
     let study = Study::new();
     assert_code(&study.of_file("plan", &[]), 0);
-    let plan = fs::read_to_string(study.folder().join("plan.jsonl")).unwrap();
-    let entry: Value = serde_json::from_str(plan.lines().next().unwrap()).unwrap();
-    fs::write(study.folder().join(entry["config"].as_str().unwrap()), "nonsense").unwrap();
+    fs::write(study.first_config(), "nonsense").unwrap();
     assert_code(&study.of_folder("run", &["--fail-fast"]), 1);
     assert_eq!(study.states(), ["failed", "missing", "missing", "missing"]);
 }
@@ -290,23 +266,15 @@ fn a_failure_may_stop_the_others() {
 #[test]
 fn a_sweep_is_not_a_run_and_a_run_is_no_sweep() {
     let study = Study::new();
-    let train = |file: &Path| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-        command.arg("train").arg(file).output().unwrap()
-    };
-    let output = train(&study.file());
-    assert_code(&output, 78);
-    assert!(said(&output).contains("vim-train sweep run"), "{}", said(&output));
-    let debug = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/debug.toml");
+    let output = vim_train(&["train"]).arg(study.file()).output().unwrap();
+    assert_says(&output, 78, &["vim-train sweep run"]);
+    let debug = repository("configs/debug.toml");
     let output = study.command(&["plan"]).arg(debug).output().unwrap();
-    assert_code(&output, 78);
-    assert!(said(&output).contains("has no [sweep] section"), "{}", said(&output));
+    assert_says(&output, 78, &["has no [sweep] section"]);
     let output = study.command(&["status"]).arg(study.place.path()).output().unwrap();
-    assert_code(&output, 65);
-    assert!(said(&output).contains("holds no sweep"), "{}", said(&output));
+    assert_says(&output, 65, &["holds no sweep"]);
     let output = study.of_file("plan", &["--set", "run.seed=3"]);
-    assert_code(&output, 78);
-    assert!(said(&output).contains("--set run.seed: the sweep varies it"), "{}", said(&output));
+    assert_says(&output, 78, &["--set run.seed: the sweep varies it"]);
 }
 
 #[test]
@@ -314,11 +282,9 @@ fn what_was_planned_is_not_changed_by_the_way() {
     let study = Study::new();
     assert_code(&study.of_file("plan", &[]), 0);
     let output = study.of_file("plan", &["--set", "train.epochs=5"]);
-    assert_code(&output, 78);
-    assert!(said(&output).contains("train.epochs (planned 4, now 5)"), "{}", said(&output));
+    assert_says(&output, 78, &["train.epochs (planned 4, now 5)"]);
     let output = study.of_file("plan", &["--set", "sweep.seeds=[0]"]);
-    assert_code(&output, 78);
-    assert!(said(&output).contains("zoh-s1 is no longer asked for"), "{}", said(&output));
+    assert_says(&output, 78, &["zoh-s1 is no longer asked for"]);
     let output = study.of_file("plan", &["--set", "train.epochs=5", "--fresh"]);
     assert_code(&output, 0);
     assert!(study.place.path().join("study.old-1/plan.jsonl").is_file());
@@ -329,15 +295,12 @@ fn what_was_planned_is_not_changed_by_the_way() {
 #[test]
 fn the_studies_that_come_along_can_be_planned() {
     for (file, runs) in [("shapes", 12), ("cifar100", 30), ("imagenet", 30)] {
-        let place = tempfile::tempdir().unwrap();
-        let config = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join(format!("../../configs/ablation/{file}.toml"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-        command.args(["sweep", "plan"]).arg(config).args(["--dry-run", "--json"]);
-        command.args(["--set", &format!("run.root={}", place.path().display())]);
-        let output = command.output().unwrap();
+        let place = folder(&[]);
+        let root = format!("run.root={}", place.path().display());
+        let mut command = vim_train(&["sweep", "plan", "--dry-run", "--json", "--set", &root]);
+        let output = command.arg(repository(&format!("configs/ablation/{file}.toml"))).output();
+        let output = output.unwrap();
         assert_code(&output, 0);
-        let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(plan["runs"].as_array().unwrap().len(), runs, "{file}");
+        assert_eq!(parsed(&output)["runs"].as_array().unwrap().len(), runs, "{file}");
     }
 }

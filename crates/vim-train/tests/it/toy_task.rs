@@ -27,6 +27,8 @@ use vim_train::task::{
 };
 use vim_train::train::{self, TrainArgs};
 
+use crate::support::{assert_parts, json_lines, repository};
+
 /// A convolution, and a logit for each pixel: `[B, 3, H, W]` to `[B, 1, H, W]`.
 #[derive(Module, Debug)]
 struct PixelModel {
@@ -233,7 +235,7 @@ fn run(root: &Path, name: &str, steps: Option<u64>) {
     let keys = ["augment.preset=none", "train.ema=0.8", "train.accumulate=2", "optim.lr=2e-2"];
     set.extend(keys.map(str::to_owned));
     let args = TrainArgs {
-        config: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/debug.toml"),
+        config: repository("configs/debug.toml"),
         overrides: Overrides { set },
         data_order: None,
         resume: Resume::Auto,
@@ -263,8 +265,7 @@ fn a_task_of_its_own_trains_resumes_and_is_recorded_by_its_own_score() {
     assert!(saved.contains("norm.running_mean") && saved.contains("norm.running_var"));
 
     let metrics = read("whole", "metrics.jsonl").unwrap();
-    let records: Vec<Value> =
-        metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records = json_lines(&metrics);
     let of = |weights: &str| -> Vec<f64> {
         let evaluations = records.iter().filter(|r| r["split"] == "val" && r["weights"] == weights);
         evaluations.map(|record| record["pixel_accuracy"].as_f64().unwrap()).collect()
@@ -280,13 +281,11 @@ fn a_task_of_its_own_trains_resumes_and_is_recorded_by_its_own_score() {
     let test = records.iter().rfind(|record| record["split"] == "test").unwrap();
     assert_eq!(exit["pixel_accuracy"], test["pixel_accuracy"]);
     assert!(root.path().join("whole/checkpoints/best").is_file());
-    assert!(
-        read("whole", "metrics.csv").unwrap().lines().next().unwrap().contains("pixel_accuracy")
-    );
+    let table = read("whole", "metrics.csv").unwrap();
+    assert_parts(table.lines().next().unwrap(), &["pixel_accuracy"]);
     let log = read("whole", "log.txt").unwrap();
-    for line in ["best pixel accuracy", "test pixel accuracy", "a logit for each pixel"] {
-        assert!(log.contains(line), "{line}: {log}");
-    }
+    let said = ["best pixel accuracy", "test pixel accuracy", "a logit for each pixel"];
+    assert_parts(&log, &said);
     assert!(!metrics.contains("top1") && !log.contains("top-1"));
 }
 

@@ -3,16 +3,12 @@
 use std::collections::HashSet;
 use std::process::Output;
 
-use assert_cmd::Command;
 use serde_json::Value;
 
-fn verify(args: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("vim-train").unwrap();
-    command.args(["verify", "--device", "cpu", "--quick"]).args(args).output().unwrap()
-}
+use crate::support::{assert_code, assert_parts, parsed, run, stderr, stdout};
 
-fn document(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap()
+fn verify(args: &[&str]) -> Output {
+    run(&[&["verify", "--device", "cpu", "--quick"], args].concat())
 }
 
 fn names(document: &Value) -> Vec<String> {
@@ -23,8 +19,8 @@ fn names(document: &Value) -> Vec<String> {
 #[test]
 fn the_cpu_passes() {
     let output = verify(&["--json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let document = document(&output);
+    assert_code(&output, 0);
+    let document = parsed(&output);
     assert_eq!(document["device"], "cpu");
     let summary = &document["summary"];
     assert_eq!((&summary["failed"], &summary["passed"]), (&Value::from(0), &Value::from(true)));
@@ -75,24 +71,20 @@ fn a_failing_check_is_exit_code_1() {
     // A millionth of the tolerance is below what f32 can do.
     let args = ["--methods", "zoh", "--tolerance", "1e-6"];
     let output = verify(&args);
-    assert_eq!(output.status.code(), Some(1));
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.starts_with("error: ") && stderr.contains("oracle/selective_scan/zoh"),
-        "{stderr}"
-    );
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(stdout.contains("FAIL y: ") && stdout.contains(" failed"), "{stdout}");
+    assert_code(&output, 1);
+    assert!(stderr(&output).starts_with("error: "), "{}", stderr(&output));
+    assert_parts(&stderr(&output), &["oracle/selective_scan/zoh"]);
+    assert_parts(&stdout(&output), &["FAIL y: ", " failed"]);
 
     let output = verify(&[&args[..], &["--json"]].concat());
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(document(&output)["summary"]["passed"], false);
+    assert_code(&output, 1);
+    assert_eq!(parsed(&output)["summary"]["passed"], false);
 }
 
 #[test]
 fn shards_are_disjoint_and_complete() {
     let run = |shard: &str| {
-        names(&document(&verify(&["--json", "--methods", "bilinear", "--shard", shard])))
+        names(&parsed(&verify(&["--json", "--methods", "bilinear", "--shard", shard])))
     };
     let (all, parts) = (run("1/1"), [run("1/2"), run("2/2")]);
     assert!(parts.iter().all(|part| part.len().abs_diff(all.len() / 2) <= 1));
@@ -104,9 +96,9 @@ fn shards_are_disjoint_and_complete() {
 #[test]
 fn the_table_says_what_it_is_of() {
     let output = verify(&["--methods", "zoh,rk4"]);
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    for part in [
+    let text = stdout(&output);
+    assert_code(&output, 0);
+    let parts = [
         "selective_scan against loops in f64",
         "zoh exact kernel f32",
         "causal_conv1d against loops in f64",
@@ -118,35 +110,15 @@ fn the_table_says_what_it_is_of() {
         "1 different, 0 same within rounding, 0 identical; each twice the same bits: yes",
         "1.000e-3",
         "reported",
-    ] {
-        assert!(text.contains(part), "{part} is not in\n{text}");
-    }
+    ];
+    assert_parts(&text, &parts);
     let last = text.lines().last().unwrap();
-    assert!(last.contains(" checks, 0 failed") && last.contains("worst "), "{last}");
+    assert_parts(last, &[" checks, 0 failed", "worst "]);
 }
 
 #[test]
 fn help_teaches() {
-    let help = String::from_utf8(verify(&["--help"]).stdout).unwrap();
-    for part in [
-        "Examples:",
-        "--shard",
-        "first run on a GPU compiles",
-        "Exit codes: 0 all checks passed, 1 a check failed",
-    ] {
-        assert!(help.contains(part), "{part} is not in\n{help}");
-    }
-}
-
-#[test]
-fn what_cannot_be_asked_for() {
-    for args in [
-        &["--methods", "euler"][..],
-        &["--shard", "3/2"],
-        &["--tolerance", "0"],
-        &["--dtype", "f64"],
-        &["--device", "tpu"],
-    ] {
-        assert_eq!(verify(args).status.code(), Some(2), "{args:?}");
-    }
+    let compiles = "first run on a GPU compiles";
+    let codes = "Exit codes: 0 all checks passed, 1 a check failed";
+    assert_parts(&stdout(&verify(&["--help"])), &["Examples:", "--shard", compiles, codes]);
 }

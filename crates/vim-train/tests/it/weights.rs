@@ -1,36 +1,29 @@
 //! Weights in and out: `import`, `export`, `eval` and `predict` of files, `train.init`.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::PathBuf;
+use std::process::Output;
 
 use serde_json::Value;
-use vim_kernels::KERNEL_VARIABLE;
 
-use crate::train::{Bench, assert_code};
+use crate::support::{
+    self, Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, set,
+    stderr, stdout,
+};
 
 /// The small model of the original's that vim-model is tested with: 64 px, 10 classes, 75 tensors.
 fn original() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../vim-model/tests/fixtures/a_mid.pth")
+    repository("crates/vim-model/tests/fixtures/a_mid.pth")
 }
 
-fn vim_train(args: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
-    command.args(args.iter().map(|arg| arg.as_ref())).env_remove(KERNEL_VARIABLE);
-    command.output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
+fn vim_train(args: &[&dyn AsRef<OsStr>]) -> Output {
+    support::vim_train(&[]).args(args.iter().map(|arg| arg.as_ref())).output().unwrap()
 }
 
 fn json(output: &Output) -> Value {
     assert_code(output, 0);
-    serde_json::from_slice(&output.stdout).unwrap()
+    parsed(output)
 }
 
 #[test]
@@ -52,8 +45,7 @@ fn import_export_import_is_bit_identical() {
     assert!(fs::read(at("5.pth")).unwrap() == fs::read(at("2.pth")).unwrap(), "the same bytes");
 
     let again = vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("5.pth")]);
-    assert_code(&again, 73);
-    assert!(stderr(&again).contains("is there already"));
+    assert_says(&again, 73, &["is there already"]);
     let forced = vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("5.pth"), &"--force"]);
     assert_code(&forced, 0);
     assert_code(&vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("6.onnx")]), 2);
@@ -75,8 +67,7 @@ fn every_disagreement_is_a_line_and_the_error_one_more() {
     let absent = vim_train(&[&"import", &"absent.pth"]);
     assert_code(&absent, 74);
     let ema = vim_train(&[&"import", &original(), &"--ema"]);
-    assert_code(&ema, 65);
-    assert!(stderr(&ema).contains("has no entry `model_ema`"), "{}", stderr(&ema));
+    assert_says(&ema, 65, &["has no entry `model_ema`"]);
     let unknown = vim_train(&[&"import", &original(), &"--preset", &"huge"]);
     assert_code(&unknown, 2);
 }
@@ -85,20 +76,16 @@ fn every_disagreement_is_a_line_and_the_error_one_more() {
 fn a_head_of_other_classes_is_made_anew_where_allowed() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("x.safetensors");
-    let args = ["--classes", "3"];
-    assert_code(&vim_train(&[&"import", &original(), &args[0], &args[1]]), 65);
-    let allowed = vim_train(&[
-        &"import",
-        &original(),
-        &args[0],
-        &args[1],
-        &"--allow",
-        &"head",
-        &"-o",
-        &output,
-    ]);
+    let import = |more: &[&dyn AsRef<OsStr>]| {
+        let model = original();
+        let three: [&dyn AsRef<OsStr>; 4] = [&"import", &model, &"--classes", &"3"];
+        vim_train(&[&three, more].concat())
+    };
+    assert_code(&import(&[]), 65);
+    let allowed = import(&[&"--allow", &"head", &"-o", &output]);
     assert_code(&allowed, 0);
-    assert!(stdout(&allowed).contains("head of 10 classes replaced by a new one of 3 classes"));
+    let line = "head of 10 classes replaced by a new one of 3 classes";
+    assert_parts(&stdout(&allowed), &[line]);
 }
 
 #[test]
@@ -111,8 +98,7 @@ fn a_run_is_exported_evaluated_and_used_as_a_start() {
 
     // The same scores from the run's checkpoint and from the file that was exported.
     let eval = |checkpoint: &str| {
-        let more = ["--set", "train.epochs=1", "--json", "--checkpoint", checkpoint];
-        json(&bench.command("eval", "a", &more).output().unwrap())
+        bench.scores("a", &["--set", "train.epochs=1", "--checkpoint", checkpoint])
     };
     let (best, file) = (eval("best"), eval(exported.to_str().unwrap()));
     for key in ["loss", "top1", "top5", "images"] {
@@ -122,24 +108,15 @@ fn a_run_is_exported_evaluated_and_used_as_a_start() {
 
     // Fine-tuning on larger images, with slower layers.
     let init = format!("train.init={}", exported.display());
-    let size = ["--set", "model.image_size=48", "--set", "data.shapes.image_size=48"];
-    let more = [&["--set", &init, "--set", "train.layer_decay=0.7"][..], &size].concat();
+    let size = ["model.image_size=48", "data.shapes.image_size=48"];
+    let more = set(&[&init, "train.layer_decay=0.7", size[0], size[1]]);
     let tuned = bench.train("b", &[&more[..], &["--steps", "4"]].concat());
     assert_code(&tuned, 0);
-    let log = fs::read_to_string(bench.folder("b").join("log.txt")).unwrap();
-    assert!(log.contains("positions resized from 4 x 4 to 6 x 6 patches (middle_aware)"), "{log}");
     let blake3 = blake3::hash(&fs::read(&exported).unwrap()).to_hex().to_string();
-    assert!(log.contains(&blake3));
-    let record: Value =
-        serde_json::from_slice(&fs::read(bench.folder("b/init.json")).unwrap()).unwrap();
-    assert_eq!(record["blake3"], blake3);
-    let losses: Vec<f64> = bench
-        .metrics("b")
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .filter(|record| record["kind"] == "train")
-        .map(|record| record["loss"].as_f64().unwrap())
-        .collect();
+    let resized = "positions resized from 4 x 4 to 6 x 6 patches (middle_aware)";
+    assert_parts(&bench.read("b", "log.txt"), &[resized, &blake3]);
+    assert_eq!(read_json(bench.folder("b/init.json"))["blake3"], blake3);
+    let losses = bench.numbers("b", "train", "loss");
     assert!(!losses.is_empty() && losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
 
     // It goes on without the file: the checkpoint is what counts now.
@@ -157,8 +134,7 @@ fn weights_of_another_model_cannot_start_a_run() {
     let bench = Bench::new();
     let init = format!("train.init={}", original().display());
     let output = bench.train("a", &["--set", &init]);
-    assert_code(&output, 65);
-    assert!(stderr(&output).contains("of another shape: patch_embed.proj.weight"));
+    assert_says(&output, 65, &["of another shape: patch_embed.proj.weight"]);
     assert_code(&bench.train("a", &["--set", "train.layer_decay=1.5"]), 78);
 }
 
@@ -169,15 +145,12 @@ fn predict_names_what_it_sees() {
     // A grey PNG of 2 × 2 pixels, as small as they come.
     let image = bench.folder("x.png");
     fs::write(&image, include_bytes!("fixtures/grey.png")).unwrap();
-    let result = json(&vim_train(&[
-        &"predict",
-        &image,
-        &"--checkpoint",
-        &bench.folder("a"),
-        &"--top",
-        &"12",
-        &"--json",
-    ]));
+    let run = bench.folder("a");
+    let predict = |image: &dyn AsRef<OsStr>, more: &[&dyn AsRef<OsStr>]| {
+        let args: [&dyn AsRef<OsStr>; 4] = [&"predict", image, &"--checkpoint", &run];
+        vim_train(&[&args, more].concat())
+    };
+    let result = json(&predict(&image, &[&"--top", &"12", &"--json"]));
     let guesses = result[0]["predictions"].as_array().unwrap();
     assert_eq!(guesses.len(), 12);
     let probabilities: Vec<f64> =
@@ -188,25 +161,12 @@ fn predict_names_what_it_sees() {
 
     let names = bench.folder("names.txt");
     fs::write(&names, "one\ntwo\n").unwrap();
-    let args = |classes: &Path| {
-        vim_train(&[
-            &"predict",
-            &image,
-            &"--checkpoint",
-            &bench.folder("a"),
-            &"--classes",
-            &classes,
-        ])
-    };
-    assert_code(&args(&names), 65);
+    assert_code(&predict(&image, &[&"--classes", &names]), 65);
     fs::write(&names, "x\n".repeat(12)).unwrap();
-    let output = args(&names);
+    let output = predict(&image, &[&"--classes", &names]);
     assert_code(&output, 0);
     assert_eq!(stdout(&output).lines().count(), 6, "the image and five classes");
 
-    let broken = vim_train(&[&"predict", &names, &"--checkpoint", &bench.folder("a")]);
-    assert_code(&broken, 65);
-    assert!(stderr(&broken).contains("names.txt begins with `"));
-    let absent = vim_train(&[&"predict", &"absent.png", &"--checkpoint", &bench.folder("a")]);
-    assert_code(&absent, 74);
+    assert_says(&predict(&names, &[]), 65, &["names.txt begins with `"]);
+    assert_code(&predict(&"absent.png", &[]), 74);
 }

@@ -1,10 +1,10 @@
 //! Wrong configurations, and all that is said of them, word for word.
 
-use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::layers::{folder, stderr, stdout, vim_train};
+use crate::layers::vim_train;
+use crate::support::{folder, path_from, stderr, stdout};
 
 /// Files, arguments behind `vim-train`, and all that stderr says. Those in `bin` are programs that
 /// are found first.
@@ -319,9 +319,8 @@ fn wrong_configurations_and_all_that_is_said_of_them() {
             let program = fs::Permissions::from_mode(0o755);
             fs::set_permissions(folder.path().join(name), program).unwrap();
         }
-        let path = format!("{}:{}", bin.display(), env::var("PATH").unwrap());
         let mut command = vim_train(folder.path(), args);
-        let output = command.env("PATH", path).env_remove("VIM_TRAIN_SITE").output().unwrap();
+        let output = command.env("PATH", path_from(&bin)).output().unwrap();
         assert_eq!(stderr(&output), expected.replace("KEYS", keys), "{files:?}");
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(78), ""), "{files:?}");
         // Nothing was planned or submitted, and no folder made.

@@ -16,6 +16,7 @@ use vim_sweep::{
 use super::folder::{Sweep, outcomes_with_jobs, write_file};
 use super::{SweepRunError, WhichArgs};
 use crate::commands::runs::steps;
+use crate::commands::train::SCORES;
 use crate::error::Error;
 use crate::output::summary::duration;
 use crate::output::{columns, print, print_json};
@@ -43,7 +44,7 @@ pub(crate) struct StatusArgs {
 pub(super) fn status(args: &StatusArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
-    let metric = Metric::parse(&sweep.origins.sweep.report.metric)?;
+    let metric = Metric::parse(&sweep.origins.sweep.report.metric, SCORES)?;
     let last = |run: &RunOutcome| metric.value(run, Pick::Last);
     let best = |run: &RunOutcome| metric.value(run, Pick::Best);
     if args.json {
@@ -162,7 +163,7 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
     let asked = asked(&sweep, &outcomes, args)?;
-    let summary = vim_sweep::summarize(&outcomes, &asked)?;
+    let summary = vim_sweep::summarize(&outcomes, &asked, SCORES)?;
     let name = &sweep.origins.sweep.name;
     write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
     write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;
