@@ -57,7 +57,7 @@ pub struct Score {
     pub checkpoint: String,
     /// The averaged weights that were evaluated, such as `ema`; `None` for the model's own.
     pub averaged: Option<String>,
-    /// Values by name: `top1`, `top5` (0 to 1), `loss`.
+    /// Values by the names of the scores; shares are 0 to 1.
     pub values: BTreeMap<String, f64>,
 }
 
