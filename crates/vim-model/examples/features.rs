@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Layers can also be built and used alone.
     let tokens = model.patch_embed.forward(image)?;
-    let (mixed, residual) = config.init_block(&device, 0)?.forward(tokens, None)?;
+    let (mixed, residual) = config.block().init(&device, 0)?.forward(tokens, None)?;
     println!("one block: {:?} and its residual {:?}", mixed.dims(), residual.dims());
     Ok(())
 }

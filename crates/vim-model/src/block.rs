@@ -6,10 +6,83 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use vim_kernels::{KernelChoice, KernelError, add_rms_norm};
 
-use crate::config::{ModelError, NormKind, VimConfig};
+use crate::config::{MOST_CHANNELS, ModelError, NormKind, VimConfig, check_sizes, conflict, range};
 use crate::init::{Rule, Scope};
-use crate::mixer::Mixer;
+use crate::mixer::{Mixer, MixerConfig};
 use crate::rng::{Draw, keyed, unit};
+
+/// What a [`Block`] is built from.
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vim_model::{Bimamba, BlockConfig, MixerConfig};
+///
+/// let device = Device::flex();
+/// let mixer = MixerConfig { bimamba: Bimamba::V1, depth: 12, ..MixerConfig::new(64) };
+/// let block = BlockConfig { mixer, ..BlockConfig::new(64) }.init(&device, 0)?;
+/// let (mixed, residual) = block.forward(Tensor::zeros([1, 7, 64], &device), None)?;
+/// assert_eq!((mixed.dims(), residual.dims()), ([1, 7, 64], [1, 7, 64]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockConfig {
+    /// Before the mixer.
+    pub norm: NormConfig,
+    /// The only sub-layer; it has as many channels as the norm.
+    pub mixer: MixerConfig,
+}
+
+impl BlockConfig {
+    /// The block of Vim-Ti with `d_model` channels, alone on its residual stream.
+    #[must_use]
+    pub fn new(d_model: usize) -> Self {
+        Self { norm: NormConfig::new(d_model), mixer: MixerConfig::new(d_model) }
+    }
+
+    /// Builds the block. Its values are a function of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] as [`NormConfig::init`] and [`MixerConfig::init`], and
+    /// [`ModelError::Conflict`] if the norm has other channels than the mixer.
+    pub fn init(&self, device: &Device, seed: u64) -> Result<Block, ModelError> {
+        self.check()?;
+        self.mixer.ssm.scan.resolve(device)?;
+        Ok(self.init_in(&Scope::root(device, seed)))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ModelError> {
+        self.norm.check()?;
+        self.mixer.check()?;
+        let (norm, mixer) = (self.norm.d_model, self.mixer.d_model);
+        if norm != mixer {
+            let reason = "both are for the channels of the residual stream";
+            return conflict("norm.d_model", &norm, format!("mixer.d_model = {mixer}"), reason);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Block {
+        Block {
+            norm: self.norm.init_in(&scope.child("norm")),
+            mixer: self.mixer.init_in(&scope.child("mixer")),
+        }
+    }
+}
+
+impl VimConfig {
+    /// Every norm of the model.
+    #[must_use]
+    pub fn norm(&self) -> NormConfig {
+        NormConfig { d_model: self.d_model, kind: self.norm, epsilon: self.norm_eps }
+    }
+
+    /// Every block of the model.
+    #[must_use]
+    pub fn block(&self) -> BlockConfig {
+        BlockConfig { norm: self.norm(), mixer: self.mixer() }
+    }
+}
 
 /// Adds what comes in to the residual stream, and mixes the normalized sum.
 #[derive(Module, Debug)]
@@ -20,25 +93,7 @@ pub struct Block {
     pub mixer: Mixer,
 }
 
-impl VimConfig {
-    /// Builds a block of the model. Its values are a function of `seed`.
-    ///
-    /// # Errors
-    ///
-    /// As [`VimConfig::init`].
-    pub fn init_block(&self, device: &Device, seed: u64) -> Result<Block, ModelError> {
-        Ok(Block::new(self, &self.scope(device, seed)?))
-    }
-}
-
 impl Block {
-    pub(crate) fn new(config: &VimConfig, scope: &Scope<'_>) -> Self {
-        Self {
-            norm: Norm::new(config, &scope.child("norm")),
-            mixer: Mixer::new(config, &scope.child("mixer")),
-        }
-    }
-
     /// Takes the previous block's output and the residual stream to this block's.
     ///
     /// The sum is taken at the start of the next block, so that one kernel takes it and the norm;
@@ -62,6 +117,52 @@ impl Block {
     }
 }
 
+/// What a [`Norm`] is built from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormConfig {
+    /// Channels, `M`.
+    pub d_model: usize,
+    /// What normalizes.
+    pub kind: NormKind,
+    /// ε, added to the mean square or to the variance.
+    pub epsilon: f64,
+}
+
+impl NormConfig {
+    /// The norm of Vim-Ti with `d_model` channels: root mean square, ε = 1e-5.
+    #[must_use]
+    pub fn new(d_model: usize) -> Self {
+        VimConfig { d_model, ..VimConfig::default() }.norm()
+    }
+
+    /// Builds the norm: gain 1, bias 0.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Range`] if the number of channels is out of range, or if ε is not positive.
+    pub fn init(&self, device: &Device) -> Result<Norm, ModelError> {
+        self.check()?;
+        Ok(self.init_in(&Scope::root(device, 0)))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ModelError> {
+        check_sizes([("d_model", self.d_model, MOST_CHANNELS)])?;
+        if !(self.epsilon.is_finite() && self.epsilon > 0.0) {
+            return range("norm_eps", &self.epsilon, "more than 0");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Norm {
+        let param = |name, value| scope.param(name, [self.d_model], Rule::Constant(value));
+        Norm {
+            weight: param("weight", 1.0),
+            bias: (self.kind == NormKind::Layer).then(|| param("bias", 0.0)),
+            epsilon: self.epsilon,
+        }
+    }
+}
+
 /// Normalizes every token of the residual stream.
 ///
 /// Without a bias by the root mean square, `y = x / sqrt(mean(x²) + ε) · weight`; with one by mean
@@ -78,27 +179,7 @@ pub struct Norm {
     pub epsilon: f64,
 }
 
-impl VimConfig {
-    /// Builds a norm of the model: gain 1, bias 0.
-    ///
-    /// # Errors
-    ///
-    /// As [`VimConfig::init`].
-    pub fn init_norm(&self, device: &Device) -> Result<Norm, ModelError> {
-        Ok(Norm::new(self, &self.scope(device, 0)?))
-    }
-}
-
 impl Norm {
-    pub(crate) fn new(config: &VimConfig, scope: &Scope<'_>) -> Self {
-        let param = |name, value| scope.param(name, [config.d_model], Rule::Constant(value));
-        Self {
-            weight: param("weight", 1.0),
-            bias: (config.norm == NormKind::Layer).then(|| param("bias", 0.0)),
-            epsilon: config.norm_eps,
-        }
-    }
-
     /// Adds `x` to the residual stream and normalizes every token of the sum: `(normed, sum)`.
     ///
     /// # Shapes

@@ -5,10 +5,70 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use rand_chacha::rand_core::Rng;
 use vim_kernels::{KernelError, Precision, linear};
 
-use crate::config::{ClassToken, ModelError, VimConfig};
+use crate::config::{ClassToken, MOST_CHANNELS, ModelError, VimConfig, check_sizes};
 use crate::init::{CUT_NORMAL_STD, Rule, Scope};
 use crate::rng::{Draw, keyed, unit};
 use crate::vim::Vim;
+
+/// What a [`PatchEmbed`] is built from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchEmbedConfig {
+    /// Side of a patch, in pixels.
+    pub patch_size: usize,
+    /// Distance between the corners of neighbouring patches, in pixels.
+    pub stride: usize,
+    /// Channels of a token, `M`.
+    pub d_model: usize,
+}
+
+impl PatchEmbedConfig {
+    /// Patches that touch and do not overlap: the stride is their side.
+    #[must_use]
+    pub fn new(patch_size: usize, d_model: usize) -> Self {
+        Self { patch_size, stride: patch_size, d_model }
+    }
+
+    /// Builds the layer. Its values are a function of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Range`] if a size is out of range.
+    pub fn init(&self, device: &Device, seed: u64) -> Result<PatchEmbed, ModelError> {
+        self.check()?;
+        Ok(self.init_in(&Scope::root(device, seed)))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ModelError> {
+        check_sizes([
+            ("patch_size", self.patch_size, 65_536),
+            ("stride", self.stride, usize::MAX),
+            ("d_model", self.d_model, MOST_CHANNELS),
+        ])
+    }
+
+    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> PatchEmbed {
+        let &Self { patch_size: patch, stride, d_model } = self;
+        let std = ((3 * patch * patch) as f64).sqrt().recip() / CUT_NORMAL_STD;
+        let (scope, weight) = (scope.child("proj"), Rule::Normal { std, cut: 2.0 * std });
+        PatchEmbed {
+            proj: PatchProjection {
+                weight: scope.param("weight", [d_model, 3, patch, patch], weight),
+                bias: scope.param("bias", [d_model], Rule::Constant(0.0)),
+            },
+            stride,
+            precision: Precision::default(),
+        }
+    }
+}
+
+impl VimConfig {
+    /// The layer that makes patches of an image.
+    #[must_use]
+    pub fn patch_embed(&self) -> PatchEmbedConfig {
+        let (patch_size, stride, d_model) = (self.patch_size, self.stride(), self.d_model);
+        PatchEmbedConfig { patch_size, stride, d_model }
+    }
+}
 
 /// One linear map of all pixels of a patch to `M` channels.
 ///
@@ -36,32 +96,7 @@ pub struct PatchEmbed {
     pub precision: Precision,
 }
 
-impl VimConfig {
-    /// Builds the layer that makes patches of an image. Its values are a function of `seed`.
-    ///
-    /// # Errors
-    ///
-    /// As [`VimConfig::init`].
-    pub fn init_patch_embed(&self, device: &Device, seed: u64) -> Result<PatchEmbed, ModelError> {
-        Ok(PatchEmbed::new(self, &self.scope(device, seed)?))
-    }
-}
-
 impl PatchEmbed {
-    pub(crate) fn new(config: &VimConfig, scope: &Scope<'_>) -> Self {
-        let (patch, d_model) = (config.patch_size, config.d_model);
-        let std = ((3 * patch * patch) as f64).sqrt().recip() / CUT_NORMAL_STD;
-        let (scope, weight) = (scope.child("proj"), Rule::Normal { std, cut: 2.0 * std });
-        Self {
-            proj: PatchProjection {
-                weight: scope.param("weight", [d_model, 3, patch, patch], weight),
-                bias: scope.param("bias", [d_model], Rule::Constant(0.0)),
-            },
-            stride: config.stride(),
-            precision: Precision::default(),
-        }
-    }
-
     /// Embeds every whole patch, row by row; pixels left over at the right and at the bottom are
     /// unused.
     ///

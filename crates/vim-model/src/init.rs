@@ -28,7 +28,6 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use rand_chacha::ChaCha8Rng;
 
-use crate::config::{ModelError, VimConfig};
 use crate::rng::{key_of, keyed, normal, unit};
 
 /// Standard deviation of a standard normal number that is cut at ±2.
@@ -88,17 +87,12 @@ pub(crate) struct Scope<'a> {
     path: String,
 }
 
-impl VimConfig {
-    /// The scope of a module that is no part of another, once everything in the configuration can
-    /// be built on `device`.
-    pub(crate) fn scope<'a>(&self, device: &'a Device, seed: u64) -> Result<Scope<'a>, ModelError> {
-        self.check()?;
-        self.ssm.scan.resolve(device)?;
-        Ok(Scope { device, seed, path: String::new() })
+impl<'a> Scope<'a> {
+    /// The scope of a module that is no part of another.
+    pub(crate) fn root(device: &'a Device, seed: u64) -> Self {
+        Self { device, seed, path: String::new() }
     }
-}
 
-impl Scope<'_> {
     fn join(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) }
     }

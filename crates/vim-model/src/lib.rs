@@ -42,16 +42,16 @@ mod rope;
 mod vim;
 mod weights;
 
-pub use block::{Block, Norm};
+pub use block::{Block, BlockConfig, Norm, NormConfig};
 pub use config::{
     Bimamba, ClassToken, DtBInit, DtRank, GateGradient, ImageSize, LayerScale, ModelError,
     NormKind, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig, StateMatrix, VimConfig,
 };
 pub use cost::{ComponentCost, Cost};
-pub use direction::{CausalConv1d, Direction};
-pub use embed::{PatchEmbed, PatchProjection};
+pub use direction::{CausalConv1d, Direction, DirectionConfig};
+pub use embed::{PatchEmbed, PatchEmbedConfig, PatchProjection};
 pub use features::FeatureError;
-pub use mixer::Mixer;
+pub use mixer::{Mixer, MixerConfig};
 pub use parameters::{DecayGroups, ParameterInfo, decays, layer_of};
 pub use rope::RopeTable;
 pub use vim::Vim;

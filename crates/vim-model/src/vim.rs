@@ -8,7 +8,7 @@ use vim_kernels::{KernelError, Precision, linear};
 use crate::block::{Block, DropPathMask, Norm, rates};
 use crate::config::{ClassToken, ModelError, Pool, Rope, VimConfig};
 use crate::embed::{PatchEmbed, Tokens};
-use crate::init::Rule;
+use crate::init::{Rule, Scope};
 use crate::rng::Draw;
 use crate::rope::Rotation;
 
@@ -52,21 +52,23 @@ impl VimConfig {
     /// do not go together; [`ModelError::Kernel`] if `ssm.scan` forces a kernel that `device`
     /// lacks.
     pub fn init(&self, device: &Device, seed: u64) -> Result<Vim, ModelError> {
-        let scope = self.scope(device, seed)?;
+        self.check()?;
+        self.ssm.scan.resolve(device)?;
+        let scope = Scope::root(device, seed);
         let (d_model, layers) = (self.d_model, scope.child("layers"));
         let token = |name| scope.param(name, [1, 1, d_model], Rule::SMALL_NORMAL);
         let positions =
             || scope.param("pos_embed", [1, self.num_tokens(), d_model], Rule::SMALL_NORMAL);
         let double = self.class_token == ClassToken::Double;
-        let block = |i: usize| Block::new(self, &layers.child(&i.to_string()));
+        let block = |i: usize| self.block().init_in(&layers.child(&i.to_string()));
         Ok(Vim {
-            patch_embed: PatchEmbed::new(self, &scope.child("patch_embed")),
+            patch_embed: self.patch_embed().init_in(&scope.child("patch_embed")),
             cls_token: (self.num_class_tokens() == 1).then(|| token("cls_token")),
             cls_token_head: double.then(|| token("cls_token_head")),
             cls_token_tail: double.then(|| token("cls_token_tail")),
             pos_embed: self.abs_pos_embed.then(positions),
             layers: (0..self.depth).map(block).collect(),
-            norm_f: Norm::new(self, &scope.child("norm_f")),
+            norm_f: self.norm().init_in(&scope.child("norm_f")),
             head: scope.child("head").linear(
                 [d_model, self.num_classes],
                 Rule::SMALL_NORMAL,

@@ -1,10 +1,17 @@
 //! What can be built.
 
-use vim_kernels::{Discretization, KernelError, MAX_FULL_STATES};
+use vim_kernels::{Discretization, KernelError};
 
-use super::model::VimConfig;
-use super::values::LayerScale;
+use super::model::{SsmConfig, VimConfig};
+use super::values::ImageSize;
 use super::variant::{Bimamba, ClassToken, GateGradient, Rope, StateMatrix};
+
+/// The most channels between layers, and the most that a mixer multiplies them by: products of the
+/// largest sizes can still be counted.
+pub(crate) const MOST_CHANNELS: usize = 65_536;
+pub(crate) const MOST_EXPANDED: usize = 64;
+/// What a full A can be scanned with.
+pub(crate) const ONLY_BILINEAR: &str = "\"bilinear\", the one method for ssm.a = \"full\"";
 
 /// A model description that cannot be built.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -12,7 +19,7 @@ pub enum ModelError {
     /// A value outside its range.
     #[error("model.{key}: {value} is out of range ({expected})")]
     Range {
-        /// The key in `[model]`.
+        /// The key in `[model]`, or the field of a layer's configuration.
         key: &'static str,
         /// What it was set to.
         value: String,
@@ -22,7 +29,7 @@ pub enum ModelError {
     /// A value that does not go with another one.
     #[error("{key}: {value} does not go with {other}: {reason}")]
     Conflict {
-        /// The key with its section, such as `model.rope`.
+        /// The key with its section, such as `model.rope`, or the field with its configuration.
         key: &'static str,
         /// What it was set to.
         value: String,
@@ -36,11 +43,15 @@ pub enum ModelError {
     Kernel(#[from] KernelError),
 }
 
-fn range(key: &'static str, value: &dyn ToString, expected: &str) -> Result<(), ModelError> {
+pub(crate) fn range(
+    key: &'static str,
+    value: &dyn ToString,
+    expected: &str,
+) -> Result<(), ModelError> {
     Err(ModelError::Range { key, value: value.to_string(), expected: expected.to_string() })
 }
 
-fn conflict(
+pub(crate) fn conflict(
     key: &'static str,
     value: &dyn ToString,
     other: impl Into<String>,
@@ -48,6 +59,21 @@ fn conflict(
 ) -> Result<(), ModelError> {
     let (value, other, reason) = (value.to_string(), other.into(), reason.into());
     Err(ModelError::Conflict { key, value, other, reason })
+}
+
+/// Refuses the first of some sizes that is 0 or more than its most.
+pub(crate) fn check_sizes<const N: usize>(
+    sizes: [(&'static str, usize, usize); N],
+) -> Result<(), ModelError> {
+    for (key, value, most) in sizes {
+        if value == 0 {
+            return range(key, &value, "at least 1");
+        }
+        if value > most {
+            return range(key, &value, &format!("at most {most}"));
+        }
+    }
+    Ok(())
 }
 
 impl VimConfig {
@@ -72,7 +98,7 @@ impl VimConfig {
         self.check_unused()?;
         self.check_sizes()?;
         self.check_numbers()?;
-        self.check_mixer()?;
+        self.block().check()?;
         self.check_rope()?;
         if self.dropout > 0.0 && !self.abs_pos_embed {
             let reason = "numbers are dropped where positions are added, and nowhere else";
@@ -105,44 +131,17 @@ impl VimConfig {
     }
 
     fn check_sizes(&self) -> Result<(), ModelError> {
-        for (key, value) in [
-            ("patch_size", self.patch_size),
-            ("stride", self.stride()),
-            ("depth", self.depth),
-            ("d_model", self.d_model),
-            ("d_state", self.d_state),
-            ("expand", self.expand),
-            ("dt_rank", self.dt_rank()),
-            ("rope_grid", self.rope_grid()),
-            ("num_classes", self.num_classes),
-        ] {
-            if value == 0 {
-                return range(key, &value, "at least 1");
-            }
-        }
-        if self.image_size.height.min(self.image_size.width) < self.patch_size {
+        let ImageSize { height, width } = self.image_size;
+        if height.min(width) < self.patch_size {
             let least = format!("at least patch_size = {}", self.patch_size);
             return range("image_size", &self.image_size, &least);
         }
-        // The largest sizes whose products this program can count.
-        for (key, value, most) in [
-            ("image_size", self.image_size.height.max(self.image_size.width), 65_536),
-            ("depth", self.depth, 4096),
-            ("d_model", self.d_model, 65_536),
-            ("expand", self.expand, 64),
-            ("dt_rank", self.dt_rank(), 65_536),
-        ] {
-            if value > most {
-                return range(key, &value, &format!("at most {most}"));
-            }
-        }
-        if !(2..=4).contains(&self.d_conv) {
-            return range("d_conv", &self.d_conv, "2 to 4");
-        }
-        if self.d_state > 256 {
-            return range("d_state", &self.d_state, "1 to 256");
-        }
-        Ok(())
+        self.patch_embed().check()?;
+        check_sizes([
+            ("image_size", height.max(width), 65_536),
+            ("rope_grid", self.rope_grid(), usize::MAX),
+            ("num_classes", self.num_classes, usize::MAX),
+        ])
     }
 
     fn check_numbers(&self) -> Result<(), ModelError> {
@@ -154,55 +153,6 @@ impl VimConfig {
         }
         if !(0.0..=1.0).contains(&self.flip_ratio) {
             return range("flip_ratio", &self.flip_ratio, "0 <= flip_ratio <= 1");
-        }
-        if !(self.norm_eps.is_finite() && self.norm_eps > 0.0) {
-            return range("norm_eps", &self.norm_eps, "more than 0");
-        }
-        match self.layer_scale {
-            LayerScale::Starts(value) if !value.is_finite() => {
-                range("layer_scale", &value, "\"none\" or a finite number")
-            }
-            LayerScale::Starts(_) | LayerScale::None => Ok(()),
-        }
-    }
-
-    fn check_mixer(&self) -> Result<(), ModelError> {
-        if self.ssm.a == StateMatrix::Full {
-            let only = "\"bilinear\", the one method for ssm.a = \"full\"";
-            if self.discretization != Discretization::Bilinear {
-                return range("discretization", &self.discretization, only);
-            }
-            let ways =
-                [("ssm.method_fwd", self.ssm.method_fwd), ("ssm.method_bwd", self.ssm.method_bwd)];
-            for (key, method) in ways {
-                if let Some(method) = method
-                    && method != Discretization::Bilinear
-                {
-                    return conflict(key, &method, "ssm.a = \"full\"", format!("use {only}"));
-                }
-            }
-            if self.d_state > MAX_FULL_STATES {
-                let most = format!("1 to {MAX_FULL_STATES} with ssm.a = \"full\"");
-                return range("d_state", &self.d_state, &most);
-            }
-        }
-        let other = || format!("model.bimamba = \"{}\"", self.bimamba);
-        if self.divide_out == Some(true) && self.bimamba != Bimamba::V2 {
-            let reason = "only \"v2\" halves its sum; leave divide_out out";
-            return conflict("model.divide_out", &true, other(), reason);
-        }
-        if let Some(gradient) = self.ssm.v1_gate_gradient
-            && self.bimamba != Bimamba::V1
-        {
-            let value = match gradient {
-                GateGradient::Exact => "\"exact\"",
-                GateGradient::Upstream => "\"upstream\"",
-            };
-            let reason = "it is for \"v1\"; leave it out";
-            return conflict("ssm.v1_gate_gradient", &value, other(), reason);
-        }
-        if let (Some(method), Bimamba::None) = (self.ssm.method_bwd, self.bimamba) {
-            return conflict("ssm.method_bwd", &method, other(), "there is no backward way");
         }
         Ok(())
     }
@@ -243,6 +193,45 @@ impl VimConfig {
             if !fits {
                 return conflict("model.rope", &self.rope, other, reason);
             }
+        }
+        Ok(())
+    }
+}
+
+impl SsmConfig {
+    /// Checks that the values go together, and with the model's.
+    pub(crate) fn check(
+        &self,
+        discretization: Discretization,
+        bimamba: Bimamba,
+    ) -> Result<(), ModelError> {
+        if self.a == StateMatrix::Full {
+            if discretization != Discretization::Bilinear {
+                return range("discretization", &discretization, ONLY_BILINEAR);
+            }
+            let ways = [("ssm.method_fwd", self.method_fwd), ("ssm.method_bwd", self.method_bwd)];
+            for (key, method) in ways {
+                if let Some(method) = method
+                    && method != Discretization::Bilinear
+                {
+                    let reason = format!("use {ONLY_BILINEAR}");
+                    return conflict(key, &method, "ssm.a = \"full\"", reason);
+                }
+            }
+        }
+        let other = || format!("model.bimamba = \"{bimamba}\"");
+        if let Some(gradient) = self.v1_gate_gradient
+            && bimamba != Bimamba::V1
+        {
+            let value = match gradient {
+                GateGradient::Exact => "\"exact\"",
+                GateGradient::Upstream => "\"upstream\"",
+            };
+            let reason = "it is for \"v1\"; leave it out";
+            return conflict("ssm.v1_gate_gradient", &value, other(), reason);
+        }
+        if let (Some(method), Bimamba::None) = (self.method_bwd, bimamba) {
+            return conflict("ssm.method_bwd", &method, other(), "there is no backward way");
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ mod values;
 mod variant;
 
 pub use check::ModelError;
+pub(crate) use check::{MOST_CHANNELS, MOST_EXPANDED, ONLY_BILINEAR, check_sizes, conflict, range};
 pub use model::{SsmConfig, VimConfig};
 pub use preset::{Preset, REGISTERED, Registered};
 pub use values::{DtRank, ImageSize, LayerScale};

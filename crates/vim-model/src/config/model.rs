@@ -174,7 +174,7 @@ impl VimConfig {
     /// Whether the sum of both ways is halved: in a [`Bimamba::V2`] only.
     #[must_use]
     pub fn divide_out(&self) -> bool {
-        self.bimamba == Bimamba::V2 && self.divide_out.unwrap_or(true)
+        self.mixer().divide_out()
     }
 
     /// What the head reads where there is no class token.
@@ -192,8 +192,7 @@ impl VimConfig {
     /// The methods of the forward and of the backward way.
     #[must_use]
     pub fn methods(&self) -> [Discretization; 2] {
-        [self.ssm.method_fwd, self.ssm.method_bwd]
-            .map(|method| method.unwrap_or(self.discretization))
+        self.mixer().methods()
     }
 
     /// The methods in words: `zoh`, or `zoh forward and foh backward`.
@@ -210,16 +209,13 @@ impl VimConfig {
     /// Channels inside the mixer.
     #[must_use]
     pub fn d_inner(&self) -> usize {
-        self.expand * self.d_model
+        self.mixer().d_inner()
     }
 
     /// Rank of the delta projection.
     #[must_use]
     pub fn dt_rank(&self) -> usize {
-        match self.dt_rank {
-            DtRank::Auto => self.d_model.div_ceil(16),
-            DtRank::Rank(rank) => rank,
-        }
+        self.mixer().dt_rank()
     }
 
     /// Rows and columns of patches.

@@ -12,6 +12,7 @@ mod golden;
 mod import;
 mod infer;
 mod init;
+mod layers;
 mod naive;
 mod parameters;
 mod patch_embed;
