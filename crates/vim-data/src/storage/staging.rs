@@ -5,9 +5,9 @@
 //! either way.
 //!
 //! Processes of one node share the copies. Beside `NAME` there may be `NAME.lock` and
-//! `NAME.partial`. The process that holds the lock writes the partial file, and renames it to `NAME`
-//! once it is complete and compared. The lock is the operating system's: it ends with its process,
-//! and another process starts again.
+//! `NAME.partial`. The process that holds the lock writes the partial file, and renames it to
+//! `NAME` once it is complete and compared. The lock is the operating system's: it ends with its
+//! process, and another process starts again.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
