@@ -45,9 +45,33 @@ pub(crate) type Sizes = [usize; 4];
 
 pub(crate) const BOTH: [Implementation; 2] = [Implementation::Kernel, Implementation::Reference];
 
-/// A scan with every optional input in f32; delta·a reaches about `reach` in magnitude.
+/// A scan with every optional input in f32; delta·a reaches about `reach` in magnitude. The numbers
+/// are other ones than the suite's own.
 pub(crate) fn scan(sizes: Sizes, form: Form, reach: f64) -> OracleScan {
-    scan::inputs(sizes, form, reach, Dtype::F32)
+    let [batch, len, d_inner, d_state] = sizes;
+    let base = scan::inputs([0, 0, 0, 0], form, reach, Dtype::F32);
+    let groups = base.groups;
+    let mut numbers = Numbers::new(3);
+    let mut x = |n, low, high| numbers.vec(n, low, high, Dtype::F32);
+    let tokens = batch * len * d_inner;
+    let projection =
+        |constant| if constant { d_inner * d_state } else { batch * len * groups * d_state };
+    let (of_b, of_c) = (projection(base.b_constant), projection(base.c_constant));
+    OracleScan {
+        batch,
+        len,
+        d_inner,
+        d_state,
+        u: x(tokens, -1.5, 1.5),
+        delta: x(tokens, -3.0, 0.5),
+        a: x(d_inner * d_state, -reach, -0.01 * reach),
+        b: x(of_b, -1.0, 1.0),
+        c: x(of_c, -1.0, 1.0),
+        d: Some(x(d_inner, -1.0, 1.0)),
+        z: Some(x(tokens, -2.0, 2.0)),
+        delta_bias: Some(x(d_inner, -0.5, 0.5)),
+        ..base
+    }
 }
 
 /// `scan` without D, without z, without the bias of delta, and without softplus and the bias.
