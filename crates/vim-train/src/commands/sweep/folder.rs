@@ -14,9 +14,10 @@ use vim_sweep::{
 };
 
 use super::{SweepRunError, WhichArgs};
-use crate::commands::runs::{Evaluated, Run, Status, holds_run};
+use crate::commands::runs::{Evaluated, Run, Status};
 use crate::config::{ConfigError, Loaded, dotted};
 use crate::error::Error;
+use crate::run_folder::holds_run;
 
 /// Name of the section's copy.
 pub(super) const SECTION: &str = "sweep.toml";
