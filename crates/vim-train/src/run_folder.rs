@@ -15,7 +15,7 @@ use crate::error::Error;
 ///
 /// An entry ending in a dot stands for a section. `run.name` is listed because the folder was found
 /// by it: another template that yields the same folder is the same name.
-const FREE_KEYS: [&str; 17] = [
+const FREE_KEYS: [&str; 18] = [
     "run.root",
     "run.name",
     "log.",
@@ -30,6 +30,8 @@ const FREE_KEYS: [&str; 17] = [
     "data.val_labels",
     "data.index_cache",
     "data.stage",
+    // Evaluations of the test images change no weights.
+    "data.watch_test",
     "checkpoint.every",
     "checkpoint.keep_last",
     "checkpoint.archive",

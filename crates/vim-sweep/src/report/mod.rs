@@ -203,7 +203,7 @@ impl<'a> View<'a> {
     }
 
     fn curves(&self) -> String {
-        let metric = self.metric.course();
+        let metric = self.metric.course(self.page.outcomes);
         let legend = self
             .groups()
             .map(|(group, style)| format!("<li>{}{}</li>", style.swatch(), escape(&group.label)));

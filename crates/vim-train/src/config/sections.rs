@@ -103,7 +103,8 @@ pub struct TrainConfig {
     /// With `train.non_finite = "skip"`: such steps in a row that are put up with; one more stops
     /// the run.
     pub max_non_finite: u64,
-    /// How often to evaluate on the validation images, in steps or epochs.
+    /// How often to evaluate on the validation images, in steps or epochs; without any, on the test
+    /// images (`data.watch_test`).
     pub eval_every: Interval,
     /// Weights to start from: a file (.pth, .pt, .safetensors), the folder of a checkpoint or run,
     /// or a run's name in `run.root`. A head of other classes is replaced, positions of another grid are resized. Read at the

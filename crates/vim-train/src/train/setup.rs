@@ -184,10 +184,15 @@ impl<'a, T: Task> Trainer<'a, T> {
             log.line(format!("note: {note}"));
         }
         if !task.has_validation() {
-            log.line(
+            let watched = if config.data.watch_test {
+                "; the test images are watched, and choose nothing (data.watch_test)"
+            } else {
+                ""
+            };
+            log.line(format!(
                 "no validation images: the last weights are the result (data.val_fraction holds \
-                 some out)",
-            );
+                 some out){watched}"
+            ));
         }
         log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
         if !schedule.reaches_its_peak() {

@@ -152,7 +152,8 @@ pub(super) fn outcome(sweep: &Sweep, entry: &PlannedRun) -> RunOutcome {
     let run = Run::read(&sweep.run(entry), entry.name.clone());
     let history = &run.history;
     let evaluations = history.val.iter().map(|scores| score("val", scores));
-    let scores = evaluations.chain(history.test.iter().map(|scores| score("test", scores)));
+    let tests = history.watched.iter().chain(&history.test);
+    let scores = evaluations.chain(tests.map(|scores| score("test", scores)));
     let values = if run.config.is_empty() {
         Sweep::frozen(&sweep.folder, entry).unwrap_or_default()
     } else {
