@@ -107,8 +107,8 @@ pub struct TrainConfig {
     /// images (`data.watch_test`).
     pub eval_every: Interval,
     /// Weights to start from: a file (.pth, .pt, .safetensors), the folder of a checkpoint or run,
-    /// or a run's name in `run.root`. A head of other classes is replaced, positions of another grid are resized. Read at the
-    /// start of a fresh run only.
+    /// or a run's name in `run.root`. A head of other classes is replaced, positions of another
+    /// grid are resized. Read at the start of a fresh run only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub init: Option<PathBuf>,

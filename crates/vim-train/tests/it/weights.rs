@@ -232,5 +232,5 @@ fn predict_names_what_it_sees() {
     assert_eq!(stdout(&output).lines().count(), 6, "the image and five classes");
 
     assert_says(&predict(&names, &[]), 65, &["names.txt begins with `"]);
-    assert_code(&predict(&"absent.png", &[]), 74);
+    assert_says(&predict(&"absent.png", &[]), 65, &["cannot read absent.png", "1 of 1 images"]);
 }
