@@ -56,7 +56,7 @@ pub use loader::{
     Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Order, OrderKey, Purpose, Replica,
     THREAD_PREFIX, Workers,
 };
-pub use picture::{PictureError, contact_sheet, read_picture, write_png};
+pub use picture::{PictureError, contact_sheet, encode_png, read_picture, write_png};
 pub use pixels::{Pixels, Region};
 pub use split::Split;
 pub use statistics::{Normalize, Statistics};

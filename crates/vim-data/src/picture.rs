@@ -1,8 +1,7 @@
 //! Image files: one read for a prediction, several written as one PNG.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::{pixels::Pixels, transforms::EvalTransform};
@@ -78,12 +77,20 @@ pub fn contact_sheet(images: &[Pixels], columns: usize) -> Pixels {
 /// # Errors
 /// If the file cannot be written, or the image has no pixels.
 pub fn write_png(path: &Path, image: &Pixels) -> io::Result<()> {
+    fs::write(path, encode_png(image)?)
+}
+
+/// A PNG in memory.
+///
+/// # Errors
+/// If the image has no pixels.
+pub fn encode_png(image: &Pixels) -> io::Result<Vec<u8>> {
     let side = |side| u32::try_from(side).map_err(io::Error::other);
-    let mut file = BufWriter::new(File::create(path)?);
-    let mut encoder = png::Encoder::new(&mut file, side(image.width)?, side(image.height)?);
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, side(image.width)?, side(image.height)?);
     encoder.set_color(png::ColorType::Rgb);
     encoder.write_header()?.write_image_data(&image.data)?;
-    file.flush()
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ pub enum CheckpointError {
         folder: PathBuf,
     },
     /// There is no such checkpoint.
-    #[error("no {which} checkpoint in {}{}", folder.display(), if which == "best" { ": without validation images there is no best one, use --checkpoint last" } else { "" })]
+    #[error("there is no {which} in {}", folder.display())]
     Missing {
         /// Which one.
         which: String,

@@ -28,6 +28,8 @@ pub const TIMING: &str = "timing.jsonl";
 pub const MAX_DEPTH: usize = 4;
 /// The weights that the run started from.
 pub const INIT: &str = "init.json";
+/// Names of the classes, by label.
+pub const CLASSES: &str = "classes.json";
 
 /// The folder of the checkpoints of the run in `run`.
 pub fn checkpoints_in(run: &Path) -> PathBuf {
@@ -220,6 +222,11 @@ impl RunDir {
     /// Records the weights that the run starts from.
     pub fn write_init(&self, init: &impl Serialize) -> Result<(), RunError> {
         write_json(&self.path, INIT, init)
+    }
+
+    /// Records the names of the classes, by label.
+    pub fn write_classes(&self, names: &[String]) -> Result<(), RunError> {
+        write_json(&self.path, CLASSES, &names)
     }
 
     /// Records how this process ends.

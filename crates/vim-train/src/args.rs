@@ -1,6 +1,10 @@
 //! Arguments that several commands share.
 
+use std::path::PathBuf;
+
 use clap::Args;
+
+use crate::config::{Config, ConfigError};
 
 /// Values over those of the configuration file.
 #[derive(Debug, Default, Args)]
@@ -11,6 +15,16 @@ pub struct Overrides {
     /// no quotes.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+}
+
+impl Overrides {
+    /// Where runs are looked for by name, without a configuration: `run.root` of the defaults or
+    /// as set.
+    pub(crate) fn run_root(&self) -> Result<PathBuf, ConfigError> {
+        let is_root = |set: &&String| set.starts_with("run.root");
+        let sets: Vec<String> = self.set.iter().filter(is_root).cloned().collect();
+        Ok(Config::from_defaults(&sets)?.run.root)
+    }
 }
 
 /// Parses an integer of at least 1.

@@ -22,7 +22,9 @@ use crate::RunError;
 pub use crate::error::CheckpointError;
 use crate::metrics::JsonlWriter;
 
-pub use retention::{Checkpoints, Latest, Selection, best_step, count_set_aside, list, select};
+pub use retention::{
+    Checkpoints, Latest, Selection, best_step, count_set_aside, is_checkpoint, list, select,
+};
 
 /// Name of the state's file.
 const STATE: &str = "state.json";

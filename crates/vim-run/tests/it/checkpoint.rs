@@ -215,10 +215,9 @@ fn a_start_removes_what_a_crash_left() {
 #[test]
 fn selections() {
     let (folder, _checkpoints) = three();
-    let selected = |selection| select(folder.path(), &selection).map(|found| found.state.step);
+    let selected = |selection| select(folder.path(), selection).map(|found| found.state.step);
     assert_eq!(selected(Selection::Best).unwrap(), 10);
     assert_eq!(selected(Selection::Last).unwrap(), 30);
-    assert_eq!(selected(Selection::Path(step(folder.path(), 20))).unwrap(), 20);
 
     fs::remove_file(step(folder.path(), 30).join("model")).unwrap();
     let before = names(folder.path());
@@ -228,7 +227,7 @@ fn selections() {
 
     let empty = tempfile::tempdir().unwrap();
     for selection in [Selection::Best, Selection::Last] {
-        let error = select(empty.path(), &selection).unwrap_err();
+        let error = select(empty.path(), selection).unwrap_err();
         assert!(matches!(error, CheckpointError::Missing { .. }), "{error}");
     }
 }

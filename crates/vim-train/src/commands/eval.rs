@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use vim_data::Split;
+use vim_run::CONFIG;
 use vim_run::checkpoint::{Selection, Weights};
 use vim_run::metrics::Scores;
 use vim_run::signals::{Interrupted, StopRequest};
@@ -19,14 +20,18 @@ use crate::error::Error;
 use crate::output::{check_free, csv, print, print_json};
 use crate::run_folder::check_same_model_and_data;
 use crate::task::classification::check_image_size;
+use crate::task::classification::classes::readable;
 use crate::task::classification::evaluate::{SCORES, evaluate};
 use crate::task::classification::predict::{largest, softmax};
 use crate::task::{EvalSplit, Evaluation, loaders};
+use crate::weights::place::{Place, selection};
 use crate::weights::source::{WeightsSource, notes};
 
 const EXAMPLES: &str = "\
 Examples:
   vim-train eval configs/debug.toml
+  vim-train eval zoh-s0                                a run: its folder, or its name in run.root
+  vim-train eval data/runs/zoh-s0/checkpoints/last
   vim-train eval configs/debug.toml --checkpoint last --split val --json
   vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500
   vim-train eval configs/debug.toml --batch 512        a batch of its own, for speed: the numbers are the same
@@ -34,21 +39,24 @@ Examples:
   vim-train eval configs/debug.toml --predictions out.csv     a row for each image
 
 The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
-likeliest class), probability (of that class), and top5 (the five likeliest classes, the likeliest first).
-The last three are empty for an image that could not be read.";
+likeliest class), probability (of that class), top5 (the five likeliest classes, the likeliest first), label_name
+and predicted_name. Of an image that could not be read, what the model says is empty.";
 
 /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EvalArgs {
-    /// Configuration file of the run.
+    /// Configuration file of the run, or the run itself, whose recorded configuration counts: its
+    /// folder, its name in `run.root`, or one of its checkpoints.
+    #[arg(value_name = "CONFIG|RUN")]
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Which weights: the run's `best` or `last`, a checkpoint's or run's folder, or a file (.pth,
-    /// .safetensors).
-    #[arg(long, value_name = "best|last|PATH", default_value = "best")]
-    checkpoint: Selection,
+    /// Which weights: `best` or `last` of the run, another run's folder or name, a checkpoint's
+    /// folder, or a file (.pth, .safetensors). Left out: the best, or the last where no held-out
+    /// images choose a best one.
+    #[arg(long, value_name = "best|last|PATH")]
+    checkpoint: Option<PathBuf>,
     /// Which images.
     #[arg(long, value_enum, default_value_t)]
     split: EvalSplit,
@@ -73,7 +81,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     if let Some(path) = &args.predictions {
         check_free(path, args.force)?;
     }
-    let config = Config::load(&args.config, &args.overrides.set)?;
+    let Subject { config, run, weights } = subject(args)?;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
@@ -89,17 +97,17 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     let classes = splits.train.num_classes();
     let model = config.model.with_classes(classes)?;
     check_image_size(&model, &config.augment, &split)?;
-    let run = config.run_folder()?;
     // Another method, normalisation or seed changes the result but not the weights' shapes. For a
     // checkpoint given by its folder the caller is responsible.
-    if matches!(args.checkpoint, Selection::Best | Selection::Last) && run.is_dir() {
+    let is_of_run = args.checkpoint.as_ref().is_none_or(|which| selection(which).is_some());
+    if is_of_run && run.is_dir() {
         check_same_model_and_data(&run, &config)?;
     }
-    let weights = WeightsSource::of_run(&run, args.take.section(), &args.checkpoint)?;
+    let weights = WeightsSource::open(&weights, args.take.section())?;
     let options = args.take.options();
     let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision)?;
     let (model, report) = weights.load(model, options)?;
-    for note in notes(&report, options) {
+    for note in weights.note.iter().cloned().chain(notes(&report, options)) {
         eprintln!("note: {note}");
     }
     let stop = StopRequest::install().map_err(|e| Error::internal(e.to_string()))?;
@@ -161,29 +169,69 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     shown(true).iter().rev().try_for_each(|share| print(&format!("{name} {share}")))
 }
 
+/// What is evaluated.
+struct Subject {
+    config: Config,
+    /// The folder of the run that the configuration is of.
+    run: PathBuf,
+    weights: Place,
+}
+
+/// The configuration in the file that `args` names, or recorded in the run that they name.
+fn subject(args: &EvalArgs) -> Result<Subject, Error> {
+    let (path, sets) = (&args.config, &args.overrides.set);
+    let named = if path.extension().is_some_and(|extension| extension == "toml") {
+        None
+    } else {
+        let place = Place::find(path, &args.overrides.run_root()?, None)?;
+        place.run().map(|run| (run, place))
+    };
+    let (config, run, weights) = match named {
+        Some((run, place)) => (Config::load(&run.join(CONFIG), sets)?, run, place),
+        None => {
+            let config = Config::load(path, sets)?;
+            let run = config.run_folder()?;
+            let best = Place::Run(run.clone(), Selection::Best);
+            (config, run, best)
+        }
+    };
+    let weights = match &args.checkpoint {
+        Some(which) => Place::find(which, &config.run.root, Some(&run))?,
+        None => weights,
+    };
+    Ok(Subject { config, run, weights })
+}
+
 /// The columns, described in docs/runs.md.
-const HEADER: [&str; 6] = ["index", "image", "label", "predicted", "probability", "top5"];
+const HEADER: [&str; 8] =
+    ["index", "image", "label", "predicted", "probability", "top5", "label_name", "predicted_name"];
 
 /// Collects predictions, one row per image in the order of the split.
 #[derive(Debug)]
 struct Predictions {
     split: Split,
-    rows: Vec<[String; 6]>,
+    /// Of the classes, by label.
+    names: Vec<String>,
+    rows: Vec<[String; 8]>,
 }
 
 impl Predictions {
     fn of(split: &Split) -> Self {
-        Self { split: split.clone(), rows: Vec::with_capacity(split.len()) }
+        let names = readable(split.class_names());
+        Self { split: split.clone(), names, rows: Vec::with_capacity(split.len()) }
     }
 
     /// Adds the next image's logits; unreadable images and non-finite logits give no prediction.
     fn add(&mut self, logits: &[f32], is_read: bool) {
         let position = self.rows.len();
         let index = self.split.index(position);
-        let mut row = [const { String::new() }; 6];
+        let mut row = [const { String::new() }; 8];
         row[0] = index.to_string();
         row[1] = self.split.dataset().name(index);
-        row[2] = self.split.label(position).to_string();
+        let label = self.split.label(position) as usize;
+        let name = |class: usize| self.names.get(class).cloned().unwrap_or_default();
+        row[2] = label.to_string();
+        row[6] = name(label);
         if is_read && logits.iter().all(|logit| logit.is_finite()) {
             let probabilities = softmax(logits);
             let best = largest(&probabilities, 5);
@@ -191,6 +239,7 @@ impl Predictions {
             row[3].clone_from(&names[0]);
             row[4] = format!("{:.6}", probabilities[best[0]]);
             row[5] = names.join(" ");
+            row[7] = name(best[0]);
         }
         self.rows.push(row);
     }

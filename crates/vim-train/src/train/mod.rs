@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use vim_data::BadSample;
 use vim_run::checkpoint::{Content, Saver, Snapshot, Window};
+use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 use vim_run::{ExitRecord, LOG, Log, Opened, RunDir};
 
@@ -30,7 +31,7 @@ use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
 use crate::output::{print, print_json};
 use crate::run_folder;
-use crate::task::{BatchStream, Inputs, Model, Task};
+use crate::task::{BatchStream, EvalSplit, Inputs, Model, Task};
 pub use args::TrainArgs;
 use job_attempt::JobAttempt;
 pub use recorder::TrainError;
@@ -128,7 +129,7 @@ struct Trainer<'a, T: Task> {
     records: Recorder<'a>,
     first_step: u64,
     last_loss: Option<f64>,
-    /// Primary score of the last validation.
+    /// Primary score of the last evaluation during training.
     last_score: Option<f64>,
     /// Primary score of the test images.
     test_score: Option<f64>,
@@ -145,7 +146,11 @@ impl<T: Task> Trainer<'_, T> {
         let mut save_due = cadence(self.config.checkpoint.every);
         let mut archive_due = self.config.checkpoint.archive.map(cadence);
         let epochs = self.config.train.epochs;
-        let progress = Progress::new(self.log, self.step(), self.total_steps, epochs, T::PRIMARY);
+        let shown = match self.watched() {
+            Some(EvalSplit::Test) => ScoreKind { label: EvalSplit::Test.name(), ..T::PRIMARY },
+            Some(EvalSplit::Val) | None => T::PRIMARY,
+        };
+        let progress = Progress::new(self.log, self.step(), self.total_steps, epochs, shown);
         let mut pace = Pace::start(self.step(), Duration::ZERO);
         if self.train.counters.eval_pending && self.validate()? {
             self.save(true, false)?;
@@ -201,7 +206,13 @@ impl<T: Task> Trainer<'_, T> {
                 self.records.warn_once(self.task.training_warning());
             }
             let mut is_best = false;
-            if (eval_due.due(step, elapsed) || last) && self.task.has_validation() {
+            // The test at the end evaluates the last weights on the test images.
+            let evaluates = match self.watched() {
+                Some(EvalSplit::Val) => eval_due.due(step, elapsed) || last,
+                Some(EvalSplit::Test) => eval_due.due(step, elapsed) && !last,
+                None => false,
+            };
+            if evaluates {
                 self.train.counters.eval_pending = true;
                 is_best = self.validate()?;
                 // Exclude evaluation from the training speed.

@@ -277,7 +277,8 @@ impl<T: Task> Trainer<'_, T> {
             steps: (self.step(), self.total_steps),
             loss: self.last_loss,
             kind: T::PRIMARY,
-            score: self.last_score,
+            // Of the test images, the final score is the result.
+            score: self.last_score.filter(|_| self.task.has_validation()),
             best: self.train.counters.best.map(|best| (best.metric, best.step)),
             test_score: self.test_score,
             images_per_second: (images > 0).then(|| images as f64 / elapsed.as_secs_f64()),

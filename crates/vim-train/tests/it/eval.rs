@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{Bench, assert_code, parsed};
+use crate::support::{Bench, assert_code, parsed, read_json};
 
 /// The 64 test images at once, in batches that do not divide them, one by one, and in one that is
 /// larger than all.
@@ -42,13 +42,20 @@ fn predictions_agree_with_the_scores() {
     let scores = parsed(&output);
     let mut reader = csv::Reader::from_path(&file).unwrap();
     let header: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
-    assert_eq!(header, ["index", "image", "label", "predicted", "probability", "top5"]);
+    let expected = ["index", "image", "label", "predicted", "probability", "top5"];
+    assert_eq!(header, [&expected[..], &["label_name", "predicted_name"]].concat());
+    let names: Vec<String> =
+        serde_json::from_value(read_json(bench.folder("a/classes.json"))).unwrap();
+    assert_eq!((names.len(), &*names[1]), (12, "striped disk"));
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!(scores["images"], rows.len());
     let (mut top1, mut top5) = (0, 0);
     for row in &rows {
         let best: Vec<&str> = row[5].split(' ').collect();
         assert_eq!((best.len(), best[0]), (5, &row[3]));
+        for (class, name) in [(2, 6), (3, 7)] {
+            assert_eq!(names[row[class].parse::<usize>().unwrap()], row[name]);
+        }
         let probability: f64 = row[4].parse().unwrap();
         assert!(probability > 1.0 / 12.0 - 1e-6 && probability <= 1.0, "{probability}");
         top1 += usize::from(row[2] == row[3]);

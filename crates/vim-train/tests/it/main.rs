@@ -15,6 +15,7 @@ mod events;
 mod fatal;
 mod golden;
 mod layers;
+mod predict;
 mod profile;
 mod recipe;
 mod resume;

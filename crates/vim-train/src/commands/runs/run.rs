@@ -17,6 +17,7 @@ use vim_run::{
 use super::history::{Best, History};
 use crate::commands::train::PRIMARY;
 use crate::config::{Config, dotted};
+use crate::run_folder::holds_run;
 
 /// A run as `runs list` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,12 +120,6 @@ impl Run {
             }
         }
     }
-}
-
-/// Whether `folder` holds any file of a run.
-pub(crate) fn holds_run(folder: &Path) -> bool {
-    let names = [CONFIG, METRICS, EXIT, ENVIRONMENT];
-    names.iter().any(|name| folder.join(name).is_file()) || checkpoints_in(folder).is_dir()
 }
 
 /// The configuration's keys, and the discretization's description if this version can parse it.

@@ -14,9 +14,10 @@ use vim_sweep::{
 };
 
 use super::{SweepRunError, WhichArgs};
-use crate::commands::runs::{Evaluated, Run, Status, holds_run};
+use crate::commands::runs::{Evaluated, Run, Status};
 use crate::config::{ConfigError, Loaded, dotted};
 use crate::error::Error;
+use crate::run_folder::holds_run;
 
 /// Name of the section's copy.
 pub(super) const SECTION: &str = "sweep.toml";
@@ -151,7 +152,8 @@ pub(super) fn outcome(sweep: &Sweep, entry: &PlannedRun) -> RunOutcome {
     let run = Run::read(&sweep.run(entry), entry.name.clone());
     let history = &run.history;
     let evaluations = history.val.iter().map(|scores| score("val", scores));
-    let scores = evaluations.chain(history.test.iter().map(|scores| score("test", scores)));
+    let tests = history.watched.iter().chain(&history.test);
+    let scores = evaluations.chain(tests.map(|scores| score("test", scores)));
     let values = if run.config.is_empty() {
         Sweep::frozen(&sweep.folder, entry).unwrap_or_default()
     } else {
