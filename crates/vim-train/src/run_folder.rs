@@ -1,6 +1,7 @@
 //! The folder of a configured run, and whether the run recorded there can resume under it.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use vim_run::{CONFIG, ExitRecord, Found, Opened, Resume, RunDir, RunError, finished};
@@ -48,6 +49,15 @@ pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Erro
 pub(crate) fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found, Error> {
     let check = |run: &Path| check_unchanged(run, config);
     RunDir::look(config.run_folder()?, resume, fresh, check)
+}
+
+/// Checks that a configuration or a script, which are UTF-8, can name `path`.
+pub(crate) fn check_nameable(path: &Path) -> Result<(), Error> {
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    let why = io::Error::other("it is not UTF-8; use a folder whose whole path is");
+    Err(Error::io("record the path", path)(why))
 }
 
 /// Checks that a later process can resume or start the run of the effective `config`; returns the
