@@ -73,6 +73,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     if let Some(path) = &args.predictions {
         check_free(path, args.force)?;
     }
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let config = Config::load(&args.config, &args.overrides.set)?;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
@@ -102,7 +103,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     for note in notes(&report, options) {
         eprintln!("note: {note}");
     }
-    let stop = StopRequest::install().map_err(|e| Error::internal(e.to_string()))?;
+    stop.defer();
     let mut loading = loaders::evaluation(&config, model.config().image_size);
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
     let mut predictions = args.predictions.as_ref().map(|_| Predictions::of(&split));
