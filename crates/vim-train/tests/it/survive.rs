@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::resume::{args, assert_same, start};
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, read_json, run, send, set, stderr, vim_train,
+    Bench, assert_code, assert_parts, assert_says, read_json, run, send, stderr, vim_train,
 };
 
 /// Waits until the run has written its first record.
