@@ -12,7 +12,7 @@ pub mod storage;
 use std::env;
 use std::time::SystemTime;
 
-pub use error::RunError;
+pub use error::{Displaced, RunError};
 pub use folder::{
     CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitReason, ExitRecord, Found, INIT, LOG, MAX_DEPTH,
     METRICS, Opened, Resume, RunDir, TIMING, checkpoints_in, finished, move_aside, write_exit_in,

@@ -30,10 +30,11 @@ Exit codes:
    70  internal error
    71  the device ran out of memory
    73  the run folder is in use, or holds or awaits a run already; a file to be written is there already
-   74  a file cannot be read or written
+   74  a file cannot be read or written; a run's folder is no longer in its place
    75  interrupted and saved: the same command with --resume auto goes on
    76  training diverged
    78  bad configuration
+   79  a further Ctrl-C: ended at once, without saving
   130  Ctrl-C, saved
 
 Results go to stdout, everything else to stderr. An error is one line: what, where, what to do.";

@@ -198,9 +198,9 @@ impl Failure for DataFailure {
                 | DataError::NoBatches { .. }
                 | DataError::Staging(StagingError::NoFolder | StagingError::NotArchives { .. }),
             ) => code::CONFIG,
-            Self(DataError::Staging(_)) => code::IO,
+            Self(DataError::Staging(_) | DataError::Spawn { .. }) => code::IO,
             Self(DataError::Source(SourceError::Exists { .. })) => code::EXISTS,
-            Self(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => code::INTERNAL,
+            Self(DataError::WorkerPanicked { .. }) => code::INTERNAL,
             Self(_) => code::DATA,
         }
     }
@@ -245,7 +245,7 @@ impl Failure for RunError {
                 code::EXISTS
             }
             Self::NothingToResume { .. } | Self::ConfigChanged { .. } => code::CONFIG,
-            Self::Checkpoint(_) | Self::Io { .. } => code::IO,
+            Self::Displaced(_) | Self::Checkpoint(_) | Self::Io { .. } => code::IO,
             Self::Internal(_) => code::INTERNAL,
         }
     }

@@ -1,5 +1,6 @@
 //! The command line: parse, run, map the result to an exit code.
 
+use std::io::{self, Write as _};
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
@@ -20,12 +21,11 @@ fn main() -> ExitCode {
     match catch_unwind(work).unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            for detail in error.details() {
-                eprintln!("{detail}");
-            }
-            eprintln!("error: {error}");
-            if let Some(caret) = error.caret() {
-                eprintln!("{caret}");
+            let error_line = format!("error: {error}");
+            let lines = error.details().into_iter().chain([error_line]);
+            for line in lines.chain(error.caret().map(str::to_owned)) {
+                // Where stderr cannot be written, the exit code says it.
+                let _ = writeln!(io::stderr(), "{line}");
             }
             ExitCode::from(error.exit_code())
         }

@@ -61,6 +61,15 @@ pub(crate) fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found
     RunDir::look(config.run_folder()?, resume, fresh, check)
 }
 
+/// Checks that a configuration or a script, which are UTF-8, can name `path`.
+pub(crate) fn check_nameable(path: &Path) -> Result<(), Error> {
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    let why = io::Error::other("it is not UTF-8; use a folder whose whole path is");
+    Err(Error::io("record the path", path)(why))
+}
+
 /// Checks that a later process can resume or start the run of the effective `config`; returns the
 /// exit record if the run is finished, and an error if it was recorded with another configuration.
 pub(crate) fn can_go_on(config: &Config) -> Result<Option<ExitRecord>, Error> {

@@ -96,9 +96,11 @@ impl Checkpoints {
     fn tidy(&self) -> io::Result<()> {
         for name in names(&self.folder) {
             let path = self.folder.join(&name);
-            if name.starts_with(".tmp-") {
+            if is_unfinished(&name) {
                 self.storage.remove(&path)?;
-            } else if let Some(original) = name.strip_prefix(REPLACED) {
+            } else if let Some(original) =
+                name.strip_prefix(REPLACED).filter(|name| step_of(name).is_some())
+            {
                 let original = self.folder.join(original);
                 if original.exists() {
                     self.storage.remove(&path)?;
@@ -305,8 +307,15 @@ fn folder_name(step: u64) -> String {
 }
 
 /// The step in a folder's name.
-fn step_of(name: &str) -> Option<u64> {
+pub(super) fn step_of(name: &str) -> Option<u64> {
     name.strip_prefix("step-")?.parse().ok().filter(|&step| folder_name(step) == name)
+}
+
+/// Whether an interrupted save leaves a file or folder of this `name`. The folder may be a link to
+/// one that others use: their files stay.
+fn is_unfinished(name: &str) -> bool {
+    let name = name.strip_prefix(".tmp-");
+    name.is_some_and(|name| step_of(name).is_some() || [BEST, ARCHIVE].contains(&name))
 }
 
 /// The checkpoints in `folder`, by ascending step.

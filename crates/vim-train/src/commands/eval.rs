@@ -81,6 +81,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     if let Some(path) = &args.predictions {
         check_free(path, args.force)?;
     }
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let Subject { config, run, weights } = subject(args)?;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     for note in weights.note.iter().cloned().chain(notes(&report, options)) {
         eprintln!("note: {note}");
     }
-    let stop = StopRequest::install().map_err(|e| Error::internal(e.to_string()))?;
+    stop.defer();
     let mut loading = loaders::evaluation(&config, model.config().image_size);
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
     let mut predictions = args.predictions.as_ref().map(|_| Predictions::of(&split));

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Failure, code};
 
@@ -31,6 +31,11 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))?;
     print(&text)
+}
+
+/// Writes a path to JSON as it is printed: it need not be UTF-8.
+pub(crate) fn as_shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// Rows as CSV.

@@ -22,7 +22,7 @@ use vim_data::BadSample;
 use vim_run::checkpoint::{Content, Saver, Snapshot, Window};
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
-use vim_run::{ExitRecord, LOG, Log, Opened, RunDir};
+use vim_run::{EXIT, ExitRecord, LOG, Log, Opened, RunDir};
 
 use crate::comm::Comm;
 use crate::config::{Config, NonFinite};
@@ -45,8 +45,7 @@ pub use warmup::{WarmupArgs, run as warmup};
 
 /// `vim-train train` of the task `T`, on the device of `comm`.
 pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> {
-    let stop = StopRequest::install()
-        .map_err(|error| Error::internal(format!("signal handlers: {error}")))?;
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let mut sets = args.overrides.set.clone();
     sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
     let config = Config::load(&args.config, &sets)?;
@@ -55,21 +54,19 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     }
     // Check everything before making the run's folder.
     let resolved = ResolvedRun::<T>::new(&config, args.fresh, comm)?;
+    stop.defer();
     let (folder, name) = (run_folder::open(&config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,
         Opened::Finished { path, exit } => {
             eprintln!("{} is finished: nothing to resume", path.display());
-            return match exit.scores.get(T::PRIMARY.name) {
-                _ if args.json => print_json(&exit),
-                Some(score) => print(&result_line::<T>(score)),
-                None => Ok(()),
-            };
+            print_result::<T>(args.json, &exit, exit.scores.get(T::PRIMARY.name));
+            return Ok(());
         }
     };
     let log = Log::open(&run.path().join(LOG))?;
     let load = resolved.footprint;
-    let guard = CrashGuard::over(run.path().to_owned(), log.clone(), load);
+    let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume);
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, resolved, comm, &run, &log, stop, &guard)?;
@@ -89,19 +86,29 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
             Err(error),
         )
     });
+    // In a folder that is no longer this run's nothing is recorded, and no other error matters.
+    run.check()?;
     // The run's error takes precedence over a failure to write its record.
     let written = run.write_exit(&exit);
     attempt.end(&exit, result.as_ref().err().and_then(TrainError::stop_of));
     let tested = result?;
     written?;
-    let line = tested.map(result_line::<T>);
-    if let Some(line) = &line {
-        log.file_line(line);
+    if let Some(score) = tested {
+        log.file_line(result_line::<T>(score));
     }
-    match line {
-        _ if args.json => print_json(&exit),
-        Some(line) => print(&line),
+    print_result::<T>(args.json, &exit, tested);
+    Ok(())
+}
+
+/// Prints the result. A failure leaves the run's exit code as it is: `exit.json` has the result.
+fn print_result<T: Task>(as_json: bool, exit: &ExitRecord, score: Option<f64>) {
+    let printed = match score {
+        _ if as_json => print_json(exit),
+        Some(score) => print(&result_line::<T>(score)),
         None => Ok(()),
+    };
+    if let Err(error) = printed {
+        eprintln!("warning: {error}; {EXIT} has the result");
     }
 }
 
@@ -307,6 +314,7 @@ impl<T: Task> Trainer<'_, T> {
 
     /// Takes a snapshot; a thread writes it while the loop continues.
     fn save(&mut self, is_best: bool, is_archived: bool) -> Result<(), Error> {
+        self.run.check()?;
         let start = Instant::now();
         // At most one snapshot in memory.
         self.saver.wait()?;

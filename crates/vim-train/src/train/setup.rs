@@ -111,8 +111,9 @@ impl<'a, T: Task> Trainer<'a, T> {
             }
         };
         let mut train = TrainState::new(task.objective(), config, model);
+        let folder = checkpoints_in(run.path());
         let checkpoints =
-            Checkpoints::open(&checkpoints_in(run.path()), config.checkpoint.keep_last)?;
+            Checkpoints::with_storage(&folder, config.checkpoint.keep_last, run.storage())?;
         let latest = checkpoints.latest_valid()?;
         for error in &latest.passed_over {
             log.line(format!("warning: {error}; passed over, and kept under another name"));

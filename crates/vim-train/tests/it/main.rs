@@ -24,6 +24,7 @@ mod runs;
 mod slurm;
 mod slurm_task;
 mod support;
+mod survive;
 mod sweep;
 mod sweep_mistakes;
 mod toy_task;

@@ -17,6 +17,7 @@ use vim_run::{
 use super::history::{Best, History};
 use crate::commands::train::PRIMARY;
 use crate::config::{Config, dotted};
+use crate::output::as_shown;
 use crate::run_folder::holds_run;
 
 /// A run as `runs list` shows it.
@@ -24,6 +25,7 @@ use crate::run_folder::holds_run;
 pub(crate) struct RunRow {
     /// Its folder's name, or path below the folder that is listed.
     pub(crate) name: String,
+    #[serde(serialize_with = "as_shown")]
     pub(crate) path: PathBuf,
     pub(crate) status: Status,
     pub(crate) method: Option<String>,

@@ -15,7 +15,7 @@ use super::names::{self, Submitted};
 use crate::commands::runs::{Run, Status, steps};
 use crate::commands::sweep::run_name;
 use crate::error::Error;
-use crate::output::{columns, print, print_json};
+use crate::output::{as_shown, columns, print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,6 +50,7 @@ pub(crate) struct StatusArgs {
 #[derive(Clone, Debug, Serialize)]
 struct JobRow {
     name: String,
+    #[serde(serialize_with = "as_shown")]
     folder: PathBuf,
     job: JobId,
     /// The job's state, or the array tasks per state; empty if SLURM has forgotten the job.

@@ -63,8 +63,8 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
 
 /// Trains the unfinished `entries` and waits for them. Fails if a run fails or a signal arrives.
 pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) -> Result<(), Error> {
-    let stop = StopRequest::install()
-        .map_err(|error| Error::internal(format!("signal handlers: {error}")))?;
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
+    stop.defer();
     let jobs = args.jobs.unwrap_or(args.gpus.len().max(1));
     let CpuAllocation { cores, .. } = CpuAllocation::of_this_process();
     let on_failure = sweep.origins.sweep.on_failure;
@@ -282,7 +282,7 @@ impl<'a> Runner<'a> {
     fn ask_to_stop(&self) {
         let at_work = self.slots.iter().flatten().count();
         self.watch.line(&format!(
-            "stopping: {at_work} runs are saving; a second Ctrl-C does not wait for them"
+            "stopping: {at_work} runs are saving; a further Ctrl-C after two seconds does not wait for them"
         ));
         for run in self.slots.iter().flatten() {
             if let Some(pid) = Pid::from_raw(run.child.id().cast_signed()) {
