@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use crate::device::DeviceName;
+
 /// Values over those of the configuration file.
 #[derive(Debug, Default, Args)]
 pub struct Overrides {
@@ -11,6 +13,26 @@ pub struct Overrides {
     /// no quotes.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+}
+
+/// The device of a call.
+#[derive(Debug, Default, Args)]
+pub struct DeviceArg {
+    /// What to run on: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; over `devices.backend`
+    /// and `devices.gpus` of the configuration.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceName>,
+}
+
+impl DeviceArg {
+    /// `sets` and, after them, the assignments that choose the device.
+    pub(crate) fn over(&self, sets: &[String]) -> Vec<String> {
+        let chosen = self.device.iter().flat_map(|device| {
+            let gpus = device.gpus();
+            [format!("devices.backend={}", device.backend), format!("devices.gpus={gpus}")]
+        });
+        sets.iter().cloned().chain(chosen).collect()
+    }
 }
 
 /// Parses an integer of at least 1.

@@ -3,7 +3,6 @@
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use clap::Parser;
 use vim_train::cli::Cli;
 use vim_train::fatal;
 
@@ -15,7 +14,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     #[cfg(feature = "cuda")]
     point_to_cuda();
-    let cli = Cli::parse();
+    let cli = Cli::from_command_line();
     let work = || fatal::install().and_then(|()| cli.run());
     match catch_unwind(work).unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -23,7 +22,8 @@ fn main() -> ExitCode {
             for detail in error.details() {
                 eprintln!("{detail}");
             }
-            eprintln!("error: {error}");
+            let label = if error.is_fault() { "error: " } else { "" };
+            eprintln!("{label}{error}");
             if let Some(caret) = error.caret() {
                 eprintln!("{caret}");
             }

@@ -10,7 +10,7 @@ use vim_run::metrics::Scores;
 use vim_run::signals::{Interrupted, StopRequest};
 use vim_run::storage::{Disk, replace};
 
-use crate::args::{Overrides, count};
+use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
 use crate::config::Config;
 use crate::device;
@@ -45,6 +45,8 @@ pub(crate) struct EvalArgs {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceArg,
     /// Which weights: the run's `best` or `last`, a checkpoint's or run's folder, or a file (.pth,
     /// .safetensors).
     #[arg(long, value_name = "best|last|PATH", default_value = "best")]
@@ -73,7 +75,7 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     if let Some(path) = &args.predictions {
         check_free(path, args.force)?;
     }
-    let config = Config::load(&args.config, &args.overrides.set)?;
+    let config = Config::load(&args.config, &args.device.over(&args.overrides.set))?;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
