@@ -280,7 +280,7 @@ mod tests {
             (first, 57, "1/117000 loss 4.6000 epoch 3/300 lr 8.80e-4 elapsed 1m00s"),
             (first, 22, "1/117000 loss 4.6000"),
             (later, 36, "1200/117000 loss 4.6000 1840 img/s"),
-            (later, 57, "1200/117000 loss 4.6000 top-1 21.34 % 1840 img/s"),
+            (later, 57, "1200/117000 loss 4.6000 top-1 21.34 % 1840 img/s wait 1 %"),
             (later, 77, "1200/117000 loss 4.6000 top-1 21.34 % 1840 img/s epoch 3/300 wait 1 %"),
         ] {
             let shown = fitting(&report, top1, (300, 117_000), minute, room);
