@@ -45,6 +45,12 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     /// The exit code, one of `code`.
     fn exit_code(&self) -> u8;
 
+    /// Whether something is wrong: `false` for an end that is as it should be, though not with
+    /// exit code 0.
+    fn is_fault(&self) -> bool {
+        true
+    }
+
     /// Lines to print before the error's own.
     fn details(&self) -> Vec<String> {
         Vec::new()
@@ -100,6 +106,11 @@ impl Error {
     /// The exit code, as `vim-train --help` lists it.
     pub fn exit_code(&self) -> u8 {
         self.0.exit_code()
+    }
+
+    /// Whether something is wrong.
+    pub fn is_fault(&self) -> bool {
+        self.0.is_fault()
     }
 
     /// Lines to print before the error's own.

@@ -4,7 +4,6 @@ use std::io::{self, Write as _};
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use clap::Parser;
 use vim_train::cli::Cli;
 use vim_train::fatal;
 
@@ -16,12 +15,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     #[cfg(feature = "cuda")]
     point_to_cuda();
-    let cli = Cli::parse();
+    let cli = Cli::from_command_line();
     let work = || fatal::install().and_then(|()| cli.run());
     match catch_unwind(work).unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let error_line = format!("error: {error}");
+            let label = if error.is_fault() { "error: " } else { "" };
+            let error_line = format!("{label}{error}");
             let lines = error.details().into_iter().chain([error_line]);
             for line in lines.chain(error.caret().map(str::to_owned)) {
                 // Where stderr cannot be written, the exit code says it.

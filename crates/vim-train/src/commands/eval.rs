@@ -11,7 +11,7 @@ use vim_run::metrics::Scores;
 use vim_run::signals::{Interrupted, StopRequest};
 use vim_run::storage::{Disk, replace};
 
-use crate::args::{Overrides, count};
+use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
 use crate::config::Config;
 use crate::device;
@@ -52,6 +52,8 @@ pub(crate) struct EvalArgs {
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceArg,
     /// Which weights: `best` or `last` of the run, another run's folder or name, a checkpoint's
     /// folder, or a file (.pth, .safetensors). Left out: the best, or the last where no held-out
     /// images choose a best one.
@@ -180,7 +182,7 @@ struct Subject {
 
 /// The configuration in the file that `args` names, or recorded in the run that they name.
 fn subject(args: &EvalArgs) -> Result<Subject, Error> {
-    let (path, sets) = (&args.config, &args.overrides.set);
+    let (path, sets) = (&args.config, &args.device.over(&args.overrides.set));
     let named = if path.extension().is_some_and(|extension| extension == "toml") {
         None
     } else {

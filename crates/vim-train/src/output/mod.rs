@@ -5,6 +5,7 @@ pub mod summary;
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -24,6 +25,12 @@ pub fn print(text: &str) -> Result<(), Error> {
         }
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// The columns of the terminal that `stream` is connected to, if it is one.
+pub(crate) fn terminal_width(stream: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
 /// Prints `value` as indented JSON.

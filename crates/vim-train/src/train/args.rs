@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use vim_run::Resume;
 
-use crate::args::Overrides;
+use crate::args::{DeviceArg, Overrides};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,6 +27,9 @@ pub struct TrainArgs {
     /// What differs from the file.
     #[command(flatten)]
     pub overrides: Overrides,
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceArg,
     /// Where the order of the images comes from, `keyed` or `reference` (the original's samplers):
     /// short for `--set augment.order=KIND`.
     #[arg(long, value_name = "KIND")]

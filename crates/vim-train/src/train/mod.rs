@@ -46,7 +46,7 @@ pub use warmup::{WarmupArgs, run as warmup};
 /// `vim-train train` of the task `T`, on the device of `comm`.
 pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
-    let mut sets = args.overrides.set.clone();
+    let mut sets = args.device.over(&args.overrides.set);
     sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
     let config = Config::load(&args.config, &sets)?;
     if args.dry_run {
@@ -90,7 +90,11 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     run.check()?;
     // The run's error takes precedence over a failure to write its record.
     let written = run.write_exit(&exit);
-    attempt.end(&exit, result.as_ref().err().and_then(TrainError::stop_of));
+    let stop = result.as_ref().err().and_then(TrainError::stop_of);
+    let next = attempt.end(&exit, stop);
+    if let (Some(stop), Some(next)) = (stop, next) {
+        return Err(TrainError::Handed { stop, step: exit.step, next }.into());
+    }
     let tested = result?;
     written?;
     if let Some(score) = tested {
@@ -181,7 +185,8 @@ impl<T: Task> Trainer<'_, T> {
             let metrics = self.train.finish(pending);
             let grad_norm = self.check(metrics)?;
             let (step, elapsed) = (self.step(), self.start.elapsed());
-            progress.step(step);
+            let loss = self.train.counters.window.mean().or(self.last_loss);
+            progress.step(&Report { step, epoch, loss, lr, score: self.last_score, speed: None });
             self.guard.at(step);
             if step == self.first_step + 1 {
                 self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
@@ -206,8 +211,8 @@ impl<T: Task> Trainer<'_, T> {
                 let waited = batches.waited();
                 let speed = self.records.timing(&pace, step, waited, elapsed)?;
                 pace = Pace::start(step, waited);
-                if let Some(loss) = self.last_loss {
-                    let score = self.last_score;
+                if let loss @ Some(_) = self.last_loss {
+                    let (score, speed) = (self.last_score, Some(speed));
                     progress.report(&Report { step, epoch, loss, lr, score, speed });
                 }
                 self.records.warn_once(self.task.training_warning());

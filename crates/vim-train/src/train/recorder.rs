@@ -13,6 +13,7 @@ use vim_run::signals::Stop;
 use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING};
 
 use super::Trainer;
+use super::job_attempt::Successor;
 use crate::device::memory::{device_memory, resident};
 use crate::error::{Error, Failure, code};
 use crate::output::progress::Speed;
@@ -209,6 +210,17 @@ pub enum TrainError {
         step: u64,
     },
 
+    /// The same, where the run goes on by itself.
+    #[error("stopped by {} after step {step}, saved: {next}", stop.name())]
+    Handed {
+        /// The signal.
+        stop: Stop,
+        /// Steps done and saved.
+        step: u64,
+        /// What starts the next attempt.
+        next: Successor,
+    },
+
     /// The loss or the gradient is no longer finite.
     #[error(
         "training diverged at step {step}: {what}; lower optim.lr or set train.clip_grad, and start again with --fresh"
@@ -232,9 +244,13 @@ impl TrainError {
 impl Failure for TrainError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Stopped { stop, .. } => stop.exit_code(),
+            Self::Stopped { stop, .. } | Self::Handed { stop, .. } => stop.exit_code(),
             Self::Diverged { .. } => code::DIVERGED,
         }
+    }
+
+    fn is_fault(&self) -> bool {
+        !matches!(self, Self::Handed { .. })
     }
 }
 
@@ -245,7 +261,9 @@ impl<T: Task> Trainer<'_, T> {
             Ok(None) => (ExitReason::Paused, None),
             Err(error) => {
                 let reason = match error.downcast_ref() {
-                    Some(TrainError::Stopped { .. }) => ExitReason::Interrupted,
+                    Some(TrainError::Stopped { .. } | TrainError::Handed { .. }) => {
+                        ExitReason::Interrupted
+                    }
                     Some(TrainError::Diverged { .. }) => ExitReason::Diverged,
                     None => ExitReason::Failed,
                 };

@@ -4,7 +4,9 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{Bench, assert_code, parsed, read_json};
+use crate::support::{
+    Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, run, stdout,
+};
 
 /// The 64 test images at once, in batches that do not divide them, one by one, and in one that is
 /// larger than all.
@@ -25,6 +27,28 @@ fn the_batch_changes_nothing() {
         let difference = (loss(&other) - loss(&as_trained)).abs();
         assert!(difference < 1e-6, "batches of {batch}: {difference}");
     }
+}
+
+#[test]
+fn a_device_on_the_command_line_is_over_the_configurations() {
+    let bench = Bench::new();
+    // LibTorch is in no build that is tested.
+    let other = ["--set", "devices.backend=tch"];
+    let here = [&other[..], &["--device", "cpu"]].concat();
+    assert_code(&bench.train("a", &[&here[..], &["--steps", "2"]].concat()), 0);
+    assert!(bench.read("a", "config.toml").contains("backend = \"cpu\""));
+    let last = ["--checkpoint", "last"];
+    assert_code(&bench.eval("a", &[&here[..], &last].concat()), 0);
+    assert_code(&bench.eval("a", &[&other[..], &last].concat()), 69);
+    let shown = bench.command("config", "a", &["--origin", "--device", "cpu"]).output().unwrap();
+    assert_parts(&stdout(&shown), &["backend = \"cpu\"  # --set"]);
+    let picture = repository("crates/vim-train/tests/it/fixtures/grey.png");
+    let checkpoint = bench.folder("a").join("checkpoints/step-00000002");
+    let [picture, checkpoint] = [picture, checkpoint].map(|path| path.display().to_string());
+    let predict =
+        |device| run(&["predict", &picture, "--checkpoint", &checkpoint, "--device", device]);
+    assert_code(&predict("cpu"), 0);
+    assert_says(&predict("tch"), 69, &["--device: this build has no tch"]);
 }
 
 #[test]

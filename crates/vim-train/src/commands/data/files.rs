@@ -154,11 +154,14 @@ fn scan_text(name: &str, report: &ScanReport) -> String {
     let mut lines = vec![
         format!("{name}  {}", report.path.display()),
         format!("  images       {} of {} classes", report.images, report.classes),
-        format!(
-            "  per class    {} (`{}`) to {} (`{}`)",
-            fewest.images, fewest.class, most.images, most.class
-        ),
-        format!("  bytes        {} ({:.2} GB)", report.bytes, report.bytes as f64 / 1e9),
+        match (fewest.images, most.images) {
+            (fewest, most) if fewest == most => format!("  per class    {fewest} each"),
+            (least, greatest) => format!(
+                "  per class    {least} (`{}`) to {greatest} (`{}`)",
+                fewest.class, most.class
+            ),
+        },
+        format!("  bytes        {} ({})", report.bytes, decimal(report.bytes)),
         format!("  height       {}", sides(report.height)),
         format!("  width        {}", sides(report.width)),
         format!("  fingerprint  {}", report.fingerprint),
@@ -276,13 +279,23 @@ pub(super) fn pack(args: &PackArgs) -> Result<(), Error> {
         let PackReport { images, shards, classes, fingerprint, .. } = report;
         let bytes: u64 = shards.iter().map(|shard| shard.bytes).sum();
         print(&format!(
-            "{name}  {}\n  images       {images} of {} classes\n  shards       {}, {:.2} GB\n  fingerprint  {fingerprint}",
+            "{name}  {}\n  images       {images} of {} classes\n  shards       {}, {}\n  fingerprint  {fingerprint}",
             folder.join(name).display(),
             classes.len(),
             shards.len(),
-            bytes as f64 / 1e9,
+            decimal(bytes),
         ))
     })
+}
+
+/// A size in decimal units, with two digits behind the point.
+fn decimal(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        0..1_000_000 => (1e3, "kB"),
+        1_000_000..1_000_000_000 => (1e6, "MB"),
+        1_000_000_000.. => (1e9, "GB"),
+    };
+    format!("{:.2} {name}", bytes as f64 / unit)
 }
 
 /// `4096`, `256MiB` and the like.

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use vim_data::{Batch, Statistics, read_picture};
 use vim_model::{ImageSize, Vim};
 
-use crate::args::{Overrides, count};
+use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
 use crate::config::Config;
 use crate::device::{self, threads};
@@ -57,6 +57,8 @@ pub(crate) struct PredictArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceArg,
     /// Names of the classes, one a line; left out: those recorded in the run, else the configured
     /// dataset's, else ImageNet's or CIFAR-100's by their number.
     #[arg(long, value_name = "FILE")]
@@ -107,7 +109,10 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
     let statistics = around.map_or(Statistics::IMAGENET, |config| config.data.statistics());
     let devices = given.as_ref().map(|given| given.devices.clone()).unwrap_or_default();
     threads::start(devices.threads)?;
-    let chosen = device::choose(&devices)?;
+    let chosen = match &args.device.device {
+        Some(name) => device::choose_named(name)?,
+        None => device::choose(&devices)?,
+    };
     let options = args.take.options();
     let (model, report) = source.load(config.init(&chosen.device, 0)?, options)?;
     for note in source.note.iter().cloned().chain(notes(&report, options)) {

@@ -204,7 +204,7 @@ impl Task for Classification {
         let size = model.image_size;
         Ok(Description {
             model: format!(
-                "{} tokens, {} (series {})",
+                "{} tokens, method {} (ssm.series = {})",
                 model.num_tokens(),
                 model.method_label(),
                 model.ssm.series
