@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use indicatif::ProgressBar;
 
 use crate::RunError;
+use crate::printable::printable_lines;
 
 /// The log; clones write to the same place.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ impl Log {
     /// Writes a line on stderr and to the file.
     pub fn line(&self, text: impl AsRef<str>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let print = || eprintln!("{}", text.as_ref());
+        let print = || eprintln!("{}", printable_lines(text.as_ref()));
         match &inner.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -54,6 +55,7 @@ impl Log {
 impl Inner {
     fn write(&mut self, text: &str) {
         // A failure to write the log must not end the training.
+        let text = printable_lines(text);
         let _ = self.file.write_all(format!("{text}\n").as_bytes());
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use vim_data::{Batch, DatasetKind, Statistics, read_picture};
 use vim_model::ImageSize;
 use vim_run::checkpoint::Selection;
+use vim_run::printable;
 
 use crate::args::Overrides;
 use crate::commands::import::TakeArgs;
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
             if args.json {
                 results.push(answer);
             } else {
-                print(&format!("{}\n{}", answer.image, answer.predictions))?;
+                print(&format!("{}\n{}", printable(&answer.image), answer.predictions))?;
             }
         }
     }
