@@ -6,6 +6,7 @@ mod folder;
 mod lock;
 mod log;
 pub mod metrics;
+mod printable;
 pub mod signals;
 pub mod storage;
 
@@ -19,6 +20,7 @@ pub use folder::{
 };
 pub use lock::{Holder, LOCK, Lock, LockError, is_held};
 pub use log::Log;
+pub use printable::{printable, printable_lines};
 pub use storage::write_file;
 
 /// `time` as RFC 3339 in UTC to the second, such as `2026-01-31T08:15:00Z`.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use indicatif::ProgressBar;
 
 use crate::RunError;
+use crate::printable::printable_lines;
 
 /// The log; clones write to the same place.
 #[derive(Clone, Debug)]
@@ -55,7 +56,7 @@ impl Log {
 impl Inner {
     fn print(&self, text: &str) {
         let print = || {
-            let _ = writeln!(io::stderr(), "{text}");
+            let _ = writeln!(io::stderr(), "{}", printable_lines(text));
         };
         match &self.bar {
             Some(bar) => bar.suspend(print),
@@ -64,6 +65,7 @@ impl Inner {
     }
 
     fn write(&mut self, text: &str) {
+        let text = printable_lines(text);
         let written = self.file.write_all(format!("{text}\n").as_bytes());
         if let Err(error) = written
             && !self.is_told

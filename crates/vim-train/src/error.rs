@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_kernels::KernelError;
-use vim_run::RunError;
 use vim_run::checkpoint::CheckpointError;
 use vim_run::signals::Interrupted;
+use vim_run::{RunError, printable};
 use vim_slurm::{ErrorKind, SlurmError};
 use vim_sweep::SweepError;
 
@@ -62,7 +62,7 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// Why a command failed.
+/// Why a command failed. Its text is [`printable`].
 #[derive(Debug)]
 pub struct Error(Box<dyn Failure>);
 
@@ -74,7 +74,7 @@ impl<E: Failure> From<E> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
+        formatter.write_str(&printable(&self.0.to_string()))
     }
 }
 
@@ -115,7 +115,7 @@ impl Error {
 
     /// Lines to print before the error's own.
     pub fn details(&self) -> Vec<String> {
-        self.0.details()
+        self.0.details().iter().map(|line| printable(line).into_owned()).collect()
     }
 
     /// What to print below the error's own line.
@@ -283,6 +283,12 @@ mod tests {
     use super::*;
     use crate::device::DeviceError;
     use crate::train::TrainError;
+
+    #[test]
+    fn a_name_from_outside_cannot_make_up_lines() {
+        let error = Error::data("x\n\u{1b}[2Jy.png is no image");
+        assert_eq!(error.to_string(), r"x\n\u{1b}[2Jy.png is no image");
+    }
 
     #[test]
     fn the_codes_that_scripts_rely_on() {

@@ -10,7 +10,7 @@ use vim_data::BadSample;
 use vim_run::checkpoint::Weights;
 use vim_run::metrics::{JsonlWriter, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
-use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING};
+use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING, printable};
 
 use super::Trainer;
 use super::job_attempt::Successor;
@@ -174,8 +174,11 @@ impl<'a> Recorder<'a> {
     pub(super) fn bad(&mut self, samples: Vec<BadSample>) -> Result<(), Error> {
         for bad in samples {
             if self.named_bad.insert(bad.index) {
-                self.log
-                    .line(format!("warning: {} {}; another takes its place", bad.name, bad.reason));
+                self.log.line(format!(
+                    "warning: {} {}; another takes its place",
+                    printable(&bad.name),
+                    bad.reason
+                ));
             }
             self.bad_samples.append(&bad)?;
         }

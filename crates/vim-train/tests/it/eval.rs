@@ -1,6 +1,7 @@
 //! `eval`: its batches, its predictions.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -27,6 +28,79 @@ fn the_batch_changes_nothing() {
         let difference = (loss(&other) - loss(&as_trained)).abs();
         assert!(difference < 1e-6, "batches of {batch}: {difference}");
     }
+}
+
+/// The records of a CSV file, with its header first.
+fn table(path: &Path) -> Vec<csv::StringRecord> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_path(path).unwrap();
+    reader.records().map(Result::unwrap).collect()
+}
+
+#[test]
+fn classes_add_up_to_the_predictions_and_two_models_are_compared() {
+    let bench = Bench::new();
+    assert_code(&bench.train("a", &["--steps", "6"]), 0);
+    let path = |name: &str| bench.folder(name);
+    let text = |name: &str| path(name).display().to_string();
+    let files = [
+        ["--predictions", &text("a.csv")],
+        ["--per-class", &text("classes.csv")],
+        ["--confusion", &text("confusion.csv")],
+    ];
+    let args = [&["--checkpoint", "last", "--json"], files.as_flattened()].concat();
+    let scores = parsed(&bench.eval("a", &args));
+    assert_code(&bench.eval("a", &args), 73);
+
+    let (classes, matrix) = (table(&path("classes.csv")), table(&path("confusion.csv")));
+    assert_eq!((classes.len(), matrix.len(), matrix[0].len()), (13, 13, 13));
+    assert_eq!(
+        (&classes[1][1], &matrix[1][0], &matrix[0][2]),
+        ("solid disk", "solid disk", "striped disk")
+    );
+    let number = |text: &str| text.parse::<f64>().unwrap();
+    let correct: f64 = classes[1..].iter().map(|row| number(&row[3])).sum();
+    assert_eq!(scores["top1"], correct / 64.0);
+    let predictions = table(&path("a.csv"));
+    for (class, row) in classes[1..].iter().enumerate() {
+        let said = |column: usize| {
+            predictions[1..].iter().filter(|row| row[column] == class.to_string()).count()
+        };
+        assert_eq!((number(&row[2]), number(&row[5])), (said(2) as f64, said(3) as f64));
+        assert_eq!(row[3], matrix[class + 1][class + 1]);
+        let all: f64 = matrix[class + 1].iter().skip(1).map(number).sum();
+        assert_eq!(all, number(&row[2]), "a row of the matrix is a class");
+    }
+
+    let figure = ["--checkpoint", "last", "--confusion", &text("confusion.svg")];
+    assert_code(&bench.eval("a", &figure), 0);
+    let figure = fs::read_to_string(path("confusion.svg")).unwrap();
+    assert_parts(&figure, &["checkered cross", "predicted class", "test, 64 images"]);
+    let wrong = ["--checkpoint", "last", "--confusion", &text("confusion.png")];
+    assert_says(&bench.eval("a", &wrong), 2, &[".csv or .svg"]);
+
+    // Another model: every image is said to be of class 0.
+    let (mut other, mut right) = (csv::Writer::from_path(path("b.csv")).unwrap(), 0);
+    for (number, row) in predictions.iter().enumerate() {
+        let mut row: Vec<&str> = row.iter().collect();
+        if number > 0 {
+            row[3] = "0";
+            right += usize::from(row[2] == "0");
+        }
+        other.write_record(row).unwrap();
+    }
+    other.flush().unwrap();
+    let (a, b, images) = (text("a.csv"), text("b.csv"), text("differ.csv"));
+    let compare = |more: &[&str]| run(&[&["eval", "compare", &a, &b], more].concat());
+    let report = parsed(&compare(&["--json", "--images", &images]));
+    let count = |key: &str| report[key].as_u64().unwrap();
+    assert_eq!(count("both") + count("only_second"), right as u64);
+    assert_eq!((count("both") + count("only_first")) as f64, correct);
+    let differing = count("only_first") + count("only_second");
+    assert_eq!(table(Path::new(&images)).len() as u64, 1 + differing);
+    assert_parts(&stdout(&compare(&[])), &["McNemar's exact test p = ", "only second"]);
+    let output = run(&["eval", "compare", &a, &text("classes.csv")]);
+    assert_says(&output, 65, &["has no column `index`"]);
+    assert_code(&run(&["eval"]), 2);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use vim_data::{
     DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, Progress, ScanReport, Sides,
     SourceError, Sources, Stage, VerifyOptions, VerifyReport, open_images,
 };
+use vim_run::printable;
 
 use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
@@ -170,7 +171,7 @@ fn scan_text(name: &str, report: &ScanReport) -> String {
         lines.push(format!("  {kind:<22} {count}"));
     }
     for odd in &report.odd {
-        lines.push(format!("  odd: {} {}", odd.name, odd.what));
+        lines.push(format!("  odd: {} {}", printable(&odd.name), odd.what));
     }
     lines.join("\n")
 }
@@ -227,7 +228,7 @@ fn verify_text(name: &str, report: &VerifyReport) -> String {
     ];
     for (what, findings) in [("warned", warned), ("bad", bad)] {
         for finding in findings {
-            lines.push(format!("  {what}: {} {}", finding.name, finding.what));
+            lines.push(format!("  {what}: {} {}", printable(&finding.name), finding.what));
         }
     }
     lines.join("\n")

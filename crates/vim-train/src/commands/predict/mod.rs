@@ -11,6 +11,7 @@ use clap::Args;
 use rayon::prelude::*;
 use vim_data::{Batch, Statistics, read_picture};
 use vim_model::{ImageSize, Vim};
+use vim_run::printable;
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
@@ -132,7 +133,8 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
             match answer {
                 Ok(mut answer) if is_text => {
                     answer.predictions.truncate(top);
-                    print(&format!("{}\n{}", path.display(), answer.predictions))?;
+                    let image = path.display().to_string();
+                    print(&format!("{}\n{}", printable(&image), answer.predictions))?;
                 }
                 Ok(answer) => answers.push(answer),
                 Err(why) => {

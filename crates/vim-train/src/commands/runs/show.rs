@@ -9,6 +9,7 @@ use serde_json::json;
 use vim_run::checkpoint::best_step;
 use vim_run::checkpoints_in;
 use vim_run::metrics::ScoreKind;
+use vim_run::printable;
 
 use super::history::Evaluated;
 use super::list::steps;
@@ -135,10 +136,10 @@ fn text(run: &Run) -> String {
     ];
     let mut lines: Vec<String> = rows
         .into_iter()
-        .filter_map(|(label, value)| Some(format!("{label:<12}{}", value?)))
+        .filter_map(|(label, value)| Some(format!("{label:<12}{}", printable(&value?))))
         .collect();
     lines.extend(checkpoints(run));
-    lines.extend(row.problems.iter().map(|why| format!("{:<12}{why}", "problem")));
+    lines.extend(row.problems.iter().map(|why| format!("{:<12}{}", "problem", printable(why))));
     lines.join("\n")
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use vim_data::CpuAllocation;
+use vim_run::printable;
 use vim_run::signals::StopRequest;
 use vim_sweep::{OnFailure, PlannedRun, RunState};
 
@@ -324,7 +325,7 @@ impl<'a> Runner<'a> {
 
     fn finish(self, stop: &StopRequest, entries: &[&PlannedRun]) -> Result<(), Error> {
         for failure in &self.failures {
-            eprintln!("{failure}");
+            eprintln!("{}", printable(failure));
         }
         let folder = self.sweep.folder.clone();
         let is_finished =

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use strum::VariantArray;
 use vim_kernels::Discretization;
-use vim_run::{host_name, rfc3339};
+use vim_run::{host_name, printable, rfc3339};
 use vim_sweep::report::{Page, Provenance};
 use vim_sweep::{
     Assignments, Metric, Pick, ReportConfig, RunOutcome, RunState, SEED, Summary, csv, head,
@@ -91,7 +91,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<(), Error> {
     print(&columns(&head, rows.collect(), 4))?;
     for run in outcomes.iter().filter(|run| run.state != RunState::Finished) {
         if let Some(error) = &run.error {
-            eprintln!("{}: {error}", run.name);
+            eprintln!("{}: {}", run.name, printable(error));
         }
     }
     eprintln!("{}", counts(&outcomes));

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
-use vim_data::{Batch, CropMode, Encoding, Loader, LoaderConfig, Recipe, Replica, Split, Splits};
+use vim_data::{Batch, CropMode, Loader, LoaderConfig, Recipe, Replica, Split, Splits};
 use vim_model::{LoadOptions, Vim, VimConfig, decays, layer_of};
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -202,6 +202,15 @@ impl Task for Classification {
     fn describe(&self) -> Result<Description, Error> {
         let (model, splits) = (&self.classifier.model, &self.splits);
         let size = model.image_size;
+        let sides = loaders::sides(size);
+        let (recipe, images) = (&self.classifier.config.augment, splits.train.image_size());
+        let mut notes = splits.notes.clone();
+        if images.is_none() && recipe.crop == CropMode::Pad {
+            notes.push(format!(
+                "augment.crop = \"pad\" trains on pieces of {size} px of images of all sizes, as \
+                 they are; \"auto\" resizes parts of them"
+            ));
+        }
         Ok(Description {
             model: format!(
                 "{} tokens, method {} (ssm.series = {})",
@@ -212,13 +221,14 @@ impl Task for Classification {
             parameters: model.cost()?.parameters(),
             image_bytes: (size.height * size.width * 3) as u64,
             data: format!(
-                "data {} train, {} val, {} test images of {size} px, {} classes",
+                "data {} train, {} val, {} test images of {size} px, {} classes, {}",
                 splits.train.len(),
                 splits.val.as_ref().map_or(0, Split::len),
                 splits.test.len(),
-                splits.train.num_classes()
+                splits.train.num_classes(),
+                recipe.cropping(sides, images)
             ),
-            notes: splits.notes.clone(),
+            notes,
         })
     }
 
@@ -331,11 +341,10 @@ pub fn check_image_size(
     recipe: &Recipe,
     split: &Split,
 ) -> Result<(), ConfigError> {
-    let wanted = [model.image_size.height, model.image_size.width];
-    match split.encoding() {
-        Encoding::Pixels { size }
-            if size != wanted && recipe.crop_mode(wanted) == CropMode::Pad =>
-        {
+    let wanted = loaders::sides(model.image_size);
+    let images = split.image_size();
+    match images {
+        Some(size) if size != wanted && recipe.crop_mode(wanted, images) == CropMode::Pad => {
             let [height, width] = size;
             let size =
                 if height == width { height.to_string() } else { format!("{height}x{width}") };
@@ -345,6 +354,6 @@ pub fn check_image_size(
             );
             Err(ConfigError::range("model.image_size", model.image_size, expected))
         }
-        Encoding::Pixels { .. } | Encoding::Files => Ok(()),
+        Some(_) | None => Ok(()),
     }
 }

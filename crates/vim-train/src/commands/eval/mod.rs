@@ -1,8 +1,11 @@
 //! `vim-train eval`.
 
+mod classes;
+mod compare;
+
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use vim_data::Split;
 use vim_run::CONFIG;
@@ -26,6 +29,7 @@ use crate::task::classification::predict::{largest, softmax};
 use crate::task::{EvalSplit, Evaluation, loaders};
 use crate::weights::place::{Place, selection};
 use crate::weights::source::{WeightsSource, notes};
+use classes::Confusion;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,10 +41,14 @@ Examples:
   vim-train eval configs/debug.toml --batch 512        a batch of its own, for speed: the numbers are the same
   vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema
   vim-train eval configs/debug.toml --predictions out.csv     a row for each image
+  vim-train eval configs/debug.toml --per-class classes.csv --confusion confusion.svg
+  vim-train eval compare zoh.csv foh.csv               which images one method alone gets right
 
 The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
 likeliest class), probability (of that class), top5 (the five likeliest classes, the likeliest first), label_name
-and predicted_name. Of an image that could not be read, what the model says is empty.";
+and predicted_name. Of an image that could not be read, what the model says is empty.
+The columns of --per-class are class, name, images, correct, accuracy (correct / images) and predicted (images taken for
+this class). --confusion has a row for each true class and a column for each predicted one.";
 
 /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
 #[derive(Debug, Args)]
@@ -71,17 +79,50 @@ pub(crate) struct EvalArgs {
     /// Write what the model says of each image to this file, as CSV.
     #[arg(long, value_name = "FILE")]
     predictions: Option<PathBuf>,
-    /// Write over the file of predictions if it is there.
-    #[arg(long, requires = "predictions")]
+    /// Write the accuracy of each class to this file, as CSV.
+    #[arg(long, value_name = "FILE")]
+    per_class: Option<PathBuf>,
+    /// Write which classes are taken for which to this file, as a table (.csv) or a figure (.svg).
+    #[arg(long, value_name = "FILE")]
+    confusion: Option<PathBuf>,
+    /// Write over these files if they are there.
+    #[arg(long)]
     force: bool,
     /// Print the result on stdout as JSON.
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
-    if let Some(path) = &args.predictions {
+/// Evaluate a checkpoint of a run, or compare two by their predictions.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(subcommand_negates_reqs = true)]
+pub(crate) struct EvalCommandArgs {
+    #[command(subcommand)]
+    command: Option<EvalCommand>,
+    #[command(flatten)]
+    evaluation: Option<EvalArgs>,
+}
+
+#[derive(Debug, Subcommand)]
+enum EvalCommand {
+    Compare(compare::CompareArgs),
+}
+
+pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
+    match (&args.command, &args.evaluation) {
+        (Some(EvalCommand::Compare(args)), _) => compare::run(args),
+        (None, Some(args)) => evaluate_checkpoint(args),
+        (None, None) => Err(Error::internal("the parser let a missing argument pass")),
+    }
+}
+
+fn evaluate_checkpoint(args: &EvalArgs) -> Result<(), Error> {
+    for path in [&args.predictions, &args.per_class, &args.confusion].into_iter().flatten() {
         check_free(path, args.force)?;
+    }
+    if let Some(path) = &args.confusion {
+        classes::check_extension(path)?;
     }
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let Subject { config, run, weights } = subject(args)?;
@@ -116,7 +157,8 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     stop.defer();
     let mut loading = loaders::evaluation(&config, model.config().image_size);
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
-    let mut predictions = args.predictions.as_ref().map(|_| Predictions::of(&split));
+    let files = [&args.predictions, &args.per_class, &args.confusion];
+    let mut predictions = files.iter().any(|path| path.is_some()).then(|| Predictions::of(&split));
     let mut each = |logits: &[f32], is_read: bool| {
         if let Some(predictions) = &mut predictions {
             predictions.add(logits, is_read);
@@ -130,6 +172,12 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     };
     if let (Some(path), Some(predictions)) = (&args.predictions, &predictions) {
         predictions.write(path)?;
+    }
+    if let Some(predictions) = &predictions {
+        let title = format!("{}, {}, {images} images", weights.name, args.split.name());
+        let confusion = predictions.confusion();
+        args.per_class.iter().try_for_each(|path| confusion.write_classes(path))?;
+        args.confusion.iter().try_for_each(|path| confusion.write_matrix(path, &title))?;
     }
     if args.json {
         #[derive(Serialize)]
@@ -245,6 +293,15 @@ impl Predictions {
             row[7] = name(best[0]);
         }
         self.rows.push(row);
+    }
+
+    /// Which classes were taken for which.
+    fn confusion(&self) -> Confusion {
+        let mut confusion = Confusion::of(self.split.class_names());
+        for (position, row) in self.rows.iter().enumerate() {
+            confusion.add(self.split.label(position) as usize, row[3].parse().ok());
+        }
+        confusion
     }
 
     /// Writes the table, whole or not at all.
