@@ -76,7 +76,7 @@ fn grid(builders: &[ConfigBuilder], keys: &[&'static str]) -> Option<Vec<Axis>> 
     (combinations.len() == all).then_some(axes)
 }
 
-/// Adds to `base` what `other` does not carry over, and the values of its that `base` does not have.
+/// Adds to `base` what `other` does not carry over, and the values that only `other` has.
 fn merge(base: &mut ConfigBuilder, other: &ConfigBuilder, keys: &[&'static str]) {
     let launch = &other.launch;
     let of = launch.script.as_ref().map_or_else(String::new, |script| format!("{script}: "));

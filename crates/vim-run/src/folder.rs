@@ -238,7 +238,7 @@ impl RunDir {
 
     /// Records the names of the classes, by label.
     pub fn write_classes(&self, names: &[String]) -> Result<(), RunError> {
-        write_json(&self.path, CLASSES, &names)
+        write_json(&self.lock, &self.path, CLASSES, &names)
     }
 
     /// Records how this process ends.

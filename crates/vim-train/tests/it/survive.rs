@@ -100,7 +100,8 @@ fn full(command: &mut Command) -> Output {
 fn a_run_goes_on_without_its_streams() {
     let bench = Bench::new();
     assert_code(&bench.train("whole", &args(&[])), 0);
-    let streams: [(&str, fn(&mut Command) -> Output); 2] = [("closed", closed), ("full", full)];
+    type Run = fn(&mut Command) -> Output;
+    let streams: [(&str, Run); 2] = [("closed", closed), ("full", full)];
     for (name, without) in streams {
         // The second time it is finished.
         for _ in 0..2 {
