@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_kernels::KernelError;
-use vim_run::RunError;
 use vim_run::checkpoint::CheckpointError;
 use vim_run::signals::Interrupted;
+use vim_run::{RunError, printable};
 use vim_slurm::{ErrorKind, SlurmError};
 use vim_sweep::SweepError;
 
@@ -45,6 +45,12 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     /// The exit code, one of `code`.
     fn exit_code(&self) -> u8;
 
+    /// Whether something is wrong: `false` for an end that is as it should be, though not with
+    /// exit code 0.
+    fn is_fault(&self) -> bool {
+        true
+    }
+
     /// Lines to print before the error's own.
     fn details(&self) -> Vec<String> {
         Vec::new()
@@ -56,7 +62,10 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// Why a command failed.
+/// The longest text of an error, in letters.
+const MOST_LETTERS: usize = 4000;
+
+/// Why a command failed. Its text is [`printable`] and of limited length.
 #[derive(Debug)]
 pub struct Error(Box<dyn Failure>);
 
@@ -68,7 +77,12 @@ impl<E: Failure> From<E> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
+        let text = self.0.to_string();
+        // A key or a name from outside may be as long as its file.
+        match text.char_indices().nth(MOST_LETTERS) {
+            None => formatter.write_str(&printable(&text)),
+            Some((end, _)) => write!(formatter, "{} …", printable(&text[..end])),
+        }
     }
 }
 
@@ -102,9 +116,14 @@ impl Error {
         self.0.exit_code()
     }
 
+    /// Whether something is wrong.
+    pub fn is_fault(&self) -> bool {
+        self.0.is_fault()
+    }
+
     /// Lines to print before the error's own.
     pub fn details(&self) -> Vec<String> {
-        self.0.details()
+        self.0.details().iter().map(|line| printable(line).into_owned()).collect()
     }
 
     /// What to print below the error's own line.
@@ -198,9 +217,9 @@ impl Failure for DataFailure {
                 | DataError::NoBatches { .. }
                 | DataError::Staging(StagingError::NoFolder | StagingError::NotArchives { .. }),
             ) => code::CONFIG,
-            Self(DataError::Staging(_)) => code::IO,
+            Self(DataError::Staging(_) | DataError::Spawn { .. }) => code::IO,
             Self(DataError::Source(SourceError::Exists { .. })) => code::EXISTS,
-            Self(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => code::INTERNAL,
+            Self(DataError::WorkerPanicked { .. }) => code::INTERNAL,
             Self(_) => code::DATA,
         }
     }
@@ -245,7 +264,7 @@ impl Failure for RunError {
                 code::EXISTS
             }
             Self::NothingToResume { .. } | Self::ConfigChanged { .. } => code::CONFIG,
-            Self::Checkpoint(_) | Self::Io { .. } => code::IO,
+            Self::Displaced(_) | Self::Checkpoint(_) | Self::Io { .. } => code::IO,
             Self::Internal(_) => code::INTERNAL,
         }
     }
@@ -272,6 +291,12 @@ mod tests {
     use super::*;
     use crate::device::DeviceError;
     use crate::train::TrainError;
+
+    #[test]
+    fn a_name_from_outside_cannot_make_up_lines() {
+        let error = Error::data("x\n\u{1b}[2Jy.png is no image");
+        assert_eq!(error.to_string(), r"x\n\u{1b}[2Jy.png is no image");
+    }
 
     #[test]
     fn the_codes_that_scripts_rely_on() {

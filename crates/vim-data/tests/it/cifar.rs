@@ -178,7 +178,7 @@ fn path_is_needed_and_must_exist() {
     assert!(error.to_string().contains("`data.path` is not set"), "{error}");
 
     let path = "/nowhere/cifar-100-binary.tar.gz";
-    assert!(matches!(refused(Path::new(path), path), DataError::Io { .. }));
+    assert!(matches!(refused(Path::new(path), path), DataError::NoImages(_)));
 }
 
 #[test]

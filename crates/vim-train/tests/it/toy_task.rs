@@ -18,7 +18,7 @@ use vim_run::Resume;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 use vim_train::Error;
-use vim_train::args::Overrides;
+use vim_train::args::{DeviceArg, Overrides};
 use vim_train::config::{Config, ConfigError};
 use vim_train::task::classification::to_tensors;
 use vim_train::task::{
@@ -237,6 +237,7 @@ fn run(root: &Path, name: &str, steps: Option<u64>) {
     let args = TrainArgs {
         config: repository("configs/debug.toml"),
         overrides: Overrides { set },
+        device: DeviceArg::default(),
         data_order: None,
         resume: Resume::Auto,
         steps,

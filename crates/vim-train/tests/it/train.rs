@@ -5,13 +5,66 @@ use strum::VariantArray;
 use vim_kernels::{Discretization, KERNEL_VARIABLE};
 
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, cifar_archive, parsed, read_json, set, stderr,
-    stdout,
+    Bench, assert_code, assert_parts, assert_says, cifar_archive, parsed, read_json, run, set,
+    stderr, stdout,
 };
 
 /// How a run ended.
 fn exit(bench: &Bench, name: &str) -> Value {
     read_json(bench.folder(name).join("exit.json"))
+}
+
+/// Without held-out images the test images are evaluated as training goes on, and nothing else
+/// differs from a run that tests at its end alone.
+#[test]
+fn watched_test_images_choose_nothing() {
+    let bench = Bench::new();
+    let sets = |watch: &'static str| set(&["data.shapes.val=0", "train.ema=0.8", watch]);
+    let (on, off) = (sets("data.watch_test=true"), sets("data.watch_test=false"));
+    assert_code(&bench.train("on", &on), 0);
+    assert_code(&bench.train("off", &off), 0);
+    let tested = |name: &str| -> Vec<(u64, String)> {
+        let records = bench.records(name, "eval");
+        assert!(records.iter().all(|r| r["split"] == "test" && r["checkpoint"] == "last"));
+        let step = |r: &Value| (r["step"].as_u64().unwrap(), r["weights"].as_str().unwrap().into());
+        records.iter().map(step).collect()
+    };
+    let at = |step: u64| [(step, "model".to_owned()), (step, "ema".to_owned())];
+    assert_eq!(tested("on"), [at(8), at(16), at(24)].concat());
+    assert_eq!(tested("off"), at(24));
+    let metrics = bench.metrics("on");
+    let unwatched =
+        metrics.lines().filter(|line| !line.contains("\"test\"") || line.contains("\"step\":24,"));
+    assert!(unwatched.eq(bench.metrics("off").lines()), "{metrics}");
+    for file in ["model.safetensors", "ema.safetensors", "optimizer.safetensors"] {
+        assert!(bench.saved("on", 24, file) == bench.saved("off", 24, file), "{file}");
+    }
+    assert!(!bench.folder("on/checkpoints/best").exists());
+    assert_parts(&bench.read("on", "log.txt"), &["the test images are watched", "test at step 8"]);
+    assert!(!bench.read("off", "log.txt").contains("watched"));
+
+    // It resumes to the same bytes, and may be switched off on the way.
+    let resumed = |name: &str, sets: &[&str]| {
+        assert_code(&bench.train(name, &[&on[..], &["--steps", "11"]].concat()), 0);
+        assert_code(&bench.train(name, &[sets, &["--resume", "must"]].concat()), 0);
+        bench.metrics(name)
+    };
+    assert_eq!(resumed("again", &on), metrics);
+    resumed("switched", &off);
+    assert_eq!(tested("switched"), [at(8), at(24)].concat());
+
+    // The curve is of the test images, and says so.
+    let show = run(&["runs", "show", bench.folder("on").to_str().unwrap()]);
+    assert_code(&show, 0);
+    let lines = stdout(&show);
+    assert_eq!(lines.lines().filter(|line| line.starts_with("test top-1")).count(), 1, "{lines}");
+    assert!(!lines.contains("val top-1"), "{lines}");
+
+    // With validation images it makes no difference.
+    let short = ["--set", "train.epochs=1"];
+    assert_code(&bench.train("val", &short), 0);
+    assert_code(&bench.train("val-off", &[&short[..], &off[4..]].concat()), 0);
+    assert_eq!(bench.metrics("val"), bench.metrics("val-off"));
 }
 
 #[test]
@@ -27,7 +80,8 @@ fn a_run_leaves_its_result_and_its_record() {
         assert!(bench.folder("a").join(file).is_file(), "{file}");
     }
     assert_eq!(exit(&bench, "a")["reason"], "finished");
-    assert_parts(&bench.read("a", "log.txt"), &["selective_scan: kernel", "causal_conv1d: kernel"]);
+    let kernels = "fused kernels: add_rms_norm, causal_conv1d, selective_scan";
+    assert_parts(&bench.read("a", "log.txt"), &[kernels]);
 
     // Twelve records of two steps each, three evaluations on val, one on test.
     let steps = bench.numbers("a", "train", "step");
@@ -88,21 +142,20 @@ fn every_method_trains_and_kernel_and_reference_agree() {
     for method in Discretization::VARIANTS {
         let method = format!("model.discretization={method}");
         let mut losses = Vec::new();
-        for scan in ["kernel", "reference"] {
+        for (scan, label) in [("kernel", "fused kernels"), ("reference", "reference operations")] {
             let scan = format!("ssm.scan={scan}");
             let more = ["--set", &method, "--set", &scan, "--steps", "4", "--fresh"];
             assert_code(&bench.train("a", &more), 0);
             let log = bench.read("a", "log.txt");
             // A process of its own says what ran in it: each operation as chosen, and nothing else.
-            let ran: Vec<_> = ["add_rms_norm", "causal_conv1d", "selective_scan"]
-                .map(|operation| scan.replace("ssm.scan=", &format!("{operation}: ")))
-                .to_vec();
             let said: Vec<_> = log
                 .lines()
-                .filter(|line| line.ends_with(": kernel") || line.ends_with(": reference"))
+                .filter(|line| {
+                    line.contains("fused kernels: ") || line.contains("reference operations: ")
+                })
                 .collect();
-            assert_eq!(said.len(), 3, "{log}");
-            assert!(said.iter().zip(&ran).all(|(said, ran)| said.ends_with(ran)), "{said:?}");
+            let ran = format!("{label}: add_rms_norm, causal_conv1d, selective_scan");
+            assert!(said.len() == 1 && said[0].ends_with(&ran), "{said:?}");
             losses.push(bench.numbers("a", "train", "loss")[1]);
         }
         // Three steps of f32 that differ in rounding only; the loss is about 2.5.
@@ -118,7 +171,8 @@ fn the_environment_chooses_the_scan_and_set_overrules_it() {
         let output =
             bench.command("train", "a", &more).env(KERNEL_VARIABLE, flag).output().unwrap();
         assert_code(&output, 0);
-        bench.read("a", "log.txt").contains("selective_scan: kernel")
+        let log = bench.read("a", "log.txt");
+        log.lines().any(|line| line.contains("fused kernels: ") && line.contains("selective_scan"))
     };
     assert!(ran(&[], "1") && !ran(&[], "0"));
     assert!(ran(&["--set", "ssm.scan=kernel"], "0"));
@@ -150,7 +204,9 @@ fn what_is_not_there_has_a_code_of_its_own() {
         assert_says(&cuda, 69, &["--features cuda"]);
     }
     let missing = ["--set", "data.dataset=cifar100", "--set", "data.path=/no/such/archive"];
-    assert_code(&bench.train("a", &missing), 65);
+    let expected = "failed to read `/no/such/archive`: there is no such file or folder; set \
+                    `data.path` to where the images are (docs/data.md)";
+    assert_says(&bench.train("a", &missing), 65, &[expected]);
     let wrong_size = bench.train("a", &["--set", "model.image_size=64"]);
     assert_says(&wrong_size, 78, &["model.image_size"]);
     assert_code(&bench.train("a", &["--set", "train.batch_size=1000"]), 78);
