@@ -1,0 +1,58 @@
+//! Pictures within a page.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use vim_data::{Pixels, Resizer, encode_png};
+
+use crate::error::Error;
+
+/// An image as a data URI, its longest side `side` pixels; small ones in whole squares of pixels.
+pub(crate) fn thumbnail(whole: &Pixels, side: usize) -> Result<String, Error> {
+    let longest = whole.height.max(whole.width);
+    let shown = if longest <= side {
+        enlarged(whole, side / longest)
+    } else {
+        let [height, width] = [whole.height, whole.width].map(|own| (own * side / longest).max(1));
+        let mut small = Pixels::black(height, width);
+        Resizer::new().resize(whole, whole.region(), [height, width], &mut small.data);
+        small
+    };
+    data_uri(&shown)
+}
+
+/// An image as a data URI.
+pub(crate) fn data_uri(image: &Pixels) -> Result<String, Error> {
+    let bytes =
+        encode_png(image).map_err(|error| Error::internal(format!("a picture: {error}")))?;
+    Ok(format!("data:image/png;base64,{}", STANDARD.encode(bytes)))
+}
+
+/// Each pixel as a square of `factor` × `factor`: a browser would blur them.
+fn enlarged(image: &Pixels, factor: usize) -> Pixels {
+    let lines = image.data.chunks_exact(3 * image.width).flat_map(|line| {
+        let line: Vec<u8> = line.chunks_exact(3).flat_map(|pixel| pixel.repeat(factor)).collect();
+        line.repeat(factor)
+    });
+    let (height, width) = (factor * image.height, factor * image.width);
+    Pixels { height, width, data: lines.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thumbnails_are_of_one_size_and_keep_their_proportions() {
+        // Behind 18 bytes, the lower half of the PNG's width and its height.
+        let size = [&64_u16.to_be_bytes()[..], &128_u32.to_be_bytes()].concat();
+        for [height, width] in [[448, 224], [32, 16]] {
+            let whole = Pixels { height, width, data: vec![128; 3 * height * width] };
+            let uri = thumbnail(&whole, 128).unwrap();
+            let letters = uri.strip_prefix("data:image/png;base64,").unwrap();
+            assert_eq!(letters[24..32], STANDARD.encode(&size));
+        }
+        let pixels = Pixels { height: 1, width: 2, data: vec![1, 2, 3, 4, 5, 6] };
+        let line = [1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6];
+        assert_eq!(enlarged(&pixels, 2).data, [line, line].concat());
+    }
+}
