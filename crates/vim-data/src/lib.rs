@@ -65,11 +65,15 @@ pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
 pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};
 pub use storage::staging::{Stage, Staging, StagingStatus};
-pub use transforms::ops::{self, Op};
 pub use transforms::recipe::{
-    AugmentPreset, AutoAugment, CropMode, CropPlan, EraseBox, EraseFill, EraseMode, MixKey,
-    MixMode, MixPlan, OrderKind, RandAugment, Recipe, SampleKey, SamplePlan, cutmix_box,
-    label_smoothing_loss, mixed_targets, soft_target_loss,
+    AugmentPreset, AutoAugment, CropMode, EraseMode, MixKey, MixMode, MixPlan, OrderKind,
+    RandAugment, Recipe, SampleKey, cutmix_box, label_smoothing_loss, mixed_targets,
+    soft_target_loss,
 };
-pub use transforms::resize::Resizer;
-pub use transforms::{EVAL_CROP, EvalTransform, Transform};
+pub use transforms::resize::{EVAL_CROP, EvalTransform, Resizer};
+pub use transforms::{CropPlan, EraseBox, EraseFill, Op, SamplePlan, Transform};
+
+/// The operations on an image's pixels.
+pub mod ops {
+    pub use crate::transforms::{Op, Scratch, affine, flip, pad_crop, reflect_crop};
+}

@@ -42,6 +42,13 @@ impl Statistics {
     /// The mean by symmetry, the deviation measured over the 10 000 images; a test measures both
     /// again.
     pub const SHAPES: Self = Self { mean: [0.5; 3], std: [0.334; 3] };
+
+    /// The colour of pixels that an operation moves in from outside the image: the mean, so that
+    /// normalising makes them almost 0.
+    #[must_use]
+    pub fn fill(&self) -> [u8; 3] {
+        self.mean.map(|mean| (255.0 * f64::from(mean)).round_ties_even() as u8)
+    }
 }
 
 /// The mean and standard deviation that pixels are normalised by.

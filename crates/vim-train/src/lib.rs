@@ -5,7 +5,6 @@
 
 pub mod args;
 pub mod cli;
-pub mod comm;
 mod commands;
 pub mod config;
 pub mod device;

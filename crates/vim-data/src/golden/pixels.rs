@@ -7,8 +7,8 @@ use super::{Measured, folder::Folder, largest_difference, read};
 use crate::decode::{DecodeLimits, Decoder, JpegLibrary};
 use crate::pixels::{Pixels, Region};
 use crate::statistics::Statistics;
-use crate::transforms::ops::{self, Op, Scratch};
-use crate::transforms::{EVAL_CROP, EvalTransform, recipe::Recipe, resize::Resizer};
+use crate::transforms::resize::{EVAL_CROP, EvalTransform, Resizer};
+use crate::transforms::{Op, Scratch, affine};
 
 /// Tolerance in levels for another decoder than Pillow's, which interpolates subsampled colour with
 /// other rounding.
@@ -20,7 +20,7 @@ fn same_pixels(ours: &[u8], theirs: &Pixels) -> Measured {
 }
 
 fn fill(given: Option<[u8; 3]>) -> [u8; 3] {
-    given.unwrap_or_else(|| Recipe::fill(&Statistics::IMAGENET))
+    given.unwrap_or_else(|| Statistics::IMAGENET.fill())
 }
 
 #[derive(Deserialize)]
@@ -101,7 +101,7 @@ pub(super) fn affine(folder: &Folder, entry: &Value) -> Result<Measured, String>
     let entry: AffineEntry = read(entry)?;
     let mut image = folder.image(&folder.named("inputs", &entry.input)?)?;
     let size = [image.height, image.width];
-    ops::affine(&mut image.data, size, entry.matrix, fill(entry.fill), &mut Scratch::default());
+    affine(&mut image.data, size, entry.matrix, fill(entry.fill), &mut Scratch::default());
     Ok(same_pixels(&image.data, &folder.image(&entry.file)?))
 }
 

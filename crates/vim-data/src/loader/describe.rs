@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::{Loader, LoaderConfig, Purpose};
 use crate::decode::{DecodeLimits, Decoder};
-use crate::transforms::recipe::{MixPlan, SampleKey, SamplePlan};
+use crate::transforms::SamplePlan;
+use crate::transforms::recipe::{MixPlan, SampleKey};
 use crate::{dataset::Encoding, error::DataError};
 
 /// One slot of a batch: the image, and what is done to it.

@@ -10,7 +10,8 @@ mod worker;
 
 use std::{ops::Range, sync::Arc};
 
-use crate::transforms::recipe::{EraseBox, MixKey, MixPlan, OrderKind, Recipe};
+use crate::transforms::EraseBox;
+use crate::transforms::recipe::{MixKey, MixPlan, OrderKind, Recipe};
 use crate::{dataset::Encoding, error::DataError, rng, split::Split};
 
 pub use buffer::BatchBuffer;

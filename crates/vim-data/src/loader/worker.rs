@@ -11,8 +11,9 @@ use super::{Batch, BatchPlan, Group, Loader, LoaderConfig, OnBad, Purpose};
 use crate::dataset::{Dataset, Encoding};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::pixels::{Pixels, Region};
-use crate::transforms::recipe::{CropPlan, EraseBox, MixPlan, SampleKey, SamplePlan};
-use crate::{error::DataError, rng, transforms::Transform};
+use crate::transforms::recipe::{MixPlan, SampleKey};
+use crate::transforms::{CropPlan, EraseBox, SamplePlan, Transform};
+use crate::{error::DataError, rng};
 
 /// A part of a batch that one thread makes.
 #[derive(Debug)]

@@ -59,7 +59,7 @@ fn deit_is_the_originals_recipe() {
     assert_eq!((recipe.mix_prob, recipe.mix_switch_prob), (1.0, 0.5));
     assert_eq!((recipe.mix_mode, recipe.cutmix_minmax), (MixMode::Batch, None));
     assert_eq!((recipe.repeats, recipe.eval_crop_ratio), (3, 0.875));
-    assert_eq!(Recipe::fill(&Statistics::IMAGENET), [124, 116, 104]);
+    assert_eq!(Statistics::IMAGENET.fill(), [124, 116, 104]);
 }
 
 #[test]

@@ -130,6 +130,30 @@ fn phi_near_derivative<T: Real>(k: usize, x: T) -> T {
     value
 }
 
+/// The polynomial with `N` coefficients that interpolates `φₖ` at the Chebyshev points of [−bound,
+/// bound], by rising power: nearly the best approximation.
+pub(crate) fn fitted_phi<const N: usize>(k: usize, bound: f64) -> [f64; N] {
+    let value = |x: f64| (0..24).rev().fold(0.0, |sum, j| sum * x + inverse_factorial(k + j));
+    let node =
+        |i: usize| bound * (std::f64::consts::PI * (2 * i + 1) as f64 / (2 * N) as f64).cos();
+    // Newton's divided differences, then conversion to the power basis.
+    let nodes: [f64; N] = std::array::from_fn(node);
+    let mut differences = nodes.map(value);
+    for order in 1..N {
+        for i in (order..N).rev() {
+            differences[i] = (differences[i] - differences[i - 1]) / (nodes[i] - nodes[i - order]);
+        }
+    }
+    let mut coefficients = [0.0; N];
+    for i in (0..N).rev() {
+        for j in (1..N).rev() {
+            coefficients[j] = coefficients[j - 1] - nodes[i] * coefficients[j];
+        }
+        coefficients[0] = differences[i] - nodes[i] * coefficients[0];
+    }
+    coefficients
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

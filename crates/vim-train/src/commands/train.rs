@@ -4,11 +4,11 @@
 use vim_run::metrics::ScoreKind;
 use vim_slurm::{JobRequest, Site, SiteSearch};
 
-use crate::comm::SingleDevice;
 use crate::config::{Backend, Config, ConfigError};
 use crate::error::Error;
 use crate::task::Task;
 use crate::task::classification::Classification;
+use crate::train::step::SingleDevice;
 use crate::train::{self, TrainArgs, WarmupArgs};
 
 /// The scores of the runs that are listed and compared.

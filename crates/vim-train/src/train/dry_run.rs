@@ -9,13 +9,13 @@ use vim_run::Found;
 
 use super::args::TrainArgs;
 use super::setup::ResolvedRun;
-use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{Description, Task};
+use crate::train::step::SingleDevice;
 
 /// The plan of a run.
 #[derive(Debug, Serialize)]

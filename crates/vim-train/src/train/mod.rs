@@ -4,7 +4,6 @@ mod args;
 pub(crate) mod dry_run;
 pub mod environment;
 mod evaluation;
-pub mod flat;
 pub(crate) mod job_attempt;
 pub mod optim;
 mod recorder;
@@ -23,7 +22,6 @@ use vim_run::checkpoint::{Content, Saver, Snapshot, Window};
 use vim_run::signals::StopRequest;
 use vim_run::{ExitRecord, LOG, Log, Opened, RunDir};
 
-use crate::comm::Comm;
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
@@ -39,7 +37,7 @@ use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
 use state::TrainState;
-use step::StepMetrics;
+use step::{Comm, StepMetrics};
 pub use warmup::{WarmupArgs, run as warmup};
 
 /// `vim-train train` of the task `T`, on the device of `comm`.

@@ -14,7 +14,6 @@ use super::Trainer;
 use super::recorder::Recorder;
 use super::schedule::Schedule;
 use super::state::TrainState;
-use crate::comm::Comm;
 use crate::config::{Config, ConfigError};
 use crate::device::fault::BatchFootprint;
 use crate::device::machine::Machine;
@@ -23,6 +22,7 @@ use crate::error::Error;
 use crate::fatal::CrashGuard;
 use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
 use crate::train::environment::Environment;
+use crate::train::step::Comm;
 
 /// The checked parts of a run that need no folder.
 pub(super) struct ResolvedRun<T: Task> {

@@ -6,8 +6,8 @@ use vim_model::{NamedArrays, PendingArrays, load_module};
 use vim_run::checkpoint::{Checkpoint, State, Weights};
 use vim_torch::{ReadError, read_safetensors};
 
-use super::flat::Ema;
 use super::optim::{AdamW, Moments, ParamGroup};
+use super::step::Ema;
 use crate::config::Config;
 use crate::error::Error;
 use crate::task::Objective;

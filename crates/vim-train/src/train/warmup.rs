@@ -11,7 +11,6 @@ use vim_run::checkpoint::Weights;
 use super::setup::ResolvedRun;
 use super::state::TrainState;
 use crate::args::Overrides;
-use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::machine::{self, Machine};
 use crate::device::wait;
@@ -19,6 +18,7 @@ use crate::error::Error;
 use crate::output::summary::bytes;
 use crate::output::{print, print_json};
 use crate::task::{BatchStream, Objective, Task};
+use crate::train::step::SingleDevice;
 
 const EXAMPLES: &str = "\
 Examples:

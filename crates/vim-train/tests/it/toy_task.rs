@@ -19,12 +19,12 @@ use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 use vim_train::Error;
 use vim_train::args::Overrides;
-use vim_train::comm::SingleDevice;
 use vim_train::config::{Config, ConfigError};
 use vim_train::task::classification::to_tensors;
 use vim_train::task::{
     Description, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, loaders,
 };
+use vim_train::train::step::SingleDevice;
 use vim_train::train::{self, TrainArgs};
 
 use crate::support::{assert_parts, json_lines, repository};

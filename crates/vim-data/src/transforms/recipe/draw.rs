@@ -1,10 +1,11 @@
-//! The plan of one training image, what is done to it with all numbers drawn: a function of a key.
+//! Draws the plan of one training image: a function of a key.
 
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{AutoAugment, Recipe};
-use crate::{pixels::Region, rng, transforms::ops::Op};
+use crate::rng;
+use crate::transforms::{Op, SamplePlan};
 
 /// One draw of one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -28,81 +29,6 @@ impl SampleKey {
         let Self { seed, epoch, index, repeat, attempt } = *self;
         rng::keyed(purpose, &[seed, epoch, index, u64::from(repeat), u64::from(attempt)])
     }
-}
-
-/// The augmentation of one draw of an image, in the order that it is applied.
-///
-/// The crop produces the target's size, which the flip and the operations keep; these three work on
-/// bytes. Boxes are erased after normalisation. The default is the plan of evaluation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SamplePlan {
-    /// From the source to the target's size.
-    pub crop: CropPlan,
-    /// Whether the crop is mirrored left to right.
-    pub flip: bool,
-    /// Applied in this order.
-    pub ops: Vec<Op>,
-    /// Erased in this order: a later box lies over an earlier one.
-    pub erase: Vec<EraseBox>,
-}
-
-/// How an image of any size becomes one of the target's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CropPlan {
-    /// As in evaluation: nothing is random.
-    #[default]
-    Evaluation,
-    /// Black pixels on all sides, then a crop of the target's size.
-    Padded {
-        /// Rows added above and below, columns added left and right.
-        padding: [usize; 2],
-        /// First row of the crop in the padded image.
-        top: usize,
-        /// First column of the crop in the padded image.
-        left: usize,
-    },
-    /// A part of the source, resized to the target; the filter sees nothing outside the part.
-    Resized {
-        /// The part.
-        region: Region,
-    },
-    /// The source resized, a border of reflected pixels (the edge itself is not repeated), then a
-    /// crop of the target's size.
-    Simple {
-        /// Height and width that the whole source is resized to.
-        resized: [usize; 2],
-        /// Pixels reflected on each side.
-        padding: usize,
-        /// First row of the crop in the padded image.
-        top: usize,
-        /// First column of the crop in the padded image.
-        left: usize,
-    },
-}
-
-/// A box of the normalised image that is overwritten.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EraseBox {
-    /// Where, inside the image.
-    pub region: Region,
-    /// With what.
-    pub fill: EraseFill,
-}
-
-/// What an erased box holds, in units of the normalised image.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EraseFill {
-    /// 0.
-    Constant,
-    /// One colour: red, green, blue.
-    Colour([f32; 3]),
-    /// Normally distributed noise per pixel and channel, a function of the seed and the position.
-    Pixels {
-        /// Of the noise.
-        seed: u32,
-    },
 }
 
 impl Recipe {

@@ -20,10 +20,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use super::{EVAL_CROP, SMALL};
-use crate::statistics::Statistics;
+use super::resize::{EVAL_CROP, SMALL};
 
-pub use draw::{CropPlan, EraseBox, EraseFill, SampleKey, SamplePlan};
+pub use draw::SampleKey;
 pub use mix::{MixKey, MixPlan, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss};
 pub use rand_augment::{AutoAugment, RandAugment};
 
@@ -300,12 +299,5 @@ impl Recipe {
             CropMode::Auto => CropMode::Pad,
             CropMode::None | CropMode::Pad | CropMode::Resized | CropMode::Simple => self.crop,
         }
-    }
-
-    /// The colour of pixels that an operation moves in from outside the image: the mean that it is
-    /// later normalised by, so that they become almost 0.
-    #[must_use]
-    pub fn fill(statistics: &Statistics) -> [u8; 3] {
-        statistics.mean.map(|mean| (255.0 * f64::from(mean)).round_ties_even() as u8)
     }
 }

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-use crate::{rng, transforms::ops::Op};
+use crate::{rng, transforms::Op};
 
 /// The value of `augment.auto_augment`.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 
-use super::{CropMode, CropPlan, EraseBox, EraseFill, EraseMode, Recipe};
+use super::{CropMode, EraseMode, Recipe};
+use crate::transforms::{CropPlan, EraseBox, EraseFill};
 use crate::{pixels::Region, rng};
 
 /// Pixels added on each side before a crop of the target's size.

@@ -13,9 +13,8 @@
 mod slopes;
 #[cfg(test)]
 mod tests;
-mod via_x;
 
-use super::phi::inverse_factorial;
+use super::phi::{fitted_phi, inverse_factorial};
 use super::{Decay, Discretization, Form, Gain, Series};
 use crate::real::{Real, Term};
 
@@ -25,12 +24,8 @@ const NEAR: f64 = 0.25;
 /// Degree of that polynomial: accurate to 4.5e-6 for φ₁, better for the others.
 const DEGREE: usize = 3;
 
-/// |x| below which the derivatives are polynomials; their closed forms lose more bits.
-const NEAR_FOR_SLOPES: f64 = 0.5;
-
-/// Degree of the polynomial that the backward recurrence starts from, for the φ after the highest
-/// one used: each step down multiplies its error by x/k, so that φ₂ below φ₃ is accurate to 6e-7.
-const TOP_DEGREE: usize = 4;
+/// ln 2.
+const UNIT: f64 = std::f64::consts::LN_2;
 
 /// |a| is clamped to at least this before a division by its cube.
 const SMALLEST_RATE: f64 = 1e-12;
@@ -45,15 +40,6 @@ pub(crate) enum Coefficient<T> {
     PerToken(T),
     PerState(T),
     Factored(T),
-}
-
-impl<T: Real> Coefficient<T> {
-    pub(crate) fn value(&self, token_factor: &T) -> T {
-        match self {
-            Self::PerToken(value) | Self::PerState(value) => value.clone(),
-            Self::Factored(value) => value.clone() * token_factor.clone(),
-        }
-    }
 }
 
 /// `a_bar` and `b_bar` of a token and a state.
@@ -122,7 +108,6 @@ impl FactoredMethod {
         }
         // b = eˣ·far₁ − far₁ − x·Σ_{k≥2} wₖ/aᵏ − x²·½w₃/a³, with x = ln2·v.
         let inverse = a.clone().away_from_zero(SMALLEST_RATE).recip();
-        let unit = std::f64::consts::LN_2;
         let by_power = |[w1, w2, w3]: [f64; 3]| {
             let zero = || Term::Constant(0.0);
             let term = |w: f64, powers: usize| {
@@ -137,10 +122,10 @@ impl FactoredMethod {
         let [_, w2, w3] = weights;
         let mut terms = vec![a, by_power(weights)];
         if highest >= 2 {
-            terms.push(by_power([0.0, -unit * w2, -unit * w3]));
+            terms.push(by_power([0.0, -UNIT * w2, -UNIT * w3]));
         }
         if highest >= 3 {
-            terms.push(by_power([0.0, 0.0, -0.5 * unit * unit * w3]));
+            terms.push(by_power([0.0, 0.0, -0.5 * UNIT * UNIT * w3]));
         }
         terms
     }
@@ -184,8 +169,7 @@ impl FactoredMethod {
             }
         }
         let collapse = |table: &Table| {
-            let unit = std::f64::consts::LN_2;
-            let scaled = |(j, row): (usize, &[f64; 5])| row.map(|c| c * unit.powi(j as i32));
+            let scaled = |(j, row): (usize, &[f64; 5])| row.map(|c| c * UNIT.powi(j as i32));
             table.iter().enumerate().map(|row| weighted(&scaled(row), &powers)).collect()
         };
         TokenTerms {
@@ -266,6 +250,57 @@ impl FactoredMethod {
     fn inverse<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> Option<T> {
         let used = self.form.decay == Decay::Cayley || self.cayley() != [0.0; 5];
         used.then(|| (token.half.clone() * state[0].clone()).offset(1.0).recip())
+    }
+
+    /// The factor per token that [`Coefficient::Factored`] leaves out: a power of delta times a
+    /// constant.
+    pub(crate) fn token_factor<T: Real>(self, token: &TokenTerms<T>) -> T {
+        let (power, factor) = self.token_factor_power();
+        token.powers[power].clone().scale(factor).like(&token.delta)
+    }
+
+    /// Whether `b_bar` is delta times a polynomial in x that is not constant.
+    pub(crate) fn is_polynomial_in_x(self) -> bool {
+        let first_power = |row: &[f64; 5]| row.iter().enumerate().all(|(p, &c)| p == 1 || c == 0.0);
+        self.evaluates_no_phi()
+            && !self.b_bar_is_per_token()
+            && self.cayley() == [0.0; 5]
+            && self.polynomial().iter().all(first_power)
+    }
+
+    /// The coefficients in v of ψ, or of its derivative by x.
+    fn gain_terms<T>(self, slope: bool) -> Vec<Term<T>> {
+        let table = self.polynomial();
+        let terms = table.iter().enumerate().skip(usize::from(slope));
+        terms
+            .map(|(j, row)| {
+                let (factor, power) = if slope { (j as f64, j - 1) } else { (1.0, j) };
+                Term::Constant(row[1] * factor * UNIT.powi(power as i32))
+            })
+            .collect()
+    }
+
+    /// ψ at `v = x·log₂e`.
+    pub(super) fn gain<T: Real>(self, v: &T) -> T {
+        polynomial(&self.gain_terms(false), v).like(v)
+    }
+
+    /// The coefficients of `delta·ψ·u` in v, which are per token: driving a state needs no product
+    /// with u.
+    pub(crate) fn drive<T: Real>(self, token: &TokenTerms<T>, u: &T) -> Vec<Term<T>> {
+        let step = token.delta.clone() * u.clone();
+        self.gain_terms(false).into_iter().map(|term| term.times(&step)).collect()
+    }
+
+    /// `delta·ψ·u` from [these coefficients](Self::drive), for a state.
+    pub(crate) fn driven<T: Real>(
+        self,
+        drive: &[Term<T>],
+        token: &TokenTerms<T>,
+        state: &[T],
+    ) -> T {
+        let v = token.scaled.clone() * state[0].clone();
+        polynomial(drive, &v).like(&v)
     }
 
     /// Weights of the φ functions that are evaluated exactly.
@@ -353,28 +388,4 @@ fn total<T: Real>(
     }
     let value = sum.like(v);
     if of_token { Coefficient::PerToken(value) } else { Coefficient::PerState(value) }
-}
-
-/// The polynomial with `N` coefficients that interpolates `φₖ` at the Chebyshev points of [−bound,
-/// bound], by rising power: nearly the best approximation.
-fn fitted_phi<const N: usize>(k: usize, bound: f64) -> [f64; N] {
-    let value = |x: f64| (0..24).rev().fold(0.0, |sum, j| sum * x + inverse_factorial(k + j));
-    let node =
-        |i: usize| bound * (std::f64::consts::PI * (2 * i + 1) as f64 / (2 * N) as f64).cos();
-    // Newton's divided differences, then conversion to the power basis.
-    let nodes: [f64; N] = std::array::from_fn(node);
-    let mut differences = nodes.map(value);
-    for order in 1..N {
-        for i in (order..N).rev() {
-            differences[i] = (differences[i] - differences[i - 1]) / (nodes[i] - nodes[i - order]);
-        }
-    }
-    let mut coefficients = [0.0; N];
-    for i in (0..N).rev() {
-        for j in (1..N).rev() {
-            coefficients[j] = coefficients[j - 1] - nodes[i] * coefficients[j];
-        }
-        coefficients[0] = differences[i] - nodes[i] * coefficients[0];
-    }
-    coefficients
 }

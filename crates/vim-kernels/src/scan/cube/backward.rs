@@ -1,27 +1,28 @@
 //! The backward scan: chunks from the last to the first, each recomputed from the state that the
-//! forward scan saved at its start. Of a long sequence segments run side by side: at first only for
-//! the gradients that flow out of them.
+//! forward scan saved at its start. Of a long sequence [segments](super::segments) run side by
+//! side.
 //!
 //! Sums over channels (the gradients of B and C) and over the batch (those of A, D and the delta
-//! bias) are written as partial sums, which [`add_rows`](super::sums::add_rows) adds in a fixed
-//! order: the same bits each time.
+//! bias) are written as partial sums, which [`add_rows`] adds in a fixed order: the
+//! same bits each time.
 
 #![expect(clippy::manual_div_ceil, reason = "a kernel has the operators, not the method")]
 
 use cubecl::prelude::*;
 
-use super::backward_step::{Adjoint, backward_carry_only, backward_step, saved_index};
+use super::backward_step::{
+    Adjoint, backward_step, reduce_over_channels, sums_len, write_bc_partials,
+};
 use super::chunks::{
-    filled, load_chunk_state, read_chunk, state_vector, store_segment, unpack_chunk_state,
+    filled, load_chunk_state, read_chunk, read_token, store_before, unpack_chunk_state,
 };
 use super::coords::{
     Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, load_tile, order,
-    projections, read_row, store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip,
+    projections, store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip,
     unit_state_terms, weight_grad_index,
 };
-use super::forward_step::{decay_over, recompute_step, sigmoid, step_size};
+use super::forward_step::{recompute_step, sigmoid, step_size};
 use super::layout::{CHUNK, ScanPlan};
-use super::sums::{PartialSums, reduce_over_channels, sums_len, write_bc_partials};
 
 /// The gradients that one pass writes, and the low bits of what it leaves for the next, `rest_* [B,
 /// L, D]`.
@@ -257,113 +258,142 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     }
 }
 
-/// Loads the inputs of a token in the unit's channel: u, delta, the output's gradient, z; the
-/// `place`-th four elements of `to`.
-#[cube]
-fn read_token<F: Float, FB: Float, FC: Float>(
-    to: &mut Array<F>,
-    #[comptime] place: usize,
-    tensors: &ScanTensors<F, FB, FC>,
-    grad_y: &Rows<F>,
-    step: usize,
-    pos: &UnitCoords,
-) {
-    let step = min(step, pos.end - 1);
-    to[comptime!(4 * place)] = read_row::<F>(&tensors.u, step, pos.batch, pos);
-    to[comptime!(4 * place + 1)] = read_row::<F>(&tensors.delta, step, pos.batch, pos);
-    to[comptime!(4 * place + 2)] = read_row::<F>(grad_y, step, pos.element, pos);
-    if comptime!(pos.plan.spec.has_z) {
-        to[comptime!(4 * place + 3)] = read_row::<F>(&tensors.z, step, pos.element, pos);
-    }
+/// Partial sums: `b` and `c` are `[sweeps·strips, B, L, G, N]`, or `[sweeps·segments·B, N, D]`
+/// where constant, as is `a`; `d` and `bias` are `[segments·B, D]`.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct PartialSums {
+    pub(crate) b: Box<[f32]>,
+    pub(crate) c: Box<[f32]>,
+    pub(crate) a: Box<[f32]>,
+    pub(crate) d: Box<[f32]>,
+    pub(crate) bias: Box<[f32]>,
 }
 
-/// Stores the states before the `j`-th token of a chunk.
-#[cube]
-fn store_before<W: Size>(
-    before: &mut Shared<[Vector<f32, W>]>,
-    h: &Array<f32>,
-    j: usize,
-    #[comptime] plan: ScanPlan,
-) {
-    let width = comptime!(plan.shared_vector_width());
-    #[unroll]
-    for group in 0..comptime!(plan.states / width) {
-        before[saved_index(j, group, plan)] = state_vector::<W>(h, group, width);
-    }
+/// Units of a cube.
+pub(crate) const UNITS: usize = 256;
+
+/// Rows up to which one unit adds a column; more are shared by [`ROWS`] units.
+pub(crate) const FEW_ROWS: usize = 16;
+
+/// Units that share a column of many rows.
+const ROWS: usize = 8;
+
+/// Columns of a cube whose units share them.
+const COLUMNS: usize = UNITS / ROWS;
+
+/// An array of partial sums: `rows` rows of `width`.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Table {
+    pub(crate) rows: u32,
+    pub(crate) width: u32,
+    /// The first cube that works on this table.
+    pub(crate) first_cube: u32,
+    /// 1 to transpose columns `[directions, N, D]` to sums `[directions, D, N]`.
+    pub(crate) transposed: u32,
+    /// Columns per row of the destination,
+    pub(crate) row: u32,
+    /// and its row stride.
+    pub(crate) pitch: u32,
 }
 
-/// Runs every segment backwards from a zero gradient: writes the gradient that flows out of its
-/// first token to `carry`, and the product of the decays to `product`, both `[segments, B, N, D]`.
+/// Cubes for a table.
+pub(crate) fn cubes(rows: usize, width: usize) -> usize {
+    width.div_ceil(if rows <= FEW_ROWS { UNITS } else { COLUMNS })
+}
+
+/// The tables of the gradients of the weights.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Tables {
+    pub(crate) b: Table,
+    pub(crate) c: Table,
+    pub(crate) a: Table,
+    pub(crate) d: Table,
+    pub(crate) bias: Table,
+}
+
+/// Adds all partial sums of a backward scan in one launch: `out[i] = Σ_k part[k, i]`.
 #[cube(launch_unchecked)]
-pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
-    tensors: &ScanTensors<F, FB, FC>,
-    grad_y: &Rows<F>,
-    carry: &mut [f32],
-    product: &mut [f32],
-    sizes: Sizes,
-    #[comptime] plan: ScanPlan,
-    #[define(F, FB, FC)] _types: [ElemType; 3],
+#[expect(clippy::too_many_arguments, reason = "five tables in one launch")]
+pub(crate) fn add_rows<FB: Float, FC: Float>(
+    part: &PartialSums,
+    b: &mut [FB],
+    c: &mut [FC],
+    a: &mut [f32],
+    d: &mut [f32],
+    bias: &mut [f32],
+    tables: &Tables,
+    d_inner: u32,
+    d_state: u32,
+    #[define(FB, FC)] _types: [ElemType; 2],
 ) {
-    let pos = unit_coords(sizes, plan);
-    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
-    let mut shared = projections::<FC, FC>(&tensors.c.data, &tensors.c.data, 0usize, &pos);
-    let bias = unit_bias(&tensors.delta_bias, &pos);
-    let mut flow = filled(0.0f32, plan);
-    let mut whole = filled(1.0f32, plan);
-    let chunks = (pos.end - pos.begin + comptime!(CHUNK - 1)) / CHUNK;
-    let last = pos.begin + (chunks - 1) * CHUNK;
-    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FC>(&mut next_c, &tensors.c, last, plan.spec.c_constant, &pos);
-    let mut next_delta = Array::<F>::new(CHUNK);
-    let mut next_dy = Array::<F>::new(CHUNK);
-    let mut next_z = Array::<F>::new(CHUNK);
-    read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, last, &pos);
-    read_chunk::<F>(&mut next_dy, grad_y, pos.element, last, &pos);
-    if comptime!(plan.spec.has_z) {
-        read_chunk::<F>(&mut next_z, &tensors.z, pos.element, last, &pos);
+    let mut sums = Shared::<[f32]>::new_slice(UNITS);
+    if CUBE_POS_X >= tables.bias.first_cube {
+        add_table::<f32>(&part.bias, bias, &tables.bias, d_inner, d_state, &mut sums);
+    } else if CUBE_POS_X >= tables.d.first_cube {
+        add_table::<f32>(&part.d, d, &tables.d, d_inner, d_state, &mut sums);
+    } else if CUBE_POS_X >= tables.a.first_cube {
+        add_table::<f32>(&part.a, a, &tables.a, d_inner, d_state, &mut sums);
+    } else if CUBE_POS_X >= tables.c.first_cube {
+        add_table::<FC>(&part.c, c, &tables.c, d_inner, d_state, &mut sums);
+    } else {
+        add_table::<FB>(&part.b, b, &tables.b, d_inner, d_state, &mut sums);
     }
-    let mut total = 0.0f32;
-    for from_end in 0..chunks {
-        let begin = pos.begin + (chunks - 1 - from_end) * CHUNK;
-        let begin_before = max(begin, pos.begin + CHUNK) - CHUNK;
-        sync_cube();
-        turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, plan.spec.c_constant, &pos);
-        sync_cube();
-        let mut now_delta = Array::<F>::new(CHUNK);
-        let mut now_dy = Array::<F>::new(CHUNK);
-        let mut now_z = Array::<F>::new(CHUNK);
-        #[unroll]
-        for j in 0..CHUNK {
-            now_delta[j] = next_delta[j];
-            now_dy[j] = next_dy[j];
-            if comptime!(plan.spec.has_z) {
-                now_z[j] = next_z[j];
+}
+
+/// Each unit adds its rows in ascending order; then the units' sums are added in order.
+#[cube]
+fn add_table<F: Float>(
+    part: &[f32],
+    out: &mut [F],
+    table: &Table,
+    d_inner: u32,
+    d_state: u32,
+    sums: &mut Shared<[f32]>,
+) {
+    let (rows, width) = (table.rows as usize, table.width as usize);
+    let cube = (CUBE_POS_X - table.first_cube) as usize;
+    let unit = UNIT_POS_X as usize;
+    if rows <= FEW_ROWS {
+        let column = cube * UNITS + unit;
+        if column < width {
+            let mut total = 0.0f32;
+            for k in 0..rows {
+                total += part[k * width + column];
+            }
+            out[output_index(column, table, d_inner, d_state)] = F::cast_from(total);
+        }
+    } else {
+        let column = cube * COLUMNS + unit % COLUMNS;
+        let mut sum = 0.0f32;
+        if column < width {
+            let mut k = unit / COLUMNS;
+            while k < rows {
+                sum += part[k * width + column];
+                k += ROWS;
             }
         }
-        read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, begin_before, &pos);
-        read_chunk::<F>(&mut next_dy, grad_y, pos.element, begin_before, &pos);
-        if comptime!(plan.spec.has_z) {
-            read_chunk::<F>(&mut next_z, &tensors.z, pos.element, begin_before, &pos);
-        }
-        #[unroll]
-        for past in 0..CHUNK {
-            let j = comptime!(CHUNK - 1 - past);
-            let in_bounds = begin + j < pos.end;
-            let raw = f32::cast_from(now_delta[j]);
-            let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
-            let mut into = select(in_bounds, f32::cast_from(now_dy[j]), 0.0f32);
-            if comptime!(plan.spec.has_z) {
-                let z = f32::cast_from(now_z[j]);
-                into *= z * sigmoid(z, plan.ptx);
+        sums[unit] = sum;
+        sync_cube();
+        if unit < COLUMNS && column < width {
+            let mut total = 0.0f32;
+            #[unroll]
+            for row in 0..ROWS {
+                total += sums[row * COLUMNS + unit];
             }
-            if comptime!(plan.halved()) {
-                into *= 0.5f32;
-            }
-            total += size;
-            let row = j * plan.states;
-            backward_carry_only(&mut flow, &mut whole, &rates, &shared, row, size, into, plan);
+            out[output_index(column, table, d_inner, d_state)] = F::cast_from(total);
         }
     }
-    decay_over(&mut whole, &rates, total, plan);
-    store_segment(carry, product, &flow, &whole, &pos);
+}
+
+#[cube]
+fn output_index(column: usize, table: &Table, d_inner: u32, d_state: u32) -> usize {
+    let mut index =
+        column / table.row as usize * table.pitch as usize + column % table.row as usize;
+    if table.transposed == 1 {
+        let (d_inner, d_state) = (d_inner as usize, d_state as usize);
+        let (row, channel) = (column / d_inner, column % d_inner);
+        let (direction, state) = (row / d_state, row % d_state);
+        index = (direction * d_inner + channel) * d_state + state;
+    }
+    index
 }

@@ -283,23 +283,37 @@ pub(crate) fn filled(value: f32, #[comptime] plan: ScanPlan) -> Array<f32> {
     states
 }
 
-/// Writes the states that a segment leaves, and the product of its decays.
+/// Loads the inputs of a token in the unit's channel: u, delta, the output's gradient, z; the
+/// `place`-th four elements of `to`.
 #[cube]
-pub(crate) fn store_segment(
-    carry: &mut [f32],
-    product: &mut [f32],
-    states: &Array<f32>,
-    whole: &Array<f32>,
+pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
+    to: &mut Array<F>,
+    #[comptime] place: usize,
+    tensors: &ScanTensors<F, FB, FC>,
+    grad_y: &Rows<F>,
+    step: usize,
     pos: &UnitCoords,
 ) {
-    if pos.active {
-        #[unroll]
-        for n in 0..comptime!(pos.plan.states) {
-            if is_state(n, pos) {
-                let index = state_index(pos.segment, n, pos);
-                carry[index] = states[n];
-                product[index] = whole[n];
-            }
-        }
+    let step = min(step, pos.end - 1);
+    to[comptime!(4 * place)] = read_row::<F>(&tensors.u, step, pos.batch, pos);
+    to[comptime!(4 * place + 1)] = read_row::<F>(&tensors.delta, step, pos.batch, pos);
+    to[comptime!(4 * place + 2)] = read_row::<F>(grad_y, step, pos.element, pos);
+    if comptime!(pos.plan.spec.has_z) {
+        to[comptime!(4 * place + 3)] = read_row::<F>(&tensors.z, step, pos.element, pos);
+    }
+}
+
+/// Stores the states before the `j`-th token of a chunk.
+#[cube]
+pub(super) fn store_before<W: Size>(
+    before: &mut Shared<[Vector<f32, W>]>,
+    h: &Array<f32>,
+    j: usize,
+    #[comptime] plan: ScanPlan,
+) {
+    let width = comptime!(plan.shared_vector_width());
+    #[unroll]
+    for group in 0..comptime!(plan.states / width) {
+        before[saved_index(j, group, plan)] = state_vector::<W>(h, group, width);
     }
 }

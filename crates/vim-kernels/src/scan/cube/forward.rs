@@ -1,6 +1,6 @@
 //! The forward scan: one unit per channel, its states in registers, B and C of a tile of tokens in
-//! shared memory, the tokens one after the other. Of a long sequence segments run side by side: at
-//! first only for the states at their ends, from which those at their beginnings follow.
+//! shared memory, the tokens one after the other. Of a long sequence [segments](super::segments)
+//! run side by side.
 
 #![expect(
     clippy::collapsible_if,
@@ -9,12 +9,12 @@
 
 use cubecl::prelude::*;
 
-use super::chunks::{filled, store_chunk_state, store_segment, take_chunk, tokens_ahead};
+use super::chunks::{store_chunk_state, take_chunk, tokens_ahead};
 use super::coords::{
     ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, load_tile, projections,
     store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip, unit_state_terms,
 };
-use super::forward_step::{decay_over, forward_carry_only, forward_step, sigmoid, step_size};
+use super::forward_step::{forward_step, sigmoid, step_size};
 use super::layout::{CHUNK, ScanPlan};
 
 /// Runs one pass: `carry [segments, B, N, D]`, the states at the beginning of the segments;
@@ -129,101 +129,4 @@ fn write_token<F: Float>(
             store_split::<F>(y, rest, index, out, plan);
         }
     }
-}
-
-/// Runs every segment from a zero state: writes its final states to `carry`, and the product of the
-/// decays over the segment to `product`, both `[segments, B, N, D]`.
-#[cube(launch_unchecked)]
-pub(crate) fn segment_ends<F: Float, FB: Float, FC: Float>(
-    tensors: &ScanTensors<F, FB, FC>,
-    carry: &mut [f32],
-    product: &mut [f32],
-    sizes: Sizes,
-    #[comptime] plan: ScanPlan,
-    #[define(F, FB, FC)] _types: [ElemType; 3],
-) {
-    let pos = unit_coords(sizes, plan);
-    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
-    let mut shared = projections::<FB, FB>(&tensors.b.data, &tensors.b.data, 0usize, &pos);
-    let bias = unit_bias(&tensors.delta_bias, &pos);
-    let mut h = filled(0.0f32, plan);
-    let mut whole = filled(1.0f32, plan);
-    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, plan.spec.b_constant, &pos);
-    let mut ahead = tokens_ahead::<F, FB, FC>(tensors, false, &pos);
-    let mut total = 0.0f32;
-    let mut first = pos.begin;
-    while first < pos.end {
-        let after = first + plan.tile;
-        sync_cube();
-        turn_tile(&mut shared.b, &mut next_b, &tensors.b, after, plan.spec.b_constant, &pos);
-        sync_cube();
-        let mut chunk = 0usize;
-        while chunk < plan.tile && first + chunk < pos.end {
-            let begin = first + chunk;
-            let now = take_chunk::<F, FB, FC>(&mut ahead, tensors, begin, false, &pos);
-            #[unroll]
-            for j in 0..CHUNK {
-                let in_bounds = begin + j < pos.end;
-                let raw = f32::cast_from(now.delta[j]);
-                let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
-                let row = (chunk + j) * plan.states;
-                let u = f32::cast_from(now.u[j]);
-                forward_carry_only(&mut h, &mut whole, &rates, &shared, row, size, u, plan);
-                total += size;
-            }
-            chunk += CHUNK;
-        }
-        first += plan.tile;
-    }
-    decay_over(&mut whole, &rates, total, plan);
-    store_segment(carry, product, &h, &whole, &pos);
-}
-
-/// Turns states at the ends of segments into states at their beginnings: `begins[k] ← s`,
-/// `s ← product[k]·s + ends[k]`. One unit for each of the `width` (batch, state, channel); from the
-/// last segment on if `backwards`.
-#[cube(launch_unchecked)]
-pub(crate) fn carry_over(
-    ends: &[f32],
-    product: &[f32],
-    begins: &mut [f32],
-    segments: u32,
-    width: u32,
-    #[comptime] backwards: bool,
-) {
-    let i = ABSOLUTE_POS;
-    let width = width as usize;
-    if i < width {
-        let segments = segments as usize;
-        let mut state = 0.0f32;
-        let mut first = 0usize;
-        while first < segments {
-            // Loaded together, so that their latencies overlap.
-            let mut end = Array::<f32>::new(SEGMENTS_AT_ONCE);
-            let mut factor = Array::<f32>::new(SEGMENTS_AT_ONCE);
-            #[unroll]
-            for j in 0..SEGMENTS_AT_ONCE {
-                let index = slot_at(min(first + j, segments - 1), segments, backwards) * width + i;
-                end[j] = ends[index];
-                factor[j] = product[index];
-            }
-            #[unroll]
-            for j in 0..SEGMENTS_AT_ONCE {
-                if first + j < segments {
-                    begins[slot_at(first + j, segments, backwards) * width + i] = state;
-                    state = factor[j] * state + end[j];
-                }
-            }
-            first += SEGMENTS_AT_ONCE;
-        }
-    }
-}
-
-/// Segments that [`carry_over`] loads at once.
-const SEGMENTS_AT_ONCE: usize = 16;
-
-#[cube]
-fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
-    if comptime!(backwards) { segments - 1 - k } else { k }
 }

@@ -7,11 +7,10 @@ use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
 use super::layout::ScanPlan;
-use crate::cube::traced::{Traced, exp2, reciprocal};
 use crate::discretization::factored::{
     Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
 };
-use crate::real::{Real, Term};
+use crate::real::{Real, Term, Traced, exp2, reciprocal};
 
 #[cube]
 pub(super) fn get(values: &Array<f32>, #[comptime] index: usize) -> f32 {
@@ -210,7 +209,7 @@ pub(crate) fn store_state_terms(
 /// `h ← a_bar·h + b_bar·b·u` for every state; `then` has the state's number, its new value and
 /// `a_bar`. `rates` are the forward scan's state terms, or the backward scan's.
 #[expect(clippy::too_many_arguments, reason = "what a step reads, and what follows it")]
-fn step_states<'a>(
+pub(super) fn step_states<'a>(
     scope: &'a Scope,
     h: &mut <Array<f32> as CubeType>::ExpandType,
     rates: &<Array<f32> as CubeType>::ExpandType,
@@ -260,63 +259,6 @@ pub(crate) fn forward_step(
             y.add(projections.c(scope, &at, n, plan) * next);
         });
         y.or(&zero).value()
-    })
-}
-
-/// [`forward_step`] without the output; multiplies every state's `a_bar` into `product`, unless
-/// [`decay_over`] does.
-#[cube]
-pub(crate) fn forward_carry_only(
-    h: &mut Array<f32>,
-    product: &mut Array<f32>,
-    rates: &Array<f32>,
-    projections: &Projections,
-    at: usize,
-    delta: f32,
-    u: f32,
-    #[comptime] plan: ScanPlan,
-) {
-    intrinsic!(|scope| {
-        let token = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
-        step_states(scope, h, rates, projections, &at, token, false, plan, |n, _, a_bar| {
-            multiply_into(scope, product, n, a_bar, plan);
-        });
-    })
-}
-
-/// Multiplies a state's `a_bar` into `product`, unless [`decay_over`] does.
-pub(super) fn multiply_into<'a>(
-    scope: &'a Scope,
-    product: &mut <Array<f32> as CubeType>::ExpandType,
-    n: usize,
-    a_bar: Traced<'a>,
-    plan: ScanPlan,
-) {
-    if !plan.factored().decays_by_sum() {
-        let whole = Traced::new(scope, plan.ptx, get::expand(scope, product, n)) * a_bar;
-        set::expand(scope, product, n, whole.value());
-    }
-}
-
-/// Sets `product` to the decay over tokens whose deltas sum to `total`, where it is not multiplied
-/// token by token.
-#[cube]
-pub(crate) fn decay_over(
-    product: &mut Array<f32>,
-    rates: &Array<f32>,
-    total: f32,
-    #[comptime] plan: ScanPlan,
-) {
-    intrinsic!(|scope| {
-        let factored = plan.factored();
-        if factored.decays_by_sum() {
-            let total = Traced::new(scope, plan.ptx, total);
-            for n in 0..plan.states {
-                let state = state_terms(scope, rates, n, factored.state_len(), plan);
-                let whole = factored.decay_over(total.clone(), &state);
-                set::expand(scope, product, n, whole.value());
-            }
-        }
     })
 }
 

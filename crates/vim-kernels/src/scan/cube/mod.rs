@@ -9,7 +9,7 @@ mod coords;
 mod forward;
 mod forward_step;
 mod layout;
-mod sums;
+mod segments;
 
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::DType;
@@ -22,11 +22,13 @@ use crate::cube::halves::add_halves;
 use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
-use backward::{TokenGradTensorsLaunch, scan_backward, segment_outflows};
+use backward::{
+    PartialSumsLaunch, TableLaunch, TablesLaunch, TokenGradTensorsLaunch, add_rows, scan_backward,
+};
 use coords::{RowsLaunch, ScanTensorsLaunch};
-use forward::{carry_over, scan_forward, segment_ends};
+use forward::scan_forward;
 use layout::{Layout, MAX_STATE_VECTOR, Shape};
-use sums::{PartialSumsLaunch, TableLaunch, TablesLaunch, add_rows};
+use segments::{carry_over, segment_ends, segment_outflows};
 
 impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     type Inputs = ScanArguments<CubeBackend>;
@@ -228,7 +230,7 @@ pub(crate) fn scan_gradients(
     let mut first_cube = 0;
     let mut next = |(rows, width, transposed, [row, pitch]): (usize, usize, bool, [usize; 2])| {
         let first = first_cube;
-        first_cube += sums::cubes(rows, width);
+        first_cube += backward::cubes(rows, width);
         let reversed = u32::from(transposed);
         let [rows, width, first, row, pitch] = [rows, width, first, row, pitch].map(|n| n as u32);
         TableLaunch::new(rows, width, first, reversed, row, pitch)
@@ -242,7 +244,7 @@ pub(crate) fn scan_gradients(
         add_rows::launch_unchecked(
             client,
             CubeCount::Static(first_cube as u32, 1, 1),
-            CubeDim::new_1d(sums::UNITS as u32),
+            CubeDim::new_1d(backward::UNITS as u32),
             PartialSumsLaunch::new(b, c, a, d, bias),
             sum_b,
             sum_c,

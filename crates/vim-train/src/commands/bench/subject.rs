@@ -6,7 +6,6 @@ use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
 use vim_model::VimConfig;
 
 use super::{Latency, Mode, Throughput};
-use crate::comm::SingleDevice;
 use crate::commands::profile::timer::quantile;
 use crate::config::Config;
 use crate::device::memory::{device_memory, peak_resident, reset_peak, resident};
@@ -16,6 +15,7 @@ use crate::task::Objective;
 use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::train::state::TrainState;
 use crate::train::step::Phase;
+use crate::train::step::SingleDevice;
 
 /// A model with random weights, and its training setup.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ use vim_model::{Vim, VimConfig};
 
 use super::Head;
 use crate::args::{Overrides, count};
-use crate::comm::SingleDevice;
 use crate::config::Config;
 use crate::device::memory::device_memory;
 use crate::device::{self, SelectedDevice, threads, wait};
@@ -23,6 +22,7 @@ use crate::task::Objective;
 use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::train::state::TrainState;
 use crate::train::step;
+use crate::train::step::SingleDevice;
 
 const TRAIN_HELP: &str = "\
 Examples:

@@ -2,7 +2,9 @@
 //! tensors at once, the arithmetic is in [`vim_kernels::FlatParams`].
 //!
 //! Our own optimizer, because resuming must give the same bytes: moments are saved by parameter
-//! path, and the formula is PyTorch's.
+//! path, and the formula is PyTorch's. It works on a model's trainable parameters as flat tensors
+//! without gradients, in the order of its modules. Trainable are float parameters that require a
+//! gradient, unlike running statistics.
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -10,11 +12,11 @@ pub(crate) mod tests;
 use std::collections::BTreeMap;
 use std::mem;
 
-use burn::module::Module;
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use vim_kernels::{AdamWHyper, FlatParams, ParamStep, supports_multi_tensor};
 
-use super::flat;
 use crate::config::{Config, OptimConfig};
 use crate::task::Placement;
 
@@ -67,7 +69,7 @@ impl ParamGroup {
         config: &Config,
         placement: impl Fn(&str, usize) -> Placement,
     ) -> Vec<Self> {
-        let groups = flat::parameters(model).into_iter().map(|(path, shape)| {
+        let groups = flat_parameters(model).into_iter().map(|(path, shape)| {
             let Placement { decays, layers_above } = placement(&path, shape.len());
             Self {
                 size: shape.iter().product(),
@@ -212,7 +214,7 @@ impl AdamW {
         clip: Clip,
         lr: f64,
     ) -> M {
-        let values = flat::values(&model);
+        let values = flat_values(&model);
         assert_eq!(gradients.len(), values.len(), "a gradient for each parameter");
         self.steps += 1;
         // 1 − betaᵗ of the two means at the t-th step.
@@ -251,7 +253,7 @@ impl AdamW {
                 values
             }
         };
-        flat::with_values(model, values)
+        with_flat_values(model, values)
     }
 
     /// A step of one parameter.
@@ -284,4 +286,82 @@ impl AdamW {
 /// `torch.nn.utils.clip_grad_norm_`, with its 1e-6.
 pub fn clip_factor(norm: f64, limit: Option<f64>) -> f64 {
     limit.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0))
+}
+
+fn flat<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
+    let count = tensor.shape().num_elements();
+    tensor.reshape([count])
+}
+
+/// Paths, such as `layers.0.mixer.forward.a_log`, and shapes of the trainable parameters.
+pub fn flat_parameters<M: Module>(model: &M) -> Vec<(String, Vec<usize>)> {
+    #[derive(Default)]
+    struct Parameters(Vec<String>, Vec<(String, Vec<usize>)>);
+    impl ModuleVisitor for Parameters {
+        fn enter_module(&mut self, name: &str, _container_type: &str) {
+            self.0.push(name.to_owned());
+        }
+        fn exit_module(&mut self, _name: &str, _container_type: &str) {
+            self.0.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if param.val().is_require_grad() {
+                self.1.push((self.0.join("."), param.dims().to_vec()));
+            }
+        }
+    }
+    let mut parameters = Parameters::default();
+    model.visit(&mut parameters);
+    parameters.1
+}
+
+/// Values of the trainable parameters.
+pub fn flat_values<M: Module>(model: &M) -> Vec<Tensor<1>> {
+    struct Values(Vec<Tensor<1>>);
+    impl ModuleVisitor for Values {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let value = param.val();
+            if value.is_require_grad() {
+                self.0.push(flat(value.inner()));
+            }
+        }
+    }
+    let mut values = Values(Vec::new());
+    model.visit(&mut values);
+    values.0
+}
+
+/// Gradients of the trainable parameters that have one.
+pub fn flat_gradients<M: Module>(model: &M, gradients: GradientsParams) -> Vec<Tensor<1>> {
+    struct Gradients(GradientsParams, Vec<Tensor<1>>);
+    impl ModuleVisitor for Gradients {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.1.extend(self.0.remove::<D>(param.id).map(flat));
+        }
+    }
+    let mut gradients = Gradients(gradients, Vec::new());
+    model.visit(&mut gradients);
+    gradients.1
+}
+
+/// `model`, which is on an autodiff device, with new values of its trainable parameters.
+///
+/// # Panics
+///
+/// If count or sizes of the values differ from the parameters'.
+pub fn with_flat_values<M: Module>(model: M, values: Vec<Tensor<1>>) -> M {
+    struct Replace(std::vec::IntoIter<Tensor<1>>);
+    impl ModuleMapper for Replace {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            if !param.val().is_require_grad() {
+                return param;
+            }
+            let new = self.0.next().expect("a value for every parameter");
+            param.map(|old| Tensor::from_inner(new.reshape(old.dims())).require_grad())
+        }
+    }
+    let mut replace = Replace(values.into_iter());
+    let model = model.map(&mut replace);
+    assert!(replace.0.next().is_none(), "no more values than parameters");
+    model
 }

@@ -85,7 +85,7 @@ fn gradients(model: &Vim, factor: f64) -> Vec<Tensor<1>> {
     }
     let mut fill = Fill(GradientsParams::new(), factor);
     model.visit(&mut fill);
-    flat::gradients(model, fill.0)
+    flat_gradients(model, fill.0)
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn state_survives_the_bytes_exactly() {
 fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
     use burn::tensor::DeviceKind;
 
-    use crate::train::flat::Ema;
+    use crate::train::step::Ema;
 
     let device = Device::wgpu(DeviceKind::DefaultDevice);
     let config = OptimConfig { weight_decay: 0.3, ..OptimConfig::default() };

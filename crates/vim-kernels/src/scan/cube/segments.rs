@@ -1,0 +1,293 @@
+//! Segments of a long sequence run side by side: at first only for the states at their ends, or for
+//! the gradients that flow out of them, from which those at their beginnings follow.
+
+use cubecl::prelude::*;
+
+use super::chunks::{filled, read_chunk, take_chunk, tokens_ahead};
+use super::coords::{
+    Rows, ScanTensors, Sizes, UnitCoords, is_state, load_tile, projections, state_index, turn_tile,
+    unit_bias, unit_coords, unit_state_terms,
+};
+use super::forward_step::{Projections, get, set, sigmoid, state_terms, step_size, step_states};
+use super::layout::{CHUNK, ScanPlan};
+use crate::real::{Real, Traced};
+
+/// Runs every segment from a zero state: writes its final states to `carry`, and the product of the
+/// decays over the segment to `product`, both `[segments, B, N, D]`.
+#[cube(launch_unchecked)]
+pub(crate) fn segment_ends<F: Float, FB: Float, FC: Float>(
+    tensors: &ScanTensors<F, FB, FC>,
+    carry: &mut [f32],
+    product: &mut [f32],
+    sizes: Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F, FB, FC)] _types: [ElemType; 3],
+) {
+    let pos = unit_coords(sizes, plan);
+    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
+    let mut shared = projections::<FB, FB>(&tensors.b.data, &tensors.b.data, 0usize, &pos);
+    let bias = unit_bias(&tensors.delta_bias, &pos);
+    let mut h = filled(0.0f32, plan);
+    let mut whole = filled(1.0f32, plan);
+    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit()));
+    load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, plan.spec.b_constant, &pos);
+    let mut ahead = tokens_ahead::<F, FB, FC>(tensors, false, &pos);
+    let mut total = 0.0f32;
+    let mut first = pos.begin;
+    while first < pos.end {
+        let after = first + plan.tile;
+        sync_cube();
+        turn_tile(&mut shared.b, &mut next_b, &tensors.b, after, plan.spec.b_constant, &pos);
+        sync_cube();
+        let mut chunk = 0usize;
+        while chunk < plan.tile && first + chunk < pos.end {
+            let begin = first + chunk;
+            let now = take_chunk::<F, FB, FC>(&mut ahead, tensors, begin, false, &pos);
+            #[unroll]
+            for j in 0..CHUNK {
+                let in_bounds = begin + j < pos.end;
+                let raw = f32::cast_from(now.delta[j]);
+                let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
+                let row = (chunk + j) * plan.states;
+                let u = f32::cast_from(now.u[j]);
+                forward_carry_only(&mut h, &mut whole, &rates, &shared, row, size, u, plan);
+                total += size;
+            }
+            chunk += CHUNK;
+        }
+        first += plan.tile;
+    }
+    decay_over(&mut whole, &rates, total, plan);
+    store_segment(carry, product, &h, &whole, &pos);
+}
+
+/// Turns states at the ends of segments into states at their beginnings: `begins[k] ← s`,
+/// `s ← product[k]·s + ends[k]`. One unit for each of the `width` (batch, state, channel); from the
+/// last segment on if `backwards`.
+#[cube(launch_unchecked)]
+pub(crate) fn carry_over(
+    ends: &[f32],
+    product: &[f32],
+    begins: &mut [f32],
+    segments: u32,
+    width: u32,
+    #[comptime] backwards: bool,
+) {
+    let i = ABSOLUTE_POS;
+    let width = width as usize;
+    if i < width {
+        let segments = segments as usize;
+        let mut state = 0.0f32;
+        let mut first = 0usize;
+        while first < segments {
+            // Loaded together, so that their latencies overlap.
+            let mut end = Array::<f32>::new(SEGMENTS_AT_ONCE);
+            let mut factor = Array::<f32>::new(SEGMENTS_AT_ONCE);
+            #[unroll]
+            for j in 0..SEGMENTS_AT_ONCE {
+                let index = slot_at(min(first + j, segments - 1), segments, backwards) * width + i;
+                end[j] = ends[index];
+                factor[j] = product[index];
+            }
+            #[unroll]
+            for j in 0..SEGMENTS_AT_ONCE {
+                if first + j < segments {
+                    begins[slot_at(first + j, segments, backwards) * width + i] = state;
+                    state = factor[j] * state + end[j];
+                }
+            }
+            first += SEGMENTS_AT_ONCE;
+        }
+    }
+}
+
+/// Segments that [`carry_over`] loads at once.
+const SEGMENTS_AT_ONCE: usize = 16;
+
+#[cube]
+fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
+    if comptime!(backwards) { segments - 1 - k } else { k }
+}
+
+/// Runs every segment backwards from a zero gradient: writes the gradient that flows out of its
+/// first token to `carry`, and the product of the decays to `product`, both `[segments, B, N, D]`.
+#[cube(launch_unchecked)]
+pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
+    tensors: &ScanTensors<F, FB, FC>,
+    grad_y: &Rows<F>,
+    carry: &mut [f32],
+    product: &mut [f32],
+    sizes: Sizes,
+    #[comptime] plan: ScanPlan,
+    #[define(F, FB, FC)] _types: [ElemType; 3],
+) {
+    let pos = unit_coords(sizes, plan);
+    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
+    let mut shared = projections::<FC, FC>(&tensors.c.data, &tensors.c.data, 0usize, &pos);
+    let bias = unit_bias(&tensors.delta_bias, &pos);
+    let mut flow = filled(0.0f32, plan);
+    let mut whole = filled(1.0f32, plan);
+    let chunks = (pos.end - pos.begin + comptime!(CHUNK - 1)) / CHUNK;
+    let last = pos.begin + (chunks - 1) * CHUNK;
+    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
+    load_tile::<FC>(&mut next_c, &tensors.c, last, plan.spec.c_constant, &pos);
+    let mut next_delta = Array::<F>::new(CHUNK);
+    let mut next_dy = Array::<F>::new(CHUNK);
+    let mut next_z = Array::<F>::new(CHUNK);
+    read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, last, &pos);
+    read_chunk::<F>(&mut next_dy, grad_y, pos.element, last, &pos);
+    if comptime!(plan.spec.has_z) {
+        read_chunk::<F>(&mut next_z, &tensors.z, pos.element, last, &pos);
+    }
+    let mut total = 0.0f32;
+    for from_end in 0..chunks {
+        let begin = pos.begin + (chunks - 1 - from_end) * CHUNK;
+        let begin_before = max(begin, pos.begin + CHUNK) - CHUNK;
+        sync_cube();
+        turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, plan.spec.c_constant, &pos);
+        sync_cube();
+        let mut now_delta = Array::<F>::new(CHUNK);
+        let mut now_dy = Array::<F>::new(CHUNK);
+        let mut now_z = Array::<F>::new(CHUNK);
+        #[unroll]
+        for j in 0..CHUNK {
+            now_delta[j] = next_delta[j];
+            now_dy[j] = next_dy[j];
+            if comptime!(plan.spec.has_z) {
+                now_z[j] = next_z[j];
+            }
+        }
+        read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, begin_before, &pos);
+        read_chunk::<F>(&mut next_dy, grad_y, pos.element, begin_before, &pos);
+        if comptime!(plan.spec.has_z) {
+            read_chunk::<F>(&mut next_z, &tensors.z, pos.element, begin_before, &pos);
+        }
+        #[unroll]
+        for past in 0..CHUNK {
+            let j = comptime!(CHUNK - 1 - past);
+            let in_bounds = begin + j < pos.end;
+            let raw = f32::cast_from(now_delta[j]);
+            let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
+            let mut into = select(in_bounds, f32::cast_from(now_dy[j]), 0.0f32);
+            if comptime!(plan.spec.has_z) {
+                let z = f32::cast_from(now_z[j]);
+                into *= z * sigmoid(z, plan.ptx);
+            }
+            if comptime!(plan.halved()) {
+                into *= 0.5f32;
+            }
+            total += size;
+            let row = j * plan.states;
+            backward_carry_only(&mut flow, &mut whole, &rates, &shared, row, size, into, plan);
+        }
+    }
+    decay_over(&mut whole, &rates, total, plan);
+    store_segment(carry, product, &flow, &whole, &pos);
+}
+
+/// [`forward_step`] without the output; multiplies every state's `a_bar` into `product`, unless
+/// [`decay_over`] does.
+#[cube]
+pub(crate) fn forward_carry_only(
+    h: &mut Array<f32>,
+    product: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let token = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
+        step_states(scope, h, rates, projections, &at, token, false, plan, |n, _, a_bar| {
+            multiply_into(scope, product, n, a_bar, plan);
+        });
+    })
+}
+
+/// Multiplies a state's `a_bar` into `product`, unless [`decay_over`] does.
+fn multiply_into<'a>(
+    scope: &'a Scope,
+    product: &mut <Array<f32> as CubeType>::ExpandType,
+    n: usize,
+    a_bar: Traced<'a>,
+    plan: ScanPlan,
+) {
+    if !plan.factored().decays_by_sum() {
+        let whole = Traced::new(scope, plan.ptx, get::expand(scope, product, n)) * a_bar;
+        set::expand(scope, product, n, whole.value());
+    }
+}
+
+/// Sets `product` to the decay over tokens whose deltas sum to `total`, where it is not multiplied
+/// token by token.
+#[cube]
+pub(crate) fn decay_over(
+    product: &mut Array<f32>,
+    rates: &Array<f32>,
+    total: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let factored = plan.factored();
+        if factored.decays_by_sum() {
+            let total = Traced::new(scope, plan.ptx, total);
+            for n in 0..plan.states {
+                let state = state_terms(scope, rates, n, factored.state_len(), plan);
+                let whole = factored.decay_over(total.clone(), &state);
+                set::expand(scope, product, n, whole.value());
+            }
+        }
+    })
+}
+
+/// The part of [`backward_step`] that the carry needs; multiplies every state's `a_bar` into
+/// `product`, unless [`decay_over`](super::forward_step::decay_over) does.
+#[cube]
+pub(crate) fn backward_carry_only(
+    carry: &mut Array<f32>,
+    product: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    dy: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let number = |value| Traced::new(scope, plan.ptx, value);
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
+        let dy = number(dy);
+        for n in 0..plan.states {
+            let state = state_terms(scope, rates, n, factored.state_len(), plan);
+            let a_bar = factored.forward(&token, &state).a_bar;
+            let dh = projections.c(scope, &at, n, plan) * dy.clone()
+                + number(get::expand(scope, carry, n));
+            set::expand(scope, carry, n, (a_bar.clone() * dh).value());
+            multiply_into(scope, product, n, a_bar, plan);
+        }
+    })
+}
+
+/// Writes the states that a segment leaves, and the product of its decays.
+#[cube]
+pub(crate) fn store_segment(
+    carry: &mut [f32],
+    product: &mut [f32],
+    states: &Array<f32>,
+    whole: &Array<f32>,
+    pos: &UnitCoords,
+) {
+    if pos.active {
+        #[unroll]
+        for n in 0..comptime!(pos.plan.states) {
+            if is_state(n, pos) {
+                let index = state_index(pos.segment, n, pos);
+                carry[index] = states[n];
+                product[index] = whole[n];
+            }
+        }
+    }
+}
