@@ -1,11 +1,13 @@
 #![doc = include_str!("../README.md")]
 
 mod lines;
+mod matrix;
 mod scale;
 mod style;
 mod svg;
 
 pub use lines::{LineChart, Marks, Series, legend};
+pub use matrix::Matrix;
 pub use scale::{Scale, rounded};
 pub use style::SeriesStyle;
 pub use svg::{document, error_bar, escape, figure, grid_rows, line, path, text};

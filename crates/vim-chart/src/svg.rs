@@ -5,7 +5,8 @@ use std::fmt::Write;
 use crate::scale::Scale;
 use crate::style::COLOURS;
 
-/// `text` with the characters escaped that mean something in HTML and SVG.
+/// `text` with the characters escaped that mean something in HTML and SVG, and without those that
+/// XML forbids.
 pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -15,6 +16,7 @@ pub fn escape(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
+            other if other.is_control() && !other.is_whitespace() => safe.push('\u{fffd}'),
             other => safe.push(other),
         }
     }
@@ -94,6 +96,7 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_page() {
+        assert_eq!(escape("a\u{1b}\n"), "a\u{fffd}\n");
         assert_eq!(escape("<a href='x'>&"), "&lt;a href=&#39;x&#39;&gt;&amp;");
     }
 }

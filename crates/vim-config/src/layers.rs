@@ -1,8 +1,9 @@
 //! `extends`: files whose keys a file overrides.
 
+use std::collections::BTreeMap;
 use std::env;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -63,70 +64,110 @@ pub enum LayerProblem {
     /// A file extends itself, directly or through others.
     #[error("a cycle: {}", chain(.0))]
     Cycle(Vec<PathBuf>),
+    /// There are more files than a configuration has.
+    #[error("more than 256 files: a configuration does not extend so many")]
+    TooMany,
 }
 
 fn chain(files: &[PathBuf]) -> String {
     files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" → ")
 }
 
+/// Most bytes of a file: more than any configuration has.
+const MOST_BYTES: u64 = 4 << 20;
+/// Most files of a configuration.
+const MOST_FILES: usize = 256;
+
+/// The text of a file, unless it is too large, as a device may be without end.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    if File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)? as u64 > MOST_BYTES {
+        return Err(io::Error::other("it is larger than 4 MiB, and so no configuration"));
+    }
+    Ok(text)
+}
+
 /// The file `path` and all files that it extends, in the order in which later ones override earlier
 /// ones: `path` itself is last.
 ///
 /// Names are relative to the file that contains them and may contain environment variables
-/// ([`expand`]). A file that is reached twice occurs twice, unless it extends itself.
+/// ([`expand`]). A file that is reached twice is read once, and stands where it is reached last,
+/// with all that it extends: that overrides its earlier place.
 pub fn layers(path: &Path) -> Result<Vec<Layer>, LayerError> {
-    let text = fs::read_to_string(path).map_err(|error| LayerError {
+    let text = read(path).map_err(|error| LayerError {
         path: path.to_owned(),
         location: None,
         problem: LayerProblem::Read(error),
     })?;
-    let mut found = Vec::new();
-    add(path, text, &mut Vec::new(), &mut found)?;
-    Ok(found)
+    let mut reader = Reader::default();
+    let order = reader.add(path, text)?;
+    let mut files: Vec<Option<Layer>> = reader.files.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|file| files[file].take()).collect())
 }
 
-/// Appends the file `path` with content `text`, after the files that it extends. `above`: the chain
-/// of files that leads here.
-fn add(
-    path: &Path,
-    text: String,
-    above: &mut Vec<PathBuf>,
-    found: &mut Vec<Layer>,
-) -> Result<(), LayerError> {
-    above.push(path.to_owned());
-    for (name, span) in names(path, &text)? {
-        let wrong = |problem| LayerError {
-            path: path.to_owned(),
-            location: Some(Location::new(path, &text, &span)),
-            problem,
-        };
-        let name = expand(&name, |variable| env::var(variable).ok())
-            .map_err(|error| wrong(LayerProblem::Variable(Box::new(error))))?;
-        let base = path.parent().unwrap_or(Path::new("")).join(name);
-        let same = |other: &PathBuf| is_same(other, &base);
-        if let Some(first) = above.iter().position(same) {
-            let files = above[first..].iter().cloned().chain([base]).collect();
-            return Err(wrong(LayerProblem::Cycle(files)));
+/// Reads each file once.
+#[derive(Default)]
+struct Reader {
+    /// The chain of files that leads to the one being read.
+    above: Vec<PathBuf>,
+    files: Vec<Layer>,
+    /// Of each file read, by its canonical path: its layers as numbers in `files`, itself last.
+    orders: BTreeMap<PathBuf, Vec<usize>>,
+}
+
+impl Reader {
+    /// Reads what the file `path` with content `text` extends; returns the order of its layers.
+    fn add(&mut self, path: &Path, text: String) -> Result<Vec<usize>, LayerError> {
+        self.above.push(path.to_owned());
+        let mut order: Vec<usize> = Vec::new();
+        for (name, span) in names(path, &text)? {
+            let wrong = |problem| LayerError {
+                path: path.to_owned(),
+                location: Some(Location::new(path, &text, &span)),
+                problem,
+            };
+            let name = expand(&name, |variable| env::var(variable).ok())
+                .map_err(|error| wrong(LayerProblem::Variable(Box::new(error))))?;
+            let base = path.parent().unwrap_or(Path::new("")).join(name);
+            let same = |other: &PathBuf| is_same(other, &base);
+            if let Some(first) = self.above.iter().position(same) {
+                let files = self.above[first..].iter().cloned().chain([base]).collect();
+                return Err(wrong(LayerProblem::Cycle(files)));
+            }
+            let below = match self.orders.get(&canonical(&base)) {
+                Some(below) => below.clone(),
+                None if self.above.len() + self.files.len() >= MOST_FILES => {
+                    return Err(wrong(LayerProblem::TooMany));
+                }
+                None => {
+                    let text = read(&base).map_err(|source| {
+                        wrong(LayerProblem::Base { path: base.clone(), source })
+                    })?;
+                    self.add(&base, text)?
+                }
+            };
+            order.retain(|file| !below.contains(file));
+            order.extend(below);
         }
-        let below = fs::read_to_string(&base)
-            .map_err(|source| wrong(LayerProblem::Base { path: base.clone(), source }))?;
-        add(&base, below, above, found)?;
+        self.above.pop();
+        let mut table: toml::Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| syntax(path, &text, error.message(), error.span()))?;
+        table.remove(EXTENDS);
+        order.push(self.files.len());
+        self.files.push(Layer { path: path.to_owned(), text, table });
+        self.orders.insert(canonical(path), order.clone());
+        Ok(order)
     }
-    above.pop();
-    let mut table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| syntax(path, &text, error.message(), error.span()))?;
-    table.remove(EXTENDS);
-    found.push(Layer { path: path.to_owned(), text, table });
-    Ok(())
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Whether two paths lead to the same file.
 fn is_same(a: &Path, b: &Path) -> bool {
-    match (a.canonicalize(), b.canonicalize()) {
-        (Ok(a), Ok(b)) => a == b,
-        (Err(_), _) | (_, Err(_)) => a == b,
-    }
+    canonical(a) == canonical(b)
 }
 
 /// The names in a text's [`EXTENDS`] with their spans.
@@ -174,6 +215,8 @@ pub fn merge(table: &mut toml::Table, over: &toml::Table) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// A folder with these files.
@@ -243,6 +286,32 @@ mod tests {
         ]);
         // c stands over b, and brings a's x along.
         assert_eq!(merged(&files, "run.toml"), "x = 1\ny = 3".parse().unwrap());
+    }
+
+    #[test]
+    fn files_that_are_named_again_and_again_are_read_once() {
+        let text = |number: usize| format!("extends = [\"{0}.toml\", \"./{0}.toml\"]", number + 1);
+        let names: Vec<String> = (0..300).map(|number| format!("{number}.toml")).collect();
+        let texts: Vec<String> = (0..300).map(text).collect();
+        let mut files: Vec<(&str, &str)> =
+            names.iter().zip(&texts).map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        // 2^40 paths lead to it.
+        files[40].1 = "x = 1";
+        let files = folder(&files);
+        assert_eq!(layers(&files.path().join("0.toml")).unwrap().len(), 41);
+        assert_eq!(merged(&files, "0.toml"), "x = 1".parse().unwrap());
+        let problem = failure(&files, "41.toml").problem;
+        assert!(matches!(problem, LayerProblem::TooMany), "{problem}");
+    }
+
+    #[test]
+    fn what_is_too_large_is_no_configuration() {
+        let files = folder(&[("a.toml", "extends = \"/dev/zero\"")]);
+        let error = failure(&files, "a.toml").to_string();
+        assert!(error.contains("/dev/zero cannot be read: it is larger than 4 MiB"), "{error}");
+        fs::write(files.path().join("b.toml"), "#".repeat(5 << 20)).unwrap();
+        let problem = failure(&files, "b.toml").problem;
+        assert!(matches!(problem, LayerProblem::Read(_)), "{problem}");
     }
 
     #[test]

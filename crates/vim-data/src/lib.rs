@@ -53,10 +53,10 @@ pub use inspect::{
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,
-    Loader, LoaderConfig, LoaderStage, LoaderStats, OnBad, Order, OrderKey, Purpose, Replica,
-    THREAD_PREFIX, Workers,
+    Loader, LoaderConfig, LoaderStage, LoaderStats, MOST_THREADS, OnBad, Order, OrderKey, Purpose,
+    Replica, THREAD_PREFIX, Workers,
 };
-pub use picture::{PictureError, contact_sheet, read_picture, write_png};
+pub use picture::{PictureError, contact_sheet, encode_png, read_picture, write_png};
 pub use pixels::{Pixels, Region};
 pub use split::Split;
 pub use statistics::{Normalize, Statistics};

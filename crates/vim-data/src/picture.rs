@@ -1,8 +1,7 @@
 //! Image files: one read for a prediction, several written as one PNG.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::{pixels::Pixels, transforms::EvalTransform};
@@ -52,17 +51,19 @@ const GAP: usize = 4;
 /// Grey around them.
 const BACKGROUND: u8 = 64;
 
-/// Puts images of one size into rows of `columns`.
+/// Puts images of one size into rows of `columns`; `None` leaves a place empty.
 ///
 /// # Panics
 /// If they are not of one size, or `columns` is 0.
-pub fn contact_sheet(images: &[Pixels], columns: usize) -> Pixels {
-    let (height, width) = images.first().map_or((0, 0), |image| (image.height, image.width));
+pub fn contact_sheet(images: &[Option<Pixels>], columns: usize) -> Pixels {
+    let first = images.iter().flatten().next();
+    let (height, width) = first.map_or((0, 0), |image| (image.height, image.width));
     let rows = images.len().div_ceil(columns);
     let columns = columns.min(images.len());
     let mut sheet = Pixels::black(rows * (height + GAP) + GAP, columns * (width + GAP) + GAP);
     sheet.data.fill(BACKGROUND);
     for (place, image) in images.iter().enumerate() {
+        let Some(image) = image else { continue };
         assert_eq!((image.height, image.width), (height, width), "images of several sizes");
         let (top, left) = (place / columns * (height + GAP), place % columns * (width + GAP));
         for (y, line) in image.data.chunks_exact(3 * width).enumerate() {
@@ -78,12 +79,20 @@ pub fn contact_sheet(images: &[Pixels], columns: usize) -> Pixels {
 /// # Errors
 /// If the file cannot be written, or the image has no pixels.
 pub fn write_png(path: &Path, image: &Pixels) -> io::Result<()> {
+    fs::write(path, encode_png(image)?)
+}
+
+/// A PNG in memory.
+///
+/// # Errors
+/// If the image has no pixels.
+pub fn encode_png(image: &Pixels) -> io::Result<Vec<u8>> {
     let side = |side| u32::try_from(side).map_err(io::Error::other);
-    let mut file = BufWriter::new(File::create(path)?);
-    let mut encoder = png::Encoder::new(&mut file, side(image.width)?, side(image.height)?);
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, side(image.width)?, side(image.height)?);
     encoder.set_color(png::ColorType::Rgb);
     encoder.write_header()?.write_image_data(&image.data)?;
-    file.flush()
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -92,12 +101,18 @@ mod tests {
 
     #[test]
     fn every_image_is_in_its_place() {
-        let images: Vec<Pixels> =
-            (1..=5).map(|value| Pixels { height: 2, width: 3, data: vec![value; 18] }).collect();
+        let image = |value: u8| Pixels { height: 2, width: 3, data: vec![value; 18] };
+        let mut images: Vec<Option<Pixels>> = (1..=5).map(|value| Some(image(value))).collect();
         let sheet = contact_sheet(&images, 2);
         assert_eq!((sheet.height, sheet.width), (3 * 6 + 4, 2 * 7 + 4));
         let at = |y: usize, x: usize| sheet.data[3 * (y * sheet.width + x)];
         assert_eq!([at(4, 4), at(5, 13), at(10, 4), at(11, 11), at(16, 6)], [1, 2, 3, 4, 5]);
         assert_eq!([at(0, 0), at(6, 4), at(16, 11)], [BACKGROUND; 3]);
+        images[1] = None;
+        let sheet = contact_sheet(&images, 2);
+        assert_eq!(sheet.data[3 * (5 * sheet.width + 13)], BACKGROUND);
+        let pixel = Pixels { height: 1, width: 2, data: vec![1, 2, 3, 4, 5, 6] }.enlarged(2);
+        let row = [1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6];
+        assert_eq!((pixel.height, pixel.width, pixel.data), (2, 4, [row, row].concat()));
     }
 }

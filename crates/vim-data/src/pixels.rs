@@ -23,6 +23,18 @@ impl Pixels {
         self.data.resize(3 * height * width, 0);
     }
 
+    /// Every pixel as a square of `factor` by `factor`.
+    #[must_use]
+    pub fn enlarged(&self, factor: usize) -> Self {
+        let mut data = Vec::with_capacity(self.data.len() * factor * factor);
+        for row in self.data.chunks_exact(3 * self.width) {
+            let wide: Vec<u8> =
+                row.chunks_exact(3).flat_map(|pixel| pixel.repeat(factor)).collect();
+            data.extend(wide.repeat(factor));
+        }
+        Self { height: self.height * factor, width: self.width * factor, data }
+    }
+
     /// The whole image as a region.
     pub fn region(&self) -> Region {
         Region { top: 0, left: 0, height: self.height, width: self.width }

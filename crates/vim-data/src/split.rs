@@ -82,6 +82,14 @@ impl Split {
         self.dataset.encoding()
     }
 
+    /// `[H, W]` of every image; `None` if they are of all sizes.
+    pub fn image_size(&self) -> Option<[usize; 2]> {
+        match self.encoding() {
+            Encoding::Pixels { size } => Some(size),
+            Encoding::Files => None,
+        }
+    }
+
     /// Name of each class, by label.
     pub fn class_names(&self) -> &[String] {
         self.dataset.class_names()

@@ -13,6 +13,8 @@ pub(crate) struct Setting {
     /// As TOML.
     pub(crate) value: String,
     pub(crate) comment: String,
+    /// To be filled in by the user: the script has a placeholder.
+    pub(crate) is_open: bool,
 }
 
 /// The comment on defaults of `main.py`.
@@ -52,7 +54,19 @@ impl ConfigBuilder {
         value: impl Into<String>,
         comment: impl Into<String>,
     ) {
-        self.entries.push(Setting { key, value: value.into(), comment: comment.into() });
+        let (value, comment) = (value.into(), comment.into());
+        self.entries.push(Setting { key, value, comment, is_open: false });
+    }
+
+    /// Adds `key` for the user to fill in, if the first value of `passed` is a placeholder.
+    pub(crate) fn open(&mut self, key: &'static str, passed: &PassedOption) -> bool {
+        let is_open = passed.values[0].is_placeholder();
+        if is_open {
+            let comment = as_written(passed);
+            self.launch.notes.push(format!("{key} is to be filled in: the script has {comment}"));
+            self.entries.push(Setting { key, value: "\"…\"".into(), comment, is_open });
+        }
+        is_open
     }
 
     pub(crate) fn text(&mut self, key: &'static str, text: &str, comment: &str) {
@@ -164,7 +178,10 @@ pub(crate) fn float(number: f64) -> String {
 ///
 /// `None` if only a shell can evaluate it, or an argument of the script is missing.
 pub(crate) fn config_path(value: &Value) -> Option<String> {
-    if value.is_computed() || !value.unset_names().into_iter().all(is_variable_name) {
+    if value.is_computed()
+        || value.is_placeholder()
+        || !value.unset_names().into_iter().all(is_variable_name)
+    {
         return None;
     }
     let text = value.render(|name, default| match default {

@@ -42,14 +42,46 @@ pub enum MigrateProblem {
     #[error("a {0} is opened here and never closed")]
     Unclosed(&'static str),
     /// No command starts a training.
-    #[error("no command starts main.py: this is no launch script of the original's classification")]
+    #[error(
+        "no command starts main.py, nor another script that does: this is no launch script of the \
+         original's classification"
+    )]
     NoLaunch,
     /// The script trains another task, by this program.
     #[error("`{0}` trains segmentation or detection: vim-train trains classification")]
     OtherTask(String),
-    /// Several commands start a training, in these lines.
-    #[error("main.py is started in the lines {}: name one by --line", list(.0))]
-    Several(Vec<usize>),
+    /// Several trainings, in these lines, differ in these keys, which are no grid.
+    #[error(
+        "main.py is started in the lines {}, which differ in {}; these are not all combinations of \
+         some values, as the runs of a sweep are: name one by --line",
+        list(lines),
+        keys.join(", ")
+    )]
+    Several {
+        /// The lines.
+        lines: Vec<usize>,
+        /// The keys.
+        keys: Vec<&'static str>,
+    },
+    /// More trainings than a sweep has.
+    #[error("its loops start more than {0} trainings: migrate a script that starts one of them")]
+    Endless(usize),
+    /// A script that this one calls is not found.
+    #[error(
+        "`{0}` is called here, and is neither beside this script nor where its path says: put it \
+         there, or migrate that script alone"
+    )]
+    Called(String),
+    /// A script that this one calls cannot be migrated.
+    #[error("in `{script}`{}: {problem}", line.map_or_else(String::new, |line| format!(", line {line}")))]
+    Inside {
+        /// The script.
+        script: String,
+        /// Its line.
+        line: Option<usize>,
+        /// The reason.
+        problem: Box<MigrateProblem>,
+    },
     /// No command in the line starts a training; those in these lines do.
     #[error("no command in this line starts main.py; the lines {} do", list(.0))]
     NotThere(Vec<usize>),
@@ -86,6 +118,12 @@ fn list(lines: &[usize]) -> String {
 }
 
 impl MigrateError {
+    /// The same, of a `script` that is called in `line`.
+    pub(crate) fn inside(self, script: String, line: usize) -> Self {
+        let problem = Box::new(self.problem);
+        Self::at(line, MigrateProblem::Inside { script, line: self.line, problem })
+    }
+
     pub(crate) fn at(line: usize, problem: MigrateProblem) -> Self {
         Self { line: Some(line), problem }
     }

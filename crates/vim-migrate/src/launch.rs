@@ -22,6 +22,8 @@ pub(crate) struct PassedOption {
 pub(crate) struct Launch {
     /// Its first line.
     pub(crate) line: usize,
+    /// The script with that line, if another one calls it.
+    pub(crate) script: Option<String>,
     /// Its options in order; the last occurrence of an option counts.
     pub(crate) options: Vec<PassedOption>,
     /// The number of processes, one per GPU.

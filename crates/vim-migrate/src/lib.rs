@@ -8,6 +8,8 @@ mod scope;
 mod script;
 mod settings;
 mod shell;
+mod sweep;
+mod walk;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +30,8 @@ pub struct Script<'a> {
     pub arguments: &'a [String],
     /// A line of the launch to migrate, if there are several.
     pub line: Option<usize>,
+    /// Finds the text of a script that this one calls, by its path or what is known of it.
+    pub called: &'a dyn Fn(&str) -> Option<String>,
     /// Resolves the original's name of a model; the error says which names are known.
     pub model: &'a dyn Fn(&str) -> Result<Model, String>,
 }
@@ -63,25 +67,42 @@ pub struct Migration {
     pub notes: Vec<String>,
 }
 
-/// Migrates a launch script of the original's classification to a configuration.
+/// Migrates a launch script of the original's classification to a configuration: one that starts
+/// several trainings, by itself, in loops or by other scripts, to that of a sweep.
 ///
 /// # Errors
 ///
-/// If the script is malformed, does not start exactly one such training (in `line`), or leaves its
-/// options to the environment.
+/// If the script is malformed, starts no such training (in `line`) or some that are no grid, or
+/// leaves its options to the environment.
 pub fn migrate(request: Script<'_>) -> Result<Migration, MigrateError> {
-    script::check_text(request.text)?;
-    let commands = shell::commands(request.text)?;
-    script::check_commands(request.text, &commands)?;
-    let launch = script::launch(&commands, request.arguments, request.line)?;
-    Ok(write(request.name, ConfigBuilder::of(launch, request.model)?))
+    let found = walk::launches(request.text, request.arguments, request.called)?;
+    let launches = script::choose(found, request.line)?;
+    let builders = launches.into_iter().map(|launch| {
+        let (script, line) = (launch.script.clone(), launch.line);
+        ConfigBuilder::of(launch, request.model).map_err(|error| match script {
+            Some(script) => error.inside(script, line),
+            None => error,
+        })
+    });
+    let (mut base, axes) = sweep::combine(builders.collect::<Result<Vec<_>, _>>()?)?;
+    if let Some(script) = &base.launch.script {
+        base.launch.notes.push(format!("lines without a script's name are those of {script}"));
+    }
+    let name = request.name.strip_suffix(".sh").unwrap_or(request.name);
+    let runs: usize = axes.iter().map(|(_, values)| values.len()).product();
+    let section = if runs > 1 { sweep::section(&mut base, name, &axes) } else { String::new() };
+    let what = match runs {
+        1 => format!("What {} trains in line {}", request.name, base.launch.line),
+        _ => format!("The {runs} runs that {} trains", request.name),
+    };
+    Ok(write(&what, base, &section))
 }
 
-/// The configuration of the script `name` as commented TOML.
-fn write(name: &str, ConfigBuilder { launch, entries }: ConfigBuilder) -> Migration {
-    let Launch { line, mut not_carried, notes, .. } = launch;
+/// The configuration as commented TOML, with the section of a sweep at its end.
+fn write(what: &str, ConfigBuilder { launch, entries }: ConfigBuilder, sweep: &str) -> Migration {
+    let Launch { mut not_carried, notes, .. } = launch;
     not_carried.sort_by_key(|not| not.line);
-    let mut toml = format!("# What {name} trains in line {line}, by the original's main.py.\n");
+    let mut toml = format!("# {what}, by the original's main.py.\n");
     if !not_carried.is_empty() {
         toml.push_str("#\n# Not carried over:\n");
         for NotCarried { what, line, why } in &not_carried {
@@ -100,8 +121,11 @@ fn write(name: &str, ConfigBuilder { launch, entries }: ConfigBuilder) -> Migrat
             section = of;
             toml.push_str(&format!("\n[{section}]\n"));
         }
-        toml.push_str(&format!("{key} = {}  # {}\n", entry.value, one_line(&entry.comment)));
+        let (start, todo) = if entry.is_open { ("# ", "TODO: ") } else { ("", "") };
+        let comment = one_line(&entry.comment);
+        toml.push_str(&format!("{start}{key} = {}  # {todo}{comment}\n", entry.value));
     }
+    toml.push_str(sweep);
     Migration { toml, not_carried, notes }
 }
 

@@ -72,6 +72,12 @@ impl Value {
             .collect()
     }
 
+    /// Whether a part of it is to be replaced by the user, such as `<path_to_dataset>`.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        let shown = self.shown();
+        shown.split_once('<').is_some_and(|(_, rest)| rest.contains('>')) && !self.is_computed()
+    }
+
     /// Whether only a shell can evaluate a part of it.
     pub(crate) fn is_computed(&self) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Computed(_)))
@@ -105,15 +111,21 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// A scope with the script's arguments.
-    pub(crate) fn with_arguments(arguments: &[String]) -> Self {
-        let variable =
-            |(index, text): (usize, &String)| ((index + 1).to_string(), Value::text(text, 0));
-        Self { variables: arguments.iter().enumerate().map(variable).collect() }
-    }
-
     pub(crate) fn set(&mut self, name: impl Into<String>, value: Value) {
         self.variables.insert(name.into(), value);
+    }
+
+    /// Replaces the arguments; returns those before.
+    pub(crate) fn replace_arguments(&mut self, arguments: Vec<Value>) -> Vec<(String, Value)> {
+        let is_argument = |name: &String| name.parse::<usize>().is_ok();
+        let names: Vec<String> =
+            self.variables.keys().filter(|name| is_argument(name)).cloned().collect();
+        let before = names.into_iter().filter_map(|name| self.variables.remove_entry(&name));
+        let before = before.collect();
+        for (index, value) in arguments.into_iter().enumerate() {
+            self.variables.insert((index + 1).to_string(), value);
+        }
+        before
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Value> {
@@ -202,7 +214,8 @@ mod tests {
     use crate::shell::commands;
 
     fn filled(text: &str) -> Vec<String> {
-        let mut scope = Scope::with_arguments(&["7".to_owned()]);
+        let mut scope = Scope::default();
+        scope.replace_arguments(vec![Value::text("7", 0)]);
         scope.set("OUT", Value::text("./out", 1));
         scope.set("MORE", Value::text("--resume ./a b", 1));
         scope.set("NONE", Value::text("", 1));

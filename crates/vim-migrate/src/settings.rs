@@ -35,6 +35,7 @@ impl ConfigBuilder {
                 holes.first().map(|&hole| hole.to_owned())
             });
             match run_name(&output.values[0], seed_variable.as_deref()) {
+                None if self.open("run.name", &output) => {}
                 Some((root, name)) => {
                     let written = as_written(&output);
                     self.text("run.name", &name, &written);
@@ -94,6 +95,7 @@ impl ConfigBuilder {
             }
         }
         match self.get("data-path") {
+            Some(passed) if self.open("data.path", &passed) => {}
             Some(passed) => match config_path(&passed.values[0]) {
                 Some(path) => self.text("data.path", &path, &as_written(&passed)),
                 None => self.drop(&passed, "only a shell knows that path: set data.path"),
@@ -224,6 +226,10 @@ impl ConfigBuilder {
             self.text("train.non_finite", "skip", &as_written(&passed));
         }
         let Some(passed) = self.get("finetune") else { return Ok(()) };
+        if self.open("train.init", &passed) {
+            self.text("train.init_pos_embed", "parity", "as the original resizes positions");
+            return Ok(());
+        }
         match config_path(&passed.values[0]) {
             Some(path) if path.is_empty() => {}
             Some(path) => {

@@ -53,6 +53,8 @@ pub(crate) struct Command {
     pub(crate) last_line: usize,
     /// Whether it is the first on its line.
     pub(crate) starts_line: bool,
+    /// The bracket that ends it, if one does: of a `case`'s pattern or a function's name.
+    pub(crate) bracket: Option<char>,
 }
 
 /// The commands of a script.
@@ -118,9 +120,17 @@ impl Scanner {
                         self.next();
                     }
                 }
+                '(' if self.is_array() => self.array()?,
                 ';' | '&' | '|' | '(' | ')' => {
                     self.next();
-                    self.end_command();
+                    self.end_command_by(Some(letter).filter(|letter| "()".contains(*letter)));
+                }
+                '<' if self.placeholder() => {}
+                '<' if [1, 2].map(|ahead| self.peek(ahead)) == [Some('<'); 2] => {
+                    self.end_word();
+                    self.at += 3;
+                    "<<<".chars().for_each(|letter| self.push(letter));
+                    self.end_word();
                 }
                 '<' | '>' => {
                     // Neither the `2` of `2>` nor the file after it is a word of the command.
@@ -156,6 +166,48 @@ impl Scanner {
         }
         self.end_command();
         Ok(())
+    }
+
+    /// Whether the bracket here opens the values of an array: `NAME=(`.
+    fn is_array(&self) -> bool {
+        let name = self.word.as_ref().and_then(Word::plain);
+        name.and_then(|text| text.strip_suffix('=')).is_some_and(is_variable_name)
+    }
+
+    /// Reads the values of an array as one text with spaces between them.
+    fn array(&mut self) -> Result<(), MigrateError> {
+        let inside = self.enclosed(')', "bracket")?;
+        let lines = inside.lines().map(|line| line.split(" #").next().unwrap_or_default());
+        let values: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+        let bare = |text: &&str| text.trim_matches(['"', '\'']).to_owned();
+        let text = values.iter().map(bare).collect::<Vec<_>>().join(" ");
+        text.chars().for_each(|letter| self.push(letter));
+        Ok(())
+    }
+
+    /// Takes a placeholder, `<words to be replaced>`, for text: a redirection has no `>` after it.
+    fn placeholder(&mut self) -> bool {
+        let inside: String = self.letters[self.at + 1..]
+            .iter()
+            .take_while(|letter| !"<>\n".contains(**letter))
+            .collect();
+        let is_word = |letter: char| letter.is_alphanumeric() || "_-./ ".contains(letter);
+        let end = self.at + 1 + inside.chars().count();
+        let is_placeholder = inside.starts_with(char::is_alphabetic)
+            && inside.ends_with(char::is_alphanumeric)
+            && inside.chars().all(is_word)
+            && self.letters.get(end) == Some(&'>')
+            && self
+                .letters
+                .get(end + 1)
+                .is_none_or(|next| next.is_whitespace() || "/;.\"'".contains(*next));
+        if is_placeholder {
+            for letter in format!("<{inside}>").chars() {
+                self.push(letter);
+            }
+            self.at = end + 1;
+        }
+        is_placeholder
     }
 
     fn unclosed(line: usize, what: &'static str) -> MigrateError {
@@ -238,8 +290,16 @@ impl Scanner {
             Some('{') => {
                 let inside = self.enclosed('}', "brace")?;
                 let (name, default) = match inside.split_once(":-").or(inside.split_once('-')) {
-                    Some((name, default)) => (name.to_owned(), Some(default.to_owned())),
+                    Some((name, default)) => {
+                        (name.to_owned(), Some(default.trim_matches(['"', '\'']).to_owned()))
+                    }
                     None => (inside.clone(), None),
+                };
+                // All values of an array, which are words of their own even in quotes.
+                let array = ["[@]", "[*]"].into_iter().find_map(|all| name.strip_suffix(all));
+                let (name, quoted) = match array {
+                    Some(array) => (array.to_owned(), false),
+                    None => (name, quoted),
                 };
                 let is_known = is_variable_name(&name) || name.parse::<usize>().is_ok();
                 self.piece(if is_known {
@@ -295,6 +355,10 @@ impl Scanner {
     }
 
     fn end_command(&mut self) {
+        self.end_command_by(None);
+    }
+
+    fn end_command_by(&mut self, bracket: Option<char>) {
         self.end_word();
         self.skip_word = false;
         if self.words.is_empty() {
@@ -304,61 +368,10 @@ impl Scanner {
             words: std::mem::take(&mut self.words),
             last_line: self.line,
             starts_line: std::mem::take(&mut self.starts_line),
+            bracket,
         });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plain(text: &str) -> Vec<Vec<String>> {
-        let show = |word: &Word| {
-            word.pieces
-                .iter()
-                .map(|piece| match piece {
-                    Piece::Text(text) => text.clone(),
-                    Piece::Variable { name, default: None, .. } => format!("<{name}>"),
-                    Piece::Variable { name, default: Some(value), .. } => {
-                        format!("<{name}|{value}>")
-                    }
-                    Piece::Computed(raw) => format!("[{raw}]"),
-                })
-                .collect()
-        };
-        let commands = commands(text).unwrap();
-        commands.iter().map(|command| command.words.iter().map(show).collect()).collect()
-    }
-
-    #[test]
-    fn words_and_commands() {
-        for (text, expected) in [
-            ("a b\\\n  c # d\ne", vec![vec!["a", "b", "c"], vec!["e"]]),
-            ("a 'b c' \"d $E f\" ''", vec![vec!["a", "b c", "d <E> f", ""]]),
-            ("a;b && c | d &", vec![vec!["a"], vec!["b"], vec!["c"], vec!["d"]]),
-            ("a > log 2>&1 b", vec![vec!["a", "b"]]),
-            ("X=${1:-0}y$2 Z=${HOME}", vec![vec!["X=<1|0>y<2>", "Z=<HOME>"]]),
-            ("P=$((1 + $(id))) Q=`ls x`", vec![vec!["P=[$((1 + $(id)))]", "Q=[`ls x`]"]]),
-            ("a#b \\# c", vec![vec!["a#b", "#", "c"]]),
-            ("a \\\r\nb", vec![vec!["a", "\r"], vec!["b"]]),
-        ] {
-            assert_eq!(plain(text), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn lines_are_counted() {
-        let commands = commands("#!/bin/bash\n\na \\\n  b \\\n  c\nd; e").unwrap();
-        let lines: Vec<_> = commands[0].words.iter().map(|word| word.line).collect();
-        assert_eq!((lines, commands[0].last_line), (vec![3, 4, 5], 5));
-        assert_eq!((commands[1].last_line, commands[1].starts_line), (6, true));
-        assert!(!commands[2].starts_line);
-    }
-
-    #[test]
-    fn what_is_not_closed_is_placed() {
-        for (text, line) in [("a\nb 'c\nd", 2), ("\"", 1), ("x\n${A", 2), ("$(a", 1), ("`a", 1)] {
-            assert_eq!(super::commands(text).unwrap_err().line, Some(line), "{text}");
-        }
-    }
-}
+mod tests;

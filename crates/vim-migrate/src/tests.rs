@@ -4,22 +4,31 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-fn model(name: &str) -> Result<Model, String> {
+pub(crate) fn model(name: &str) -> Result<Model, String> {
     match name {
         "vim_tiny_patch16_224_bimambav2_rk4" => {
             Ok(Model { preset: "tiny".into(), discretization: "rk4".into() })
+        }
+        "vim_tiny_patch16_224_bimambav2_foh" => {
+            Ok(Model { preset: "tiny".into(), discretization: "foh".into() })
         }
         _ => Err(format!("unknown model `{name}`")),
     }
 }
 
-fn read(text: &str, arguments: &[&str], line: Option<usize>) -> Result<Migration, MigrateError> {
+pub(crate) fn read(
+    text: &str,
+    arguments: &[&str],
+    line: Option<usize>,
+) -> Result<Migration, MigrateError> {
     let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
-    migrate(Script { name: "old.sh", text, arguments: &arguments, line, model: &model })
+    let called = |_: &str| None;
+    let (name, called) = ("old.sh", &called);
+    migrate(Script { name, text, arguments: &arguments, line, called, model: &model })
 }
 
 /// The keys with their values, as TOML has them.
-fn keys(migrated: &Migration) -> BTreeMap<String, String> {
+pub(crate) fn keys(migrated: &Migration) -> BTreeMap<String, String> {
     let table: toml::Table = migrated.toml.parse().unwrap_or_else(|e| panic!("{e}\n{migrated:?}"));
     let mut keys = BTreeMap::new();
     for (section, value) in &table {
@@ -30,7 +39,7 @@ fn keys(migrated: &Migration) -> BTreeMap<String, String> {
     keys
 }
 
-fn dropped(migrated: &Migration) -> Vec<String> {
+pub(crate) fn dropped(migrated: &Migration) -> Vec<String> {
     migrated.not_carried.iter().map(|not| format!("{}: {}", not.line, not.what)).collect()
 }
 
@@ -123,7 +132,8 @@ fn arguments_fill_in_what_the_script_takes() {
     assert!(dropped(&migrated).iter().all(|what| !what.contains("--seed")));
 }
 
-const PLAIN: &str = "python main.py --model vim_tiny_patch16_224_bimambav2_rk4 --data-path /x ";
+pub(crate) const PLAIN: &str =
+    "python main.py --model vim_tiny_patch16_224_bimambav2_rk4 --data-path /x ";
 
 #[test]
 fn every_option_has_its_key() {
@@ -240,7 +250,7 @@ fn the_older_launcher_and_a_misspelt_program() {
 }
 
 /// The line and the text of the error about `text`.
-fn failure(text: &str) -> (Option<usize>, String) {
+pub(crate) fn failure(text: &str) -> (Option<usize>, String) {
     let error = read(text, &[], None).expect_err(text);
     (error.line, error.to_string())
 }
@@ -301,24 +311,40 @@ fn broken_scripts_are_placed() {
     }
 }
 
-#[test]
-fn of_several_trainings_one_is_named() {
-    let text = format!("{PLAIN}--seed 1\n\n{PLAIN}\\\n --seed 2\n");
-    assert_eq!(
-        failure(&text),
-        (None, "main.py is started in the lines 1, 3: name one by --line".into())
-    );
-    assert_eq!(keys(&read(&text, &[], Some(4)).unwrap())["run.seed"], "2");
-    let error = read(&text, &[], Some(2)).unwrap_err();
-    assert_eq!(error.to_string(), "no command in this line starts main.py; the lines 1, 3 do");
-}
+/// The shape of the original's own scripts: placeholders where a path belongs.
+const FINETUNE: &str = "#!/bin/bash
+conda activate <your_env>
+cd <path_to_Vim>/vim;
+
+CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=2 main.py \\
+    --model vim_tiny_patch16_224_bimambav2_rk4 --batch-size 64 --lr 5e-6 --min-lr 1e-6 \\
+    --data-path <path_to_IN1K_dataset> \\
+    --output_dir ./output/rk4 \\
+    --epochs 30 \\
+    --finetune <path_to_pt_ckpt> \\
+    --no_amp
+";
 
 #[test]
-fn a_loop_is_its_first_round() {
-    let text = format!("for S in 5 6 7; do\n  {PLAIN}--seed $S --output_dir out/s$S\ndone\n");
-    let migrated = read(&text, &[], None).unwrap();
-    assert_eq!(keys(&migrated)["run.seed"], "5");
-    assert!(migrated.notes.iter().any(|note| note.contains("S = 5, 6, 7")), "{migrated:?}");
+fn a_placeholder_is_a_key_to_fill_in() {
+    let migrated = read(FINETUNE, &[], None).unwrap();
+    let keys = keys(&migrated);
+    assert_eq!([&keys["run.name"], &keys["run.root"]], ["\"rk4\"", "\"./output\""]);
+    assert_eq!(keys["train.epochs"], "30");
+    for key in ["data.path", "train.init"] {
+        assert!(!keys.contains_key(key), "{key}\n{}", migrated.toml);
+    }
+    for line in [
+        "# path = \"…\"  # TODO: --data-path <path_to_IN1K_dataset>",
+        "# init = \"…\"  # TODO: --finetune <path_to_pt_ckpt>",
+    ] {
+        assert!(migrated.toml.lines().any(|other| other == line), "{line}\n{}", migrated.toml);
+    }
+    let note = "data.path is to be filled in: the script has --data-path <path_to_IN1K_dataset>";
+    assert!(migrated.notes.iter().any(|other| other == note), "{:?}", migrated.notes);
+    assert_eq!(dropped(&migrated), ["3: cd <path_to_Vim>/vim", "5: CUDA_VISIBLE_DEVICES=0,1"]);
+    let named = read(&format!("{PLAIN}--output_dir <out>"), &[], None).unwrap();
+    assert!(named.toml.contains("# name = \"…\"  # TODO: --output_dir <out>"), "{}", named.toml);
 }
 
 #[test]

@@ -60,6 +60,10 @@ pub enum RunError {
         differences: Vec<String>,
     },
 
+    /// The run's folder is no longer in its place.
+    #[error(transparent)]
+    Displaced(#[from] Displaced),
+
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -85,6 +89,30 @@ impl RunError {
     pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { action, path, source }
+    }
+}
+
+/// A run's folder was moved, removed or replaced while the run was at work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the run's folder {} {}", folder.display(), displaced(moved_to.as_deref()))]
+pub struct Displaced {
+    /// Where the folder was.
+    pub folder: PathBuf,
+    /// Where it is now, if that is known.
+    pub moved_to: Option<PathBuf>,
+}
+
+fn displaced(moved_to: Option<&Path>) -> String {
+    match moved_to {
+        Some(now) => format!(
+            "was moved to {} while the run was at work, which ended without writing in the old \
+             place: move it back and go on by the same command with --resume auto",
+            now.display()
+        ),
+        None => format!(
+            "or the {LOCK} in it was removed or replaced while the run was at work, which ended \
+             without writing there: put it back to go on with --resume auto, or start the run anew"
+        ),
     }
 }
 
@@ -143,7 +171,7 @@ pub enum CheckpointError {
         folder: PathBuf,
     },
     /// There is no such checkpoint.
-    #[error("no {which} checkpoint in {}{}", folder.display(), if which == "best" { ": without validation images there is no best one, use --checkpoint last" } else { "" })]
+    #[error("there is no {which} in {}", folder.display())]
     Missing {
         /// Which one.
         which: String,

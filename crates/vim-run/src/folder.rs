@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,8 @@ pub const TIMING: &str = "timing.jsonl";
 pub const MAX_DEPTH: usize = 4;
 /// The weights that the run started from.
 pub const INIT: &str = "init.json";
+/// Names of the classes, by label.
+pub const CLASSES: &str = "classes.json";
 
 /// The folder of the checkpoints of the run in `run`.
 pub fn checkpoints_in(run: &Path) -> PathBuf {
@@ -86,14 +89,14 @@ impl Found {
     }
 }
 
-/// A run's folder, locked by this process.
-#[derive(Debug)]
+/// A run's folder, locked by this process until the last clone is dropped.
+#[derive(Clone, Debug)]
 pub struct RunDir {
     path: PathBuf,
     is_resumed: bool,
     moved_aside: Option<PathBuf>,
     rounding: Vec<String>,
-    lock: Lock,
+    lock: Arc<Lock>,
 }
 
 impl RunDir {
@@ -139,7 +142,7 @@ impl RunDir {
             run.remove_exit()?;
         }
         let path = run.path.join(CONFIG);
-        replace(&Disk, &path, config.as_bytes()).map_err(RunError::io("write", path))?;
+        replace(&run.lock, &path, config.as_bytes()).map_err(RunError::io("write", path))?;
         Ok(Opened::Run(run))
     }
 
@@ -162,10 +165,10 @@ impl RunDir {
         }
     }
 
-    fn lock(path: &Path) -> Result<Lock, RunError> {
+    fn lock(path: &Path) -> Result<Arc<Lock>, RunError> {
         fs::create_dir_all(path).map_err(RunError::io("make", path))?;
         let file = path.join(LOCK);
-        Lock::acquire(&file).map_err(|error| match error {
+        Lock::acquire(&file).map(Arc::new).map_err(|error| match error {
             LockError::Held(holder) => {
                 RunError::InUse { path: path.to_owned(), holder: Box::new(holder) }
             }
@@ -201,6 +204,17 @@ impl RunDir {
         self.lock.is_enforced()
     }
 
+    /// Checks that the folder is still at [`Self::path`]: it may have been moved, removed or
+    /// replaced by another run's.
+    pub fn check(&self) -> Result<(), RunError> {
+        Ok(self.lock.check()?)
+    }
+
+    /// The disk for files of this folder; it writes nothing once [`Self::check`] fails.
+    pub fn storage(&self) -> Box<dyn Storage> {
+        Box::new(Arc::clone(&self.lock))
+    }
+
     /// Path of the results.
     pub fn metrics(&self) -> PathBuf {
         self.path.join(METRICS)
@@ -214,17 +228,22 @@ impl RunDir {
 
     /// Records the environment of this process.
     pub fn write_environment(&self, environment: &impl Serialize) -> Result<(), RunError> {
-        write_json(&self.path, ENVIRONMENT, environment)
+        write_json(&self.lock, &self.path, ENVIRONMENT, environment)
     }
 
     /// Records the weights that the run starts from.
     pub fn write_init(&self, init: &impl Serialize) -> Result<(), RunError> {
-        write_json(&self.path, INIT, init)
+        write_json(&self.lock, &self.path, INIT, init)
+    }
+
+    /// Records the names of the classes, by label.
+    pub fn write_classes(&self, names: &[String]) -> Result<(), RunError> {
+        write_json(&self.lock, &self.path, CLASSES, &names)
     }
 
     /// Records how this process ends.
     pub fn write_exit(&self, exit: &ExitRecord) -> Result<(), RunError> {
-        write_exit_in(&self.path, exit)
+        write_json(&self.lock, &self.path, EXIT, exit)
     }
 
     fn remove_exit(&self) -> Result<(), RunError> {
@@ -305,7 +324,7 @@ pub fn finished(path: &Path) -> Result<Option<ExitRecord>, RunError> {
 
 /// Records how the process in the folder `run` ends.
 pub fn write_exit_in(run: &Path, exit: &ExitRecord) -> Result<(), RunError> {
-    write_json(run, EXIT, exit)
+    write_json(&Disk, run, EXIT, exit)
 }
 
 /// Renames the folder to the first free name of `<name>.old-1`, `<name>.old-2`, …

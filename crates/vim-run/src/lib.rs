@@ -6,19 +6,21 @@ mod folder;
 mod lock;
 mod log;
 pub mod metrics;
+mod printable;
 pub mod signals;
 pub mod storage;
 
 use std::env;
 use std::time::SystemTime;
 
-pub use error::RunError;
+pub use error::{Displaced, RunError};
 pub use folder::{
-    CONFIG, ENVIRONMENT, EXIT, ExitReason, ExitRecord, Found, INIT, LOG, MAX_DEPTH, METRICS,
-    Opened, Resume, RunDir, TIMING, checkpoints_in, finished, move_aside, write_exit_in,
+    CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitReason, ExitRecord, Found, INIT, LOG, MAX_DEPTH,
+    METRICS, Opened, Resume, RunDir, TIMING, checkpoints_in, finished, move_aside, write_exit_in,
 };
 pub use lock::{Holder, LOCK, Lock, LockError, is_held};
 pub use log::Log;
+pub use printable::{printable, printable_lines};
 pub use storage::write_file;
 
 /// `time` as RFC 3339 in UTC to the second, such as `2026-01-31T08:15:00Z`.

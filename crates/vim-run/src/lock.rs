@@ -3,8 +3,9 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +13,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
+use crate::error::Displaced;
+use crate::storage::{Disk, Storage, is_at};
 use crate::{host_name, rfc3339, slurm_job};
 
 /// Name of the lock's file in a run's folder.
@@ -97,6 +100,7 @@ impl fmt::Display for Holder {
 #[derive(Debug)]
 pub struct Lock {
     file: File,
+    path: PathBuf,
     enforced: bool,
 }
 
@@ -142,7 +146,7 @@ impl Lock {
                 Err(TryLockError::Error(error)) => return Err(error.into()),
             };
             // The previous holder may have moved the folder aside between opening and locking.
-            if !is_at(&file, path) {
+            if !is_at(&file, path)? {
                 continue;
             }
             file.set_len(0)?;
@@ -150,13 +154,56 @@ impl Lock {
             let holder =
                 serde_json::to_string(&Holder::this_process()).map_err(io::Error::other)?;
             writeln!(file, "{holder}")?;
-            return Ok(Self { file, enforced });
+            return Ok(Self { file, path: path.to_owned(), enforced });
         }
     }
 
     /// Whether the file system has locks; without them two runs can collide.
     pub fn is_enforced(&self) -> bool {
         self.enforced
+    }
+
+    /// Checks that the file's path still leads to the locked file: the lock moves with its folder,
+    /// and another run may be in the old place by now.
+    pub fn check(&self) -> Result<(), Displaced> {
+        // If the path cannot be examined, the write that follows reports why.
+        if is_at(&self.file, &self.path).unwrap_or(true) {
+            return Ok(());
+        }
+        let folder = |path: &Path| path.parent().map(Path::to_owned).unwrap_or_default();
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let now = fs::read_link(link).ok();
+        let now = now.filter(|path| is_at(&self.file, path).unwrap_or(false));
+        Err(Displaced { folder: folder(&self.path), moved_to: now.as_deref().map(folder) })
+    }
+
+    /// The disk, if the folder is still this process's.
+    fn disk(&self) -> io::Result<Disk> {
+        self.check().map_err(io::Error::other)?;
+        Ok(Disk)
+    }
+}
+
+/// The disk as long as the folder is in its place; afterwards nothing is written or removed.
+impl Storage for Arc<Lock> {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk()?.create_dir(path)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.disk()?.write(path, bytes)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk()?.rename(from, to)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk()?.sync_dir(path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk()?.remove(path)
     }
 }
 
@@ -205,13 +252,6 @@ fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     // Only ESRCH proves absence: another user's process may refuse the test.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
-}
-
-fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
-        (Err(_), _) | (_, Err(_)) => false,
-    }
 }
 
 fn is_unsupported(error: &io::Error) -> bool {

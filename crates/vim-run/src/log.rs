@@ -1,13 +1,14 @@
 //! The log: stderr and the run's `log.txt`.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use indicatif::ProgressBar;
 
 use crate::RunError;
+use crate::printable::printable_lines;
 
 /// The log; clones write to the same place.
 #[derive(Clone, Debug)]
@@ -17,7 +18,10 @@ pub struct Log {
 
 #[derive(Debug)]
 struct Inner {
+    path: PathBuf,
     file: File,
+    /// Whether stderr was told that the file cannot be written.
+    is_told: bool,
     bar: Option<ProgressBar>,
 }
 
@@ -26,17 +30,15 @@ impl Log {
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(RunError::io("open", path))?;
-        Ok(Self { inner: Arc::new(Mutex::new(Inner { file, bar: None })) })
+        let inner = Inner { path: path.to_owned(), file, is_told: false, bar: None };
+        Ok(Self { inner: Arc::new(Mutex::new(inner)) })
     }
 
-    /// Writes a line on stderr and to the file.
+    /// Writes a line on stderr and to the file. Neither failing is an error: a run goes on without
+    /// its terminal, and without its log.
     pub fn line(&self, text: impl AsRef<str>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let print = || eprintln!("{}", text.as_ref());
-        match &inner.bar {
-            Some(bar) => bar.suspend(print),
-            None => print(),
-        }
+        inner.print(text.as_ref());
         inner.write(text.as_ref());
     }
 
@@ -52,8 +54,24 @@ impl Log {
 }
 
 impl Inner {
+    fn print(&self, text: &str) {
+        let print = || {
+            let _ = writeln!(io::stderr(), "{}", printable_lines(text));
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
     fn write(&mut self, text: &str) {
-        // A failure to write the log must not end the training.
-        let _ = self.file.write_all(format!("{text}\n").as_bytes());
+        let text = printable_lines(text);
+        let written = self.file.write_all(format!("{text}\n").as_bytes());
+        if let Err(error) = written
+            && !self.is_told
+        {
+            self.is_told = true;
+            self.print(&format!("warning: {}: {error}; the run goes on", self.path.display()));
+        }
     }
 }

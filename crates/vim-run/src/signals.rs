@@ -1,19 +1,34 @@
-//! Requests to stop, from the scheduler or the keyboard.
+//! Requests to stop, from the scheduler, the terminal or the keyboard.
 //!
-//! A handler only sets a flag, because saving inside a handler can deadlock on locks of the
-//! interrupted thread. The loop reads the flag at every step boundary.
+//! A thread receives the signals. Before training it ends the process; during training it sets a
+//! flag, which the loop reads at every step boundary.
 
-use std::io;
+use std::fs;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::flag;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
+
+use crate::slurm_job;
+
+/// Exit code of a process that a further Ctrl-C ended at once.
+pub const ENDED_AT_ONCE: u8 = 79;
+/// How long after the first a second SIGINT is the same Ctrl-C: the terminal sends one to all its
+/// processes, and wrappers such as `timeout` pass theirs on.
+const RELAY: Duration = Duration::from_secs(2);
+/// How long a line may take to be written when the process ends.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Why the run should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// SIGTERM, SIGUSR1 or SIGUSR2, which schedulers send before they reclaim the machine.
+    /// SIGTERM, SIGUSR1 or SIGUSR2, which schedulers send before they reclaim the machine, or
+    /// SIGHUP of a terminal that is gone.
     Scheduler {
         /// The signal's number.
         signal: i32,
@@ -23,12 +38,17 @@ pub enum Stop {
 }
 
 impl Stop {
+    fn of(signal: i32) -> Self {
+        if signal == SIGINT { Self::Keyboard } else { Self::Scheduler { signal } }
+    }
+
     /// The signal's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Keyboard => "SIGINT",
             Self::Scheduler { signal: SIGUSR1 } => "SIGUSR1",
             Self::Scheduler { signal: SIGUSR2 } => "SIGUSR2",
+            Self::Scheduler { signal: SIGHUP } => "SIGHUP",
             Self::Scheduler { .. } => "SIGTERM",
         }
     }
@@ -50,35 +70,58 @@ pub struct Interrupted {
     pub stop: Stop,
 }
 
-/// The flag that the handlers set; clones share it.
+/// The request to stop; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StopRequest {
     /// Number of the last signal, 0 for none.
     signal: Arc<AtomicUsize>,
+    /// Whether signals wait for [`StopRequest::get`].
+    is_deferred: Arc<AtomicBool>,
 }
 
 impl StopRequest {
-    /// Installs the handlers. A second Ctrl-C ends the process at once, without a checkpoint.
+    /// Receives the signals from now on: until [`StopRequest::defer`], the first one ends the
+    /// process. SIGHUP stays ignored if it is, as under `nohup`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no thread or descriptor to be had.
     pub fn install() -> io::Result<Self> {
         let request = Self::default();
-        let once = Arc::new(AtomicBool::new(false));
-        // Before the handler that sets `once`: handlers run in registration order.
-        let exit_code = i32::from(Stop::Keyboard.exit_code());
-        flag::register_conditional_shutdown(SIGINT, exit_code, Arc::clone(&once))?;
-        flag::register(SIGINT, once)?;
-        for signal in [SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
-            flag::register_usize(signal, Arc::clone(&request.signal), signal as usize)?;
-        }
+        let asked = [SIGINT, SIGTERM, SIGUSR1, SIGUSR2];
+        let signals = Signals::new(asked.into_iter().chain(heeds_hangup().then_some(SIGHUP)))?;
+        let receiver = request.clone();
+        let receive = move || receiver.receive(signals);
+        thread::Builder::new().name("signals".into()).spawn(receive)?;
         Ok(request)
+    }
+
+    /// From now on signals wait for [`StopRequest::get`], except a further Ctrl-C.
+    pub fn defer(&self) {
+        self.is_deferred.store(true, Ordering::SeqCst);
+    }
+
+    fn receive(&self, mut signals: Signals) {
+        let mut interrupts = Interrupts::default();
+        // In a job of SLURM the loop decides whether the job is requeued.
+        let in_job = slurm_job().is_some();
+        for signal in signals.forever() {
+            let stop = Stop::of(signal);
+            if stop == Stop::Keyboard && !interrupts.is_request(Instant::now()) {
+                end("SIGINT again: ended at once, without saving".into(), ENDED_AT_ONCE);
+            }
+            self.raise(stop);
+            let waits = in_job && stop != Stop::Keyboard;
+            if !waits && !self.is_deferred.load(Ordering::SeqCst) {
+                end(Interrupted { stop }.to_string(), stop.exit_code());
+            }
+        }
     }
 
     /// The request to stop, if any.
     pub fn get(&self) -> Option<Stop> {
-        match self.signal.load(Ordering::Relaxed) as i32 {
-            0 => None,
-            SIGINT => Some(Stop::Keyboard),
-            signal => Some(Stop::Scheduler { signal }),
-        }
+        let signal = self.signal.load(Ordering::SeqCst) as i32;
+        (signal != 0).then(|| Stop::of(signal))
     }
 
     /// Asks the run to stop from within the process.
@@ -87,13 +130,77 @@ impl StopRequest {
             Stop::Keyboard => SIGINT,
             Stop::Scheduler { signal } => signal,
         };
-        self.signal.store(signal as usize, Ordering::Relaxed);
+        self.signal.store(signal as usize, Ordering::SeqCst);
     }
+}
+
+/// The SIGINTs of this process.
+#[derive(Debug, Default)]
+struct Interrupts {
+    first: Option<Instant>,
+    count: usize,
+}
+
+impl Interrupts {
+    /// Whether a SIGINT at `now` asks the run to save and stop: the first, and one relayed by a
+    /// wrapper. Any other demands the end.
+    fn is_request(&mut self, now: Instant) -> bool {
+        self.count += 1;
+        let first = *self.first.get_or_insert(now);
+        self.count <= 2 && now.saturating_duration_since(first) < RELAY
+    }
+}
+
+/// Whether SIGHUP would end this process: not under `nohup`, which ignores it.
+fn heeds_hangup() -> bool {
+    // Without /proc the signal keeps its meaning.
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| !is_ignored(&status, SIGHUP))
+}
+
+/// Whether a process with this `/proc/PID/status` ignores `signal`.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// Ends the process at once, with a line on stderr.
+fn end(error: String, code: u8) -> ! {
+    // Another thread may hold stderr, waiting for a reader that has stopped.
+    let say = move || writeln!(io::stderr(), "error: {error}");
+    if let Ok(said) = thread::Builder::new().spawn(say) {
+        let start = Instant::now();
+        while !said.is_finished() && start.elapsed() < LAST_WORDS {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    low_level::exit(i32::from(code))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relayed_interrupt_is_the_same_request() {
+        let start = Instant::now();
+        let after = |seconds: &[f64]| -> Vec<bool> {
+            let mut interrupts = Interrupts::default();
+            let at = |&seconds: &f64| start + Duration::from_secs_f64(seconds);
+            seconds.iter().map(|seconds| interrupts.is_request(at(seconds))).collect()
+        };
+        assert_eq!(after(&[0.0, 0.1, 0.2]), [true, true, false], "a third is meant");
+        assert_eq!(after(&[0.0, 1.9]), [true, true]);
+        assert_eq!(after(&[0.0, 2.1]), [true, false], "no wrapper takes so long");
+    }
+
+    #[test]
+    fn ignored_signals_are_known() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        let ignored = [SIGHUP, SIGINT].map(|signal| is_ignored(status, signal));
+        assert_eq!(ignored, [true, false]);
+        assert!(!is_ignored("", SIGHUP));
+    }
 
     #[test]
     fn clones_share_the_request() {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -50,6 +51,20 @@ pub struct Disk;
 
 impl Storage for Disk {}
 
+/// Whether `path` leads to the open `file`.
+pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(named) => Ok((open.dev(), open.ino()) == (named.dev(), named.ino())),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Replaces the file `path` atomically: a crash leaves the old or the new content.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -74,10 +89,15 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
 }
 
 /// Writes `value` as the file `name` in the folder `run`.
-pub(crate) fn write_json(run: &Path, name: &str, value: &impl Serialize) -> Result<(), RunError> {
+pub(crate) fn write_json(
+    storage: &dyn Storage,
+    run: &Path,
+    name: &str,
+    value: &impl Serialize,
+) -> Result<(), RunError> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(|error| RunError::Internal(format!("{name}: {error}")))?;
     text.push('\n');
     let path = run.join(name);
-    replace(&Disk, &path, text.as_bytes()).map_err(RunError::io("write", path))
+    replace(storage, &path, text.as_bytes()).map_err(RunError::io("write", path))
 }

@@ -99,6 +99,8 @@ pub struct JobAttempts {
 pub enum Action {
     /// Requeue it.
     Requeue,
+    /// Nothing: SLURM has requeued it.
+    Requeued,
     /// Submit it again.
     Resubmit,
     /// Wait for SLURM to requeue it.
@@ -122,7 +124,15 @@ pub fn decide(cause: Cause, config: &SlurmConfig, attempts: &JobAttempts) -> Dec
     match cause {
         Cause::NotBatch => return leave("an interactive job has no script to start again".into()),
         Cause::Cancelled => return leave("cancelled: scancel is final".into()),
-        Cause::Requeued => return leave("SLURM has put it back into the queue".into()),
+        Cause::Requeued => {
+            let why = if attempts.resumes {
+                "SLURM has put the job back into the queue"
+            } else {
+                "SLURM has put the job back into the queue; without --resume auto its next attempt \
+                 cannot go on"
+            };
+            return Decision { action: Action::Requeued, why: why.into() };
+        }
         Cause::Warning | Cause::Preemption | Cause::TimeLimit => {}
     }
     let words = cause.words();
@@ -180,6 +190,7 @@ impl Client {
     pub fn carry_out(&self, decision: &Decision, job: &Job) -> Result<JobOutcome, SlurmError> {
         match decision.action {
             Action::Leave => Ok(JobOutcome::Left),
+            Action::Requeued => Ok(JobOutcome::Requeued),
             Action::Wait => Ok(JobOutcome::Wait),
             Action::Resubmit => self.resubmit(job).map(JobOutcome::Resubmitted),
             Action::Requeue => match self.requeue(job.id) {
@@ -230,7 +241,8 @@ mod tests {
             (Cause::Warning, On::Requeue, Action::Requeue),
             (Cause::Preemption, On::Requeue, Action::Requeue),
             (Cause::TimeLimit, On::Requeue, Action::Requeue),
-            (Cause::Requeued, On::Requeue, Action::Leave),
+            (Cause::Requeued, On::Requeue, Action::Requeued),
+            (Cause::Requeued, On::None, Action::Requeued),
             (Cause::Cancelled, On::Requeue, Action::Leave),
             (Cause::NotBatch, On::Requeue, Action::Leave),
             (Cause::Warning, On::Resubmit, Action::Resubmit),

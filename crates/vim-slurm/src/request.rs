@@ -106,7 +106,10 @@ impl SlurmConfig {
             ));
         }
         if count > 1 {
-            warnings.push(format!("slurm.gpus_per_node asks for {count} GPUs, and a run uses one"));
+            warnings.push(format!(
+                "slurm.gpus_per_node asks for {count} GPUs, and a run uses one: `vim-train sweep \
+                 run FILE --gpus all` in one job keeps all of a node at work (docs/cluster.md)"
+            ));
         }
         if self.time.is_none() {
             warnings.push(
@@ -205,7 +208,9 @@ mod tests {
         assert_eq!(request.env["X"], "1");
         assert_eq!(request.env["Y"], "2");
         assert!(request.requeue);
-        assert_eq!(request.warnings, ["slurm.gpus_per_node asks for 2 GPUs, and a run uses one"]);
+        let [warning] = request.warnings.as_slice() else { panic!("{:?}", request.warnings) };
+        let start = "slurm.gpus_per_node asks for 2 GPUs, and a run uses one: `vim-train sweep run";
+        assert!(warning.starts_with(start), "{warning}");
     }
 
     #[test]

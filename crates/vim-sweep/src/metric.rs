@@ -83,9 +83,15 @@ impl Metric {
         if self.score.larger_is_better { a.total_cmp(&b) } else { b.total_cmp(&a) }
     }
 
-    /// The metric that has a curve: of a test result, that of the validation.
-    pub(crate) fn course(self) -> Self {
-        Self { split: if self.split == "test" { "val" } else { self.split }, ..self }
+    /// The metric that has a curve: of a test result, that of the validation, unless the test
+    /// images were watched in its place.
+    pub(crate) fn course(self, outcomes: &[RunOutcome]) -> Self {
+        let evaluations =
+            |run: &RunOutcome, split| run.scores.iter().filter(|one| one.split == split).count();
+        let is_watched = outcomes.iter().any(|run| evaluations(run, "test") > 1)
+            && outcomes.iter().all(|run| evaluations(run, "val") == 0);
+        let split = if self.split == "test" && !is_watched { "val" } else { self.split };
+        Self { split, ..self }
     }
 
     /// Its title in a table.
@@ -189,7 +195,20 @@ pub(crate) fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::SCORES;
+    use crate::fixture::{SCORES, outcome};
+
+    #[test]
+    fn a_test_result_has_the_curve_of_what_was_evaluated_during_training() {
+        let test = Metric::parse("test/top1", SCORES).unwrap();
+        let mut run = outcome("zoh", 0, 0.5);
+        assert_eq!(test.course(&[run.clone()]).to_string(), "val/top1");
+        for score in &mut run.scores {
+            score.split = "test".into();
+        }
+        assert_eq!(test.course(&[run.clone()]).to_string(), "test/top1");
+        assert_eq!(test.curve(&run), [(10.0, 0.25), (20.0, 0.5)]);
+        assert_eq!(test.value(&run, Pick::Best), Some(0.5), "the last, whichever was best");
+    }
 
     #[test]
     fn a_name_that_no_run_has_is_told_the_nearest() {

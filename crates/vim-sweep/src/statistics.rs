@@ -1,7 +1,7 @@
-//! Means over seeds and paired tests.
+//! Means over seeds, and paired tests of runs and of images.
 
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 /// The confidence of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
@@ -84,6 +84,22 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     corrected
 }
 
+/// McNemar's exact test of two methods on the same images, two-sided: how often as uneven a split
+/// of the images that one of them alone gets right would come about if both were equally good.
+///
+/// # Panics
+///
+/// Never: ½ is a probability.
+///
+/// # Source
+/// McNemar 1947, "Note on the sampling error of the difference between correlated proportions"; the
+/// binomial in place of χ².
+pub fn mcnemar(only_first: u64, only_second: u64) -> f64 {
+    let images = only_first + only_second;
+    let fair = Binomial::new(0.5, images).expect("invariant: ½ is a probability");
+    (2.0 * fair.cdf(only_first.min(only_second))).min(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     //! Expected numbers: SciPy 1.17.1 and statsmodels 0.15.0, by:
@@ -112,6 +128,21 @@ mod tests {
     fn test(other: &[f64]) -> Paired {
         let differences: Vec<f64> = other.iter().zip(BASE).map(|(b, a)| b - a).collect();
         paired(&differences).unwrap()
+    }
+
+    /// `scipy.stats.binomtest(a, a + b).pvalue`, and powers of two by hand.
+    #[test]
+    fn mcnemars_test_is_the_binomial() {
+        for (a, b, p) in [
+            (0, 0, 1.0),
+            (5, 5, 1.0),
+            (0, 5, 2.0 / 32.0),
+            (9, 1, 22.0 / 1024.0),
+            (6, 4, 772.0 / 1024.0),
+        ] {
+            close(mcnemar(a, b), p);
+            close(mcnemar(b, a), p);
+        }
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! Arguments that several commands share.
 
+use std::path::PathBuf;
+
 use clap::Args;
+
+use crate::config::{Config, ConfigError};
+use crate::device::DeviceName;
 
 /// Values over those of the configuration file.
 #[derive(Debug, Default, Args)]
@@ -11,6 +16,36 @@ pub struct Overrides {
     /// no quotes.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+}
+
+impl Overrides {
+    /// Where runs are looked for by name, without a configuration: `run.root` of the defaults or
+    /// as set.
+    pub(crate) fn run_root(&self) -> Result<PathBuf, ConfigError> {
+        let is_root = |set: &&String| set.starts_with("run.root");
+        let sets: Vec<String> = self.set.iter().filter(is_root).cloned().collect();
+        Ok(Config::from_defaults(&sets)?.run.root)
+    }
+}
+
+/// The device of a call.
+#[derive(Debug, Default, Args)]
+pub struct DeviceArg {
+    /// What to run on: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; over `devices.backend`
+    /// and `devices.gpus` of the configuration.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceName>,
+}
+
+impl DeviceArg {
+    /// `sets` and, after them, the assignments that choose the device.
+    pub(crate) fn over(&self, sets: &[String]) -> Vec<String> {
+        let chosen = self.device.iter().flat_map(|device| {
+            let gpus = device.gpus();
+            [format!("devices.backend={}", device.backend), format!("devices.gpus={gpus}")]
+        });
+        sets.iter().cloned().chain(chosen).collect()
+    }
 }
 
 /// Parses an integer of at least 1.

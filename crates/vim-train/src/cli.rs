@@ -1,23 +1,103 @@
 //! The command line.
 
-use clap::{CommandFactory, Parser};
+use std::io::stdout;
+
+use clap::{Command as Program, CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::Command;
 use crate::error::Error;
+use crate::output::terminal_width;
+
+/// Columns of the help where they are not known, and the most.
+const HELP_WIDTH: usize = 100;
 
 /// Train Vision Mamba under six discretizations, from a TOML file.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(version, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
 impl Cli {
+    /// Reads the command line. A mistake in it, and `--help`, end the process.
+    pub fn from_command_line() -> Self {
+        let width = terminal_width(stdout()).unwrap_or(HELP_WIDTH).min(HELP_WIDTH);
+        let matches = with_help_of(Self::command(), width).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the command.
     pub fn run(&self) -> Result<(), Error> {
         self.command.run(Self::command())
     }
+}
+
+/// `program` with help of `width` columns. What follows the options is broken here: clap would
+/// break the lines of examples and tables as prose.
+fn with_help_of(program: Program, width: usize) -> Program {
+    let after = program.get_after_help().map(|text| broken(&text.to_string(), width));
+    let program = program.term_width(width).mut_subcommands(|inner| with_help_of(inner, width));
+    match after {
+        Some(text) => program.after_help(text),
+        None => program,
+    }
+}
+
+/// `text` in lines of `width` columns: the lines of a paragraph are joined and broken anew; an
+/// indented line, an example or the row of a table, is continued below its last column.
+fn broken(text: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        // Headings, such as `Examples:`, stay alone.
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+        match lines.last_mut().filter(|last| is_prose(last) && !last.ends_with(':')) {
+            Some(last) if is_prose(line) => *last = format!("{last} {line}"),
+            Some(_) | None => lines.push(line.to_owned()),
+        }
+    }
+    lines.iter().flat_map(|line| broken_line(line, width)).collect::<Vec<_>>().join("\n")
+}
+
+/// One line as several of `width` columns.
+fn broken_line(line: &str, width: usize) -> Vec<String> {
+    /// A column narrower than this goes below the others, indented by as much more than they.
+    const NARROWEST: usize = 24;
+    const INDENT: usize = 4;
+    if line.chars().count() <= width {
+        return vec![line.to_owned()];
+    }
+    let text = line.trim_start();
+    let start = line.len() - text.len();
+    let last = text.rfind("  ").map(|gap| start + gap + 2);
+    let below = if start == 0 { 0 } else { start + INDENT };
+    let (first, rest, hang) = match last {
+        Some(last) if last + NARROWEST <= width => (&line[..last], &line[last..], last),
+        Some(last) => {
+            let mut lines = broken_line(line[..last].trim_end(), width);
+            lines.extend(filled(" ".repeat(below), &line[last..], below, width));
+            return lines;
+        }
+        None => (&line[..start], text, below),
+    };
+    filled(first.to_owned(), rest, hang, width)
+}
+
+/// The words of `text` behind `first`, in lines of `width` columns, all but the first indented by
+/// `hang`.
+fn filled(first: String, text: &str, hang: usize, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let (mut line, mut is_empty) = (first, true);
+    for word in text.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::replace(&mut line, " ".repeat(hang)));
+            is_empty = true;
+        }
+        line = if is_empty { format!("{line}{word}") } else { format!("{line} {word}") };
+        is_empty = false;
+    }
+    lines.push(line);
+    lines
 }
 
 const EXIT_CODES: &str = "\
@@ -30,10 +110,11 @@ Exit codes:
    70  internal error
    71  the device ran out of memory
    73  the run folder is in use, or holds or awaits a run already; a file to be written is there already
-   74  a file cannot be read or written
+   74  a file cannot be read or written; a run's folder is no longer in its place
    75  interrupted and saved: the same command with --resume auto goes on
    76  training diverged
    78  bad configuration
+   79  a further Ctrl-C: ended at once, without saving
   130  Ctrl-C, saved
 
 Results go to stdout, everything else to stderr. An error is one line: what, where, what to do.";
@@ -45,5 +126,42 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn prose_is_filled_and_rows_hang() {
+        let text = "Examples:\n  run a      first one of them all\n\nThis was broken\nby hand.";
+        for (width, expected) in [
+            (40, "Examples:\n  run a      first one of them all\n\nThis was broken by hand."),
+            (
+                20,
+                "Examples:\n  run a\n      first one of\n      them all\n\nThis was broken by\nhand.",
+            ),
+        ] {
+            assert_eq!(broken(text, width), expected, "{width}");
+        }
+        assert_eq!(
+            broken("  65  damaged or unfit, and so on and on", 34),
+            "  65  damaged or unfit, and so on\n      and on"
+        );
+    }
+
+    #[test]
+    fn no_line_of_help_is_broken_twice() {
+        fn check(program: &mut Program, width: usize) {
+            let after = program.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for help in [program.render_help(), program.render_long_help()] {
+                assert!(help.to_string().contains(&after), "{width}: {help}");
+            }
+            for line in after.lines().filter(|line| line.chars().count() > width) {
+                assert_eq!(line.split_whitespace().count(), 1, "{width}: {line}");
+            }
+            program.get_subcommands_mut().for_each(|inner| check(inner, width));
+        }
+        for width in [60, 80, 100] {
+            let mut program = with_help_of(Cli::command(), width);
+            program.build();
+            check(&mut program, width);
+        }
     }
 }

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_kernels::KernelError;
-use vim_run::RunError;
 use vim_run::checkpoint::CheckpointError;
 use vim_run::signals::Interrupted;
+use vim_run::{RunError, printable};
 use vim_slurm::{ErrorKind, SlurmError};
 use vim_sweep::SweepError;
 
@@ -45,6 +45,12 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     /// The exit code, one of `code`.
     fn exit_code(&self) -> u8;
 
+    /// Whether something is wrong: `false` for an end that is as it should be, though not with
+    /// exit code 0.
+    fn is_fault(&self) -> bool {
+        true
+    }
+
     /// Lines to print before the error's own.
     fn details(&self) -> Vec<String> {
         Vec::new()
@@ -56,7 +62,7 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// Why a command failed.
+/// Why a command failed. Its text is [`printable`].
 #[derive(Debug)]
 pub struct Error(Box<dyn Failure>);
 
@@ -68,7 +74,7 @@ impl<E: Failure> From<E> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
+        formatter.write_str(&printable(&self.0.to_string()))
     }
 }
 
@@ -102,9 +108,14 @@ impl Error {
         self.0.exit_code()
     }
 
+    /// Whether something is wrong.
+    pub fn is_fault(&self) -> bool {
+        self.0.is_fault()
+    }
+
     /// Lines to print before the error's own.
     pub fn details(&self) -> Vec<String> {
-        self.0.details()
+        self.0.details().iter().map(|line| printable(line).into_owned()).collect()
     }
 
     /// What to print below the error's own line.
@@ -198,9 +209,9 @@ impl Failure for DataFailure {
                 | DataError::NoBatches { .. }
                 | DataError::Staging(StagingError::NoFolder | StagingError::NotArchives { .. }),
             ) => code::CONFIG,
-            Self(DataError::Staging(_)) => code::IO,
+            Self(DataError::Staging(_) | DataError::Spawn { .. }) => code::IO,
             Self(DataError::Source(SourceError::Exists { .. })) => code::EXISTS,
-            Self(DataError::WorkerPanicked { .. } | DataError::Spawn { .. }) => code::INTERNAL,
+            Self(DataError::WorkerPanicked { .. }) => code::INTERNAL,
             Self(_) => code::DATA,
         }
     }
@@ -245,7 +256,7 @@ impl Failure for RunError {
                 code::EXISTS
             }
             Self::NothingToResume { .. } | Self::ConfigChanged { .. } => code::CONFIG,
-            Self::Checkpoint(_) | Self::Io { .. } => code::IO,
+            Self::Displaced(_) | Self::Checkpoint(_) | Self::Io { .. } => code::IO,
             Self::Internal(_) => code::INTERNAL,
         }
     }
@@ -272,6 +283,12 @@ mod tests {
     use super::*;
     use crate::device::DeviceError;
     use crate::train::TrainError;
+
+    #[test]
+    fn a_name_from_outside_cannot_make_up_lines() {
+        let error = Error::data("x\n\u{1b}[2Jy.png is no image");
+        assert_eq!(error.to_string(), r"x\n\u{1b}[2Jy.png is no image");
+    }
 
     #[test]
     fn the_codes_that_scripts_rely_on() {

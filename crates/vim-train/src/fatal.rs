@@ -16,7 +16,6 @@ use std::cell::RefCell;
 use std::env;
 use std::io::Write as _;
 use std::panic::{self, Location};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -25,7 +24,7 @@ use ::log::{LevelFilter, Metadata, Record};
 
 use vim_kernels::KernelError;
 use vim_run::checkpoint::THREAD;
-use vim_run::{ExitRecord, Log, write_exit_in};
+use vim_run::{ExitRecord, Log, RunDir};
 
 use crate::device::DeviceError;
 use crate::device::fault::{BatchFootprint, one_line};
@@ -46,7 +45,7 @@ thread_local! {
 }
 
 struct Run {
-    folder: PathBuf,
+    folder: RunDir,
     log: Log,
     load: BatchFootprint,
     step: Arc<AtomicU64>,
@@ -60,7 +59,7 @@ pub struct CrashGuard {
 
 impl CrashGuard {
     /// Registers the run in `folder`.
-    pub fn over(folder: PathBuf, log: Log, load: BatchFootprint) -> Self {
+    pub fn over(folder: RunDir, log: Log, load: BatchFootprint) -> Self {
         let step = Arc::new(AtomicU64::new(0));
         set_run(Some(Run { folder, log, load, step: Arc::clone(&step) }));
         Self { step }
@@ -184,7 +183,7 @@ fn end(thread: &str, place: Option<String>, text: &str) -> ! {
             step: step.load(Ordering::Relaxed),
             ..ExitRecord::failed(&error, error.exit_code())
         };
-        let _ = write_exit_in(&folder, &exit);
+        let _ = folder.write_exit(&exit);
     }
     // `std::process::exit` runs handlers that may wait for the panicked thread.
     signal_hook::low_level::exit(i32::from(error.exit_code()))

@@ -3,6 +3,15 @@
 //! A configuration ([`config`]) describes a run; a run has a folder ([`vim_run`]) with checkpoints
 //! and metrics; every failure is an [`Error`] with an exit code.
 
+/// In place of the standard library's, which panics where stderr cannot be written: no command ends
+/// for a pipe that is closed or a terminal that is gone.
+macro_rules! eprintln {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($argument)*);
+    }};
+}
+
 pub mod args;
 pub mod cli;
 mod commands;

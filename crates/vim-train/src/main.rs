@@ -1,9 +1,9 @@
 //! The command line: parse, run, map the result to an exit code.
 
+use std::io::{self, Write as _};
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use clap::Parser;
 use vim_train::cli::Cli;
 use vim_train::fatal;
 
@@ -15,17 +15,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     #[cfg(feature = "cuda")]
     point_to_cuda();
-    let cli = Cli::parse();
+    let cli = Cli::from_command_line();
     let work = || fatal::install().and_then(|()| cli.run());
     match catch_unwind(work).unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            for detail in error.details() {
-                eprintln!("{detail}");
-            }
-            eprintln!("error: {error}");
-            if let Some(caret) = error.caret() {
-                eprintln!("{caret}");
+            let label = if error.is_fault() { "error: " } else { "" };
+            let error_line = format!("{label}{error}");
+            let lines = error.details().into_iter().chain([error_line]);
+            for line in lines.chain(error.caret().map(str::to_owned)) {
+                // Where stderr cannot be written, the exit code says it.
+                let _ = writeln!(io::stderr(), "{line}");
             }
             ExitCode::from(error.exit_code())
         }

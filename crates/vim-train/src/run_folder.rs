@@ -1,9 +1,12 @@
 //! The folder of a configured run, and whether the run recorded there can resume under it.
 
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
-use vim_run::{CONFIG, ExitRecord, Found, Opened, Resume, RunDir, RunError, finished};
+use vim_run::{
+    CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitRecord, Found, METRICS, Opened, Resume, RunDir,
+    RunError, checkpoints_in, finished,
+};
 
 use crate::config::{Config, Origin, dotted_values};
 use crate::error::Error;
@@ -12,7 +15,7 @@ use crate::error::Error;
 ///
 /// An entry ending in a dot stands for a section. `run.name` is listed because the folder was found
 /// by it: another template that yields the same folder is the same name.
-const FREE_KEYS: [&str; 17] = [
+const FREE_KEYS: [&str; 18] = [
     "run.root",
     "run.name",
     "log.",
@@ -27,6 +30,8 @@ const FREE_KEYS: [&str; 17] = [
     "data.val_labels",
     "data.index_cache",
     "data.stage",
+    // Evaluations of the test images change no weights.
+    "data.watch_test",
     "checkpoint.every",
     "checkpoint.keep_last",
     "checkpoint.archive",
@@ -38,6 +43,12 @@ const FREE_KEYS: [&str; 17] = [
 /// order.
 const ROUNDING_KEYS: [&str; 1] = ["train.accumulate"];
 
+/// Whether `folder` holds any file of a run.
+pub(crate) fn holds_run(folder: &Path) -> bool {
+    let names = [CONFIG, METRICS, EXIT, ENVIRONMENT];
+    names.iter().any(|name| folder.join(name).is_file()) || checkpoints_in(folder).is_dir()
+}
+
 /// [`RunDir::open`] for the run of the effective `config`; the recorded configuration must match.
 pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
     let check = |run: &Path| check_unchanged(run, config);
@@ -48,6 +59,15 @@ pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Erro
 pub(crate) fn look(config: &Config, resume: Resume, fresh: bool) -> Result<Found, Error> {
     let check = |run: &Path| check_unchanged(run, config);
     RunDir::look(config.run_folder()?, resume, fresh, check)
+}
+
+/// Checks that a configuration or a script, which are UTF-8, can name `path`.
+pub(crate) fn check_nameable(path: &Path) -> Result<(), Error> {
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    let why = io::Error::other("it is not UTF-8; use a folder whose whole path is");
+    Err(Error::io("record the path", path)(why))
 }
 
 /// Checks that a later process can resume or start the run of the effective `config`; returns the
@@ -95,6 +115,20 @@ pub fn recorded_config(run: &Path) -> Result<Config, Error> {
     let path = run.join(CONFIG);
     let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
     Config::from_toml(&text).map_err(|error| error.at(Origin::File { path, position: None }).into())
+}
+
+/// The class names that the run in `run` recorded, by label; none in runs of earlier versions.
+pub fn recorded_classes(run: &Path) -> Result<Vec<String>, Error> {
+    let path = run.join(CLASSES);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io("read", path)(error)),
+    };
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let path = path.display();
+        Error::data(format!("{path} is damaged: {error}; remove it to go on without names"))
+    })
 }
 
 /// Checks that the configuration recorded in `run` equals `config` except for free keys.

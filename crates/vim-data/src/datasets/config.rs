@@ -59,6 +59,9 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
+    /// Whether the test images are evaluated during training where no validation images are: they
+    /// are watched, and choose nothing.
+    pub watch_test: bool,
     /// The `shapes` dataset's sizes.
     pub shapes: ShapesConfig,
 }
@@ -86,6 +89,7 @@ impl Default for DataConfig {
             bad_train: BadTrain::default(),
             bad_test: BadTest::default(),
             val_fraction: 0.0,
+            watch_test: true,
             shapes: ShapesConfig::default(),
         }
     }

@@ -162,6 +162,10 @@ pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
 /// As for [`open`].
 pub fn open_in(config: &DataConfig, seed: u64, env_paths: &EnvPaths) -> Result<Splits, DataError> {
     check_fraction(config)?;
+    let path = config.path.as_ref().filter(|_| config.dataset.has_files());
+    if let Some(path) = path.filter(|path| !path.try_exists().unwrap_or(true)) {
+        return Err(DataError::NoImages(path.clone()));
+    }
     let splits = (config.dataset.source().open)(config, env_paths)?;
     hold_out(splits, config, seed)
 }

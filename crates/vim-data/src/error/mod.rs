@@ -61,6 +61,14 @@ pub enum DataError {
         dataset: &'static str,
     },
 
+    /// Nothing is at `data.path`.
+    #[error(
+        "read `{}`: there is no such file or folder; set `data.path` to where the images are \
+         (docs/data.md)",
+        .0.display()
+    )]
+    NoImages(PathBuf),
+
     /// A file or folder could not be read.
     #[error("read `{}`: {source}", path.display())]
     Io {

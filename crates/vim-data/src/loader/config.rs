@@ -166,7 +166,10 @@ impl From<BadTest> for OnBad {
     }
 }
 
-/// Number of loader threads: `"auto"` or an integer ≥ 1.
+/// Most threads of a kind that a configuration may ask for: more than any machine has cores for.
+pub const MOST_THREADS: usize = 1024;
+
+/// Number of loader threads: `"auto"` or an integer, 1 to [`MOST_THREADS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
     /// The cores of the allocation, shared among its GPUs, at most 16: [`CpuAllocation::workers`].
@@ -210,7 +213,7 @@ impl Visitor<'_> for WorkersVisitor {
     type Value = Workers;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("`\"auto\"` or a number of threads, 1 or more")
+        write!(formatter, "`\"auto\"` or a number of threads, 1 to {MOST_THREADS}")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Workers, E> {
@@ -222,7 +225,7 @@ impl Visitor<'_> for WorkersVisitor {
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<Workers, E> {
         match usize::try_from(number) {
-            Ok(count) if count >= 1 => Ok(Workers::Fixed(count)),
+            Ok(count @ 1..=MOST_THREADS) => Ok(Workers::Fixed(count)),
             _ => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
         }
     }
@@ -244,7 +247,7 @@ impl JsonSchema for Workers {
         json_schema!({
             "description": "Number of loader threads: \"auto\" (the cores of the allocation, \
                  shared among its GPUs, at most 16) or a number.",
-            "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1 }]
+            "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 1, "maximum": MOST_THREADS }]
         })
     }
 }

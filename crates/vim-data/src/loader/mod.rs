@@ -16,7 +16,7 @@ use crate::{dataset::Encoding, error::DataError, rng, split::Split};
 
 pub use buffer::BatchBuffer;
 pub use config::{
-    BadTest, BadTrain, CpuAllocation, LoaderConfig, OnBad, Purpose, Replica, Workers,
+    BadTest, BadTrain, CpuAllocation, LoaderConfig, MOST_THREADS, OnBad, Purpose, Replica, Workers,
 };
 pub use describe::Described;
 pub use pipeline::{Batches, THREAD_PREFIX};
@@ -31,12 +31,15 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Checks the configuration; starts nothing.
+    /// Checks the configuration, and resolves the crop `auto` for these images; starts nothing.
     ///
     /// # Errors
     /// If a number is 0, an epoch would hold no batch, images are mixed in batches of an odd size,
     /// or are smaller than the padding at their edges.
-    pub fn new(split: Split, config: LoaderConfig) -> Result<Self, DataError> {
+    pub fn new(split: Split, mut config: LoaderConfig) -> Result<Self, DataError> {
+        if let Purpose::Training(recipe) = &mut config.purpose {
+            recipe.crop = recipe.crop_mode(config.size, split.image_size());
+        }
         config.check()?;
         let LoaderConfig { batch_size, seed, replica: Replica { world, .. }, .. } = config;
         let per_epoch = match &config.purpose {

@@ -250,6 +250,12 @@ pub const EVAL_CROP: f64 = 0.875;
 /// Images up to this side are not cropped, as in the original for CIFAR.
 pub(crate) const SMALL: usize = 32;
 
+/// What an image is resized to cover before its middle of `size` is cut out.
+pub(crate) fn covered(size: [usize; 2], crop: f64) -> [usize; 2] {
+    let whole = size[0].max(size[1]) <= SMALL;
+    size.map(|side| if whole { side } else { (side as f64 / crop) as usize })
+}
+
 /// Resizes an image to just cover a size, and cuts out its middle. Make one per thread: it keeps
 /// buffers.
 ///
@@ -294,9 +300,7 @@ impl EvalTransform {
     /// The size that covers `size / crop` in both directions and keeps the proportions of `source`;
     /// the longer side is rounded down.
     fn resized(&self, source: [usize; 2], size: [usize; 2]) -> [usize; 2] {
-        let whole = size[0].max(size[1]) <= SMALL;
-        let covered =
-            size.map(|side| if whole { side } else { (side as f64 / self.crop) as usize });
+        let covered = covered(size, self.crop);
         let scaled = |length: usize, by: usize, over: usize| {
             let scaled = length as u128 * by as u128 / over.max(1) as u128;
             usize::try_from(scaled).unwrap_or(usize::MAX)

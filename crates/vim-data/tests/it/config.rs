@@ -42,10 +42,10 @@ fn workers_are_auto_or_a_positive_number() {
     assert_eq!(read("4").unwrap(), Workers::Fixed(4));
     assert_eq!(serde_json::to_string(&Workers::Auto).unwrap(), "\"auto\"");
     assert_eq!(serde_json::to_string(&Workers::Fixed(4)).unwrap(), "4");
-    for text in ["0", "-1", "1.5", "\"many\"", "true", "[1]"] {
+    for text in ["0", "-1", "1025", "1.5", "\"many\"", "true", "[1]"] {
         let message = read(text).unwrap_err().to_string();
         assert!(
-            message.contains("`\"auto\"` or a number of threads, 1 or more"),
+            message.contains("`\"auto\"` or a number of threads, 1 to 1024"),
             "{text}: {message}"
         );
     }
@@ -64,4 +64,5 @@ fn schema_admits_what_is_read() {
     let schema = serde_json::to_value(schemars::schema_for!(Workers)).unwrap();
     assert_eq!(schema["oneOf"][0]["const"], "auto");
     assert_eq!(schema["oneOf"][1]["minimum"], 1);
+    assert_eq!(schema["oneOf"][1]["maximum"], 1024);
 }

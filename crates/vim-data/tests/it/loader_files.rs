@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use vim_data::{
-    AugmentPreset, Batch, CropPlan, DataError, DecodeLimits, Decoder, EvalTransform, Loader,
-    LoaderConfig, LoaderStage, OnBad, Pixels, Recipe, Resizer, SampleKey, ops,
+    AugmentPreset, Batch, CropMode, CropPlan, DataError, DecodeLimits, Decoder, EvalTransform,
+    Loader, LoaderConfig, LoaderStage, OnBad, Pixels, Recipe, Resizer, SampleKey, ops,
 };
 
 use crate::memory::Memory;
@@ -45,6 +45,18 @@ fn expected(files: &Memory, recipe: &Recipe, epoch: u64, draws: &[(usize, u32)])
         images.extend(image);
     }
     images
+}
+
+#[test]
+fn a_photograph_is_not_cut_to_a_small_piece_unless_that_is_written() {
+    let padded = |recipe: Recipe| {
+        let config = LoaderConfig { size: [32, 32], ..training(1, recipe) };
+        let described = Loader::new(Memory::files(8).split(), config).unwrap().describe(0).unwrap();
+        let crops = described.iter().map(|one| one.plan.as_ref().unwrap().crop);
+        crops.filter(|crop| matches!(crop, CropPlan::Padded { .. })).count()
+    };
+    assert_eq!(padded(deit()), 0, "auto resizes");
+    assert_eq!(padded(Recipe { crop: CropMode::Pad, ..deit() }), 8);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use vim_data::{
 /// The recipe of an `[augment]` section.
 fn read(text: &str) -> Result<Recipe, toml::de::Error> {
     let mut section = serde_json::from_str(text).unwrap();
-    Recipe::fill_from_preset(&mut section);
+    Recipe::fill_from_preset(&mut section, false);
     section.try_into()
 }
 
@@ -41,14 +41,48 @@ fn the_default_is_crop_and_flip() {
     assert!(!recipe.mixes() && !recipe.three_augment);
 }
 
+#[test]
+fn only_a_written_pad_cuts_images_of_all_sizes() {
+    for (text, of_all_sizes, crop) in [
+        ("{}", false, "pad"),
+        ("{}", true, "auto"),
+        (r#"{"preset": "cifar"}"#, true, "auto"),
+        (r#"{"crop": "pad"}"#, true, "pad"),
+        (r#"{"preset": "none"}"#, true, "none"),
+        (r#"{"preset": "three"}"#, true, "resized"),
+    ] {
+        let mut section: toml::Table = serde_json::from_str(text).unwrap();
+        Recipe::fill_from_preset(&mut section, of_all_sizes);
+        assert_eq!(section["crop"].as_str(), Some(crop), "{text} {of_all_sizes}");
+    }
+}
+
+#[test]
+fn a_crop_is_said_in_words() {
+    let deit = Recipe::preset(AugmentPreset::Deit);
+    assert_eq!(deit.cropping([32; 2], Some([32; 2])), "crop pad");
+    let small = "crop resized; evaluation resized to cover 32x32 px";
+    assert_eq!(deit.cropping([32; 2], None), small);
+    let large = "crop resized; evaluation resized to cover 256x256 px and cut to 224x224";
+    assert_eq!(deit.cropping([224; 2], None), large);
+}
+
 /// The original's `main.py`: its options' defaults.
 #[test]
 fn deit_is_the_originals_recipe() {
     let recipe = resolve(r#"{"preset": "deit"}"#);
     assert_eq!((recipe.scale(), recipe.ratio()), ([0.08, 1.0], [3.0 / 4.0, 4.0 / 3.0]));
-    assert_eq!(recipe.crop_mode([224, 224]), CropMode::Resized);
-    assert_eq!(recipe.crop_mode([33, 33]), CropMode::Resized);
-    assert_eq!(recipe.crop_mode([32, 32]), CropMode::Pad);
+    for (target, images, crop) in [
+        (224, None, CropMode::Resized),
+        (224, Some([32, 32]), CropMode::Resized),
+        (33, Some([33, 33]), CropMode::Resized),
+        (32, Some([32, 32]), CropMode::Pad),
+        (32, Some([32, 33]), CropMode::Resized),
+        (32, None, CropMode::Resized),
+        (8, None, CropMode::Resized),
+    ] {
+        assert_eq!(recipe.crop_mode([target; 2], images), crop, "{target} of {images:?}");
+    }
     assert_eq!(recipe.auto_augment.to_string(), "rand-m9-mstd0.5-inc1");
     assert_eq!((recipe.hflip, recipe.color_jitter), (0.5, 0.3));
     assert_eq!(
@@ -283,7 +317,7 @@ fn a_plan_can_be_printed() {
 
 #[test]
 fn an_image_must_be_larger_than_what_is_added_at_its_edges() {
-    for (crop, smallest) in [("simple", 5), ("pad", 5), ("auto", 5), ("none", 1), ("resized", 1)] {
+    for (crop, smallest) in [("simple", 5), ("pad", 5), ("none", 1), ("resized", 1)] {
         let recipe = resolve(&format!(r#"{{"crop": "{crop}"}}"#));
         recipe.check_size([smallest, 32]).unwrap();
         recipe.check_size([32, smallest]).unwrap();

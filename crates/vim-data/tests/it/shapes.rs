@@ -72,6 +72,7 @@ fn impossible_sizes_are_refused() {
         (31, 9, 9, "data.shapes.image_size"),
         (1025, 9, 9, "data.shapes.image_size"),
         (32, 0, 9, "data.shapes.train"),
+        (32, 2_000_001, 9, "data.shapes.train"),
         (32, 9, 0, "data.shapes.test"),
     ] {
         let result = sized(size, train, test);

@@ -22,7 +22,9 @@ use crate::RunError;
 pub use crate::error::CheckpointError;
 use crate::metrics::JsonlWriter;
 
-pub use retention::{Checkpoints, Latest, Selection, best_step, count_set_aside, list, select};
+pub use retention::{
+    Checkpoints, Latest, Selection, best_step, count_set_aside, is_checkpoint, list, select,
+};
 
 /// Name of the state's file.
 const STATE: &str = "state.json";
@@ -41,7 +43,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Reads the checkpoint in the folder `path`; [`CheckpointError::Damaged`] if a file disagrees
-    /// with the manifest.
+    /// with the manifest, or the state with the folder's number.
     pub fn read(path: &Path) -> Result<Self, CheckpointError> {
         let damaged = |why: String| CheckpointError::Damaged { path: path.to_owned(), why };
         let read = |name: &str| {
@@ -66,10 +68,18 @@ impl Checkpoint {
             files.insert(name, bytes);
         }
         let state = files.remove(STATE).ok_or_else(|| damaged(format!("{STATE} is missing")))?;
-        let state = serde_json::from_slice(&state).map_err(|error| {
+        let state: State = serde_json::from_slice(&state).map_err(|error| {
             // The bytes are as written: passing over them would discard work.
             CheckpointError::Incompatible { path: path.to_owned(), why: error.to_string() }
         })?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if retention::step_of(&name).is_some_and(|step| step != state.step) {
+            // As the newest, a copy under a higher number would undo all progress at each resume.
+            return Err(damaged(format!(
+                "{STATE} is of step {}: the folder was copied or renamed",
+                state.step
+            )));
+        }
         Ok(Self { path: path.to_owned(), state, files })
     }
 

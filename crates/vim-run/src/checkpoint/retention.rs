@@ -1,12 +1,10 @@
 //! The folder of a run's checkpoints: which there are, which is chosen, and which are kept.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use super::{BEST, Checkpoint, CheckpointError, MANIFEST, STATE, State, write_manifest};
 use crate::storage::{Disk, Storage, replace};
@@ -98,9 +96,11 @@ impl Checkpoints {
     fn tidy(&self) -> io::Result<()> {
         for name in names(&self.folder) {
             let path = self.folder.join(&name);
-            if name.starts_with(".tmp-") {
+            if is_unfinished(&name) {
                 self.storage.remove(&path)?;
-            } else if let Some(original) = name.strip_prefix(REPLACED) {
+            } else if let Some(original) =
+                name.strip_prefix(REPLACED).filter(|name| step_of(name).is_some())
+            {
                 let original = self.folder.join(original);
                 if original.exists() {
                     self.storage.remove(&path)?;
@@ -240,26 +240,12 @@ impl Checkpoints {
 }
 
 /// Which checkpoint of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// The one with the best evaluation.
     Best,
     /// The newest.
     Last,
-    /// The one in this folder.
-    Path(PathBuf),
-}
-
-impl FromStr for Selection {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(match text {
-            "best" => Self::Best,
-            "last" => Self::Last,
-            path => Self::Path(path.into()),
-        })
-    }
 }
 
 /// The checkpoint that a run resumes from.
@@ -276,15 +262,14 @@ pub struct Latest {
 /// # Errors
 ///
 /// If the checkpoint is missing or damaged; for [`Selection::Last`], only if all are.
-pub fn select(folder: &Path, selection: &Selection) -> Result<Checkpoint, CheckpointError> {
+pub fn select(folder: &Path, selection: Selection) -> Result<Checkpoint, CheckpointError> {
     let missing = |which: &str| CheckpointError::Missing {
         which: which.to_owned(),
         folder: folder.to_owned(),
     };
     match selection {
-        Selection::Path(path) => Checkpoint::read(path),
         Selection::Best => {
-            let step = best_step(folder).ok_or_else(|| missing(BEST))?;
+            let step = best_step(folder).ok_or_else(|| missing("best checkpoint"))?;
             Checkpoint::read(&folder.join(folder_name(step)))
         }
         Selection::Last => {
@@ -295,7 +280,7 @@ pub fn select(folder: &Path, selection: &Selection) -> Result<Checkpoint, Checkp
                     Err(error) => failure = failure.or(Some(error)),
                 }
             }
-            Err(failure.unwrap_or_else(|| missing("last")))
+            Err(failure.unwrap_or_else(|| missing("checkpoint")))
         }
     }
 }
@@ -322,8 +307,15 @@ fn folder_name(step: u64) -> String {
 }
 
 /// The step in a folder's name.
-fn step_of(name: &str) -> Option<u64> {
+pub(super) fn step_of(name: &str) -> Option<u64> {
     name.strip_prefix("step-")?.parse().ok().filter(|&step| folder_name(step) == name)
+}
+
+/// Whether an interrupted save leaves a file or folder of this `name`. The folder may be a link to
+/// one that others use: their files stay.
+fn is_unfinished(name: &str) -> bool {
+    let name = name.strip_prefix(".tmp-");
+    name.is_some_and(|name| step_of(name).is_some() || [BEST, ARCHIVE].contains(&name))
 }
 
 /// The checkpoints in `folder`, by ascending step.
@@ -339,6 +331,12 @@ pub fn list(folder: &Path) -> Vec<(u64, PathBuf)> {
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Whether `path` is a checkpoint's folder, by its name or by what is in it.
+pub fn is_checkpoint(path: &Path) -> bool {
+    let is_named = path.file_name().and_then(|name| step_of(name.to_str()?)).is_some();
+    path.is_dir() && (is_named || path.join(MANIFEST).is_file())
 }
 
 /// The steps of the archived checkpoints, which are never removed.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::storage::is_at;
 use crate::{Log, RunDir, RunError};
 use csv::CsvTable;
 use events::EventWriter;
@@ -36,8 +37,10 @@ impl JsonlWriter {
     pub fn truncated(path: &Path, len: u64) -> Result<Self, RunError> {
         let writer = Self::appending(path)?;
         if writer.len < len {
-            let short =
-                format!("it has {} of the {len} bytes that the checkpoint knows", writer.len);
+            let short = format!(
+                "it has {} of the {len} bytes that the checkpoint knows; restore it, remove the checkpoints that are newer, or start anew by --fresh",
+                writer.len
+            );
             let source = io::Error::new(io::ErrorKind::UnexpectedEof, short);
             return Err(RunError::io("go on with", path)(source));
         }
@@ -72,8 +75,20 @@ impl JsonlWriter {
     }
 
     /// Returns when all records are on the disk; call before a checkpoint records [`Self::len`].
+    /// A file that is no longer at its path is an error: a resumed run would not find its records.
     pub fn sync(&self) -> Result<(), RunError> {
-        self.file.sync_data().map_err(RunError::io("write", &self.path))
+        self.file.sync_data().map_err(RunError::io("write", &self.path))?;
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), RunError> {
+        // If the path cannot be examined, the records still go to the open file.
+        if is_at(&self.file, &self.path).unwrap_or(true) {
+            return Ok(());
+        }
+        let why = "it was removed or replaced while the run was at work; put it back to go on with \
+                   --resume auto, or start anew by --fresh";
+        Err(RunError::io("go on with", &self.path)(io::Error::other(why)))
     }
 
     /// A second handle of the file, for [`Self::sync`] on another thread.
@@ -99,6 +114,7 @@ impl JsonlWriter {
 /// training logs a warning and continues without them, since nothing is lost.
 #[derive(Debug)]
 pub struct Sinks {
+    run: RunDir,
     records: JsonlWriter,
     table: Option<CsvTable>,
     events: Option<EventWriter>,
@@ -112,11 +128,13 @@ impl Sinks {
         let writer = JsonlWriter::truncated(&records, len)?;
         let table = or_warn(CsvTable::derive(&records, &table), &table, log);
         let events = or_warn(EventWriter::create(run.path(), step), run.path(), log);
-        Ok(Self { records: writer, table, events, log: log.clone() })
+        Ok(Self { run: run.clone(), records: writer, table, events, log: log.clone() })
     }
 
-    /// Writes a record of `metrics.jsonl`.
+    /// Writes a record of `metrics.jsonl`; an error if that or its folder is not in its place.
     pub fn append(&mut self, record: &impl Serialize) -> Result<(), RunError> {
+        self.run.check()?;
+        self.records.check()?;
         let of_json = |error| RunError::Internal(format!("metrics: {error}"));
         let line = serde_json::to_string(record).map_err(of_json)?;
         let record: Record = serde_json::from_str(&line).map_err(of_json)?;

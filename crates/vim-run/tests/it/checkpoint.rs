@@ -175,6 +175,28 @@ fn every_missing_file_is_noticed() {
 }
 
 #[test]
+fn a_copy_under_another_number_is_passed_over() {
+    let (folder, checkpoints) = three();
+    let copy = step(folder.path(), 9999);
+    fs::create_dir(&copy).unwrap();
+    for name in names(&step(folder.path(), 20)) {
+        fs::copy(step(folder.path(), 20).join(&name), copy.join(&name)).unwrap();
+    }
+    let error = Checkpoint::read(&copy).unwrap_err();
+    assert!(matches!(error, CheckpointError::Damaged { .. }));
+    let says = "step-00009999 is damaged: state.json is of step 20: the folder was copied";
+    assert!(error.to_string().contains(says), "{error}");
+    let latest = checkpoints.latest_valid().unwrap();
+    assert_eq!((latest.checkpoint.unwrap().state.step, latest.passed_over.len()), (30, 1));
+    assert!(folder.path().join(".bad-step-00009999").exists());
+
+    // A copy of another name claims no step.
+    let kept = folder.path().join("keep");
+    fs::rename(folder.path().join(".bad-step-00009999"), &kept).unwrap();
+    assert_eq!(Checkpoint::read(&kept).unwrap().state, state(20));
+}
+
+#[test]
 fn all_damaged_is_an_error_and_stays_one() {
     let (folder, checkpoints) = three();
     for at in [10, 20, 30] {
@@ -206,19 +228,22 @@ fn a_start_removes_what_a_crash_left() {
     // The crash came between taking the old folder away and putting the new one in its place.
     fs::rename(step(folder.path(), 30), folder.path().join(".replaced-step-00000030")).unwrap();
 
+    let foreign = [".tmp-step-40", ".tmp-mine", ".replaced-mine"].map(|n| folder.path().join(n));
+    foreign.iter().for_each(|path| fs::write(path, "").unwrap());
+
     let checkpoints = Checkpoints::open(folder.path(), 2).unwrap();
     assert_eq!(checkpoints.steps(), [10, 20, 30]);
     assert!(!unfinished.exists());
+    assert!(foreign.iter().all(|path| path.exists()), "what no save makes is not ours");
     assert_eq!(checkpoints.latest_valid().unwrap().checkpoint.unwrap().state.step, 30);
 }
 
 #[test]
 fn selections() {
     let (folder, _checkpoints) = three();
-    let selected = |selection| select(folder.path(), &selection).map(|found| found.state.step);
+    let selected = |selection| select(folder.path(), selection).map(|found| found.state.step);
     assert_eq!(selected(Selection::Best).unwrap(), 10);
     assert_eq!(selected(Selection::Last).unwrap(), 30);
-    assert_eq!(selected(Selection::Path(step(folder.path(), 20))).unwrap(), 20);
 
     fs::remove_file(step(folder.path(), 30).join("model")).unwrap();
     let before = names(folder.path());
@@ -228,7 +253,7 @@ fn selections() {
 
     let empty = tempfile::tempdir().unwrap();
     for selection in [Selection::Best, Selection::Last] {
-        let error = select(empty.path(), &selection).unwrap_err();
+        let error = select(empty.path(), selection).unwrap_err();
         assert!(matches!(error, CheckpointError::Missing { .. }), "{error}");
     }
 }

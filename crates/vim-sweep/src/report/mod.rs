@@ -63,7 +63,6 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src dat
 
 /// Renders the report.
 pub fn html(page: &Page<'_>) -> String {
-    let name = escape(page.name);
     let view = View { page, metric: page.summary.metric, styles: styles(page) };
     let parts = [
         view.header(),
@@ -76,14 +75,19 @@ pub fn html(page: &Page<'_>) -> String {
         view.runs(),
         view.footer(),
     ];
+    document(page.name, &parts.join("\n"))
+}
+
+/// A page that needs nothing from elsewhere, in the reports' style; `body` is HTML.
+pub fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <link rel=\"icon\" href=\"data:,\"><title>{name}</title>\n<style>\n{}</style></head>\n\
-         <body><main>\n{}\n</main></body></html>\n",
-        include_str!("style.css"),
-        parts.join("\n")
+         <link rel=\"icon\" href=\"data:,\"><title>{title}</title>\n<style>\n{}</style></head>\n\
+         <body><main>\n{body}\n</main></body></html>\n",
+        include_str!("style.css")
     )
 }
 
@@ -203,7 +207,7 @@ impl<'a> View<'a> {
     }
 
     fn curves(&self) -> String {
-        let metric = self.metric.course();
+        let metric = self.metric.course(self.page.outcomes);
         let legend = self
             .groups()
             .map(|(group, style)| format!("<li>{}{}</li>", style.swatch(), escape(&group.label)));

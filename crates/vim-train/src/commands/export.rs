@@ -6,20 +6,21 @@ use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 use vim_model::{LoadOptions, Names};
-use vim_run::checkpoint::Selection;
 use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
-use crate::commands::import::{WhichArgs, configured_model};
+use crate::commands::import::WhichArgs;
+use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
 use crate::weights::WeightsError;
+use crate::weights::place::Place;
 use crate::weights::source::WeightsSource;
 
 const EXAMPLES: &str = "\
 Examples:
   vim-train export data/runs/zoh-s0 -o vim.pth                      the run's best checkpoint
-  vim-train export data/runs/zoh-s0 --checkpoint last -o vim.pth
+  vim-train export zoh-s0 --checkpoint last -o vim.pth              by its name in run.root
   vim-train export data/runs/zoh-s0/checkpoints/step-00000500 -o vim.pth
   vim-train export vim_t.safetensors -o vim_t.pth
 
@@ -30,15 +31,16 @@ goes into its load_state_dict. docs/checkpoints.md.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
-    /// Folder of a run or of a checkpoint, or a file of weights.
+    /// A run's folder, its name in `run.root`, the folder of a checkpoint, or a file of weights.
     weights: PathBuf,
     /// Where to write it: .pth or .pt (`{"model": …}`), or .safetensors, both under the original's
     /// names.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Which checkpoint of a run: `best` or `last`.
-    #[arg(long, value_name = "best|last|PATH", default_value = "best")]
-    checkpoint: Selection,
+    /// Which checkpoint of the run. Left out: the best, or the last where no held-out images choose
+    /// a best one.
+    #[arg(long, value_name = "best|last|PATH")]
+    checkpoint: Option<PathBuf>,
     #[command(flatten)]
     which: WhichArgs,
     /// Configuration whose `[model]` and `[ssm]` the weights must fit; left out: as recorded, or
@@ -66,9 +68,21 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
         }
     };
     check_free(&args.output, args.force)?;
-    let source = WeightsSource::open(&args.weights, args.which.section(), &args.checkpoint)?;
-    let given = configured_model(args.config.as_deref(), &args.overrides)?;
-    let (config, origin) = source.model(given.as_ref(), None)?;
+    let given = args.config.as_ref().map(|path| Config::load(path, &args.overrides.set));
+    let given = given.transpose()?;
+    let root = match &given {
+        Some(given) => given.run.root.clone(),
+        None => args.overrides.run_root()?,
+    };
+    let mut place = Place::find(&args.weights, &root, None)?;
+    if let Some(which) = &args.checkpoint {
+        place = Place::find(which, &root, place.run().as_deref())?;
+    }
+    let source = WeightsSource::open(&place, args.which.section())?;
+    if let Some(note) = &source.note {
+        eprintln!("note: {note}");
+    }
+    let (config, origin) = source.model(given.as_ref().map(|given| &given.model), None)?;
     let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;
     let state = model.state(Names::Pytorch).map_err(|path| {
         Error::from(WeightsError::NoCounterpart { checkpoint: source.name.clone(), path })

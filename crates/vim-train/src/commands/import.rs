@@ -1,6 +1,6 @@
 //! `vim-train import`: checks a PyTorch checkpoint and converts it to our format.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
@@ -8,7 +8,6 @@ use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use vim_model::{LoadOptions, NamedArrays, Resize, SsmConfig, VimConfig};
-use vim_run::checkpoint::Selection;
 use vim_run::storage::{Disk, replace};
 use vim_torch::Section;
 
@@ -17,6 +16,7 @@ use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
+use crate::weights::place::Place;
 use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource, notes};
 
 const EXAMPLES: &str = "\
@@ -123,15 +123,6 @@ fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
     T::deserialize(name.into_deserializer()).map_err(|error: ValueError| error.to_string())
 }
 
-/// The model of the configuration in `path`, if there is one.
-pub(crate) fn configured_model(
-    path: Option<&Path>,
-    overrides: &Overrides,
-) -> Result<Option<VimConfig>, Error> {
-    let Some(path) = path else { return Ok(None) };
-    Ok(Some(Config::load(path, &overrides.set)?.model))
-}
-
 #[derive(Serialize)]
 struct ImportReport<'a> {
     file: String,
@@ -157,12 +148,14 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
         }
         check_free(output, args.force)?;
     }
-    let mut given = configured_model(args.config.as_deref(), &args.overrides)?;
+    let given = args.config.as_ref().map(|path| Config::load(path, &args.overrides.set));
+    let mut given = given.transpose()?.map(|config| config.model);
     if let Some(name) = &args.preset {
         given = Some(VimConfig::named(name).map_err(Error::internal)?);
     }
     let options = args.take.options();
-    let source = WeightsSource::open(&args.file, args.take.section(), &Selection::Best)?;
+    let place = Place::find(&args.file, &args.overrides.run_root()?, None)?;
+    let source = WeightsSource::open(&place, args.take.section())?;
     let classes = args.classes.map(|classes| classes as usize);
     let (config, origin) = source.model(given.as_ref(), classes)?;
     let (model, report) = source.load(config.init(&Device::flex(), 0)?, options)?;
@@ -174,7 +167,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
         let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
         replace(&Disk, output, &bytes).map_err(Error::io("write", output))?;
     }
-    let notes = notes(&report, options);
+    let notes: Vec<String> = source.note.iter().cloned().chain(notes(&report, options)).collect();
     if args.json {
         return print_json(&ImportReport {
             file: source.name.clone(),

@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Warmup(crate::train::WarmupArgs),
     #[command(subcommand)]
     Sweep(sweep::SweepCommand),
-    Eval(eval::EvalArgs),
+    Eval(eval::EvalCommandArgs),
     Predict(predict::PredictArgs),
     Import(import::ImportArgs),
     Export(export::ExportArgs),

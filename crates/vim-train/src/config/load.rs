@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 use toml_edit::{Document, Item, Key, TableLike};
 use vim_config::{EXTENDS, Layer, Location, caret, expand, layers, merge};
-use vim_data::Recipe;
+use vim_data::{DatasetKind, Recipe};
 use vim_kernels::{KERNEL_VARIABLE, KernelChoice};
 use vim_model::VimConfig;
 
@@ -73,8 +73,12 @@ impl Config {
         if let Some(Value::Table(section)) = written.get_mut("model") {
             VimConfig::fill_from_preset(section);
         }
-        if let Some(Value::Table(section)) = written.get_mut("augment") {
-            Recipe::fill_from_preset(section);
+        let dataset = written.get("data").and_then(|section| section.get("dataset"));
+        let kind = dataset.and_then(|name| name.clone().try_into::<DatasetKind>().ok());
+        let of_all_sizes = kind.unwrap_or_default().has_image_files();
+        let augment = written.entry("augment").or_insert_with(|| Table::new().into());
+        if let Value::Table(section) = augment {
+            Recipe::fill_from_preset(section, of_all_sizes);
         }
         let mut config = decode_table(&written)?;
         config.model.ssm = config.ssm;

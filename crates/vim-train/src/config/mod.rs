@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vim_data::{DataConfig, Recipe};
+use vim_data::{DataConfig, MOST_THREADS, Recipe};
 use vim_model::{SsmConfig, VimConfig};
 use vim_slurm::SlurmConfig;
 use vim_sweep::SweepConfig;
@@ -212,7 +212,10 @@ impl Config {
             }
         }
         match self.devices.threads {
-            Some(threads) => check(threads >= 1, "devices.threads", threads, "1 or more"),
+            Some(threads) => {
+                let expected = format!("1 to {MOST_THREADS} threads");
+                check((1..=MOST_THREADS).contains(&threads), "devices.threads", threads, expected)
+            }
             None => Ok(()),
         }
     }

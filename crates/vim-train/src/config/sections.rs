@@ -103,11 +103,12 @@ pub struct TrainConfig {
     /// With `train.non_finite = "skip"`: such steps in a row that are put up with; one more stops
     /// the run.
     pub max_non_finite: u64,
-    /// How often to evaluate on the validation images, in steps or epochs.
+    /// How often to evaluate on the validation images, in steps or epochs; without any, on the test
+    /// images (`data.watch_test`).
     pub eval_every: Interval,
-    /// Weights to start from: a file (.pth, .pt, .safetensors) or the folder of a checkpoint or
-    /// run. A head of other classes is replaced, positions of another grid are resized. Read at the
-    /// start of a fresh run only.
+    /// Weights to start from: a file (.pth, .pt, .safetensors), the folder of a checkpoint or run,
+    /// or a run's name in `run.root`. A head of other classes is replaced, positions of another
+    /// grid are resized. Read at the start of a fresh run only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub init: Option<PathBuf>,

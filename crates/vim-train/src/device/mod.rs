@@ -61,6 +61,13 @@ pub struct DeviceName {
     pub number: Option<usize>,
 }
 
+impl DeviceName {
+    /// The value of `devices.gpus` that it stands for.
+    pub(crate) fn gpus(&self) -> Gpus {
+        self.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]))
+    }
+}
+
 impl FromStr for DeviceName {
     type Err = String;
 
@@ -88,7 +95,7 @@ impl fmt::Display for DeviceName {
 
 /// The device that a flag names; [`DeviceError::Unavailable`] if it is not compiled in or absent.
 pub fn choose_named(name: &DeviceName) -> Result<SelectedDevice, Error> {
-    let gpus = name.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]));
+    let gpus = name.gpus();
     choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, BY_FLAG)
 }
 
@@ -198,6 +205,21 @@ fn present() -> Backend {
         Backend::Wgpu
     } else {
         Backend::Cpu
+    }
+}
+
+/// The number of CUDA's GPUs, at least one, which the user asked for by `flag`.
+pub(crate) fn count_cuda(flag: &str) -> Result<usize, Error> {
+    match cuda_count() {
+        0 if cfg!(feature = "cuda") => Err(DeviceError::Unavailable(format!(
+            "{flag}: no CUDA GPU on this machine: start it in a job with GPUs, or without {flag}"
+        ))
+        .into()),
+        0 => Err(DeviceError::Unavailable(format!(
+            "{flag}: this build has no cuda: build it with --features cuda"
+        ))
+        .into()),
+        count => Ok(count),
     }
 }
 

@@ -5,16 +5,22 @@ pub mod summary;
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, Table, presets};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use vim_run::{printable, printable_lines};
 
 use crate::error::{Error, Failure, code};
 
-/// Prints `text` and a newline, unless it ends with one.
+/// Prints `text`, [printable](printable_lines), and a newline, unless it ends with one.
 /// A closed pipe (`head`) is not an error.
 pub fn print(text: &str) -> Result<(), Error> {
+    print_raw(&printable_lines(text))
+}
+
+fn print_raw(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     let newline = if text.ends_with('\n') { "" } else { "\n" };
     let written = write!(stdout, "{text}{newline}").and_then(|()| stdout.flush());
@@ -26,11 +32,22 @@ pub fn print(text: &str) -> Result<(), Error> {
     }
 }
 
+/// The columns of the terminal that `stream` is connected to, if it is one.
+pub(crate) fn terminal_width(stream: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+}
+
 /// Prints `value` as indented JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))?;
-    print(&text)
+    print_raw(&text)
+}
+
+/// Writes a path to JSON as it is printed: it need not be UTF-8.
+pub(crate) fn as_shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// Rows as CSV.
@@ -48,7 +65,10 @@ pub(crate) fn csv<R: IntoIterator<Item: AsRef<[u8]>>>(
 /// Rows in aligned columns, right-aligned from column `left` on.
 pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head.iter().copied()).add_rows(rows);
+    let cells = |row: Vec<String>| row.iter().map(|cell| printable(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.into_iter().map(cells).collect();
+    table.load_preset(presets::NOTHING).set_header(head.iter().map(|name| printable(name)));
+    table.add_rows(rows);
     for (number, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
         if number >= left {
@@ -83,4 +103,15 @@ pub(crate) fn check_free(path: &Path, force: bool) -> Result<(), Error> {
         return Err(OutputError::Exists(path.to_owned()).into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_a_line_whatever_is_in_it() {
+        let rows = vec![vec!["a\nb".to_owned(), "\u{1b}[31m".to_owned()]];
+        assert_eq!(columns(&["run", "error"], rows, 2), "run   error\na\\nb  \\u{1b}[31m\n");
+    }
 }

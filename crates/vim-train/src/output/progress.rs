@@ -10,6 +10,7 @@ use vim_run::Log;
 use vim_run::metrics::ScoreKind;
 
 use crate::output::summary::{bytes, duration, rate};
+use crate::output::terminal_width;
 
 /// The state of training at a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,14 +19,14 @@ pub struct Report {
     pub step: u64,
     /// The epoch being trained, from 0.
     pub epoch: u64,
-    /// Mean training loss since the last report.
-    pub loss: f64,
+    /// Mean training loss since the last report; `None` if all steps were skipped.
+    pub loss: Option<f64>,
     /// Learning rate.
     pub lr: f64,
     /// The primary score of the last evaluation.
     pub score: Option<f64>,
-    /// Since the last report.
-    pub speed: Speed,
+    /// Since the last report; `None` between reports.
+    pub speed: Option<Speed>,
 }
 
 /// Speed and memory of training.
@@ -54,38 +55,50 @@ pub struct Progress {
     total: u64,
     first: u64,
     start: Instant,
+    last_report: Cell<Option<Report>>,
     last_line: Cell<Option<Instant>>,
 }
 
 impl Progress {
     /// Starts at step `first` of `total`.
     ///
-    /// A bar is drawn if stderr is a terminal and none of `NO_COLOR`, `CI` and `TERM=dumb` is set.
+    /// A bar is drawn if stderr is a terminal and neither `CI` nor `TERM=dumb` is set. It has
+    /// one colour, and none with `NO_COLOR`.
     pub fn new(log: &Log, first: u64, total: u64, epochs: u64, kind: ScoreKind) -> Self {
-        let bar = Bar::new(total, "{bar:24} {pos}/{len} {elapsed_precise} {wide_msg}", |bar| {
+        let bar = Bar::new(total, "{prefix} {bar:12.cyan} {wide_msg}", |bar| {
             bar.enable_steady_tick(Duration::from_millis(200));
-            bar.with_position(first)
+            bar.with_position(first).with_prefix("eta -").with_message(format!("{first}/{total}"))
         });
         log.set_bar(bar.0.clone());
-        let (start, last_line) = (Instant::now(), Cell::new(None));
-        Self { log: log.clone(), bar, epochs, kind, total, first, start, last_line }
+        let (start, log) = (Instant::now(), log.clone());
+        let (last_report, last_line) = (Cell::new(None), Cell::new(None));
+        Self { log, bar, epochs, kind, total, first, start, last_report, last_line }
     }
 
-    /// Moves the bar; call after every step.
-    pub fn step(&self, step: u64) {
-        if let Some(bar) = &self.bar.0 {
-            bar.set_position(step);
-        }
+    /// Moves the bar; call after every step. What the last report says is shown until the next one,
+    /// before the first what `report` knows.
+    pub fn step(&self, report: &Report) {
+        let Some(bar) = &self.bar.0 else { return };
+        let last = self.last_report.get().unwrap_or(*report);
+        let report = Report { loss: last.loss, speed: last.speed, ..*report };
+        bar.set_position(report.step);
+        let elapsed = self.start.elapsed();
+        let left = time_left(self.first, report.step, self.total, elapsed).map(duration);
+        let eta = format!("eta {}", left.as_deref().unwrap_or("-"));
+        // The bar and the spaces around it.
+        let room = terminal_width(stderr()).unwrap_or(80).saturating_sub(eta.len() + 14);
+        bar.set_message(fitting(&report, self.kind, (self.epochs, self.total), elapsed, room));
+        bar.set_prefix(eta);
     }
 
     /// Shows a report; call every `log.every` steps.
     pub fn report(&self, report: &Report) {
         let left = time_left(self.first, report.step, self.total, self.start.elapsed());
         let line = line(report, self.kind, self.epochs, self.total, left);
+        self.last_report.set(Some(*report));
         match &self.bar.0 {
-            Some(bar) => {
-                bar.set_position(report.step);
-                bar.set_message(line.clone());
+            Some(_) => {
+                self.step(report);
                 self.log.file_line(line);
             }
             None => {
@@ -138,7 +151,7 @@ impl Drop for Bar {
 pub(crate) fn wants_bar() -> bool {
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-    stderr().is_terminal() && !is_set("CI") && !is_set("NO_COLOR") && !is_dumb
+    stderr().is_terminal() && !is_set("CI") && !is_dumb
 }
 
 /// Whether a line may be printed `now`, after one at `last`.
@@ -153,6 +166,36 @@ fn time_left(first: u64, step: u64, total: u64, elapsed: Duration) -> Option<Dur
     Duration::try_from_secs_f64(elapsed.as_secs_f64() * share).ok()
 }
 
+/// A report in words, one for each value.
+struct Words {
+    epoch: String,
+    loss: Option<String>,
+    lr: String,
+    score: Option<String>,
+    /// Speed, wait, memory, device memory.
+    speed: [Option<String>; 4],
+}
+
+impl Words {
+    fn of(report: &Report, kind: ScoreKind, epochs: u64) -> Self {
+        let Report { epoch, loss, lr, score, speed, .. } = *report;
+        let memory = |speed: Speed| Some(format!("mem {}", bytes(speed.memory?)));
+        let device_memory = |speed: Speed| Some(format!("gpu {}", bytes(speed.device_memory?)));
+        Self {
+            epoch: format!("epoch {}/{epochs}", epoch + 1),
+            loss: loss.map(|loss| format!("loss {loss:.4}")),
+            lr: format!("lr {lr:.2e}"),
+            score: score.map(|score| format!("{} {}", kind.label, kind.show(score))),
+            speed: [
+                speed.map(|speed| format!("{} img/s", rate(speed.images_per_second))),
+                speed.map(|speed| format!("wait {:.0} %", speed.data_wait * 100.0)),
+                speed.and_then(memory),
+                speed.and_then(device_memory),
+            ],
+        }
+    }
+}
+
 /// A report as a line.
 fn line(
     report: &Report,
@@ -161,29 +204,45 @@ fn line(
     total: u64,
     left: Option<Duration>,
 ) -> String {
-    let Report { step, epoch, loss, lr, score, speed } = report;
-    let mut line =
-        format!("epoch {}/{epochs} step {step}/{total} loss {loss:.4} lr {lr:.2e}", epoch + 1);
-    if let Some(score) = score {
-        line.push_str(&format!(" {} {}", kind.label, kind.show(*score)));
+    let Words { epoch, loss, lr, score, speed } = Words::of(report, kind, epochs);
+    let step = format!("step {}/{total}", report.step);
+    let left = left.map(|left| format!("eta {}", duration(left)));
+    let known = [Some(epoch), Some(step), loss, Some(lr), score].into_iter().chain(speed);
+    known.chain([left]).flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// As much of a report as `room` columns have space for, what matters most first.
+fn fitting(
+    report: &Report,
+    kind: ScoreKind,
+    (epochs, total): (u64, u64),
+    elapsed: Duration,
+    room: usize,
+) -> String {
+    let Words { epoch, loss, lr, score, speed: [speed, wait, memory, device_memory] } =
+        Words::of(report, kind, epochs);
+    let elapsed = Some(format!("elapsed {}", duration(elapsed)));
+    let mut shown = format!("{}/{total}", report.step);
+    let by_weight =
+        [loss, score, speed, Some(epoch), wait, Some(lr), device_memory, memory, elapsed];
+    for word in by_weight.into_iter().flatten() {
+        if shown.len() + 1 + word.len() <= room {
+            shown = format!("{shown} {word}");
+        }
     }
-    let Speed { images_per_second, data_wait, memory, device_memory } = *speed;
-    line.push_str(&format!(" {} img/s wait {:.0} %", rate(images_per_second), data_wait * 100.0));
-    if let Some(memory) = memory {
-        line.push_str(&format!(" mem {}", bytes(memory)));
-    }
-    if let Some(memory) = device_memory {
-        line.push_str(&format!(" gpu {}", bytes(memory)));
-    }
-    if let Some(left) = left {
-        line.push_str(&format!(" eta {}", duration(left)));
-    }
-    line
+    shown
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SPEED: Speed = Speed {
+        images_per_second: 1840.4,
+        data_wait: 0.014,
+        memory: Some(1 << 30),
+        device_memory: None,
+    };
 
     #[test]
     fn lines() {
@@ -191,28 +250,43 @@ mod tests {
         let mut report = Report {
             step: 1200,
             epoch: 2,
-            loss: 3.214_56,
+            loss: Some(3.214_56),
             lr: 8.8e-4,
             score: None,
-            speed: Speed {
-                images_per_second: 1840.4,
-                data_wait: 0.014,
-                memory: Some(1 << 30),
-                device_memory: None,
-            },
+            speed: Some(SPEED),
         };
         assert_eq!(
             line(&report, top1, 300, 117_000, None),
             "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 1840 img/s wait 1 % mem 1.0 GiB"
         );
         report.score = Some(0.2134);
-        report.speed.device_memory = Some(31 << 30);
+        report.speed = Some(Speed { device_memory: Some(31 << 30), ..SPEED });
         let left = Some(Duration::from_secs(7980));
         assert_eq!(
             line(&report, top1, 300, 117_000, left),
             "epoch 3/300 step 1200/117000 loss 3.2146 lr 8.80e-4 top-1 21.34 % 1840 img/s wait 1 % \
              mem 1.0 GiB gpu 31.0 GiB eta 2h13m"
         );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_the_loss_stays() {
+        let top1 = ScoreKind::share("top1", "top-1");
+        let (lr, epoch) = (8.8e-4, 2);
+        let first = Report { step: 1, epoch, loss: Some(4.6), lr, score: None, speed: None };
+        let later = Report { step: 1200, score: Some(0.2134), speed: Some(SPEED), ..first };
+        let minute = Duration::from_secs(60);
+        for (report, room, expected) in [
+            (first, 57, "1/117000 loss 4.6000 epoch 3/300 lr 8.80e-4 elapsed 1m00s"),
+            (first, 22, "1/117000 loss 4.6000"),
+            (later, 36, "1200/117000 loss 4.6000 1840 img/s"),
+            (later, 57, "1200/117000 loss 4.6000 top-1 21.34 % 1840 img/s wait 1 %"),
+            (later, 77, "1200/117000 loss 4.6000 top-1 21.34 % 1840 img/s epoch 3/300 wait 1 %"),
+        ] {
+            let shown = fitting(&report, top1, (300, 117_000), minute, room);
+            assert_eq!(shown, expected, "{room}");
+            assert!(shown.len() <= room);
+        }
     }
 
     #[test]

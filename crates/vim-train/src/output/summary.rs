@@ -59,6 +59,11 @@ pub fn summary(summary: &Summary) -> String {
     lines.join("\n")
 }
 
+/// A number of things: `1 run`, `2 runs`.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A speed with its significant digits.
 pub fn rate(per_second: f64) -> String {
     if per_second < 100.0 { format!("{per_second:.1}") } else { format!("{per_second:.0}") }
@@ -114,6 +119,11 @@ folder      data/runs/zoh-s0";
         assert_eq!(summary(&numbers), expected);
         numbers.test_score = Some(1.0);
         assert!(summary(&numbers).contains("test top-1  100.00 %"));
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "run")), ["0 runs", "1 run", "2 runs"]);
     }
 
     #[test]

@@ -37,6 +37,6 @@ pub fn evaluation(config: &Config, size: ImageSize) -> LoaderConfig {
 }
 
 /// `[height, width]`.
-fn sides(size: ImageSize) -> [usize; 2] {
+pub(crate) fn sides(size: ImageSize) -> [usize; 2] {
     [size.height, size.width]
 }

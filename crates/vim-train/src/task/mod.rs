@@ -93,6 +93,11 @@ pub trait Task: Sized {
     /// Model and data in words and numbers.
     fn describe(&self) -> Result<Description, Error>;
 
+    /// Names of the classes, by label; empty if there are no classes. A run records them.
+    fn class_names(&self) -> &[String] {
+        &[]
+    }
+
     /// A warning about a setting that `device` does not support, if any.
     fn device_warning(&self, _model: &Model<Self>, _device: &Device) -> Option<String> {
         None

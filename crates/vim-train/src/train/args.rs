@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use vim_run::Resume;
 
-use crate::args::Overrides;
+use crate::args::{DeviceArg, Overrides};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,9 +14,9 @@ Examples:
   vim-train train configs/debug.toml --resume auto    start, or go on after an interruption
   vim-train train configs/debug.toml --dry-run        configuration, data, device: would it start?
 
-SIGTERM, SIGUSR1 and SIGUSR2 save a checkpoint and exit 75; Ctrl-C saves and exits 130, a second
-Ctrl-C exits at once. In a SLURM job, `slurm.on_interrupt` says whether the job then goes back into the
-queue; scancel is final. `vim-train --help` lists all exit codes.";
+SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP save a checkpoint and exit 75; Ctrl-C saves and exits 130; a
+third Ctrl-C, or one two seconds after the first, ends at once without saving, 79. In a SLURM job,
+`slurm.on_interrupt` says whether the job then goes back into the queue; scancel is final. `vim-train --help` lists all exit codes.";
 
 /// `vim-train train`.
 #[derive(Debug, Args)]
@@ -27,6 +27,9 @@ pub struct TrainArgs {
     /// What differs from the file.
     #[command(flatten)]
     pub overrides: Overrides,
+    /// The device.
+    #[command(flatten)]
+    pub device: DeviceArg,
     /// Where the order of the images comes from, `keyed` or `reference` (the original's samplers):
     /// short for `--set augment.order=KIND`.
     #[arg(long, value_name = "KIND")]

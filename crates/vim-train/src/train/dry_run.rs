@@ -60,7 +60,15 @@ impl<T: Task> ResolvedRun<T> {
         found: Found,
         stop_after: Option<u64>,
     ) -> Result<Preview, Error> {
-        let Description { model, parameters, image_bytes, data, notes } = self.task.describe()?;
+        let Description { model, parameters, image_bytes, data, mut notes } =
+            self.task.describe()?;
+        if !self.task.has_validation() {
+            notes.push(
+                "no validation images: the last weights are the result (data.val_fraction holds \
+                 some out)"
+                    .to_owned(),
+            );
+        }
         let weights = parameters * 4;
         // Weights, their gradients and the optimizer's two moments; then the moving average.
         let copies = 4 + u64::from(config.train.ema.is_some());
@@ -91,7 +99,10 @@ impl<T: Task> ResolvedRun<T> {
 
 impl Preview {
     fn text(&self) -> String {
-        let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+        let mib = |bytes: u64| match bytes {
+            1..0x10_0000 => "under 1 MiB".to_owned(),
+            _ => format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)),
+        };
         let parts = match self.accumulate {
             1 => String::new(),
             parts => format!(", in {parts} parts"),

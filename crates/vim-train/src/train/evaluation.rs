@@ -9,16 +9,26 @@ use crate::error::Error;
 use crate::task::{EvalSplit, Evaluation, Model, Task};
 
 impl<T: Task> Trainer<'_, T> {
-    /// Evaluates on the validation images; returns whether it is the best so far.
+    /// The images of the evaluations during training: the validation images, else the test images,
+    /// which are then only watched.
+    pub(super) fn watched(&self) -> Option<EvalSplit> {
+        if self.task.has_validation() {
+            return Some(EvalSplit::Val);
+        }
+        self.config.data.watch_test.then_some(EvalSplit::Test)
+    }
+
+    /// Evaluates during training; returns whether it is the best so far on the validation images.
+    /// The test images choose nothing.
     pub(super) fn validate(&mut self) -> Result<bool, Error> {
-        if !self.task.has_validation() {
+        let Some(split) = self.watched() else {
             self.train.counters.eval_pending = false;
             return Ok(false);
-        }
+        };
         // Evaluate all before recording any, so that a repetition on resume records none twice.
         let mut all = Vec::new();
         for weights in self.train.kinds() {
-            let Some(scores) = self.evaluate(&self.train.weights(weights), EvalSplit::Val)? else {
+            let Some(scores) = self.evaluate(&self.train.weights(weights), split)? else {
                 // The pending evaluation is saved with the state, and repeated on resume.
                 return self.stop_if_asked().map(|()| false);
             };
@@ -32,9 +42,10 @@ impl<T: Task> Trainer<'_, T> {
             if weights == Weights::Model {
                 self.last_score = Some(metric);
             }
-            self.records.evaluation::<T>(EvalSplit::Val, "last", step, weights, &evaluation)?;
+            self.records.evaluation::<T>(split, "last", step, weights, &evaluation)?;
             let best = &mut self.train.counters.best;
-            if best.is_none_or(|best| T::PRIMARY.is_better(metric, best.metric)) {
+            let chooses = split == EvalSplit::Val;
+            if chooses && best.is_none_or(|best| T::PRIMARY.is_better(metric, best.metric)) {
                 *best = Some(Best { metric, step, weights });
                 is_best = true;
             }

@@ -1,6 +1,7 @@
 //! One attempt of a job at a run, recorded in `events.jsonl`; the next attempt continues the run.
 
 use std::env;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
@@ -32,6 +33,26 @@ struct NoProgress {
 impl Failure for NoProgress {
     fn exit_code(&self) -> u8 {
         code::FAILED
+    }
+}
+
+/// What starts the next attempt at an interrupted run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Successor {
+    /// SLURM, by requeuing the job.
+    Requeue,
+    /// This job.
+    Job(JobId),
+}
+
+impl fmt::Display for Successor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Requeue => {
+                formatter.write_str("its job is in the queue again and goes on from there")
+            }
+            Self::Job(next) => write!(formatter, "job {next} goes on from there"),
+        }
     }
 }
 
@@ -83,22 +104,28 @@ impl<'a> JobAttempt<'a> {
         Ok(())
     }
 
-    /// Records the end; after an interruption requeues, resubmits or leaves the job.
+    /// Records the end; after an interruption requeues, resubmits or leaves the job. Returns what
+    /// starts the next attempt, if something does.
     ///
     /// Everything is saved by now, `exit.json` included: this process may be killed at any time.
-    pub(crate) fn end(&self, exit: &ExitRecord, stop: Option<Stop>) {
-        if let Some(stop @ Stop::Scheduler { .. }) = stop {
-            self.interrupted(stop, exit.step);
-        }
+    pub(crate) fn end(&self, exit: &ExitRecord, stop: Option<Stop>) -> Option<Successor> {
+        let next = match stop {
+            Some(stop @ Stop::Scheduler { .. }) => self.interrupted(stop, exit.step),
+            Some(Stop::Keyboard) | None => None,
+        };
         let detail = exit.error.clone();
         let exit_code = Some(exit.exit_code);
         self.record(Event { detail, exit_code, ..self.event(EventKind::End, exit.step) });
+        next.filter(|_| self.resumes)
     }
 
-    fn interrupted(&self, stop: Stop, step: u64) {
+    fn interrupted(&self, stop: Stop, step: u64) -> Option<Successor> {
         let signal = Some(stop.name().to_owned());
         let event = Event { signal, ..self.event(EventKind::Signal, step) };
-        let Some(id) = self.job else { return self.record(event) };
+        let Some(id) = self.job else {
+            self.record(event);
+            return None;
+        };
         let client = Client::hasty();
         let job = match client.job(id) {
             Ok(Some(job)) => job,
@@ -116,14 +143,17 @@ impl<'a> JobAttempt<'a> {
         self.record(Event { cause: Some(cause.name().into()), detail, ..event });
         match client.carry_out(&decision, &job) {
             Ok(outcome) => self.settle(outcome, &job, &decision.why, step),
-            Err(error) => self.log.line(format!(
-                "warning: {}: not put back into the queue ({error}); submit it again to go on at step {step}",
-                decision.why
-            )),
+            Err(error) => {
+                self.log.line(format!(
+                    "warning: {}: not put back into the queue ({error}); submit it again to go on at step {step}",
+                    decision.why
+                ));
+                None
+            }
         }
     }
 
-    fn settle(&self, outcome: JobOutcome, job: &Job, why: &str, step: u64) {
+    fn settle(&self, outcome: JobOutcome, job: &Job, why: &str, step: u64) -> Option<Successor> {
         let (line, event, next_job) = match outcome {
             JobOutcome::Requeued => (format!("requeued ({why})"), EventKind::Requeue, None),
             JobOutcome::Resubmitted(next) => {
@@ -133,26 +163,36 @@ impl<'a> JobAttempt<'a> {
                 (format!("waiting to be requeued by SLURM ({why})"), EventKind::Wait, None)
             }
             JobOutcome::Left => {
-                return self.log.line(format!("not requeued ({why}); saved at step {step}"));
+                self.log.line(format!("not requeued ({why}); saved at step {step}"));
+                return None;
             }
         };
-        self.log.line(format!("{line}, will resume at step {step}"));
+        let then = if self.resumes { "will resume" } else { "saved" };
+        self.log.line(format!("{line}, {then} at step {step}"));
         self.record(Event { detail: Some(why.to_owned()), next_job, ..self.event(event, step) });
         match outcome {
-            JobOutcome::Resubmitted(next) => self.remember(next, job),
-            JobOutcome::Wait => sleep(LONGEST_WAIT),
-            JobOutcome::Requeued | JobOutcome::Left => {}
+            JobOutcome::Resubmitted(next) => {
+                self.remember(next, job);
+                Some(Successor::Job(next))
+            }
+            JobOutcome::Wait => {
+                sleep(LONGEST_WAIT);
+                Some(Successor::Requeue)
+            }
+            JobOutcome::Requeued => Some(Successor::Requeue),
+            JobOutcome::Left => None,
         }
     }
 
     /// Leaves a job of unknown state alone: it may have been cancelled.
-    fn unknown(&self, event: Event, why: &str) {
+    fn unknown(&self, event: Event, why: &str) -> Option<Successor> {
         self.log.line(format!(
             "warning: not requeued, for nothing says why {} came: {why}; submit it again to go on at step {}",
             event.signal.as_deref().unwrap_or_default(),
             event.step
         ));
         self.record(Event { detail: Some(why.to_owned()), ..event });
+        None
     }
 
     /// Records job `next` in the folder that lists this job: the run's, or for an array task the

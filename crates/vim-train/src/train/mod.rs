@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use vim_data::BadSample;
 use vim_run::checkpoint::{Content, Saver, Snapshot, Window};
+use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
-use vim_run::{ExitRecord, LOG, Log, Opened, RunDir};
+use vim_run::{EXIT, ExitRecord, LOG, Log, Opened, RunDir};
 
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
@@ -28,7 +29,7 @@ use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
 use crate::output::{print, print_json};
 use crate::run_folder;
-use crate::task::{BatchStream, Inputs, Model, Task};
+use crate::task::{BatchStream, EvalSplit, Inputs, Model, Task};
 pub use args::TrainArgs;
 use job_attempt::JobAttempt;
 pub use recorder::TrainError;
@@ -42,9 +43,8 @@ pub use warmup::{WarmupArgs, run as warmup};
 
 /// `vim-train train` of the task `T`, on the device of `comm`.
 pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> {
-    let stop = StopRequest::install()
-        .map_err(|error| Error::internal(format!("signal handlers: {error}")))?;
-    let mut sets = args.overrides.set.clone();
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
+    let mut sets = args.device.over(&args.overrides.set);
     sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
     let config = Config::load(&args.config, &sets)?;
     if args.dry_run {
@@ -52,21 +52,19 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     }
     // Check everything before making the run's folder.
     let resolved = ResolvedRun::<T>::new(&config, args.fresh, comm)?;
+    stop.defer();
     let (folder, name) = (run_folder::open(&config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,
         Opened::Finished { path, exit } => {
             eprintln!("{} is finished: nothing to resume", path.display());
-            return match exit.scores.get(T::PRIMARY.name) {
-                _ if args.json => print_json(&exit),
-                Some(score) => print(&result_line::<T>(score)),
-                None => Ok(()),
-            };
+            print_result::<T>(args.json, &exit, exit.scores.get(T::PRIMARY.name));
+            return Ok(());
         }
     };
     let log = Log::open(&run.path().join(LOG))?;
     let load = resolved.footprint;
-    let guard = CrashGuard::over(run.path().to_owned(), log.clone(), load);
+    let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume);
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, resolved, comm, &run, &log, stop, &guard)?;
@@ -86,19 +84,33 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
             Err(error),
         )
     });
+    // In a folder that is no longer this run's nothing is recorded, and no other error matters.
+    run.check()?;
     // The run's error takes precedence over a failure to write its record.
     let written = run.write_exit(&exit);
-    attempt.end(&exit, result.as_ref().err().and_then(TrainError::stop_of));
+    let stop = result.as_ref().err().and_then(TrainError::stop_of);
+    let next = attempt.end(&exit, stop);
+    if let (Some(stop), Some(next)) = (stop, next) {
+        return Err(TrainError::Handed { stop, step: exit.step, next }.into());
+    }
     let tested = result?;
     written?;
-    let line = tested.map(result_line::<T>);
-    if let Some(line) = &line {
-        log.file_line(line);
+    if let Some(score) = tested {
+        log.file_line(result_line::<T>(score));
     }
-    match line {
-        _ if args.json => print_json(&exit),
-        Some(line) => print(&line),
+    print_result::<T>(args.json, &exit, tested);
+    Ok(())
+}
+
+/// Prints the result. A failure leaves the run's exit code as it is: `exit.json` has the result.
+fn print_result<T: Task>(as_json: bool, exit: &ExitRecord, score: Option<f64>) {
+    let printed = match score {
+        _ if as_json => print_json(exit),
+        Some(score) => print(&result_line::<T>(score)),
         None => Ok(()),
+    };
+    if let Err(error) = printed {
+        eprintln!("warning: {error}; {EXIT} has the result");
     }
 }
 
@@ -126,7 +138,7 @@ struct Trainer<'a, T: Task> {
     records: Recorder<'a>,
     first_step: u64,
     last_loss: Option<f64>,
-    /// Primary score of the last validation.
+    /// Primary score of the last evaluation during training.
     last_score: Option<f64>,
     /// Primary score of the test images.
     test_score: Option<f64>,
@@ -143,7 +155,11 @@ impl<T: Task> Trainer<'_, T> {
         let mut save_due = cadence(self.config.checkpoint.every);
         let mut archive_due = self.config.checkpoint.archive.map(cadence);
         let epochs = self.config.train.epochs;
-        let progress = Progress::new(self.log, self.step(), self.total_steps, epochs, T::PRIMARY);
+        let shown = match self.watched() {
+            Some(EvalSplit::Test) => ScoreKind { label: EvalSplit::Test.name(), ..T::PRIMARY },
+            Some(EvalSplit::Val) | None => T::PRIMARY,
+        };
+        let progress = Progress::new(self.log, self.step(), self.total_steps, epochs, shown);
         let mut pace = Pace::start(self.step(), Duration::ZERO);
         if self.train.counters.eval_pending && self.validate()? {
             self.save(true, false)?;
@@ -167,7 +183,8 @@ impl<T: Task> Trainer<'_, T> {
             let metrics = self.train.finish(pending);
             let grad_norm = self.check(metrics)?;
             let (step, elapsed) = (self.step(), self.start.elapsed());
-            progress.step(step);
+            let loss = self.train.counters.window.mean().or(self.last_loss);
+            progress.step(&Report { step, epoch, loss, lr, score: self.last_score, speed: None });
             self.guard.at(step);
             if step == self.first_step + 1 {
                 self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
@@ -192,14 +209,20 @@ impl<T: Task> Trainer<'_, T> {
                 let waited = batches.waited();
                 let speed = self.records.timing(&pace, step, waited, elapsed)?;
                 pace = Pace::start(step, waited);
-                if let Some(loss) = self.last_loss {
-                    let score = self.last_score;
+                if let loss @ Some(_) = self.last_loss {
+                    let (score, speed) = (self.last_score, Some(speed));
                     progress.report(&Report { step, epoch, loss, lr, score, speed });
                 }
                 self.records.warn_once(self.task.training_warning());
             }
             let mut is_best = false;
-            if (eval_due.due(step, elapsed) || last) && self.task.has_validation() {
+            // The test at the end evaluates the last weights on the test images.
+            let evaluates = match self.watched() {
+                Some(EvalSplit::Val) => eval_due.due(step, elapsed) || last,
+                Some(EvalSplit::Test) => eval_due.due(step, elapsed) && !last,
+                None => false,
+            };
+            if evaluates {
                 self.train.counters.eval_pending = true;
                 is_best = self.validate()?;
                 // Exclude evaluation from the training speed.
@@ -294,6 +317,7 @@ impl<T: Task> Trainer<'_, T> {
 
     /// Takes a snapshot; a thread writes it while the loop continues.
     fn save(&mut self, is_best: bool, is_archived: bool) -> Result<(), Error> {
+        self.run.check()?;
         let start = Instant::now();
         // At most one snapshot in memory.
         self.saver.wait()?;

@@ -10,9 +10,10 @@ use vim_data::BadSample;
 use vim_run::checkpoint::Weights;
 use vim_run::metrics::{JsonlWriter, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
-use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING};
+use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING, printable};
 
 use super::Trainer;
+use super::job_attempt::Successor;
 use crate::device::memory::{device_memory, resident};
 use crate::error::{Error, Failure, code};
 use crate::output::progress::Speed;
@@ -173,8 +174,11 @@ impl<'a> Recorder<'a> {
     pub(super) fn bad(&mut self, samples: Vec<BadSample>) -> Result<(), Error> {
         for bad in samples {
             if self.named_bad.insert(bad.index) {
-                self.log
-                    .line(format!("warning: {} {}; another takes its place", bad.name, bad.reason));
+                self.log.line(format!(
+                    "warning: {} {}; another takes its place",
+                    printable(&bad.name),
+                    bad.reason
+                ));
             }
             self.bad_samples.append(&bad)?;
         }
@@ -209,6 +213,17 @@ pub enum TrainError {
         step: u64,
     },
 
+    /// The same, where the run goes on by itself.
+    #[error("stopped by {} after step {step}, saved: {next}", stop.name())]
+    Handed {
+        /// The signal.
+        stop: Stop,
+        /// Steps done and saved.
+        step: u64,
+        /// What starts the next attempt.
+        next: Successor,
+    },
+
     /// The loss or the gradient is no longer finite.
     #[error(
         "training diverged at step {step}: {what}; lower optim.lr or set train.clip_grad, and start again with --fresh"
@@ -232,9 +247,13 @@ impl TrainError {
 impl Failure for TrainError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Stopped { stop, .. } => stop.exit_code(),
+            Self::Stopped { stop, .. } | Self::Handed { stop, .. } => stop.exit_code(),
             Self::Diverged { .. } => code::DIVERGED,
         }
+    }
+
+    fn is_fault(&self) -> bool {
+        !matches!(self, Self::Handed { .. })
     }
 }
 
@@ -245,7 +264,9 @@ impl<T: Task> Trainer<'_, T> {
             Ok(None) => (ExitReason::Paused, None),
             Err(error) => {
                 let reason = match error.downcast_ref() {
-                    Some(TrainError::Stopped { .. }) => ExitReason::Interrupted,
+                    Some(TrainError::Stopped { .. } | TrainError::Handed { .. }) => {
+                        ExitReason::Interrupted
+                    }
                     Some(TrainError::Diverged { .. }) => ExitReason::Diverged,
                     None => ExitReason::Failed,
                 };
@@ -277,7 +298,8 @@ impl<T: Task> Trainer<'_, T> {
             steps: (self.step(), self.total_steps),
             loss: self.last_loss,
             kind: T::PRIMARY,
-            score: self.last_score,
+            // Of the test images, the final score is the result.
+            score: self.last_score.filter(|_| self.task.has_validation()),
             best: self.train.counters.best.map(|best| (best.metric, best.step)),
             test_score: self.test_score,
             images_per_second: (images > 0).then(|| images as f64 / elapsed.as_secs_f64()),

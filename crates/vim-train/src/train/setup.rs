@@ -8,7 +8,7 @@ use burn::module::Module;
 use vim_data::Replica;
 use vim_run::checkpoint::{self, Checkpoint, Checkpoints, Saver};
 use vim_run::signals::StopRequest;
-use vim_run::{INIT, Log, RunDir, RunError, checkpoints_in};
+use vim_run::{CLASSES, INIT, Log, RunDir, RunError, checkpoints_in};
 
 use super::Trainer;
 use super::recorder::Recorder;
@@ -20,6 +20,7 @@ use crate::device::machine::Machine;
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::fatal::CrashGuard;
+use crate::run_folder::recorded_classes;
 use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
 use crate::train::environment::Environment;
 use crate::train::step::Comm;
@@ -87,6 +88,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         let (on, kind) = (chosen.with_hardware(), chosen.kind());
         let environment = Environment::of_this_process(on.clone(), threads::count(), total_steps);
         run.write_environment(&environment)?;
+        record_classes(task.class_names(), run, log)?;
         if let Some(aside) = run.moved_aside() {
             log.line(format!("the run that was here is now {}", aside.display()));
         }
@@ -109,8 +111,9 @@ impl<'a, T: Task> Trainer<'a, T> {
             }
         };
         let mut train = TrainState::new(task.objective(), config, model);
+        let folder = checkpoints_in(run.path());
         let checkpoints =
-            Checkpoints::open(&checkpoints_in(run.path()), config.checkpoint.keep_last)?;
+            Checkpoints::with_storage(&folder, config.checkpoint.keep_last, run.storage())?;
         let latest = checkpoints.latest_valid()?;
         for error in &latest.passed_over {
             log.line(format!("warning: {error}; passed over, and kept under another name"));
@@ -182,10 +185,15 @@ impl<'a, T: Task> Trainer<'a, T> {
             log.line(format!("note: {note}"));
         }
         if !task.has_validation() {
-            log.line(
+            let watched = if config.data.watch_test {
+                "; the test images are watched, and choose nothing (data.watch_test)"
+            } else {
+                ""
+            };
+            log.line(format!(
                 "no validation images: the last weights are the result (data.val_fraction holds \
-                 some out)",
-            );
+                 some out){watched}"
+            ));
         }
         log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
         if !schedule.reaches_its_peak() {
@@ -221,6 +229,17 @@ impl<'a, T: Task> Trainer<'a, T> {
             start: Instant::now(),
         })
     }
+}
+
+/// Records the names of the classes, unless they are recorded.
+fn record_classes(names: &[String], run: &RunDir, log: &Log) -> Result<(), Error> {
+    let recorded = recorded_classes(run.path())?;
+    if recorded.is_empty() && !names.is_empty() {
+        run.write_classes(names)?;
+    } else if recorded != names {
+        log.line(format!("warning: the classes are no longer those recorded in {CLASSES}"));
+    }
+    Ok(())
 }
 
 /// Checks that a run stopped before its first checkpoint starts from the same weights again.

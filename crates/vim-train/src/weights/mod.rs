@@ -1,6 +1,9 @@
 //! Weights from files; why they cannot be read, or do not fit.
 
+pub mod place;
 pub mod source;
+
+use std::path::PathBuf;
 
 use vim_model::StateDictMismatch;
 use vim_torch::ReadError;
@@ -19,6 +22,30 @@ pub enum WeightsError {
         checkpoint: String,
         /// What does not fit.
         problems: String,
+    },
+
+    /// A name stands for no weights and no run.
+    #[error(
+        "{name} is no file of weights, no folder of a run or a checkpoint, and no run in {}{}: `vim-train runs list` names the runs",
+        root.display(),
+        nearest.as_ref().map_or_else(String::new, |name| format!(" (is it `{name}`?)"))
+    )]
+    NotFound {
+        /// The name.
+        name: String,
+        /// Where runs were looked for.
+        root: PathBuf,
+        /// The run with the most similar name.
+        nearest: Option<String>,
+    },
+
+    /// `best` or `last`, and no run at hand.
+    #[error(
+        "`{which}` is a checkpoint of a run, and no run is given: write RUN/checkpoints/{which}"
+    )]
+    NoRun {
+        /// Which checkpoint.
+        which: String,
     },
 
     /// A file of weights cannot be read.

@@ -1,4 +1,4 @@
-//! Weights from a file of any kind, a checkpoint's folder or a run's folder.
+//! Weights from a file of any kind, a checkpoint or a run.
 
 use std::fmt;
 use std::fs::File;
@@ -7,14 +7,15 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use vim_model::{LoadOptions, LoadReport, ModelError, Preset, SsmConfig, Vim, VimConfig, infer};
-use vim_run::checkpoint::{Checkpoint, Selection, Weights, select};
+use vim_run::checkpoint::{Checkpoint, Selection, Weights, best_step, select};
 use vim_run::checkpoints_in;
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::run_folder::recorded_config;
+use crate::run_folder::{recorded_classes, recorded_config};
 use crate::weights::WeightsError;
+use crate::weights::place::Place;
 
 /// Key of the model's description in the metadata of this program's files.
 pub const METADATA_KEY: &str = "vim_train";
@@ -83,52 +84,54 @@ pub struct WeightsSource {
     pub recorded: Option<VimConfig>,
     /// The configuration of the run, for a checkpoint in a run's folder.
     pub run: Option<Config>,
+    /// The class names recorded in that run, by label; empty if there are none.
+    pub classes: Vec<String>,
     /// Whether these are the weights or their moving average.
     pub weights: Weights,
     /// The training step, for this program's checkpoints.
     pub step: Option<u64>,
     /// BLAKE3 of the file, in hexadecimal.
     pub blake3: String,
+    /// What the user should know of the choice of these weights.
+    pub note: Option<String>,
 }
 
 impl WeightsSource {
-    /// Reads the weights at `path`: a file, a checkpoint's folder, or a run's folder, in which
-    /// `selection` chooses a checkpoint.
+    /// Reads the weights at `place`.
     ///
     /// `section` selects the weights or their moving average. `None` means the better of the two
-    /// for a run's best checkpoint, and the weights otherwise.
-    pub fn open(
-        path: &Path,
-        section: Option<Section>,
-        selection: &Selection,
-    ) -> Result<Self, Error> {
-        if !path.is_dir() {
-            return Self::open_file(path, section.unwrap_or_default());
+    /// for a run's best checkpoint, and the weights otherwise. A run without a best checkpoint
+    /// gives its last one, and a note.
+    pub fn open(place: &Place, section: Option<Section>) -> Result<Self, Error> {
+        match place {
+            Place::File(path) => Self::open_file(path, section.unwrap_or_default()),
+            Place::Checkpoint(path) => {
+                let checkpoint = Checkpoint::read(path)?;
+                Self::of_checkpoint(checkpoint, section.unwrap_or_default(), place.run().as_deref())
+            }
+            Place::Run(run, selection) => Self::of_run(run, section, *selection),
         }
-        let inside = checkpoints_in(path);
-        if inside.is_dir() {
-            return Self::of_run(path, section, selection);
-        }
-        let run = path.parent().and_then(Path::parent);
-        Self::of_checkpoint(Checkpoint::read(path)?, section.unwrap_or_default(), run)
     }
 
-    /// Reads a checkpoint of the run in the folder `run`.
-    pub fn of_run(
-        run: &Path,
-        section: Option<Section>,
-        selection: &Selection,
-    ) -> Result<Self, Error> {
-        if let Selection::Path(path) = selection {
-            return Self::open(path, section, &Selection::Best);
-        }
-        let checkpoint = select(&checkpoints_in(run), selection)?;
-        let best = checkpoint.state.best.filter(|_| *selection == Selection::Best);
+    fn of_run(run: &Path, section: Option<Section>, selection: Selection) -> Result<Self, Error> {
+        let folder = checkpoints_in(run);
+        let lacks_best = selection == Selection::Best && best_step(&folder).is_none();
+        let selection = if lacks_best { Selection::Last } else { selection };
+        let checkpoint = select(&folder, selection)?;
+        let best = checkpoint.state.best.filter(|_| selection == Selection::Best);
         let section = section.unwrap_or(match best.map(|best| best.weights) {
             Some(Weights::Ema) => Section::Ema,
             Some(Weights::Model) | None => Section::Model,
         });
-        Self::of_checkpoint(checkpoint, section, Some(run))
+        let note = lacks_best.then(|| {
+            format!(
+                "{} has no best checkpoint, as no held-out images have chosen one (data.val_fraction): \
+                 this is the last, of step {}",
+                run.display(),
+                checkpoint.state.step
+            )
+        });
+        Ok(Self { note, ..Self::of_checkpoint(checkpoint, section, Some(run))? })
     }
 
     fn open_file(path: &Path, section: Section) -> Result<Self, Error> {
@@ -143,7 +146,17 @@ impl WeightsSource {
         let recorded = arrays.about.get(METADATA_KEY).and_then(|text| Recorded::parse(text));
         let blake3 = hasher.finalize().to_hex().to_string();
         let weights = kind(section);
-        Ok(Self { name, arrays, recorded, run: None, weights, step: None, blake3 })
+        Ok(Self {
+            name,
+            arrays,
+            recorded,
+            run: None,
+            classes: Vec::new(),
+            weights,
+            step: None,
+            blake3,
+            note: None,
+        })
     }
 
     fn of_checkpoint(
@@ -168,10 +181,11 @@ impl WeightsSource {
         // Both files hold one set of arrays.
         let arrays = read_checkpoint(Cursor::new(bytes), Section::Model)
             .map_err(|source| WeightsError::Unreadable { path: name.clone(), source })?;
+        let classes = run.map_or(Ok(Vec::new()), recorded_classes)?;
         let run = run.and_then(|run| recorded_config(run).ok());
         let recorded = run.as_ref().map(|run| run.model.clone());
         let step = Some(checkpoint.state.step);
-        Ok(Self { name, arrays, recorded, run, weights, step, blake3 })
+        Ok(Self { name, arrays, recorded, run, classes, weights, step, blake3, note: None })
     }
 
     /// Classes of the head, if any.

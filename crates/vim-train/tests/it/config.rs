@@ -132,6 +132,12 @@ fn mistakes_in_a_file() {
         ("[devices]\ngpus = [0, 1]", "devices.gpus: [0, 1]"),
         ("[devices]\ngpus = []", "devices.gpus: []"),
         ("[devices]\nthreads = 0", "devices.threads: 0"),
+        (
+            "[devices]\nthreads = 4294967296",
+            "devices.threads: 4294967296 is out of range: expected 1 to 1024 threads",
+        ),
+        ("[data]\nworkers = 4096", "`\"auto\"` or a number of threads, 1 to 1024"),
+        ("[data]\nreaders = 4096", "`\"auto\"` or a number of threads, 1 to 1024"),
         ("[log]\nevery = \"1min\"", "log.every: 1min"),
         ("[model]\npatch_size = 0", "model.patch_size: 0"),
         ("[model]\nimage_size = [8]", "expected a number of pixels, or [height, width]"),

@@ -177,6 +177,49 @@ fn a_run_over_odd_and_bad_files_ends_well_and_names_them() {
 }
 
 #[test]
+fn a_name_cannot_move_the_cursor_or_make_up_a_line() {
+    const SHOWN: &str = r"x\nwarning: \u{1b}[2J.jpg";
+    let root = dataset(0);
+    copy("half.jpg", &root.path().join("train/b/x\nwarning: \u{1b}[2J.jpg"));
+    let verified = run(&["verify"], root.path());
+    assert_code(&verified, 65);
+    assert_parts(&stdout(&verified), &[SHOWN]);
+    let bench = Bench::new();
+    // Too few images for the batch, and so the one line of an error.
+    let failed = train(&bench, "a", root.path(), &["--set", "run.name=\"a\\nb\""]);
+    assert_says(&failed, 78, &[r"a\nb"]);
+    let more = set(&["augment.preset=none", "train.batch_size=7", "train.epochs=1"]);
+    let trained = train(&bench, "b", root.path(), &more);
+    assert_code(&trained, 0);
+    assert_says(&trained, 0, &[SHOWN]);
+    for text in [stdout(&verified), stderr(&failed), stderr(&trained), bench.read("b", "log.txt")] {
+        assert!(!text.contains('\u{1b}'), "{text}");
+        assert!(!text.lines().any(|line| line.starts_with("warning: \\u")), "{text}");
+    }
+    assert_eq!(stderr(&failed).lines().count(), 1, "{}", stderr(&failed));
+}
+
+#[test]
+fn images_of_all_sizes_are_resized_for_a_small_model() {
+    let bench = Bench::new();
+    let root = folder(&[]);
+    let small = ["model.image_size=32", "model.patch_size=8", "augment.preset=cifar"];
+    let plan = |more: &[&str]| {
+        let sets = set(&[&small[..], more].concat());
+        let output = train(&bench, "a", root.path(), &[&sets[..], &["--dry-run"]].concat());
+        assert_code(&output, 0);
+        stdout(&output)
+    };
+    let resized = "2 classes, crop resized; evaluation resized to cover 32x32 px";
+    assert_parts(&plan(&[]), &[resized]);
+    assert_parts(&plan(&["augment.preset=deit"]), &[resized]);
+    let padded = plan(&["augment.crop=pad"]);
+    assert_parts(&padded, &["crop pad;", "note: augment.crop = \"pad\" trains on pieces of 32 px"]);
+    let shapes = bench.train("s", &["--dry-run"]);
+    assert_parts(&stdout(&shapes), &["12 classes, crop pad\n"]);
+}
+
+#[test]
 fn an_archive_trains_as_its_folder() {
     let bench = Bench::new();
     let root = folder(&[]);
@@ -199,15 +242,22 @@ fn a_batch_is_shown_as_a_picture_and_as_plans() {
     let out = ["--out", picture.to_str().unwrap(), "--count", "6"];
     let output = data("show", root.path(), &out);
     assert_code(&output, 0);
-    // Six pairs, four in a row of eight: two rows of images of 40 px and the gaps around them.
-    let size = [356_u32.to_be_bytes(), 92_u32.to_be_bytes()].concat();
+    // A batch of 8 with 3 draws an image: three rows of evaluation and draws, of images of 40 px
+    // enlarged four times, and the gaps around them.
+    let size = [(4 * 164 + 4_u32).to_be_bytes(), (3 * 164 + 4_u32).to_be_bytes()].concat();
     assert_eq!(fs::read(&picture).unwrap()[16..24], size);
-    assert_eq!(stdout(&output).lines().count(), 7);
+    let text = stdout(&output);
+    assert_eq!(text.lines().count(), 1 + 3 + 8 + 1);
+    assert_parts(&text, &["crop resized; evaluation resized to cover 45x45 px", "  draw 3: "]);
+    assert!(!text.contains(['{', '}']), "{text}");
+    let page = fs::read_to_string(picture.with_extension("html")).unwrap();
+    assert_eq!(page.matches("<img ").count(), 3 + 8);
+    assert_parts(&page, &["<th>draw 3</th>", "width=\"160\"", "% of the area"]);
 
     let output = data("show", root.path(), &[&out[..], &["--json"]].concat());
     assert_code(&output, 0);
     let plans = parsed(&output);
-    assert_eq!(plans.as_array().unwrap().len(), 6);
+    assert_eq!(plans.as_array().unwrap().len(), 8);
     // Repeated three times: the same image under other plans.
     assert_eq!(plans[0]["index"], plans[2]["index"]);
     assert_ne!(plans[0]["plan"], plans[1]["plan"]);

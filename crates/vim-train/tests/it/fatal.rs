@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
-use vim_run::Log;
+use vim_run::{Log, Opened, Resume, RunDir, RunError};
 use vim_train::device::fault::BatchFootprint;
 use vim_train::fatal::{self, CrashGuard};
 
@@ -39,9 +39,12 @@ fn helper() {
     let (fault, folder) = given.split_once(' ').unwrap();
     let folder = Path::new(folder);
     fatal::install().unwrap();
+    let check = |_: &Path| Ok::<_, RunError>(Vec::new());
+    let opened = RunDir::open(folder.to_owned(), "", Resume::Auto, false, check).unwrap();
+    let Opened::Run(run) = opened else { panic!("the run is finished") };
     let log = Log::open(&folder.join("log.txt")).unwrap();
     let guard = CrashGuard::over(
-        folder.to_owned(),
+        run,
         log,
         BatchFootprint { batch_size: 96, parts: 1, recompute: false, in_pairs: true },
     );

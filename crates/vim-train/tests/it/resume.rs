@@ -15,16 +15,16 @@ use crate::support::{
 const SLOW: [&str; 6] =
     ["--set", "model.d_model=64", "--set", "devices.threads=1", "--set", "data.workers=1"];
 
-fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn args<'a>(more: &[&'a str]) -> Vec<&'a str> {
     SLOW.iter().chain(more).copied().collect()
 }
 
-fn start(bench: &Bench, name: &str, more: &[&str]) -> Child {
+pub(crate) fn start(bench: &Bench, name: &str, more: &[&str]) -> Child {
     let mut command = bench.command("train", name, &args(more));
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn assert_same(bench: &Bench, name: &str) {
+pub(crate) fn assert_same(bench: &Bench, name: &str) {
     assert_eq!(bench.metrics("whole"), bench.metrics(name));
     assert!(bench.read("whole", "metrics.csv") == bench.read(name, "metrics.csv"), "the tables");
     let weights = |name| bench.saved(name, 24, "model.safetensors");

@@ -96,14 +96,23 @@ fn a_warned_run_requeues_its_job_and_a_cancelled_one_does_not() {
         ("preempted", preempted, true, "requeued (preempted)"),
         ("limit", timed_out, true, "requeued (time limit), will resume"),
         ("cancelled", cancelled, false, "not requeued (cancelled: scancel is final)"),
-        ("again", requeued, false, "not requeued (SLURM has put it back into the queue)"),
+        (
+            "again",
+            requeued,
+            false,
+            "requeued (SLURM has put the job back into the queue), will resume",
+        ),
     ] {
         let played = Played::new(&recorded, 0);
-        assert_says(&signalled(&bench, &played, name, &[]), 75, &[line]);
-        let (calls, kinds) = match requeues {
-            true => (&[SHOW, "scontrol requeue 7"][..], &[Start, Came, Requeue, End][..]),
-            false => (&[SHOW][..], &[Start, Came, End][..]),
-        };
+        let output = signalled(&bench, &played, name, &[]);
+        assert_says(&output, 75, &[line]);
+        let last = stderr(&output).lines().last().unwrap_or_default().to_owned();
+        let goes_on = "saved: its job is in the queue again and goes on from there";
+        assert_eq!(last.ends_with(goes_on), name != "cancelled", "{name}: {last}");
+        assert_eq!(last.starts_with("error: "), name == "cancelled", "{name}: {last}");
+        let calls = if requeues { &[SHOW, "scontrol requeue 7"][..] } else { &[SHOW] };
+        let is_final = name == "cancelled";
+        let kinds = if is_final { &[Start, Came, End][..] } else { &[Start, Came, Requeue, End] };
         assert_eq!(played.calls(), calls, "{name}");
         let events = Event::read(&bench.folder(name)).unwrap();
         assert!(events.iter().map(|event| &event.event).eq(kinds), "{name}: {events:?}");

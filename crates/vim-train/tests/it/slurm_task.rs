@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    assert_code, parsed, path_from, stderr, stdout, vim_train, write, write_program,
+    assert_code, assert_parts, parsed, path_from, stderr, stdout, vim_train, write, write_program,
 };
 
 /// A sweep of five runs that was submitted twice: runs 0 to 3 as array 7, run 4 as task 1 of array
@@ -115,7 +115,13 @@ fn the_status_of_a_task_is_its_jobs_and_its_runs() {
     assert_eq!([&waits["job"], &waits["reason"]], ["7_3", "JobArrayTaskLimit"]);
     let last = &rows(&["--task", "4"])[0];
     assert_eq!([&last["name"], &last["job"]], ["study/zoh-s4", "8_1"]);
-    assert_eq!(rows(&["study"])[0]["job"], "8", "all of it is the newest array");
+    submitted.write("study/zoh-s1/env.json", "{\"total_steps\": 9}");
+    let all = &rows(&["study"])[0];
+    assert_eq!(all["job"], "8", "all of it is the newest array");
+    assert_eq!(all["runs"], json!({"interrupted": 1, "missing": 4}));
+    assert_eq!([&all["step"], &all["total_steps"]], [5, 45], "as if all had 9 steps");
+    let table = stdout(&submitted.slurm("status", &["study"]));
+    assert_parts(&table, &["1 interrupted, 4 missing", "5/45"]);
 }
 
 #[test]
@@ -124,7 +130,12 @@ fn a_task_is_cancelled_and_requeued_alone() {
     for (what, task, shown, said) in [
         ("cancel", "2", "", "study, run 2: cancelled job 7_2\n"),
         ("cancel", "0", "", "study, run 0: no job left to cancel\n"),
-        ("requeue", "1", "7_1\n", "job 7_1 is in the queue again\n"),
+        (
+            "requeue",
+            "1",
+            "7_1\n",
+            "job 7_1 is told to save and end; SLURM starts it again after two minutes or more\n",
+        ),
     ] {
         let output = submitted.slurm(what, &["study", "--task", task]);
         assert_code(&output, 0);

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use vim_slurm::JobId;
+use vim_slurm::submissions::{self, Submission};
 
 use crate::support::{
     assert_code, assert_parts, assert_says, folder, json_lines, parsed, repository, send, set,
@@ -153,7 +155,7 @@ fn from_a_file_to_the_table() {
     assert_eq!(study.states(), ["missing"; 4]);
 
     let output = study.of_file("run", &["-j", "2"]);
-    assert_says(&output, 0, &["4 of 4 runs are finished"]);
+    assert_says(&output, 0, &["4 of 4 runs finished"]);
     assert_eq!(study.states(), ["finished"; 4]);
     assert_eq!(plan, study.read("plan.jsonl"));
     study.assert_as_by_itself("rk4-s1", &["model.discretization=rk4", "run.seed=1"]);
@@ -248,10 +250,54 @@ fn failures_are_listed_and_retried() {
     assert_parts(&table, &["| zoh | 1/2 |", "s0 failed (78)"]);
 
     fs::write(&config, good).unwrap();
-    assert_says(&study.of_folder("retry", &["--failed"]), 0, &["1 runs to train"]);
+    assert_says(&study.of_folder("retry", &["--failed"]), 0, &["1 run to train"]);
     assert_eq!(study.states(), ["finished"; 4]);
     assert!(stderr(&study.of_folder("retry", &["--failed"])).contains("no such runs"));
     assert_code(&study.of_folder("retry", &["--id", "nothing"]), 65);
+}
+
+#[test]
+fn a_submitted_sweep_is_trained_here_only_if_asked_to() {
+    let study = Study::new();
+    assert_code(&study.of_file("plan", &[]), 0);
+    let submission = Submission {
+        job: JobId { job: 7, task: None },
+        array: Some("0-3".into()),
+        submitted: "then".into(),
+        script: study.folder().join("slurm/tasks-from-0-1.sh"),
+        output: None,
+    };
+    submissions::append(&study.folder(), &submission).unwrap();
+    let missing = ["--missing", "--id", "zoh-s0"];
+    let output = study.of_folder("retry", &missing);
+    let folder = study.folder();
+    let command = format!(
+        "`vim-train sweep retry {} --missing --id zoh-s0 --submit` submits",
+        folder.display()
+    );
+    assert_says(&output, 2, &["was submitted to SLURM", &command, "--local trains them here"]);
+    assert_eq!(study.states(), ["missing"; 4]);
+    assert_code(&study.of_folder("retry", &["--id", "zoh-s0", "--local"]), 0);
+    // In a job it is at work on a compute node.
+    let mut command = study.command(&["retry"]);
+    command.arg(folder).args(["--id", "rk4-s0"]).env("SLURM_JOB_ID", "9");
+    assert_code(&command.output().unwrap(), 0);
+    let mut states = study.states();
+    states.sort();
+    assert_eq!(states, ["finished", "finished", "missing", "missing"]);
+}
+
+#[test]
+fn all_gpus_of_a_job_get_a_run_each() {
+    let study = Study::new();
+    let run = |gpus: &str, seen: &str| {
+        let mut command = study.command(&["run", "--gpus", gpus]);
+        command.arg(study.file()).env("CUDA_VISIBLE_DEVICES", seen).output().unwrap()
+    };
+    assert_says(&run("all", "GPU-1f,3,5"), 0, &["4 runs to train, 0 finished; 3 at a time"]);
+    assert_says(&run("0,1", ""), 0, &["0 runs to train, 4 finished"]);
+    assert_says(&run("some", ""), 2, &["`some` is neither `all` nor a list as 0,1"]);
+    assert_says(&run("all", ""), 69, &["--gpus all: "]);
 }
 
 #[test]

@@ -5,13 +5,66 @@ use strum::VariantArray;
 use vim_kernels::{Discretization, KERNEL_VARIABLE};
 
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, cifar_archive, parsed, read_json, set, stderr,
-    stdout,
+    Bench, assert_code, assert_parts, assert_says, cifar_archive, parsed, read_json, run, set,
+    stderr, stdout,
 };
 
 /// How a run ended.
 fn exit(bench: &Bench, name: &str) -> Value {
     read_json(bench.folder(name).join("exit.json"))
+}
+
+/// Without held-out images the test images are evaluated as training goes on, and nothing else
+/// differs from a run that tests at its end alone.
+#[test]
+fn watched_test_images_choose_nothing() {
+    let bench = Bench::new();
+    let sets = |watch: &'static str| set(&["data.shapes.val=0", "train.ema=0.8", watch]);
+    let (on, off) = (sets("data.watch_test=true"), sets("data.watch_test=false"));
+    assert_code(&bench.train("on", &on), 0);
+    assert_code(&bench.train("off", &off), 0);
+    let tested = |name: &str| -> Vec<(u64, String)> {
+        let records = bench.records(name, "eval");
+        assert!(records.iter().all(|r| r["split"] == "test" && r["checkpoint"] == "last"));
+        let step = |r: &Value| (r["step"].as_u64().unwrap(), r["weights"].as_str().unwrap().into());
+        records.iter().map(step).collect()
+    };
+    let at = |step: u64| [(step, "model".to_owned()), (step, "ema".to_owned())];
+    assert_eq!(tested("on"), [at(8), at(16), at(24)].concat());
+    assert_eq!(tested("off"), at(24));
+    let metrics = bench.metrics("on");
+    let unwatched =
+        metrics.lines().filter(|line| !line.contains("\"test\"") || line.contains("\"step\":24,"));
+    assert!(unwatched.eq(bench.metrics("off").lines()), "{metrics}");
+    for file in ["model.safetensors", "ema.safetensors", "optimizer.safetensors"] {
+        assert!(bench.saved("on", 24, file) == bench.saved("off", 24, file), "{file}");
+    }
+    assert!(!bench.folder("on/checkpoints/best").exists());
+    assert_parts(&bench.read("on", "log.txt"), &["the test images are watched", "test at step 8"]);
+    assert!(!bench.read("off", "log.txt").contains("watched"));
+
+    // It resumes to the same bytes, and may be switched off on the way.
+    let resumed = |name: &str, sets: &[&str]| {
+        assert_code(&bench.train(name, &[&on[..], &["--steps", "11"]].concat()), 0);
+        assert_code(&bench.train(name, &[sets, &["--resume", "must"]].concat()), 0);
+        bench.metrics(name)
+    };
+    assert_eq!(resumed("again", &on), metrics);
+    resumed("switched", &off);
+    assert_eq!(tested("switched"), [at(8), at(24)].concat());
+
+    // The curve is of the test images, and says so.
+    let show = run(&["runs", "show", bench.folder("on").to_str().unwrap()]);
+    assert_code(&show, 0);
+    let lines = stdout(&show);
+    assert_eq!(lines.lines().filter(|line| line.starts_with("test top-1")).count(), 1, "{lines}");
+    assert!(!lines.contains("val top-1"), "{lines}");
+
+    // With validation images it makes no difference.
+    let short = ["--set", "train.epochs=1"];
+    assert_code(&bench.train("val", &short), 0);
+    assert_code(&bench.train("val-off", &[&short[..], &off[4..]].concat()), 0);
+    assert_eq!(bench.metrics("val"), bench.metrics("val-off"));
 }
 
 #[test]

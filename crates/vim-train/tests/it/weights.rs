@@ -130,6 +130,70 @@ fn a_run_is_exported_evaluated_and_used_as_a_start() {
 }
 
 #[test]
+fn a_run_goes_by_all_its_names_and_without_a_best_checkpoint_by_its_last() {
+    let bench = Bench::new();
+    let without = ["--set", "data.shapes.val=0"];
+    assert_code(&bench.train("a", &[&without[..], &["--steps", "2"]].concat()), 0);
+    let (run, root) = (bench.folder("a"), bench.folder(""));
+    let set_root = format!("run.root={}", root.display());
+    let note = "a has no best checkpoint, as no held-out images have chosen one \
+                (data.val_fraction): this is the last, of step 2";
+    let path = |name: &str| root.join(name).display().to_string();
+    let exported = bench.folder("x.safetensors");
+    for (name, falls_back) in [
+        ("a", true),
+        (&*path("a"), true),
+        ("a/checkpoints/best", true),
+        (&*path("a/checkpoints/best"), true),
+        ("a/checkpoints/last", false),
+        (&*path("a/checkpoints/step-00000002"), false),
+    ] {
+        let args: [&dyn AsRef<OsStr>; 7] =
+            [&"export", &name, &"--set", &set_root, &"-o", &exported, &"--force"];
+        let output = vim_train(&args);
+        assert_code(&output, 0);
+        assert_eq!(stderr(&output).contains(note), falls_back, "{name}: {}", stderr(&output));
+        assert_parts(&stdout(&output), &["checkpoint of step 2"]);
+        let shown = json(&vim_train(&[&"runs", &"show", &name, &"--root", &root, &"--json"]));
+        assert_eq!(shown["run"]["step"], 2, "{name}");
+    }
+
+    // By the run alone, and by its configuration.
+    let image = bench.folder("x.png");
+    fs::write(&image, include_bytes!("fixtures/grey.png")).unwrap();
+    let predicted = vim_train(&[
+        &"predict",
+        &image,
+        &"--checkpoint",
+        &"a/checkpoints/last",
+        &"--set",
+        &set_root,
+        &"--json",
+    ]);
+    assert_eq!(json(&predicted)[0]["predictions"].as_array().unwrap().len(), 5);
+    let by_name = vim_train(&[&"eval", &"a", &"--set", &set_root, &"--json"]);
+    assert_says(&by_name, 0, &[note]);
+    let by_config = bench.scores("a", &without);
+    assert_eq!(parsed(&by_name)["loss"], by_config["loss"]);
+    let other = vim_train(&[&"eval", &run, &"--set", &"model.discretization=foh"]);
+    assert_says(&other, 78, &["was recorded with another configuration"]);
+    let started = bench.train("b", &["--set", "train.init=a", "--steps", "1"]);
+    assert_code(&started, 0);
+    assert_parts(&bench.read("b", "log.txt"), &[&format!("init: {}", run.display()), "step 2"]);
+
+    for (args, code, words) in [
+        (&["eval", "c"][..], 65, "c is no file of weights"),
+        (&["predict", "x.png", "--checkpoint", "last"], 65, "write RUN/checkpoints/last"),
+        (&["export", "c.pth", "-o", "y.pth"], 74, "c.pth cannot be read"),
+    ] {
+        let output =
+            vim_train(&args.iter().map(|arg| arg as &dyn AsRef<OsStr>).collect::<Vec<_>>());
+        assert_says(&output, code, &[words]);
+        assert_eq!(stderr(&output).lines().count(), 1);
+    }
+}
+
+#[test]
 fn weights_of_another_model_cannot_start_a_run() {
     let bench = Bench::new();
     let init = format!("train.init={}", original().display());
@@ -168,5 +232,5 @@ fn predict_names_what_it_sees() {
     assert_eq!(stdout(&output).lines().count(), 6, "the image and five classes");
 
     assert_says(&predict(&names, &[]), 65, &["names.txt begins with `"]);
-    assert_code(&predict(&"absent.png", &[]), 74);
+    assert_says(&predict(&"absent.png", &[]), 65, &["cannot read absent.png", "1 of 1 images"]);
 }

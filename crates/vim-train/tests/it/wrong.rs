@@ -174,6 +174,12 @@ const WRONG: &[Row] = &[
   |       ^
 ",
     ),
+    (
+        &[("x.toml", "[data]\ndataset = \"folder\"\npath = \"data/no-such\"\n")],
+        &["train", "x.toml", "--device", "cpu"],
+        "error: failed to read `data/no-such`: there is no such file or folder; set `data.path` to where the images are (docs/data.md)
+",
+    ),
     // A grid over what is missing, and the section's other mistakes.
     (
         &[("x.toml", "[sweep]\ngrid = { \"log.evry\" = [\"1st\", \"2st\"] }\n")],
@@ -199,7 +205,7 @@ const WRONG: &[Row] = &[
             ("base.toml", "[sweep.grid]\n\"data.wrokers\" = [1, 2]\n"),
         ],
         PLAN,
-        "error: base.toml:2:18: sweep.grid.data.wrokers: unknown key, did you mean `workers`? (known: bad_test, bad_train, dataset, index_cache, normalize, path, prefetch, readers, shapes, stage, val_fraction, val_labels, val_path, workers)
+        "error: base.toml:2:18: sweep.grid.data.wrokers: unknown key, did you mean `workers`? (known: bad_test, bad_train, dataset, index_cache, normalize, path, prefetch, readers, shapes, stage, val_fraction, val_labels, val_path, watch_test, workers)
   |
 2 | \"data.wrokers\" = [1, 2]
   |                  ^^^^^^

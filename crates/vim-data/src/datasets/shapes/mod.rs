@@ -43,7 +43,7 @@ static CLASS_NAMES: [&str; 12] = [
 pub struct ShapesConfig {
     /// Side of an image, 32 to 1024 pixels.
     pub image_size: usize,
-    /// Images in the training split.
+    /// Images in the training split, at most 2 000 000.
     pub train: usize,
     /// Images in the validation split (used when `val_fraction` is 0).
     pub val: usize,
@@ -58,6 +58,9 @@ impl Default for ShapesConfig {
         Self { image_size: 32, train: 10_000, val: 2_000, test: 2_000, seed: 0 }
     }
 }
+
+/// Most images of a part: an epoch's order and a held-out share take seconds at their start.
+const MOST_IMAGES: usize = 2_000_000;
 
 /// A part of the dataset. No two parts share a random number: theirs are drawn from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
@@ -85,7 +88,7 @@ impl Shapes {
     /// Describes one part; draws nothing.
     ///
     /// # Errors
-    /// If `image_size` is not 32 to 1024, or the part has no images.
+    /// If `image_size` is not 32 to 1024, or the part has no images or more than 2 000 000.
     pub fn new(config: ShapesConfig, part: ShapesPart) -> Result<Self, DataError> {
         let ShapesConfig { image_size, train, val, test, seed } = config;
         if !(32..=1024).contains(&image_size) {
@@ -100,9 +103,9 @@ impl Shapes {
             ShapesPart::Val => ("data.shapes.val", val),
             ShapesPart::Test => ("data.shapes.test", test),
         };
-        if len == 0 {
-            let expected = "1 image or more";
-            return Err(DataError::InvalidConfig { key, value: "0".into(), expected });
+        if !(1..=MOST_IMAGES).contains(&len) {
+            let expected = "1 to 2000000 images";
+            return Err(DataError::InvalidConfig { key, value: len.to_string(), expected });
         }
         Ok(Self { part, class_names: owned(&CLASS_NAMES), image_size, len, seed })
     }

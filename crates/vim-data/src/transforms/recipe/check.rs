@@ -103,7 +103,7 @@ impl Recipe {
     /// [`DataError::InvalidConfig`] if a side is so short that a reflection would have to leave the
     /// image, or that a crop could lie in the padding alone.
     pub fn check_size(&self, target: [usize; 2]) -> Result<(), DataError> {
-        let pads = matches!(self.crop_mode(target), CropMode::Simple | CropMode::Pad);
+        let pads = matches!(self.crop, CropMode::Simple | CropMode::Pad);
         let allowed = !pads || target.iter().all(|&side| side > PADDING);
         let [height, width] = target;
         let value = format!("{:?} at {height}x{width}", self.crop.to_string());

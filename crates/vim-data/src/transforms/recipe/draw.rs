@@ -34,6 +34,9 @@ impl SampleKey {
 impl Recipe {
     /// Draws what is done to one image: a pure function of the arguments.
     ///
+    /// The crop `auto` takes the dataset's images to be of `source`'s size; [`crate::Loader`] knows
+    /// better, and replaces it before.
+    ///
     /// # Shapes
     /// `source` and `target` are heights and widths in pixels: of the image as stored and of the
     /// model's.

@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use super::resize::{EVAL_CROP, SMALL};
+use super::resize::{EVAL_CROP, SMALL, covered};
 
 pub use draw::SampleKey;
 pub use mix::{MixKey, MixPlan, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss};
@@ -85,7 +85,7 @@ pub enum CropMode {
     /// The short side resized to the target, 4 reflected pixels on every side, then a crop at any
     /// place.
     Simple,
-    /// `resized` where the target is larger than 32 pixels, else `pad`.
+    /// `pad` where the dataset's images and the target are of at most 32 pixels, else `resized`.
     Auto,
 }
 
@@ -138,8 +138,9 @@ pub struct Recipe {
     /// The recipe that fills every key left out below: nothing; crop and flip (`"cifar"`); the
     /// original's, on ImageNet and on CIFAR (`"deit"`); or DeiT III's (`"three"`).
     pub preset: AugmentPreset,
-    /// How the part of an image that is trained on is chosen. `"auto"` is the original's rule:
-    /// `"resized"` where the model's images are larger than 32 pixels, else `"pad"`.
+    /// How the part of an image that is trained on is chosen. `"auto"` is `"pad"` where
+    /// the dataset's images and the model's are of at most 32 pixels, as in CIFAR, else
+    /// `"resized"`. The preset `"cifar"` has `"pad"` for `shapes` and CIFAR, `"auto"` for others.
     pub crop: CropMode,
     /// Smallest and largest share of the area in a `"resized"` crop.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -229,7 +230,10 @@ impl Recipe {
 
     /// Lays the preset of an `[augment]` section under it: every key that the section leaves out
     /// takes the preset's value. A `preset` that is no name is left for the decoder to refuse.
-    pub fn fill_from_preset(section: &mut toml::Table) {
+    ///
+    /// Images `of_all_sizes` are never cut without a resize because of a preset: their crop is
+    /// `auto` where the preset has `pad`.
+    pub fn fill_from_preset(section: &mut toml::Table, of_all_sizes: bool) {
         let preset = match section.get("preset") {
             None => Ok(AugmentPreset::default()),
             Some(name) => name.as_str().unwrap_or_default().parse(),
@@ -238,6 +242,10 @@ impl Recipe {
         let mut below = preset.table();
         if section.contains_key("cutmix_minmax") {
             below.remove("cutmix"); // it takes its place
+        }
+        let pad = CropMode::Pad.to_string();
+        if of_all_sizes && below.get("crop").and_then(toml::Value::as_str) == Some(&pad) {
+            below.insert("crop".into(), CropMode::Auto.to_string().into());
         }
         for (key, value) in below {
             section.entry(key).or_insert(value);
@@ -289,15 +297,35 @@ impl Recipe {
         (self.mixup > 0.0 || self.cutmix() > 0.0) && self.mix_prob > 0.0
     }
 
-    /// The crop for images of `target`'s height and width: what [`CropMode::Auto`] stands for
-    /// there.
+    /// The crop to `target`'s height and width: what [`CropMode::Auto`] stands for there. `images`
+    /// is the size of every image of the dataset, [`crate::Split::image_size`].
+    ///
+    /// # Source
+    /// The original pads for targets up to 32 pixels, which there are CIFAR's; larger images would
+    /// be cut to pieces.
     #[must_use]
-    pub fn crop_mode(&self, target: [usize; 2]) -> CropMode {
-        let large = target[0].max(target[1]) > SMALL;
+    pub fn crop_mode(&self, target: [usize; 2], images: Option<[usize; 2]>) -> CropMode {
+        let is_small = |size: [usize; 2]| size[0].max(size[1]) <= SMALL;
         match self.crop {
-            CropMode::Auto if large => CropMode::Resized,
-            CropMode::Auto => CropMode::Pad,
+            CropMode::Auto if is_small(target) && images.is_some_and(is_small) => CropMode::Pad,
+            CropMode::Auto => CropMode::Resized,
             CropMode::None | CropMode::Pad | CropMode::Resized | CropMode::Simple => self.crop,
         }
+    }
+
+    /// What becomes of images that are larger than `target`, in training and in evaluation, in
+    /// words; `images` as for [`Recipe::crop_mode`].
+    #[must_use]
+    pub fn cropping(&self, target: [usize; 2], images: Option<[usize; 2]>) -> String {
+        let training = format!("crop {}", self.crop_mode(target, images));
+        if images == Some(target) {
+            return training;
+        }
+        let [[height, width], [rows, columns]] = [covered(target, self.eval_crop_ratio), target];
+        let cut = match [height, width] == target {
+            true => String::new(),
+            false => format!(" and cut to {rows}x{columns}"),
+        };
+        format!("{training}; evaluation resized to cover {height}x{width} px{cut}")
     }
 }

@@ -21,7 +21,7 @@ impl Recipe {
         source: [usize; 2],
         target: [usize; 2],
     ) -> CropPlan {
-        match self.crop_mode(target) {
+        match self.crop_mode(target, Some(source)) {
             CropMode::None => CropPlan::Evaluation,
             CropMode::Pad => padded(rng, source, target),
             CropMode::Simple => simple(rng, source, target),

@@ -1,7 +1,7 @@
 //! `vim-train config migrate`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf, absolute};
 
 use clap::Args;
 use serde_json::json;
@@ -20,9 +20,12 @@ Examples:
   vim-train config migrate pt-vim-t.sh -o configs/mine.toml
   vim-train config migrate cifar.sh -o mine.toml -- 3         the script with 3 as its $1
   vim-train config migrate all.sh --line 14                   of several trainings, the one in line 14
+  vim-train config migrate run-all.sh -o configs/study.toml   methods and seeds, as a [sweep]
 
-Reads scripts that start the original's main.py by python or torchrun. What has no counterpart is listed,
-with the reason, in the file and on stderr. A script that is broken (a merge that was never finished, options
+Reads scripts that start the original's main.py by python or torchrun, or other such scripts that are
+beside them or where their paths say. Several trainings become a sweep. A placeholder such as <path> is
+left as a commented key to fill in. What has no counterpart is listed, with the reason, in the file and
+on stderr. A script that is broken (a merge that was never finished, options
 that a missing backslash has cut off) is an error with its line, exit code 65.";
 
 /// Turn a launch script of the original into a configuration.
@@ -37,7 +40,7 @@ pub(crate) struct MigrateArgs {
     /// Where to write the configuration; left out: stdout.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// A line of the command to take, where several start a training.
+    /// The line of the training to take, where there are several.
     #[arg(long, value_name = "N")]
     line: Option<usize>,
     /// Write over the output if it is there.
@@ -56,11 +59,13 @@ pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     let text = String::from_utf8_lossy(&bytes);
     let name = args.script.file_name().unwrap_or(args.script.as_os_str()).to_string_lossy();
     let (arguments, line) = (args.arguments.as_slice(), args.line);
-    let migrated = migrate(Script { name: &name, text: &text, arguments, line, model: &model })
-        .map_err(|error| {
-            let line = error.line.map_or_else(String::new, |line| format!(":{line}"));
-            Error::data(format!("{}{line}: {error}", args.script.display()))
-        })?;
+    let called = |path: &str| called(&args.script, path);
+    let script =
+        Script { name: &name, text: &text, arguments, line, called: &called, model: &model };
+    let migrated = migrate(script).map_err(|error| {
+        let line = error.line.map_or_else(String::new, |line| format!(":{line}"));
+        Error::data(format!("{}{line}: {error}", args.script.display()))
+    })?;
     let Migration { toml, not_carried, notes } = &migrated;
     Config::from_toml(toml).map_err(|error| {
         error.at(Origin::File { path: args.script.clone(), position: line.map(|line| (line, 1)) })
@@ -83,6 +88,15 @@ pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
             print(&output.display().to_string())
         }
     }
+}
+
+/// The text of a script that `script` calls by `path`: from a folder above it, or beside it.
+fn called(script: &Path, path: &str) -> Option<String> {
+    let script = absolute(script).ok()?;
+    let above = script.ancestors().skip(1).map(|folder| folder.join(path));
+    let beside = script.with_file_name(Path::new(path).file_name()?);
+    let found = above.chain([beside]).find(|path| path.is_file())?;
+    Some(String::from_utf8_lossy(&fs::read(found).ok()?).into_owned())
 }
 
 /// The preset that a name of the original stands for.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::args::Overrides;
+use crate::args::{DeviceArg, Overrides};
 use crate::config::{Config, Loaded, check_key, dotted_values, in_toml, reference, schema};
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
@@ -75,7 +75,7 @@ Examples:
   vim-train config show configs/debug.toml --json
 
 An origin is `default`, `preset NAME`, a line of the file or of one that it extends, `VIM_USE_CUDA_KERNEL`,
-or `--set`.";
+or `--set`, as which --device counts.";
 
 /// Check a configuration and print it in full: defaults, extended files and --set included.
 #[derive(Debug, Args)]
@@ -85,6 +85,8 @@ pub(crate) struct ShowArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceArg,
     /// Say behind each value where it comes from.
     #[arg(long)]
     origin: bool,
@@ -101,10 +103,10 @@ struct Entry {
 }
 
 fn show(args: &ShowArgs) -> Result<(), Error> {
-    let sets = &args.overrides.set;
+    let sets = args.device.over(&args.overrides.set);
     let loaded = match &args.config {
-        Some(path) => Loaded::read(path, sets)?,
-        None => Loaded::defaults(sets)?,
+        Some(path) => Loaded::read(path, &sets)?,
+        None => Loaded::defaults(&sets)?,
     };
     match (args.json, args.origin) {
         (false, false) => print(&loaded.config.to_toml()),

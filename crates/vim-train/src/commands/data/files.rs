@@ -10,6 +10,7 @@ use vim_data::{
     DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, Progress, ScanReport, Sides,
     SourceError, Sources, Stage, VerifyOptions, VerifyReport, open_images,
 };
+use vim_run::printable;
 
 use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
@@ -154,11 +155,14 @@ fn scan_text(name: &str, report: &ScanReport) -> String {
     let mut lines = vec![
         format!("{name}  {}", report.path.display()),
         format!("  images       {} of {} classes", report.images, report.classes),
-        format!(
-            "  per class    {} (`{}`) to {} (`{}`)",
-            fewest.images, fewest.class, most.images, most.class
-        ),
-        format!("  bytes        {} ({:.2} GB)", report.bytes, report.bytes as f64 / 1e9),
+        match (fewest.images, most.images) {
+            (fewest, most) if fewest == most => format!("  per class    {fewest} each"),
+            (least, greatest) => format!(
+                "  per class    {least} (`{}`) to {greatest} (`{}`)",
+                fewest.class, most.class
+            ),
+        },
+        format!("  bytes        {} ({})", report.bytes, decimal(report.bytes)),
         format!("  height       {}", sides(report.height)),
         format!("  width        {}", sides(report.width)),
         format!("  fingerprint  {}", report.fingerprint),
@@ -167,7 +171,7 @@ fn scan_text(name: &str, report: &ScanReport) -> String {
         lines.push(format!("  {kind:<22} {count}"));
     }
     for odd in &report.odd {
-        lines.push(format!("  odd: {} {}", odd.name, odd.what));
+        lines.push(format!("  odd: {} {}", printable(&odd.name), odd.what));
     }
     lines.join("\n")
 }
@@ -224,7 +228,7 @@ fn verify_text(name: &str, report: &VerifyReport) -> String {
     ];
     for (what, findings) in [("warned", warned), ("bad", bad)] {
         for finding in findings {
-            lines.push(format!("  {what}: {} {}", finding.name, finding.what));
+            lines.push(format!("  {what}: {} {}", printable(&finding.name), finding.what));
         }
     }
     lines.join("\n")
@@ -276,13 +280,23 @@ pub(super) fn pack(args: &PackArgs) -> Result<(), Error> {
         let PackReport { images, shards, classes, fingerprint, .. } = report;
         let bytes: u64 = shards.iter().map(|shard| shard.bytes).sum();
         print(&format!(
-            "{name}  {}\n  images       {images} of {} classes\n  shards       {}, {:.2} GB\n  fingerprint  {fingerprint}",
+            "{name}  {}\n  images       {images} of {} classes\n  shards       {}, {}\n  fingerprint  {fingerprint}",
             folder.join(name).display(),
             classes.len(),
             shards.len(),
-            bytes as f64 / 1e9,
+            decimal(bytes),
         ))
     })
+}
+
+/// A size in decimal units, with two digits behind the point.
+fn decimal(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        0..1_000_000 => (1e3, "kB"),
+        1_000_000..1_000_000_000 => (1e6, "MB"),
+        1_000_000_000.. => (1e9, "GB"),
+    };
+    format!("{:.2} {name}", bytes as f64 / unit)
 }
 
 /// `4096`, `256MiB` and the like.

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::device::machine::Machine;
 use crate::device::{self, DeviceName, SelectedDevice, threads};
 use crate::error::Error;
+use crate::output::summary::counted;
 use crate::output::{print, print_json};
 
 const EXAMPLES: &str = "\
@@ -150,7 +151,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
             checks: &findings,
         })?;
     } else {
-        print(&format!("{checks} checks, {warnings} warnings, {failed} failed"))?;
+        print(&format!(
+            "{}, {}, {failed} failed",
+            counted(checks, "check"),
+            counted(warnings, "warning")
+        ))?;
     }
     if summary.passed {
         return Ok(());

@@ -19,6 +19,7 @@ use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
 use crate::output::{columns, print, print_json};
+use crate::task::EvalSplit;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,8 +27,8 @@ Examples:
   vim-train runs compare zoh-s0 foh-s0 rk4-s0 --plot curves.svg
   vim-train runs compare /scratch/a/zoh-s0 /scratch/b/zoh-s0 --json
 
-The figure has the training loss and the top-1 accuracy on the validation images over the steps. Of
-a curve with more than 1000 points, neighbours are drawn as their mean.";
+The figure has the training loss and the top-1 accuracy on the validation images over the steps, or on
+the test images where those were watched. Of a curve with more than 1000 points, neighbours are drawn as their mean.";
 
 /// Keys of a run's location or file format, not of its content.
 const PLACE: [&str; 3] = ["run.name", "run.root", "version"];
@@ -68,7 +69,13 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
             loss: run.history.loss_curve(),
             score: run.history.score_curve(),
         });
-        let figure = plot::draw(&curves.collect::<Vec<_>>());
+        let is_watched = |run: &Run| run.history.split() == EvalSplit::Test;
+        let split = match (runs.iter().any(is_watched), runs.iter().all(is_watched)) {
+            (false, _) => "validation",
+            (true, true) => "test",
+            (true, false) => "validation or test",
+        };
+        let figure = plot::draw(&curves.collect::<Vec<_>>(), split);
         fs::write(path, figure).map_err(Error::io("write", path))?;
     }
     let differences = differences(&runs);

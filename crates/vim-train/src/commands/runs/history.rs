@@ -9,6 +9,7 @@ use vim_run::metrics::{OWN_WEIGHTS, Record, Scores};
 use vim_run::{METRICS, TIMING};
 
 use crate::commands::train::PRIMARY;
+use crate::task::EvalSplit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Train {
@@ -55,6 +56,9 @@ pub(crate) struct History {
     pub(crate) val: Vec<Evaluated>,
     /// On the test images, the newest.
     pub(crate) test: Option<Evaluated>,
+    /// On the test images before that, where there are no validation images: by these, nothing was
+    /// chosen.
+    pub(crate) watched: Vec<Evaluated>,
     /// Images per second, record by record.
     pub(crate) images_per_second: Vec<f64>,
     /// Total working time of all processes, in seconds.
@@ -80,7 +84,9 @@ impl History {
             let evaluated = Evaluated { step, checkpoint, averaged, scores };
             match record.text("split") {
                 Some("val") => history.val.push(evaluated),
-                Some("test") if history.is_result(&evaluated) => history.test = Some(evaluated),
+                Some("test") if history.is_result(&evaluated) => {
+                    history.watched.extend(history.test.replace(evaluated));
+                }
                 Some(_) | None => {}
             }
         }
@@ -122,10 +128,21 @@ impl History {
         self.train.iter().filter_map(|train| Some((train.step as f64, train.loss?))).collect()
     }
 
-    /// The primary score of the model's own weights on the validation images by step.
+    /// The split that was evaluated during training.
+    pub(crate) fn split(&self) -> EvalSplit {
+        let is_watched = self.val.is_empty() && !self.watched.is_empty();
+        if is_watched { EvalSplit::Test } else { EvalSplit::Val }
+    }
+
+    /// The primary score of the model's own weights by step, on the split that was evaluated during
+    /// training.
     pub(crate) fn score_curve(&self) -> Vec<(f64, f64)> {
-        let own = self.val.iter().filter(|val| val.averaged.is_none());
-        own.filter_map(|val| Some((val.step as f64, val.score(PRIMARY.name)?))).collect()
+        let all: Vec<&Evaluated> = match self.split() {
+            EvalSplit::Val => self.val.iter().collect(),
+            EvalSplit::Test => self.watched.iter().chain(&self.test).collect(),
+        };
+        let own = all.into_iter().filter(|evaluated| evaluated.averaged.is_none());
+        own.filter_map(|one| Some((one.step as f64, one.score(PRIMARY.name)?))).collect()
     }
 
     /// The median speed: robust against the slow first records, which include tuning.

@@ -1,6 +1,7 @@
 //! `vim-train runs list`.
 
 use std::cmp::{Ordering, Reverse};
+use std::io::stdout;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::{Status, UNKNOWN, all};
 use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::output::summary::duration;
-use crate::output::{columns, print, print_json};
+use crate::output::{columns, print, print_json, terminal_width};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -85,7 +86,13 @@ pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
         eprintln!("no such runs in {}", args.root.display());
         return Ok(());
     }
-    print(&table(&rows))
+    let (text, left_out) = table(&rows, terminal_width(stdout()).unwrap_or(usize::MAX));
+    print(&text)?;
+    if !left_out.is_empty() {
+        let left_out = left_out.join(", ");
+        eprintln!("note: left out for the terminal's width: {left_out} (--json has all)");
+    }
+    Ok(())
 }
 
 fn order(by: SortBy, a: &RunRow, b: &RunRow) -> Ordering {
@@ -106,9 +113,18 @@ fn order(by: SortBy, a: &RunRow, b: &RunRow) -> Ordering {
     }
 }
 
-fn table(rows: &[RunRow]) -> String {
+/// Columns that a narrow terminal goes without, the first one first.
+const DISPENSABLE: [&str; 4] = ["dataset", "seed", "age", "method"];
+/// Columns that are left-aligned.
+const TEXTS: [&str; 4] = ["run", "status", "method", "dataset"];
+
+/// Names are cut to no less.
+const SHORTEST_NAME: usize = 12;
+
+/// The runs as rows of at most `width` columns if possible, and which columns are left out for it.
+fn table(rows: &[RunRow], width: usize) -> (String, Vec<&'static str>) {
     let [best, test] = ["best", "test"].map(|split| format!("{split} {}", PRIMARY.label));
-    let head = ["run", "status", "method", "dataset", "seed", "steps", &best, &test, "age"];
+    let mut head = vec!["run", "status", "method", "dataset", "seed", "steps", &best, &test, "age"];
     let cells = rows.iter().map(|row| {
         let or_unknown = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
         vec![
@@ -123,17 +139,79 @@ fn table(rows: &[RunRow]) -> String {
             or_unknown(row.age_s.map(|age| duration(Duration::from_secs(age)))),
         ]
     });
-    let mut text = columns(&head, cells.collect(), 4);
+    let mut cells: Vec<Vec<String>> = cells.collect();
+    // Runs in one folder differ at the end of their names.
+    let cut = |cells: &mut [Vec<String>], by: usize| {
+        let longest = cells.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
+        let most = longest.saturating_sub(by).max(SHORTEST_NAME);
+        for name in cells.iter_mut().map(|row| &mut row[0]) {
+            let over = name.chars().count().saturating_sub(most);
+            if over > 0 {
+                *name = format!("…{}", name.chars().skip(over + 1).collect::<String>());
+            }
+        }
+    };
+    let drawn = |head: &[&str], cells: &[Vec<String>]| {
+        let left = head.iter().filter(|name| TEXTS.contains(*name)).count();
+        columns(head, cells.to_vec(), left)
+    };
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    let (mut text, mut left_out) = (drawn(&head, &cells), Vec::new());
+    for name in DISPENSABLE {
+        if widest(&text) <= width {
+            break;
+        }
+        if let Some(place) = head.iter().position(|other| *other == name) {
+            head.remove(place);
+            cells.iter_mut().for_each(|row| drop(row.remove(place)));
+            left_out.push(name);
+            text = drawn(&head, &cells);
+        }
+    }
+    if widest(&text) > width {
+        cut(&mut cells, widest(&text) - width);
+        text = drawn(&head, &cells);
+    }
     let problems = rows.iter().flat_map(|row| row.problems.iter().map(|why| (&row.name, why)));
     for (number, (name, why)) in problems.enumerate() {
         let gap = if number == 0 { "\n" } else { "" };
         text.push_str(&format!("{gap}{name}: {why}\n"));
     }
-    text
+    (text, left_out)
 }
 
 /// `12/24`, as far as known.
 pub(crate) fn steps(done: Option<u64>, total: Option<u64>) -> String {
     let number = |steps: Option<u64>| steps.map_or_else(|| UNKNOWN.to_owned(), |n| n.to_string());
     format!("{}/{}", number(done), number(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::runs::run::Run;
+
+    #[test]
+    fn a_narrow_terminal_gets_fewer_columns_and_no_broken_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["cifar100-ablation/highorder-s0", "cifar100-ablation/highorder-s1"];
+        let rows = names.map(|name| Run::read(folder.path(), name.to_owned()).row);
+        let rows = rows.map(|row| RunRow {
+            step: Some(117_000),
+            total_steps: Some(117_000),
+            problems: Vec::new(),
+            ..row
+        });
+        for (width, left_out) in [
+            (usize::MAX, &DISPENSABLE[..0]),
+            (100, &DISPENSABLE[..1]),
+            (80, &DISPENSABLE[..]),
+            (60, &DISPENSABLE[..]),
+        ] {
+            let (text, found) = table(&rows, width);
+            assert!(found.starts_with(left_out), "{width}: {found:?}");
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}\n{text}");
+            assert!(text.contains("order-s1"), "{text}");
+        }
+    }
 }

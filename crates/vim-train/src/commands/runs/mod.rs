@@ -16,12 +16,13 @@ use clap::{Args, Subcommand};
 use vim_run::MAX_DEPTH;
 use vim_sweep::PLAN;
 
-use crate::config::nearest;
 use crate::error::Error;
+use crate::run_folder::holds_run;
+use crate::weights::place::Place;
 
 pub(crate) use history::Evaluated;
 pub(crate) use list::steps;
-pub(crate) use run::{Run, Status, holds_run};
+pub(crate) use run::{Run, Status};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,25 +120,13 @@ fn folders(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Resolves `name` to a run: a folder, else a name in `root`.
+/// Resolves `name` to a run, as all commands do ([`Place::find`]).
 fn one(name: &Path, root: &Path) -> Result<Run, Error> {
-    let candidates = [name.to_owned(), root.join(name)];
-    if let Some(path) = candidates.iter().find(|path| holds_run(path)) {
-        return Ok(named(path));
-    }
-    let known: Vec<String> = all(root)
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|run| holds_run(&run.row.path))
-        .map(|run| run.row.name)
-        .collect();
-    let name = name.display().to_string();
-    let nearest = nearest(&name, &known);
-    let nearest = nearest.map_or_else(String::new, |name| format!(" (is it `{name}`?)"));
-    Err(Error::data(format!(
-        "{name} is neither a run's folder nor the name of a run in {}{nearest}: `vim-train runs list` names them, --root looks elsewhere",
-        root.display()
-    )))
+    let run = Place::find(name, root, None)?.run();
+    let path = run.ok_or_else(|| {
+        Error::data(format!("{} is no run: give its folder, or its name in a root", name.display()))
+    })?;
+    Ok(named(&path))
 }
 
 fn named(path: &Path) -> Run {

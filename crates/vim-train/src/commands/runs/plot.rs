@@ -11,7 +11,7 @@ use crate::output::{OutputError, check_free};
 pub(super) struct Curves {
     pub(super) name: String,
     pub(super) loss: Vec<(f64, f64)>,
-    /// The primary score of the validation images by step.
+    /// The primary score by step, on the images that were evaluated during training.
     pub(super) score: Vec<(f64, f64)>,
 }
 
@@ -35,8 +35,8 @@ const POINTS: usize = 1000;
 /// Curves with at most this many points get markers.
 const MARKED: usize = 40;
 
-/// The figure as SVG: the legend above one panel per kind of curve.
-pub(super) fn draw(curves: &[Curves]) -> String {
+/// The figure as SVG: the legend above one panel per kind of curve; `split` is that of the scores.
+pub(super) fn draw(curves: &[Curves], split: &str) -> String {
     let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
     let (mut body, top) = legend(&names, 72.0, WIDTH - 72.0);
     let points = curves.iter().flat_map(|curve| curve.loss.iter().chain(&curve.score));
@@ -45,7 +45,7 @@ pub(super) fn draw(curves: &[Curves]) -> String {
     let (factor, unit) = if PRIMARY.is_share { (100.0, ", %") } else { (1.0, "") };
     let scaled = |&(step, score): &(f64, f64)| (step, factor * score);
     let score = curves.iter().map(|curve| curve.score.iter().map(scaled).collect());
-    let title = format!("validation {}", PRIMARY.label);
+    let title = format!("{split} {}", PRIMARY.label);
     body.push_str(&panel("training loss", loss.collect(), last, top));
     body.push_str(&panel(&format!("{title}{unit}"), score.collect(), last, top + PANEL));
     let label = format!("training loss and {title} of {}", names.join(", "));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn every_run_has_its_colour_and_its_name() {
-        let both = draw(&[curves("one", 4.0), curves("another", 5.0)]);
+        let both = draw(&[curves("one", 4.0), curves("another", 5.0)], "validation");
         for (class, name) in [("c0", "one"), ("c1", "another")] {
             // One line in the legend and one per panel.
             assert_eq!(both.matches(&format!("<g class=\"{class}\">")).count(), 3);
@@ -119,7 +119,7 @@ mod tests {
     fn many_runs_with_long_names_fit() {
         let name = "a name that is longer than most and then some".repeat(3);
         let many: Vec<Curves> = (0..50).map(|i| curves(&name, f64::from(i))).collect();
-        let figure = draw(&many);
+        let figure = draw(&many, "validation");
         assert_eq!(figure.matches(&format!(">{name}<")).count(), 50);
         assert!(figure.contains("height=\"1740\""), "{}", &figure[..200]);
     }

@@ -17,12 +17,15 @@ use vim_run::{
 use super::history::{Best, History};
 use crate::commands::train::PRIMARY;
 use crate::config::{Config, dotted};
+use crate::output::as_shown;
+use crate::run_folder::holds_run;
 
 /// A run as `runs list` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct RunRow {
     /// Its folder's name, or path below the folder that is listed.
     pub(crate) name: String,
+    #[serde(serialize_with = "as_shown")]
     pub(crate) path: PathBuf,
     pub(crate) status: Status,
     pub(crate) method: Option<String>,
@@ -119,12 +122,6 @@ impl Run {
             }
         }
     }
-}
-
-/// Whether `folder` holds any file of a run.
-pub(crate) fn holds_run(folder: &Path) -> bool {
-    let names = [CONFIG, METRICS, EXIT, ENVIRONMENT];
-    names.iter().any(|name| folder.join(name).is_file()) || checkpoints_in(folder).is_dir()
 }
 
 /// The configuration's keys, and the discretization's description if this version can parse it.

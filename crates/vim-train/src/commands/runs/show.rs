@@ -9,6 +9,7 @@ use serde_json::json;
 use vim_run::checkpoint::best_step;
 use vim_run::checkpoints_in;
 use vim_run::metrics::ScoreKind;
+use vim_run::printable;
 
 use super::history::Evaluated;
 use super::list::steps;
@@ -55,6 +56,7 @@ fn as_json(run: &Run) -> serde_json::Value {
         "last_train": history.train.last(),
         "val": history.val,
         "test": history.test,
+        "watched": history.watched,
         "images_per_second": history.median_speed(),
         "seconds": history.seconds,
         "checkpoints": run.checkpoints.iter().map(|(step, _)| step).collect::<Vec<_>>(),
@@ -96,7 +98,8 @@ fn text(run: &Run) -> String {
     let best = best.map(|(best, shown)| format!("{shown} at step {}", best.step));
     let speed = history.median_speed().map(|speed| format!("{} img/s", rate(speed)));
     let seconds = Duration::try_from_secs_f64(history.seconds).ok().filter(|t| !t.is_zero());
-    let [best_label, val_label] = ["best", "val"].map(|of| format!("{of} {}", PRIMARY.label));
+    let watched = history.split().name();
+    let [best_label, curve_label] = ["best", watched].map(|of| format!("{of} {}", PRIMARY.label));
     let rows = [
         ("run", Some(row.name.clone())),
         ("folder", Some(row.path.display().to_string())),
@@ -129,14 +132,14 @@ fn text(run: &Run) -> String {
         ("speed", speed),
         ("time", seconds.map(duration)),
         ("loss", drawn(&history.loss_curve(), |loss| format!("{loss:.4}"))),
-        (val_label.as_str(), drawn(&history.score_curve(), |score| PRIMARY.show(score))),
+        (curve_label.as_str(), drawn(&history.score_curve(), |score| PRIMARY.show(score))),
     ];
     let mut lines: Vec<String> = rows
         .into_iter()
-        .filter_map(|(label, value)| Some(format!("{label:<12}{}", value?)))
+        .filter_map(|(label, value)| Some(format!("{label:<12}{}", printable(&value?))))
         .collect();
     lines.extend(checkpoints(run));
-    lines.extend(row.problems.iter().map(|why| format!("{:<12}{why}", "problem")));
+    lines.extend(row.problems.iter().map(|why| format!("{:<12}{}", "problem", printable(why))));
     lines.join("\n")
 }
 

@@ -61,9 +61,18 @@ pub(super) fn requeue(args: &RequeueArgs) -> Result<(), Error> {
         Some(run) => submitted.task(run)?,
         None => (submitted.last().job, submitted.last()),
     };
+    let before = names::known(&client, job)?;
     let refused = match client.requeue(job) {
         Ok(()) => {
-            eprintln!("job {job} is in the queue again");
+            eprintln!(
+                "{}",
+                match before {
+                    Some(before) if before.state.is_active() => format!(
+                        "job {job} is told to save and end; SLURM starts it again after two minutes or more"
+                    ),
+                    Some(_) | None => format!("job {job} had ended and is in the queue again"),
+                }
+            );
             return print(&job.to_string());
         }
         Err(error @ SlurmError::Refused { .. }) => error,

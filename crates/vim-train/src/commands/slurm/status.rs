@@ -13,9 +13,9 @@ use vim_slurm::{Client, Job, JobId};
 use super::TaskArg;
 use super::names::{self, Submitted};
 use crate::commands::runs::{Run, Status, steps};
-use crate::commands::sweep::run_name;
+use crate::commands::sweep::{SweepProgress, progress, run_name};
 use crate::error::Error;
-use crate::output::{columns, print, print_json};
+use crate::output::{as_shown, columns, print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,6 +50,7 @@ pub(crate) struct StatusArgs {
 #[derive(Clone, Debug, Serialize)]
 struct JobRow {
     name: String,
+    #[serde(serialize_with = "as_shown")]
     folder: PathBuf,
     job: JobId,
     /// The job's state, or the array tasks per state; empty if SLURM has forgotten the job.
@@ -63,6 +64,9 @@ struct JobRow {
     is_active: bool,
     /// The run's status according to its folder.
     run: Status,
+    /// Of a sweep: its runs per state, according to their folders.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    runs: BTreeMap<&'static str, usize>,
     step: Option<u64>,
     total_steps: Option<u64>,
 }
@@ -109,7 +113,13 @@ impl JobRow {
     fn of(submitted: &Submitted, client: &Client) -> Result<Self, Error> {
         let job = submitted.last().job;
         let jobs = client.jobs(&[job])?.into_values().collect();
-        Ok(Self::new(submitted.name.clone(), submitted.folder.clone(), job, jobs))
+        let row = Self::new(submitted.name.clone(), submitted.folder.clone(), job, jobs);
+        Ok(match progress(&submitted.folder)? {
+            Some(SweepProgress { states, step, total_steps }) => {
+                Self { runs: states, step: Some(step), total_steps, ..row }
+            }
+            None => row,
+        })
     }
 
     /// Run number `run` of a sweep.
@@ -142,6 +152,7 @@ impl JobRow {
                 .and_then(|job| Some(job.exit_code?.code)),
             is_active: jobs.iter().any(|job| job.state.is_active()),
             run: run.status,
+            runs: BTreeMap::new(),
             step: run.step,
             total_steps: run.total_steps,
         }
@@ -152,18 +163,23 @@ fn table(rows: &[JobRow]) -> String {
     let head = ["run", "job", "state", "reason", "node", "status", "restarts", "code", "steps"];
     let cells = rows.iter().map(|row| {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let states: Vec<String> = match row.states.iter().collect::<Vec<_>>().as_slice() {
-            [(state, 1)] => vec![(*state).clone()],
-            several => several.iter().map(|(state, count)| format!("{count} {state}")).collect(),
+        let counts = |states: Vec<(&str, usize)>| match states.as_slice() {
+            [(state, 1)] => (*state).to_owned(),
+            several => {
+                let counts = several.iter().map(|(state, count)| format!("{count} {state}"));
+                counts.collect::<Vec<_>>().join(", ")
+            }
         };
-        let state = if states.is_empty() { "forgotten".to_owned() } else { states.join(", ") };
+        let states = counts(row.states.iter().map(|(state, &n)| (state.as_str(), n)).collect());
+        let state = if states.is_empty() { "forgotten".to_owned() } else { states };
+        let runs = counts(row.runs.iter().map(|(&state, &n)| (state, n)).collect());
         vec![
             row.name.clone(),
             row.job.to_string(),
             state,
             or_none(row.reason.clone()),
             or_none(row.node.clone()),
-            row.run.to_string(),
+            if runs.is_empty() { row.run.to_string() } else { runs },
             or_none(row.restarts.map(|count| count.to_string())),
             or_none(row.exit_code.map(|code| code.to_string())),
             steps(row.step, row.total_steps),

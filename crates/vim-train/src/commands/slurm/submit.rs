@@ -18,7 +18,7 @@ use crate::commands::train::{preflight, say_warnings, site_and_request};
 use crate::config::{Config, Loaded};
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::run_folder::can_go_on;
+use crate::run_folder::{can_go_on, check_nameable};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -212,6 +212,8 @@ impl JobPlan {
         config.run.root =
             absolute(&config.run.root).map_err(Error::io("find", &config.run.root))?;
         config.run.name = name.clone();
+        check_nameable(&here)?;
+        check_nameable(&config.run.root)?;
         let folder = config.run_folder()?;
         let (site, request) = site_and_request(&config)?;
         let program = env::current_exe().map_err(Error::io("find", "this program"))?;

@@ -1,6 +1,6 @@
 //! A sweep's folder, and how its runs stand by their folders and by SLURM.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -14,9 +14,10 @@ use vim_sweep::{
 };
 
 use super::{SweepRunError, WhichArgs};
-use crate::commands::runs::{Evaluated, Run, Status, holds_run};
+use crate::commands::runs::{Evaluated, Run, Status};
 use crate::config::{ConfigError, Loaded, dotted};
 use crate::error::Error;
+use crate::run_folder::holds_run;
 
 /// Name of the section's copy.
 pub(super) const SECTION: &str = "sweep.toml";
@@ -141,6 +142,38 @@ fn state_of(run: &Run) -> RunState {
     }
 }
 
+/// How far the runs of a sweep are, by their folders.
+pub(crate) struct SweepProgress {
+    /// The number of runs in each state, by its name.
+    pub(crate) states: BTreeMap<&'static str, usize>,
+    /// Steps done in all runs.
+    pub(crate) step: u64,
+    /// Steps of all runs. A run that was never started is taken to have as many as the others, if
+    /// these have equally many.
+    pub(crate) total_steps: Option<u64>,
+}
+
+/// The progress of the sweep in `folder`, if it holds one.
+pub(crate) fn progress(folder: &Path) -> Result<Option<SweepProgress>, Error> {
+    let Some(plan) = read_plan(folder)? else { return Ok(None) };
+    let runs: Vec<Run> = plan
+        .entries
+        .iter()
+        .map(|entry| Run::read(&folder.join(&entry.name), entry.name.clone()))
+        .collect();
+    let mut states = BTreeMap::new();
+    for run in &runs {
+        *states.entry(state_of(run).name()).or_default() += 1;
+    }
+    let known: BTreeSet<u64> = runs.iter().filter_map(|run| run.row.total_steps).collect();
+    let usual = known.first().copied().filter(|_| known.len() == 1);
+    Ok(Some(SweepProgress {
+        states,
+        step: runs.iter().filter_map(|run| run.row.step).sum(),
+        total_steps: runs.iter().map(|run| run.row.total_steps.or(usual)).sum(),
+    }))
+}
+
 /// All runs of `sweep` in the plan's order.
 pub(super) fn outcomes(sweep: &Sweep) -> Vec<RunOutcome> {
     sweep.plan.entries.iter().map(|entry| outcome(sweep, entry)).collect()
@@ -151,7 +184,8 @@ pub(super) fn outcome(sweep: &Sweep, entry: &PlannedRun) -> RunOutcome {
     let run = Run::read(&sweep.run(entry), entry.name.clone());
     let history = &run.history;
     let evaluations = history.val.iter().map(|scores| score("val", scores));
-    let scores = evaluations.chain(history.test.iter().map(|scores| score("test", scores)));
+    let tests = history.watched.iter().chain(&history.test);
+    let scores = evaluations.chain(tests.map(|scores| score("test", scores)));
     let values = if run.config.is_empty() {
         Sweep::frozen(&sweep.folder, entry).unwrap_or_default()
     } else {

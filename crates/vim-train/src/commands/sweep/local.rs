@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use vim_data::CpuAllocation;
+use vim_run::printable;
 use vim_run::signals::StopRequest;
 use vim_sweep::{OnFailure, PlannedRun, RunState};
 
@@ -19,14 +20,17 @@ use super::folder::{Sweep, state};
 use super::plan::find_or_plan;
 use super::watch::{Shown, Watch, last_line};
 use super::{SweepRunError, WhichArgs};
+use crate::config::Gpus;
+use crate::device;
 use crate::error::Error;
-use crate::output::summary::duration;
+use crate::output::summary::{counted, duration};
 
 const EXAMPLES: &str = "\
 Examples:
   vim-train sweep run configs/ablation/shapes.toml          one run after the other
   vim-train sweep run configs/ablation/shapes.toml -j 2     two at a time, half of the cores each
   vim-train sweep run configs/ablation/cifar100.toml --gpus 0,1,2,3
+  vim-train sweep run configs/ablation/cifar100.toml --gpus all    a whole node, in one job
 
 Ctrl-C and SIGTERM let the runs at work save; the same command goes on, and passes over what is
 finished. What a run says is in the sweep's folder, logs/INDEX-NAME.log.";
@@ -37,9 +41,10 @@ pub(crate) struct LocalArgs {
     /// Runs at a time; the cores are divided among them. Left out: 1, or one on each of --gpus.
     #[arg(short, long, value_name = "N", value_parser = crate::args::count)]
     jobs: Option<usize>,
-    /// GPUs to spread the runs over, by number, as in `0,1`: each process sees one of them.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    gpus: Vec<usize>,
+    /// GPUs to spread the runs over: by number, as in `0,1`, or `all` that this process sees. Each
+    /// run sees one of them.
+    #[arg(long, value_name = "LIST|all", value_parser = gpus)]
+    gpus: Option<Gpus>,
     /// Start no other run once one has failed, as `sweep.on_failure = "stop"`; those at work go on.
     #[arg(long)]
     fail_fast: bool,
@@ -63,14 +68,15 @@ pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
 
 /// Trains the unfinished `entries` and waits for them. Fails if a run fails or a signal arrives.
 pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) -> Result<(), Error> {
-    let stop = StopRequest::install()
-        .map_err(|error| Error::internal(format!("signal handlers: {error}")))?;
-    let jobs = args.jobs.unwrap_or(args.gpus.len().max(1));
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
+    stop.defer();
+    let gpus = args.gpus.as_ref().map(visible).transpose()?.unwrap_or_default();
+    let jobs = args.jobs.unwrap_or(gpus.len().max(1));
     let CpuAllocation { cores, .. } = CpuAllocation::of_this_process();
     let on_failure = sweep.origins.sweep.on_failure;
     let mut runner = Runner {
         sweep,
-        gpus: &args.gpus,
+        gpus,
         threads: (jobs > 1).then_some((cores / jobs).max(1)),
         watch: Watch::new(),
         waiting: VecDeque::new(),
@@ -85,9 +91,32 @@ pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) ->
     runner.finish(&stop, entries)
 }
 
+/// The variable that names the GPUs of a process.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// Parses `all` or numbers with commas between them.
+fn gpus(text: &str) -> Result<Gpus, String> {
+    if text == "all" {
+        return Ok(Gpus::All);
+    }
+    let numbers: Result<Vec<usize>, _> = text.split(',').map(str::parse).collect();
+    numbers.map(Gpus::List).map_err(|_| format!("`{text}` is neither `all` nor a list as 0,1"))
+}
+
+/// The names of GPUs in `CUDA_VISIBLE_DEVICES`.
+fn visible(gpus: &Gpus) -> Result<Vec<String>, Error> {
+    let of_this_process = env::var(VISIBLE).unwrap_or_default();
+    if *gpus == Gpus::All && !of_this_process.is_empty() {
+        return Ok(of_this_process.split(',').map(|name| name.trim().to_owned()).collect());
+    }
+    let count = if *gpus == Gpus::All { device::count_cuda("--gpus all")? } else { 0 };
+    Ok(gpus.numbers(count).iter().map(usize::to_string).collect())
+}
+
 struct Runner<'a> {
     sweep: &'a Sweep,
-    gpus: &'a [usize],
+    /// Their names in `CUDA_VISIBLE_DEVICES`.
+    gpus: Vec<String>,
     /// Threads of each run; `None` keeps the configuration's value for a single run at a time.
     threads: Option<usize>,
     watch: Watch,
@@ -137,12 +166,13 @@ impl<'a> Runner<'a> {
             }
         }
         let (jobs, waiting) = (self.slots.len().min(self.waiting.len()), self.waiting.len());
-        let threads = self.threads.map_or_else(String::new, |threads| {
-            format!(", {threads} thread{} each", if threads == 1 { "" } else { "s" })
-        });
+        let threads = self
+            .threads
+            .map_or_else(String::new, |threads| format!(", {} each", counted(threads, "thread")));
         self.watch.line(&format!(
-            "{}: {waiting} runs to train, {finished} finished; {jobs} at a time{threads}",
-            self.sweep.folder.display()
+            "{}: {} to train, {finished} finished; {jobs} at a time{threads}",
+            self.sweep.folder.display(),
+            counted(waiting, "run")
         ));
     }
 
@@ -222,7 +252,7 @@ impl<'a> Runner<'a> {
         command.args(self.threads.map(|threads| format!("--threads={threads}")));
         command.arg("--").arg(&self.sweep.folder);
         if !self.gpus.is_empty() {
-            command.env("CUDA_VISIBLE_DEVICES", self.gpus[slot % self.gpus.len()].to_string());
+            command.env(VISIBLE, &self.gpus[slot % self.gpus.len()]);
         }
         // Own process group: a terminal's Ctrl-C would reach the runs a second time.
         command.process_group(0).stdin(Stdio::piped()).stdout(out).stderr(err);
@@ -282,7 +312,8 @@ impl<'a> Runner<'a> {
     fn ask_to_stop(&self) {
         let at_work = self.slots.iter().flatten().count();
         self.watch.line(&format!(
-            "stopping: {at_work} runs are saving; a second Ctrl-C does not wait for them"
+            "stopping: {} to save; a further Ctrl-C after two seconds does not wait for that",
+            counted(at_work, "run")
         ));
         for run in self.slots.iter().flatten() {
             if let Some(pid) = Pid::from_raw(run.child.id().cast_signed()) {
@@ -294,7 +325,7 @@ impl<'a> Runner<'a> {
 
     fn finish(self, stop: &StopRequest, entries: &[&PlannedRun]) -> Result<(), Error> {
         for failure in &self.failures {
-            eprintln!("{failure}");
+            eprintln!("{}", printable(failure));
         }
         let folder = self.sweep.folder.clone();
         let is_finished =
@@ -309,8 +340,8 @@ impl<'a> Runner<'a> {
         }
         let folder = folder.display();
         eprintln!(
-            "{finished} of {} runs are finished; `vim-train sweep summarize {folder}` puts them together",
-            entries.len()
+            "{finished} of {} finished; `vim-train sweep summarize {folder}` puts them together",
+            counted(entries.len(), "run")
         );
         Ok(())
     }

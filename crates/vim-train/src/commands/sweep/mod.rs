@@ -27,7 +27,7 @@ use vim_run::signals::Stop;
 use crate::args::Overrides;
 use crate::error::{Error, Failure, code};
 
-pub(crate) use folder::offset_of;
+pub(crate) use folder::{SweepProgress, offset_of, progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -114,6 +114,12 @@ enum SweepRunError {
     #[error("{} has no run {asked}: `vim-train sweep status {}` lists them", folder.display(), folder.display())]
     NoEntry { folder: PathBuf, asked: String },
 
+    /// A sweep of SLURM, asked to be trained here by this command.
+    #[error(
+        "the sweep was submitted to SLURM, and this would train on this machine: `{0} --submit` submits the runs again, --local trains them here"
+    )]
+    Submitted(String),
+
     #[error(
         "--baseline {0}: expected KEY=VALUE with a key of the grid, or a value that only one of them has"
     )]
@@ -141,7 +147,7 @@ impl Failure for SweepRunError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Failed { .. } => code::FAILED,
-            Self::Baseline(_) => code::USAGE,
+            Self::Baseline(_) | Self::Submitted(_) => code::USAGE,
             Self::NoSweep(_) | Self::NoEntry { .. } => code::DATA,
             Self::AtWork { .. } => code::EXISTS,
             Self::Stopped { stop, .. } => stop.exit_code(),

@@ -19,6 +19,7 @@ use crate::args::Overrides;
 use crate::commands::train::{SCORES, preflight, say_warnings};
 use crate::config::{Config, ConfigError, Loaded, Origin, Problem, check_key, dotted_values, keys};
 use crate::error::Error;
+use crate::output::summary::counted;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
 
@@ -112,7 +113,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
     let finished = states.iter().filter(|state| **state == RunState::Finished).count();
     let (all, folder) = (states.len(), planned.folder.display());
     let added = if args.dry_run { "nothing written".to_owned() } else { planned.added_in_words() };
-    eprintln!("{all} runs in {folder}, {finished} finished; {added}");
+    eprintln!("{} in {folder}, {finished} finished; {added}", counted(all, "run"));
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use strum::VariantArray;
 use vim_kernels::Discretization;
-use vim_run::{host_name, rfc3339};
+use vim_run::{host_name, printable, rfc3339};
 use vim_sweep::report::{Page, Provenance};
 use vim_sweep::{
     Assignments, Metric, Pick, ReportConfig, RunOutcome, RunState, SEED, Summary, csv, head,
@@ -18,7 +18,7 @@ use super::{SweepRunError, WhichArgs};
 use crate::commands::runs::steps;
 use crate::commands::train::SCORES;
 use crate::error::Error;
-use crate::output::summary::duration;
+use crate::output::summary::{counted, duration};
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
 
@@ -91,7 +91,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<(), Error> {
     print(&columns(&head, rows.collect(), 4))?;
     for run in outcomes.iter().filter(|run| run.state != RunState::Finished) {
         if let Some(error) = &run.error {
-            eprintln!("{}: {error}", run.name);
+            eprintln!("{}: {}", run.name, printable(error));
         }
     }
     eprintln!("{}", counts(&outcomes));
@@ -106,12 +106,12 @@ fn exit_code(state: RunState) -> Option<u8> {
 fn counts(outcomes: &[RunOutcome]) -> String {
     let words = ["finished", "running", "queued", "interrupted", "failed", "missing"];
     let count = |wanted: &str| outcomes.iter().filter(|run| run.state.name() == wanted).count();
-    let counted = words.into_iter().map(|wanted| (count(wanted), wanted));
-    let parts: Vec<String> = counted
+    let numbers = words.into_iter().map(|wanted| (count(wanted), wanted));
+    let parts: Vec<String> = numbers
         .filter(|(count, _)| *count > 0)
         .map(|(count, wanted)| format!("{count} {wanted}"))
         .collect();
-    format!("{} runs: {}", outcomes.len(), parts.join(", "))
+    format!("{}: {}", counted(outcomes.len(), "run"), parts.join(", "))
 }
 
 const SUMMARIZE_EXAMPLES: &str = "\

@@ -1,6 +1,8 @@
 //! `vim-train sweep retry`.
 
 use clap::Args;
+use vim_slurm::JobId;
+use vim_slurm::submissions;
 use vim_sweep::{PlannedRun, RunOutcome, RunState};
 
 use super::folder::{Sweep, outcomes_with_jobs};
@@ -13,7 +15,7 @@ Examples:
   vim-train sweep retry data/runs/shapes-ablation --failed
   vim-train sweep retry data/runs/shapes-ablation --missing -j 2
   vim-train sweep retry data/runs/shapes-ablation --id 02c959e948
-  vim-train sweep retry data/runs/cifar100-ablation --failed --submit
+  vim-train sweep retry data/runs/cifar100-ablation --failed --submit    by SLURM
   vim-train sweep retry data/runs/shapes-ablation --failed --missing      all that is left
   vim-train sweep retry data/runs/shapes-ablation --failed --id foh-s1    and this one
 
@@ -23,6 +25,8 @@ What is selected adds up:
   --missing   missing: never started; interrupted: stopped or killed; failed only with --failed
   --id ID     this run, be it failed, missing or interrupted; others only with --failed, --missing
 A run that is finished, at work or in the queue is never selected, by its id neither.
+
+A sweep that was submitted to SLURM is trained here only with --local, or in a job.
 
 Each goes on in its folder from its newest checkpoint. A run that diverged (76) diverges again at
 the same step, because nothing in it is left to chance: change the sweep's configuration instead.";
@@ -46,8 +50,11 @@ pub(crate) struct RetryArgs {
     #[arg(long, value_name = "ID")]
     id: Vec<String>,
     /// By SLURM, as an array, instead of on this machine.
-    #[arg(long, conflicts_with_all = ["jobs", "gpus", "fail_fast"])]
+    #[arg(long, conflicts_with_all = ["jobs", "gpus", "fail_fast", "here"])]
     submit: bool,
+    /// On this machine, though the sweep was submitted to SLURM.
+    #[arg(long = "local")]
+    here: bool,
     #[command(flatten)]
     local: LocalArgs,
 }
@@ -62,12 +69,29 @@ pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     if args.submit {
         return submit::submit(&sweep, &chosen, false, false);
     }
+    let submissions = submissions::read(&sweep.folder)
+        .map_err(Error::io("read", submissions::path(&sweep.folder)))?;
+    // In a job this is a compute node.
+    if !args.here && !submissions.is_empty() && JobId::of_this_process().is_none() {
+        return Err(SweepRunError::Submitted(args.typed()).into());
+    }
     let entries: Vec<&PlannedRun> =
         chosen.iter().map(|run| &sweep.plan.entries[run.index]).collect();
     local::train(&sweep, &entries, &args.local)
 }
 
 impl RetryArgs {
+    /// The command as it was typed, but for the options of a sweep on this machine.
+    fn typed(&self) -> String {
+        let mut words = vec!["vim-train sweep retry".to_owned()];
+        words.push(self.which.sweep.display().to_string());
+        words.extend(self.which.overrides.set.iter().map(|set| format!("--set {set}")));
+        words.extend(self.failed.then(|| "--failed".to_owned()));
+        words.extend(self.missing.then(|| "--missing".to_owned()));
+        words.extend(self.id.iter().map(|id| format!("--id {id}")));
+        words.join(" ")
+    }
+
     /// Whether the run with this id and name is selected as it stands.
     fn selects(&self, id: &str, name: &str, state: RunState) -> bool {
         let is_named = self.id.iter().any(|asked| asked == id || asked == name);

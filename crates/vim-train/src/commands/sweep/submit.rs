@@ -19,6 +19,7 @@ use crate::commands::train::{preflight, say_warnings, site_and_request};
 use crate::config::Loaded;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::run_folder::check_nameable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -140,6 +141,8 @@ fn scripts(
 ) -> Result<Vec<(BatchScript, PathBuf)>, Error> {
     let program = env::current_exe().map_err(Error::io("find", "this program"))?;
     let here = env::current_dir().map_err(Error::io("find", "."))?;
+    check_nameable(&here)?;
+    check_nameable(folder)?;
     let inside = folder.join(FOLDER);
     let known =
         submissions::read(folder).map_err(Error::io("read", submissions::path(folder)))?.len();

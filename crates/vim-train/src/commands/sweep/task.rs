@@ -8,12 +8,13 @@ use std::thread;
 use clap::{Args, Command, FromArgMatches};
 use rustix::process::{Signal, getpid, kill_process};
 use vim_data::CpuAllocation;
-use vim_run::{CONFIG, EXIT, ExitRecord, write_exit_in};
+use vim_run::{CONFIG, EXIT, ExitRecord, RunError, write_exit_in};
 
 use super::SweepRunError;
 use super::folder::Sweep;
 use crate::commands::train;
 use crate::error::Error;
+use crate::run_folder::check_nameable;
 use crate::train::TrainArgs;
 
 const EXAMPLES: &str = "\
@@ -47,8 +48,10 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
         folder: args.folder.clone(),
         asked: format!("with index {}", args.index),
     })?;
+    check_nameable(&sweep.folder)?;
     if args.watched {
-        thread::spawn(stop_when_stdin_ends);
+        let watch = thread::Builder::new().spawn(stop_when_stdin_ends);
+        watch.map_err(Error::io("start", "a thread"))?;
     }
     // Build the command line that a user would type, so that both behave the same.
     let mut words = vec!["train".to_owned(), "--resume=auto".to_owned()];
@@ -86,8 +89,9 @@ fn stop_when_stdin_ends() {
 /// Records the reason of a failure before the configuration is loaded, for `sweep status`.
 fn record_early_end(folder: &Path, error: &Error) {
     let exit = ExitRecord::failed(error, error.exit_code());
-    // Another process owns the folder and its records.
-    let is_ours = exit.exit_code != 73 && !folder.join(CONFIG).exists();
+    // Another process owns the folder and its records, or the run had one that is elsewhere by now.
+    let is_displaced = matches!(error.downcast_ref(), Some(RunError::Displaced(_)));
+    let is_ours = exit.exit_code != 73 && !is_displaced && !folder.join(CONFIG).exists();
     if is_ours && fs::create_dir_all(folder).is_ok() {
         // The caller reports the original error.
         let _ = write_exit_in(folder, &exit);

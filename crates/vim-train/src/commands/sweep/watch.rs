@@ -37,7 +37,7 @@ impl Watch {
 
     /// Shows the run `name` from now on.
     pub(super) fn show(&self, name: &str) -> Shown {
-        Shown(Bar::new(0, "{prefix:24} {bar:24} {pos}/{len} {wide_msg}", |bar| {
+        Shown(Bar::new(0, "{prefix:24!} {bar:12.cyan} {pos}/{len} {wide_msg}", |bar| {
             let bar = bar.with_prefix(name.to_owned());
             bar.enable_steady_tick(Duration::from_millis(500));
             match &self.bars {

@@ -1,6 +1,7 @@
 //! Image classification by a Vision Mamba; the primary score is top-1.
 
 mod batch;
+pub(crate) mod classes;
 pub mod evaluate;
 pub mod predict;
 
@@ -8,9 +9,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
-use vim_data::{Batch, CropMode, Encoding, Loader, LoaderConfig, Recipe, Replica, Split, Splits};
+use vim_data::{Batch, CropMode, Loader, LoaderConfig, Recipe, Replica, Split, Splits};
 use vim_model::{LoadOptions, Vim, VimConfig, decays, layer_of};
-use vim_run::checkpoint::Selection;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
+use crate::weights::place::Place;
 use crate::weights::source::{WeightsSource, notes};
 pub use batch::{Mixed, Targets, cross_entropy, to_tensors};
 use batch::{bce, check_threshold, target_loss};
@@ -75,11 +76,12 @@ impl Objective for Classifier {
         let Some(path) = &train.init else { return Ok(None) };
         let resize = Some(train.init_pos_embed);
         let options = LoadOptions { head: true, missing: false, resize };
-        let source = WeightsSource::open(path, None, &Selection::Best)?;
+        let place = Place::find(path, &self.config.run.root, None)?;
+        let source = WeightsSource::open(&place, None)?;
         let (model, report) = source.load(self.seeded(device)?, options)?;
         let notes = notes(&report, options);
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
-        lines.extend(notes.iter().map(|note| format!("init: {note}")));
+        lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
         let ours = model.config().method_label();
         if let Some(recorded) = &source.recorded
             && recorded.method_label() != ours
@@ -200,9 +202,18 @@ impl Task for Classification {
     fn describe(&self) -> Result<Description, Error> {
         let (model, splits) = (&self.classifier.model, &self.splits);
         let size = model.image_size;
+        let sides = loaders::sides(size);
+        let (recipe, images) = (&self.classifier.config.augment, splits.train.image_size());
+        let mut notes = splits.notes.clone();
+        if images.is_none() && recipe.crop == CropMode::Pad {
+            notes.push(format!(
+                "augment.crop = \"pad\" trains on pieces of {size} px of images of all sizes, as \
+                 they are; \"auto\" resizes parts of them"
+            ));
+        }
         Ok(Description {
             model: format!(
-                "{} tokens, {} (series {})",
+                "{} tokens, method {} (ssm.series = {})",
                 model.num_tokens(),
                 model.method_label(),
                 model.ssm.series
@@ -210,14 +221,19 @@ impl Task for Classification {
             parameters: model.cost()?.parameters(),
             image_bytes: (size.height * size.width * 3) as u64,
             data: format!(
-                "data {} train, {} val, {} test images of {size} px, {} classes",
+                "data {} train, {} val, {} test images of {size} px, {} classes, {}",
                 splits.train.len(),
                 splits.val.as_ref().map_or(0, Split::len),
                 splits.test.len(),
-                splits.train.num_classes()
+                splits.train.num_classes(),
+                recipe.cropping(sides, images)
             ),
-            notes: splits.notes.clone(),
+            notes,
         })
+    }
+
+    fn class_names(&self) -> &[String] {
+        self.splits.train.class_names()
     }
 
     fn device_warning(&self, model: &Vim, device: &Device) -> Option<String> {
@@ -305,9 +321,11 @@ fn absent(config: &Config) -> Vec<String> {
     ];
     // Procedural images ignore the path keys.
     let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());
-    let all = of_data.chain([("train.init", &config.train.init)]);
-    let missing = all.filter_map(|(key, path)| Some((key, path.as_deref()?)));
+    let missing = of_data.filter_map(|(key, path)| Some((key, path.as_deref()?)));
     let missing = missing.filter(|(_, path)| !path.exists());
+    let init = config.train.init.as_deref().map(|path| ("train.init", path));
+    let is_absent = |path: &Path| Place::find(path, &config.run.root, None).is_err();
+    let missing = missing.chain(init.filter(|(_, path)| is_absent(path)));
     let text = |(key, path): (&str, &Path)| {
         format!(
             "{key}: {} is not on this machine: it must be there where the run starts",
@@ -323,11 +341,10 @@ pub fn check_image_size(
     recipe: &Recipe,
     split: &Split,
 ) -> Result<(), ConfigError> {
-    let wanted = [model.image_size.height, model.image_size.width];
-    match split.encoding() {
-        Encoding::Pixels { size }
-            if size != wanted && recipe.crop_mode(wanted) == CropMode::Pad =>
-        {
+    let wanted = loaders::sides(model.image_size);
+    let images = split.image_size();
+    match images {
+        Some(size) if size != wanted && recipe.crop_mode(wanted, images) == CropMode::Pad => {
             let [height, width] = size;
             let size =
                 if height == width { height.to_string() } else { format!("{height}x{width}") };
@@ -337,6 +354,6 @@ pub fn check_image_size(
             );
             Err(ConfigError::range("model.image_size", model.image_size, expected))
         }
-        Encoding::Pixels { .. } | Encoding::Files => Ok(()),
+        Some(_) | None => Ok(()),
     }
 }

@@ -13,11 +13,24 @@ use crate::error::Error;
 #[serde(transparent)]
 pub struct Guesses(Vec<Guess>);
 
+/// A class, and how likely it is.
 #[derive(Clone, Debug, Serialize)]
-struct Guess {
-    class: usize,
-    name: String,
-    probability: f64,
+pub(crate) struct Guess {
+    pub(crate) class: usize,
+    pub(crate) name: String,
+    pub(crate) probability: f64,
+}
+
+impl Guesses {
+    /// At most `count` of them, the likeliest first.
+    pub(crate) fn likeliest(&self, count: usize) -> &[Guess] {
+        &self.0[..count.min(self.0.len())]
+    }
+
+    /// Keeps the `count` likeliest.
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.0.truncate(count);
+    }
 }
 
 impl fmt::Display for Guesses {

@@ -1,16 +1,20 @@
 //! `vim-train eval`.
 
+mod classes;
+mod compare;
+
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use vim_data::Split;
+use vim_run::CONFIG;
 use vim_run::checkpoint::{Selection, Weights};
 use vim_run::metrics::Scores;
 use vim_run::signals::{Interrupted, StopRequest};
 use vim_run::storage::{Disk, replace};
 
-use crate::args::{Overrides, count};
+use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
 use crate::config::Config;
 use crate::device;
@@ -19,36 +23,50 @@ use crate::error::Error;
 use crate::output::{check_free, csv, print, print_json};
 use crate::run_folder::check_same_model_and_data;
 use crate::task::classification::check_image_size;
+use crate::task::classification::classes::readable;
 use crate::task::classification::evaluate::{SCORES, evaluate};
 use crate::task::classification::predict::{largest, softmax};
 use crate::task::{EvalSplit, Evaluation, loaders};
+use crate::weights::place::{Place, selection};
 use crate::weights::source::{WeightsSource, notes};
+use classes::Confusion;
 
 const EXAMPLES: &str = "\
 Examples:
   vim-train eval configs/debug.toml
+  vim-train eval zoh-s0                                a run: its folder, or its name in run.root
+  vim-train eval data/runs/zoh-s0/checkpoints/last
   vim-train eval configs/debug.toml --checkpoint last --split val --json
   vim-train eval configs/debug.toml --checkpoint data/runs/zoh-s0/checkpoints/step-00000500
   vim-train eval configs/debug.toml --batch 512        a batch of its own, for speed: the numbers are the same
   vim-train eval configs/vim_tiny_cifar100.toml --checkpoint vim_t.pth --ema
   vim-train eval configs/debug.toml --predictions out.csv     a row for each image
+  vim-train eval configs/debug.toml --per-class classes.csv --confusion confusion.svg
+  vim-train eval compare zoh.csv foh.csv               which images one method alone gets right
 
 The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
-likeliest class), probability (of that class), and top5 (the five likeliest classes, the likeliest first).
-The last three are empty for an image that could not be read.";
+likeliest class), probability (of that class), top5 (the five likeliest classes, the likeliest first), label_name
+and predicted_name. Of an image that could not be read, what the model says is empty.
+The columns of --per-class are class, name, images, correct, accuracy (correct / images) and predicted (images taken for
+this class). --confusion has a row for each true class and a column for each predicted one.";
 
 /// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EvalArgs {
-    /// Configuration file of the run.
+    /// Configuration file of the run, or the run itself, whose recorded configuration counts: its
+    /// folder, its name in `run.root`, or one of its checkpoints.
+    #[arg(value_name = "CONFIG|RUN")]
     config: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// Which weights: the run's `best` or `last`, a checkpoint's or run's folder, or a file (.pth,
-    /// .safetensors).
-    #[arg(long, value_name = "best|last|PATH", default_value = "best")]
-    checkpoint: Selection,
+    #[command(flatten)]
+    device: DeviceArg,
+    /// Which weights: `best` or `last` of the run, another run's folder or name, a checkpoint's
+    /// folder, or a file (.pth, .safetensors). Left out: the best, or the last where no held-out
+    /// images choose a best one.
+    #[arg(long, value_name = "best|last|PATH")]
+    checkpoint: Option<PathBuf>,
     /// Which images.
     #[arg(long, value_enum, default_value_t)]
     split: EvalSplit,
@@ -61,19 +79,53 @@ pub(crate) struct EvalArgs {
     /// Write what the model says of each image to this file, as CSV.
     #[arg(long, value_name = "FILE")]
     predictions: Option<PathBuf>,
-    /// Write over the file of predictions if it is there.
-    #[arg(long, requires = "predictions")]
+    /// Write the accuracy of each class to this file, as CSV.
+    #[arg(long, value_name = "FILE")]
+    per_class: Option<PathBuf>,
+    /// Write which classes are taken for which to this file, as a table (.csv) or a figure (.svg).
+    #[arg(long, value_name = "FILE")]
+    confusion: Option<PathBuf>,
+    /// Write over these files if they are there.
+    #[arg(long)]
     force: bool,
     /// Print the result on stdout as JSON.
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
-    if let Some(path) = &args.predictions {
+/// Evaluate a checkpoint of a run, or compare two by their predictions.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(subcommand_negates_reqs = true)]
+pub(crate) struct EvalCommandArgs {
+    #[command(subcommand)]
+    command: Option<EvalCommand>,
+    #[command(flatten)]
+    evaluation: Option<EvalArgs>,
+}
+
+#[derive(Debug, Subcommand)]
+enum EvalCommand {
+    Compare(compare::CompareArgs),
+}
+
+pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
+    match (&args.command, &args.evaluation) {
+        (Some(EvalCommand::Compare(args)), _) => compare::run(args),
+        (None, Some(args)) => evaluate_checkpoint(args),
+        (None, None) => Err(Error::internal("the parser let a missing argument pass")),
+    }
+}
+
+fn evaluate_checkpoint(args: &EvalArgs) -> Result<(), Error> {
+    for path in [&args.predictions, &args.per_class, &args.confusion].into_iter().flatten() {
         check_free(path, args.force)?;
     }
-    let config = Config::load(&args.config, &args.overrides.set)?;
+    if let Some(path) = &args.confusion {
+        classes::check_extension(path)?;
+    }
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
+    let Subject { config, run, weights } = subject(args)?;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
@@ -89,23 +141,24 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     let classes = splits.train.num_classes();
     let model = config.model.with_classes(classes)?;
     check_image_size(&model, &config.augment, &split)?;
-    let run = config.run_folder()?;
     // Another method, normalisation or seed changes the result but not the weights' shapes. For a
     // checkpoint given by its folder the caller is responsible.
-    if matches!(args.checkpoint, Selection::Best | Selection::Last) && run.is_dir() {
+    let is_of_run = args.checkpoint.as_ref().is_none_or(|which| selection(which).is_some());
+    if is_of_run && run.is_dir() {
         check_same_model_and_data(&run, &config)?;
     }
-    let weights = WeightsSource::of_run(&run, args.take.section(), &args.checkpoint)?;
+    let weights = WeightsSource::open(&weights, args.take.section())?;
     let options = args.take.options();
     let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision)?;
     let (model, report) = weights.load(model, options)?;
-    for note in notes(&report, options) {
+    for note in weights.note.iter().cloned().chain(notes(&report, options)) {
         eprintln!("note: {note}");
     }
-    let stop = StopRequest::install().map_err(|e| Error::internal(e.to_string()))?;
+    stop.defer();
     let mut loading = loaders::evaluation(&config, model.config().image_size);
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
-    let mut predictions = args.predictions.as_ref().map(|_| Predictions::of(&split));
+    let files = [&args.predictions, &args.per_class, &args.confusion];
+    let mut predictions = files.iter().any(|path| path.is_some()).then(|| Predictions::of(&split));
     let mut each = |logits: &[f32], is_read: bool| {
         if let Some(predictions) = &mut predictions {
             predictions.add(logits, is_read);
@@ -119,6 +172,12 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     };
     if let (Some(path), Some(predictions)) = (&args.predictions, &predictions) {
         predictions.write(path)?;
+    }
+    if let Some(predictions) = &predictions {
+        let title = format!("{}, {}, {images} images", weights.name, args.split.name());
+        let confusion = predictions.confusion();
+        args.per_class.iter().try_for_each(|path| confusion.write_classes(path))?;
+        args.confusion.iter().try_for_each(|path| confusion.write_matrix(path, &title))?;
     }
     if args.json {
         #[derive(Serialize)]
@@ -161,29 +220,69 @@ pub(crate) fn run(args: &EvalArgs) -> Result<(), Error> {
     shown(true).iter().rev().try_for_each(|share| print(&format!("{name} {share}")))
 }
 
+/// What is evaluated.
+struct Subject {
+    config: Config,
+    /// The folder of the run that the configuration is of.
+    run: PathBuf,
+    weights: Place,
+}
+
+/// The configuration in the file that `args` names, or recorded in the run that they name.
+fn subject(args: &EvalArgs) -> Result<Subject, Error> {
+    let (path, sets) = (&args.config, &args.device.over(&args.overrides.set));
+    let named = if path.extension().is_some_and(|extension| extension == "toml") {
+        None
+    } else {
+        let place = Place::find(path, &args.overrides.run_root()?, None)?;
+        place.run().map(|run| (run, place))
+    };
+    let (config, run, weights) = match named {
+        Some((run, place)) => (Config::load(&run.join(CONFIG), sets)?, run, place),
+        None => {
+            let config = Config::load(path, sets)?;
+            let run = config.run_folder()?;
+            let best = Place::Run(run.clone(), Selection::Best);
+            (config, run, best)
+        }
+    };
+    let weights = match &args.checkpoint {
+        Some(which) => Place::find(which, &config.run.root, Some(&run))?,
+        None => weights,
+    };
+    Ok(Subject { config, run, weights })
+}
+
 /// The columns, described in docs/runs.md.
-const HEADER: [&str; 6] = ["index", "image", "label", "predicted", "probability", "top5"];
+const HEADER: [&str; 8] =
+    ["index", "image", "label", "predicted", "probability", "top5", "label_name", "predicted_name"];
 
 /// Collects predictions, one row per image in the order of the split.
 #[derive(Debug)]
 struct Predictions {
     split: Split,
-    rows: Vec<[String; 6]>,
+    /// Of the classes, by label.
+    names: Vec<String>,
+    rows: Vec<[String; 8]>,
 }
 
 impl Predictions {
     fn of(split: &Split) -> Self {
-        Self { split: split.clone(), rows: Vec::with_capacity(split.len()) }
+        let names = readable(split.class_names());
+        Self { split: split.clone(), names, rows: Vec::with_capacity(split.len()) }
     }
 
     /// Adds the next image's logits; unreadable images and non-finite logits give no prediction.
     fn add(&mut self, logits: &[f32], is_read: bool) {
         let position = self.rows.len();
         let index = self.split.index(position);
-        let mut row = [const { String::new() }; 6];
+        let mut row = [const { String::new() }; 8];
         row[0] = index.to_string();
         row[1] = self.split.dataset().name(index);
-        row[2] = self.split.label(position).to_string();
+        let label = self.split.label(position) as usize;
+        let name = |class: usize| self.names.get(class).cloned().unwrap_or_default();
+        row[2] = label.to_string();
+        row[6] = name(label);
         if is_read && logits.iter().all(|logit| logit.is_finite()) {
             let probabilities = softmax(logits);
             let best = largest(&probabilities, 5);
@@ -191,8 +290,18 @@ impl Predictions {
             row[3].clone_from(&names[0]);
             row[4] = format!("{:.6}", probabilities[best[0]]);
             row[5] = names.join(" ");
+            row[7] = name(best[0]);
         }
         self.rows.push(row);
+    }
+
+    /// Which classes were taken for which.
+    fn confusion(&self) -> Confusion {
+        let mut confusion = Confusion::of(self.split.class_names());
+        for (position, row) in self.rows.iter().enumerate() {
+            confusion.add(self.split.label(position) as usize, row[3].parse().ok());
+        }
+        confusion
     }
 
     /// Writes the table, whole or not at all.

@@ -1,0 +1,199 @@
+//! `vim-train data show`: the training images as a picture and as a labelled page.
+
+mod page;
+mod words;
+
+use std::path::PathBuf;
+
+use burn::tensor::{Device, Tensor};
+use clap::Args;
+use vim_data::{
+    Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Replica, Split, Statistics,
+    contact_sheet, write_png,
+};
+use vim_run::printable;
+use vim_run::storage::{Disk, replace};
+
+use crate::args::Overrides;
+use crate::config::Config;
+use crate::error::Error;
+use crate::output::{OutputError, print, print_json};
+use crate::task::classification::to_tensors;
+use crate::task::loaders;
+use page::{Row, page};
+
+const EXAMPLES: &str = "\
+Examples:
+  vim-train data show configs/quickstart.toml
+  vim-train data show configs/vim_tiny_imagenet.toml --count 32 --epoch 5 --out epoch5.png
+  vim-train data show configs/vim_tiny_imagenet.toml --batch 1250 --json > plans.json
+
+The picture has a row for each image: what evaluation sees of it, and then, a column for each draw of the image in that
+batch (augment.repeats), what training makes of it: cropped, altered, erased and mixed, as the model receives it. Small
+images are enlarged. A page of the same name ending in .html has them with names, classes and what was done to each, which
+is also printed. --json prints what was drawn for each, and from which key.";
+
+/// Write a picture and a labelled page of a batch, before and after augmentation.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ShowArgs {
+    /// Configuration file.
+    config: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Where to write the PNG; the page is beside it, ending in .html.
+    #[arg(long, value_name = "FILE", default_value = "samples.png")]
+    out: PathBuf,
+    /// Images to show, the first ones of the batch.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    count: u64,
+    /// Which pass over the images, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    epoch: u64,
+    /// Which batch of it, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    batch: u64,
+    /// Print the plans as JSON instead of a line for each draw.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Pixels of the shorter side of an image in the picture, at least.
+const CELL: usize = 128;
+
+pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
+    let table = args.out.with_extension("html");
+    if table == args.out {
+        return Err(OutputError::Extension { path: table, expected: ".png" }.into());
+    }
+    let config = Config::load(&args.config, &args.overrides.set)?;
+    let splits = vim_data::open(&config.data, config.run.seed)?;
+    let size = config.model.image_size;
+    let statistics = splits.train.statistics(config.data.normalize);
+    let plain = loaders::evaluation(&config, size);
+    let loading = loaders::training(&config, size, Replica::SINGLE);
+    let loader = Loader::new(splits.train.clone(), loading)?;
+    let per_epoch = loader.batches_per_epoch() as u64;
+    if args.batch >= per_epoch {
+        return Err(Error::failed(format!(
+            "there is no batch {}: an epoch has {per_epoch}, numbered from 0",
+            args.batch
+        )));
+    }
+    let number = args.epoch * per_epoch + args.batch;
+    let described = loader.describe(number)?;
+    let batch = loader
+        .batches(number..number + 1)
+        .next()
+        .ok_or_else(|| Error::internal("a batch that there is was not made"))??;
+    // The draws of an image are side by side.
+    let groups: Vec<&[Described]> = described
+        .chunk_by(|a, b| a.index == b.index && a.key.repeat < b.key.repeat)
+        .take(args.count as usize)
+        .collect();
+    let before = originals(&splits.train, &groups, plain)?;
+    let after = received(&batch, statistics)?;
+    let rows = rows(&described, &groups, before, after, splits.train.class_names());
+
+    let factor = CELL.div_ceil(size.height.min(size.width)).max(1);
+    write_png(&args.out, &sheet(&rows, factor)).map_err(Error::io("write", &args.out))?;
+    let title = format!("Epoch {}, batch {}", args.epoch, args.batch);
+    let cropping = config.augment.cropping(loaders::sides(size), splits.train.image_size());
+    let page = page(&title, &cropping, &rows, factor)?;
+    replace(&Disk, &table, page.as_bytes()).map_err(Error::io("write", &table))?;
+    if args.json {
+        return print_json(&groups.concat());
+    }
+    print(&cropping)?;
+    for row in &rows {
+        print(&printable(&row.label))?;
+        for (draw, cell) in row.draws.iter().enumerate() {
+            if let Some((_, done)) = cell {
+                print(&format!("  draw {}: {done}", draw + 1))?;
+            }
+        }
+    }
+    print(&format!(
+        "{} images of epoch {}, batch {} in {}, with labels in {}",
+        rows.len(),
+        args.epoch,
+        args.batch,
+        args.out.display(),
+        table.display()
+    ))
+}
+
+/// A row for each group of draws of one image; `before` has an image for each, `after` one for each
+/// slot of the batch.
+fn rows(
+    described: &[Described],
+    groups: &[&[Described]],
+    before: Vec<Pixels>,
+    after: Vec<Pixels>,
+    names: &[String],
+) -> Vec<Row> {
+    let class = |one: &Described| names.get(one.label as usize).map_or("", String::as_str);
+    let repeats = groups.iter().flat_map(|group| group.iter()).map(|one| one.key.repeat).max();
+    let columns = repeats.map_or(0, |last| last as usize + 1);
+    let (mut slots, mut rows) = (after.into_iter().enumerate(), Vec::new());
+    for (group, before) in groups.iter().zip(before) {
+        let mut draws: Vec<Option<(Pixels, String)>> = (0..columns).map(|_| None).collect();
+        for (one, (slot, pixels)) in group.iter().zip(slots.by_ref()) {
+            let partner = &described[described.len() - 1 - slot];
+            draws[one.key.repeat as usize] = Some((pixels, words::done(one, class(partner))));
+        }
+        let [height, width] = group[0].source;
+        let label = format!("{} ({}), {height}x{width} px", group[0].name, class(&group[0]));
+        rows.push(Row { label, before, draws });
+    }
+    rows
+}
+
+/// The picture: a row for each image, as evaluation sees it and then its draws.
+fn sheet(rows: &[Row], factor: usize) -> Pixels {
+    let columns = 1 + rows.iter().map(|row| row.draws.len()).max().unwrap_or(0);
+    let cells = rows.iter().flat_map(|row| {
+        let draws = row.draws.iter().map(|cell| cell.as_ref().map(|(pixels, _)| pixels));
+        std::iter::once(Some(&row.before)).chain(draws)
+    });
+    let cells: Vec<Option<Pixels>> =
+        cells.map(|cell| cell.map(|pixels| pixels.enlarged(factor))).collect();
+    contact_sheet(&cells, columns)
+}
+
+/// The images after the evaluation transform.
+fn originals(
+    split: &Split,
+    groups: &[&[Described]],
+    loading: LoaderConfig,
+) -> Result<Vec<Pixels>, Error> {
+    let indices = groups.iter().map(|group| group[0].index).collect();
+    let config = LoaderConfig { batch_size: groups.len(), on_bad: OnBad::Fail, ..loading };
+    let loader = Loader::new(split.only(indices), config)?;
+    let mut images = Vec::new();
+    for batch in loader.epoch(0, 0) {
+        let batch = batch?;
+        let bytes = 3 * batch.height * batch.width;
+        let image =
+            |data: &[u8]| Pixels { height: batch.height, width: batch.width, data: data.to_vec() };
+        images.extend(batch.images.chunks_exact(bytes).map(image));
+    }
+    Ok(images)
+}
+
+/// The model's input images, converted back to bytes.
+fn received(batch: &Batch, by: Statistics) -> Result<Vec<Pixels>, Error> {
+    let device = Device::flex();
+    let (images, _) = to_tensors(batch, by, &device)?;
+    let channel =
+        |values: [f32; 3]| Tensor::<1>::from_floats(values, &device).reshape([1, 3, 1, 1]);
+    let images = (images * channel(by.std) + channel(by.mean)) * 255.0;
+    let values: Vec<f32> = images.permute([0, 2, 3, 1]).into_data().iter().collect();
+    let (height, width) = (batch.height, batch.width);
+    let image = |values: &[f32]| Pixels {
+        height,
+        width,
+        data: values.iter().map(|value| value.round().clamp(0.0, 255.0) as u8).collect(),
+    };
+    Ok(values.chunks_exact(3 * height * width).map(image).collect())
+}

@@ -1,0 +1,95 @@
+//! The files that `predict` writes.
+
+use std::path::Path;
+
+use serde::Serialize;
+use vim_run::storage::{Disk, replace};
+
+use super::gallery;
+use crate::error::Error;
+use crate::output::{OutputError, csv};
+use crate::task::classification::predict::Guesses;
+
+/// What the model says of an image.
+#[derive(Serialize)]
+pub(super) struct Answer {
+    /// Its file.
+    pub(super) image: String,
+    pub(super) predictions: Guesses,
+    /// As a data URI, for a gallery.
+    #[serde(skip)]
+    pub(super) thumbnail: Option<String>,
+}
+
+/// The form of a file of predictions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Csv,
+    JsonLines,
+    Html,
+}
+
+impl Format {
+    /// The form that the name of `path` asks for.
+    pub(super) fn of(path: &Path) -> Result<Self, Error> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => Ok(Self::Csv),
+            Some("jsonl") => Ok(Self::JsonLines),
+            Some("html") => Ok(Self::Html),
+            Some(_) | None => {
+                let expected = ".csv, .jsonl or .html";
+                Err(OutputError::Extension { path: path.to_owned(), expected }.into())
+            }
+        }
+    }
+}
+
+/// The columns of a table, as those of `eval --predictions`.
+const HEADER: [&str; 5] = ["image", "predicted", "probability", "top5", "predicted_name"];
+/// Classes in its column `top5`.
+pub(super) const TOP: usize = 5;
+
+/// Writes the `top` likeliest classes of each image to `path`, whole or not at all.
+pub(super) fn write(
+    path: &Path,
+    format: Format,
+    answers: &[Answer],
+    top: usize,
+    weights: &str,
+) -> Result<(), Error> {
+    let bytes = match format {
+        Format::Csv => {
+            let rows: Vec<[String; 5]> = answers.iter().map(row).collect();
+            csv([HEADER.map(str::to_owned)].iter().chain(&rows))?
+        }
+        Format::JsonLines => json_lines(answers, top)?,
+        Format::Html => gallery::page(answers, top, weights).into_bytes(),
+    };
+    replace(&Disk, path, &bytes).map_err(Error::io("write", path))
+}
+
+/// An image as a row; empty where a probability is not finite.
+fn row(answer: &Answer) -> [String; 5] {
+    let mut row = [const { String::new() }; 5];
+    row[0].clone_from(&answer.image);
+    let guesses = answer.predictions.likeliest(TOP);
+    if let Some(best) = guesses.first().filter(|best| best.probability.is_finite()) {
+        let classes: Vec<String> = guesses.iter().map(|guess| guess.class.to_string()).collect();
+        row[1].clone_from(&classes[0]);
+        row[2] = format!("{:.6}", best.probability);
+        row[3] = classes.join(" ");
+        row[4].clone_from(&best.name);
+    }
+    row
+}
+
+fn json_lines(answers: &[Answer], top: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    for Answer { image, predictions, .. } in answers {
+        let line = serde_json::json!({ "image": image, "predictions": predictions.likeliest(top) });
+        serde_json::to_writer(&mut bytes, &line)
+            .map_err(|error| Error::internal(format!("a prediction has no JSON form: {error}")))?;
+        bytes.push(b'\n');
+    }
+    Ok(bytes)
+}
