@@ -225,6 +225,13 @@ impl VimConfig {
             .map(|side| (side - self.patch_size) / self.stride() + 1)
     }
 
+    /// Rows at the lower edge and columns at the right edge that no patch covers.
+    #[must_use]
+    pub fn unseen_margin(&self) -> [usize; 2] {
+        [self.image_size.height, self.image_size.width]
+            .map(|side| (side - self.patch_size) % self.stride())
+    }
+
     /// Patches.
     #[must_use]
     pub fn num_patches(&self) -> usize {

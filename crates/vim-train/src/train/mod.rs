@@ -13,6 +13,7 @@ pub mod state;
 pub mod step;
 mod warmup;
 
+use std::io::{IsTerminal, stderr, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -98,7 +99,10 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     if let Some(score) = tested {
         log.file_line(result_line::<T>(score));
     }
-    print_result::<T>(args.json, &exit, tested);
+    // On a terminal the summary above has shown the score; a script reads the line.
+    if args.json || !(stdout().is_terminal() && stderr().is_terminal()) {
+        print_result::<T>(args.json, &exit, tested);
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use serde::Serialize;
 use vim_data::BadSample;
+use vim_kernels::Implementation;
 use vim_run::checkpoint::Weights;
 use vim_run::metrics::{JsonlWriter, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
@@ -187,8 +188,17 @@ impl<'a> Recorder<'a> {
 
     /// Logs the implementation of each operation.
     pub(super) fn implementations(&self) {
-        for (operation, implementation) in vim_kernels::implementations_run() {
-            self.log.line(format!("{operation}: {implementation}"));
+        let all = vim_kernels::implementations_run();
+        let kinds = [
+            (Implementation::Kernel, "fused kernels"),
+            (Implementation::Reference, "reference operations"),
+        ];
+        for (kind, label) in kinds {
+            let of_kind = all.iter().filter(|(_, implementation)| *implementation == kind);
+            let names: Vec<&str> = of_kind.map(|&(operation, _)| operation).collect();
+            if !names.is_empty() {
+                self.log.line(format!("{label}: {}", names.join(", ")));
+            }
         }
     }
 

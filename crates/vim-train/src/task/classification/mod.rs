@@ -211,6 +211,15 @@ impl Task for Classification {
                  they are; \"auto\" resizes parts of them"
             ));
         }
+        let [rows, columns] = model.unseen_margin();
+        if rows + columns > 0 {
+            let patch_size = model.patch_size;
+            notes.push(format!(
+                "patches of {patch_size} px every {} px leave the last {rows} rows and {columns} \
+                 columns of {size} px unseen; choose model.image_size, patch_size or stride to fit",
+                model.stride()
+            ));
+        }
         Ok(Description {
             model: format!(
                 "{} tokens, method {} (ssm.series = {})",
