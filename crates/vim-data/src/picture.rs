@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
-use crate::{pixels::Pixels, transforms::EvalTransform};
+use crate::{pixels::Pixels, transforms::resize::EvalTransform};
 
 /// An image that cannot be used.
 #[derive(Debug, thiserror::Error)]
