@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
-use crate::{pixels::Pixels, transforms::EvalTransform};
+use crate::{pixels::Pixels, transforms::resize::EvalTransform};
 
 /// An image that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use crate::decode::{DecodeLimits, Decoder, JpegLibrary};
 use crate::pixels::{Pixels, Region};
 use crate::statistics::Statistics;
 use crate::transforms::resize::{EVAL_CROP, EvalTransform, Resizer};
-use crate::transforms::{Op, Scratch, affine};
+use crate::transforms::{self, Op, Scratch};
 
 /// Tolerance in levels for another decoder than Pillow's, which interpolates subsampled colour with
 /// other rounding.
@@ -101,7 +101,13 @@ pub(super) fn affine(folder: &Folder, entry: &Value) -> Result<Measured, String>
     let entry: AffineEntry = read(entry)?;
     let mut image = folder.image(&folder.named("inputs", &entry.input)?)?;
     let size = [image.height, image.width];
-    affine(&mut image.data, size, entry.matrix, fill(entry.fill), &mut Scratch::default());
+    transforms::affine(
+        &mut image.data,
+        size,
+        entry.matrix,
+        fill(entry.fill),
+        &mut Scratch::default(),
+    );
     Ok(same_pixels(&image.data, &folder.image(&entry.file)?))
 }
 

@@ -304,7 +304,7 @@ impl FactoredMethod {
         token.powers[power - 1].clone().scale(factor * power as f64).like(&token.delta)
     }
 
-    fn token_factor_power(self) -> (usize, f64) {
+    pub(super) fn token_factor_power(self) -> (usize, f64) {
         let of_phi = |(k, weight)| (k, weight / UNIT.powi(k as i32));
         self.phi_k().map_or((1, 1.0), of_phi)
     }

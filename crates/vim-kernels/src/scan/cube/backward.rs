@@ -17,9 +17,9 @@ use super::chunks::{
     filled, load_chunk_state, read_chunk, read_token, store_before, unpack_chunk_state,
 };
 use super::coords::{
-    Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, load_tile, order,
-    projections, store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip,
-    unit_state_terms, weight_grad_index,
+    Rows, ScanTensors, Sizes, carried_state, is_state, load_split, load_tile, order, projections,
+    store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip, unit_state_terms,
+    weight_grad_index,
 };
 use super::forward_step::{recompute_step, sigmoid, step_size};
 use super::layout::{CHUNK, ScanPlan};

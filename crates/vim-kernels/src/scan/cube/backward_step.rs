@@ -4,6 +4,7 @@
 
 use cubecl::prelude::*;
 
+use super::chunks::saved_index;
 use super::coords::{UnitCoords, is_state, token_at};
 use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
 use super::layout::{CHUNK, PLANE, ScanPlan};
@@ -31,13 +32,6 @@ pub(crate) struct TokenGrads {
     pub(crate) y: f32,
     pub(crate) u: f32,
     pub(crate) delta: f32,
-}
-
-/// Index of the `group`-th vector of a unit's states before the `j`-th token of a chunk.
-#[cube]
-pub(crate) fn saved_index(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
-    let groups = comptime!(plan.states / plan.shared_vector_width());
-    (j * groups + group) * plan.units + UNIT_POS_X as usize
 }
 
 /// The gradient of x = delta·a through `a_bar`. For an exponential decay the slope is a_bar itself,

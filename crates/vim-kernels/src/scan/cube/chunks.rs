@@ -4,7 +4,7 @@
 use cubecl::prelude::barrier::copy_async_checked;
 use cubecl::prelude::*;
 
-use super::coords::{Rows, ScanTensors, UnitCoords, is_state, read_row, state_index, token_at};
+use super::coords::{Rows, ScanTensors, UnitCoords, is_state, read_row, token_at};
 use super::layout::{CHUNK, PLANE, ScanPlan};
 
 /// A chunk of tokens in a unit's channel, in their storage type: nothing waits for them before
@@ -301,6 +301,13 @@ pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
     if comptime!(pos.plan.spec.has_z) {
         to[comptime!(4 * place + 3)] = read_row::<F>(&tensors.z, step, pos.element, pos);
     }
+}
+
+/// Index of the `group`-th vector of a unit's states before the `j`-th token of a chunk.
+#[cube]
+pub(crate) fn saved_index(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
+    let groups = comptime!(plan.states / plan.shared_vector_width());
+    (j * groups + group) * plan.units + UNIT_POS_X as usize
 }
 
 /// Stores the states before the `j`-th token of a chunk.

@@ -10,7 +10,7 @@ use super::coords::{
 };
 use super::forward_step::{Projections, get, set, sigmoid, state_terms, step_size, step_states};
 use super::layout::{CHUNK, ScanPlan};
-use crate::real::{Real, Traced};
+use crate::real::Traced;
 
 /// Runs every segment from a zero state: writes its final states to `carry`, and the product of the
 /// decays over the segment to `product`, both `[segments, B, N, D]`.
