@@ -178,14 +178,14 @@ fn path_is_needed_and_must_exist() {
     assert!(error.to_string().contains("`data.path` is not set"), "{error}");
 
     let path = "/nowhere/cifar-100-binary.tar.gz";
-    assert!(matches!(refused(Path::new(path), path), DataError::Io { .. }));
+    assert!(matches!(refused(Path::new(path), path), DataError::NoImages(_)));
 }
 
 #[test]
 fn folder_without_the_files_says_what_would_do() {
     let folder = tempfile::tempdir().unwrap();
     let error = refused(folder.path(), "`cifar-100-python.tar.gz`");
-    assert!(matches!(error, DataError::NotFound { .. }));
+    assert!(matches!(error, DataError::NoImages(_)));
 }
 
 #[test]

@@ -204,7 +204,9 @@ fn what_is_not_there_has_a_code_of_its_own() {
         assert_says(&cuda, 69, &["--features cuda"]);
     }
     let missing = ["--set", "data.dataset=cifar100", "--set", "data.path=/no/such/archive"];
-    assert_code(&bench.train("a", &missing), 65);
+    let expected = "failed to read `/no/such/archive`: there is no such file or folder; set \
+                    `data.path` to where the images are (docs/data.md)";
+    assert_says(&bench.train("a", &missing), 65, &[expected]);
     let wrong_size = bench.train("a", &["--set", "model.image_size=64"]);
     assert_says(&wrong_size, 78, &["model.image_size"]);
     assert_code(&bench.train("a", &["--set", "train.batch_size=1000"]), 78);

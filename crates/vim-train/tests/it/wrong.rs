@@ -174,12 +174,6 @@ const WRONG: &[Row] = &[
   |       ^
 ",
     ),
-    (
-        &[("x.toml", "[data]\ndataset = \"folder\"\npath = \"data/no-such\"\n")],
-        &["train", "x.toml", "--device", "cpu"],
-        "error: failed to read `data/no-such`: there is no such file or folder; set `data.path` to where the images are (docs/data.md)
-",
-    ),
     // A grid over what is missing, and the section's other mistakes.
     (
         &[("x.toml", "[sweep]\ngrid = { \"log.evry\" = [\"1st\", \"2st\"] }\n")],

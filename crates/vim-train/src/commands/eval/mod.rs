@@ -56,8 +56,8 @@ this class). --confusion has a row for each true class and a column for each pre
 pub(crate) struct EvalArgs {
     /// Configuration file of the run, or the run itself, whose recorded configuration counts: its
     /// folder, its name in `run.root`, or one of its checkpoints.
-    #[arg(value_name = "CONFIG|RUN")]
-    config: PathBuf,
+    #[arg(value_name = "CONFIG|RUN", required = true)]
+    config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -101,7 +101,7 @@ pub(crate) struct EvalCommandArgs {
     #[command(subcommand)]
     command: Option<EvalCommand>,
     #[command(flatten)]
-    evaluation: Option<EvalArgs>,
+    evaluation: EvalArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -110,14 +110,14 @@ enum EvalCommand {
 }
 
 pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
-    match (&args.command, &args.evaluation) {
+    match (&args.command, &args.evaluation.config) {
         (Some(EvalCommand::Compare(args)), _) => compare::run(args),
-        (None, Some(args)) => evaluate_checkpoint(args),
+        (None, Some(config)) => evaluate_checkpoint(config, &args.evaluation),
         (None, None) => Err(Error::internal("the parser let a missing argument pass")),
     }
 }
 
-fn evaluate_checkpoint(args: &EvalArgs) -> Result<(), Error> {
+fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     for path in [&args.predictions, &args.per_class, &args.confusion].into_iter().flatten() {
         check_free(path, args.force)?;
     }
@@ -125,7 +125,7 @@ fn evaluate_checkpoint(args: &EvalArgs) -> Result<(), Error> {
         classes::check_extension(path)?;
     }
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
-    let Subject { config, run, weights } = subject(args)?;
+    let Subject { config, run, weights } = subject(path, args)?;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
@@ -228,9 +228,9 @@ struct Subject {
     weights: Place,
 }
 
-/// The configuration in the file that `args` names, or recorded in the run that they name.
-fn subject(args: &EvalArgs) -> Result<Subject, Error> {
-    let (path, sets) = (&args.config, &args.device.over(&args.overrides.set));
+/// The configuration in the file at `path`, or recorded in the run that `path` names.
+fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
+    let sets = &args.device.over(&args.overrides.set);
     let named = if path.extension().is_some_and(|extension| extension == "toml") {
         None
     } else {
