@@ -62,7 +62,10 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// Why a command failed. Its text is [`printable`].
+/// The longest text of an error, in letters.
+const MOST_LETTERS: usize = 4000;
+
+/// Why a command failed. Its text is [`printable`] and of limited length.
 #[derive(Debug)]
 pub struct Error(Box<dyn Failure>);
 
@@ -74,7 +77,12 @@ impl<E: Failure> From<E> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&printable(&self.0.to_string()))
+        let text = self.0.to_string();
+        // A key or a name from outside may be as long as its file.
+        match text.char_indices().nth(MOST_LETTERS) {
+            None => formatter.write_str(&printable(&text)),
+            Some((end, _)) => write!(formatter, "{} …", printable(&text[..end])),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use ::log::{LevelFilter, Metadata, Record};
+use signal_hook::consts::SIGXFSZ;
 
 use vim_kernels::KernelError;
 use vim_run::checkpoint::THREAD;
@@ -86,12 +87,16 @@ fn set_run(run: Option<Run>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
 }
 
-/// Installs the panic hook and the logger, once per process.
+/// Installs the panic hook and the logger, once per process. A file that reaches the limit of its
+/// size becomes a failed write, not the process's end.
 ///
 /// # Errors
 ///
 /// If a logger is installed already: caught panics would go unnoticed.
 pub fn install() -> Result<(), Error> {
+    // Any handler will do: the write then returns EFBIG.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())
+        .map_err(Error::io("install", "a signal handler"))?;
     let told = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         if env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {

@@ -185,7 +185,7 @@ fn path_is_needed_and_must_exist() {
 fn folder_without_the_files_says_what_would_do() {
     let folder = tempfile::tempdir().unwrap();
     let error = refused(folder.path(), "`cifar-100-python.tar.gz`");
-    assert!(matches!(error, DataError::NoImages(_)));
+    assert!(matches!(error, DataError::NotFound { .. }));
 }
 
 #[test]

@@ -139,7 +139,7 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
                 Ok(answer) => answers.push(answer),
                 Err(why) => {
                     bad += 1;
-                    let say = || eprintln!("warning: {why}; left out");
+                    let say = || eprintln!("warning: {}; left out", printable(&why));
                     match bar.as_ref().and_then(|bar| bar.0.as_ref()) {
                         Some(bar) => bar.suspend(say),
                         None => say(),
