@@ -87,7 +87,9 @@ fn merge(base: &mut ConfigBuilder, other: &ConfigBuilder, keys: &[&'static str])
     }
     let mut lost = Vec::new();
     for NotCarried { what, why, .. } in &launch.not_carried {
-        let is_known = |known: &NotCarried| known.what == *what && known.why == *why;
+        // One line is enough for an option whose value is another in each training.
+        let name = |what: &str| what.split([' ', '=']).next().map(str::to_owned);
+        let is_known = |known: &NotCarried| name(&known.what) == name(what) && known.why == *why;
         if !base.launch.not_carried.iter().any(is_known) {
             lost.push((format!("{of}{what}"), why.clone()));
         }

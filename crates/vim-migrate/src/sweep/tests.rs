@@ -124,6 +124,10 @@ fn what_a_driver_loses_is_named() {
     assert_eq!(dropped(&migrated), ["2: foh.sh: --use-wandb", "2: foh.sh: train.epochs = 30"]);
     let why = &migrated.not_carried[1].why;
     assert_eq!(why, "the first training's 300 is for all: one recipe is compared");
+    // An option with another value for each seed is one line.
+    let seeds = "for s in 1 2 3; do bash foh.sh $s; done";
+    let migrated = driven(seeds, &[], "--resume out/$1.pth").unwrap();
+    assert_eq!(dropped(&migrated), ["2: --resume out/1.pth"]);
     // A script that is not there.
     let migrated = driven("bash foh.sh\nbash zoh.sh\n", &[], "").unwrap();
     assert_eq!(dropped(&migrated), ["2: zoh.sh"]);
