@@ -8,10 +8,10 @@ Reads `cargo metadata` of every feature on Linux. A licence expression is allowe
 allowed licences only. Security advisories are not checked: they need a database that is fetched by git.
 """
 
-import json
 import re
-import subprocess
 import sys
+
+from cargo_packages import host, licence, packages
 
 ALLOWED = {
     "0BSD",
@@ -30,13 +30,11 @@ ALLOWED = {
     # Only files of such a crate that somebody changes have to be published.
     "MPL-2.0",
 }
-# Crates that name a file in place of a licence, and what that file says.
-READ = {"cfg_block": "Apache-2.0"}
 
 
 def allowed(expression):
-    """Whether an SPDX expression can be met: `/` is an old form of OR, an exception only permits more."""
-    words = re.findall(r"[()]|[^\s()]+", re.sub(r" WITH [\w.-]+", "", expression.replace("/", " OR ")))
+    """Whether an SPDX expression can be met: an exception only permits more."""
+    words = re.findall(r"[()]|[^\s()]+", re.sub(r" WITH [\w.-]+", "", expression))
     logic = {"OR": "or", "AND": "and", "(": "(", ")": ")"}
     return eval(" ".join(logic.get(word) or str(word in ALLOWED) for word in words))
 
@@ -45,32 +43,23 @@ def main():
     """Print what is not allowed."""
     if set(sys.argv[1:]) - {"--duplicates"}:
         sys.exit(__doc__)
-    command = ["cargo", "metadata", "--format-version=1", "--locked", "--all-features"]
-    platform = f"--filter-platform={host()}"
-    listed = subprocess.run([*command, platform], check=True, capture_output=True)
     wrong, versions = [], {}
-    for package in json.loads(listed.stdout)["packages"]:
+    for package in packages(f"--filter-platform={host()}"):
         name = f"{package['name']} {package['version']}"
         versions.setdefault(package["name"], []).append(package["version"])
-        licence = package["license"] or READ.get(package["name"])
+        expression = licence(package)
         if package["source"] is None:
             continue
         if not package["source"].startswith("registry+https://github.com/rust-lang/crates.io-index"):
             wrong.append(f"{name}: comes from {package['source']}")
-        if licence is None or not allowed(licence):
-            wrong.append(f"{name}: its licence is {licence or package['license_file']}")
+        if expression is None or not allowed(expression):
+            wrong.append(f"{name}: its licence is {expression or package['license_file']}")
     if "--duplicates" in sys.argv[1:]:
         for name, several in sorted(versions.items()):
             if len(several) > 1:
                 print(f"{name}: {', '.join(sorted(several))}")
     print("\n".join([*wrong, f"check_dependencies: {len(versions)} crates, {len(wrong) or 'nothing'} wrong"]))
     sys.exit(1 if wrong else 0)
-
-
-def host():
-    """The target triple of this machine's compiler."""
-    told = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
-    return re.search(r"^host: (\S+)$", told, re.MULTILINE)[1]
 
 
 if __name__ == "__main__":
