@@ -43,29 +43,53 @@ impl Vim {
         images: Tensor<4>,
         blocks: &[usize],
     ) -> Result<Vec<Tensor<3>>, FeatureError> {
-        let depth = self.layers.len();
-        for &block in blocks {
-            let why = if block >= depth {
-                format!("the model has {depth}, counted from 0")
-            } else if self.config.layer_pairs && block % 2 == 0 {
-                format!("it is the first of a pair, ask for {}", block + 1)
-            } else {
-                continue;
-            };
-            return Err(FeatureError::Block { block, why });
-        }
+        self.check_blocks(blocks)?;
         let Some(last) = blocks.iter().max() else { return Ok(Vec::new()) };
         let tokens = self.tokens(images, None)?;
         let mut found = vec![None; blocks.len()];
-        self.through_blocks(&tokens, last + 1, None, |number, hidden| {
+        self.through_blocks(&tokens, last + 1, None, |number, stream| {
             for (feature, _) in found.iter_mut().zip(blocks).filter(|(_, block)| **block == number)
             {
-                let hidden = hidden.clone();
+                let hidden = stream.hidden.clone();
                 let hidden = if tokens.flipped { hidden.flip([1]) } else { hidden };
                 *feature = Some(without(hidden, &tokens.class));
             }
         })?;
         Ok(found.into_iter().flatten().collect())
+    }
+
+    /// What the head would read if the model ended after each of `blocks`: the sum of all outputs
+    /// so far, through the model's last norm; of the tokens the one that the head reads, and the
+    /// mean where it reads several. With `pool = "max"`, where the head reads every token, their
+    /// mean.
+    ///
+    /// After the last block, the head's weights times this are the logits of [`Vim::forward`] (but
+    /// with `pool = "max"`).
+    ///
+    /// # Shapes
+    ///
+    /// - `images`: as [`Vim::forward`]
+    /// - results, one for each of `blocks`, in their order: `[B, M]`
+    ///
+    /// # Errors
+    ///
+    /// As [`Vim::features`].
+    pub fn pooled_features(
+        &self,
+        images: Tensor<4>,
+        blocks: &[usize],
+    ) -> Result<Vec<Tensor<2>>, FeatureError> {
+        self.check_blocks(blocks)?;
+        let Some(last) = blocks.iter().max() else { return Ok(Vec::new()) };
+        let tokens = self.tokens(images, None)?;
+        let mut found: Vec<Option<Result<Tensor<3>, KernelError>>> = vec![None; blocks.len()];
+        self.through_blocks(&tokens, last + 1, None, |number, stream| {
+            for (read, _) in found.iter_mut().zip(blocks).filter(|(_, block)| **block == number) {
+                *read = Some(self.read_by_head(stream.clone(), &tokens.class, None));
+            }
+        })?;
+        let pooled = found.into_iter().flatten();
+        pooled.map(|read| Ok(self.pooled(read?, &tokens.class).squeeze_dim(1))).collect()
     }
 
     /// [`Vim::features`] as maps, channels first.
@@ -88,6 +112,26 @@ impl Vim {
             feature.swap_dims(1, 2).reshape([batch, d_model, rows, columns])
         };
         Ok(self.features(images, blocks)?.into_iter().map(map).collect())
+    }
+
+    /// Checks that `blocks` have features.
+    ///
+    /// # Errors
+    ///
+    /// [`FeatureError::Block`], as [`Vim::features`].
+    pub fn check_blocks(&self, blocks: &[usize]) -> Result<(), FeatureError> {
+        let depth = self.layers.len();
+        for &block in blocks {
+            let why = if block >= depth {
+                format!("the model has {depth}, counted from 0")
+            } else if self.config.layer_pairs && block % 2 == 0 {
+                format!("it is the first of a pair, ask for {}", block + 1)
+            } else {
+                continue;
+            };
+            return Err(FeatureError::Block { block, why });
+        }
+        Ok(())
     }
 }
 

@@ -169,13 +169,13 @@ impl Vim {
     /// As [`Vim::forward`].
     pub fn token_logits(&self, images: Tensor<4>) -> Result<Tensor<3>, KernelError> {
         let tokens = self.tokens(images, None)?;
-        let stream = self.through_blocks(&tokens, self.config.depth, None, |_, _| ())?;
+        let stream = self.through_blocks(&tokens, self.layers.len(), None, |_, _| ())?;
         self.classes(self.normed(stream, None)?)
     }
 
     fn logits(&self, images: Tensor<4>, draw: Option<Draw>) -> Result<Tensor<2>, KernelError> {
         let tokens = self.tokens(images, draw)?;
-        let [batch, len, _] = tokens.embedded.dims();
+        let [batch, _, _] = tokens.embedded.dims();
         let depth = self.layers.len();
         let drops = draw.map(|draw| {
             let rates = rates(depth, self.config.drop_path);
@@ -183,19 +183,38 @@ impl Vim {
         });
         let drops = drops.as_ref();
         let stream = self.through_blocks(&tokens, depth, drops, |_, _| ())?;
+        let read = self.read_by_head(stream, &tokens.class, drops)?;
+        let logits = match (&tokens.class[..], self.config.pool()) {
+            ([], Pool::Max) => self.classes(read)?.max_dim(1),
+            (class, _) => self.classes(self.pooled(read, class))?,
+        };
+        Ok(logits.reshape([batch, self.config.num_classes]))
+    }
+
+    /// The tokens of `stream` that the head reads, normalized: those at `class`, or, without class
+    /// tokens, the last one or all.
+    pub(crate) fn read_by_head(
+        &self,
+        stream: Stream,
+        class: &[usize],
+        drops: Option<&DropPathMask>,
+    ) -> Result<Tensor<3>, KernelError> {
+        let [_, len, _] = stream.hidden.dims();
         // Only tokens that the head reads are summed and normalized.
-        let read = match (&tokens.class[..], self.config.pool()) {
-            (class @ [_, ..], _) => stream.select(class),
+        let read = match (class, self.config.pool()) {
+            ([_, ..], _) => stream.select(class),
             ([], Pool::Last) => stream.select(&[len - 1]),
             ([], Pool::Mean | Pool::Max) => stream,
         };
-        let tokens_read = self.normed(read, drops)?;
-        let logits = match (&tokens.class[..], self.config.pool()) {
-            ([_, _], _) | ([], Pool::Mean) => self.classes(tokens_read.mean_dim(1))?,
-            ([], Pool::Max) => self.classes(tokens_read)?.max_dim(1),
-            ([_, ..], _) | ([], Pool::Last) => self.classes(tokens_read)?,
-        };
-        Ok(logits.reshape([batch, self.config.num_classes]))
+        self.normed(read, drops)
+    }
+
+    /// One token, `[B, 1, M]`, for those that the head reads: their mean where there are several.
+    pub(crate) fn pooled(&self, read: Tensor<3>, class: &[usize]) -> Tensor<3> {
+        match (class, self.config.pool()) {
+            ([_, _], _) | ([], Pool::Mean | Pool::Max) => read.mean_dim(1),
+            ([_, ..], _) | ([], Pool::Last) => read,
+        }
     }
 
     /// Logits of each of `tokens`, `[B, L, M]`, in f32 for every precision of the model.
@@ -205,13 +224,13 @@ impl Vim {
     }
 
     /// Takes tokens through the first `count` blocks, an even number if blocks come in pairs.
-    /// `after` gets the number and the output of each, of a pair those of the second.
+    /// `after` gets the number of each, of a pair that of the second, and the stream after it.
     pub(crate) fn through_blocks(
         &self,
         tokens: &Tokens,
         count: usize,
         drops: Option<&DropPathMask>,
-        mut after: impl FnMut(usize, &Tensor<3>),
+        mut after: impl FnMut(usize, &Stream),
     ) -> Result<Stream, KernelError> {
         let drop = |place, hidden: Tensor<3>| match drops {
             Some(drops) => drops.apply(place, hidden),
@@ -246,7 +265,7 @@ impl Vim {
                     Stream { hidden: mixed, residual: Some(sum) }
                 }
             };
-            after(place + step - 1, &stream.hidden);
+            after(place + step - 1, &stream);
         }
         Ok(stream)
     }

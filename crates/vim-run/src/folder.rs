@@ -32,6 +32,9 @@ pub const INIT: &str = "init.json";
 /// Names of the classes, by label.
 pub const CLASSES: &str = "classes.json";
 
+/// What the tested model says of each test image.
+pub const PREDICTIONS: &str = "predictions.csv";
+
 /// The folder of the checkpoints of the run in `run`.
 pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")

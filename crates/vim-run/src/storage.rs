@@ -67,17 +67,32 @@ pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 
 /// Replaces the file `path` atomically: a crash leaves the old or the new content.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    replace_with(storage, path, |temporary| storage.write(temporary, bytes))
+}
+
+/// [`replace`] with a file too large for memory: `write` writes it, at the path that it gets, and
+/// returns when it is on the disk.
+pub fn replace_with(
+    storage: &dyn Storage,
+    path: &Path,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = folder_of(path);
     let mut name = OsString::from(".tmp-");
     name.push(path.file_name().unwrap_or_default());
     let temporary = folder.join(name);
-    let written = storage.write(&temporary, bytes).and_then(|()| storage.rename(&temporary, path));
+    let written = write(&temporary).and_then(|()| storage.rename(&temporary, path));
     if written.is_err() {
         // The first failure matters more than a failed cleanup.
         let _ = storage.remove(&temporary);
     }
     written.and_then(|()| storage.sync_dir(folder))
+}
+
+/// The folder that holds `path`.
+pub fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Writes a whole file; makes its folder if needed.

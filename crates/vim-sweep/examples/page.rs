@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::{env, fs};
 
 use vim_run::metrics::ScoreKind;
-use vim_sweep::report::{Page, Provenance, html};
+use vim_sweep::differences::differences;
+use vim_sweep::predictions::Predictions;
+use vim_sweep::report::{Page, Provenance, SHOWN, html};
 use vim_sweep::{Assignments, Machine, ReportConfig, RunOutcome, RunState, SEED, Score, summarize};
 
 const METHODS: [&str; 6] = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
@@ -36,10 +38,14 @@ fn main() {
     let report = ReportConfig { baseline, ..ReportConfig::default() };
     let scores = [ScoreKind::LOSS, ScoreKind::share("top1", "top-1")];
     let summary = summarize(&outcomes, &report, &scores).unwrap();
+    let differences = differences(&summary, &mut |name| Ok(Some(predictions(name))));
     let page = html(&Page {
         name: "made-up-numbers",
         summary: &summary,
         outcomes: &outcomes,
+        differences: &differences,
+        thumbnails: &vec![Some(PICTURE.to_owned()); SHOWN],
+        predict: "vim-train eval RUN --predictions RUN/predictions.csv",
         coloured: "model.discretization",
         colours: &METHODS.map(str::to_owned),
         must_match: &["train", "optim.lr"].map(str::to_owned),
@@ -55,6 +61,24 @@ fn main() {
         },
     });
     fs::write(path, page).unwrap();
+}
+
+/// A picture of one pixel.
+const PICTURE: &str = "data:image/png;base64,\
+    iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNwaDgAAAKEAYEml6crAAAA\
+    AElFTkSuQmCC";
+
+/// Made-up predictions: which images are right depends on the run's name.
+fn predictions(name: &str) -> Predictions {
+    let seed = name.bytes().fold(7_u64, |sum, byte| 31 * sum % 1_000_003 + u64::from(byte));
+    let rows = (0..400_u64).map(|image| {
+        let class = image % 10;
+        let is_wrong = (image * image + seed * (image % 7)) % 11 < 3;
+        let predicted = if is_wrong { (class + 1) % 10 } else { class };
+        format!("{image},val/class{class}/{image:05}.png,{class},class {class},{predicted}\n")
+    });
+    let head = "index,image,label,label_name,predicted\n";
+    Predictions::parse((head.to_owned() + &rows.collect::<String>()).as_bytes()).unwrap()
 }
 
 /// A run with made-up numbers: a formula and noise from a hash of its index.

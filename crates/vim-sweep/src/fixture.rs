@@ -6,6 +6,7 @@ use vim_run::metrics::ScoreKind;
 
 use crate::config::{Assignments, SEED};
 use crate::outcome::{Machine, RunOutcome, RunState, Score};
+use crate::predictions::Predictions;
 
 /// What evaluations measure.
 pub(crate) const SCORES: &[ScoreKind] =
@@ -48,4 +49,14 @@ pub(crate) fn study(methods: &[(&str, &[f64])]) -> Vec<RunOutcome> {
         values.iter().enumerate().map(|(seed, &top1)| outcome(method, seed as i64, top1))
     });
     runs.enumerate().map(|(index, run)| RunOutcome { index, ..run }).collect()
+}
+
+/// Predictions for images of class 0 with a digit each: 1 if it is right.
+pub(crate) fn predictions(right: &str) -> Predictions {
+    let rows = right.char_indices().map(|(index, digit)| {
+        let predicted = if digit == '1' { "0" } else { "" };
+        format!("{index},{index}.png,0,class 0,{predicted}\n")
+    });
+    let head = "index,image,label,label_name,predicted\n";
+    Predictions::parse((head.to_owned() + &rows.collect::<String>()).as_bytes()).unwrap()
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod config;
+pub mod differences;
 mod error;
 #[cfg(test)]
 mod fixture;
@@ -8,6 +9,7 @@ mod grid;
 mod metric;
 mod outcome;
 mod plan;
+pub mod predictions;
 pub mod report;
 pub mod statistics;
 mod summary;

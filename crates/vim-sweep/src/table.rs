@@ -83,8 +83,12 @@ pub(crate) fn comparison(group: &Group, metric: Metric) -> [String; 4] {
     let Some(paired) = paired else {
         return ["no pair of seeds".into(), none(), none(), none()];
     };
-    let none_for = if paired.n == 1 { "one pair" } else { "all equal" };
-    let interval = paired.half_width.map_or(none_for.to_owned(), |half| {
+    let none_for = || match paired.n {
+        1 => "one pair".to_owned(),
+        2 => "equal in both seeds".to_owned(),
+        n => format!("equal in all {n} seeds"),
+    };
+    let interval = paired.half_width.map_or_else(none_for, |half| {
         let [low, high] =
             [paired.mean - half, paired.mean + half].map(|end| metric.show_difference(end));
         format!("{low} to {high}")
@@ -215,6 +219,25 @@ val/top1: last evaluation, nothing selected.
 | rk4 | 3/3 | 60.00 ± 0.00 | 60.00 | 60.00 | −11.00 | −13.48 to −8.52 | 0.003 | 0.005 |
 ";
         assert!(text.starts_with(expected), "{text}");
+    }
+
+    #[test]
+    fn equal_differences_are_said_to_be() {
+        let interval = |planned: usize| {
+            let summary = summary(|runs| {
+                for (number, run) in runs.iter_mut().enumerate() {
+                    let Some(score) = run.scores.last_mut() else { continue };
+                    score.values.insert("top1".into(), 0.5);
+                    if number % 3 >= planned {
+                        run.state = RunState::Missing;
+                    }
+                }
+            });
+            rows(&summary)[1][6].clone()
+        };
+        assert_eq!(interval(3), "equal in all 3 seeds");
+        assert_eq!(interval(2), "equal in both seeds");
+        assert_eq!(interval(1), "one pair");
     }
 
     #[test]

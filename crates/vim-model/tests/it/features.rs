@@ -1,7 +1,7 @@
 //! Features of blocks: which tokens, in which order.
 
 use burn::tensor::Device;
-use vim_model::{ClassToken, VimConfig};
+use vim_model::{ClassToken, Pool, VimConfig};
 
 use crate::naive::Naive;
 use crate::support::{batch, build, error, numbers, small, values};
@@ -31,6 +31,34 @@ fn features_are_the_blocks_outputs_for_the_patches_in_image_order() {
     }
 }
 
+/// Every variant's blocks against the logits of a model that ends there.
+#[test]
+fn pooled_features_are_what_the_head_reads() {
+    for (name, config) in variants() {
+        let model = shaken(&config, &Device::flex());
+        let images = || batch(2, config.image_size);
+        let step = if config.layer_pairs { 2 } else { 1 };
+        let blocks: Vec<usize> = (step - 1..config.depth).step_by(step).rev().collect();
+        let pooled = model.pooled_features(images(), &blocks).unwrap();
+        assert_eq!(pooled.len(), blocks.len(), "{name}");
+        let largest = config.class_token == ClassToken::None && config.pool() == Pool::Max;
+        for (block, pooled) in blocks.into_iter().zip(pooled) {
+            assert_eq!(pooled.dims(), [2, config.d_model], "{name}");
+            let mut short = model.clone();
+            short.layers.truncate(block + 1);
+            let expected = if largest {
+                // The largest logits are of several tokens; their mean is of one.
+                short.token_logits(images()).unwrap().mean_dim(1).squeeze_dim(1)
+            } else {
+                short.forward(images()).unwrap()
+            };
+            let found = numbers(model.head.forward(pooled));
+            let error = error(&found, &numbers(expected));
+            assert!(error < 1e-5, "{name}, block {block}: {error:.1e}");
+        }
+    }
+}
+
 #[test]
 fn maps_are_channels_first_and_row_by_row() {
     let config =
@@ -53,7 +81,9 @@ fn blocks_without_an_output_of_their_own_are_refused() {
         (small(), 2, "block 2 has no features: the model has 2, counted from 0"),
         (pairs, 0, "block 0 has no features: it is the first of a pair, ask for 1"),
     ] {
-        let error = build(&config, 0).features(batch(1, 16), &[block]).unwrap_err();
+        let model = build(&config, 0);
+        let error = model.features(batch(1, 16), &[block]).unwrap_err();
         assert_eq!(error.to_string(), expected);
+        assert_eq!(model.pooled_features(batch(1, 16), &[block]).unwrap_err(), error);
     }
 }

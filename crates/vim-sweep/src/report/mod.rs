@@ -2,12 +2,14 @@
 
 mod bars;
 mod curves;
+mod differences;
 mod scatter;
 mod sections;
 mod warnings;
 
 use vim_chart::{SeriesStyle, escape};
 
+use crate::differences::Differences;
 use crate::grid::has;
 use crate::metric::Metric;
 use crate::outcome::{RunOutcome, RunState};
@@ -15,6 +17,7 @@ use crate::statistics::{Sample, sample};
 use crate::summary::{Group, Summary};
 use crate::table::{baseline, legend};
 
+pub use differences::SHOWN;
 pub use warnings::warnings;
 
 /// The content of a report.
@@ -25,6 +28,12 @@ pub struct Page<'a> {
     pub summary: &'a Summary,
     /// Its runs.
     pub outcomes: &'a [RunOutcome],
+    /// The images that they differ on.
+    pub differences: &'a Differences,
+    /// Pictures of the first [`SHOWN`] of these as data URIs, where there are any.
+    pub thumbnails: &'a [Option<String>],
+    /// The command that writes a run's predictions.
+    pub predict: &'a str,
     /// The key whose values have fixed colours.
     pub coloured: &'a str,
     /// Its values, in the order of the colours.
@@ -69,6 +78,7 @@ pub fn html(page: &Page<'_>) -> String {
         view.tiles(),
         view.warnings(),
         view.result(),
+        view.differences(),
         view.curves(),
         view.cost(),
         view.configuration(),
@@ -300,17 +310,33 @@ fn styles(page: &Page<'_>) -> Vec<SeriesStyle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::differences::differences;
     use crate::fixture::{SCORES, study};
+    use crate::predictions::Predictions;
     use crate::{Assignments, ReportConfig, summarize};
 
     fn page(outcomes: &[RunOutcome], metric: &str) -> String {
+        page_with(outcomes, metric, &|_| Ok(None), &[])
+    }
+
+    /// A page with the predictions that `read` gives of a run.
+    pub(super) fn page_with(
+        outcomes: &[RunOutcome],
+        metric: &str,
+        read: &dyn Fn(&str) -> Result<Option<Predictions>, String>,
+        thumbnails: &[Option<String>],
+    ) -> String {
         let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
         let report = ReportConfig { metric: metric.into(), baseline, ..ReportConfig::default() };
         let summary = summarize(outcomes, &report, SCORES).unwrap();
+        let differences = &differences(&summary, &mut |name| read(name));
         html(&Page {
             name: "a <b>study</b>",
             summary: &summary,
             outcomes,
+            differences,
+            thumbnails,
+            predict: "write them",
             coloured: "model.discretization",
             colours: &["zoh", "foh", "rk4"].map(str::to_owned),
             must_match: &["optim.lr".to_owned()],

@@ -13,7 +13,7 @@ use crate::table::{head, rows};
 /// Placeholder for an unknown value.
 const NONE: &str = "–";
 
-fn table(head: &str, body: &str) -> String {
+pub(super) fn table(head: &str, body: &str) -> String {
     format!("<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 }
 

@@ -8,7 +8,9 @@ mod doctor;
 mod eval;
 mod eval_golden;
 mod export;
+mod features;
 mod flops;
+mod images;
 mod import;
 mod methods;
 mod models;
@@ -35,6 +37,7 @@ pub(crate) enum Command {
     Sweep(sweep::SweepCommand),
     Eval(eval::EvalCommandArgs),
     Predict(predict::PredictArgs),
+    Features(features::FeaturesArgs),
     Import(import::ImportArgs),
     Export(export::ExportArgs),
     Config(config::ConfigArgs),
@@ -65,6 +68,7 @@ impl Command {
             Self::Sweep(command) => sweep::run(command),
             Self::Eval(args) => eval::run(args),
             Self::Predict(args) => predict::run(args),
+            Self::Features(args) => features::run(args),
             Self::Import(args) => import::run(args),
             Self::Export(args) => export::run(args),
             Self::Config(args) => config::run(args),

@@ -134,6 +134,18 @@ pub trait Task: Sized {
         stop: &StopRequest,
     ) -> Result<Option<Evaluation>, Error>;
 
+    /// [`Self::evaluate`] of the result of a run on the test images, with what the model says of
+    /// each, as a table in CSV, if the task has one. A run records it.
+    fn test(
+        &self,
+        model: &Model<Self>,
+        device: &Device,
+        stop: &StopRequest,
+    ) -> Result<Option<Tested>, Error> {
+        let evaluation = self.evaluate(model, EvalSplit::Test, device, stop)?;
+        Ok(evaluation.map(|evaluation| Tested { evaluation, predictions: None }))
+    }
+
     /// A function that uploads and evaluates one batch, for `warmup`.
     fn evaluation_batch(
         &self,
@@ -211,6 +223,15 @@ pub struct Evaluation {
     pub scores: Scores,
     /// Images evaluated.
     pub images: usize,
+}
+
+/// What a test of a run's result measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tested {
+    /// The numbers.
+    pub evaluation: Evaluation,
+    /// A row for each image, in CSV.
+    pub predictions: Option<Vec<u8>>,
 }
 
 /// A task in words and numbers, for logs.

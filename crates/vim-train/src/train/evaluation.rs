@@ -1,12 +1,14 @@
 //! Evaluation during and at the end of training, and the choice of the best checkpoint.
 
 use burn::module::Module;
+use vim_run::PREDICTIONS;
 use vim_run::checkpoint::{Best, Checkpoint, Weights};
+use vim_run::storage::write_file;
 
 use super::Trainer;
 use super::state::model_from_bytes;
 use crate::error::Error;
-use crate::task::{EvalSplit, Evaluation, Model, Task};
+use crate::task::{EvalSplit, Evaluation, Model, Task, Tested};
 
 impl<T: Task> Trainer<'_, T> {
     /// The images of the evaluations during training: the validation images, else the test images,
@@ -77,18 +79,23 @@ impl<T: Task> Trainer<'_, T> {
         };
         let mut all = Vec::new();
         for (model, weights) in models {
-            let Some(evaluation) = self.evaluate(&model, EvalSplit::Test)? else {
+            let device = self.device.clone().inner();
+            let Some(tested) = self.task.test(&model, &device, &self.stop)? else {
                 self.stop_if_asked()?;
                 return Err(Error::internal("an evaluation ended early, and nobody asked"));
             };
-            all.push((weights, evaluation));
+            all.push((weights, tested));
         }
-        for (weights, evaluation) in &all {
+        for (weights, Tested { evaluation, .. }) in &all {
             self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
         }
         self.records.metrics.records().sync()?;
-        let (_, evaluation) = all.first().expect("invariant: there are weights to test");
-        let score = primary::<T>(evaluation);
+        let (_, tested) = all.first().expect("invariant: there are weights to test");
+        if let Some(table) = &tested.predictions {
+            self.run.check()?;
+            write_file(&self.run.path().join(PREDICTIONS), table)?;
+        }
+        let score = primary::<T>(&tested.evaluation);
         self.test_score = Some(score);
         Ok(score)
     }

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use vim_run::storage::{Disk, replace};
-use vim_sweep::statistics::mcnemar;
+use vim_sweep::predictions::{Counts, Predictions, check_alike};
 
-use super::HEADER;
 use crate::error::Error;
 use crate::output::{check_free, columns, csv, print, print_json};
 
@@ -39,45 +38,6 @@ pub(crate) struct CompareArgs {
     /// Print the comparison on stdout as JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// What was said of an image.
-#[derive(Debug)]
-struct Said {
-    index: String,
-    image: String,
-    label: u64,
-    /// The name of its class, if the file has it.
-    label_name: Option<String>,
-    predicted: Option<u64>,
-}
-
-impl Said {
-    fn is_right(&self) -> bool {
-        self.predicted == Some(self.label)
-    }
-}
-
-/// Images by who gets them right.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Counts {
-    images: u64,
-    both: u64,
-    only_first: u64,
-    only_second: u64,
-    neither: u64,
-}
-
-impl Counts {
-    fn add(&mut self, first: bool, second: bool) {
-        self.images += 1;
-        *match (first, second) {
-            (true, true) => &mut self.both,
-            (true, false) => &mut self.only_first,
-            (false, true) => &mut self.only_second,
-            (false, false) => &mut self.neither,
-        } += 1;
-    }
 }
 
 #[derive(Debug, Serialize)]
@@ -112,95 +72,55 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     if *json { print_json(&report) } else { print(&report.text()) }
 }
 
-/// The rows of a file of predictions; columns are found by their names.
-fn read(path: &Path) -> Result<Vec<Said>, Error> {
-    let damaged =
-        |what: String| Error::data(format!("{} holds no predictions: {what}", path.display()));
-    let wrong = |error: csv::Error| damaged(error.to_string());
+fn read(path: &Path) -> Result<Predictions, Error> {
     let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
-    let mut reader = csv::Reader::from_reader(&bytes[..]);
-    let head = reader.headers().map_err(wrong)?.clone();
-    let place = |name: &str| head.iter().position(|column| column == name);
-    let needed =
-        |name: &str| place(name).ok_or_else(|| damaged(format!("it has no column `{name}`")));
-    let [index, image, label, predicted] = [HEADER[0], HEADER[1], HEADER[2], HEADER[3]].map(needed);
-    let (index, image, label, predicted) = (index?, image?, label?, predicted?);
-    let name = place("label_name");
-    let mut said = Vec::new();
-    for record in reader.records() {
-        let record = record.map_err(wrong)?;
-        let field = |column: usize| record.get(column).unwrap_or_default();
-        let class = |text: &str| {
-            text.parse::<u64>().map_err(|_| damaged(format!("{text:?} is no number of a class")))
-        };
-        said.push(Said {
-            index: field(index).to_owned(),
-            image: field(image).to_owned(),
-            label: class(field(label))?,
-            label_name: name.map(|column| field(column).to_owned()),
-            predicted: match field(predicted) {
-                "" => None,
-                text => Some(class(text)?),
-            },
-        });
-    }
-    Ok(said)
+    Predictions::parse(&bytes)
+        .map_err(|what| Error::data(format!("{} holds no predictions: {what}", path.display())))
 }
 
-fn compare(args: &CompareArgs, ours: &[Said], theirs: &[Said]) -> Result<Report, Error> {
+fn compare(args: &CompareArgs, ours: &Predictions, theirs: &Predictions) -> Result<Report, Error> {
     let CompareArgs { first, second, .. } = args;
-    let files = || format!("{} and {}", first.display(), second.display());
-    if ours.len() != theirs.len() {
-        let (ours, theirs) = (ours.len(), theirs.len());
-        return Err(Error::data(format!(
-            "{} are of {ours} and {theirs} images: compare predictions for the same split",
-            files()
-        )));
-    }
+    check_alike(&ours.images, &theirs.images).map_err(|unlike| {
+        Error::data(format!(
+            "{} and {} are not of the same images: {unlike}; compare predictions for the same split",
+            first.display(),
+            second.display()
+        ))
+    })?;
     let (mut counts, mut classes) = (Counts::default(), BTreeMap::new());
-    for (row, (a, b)) in ours.iter().zip(theirs).enumerate() {
-        if (&a.index, a.label) != (&b.index, b.label) {
-            return Err(Error::data(format!(
-                "{} are not of the same images: row {} is image {} of class {} in one, image {} \
-                 of class {} in the other; compare predictions for the same split",
-                files(),
-                row + 1,
-                a.index,
-                a.label,
-                b.index,
-                b.label
-            )));
-        }
-        counts.add(a.is_right(), b.is_right());
-        let class = classes.entry(a.label).or_insert_with(|| ClassCounts {
-            class: a.label,
-            name: a.label_name.clone(),
+    for (image, (a, b)) in ours.images.iter().zip(ours.right().zip(theirs.right())) {
+        counts.add(a, b);
+        let class = classes.entry(image.label).or_insert_with(|| ClassCounts {
+            class: image.label,
+            name: Some(image.label_name.clone()).filter(|name| !name.is_empty()),
             counts: Counts::default(),
         });
-        class.counts.add(a.is_right(), b.is_right());
+        class.counts.add(a, b);
     }
     Ok(Report {
         first: first.clone(),
         second: second.clone(),
-        p: mcnemar(counts.only_first, counts.only_second),
+        p: counts.p(),
         counts,
         classes: classes.into_values().collect(),
     })
 }
 
 /// The images that one alone gets right, as CSV.
-fn differing(ours: &[Said], theirs: &[Said]) -> Result<Vec<u8>, Error> {
+fn differing(ours: &Predictions, theirs: &Predictions) -> Result<Vec<u8>, Error> {
     let head = ["index", "image", "label", "first", "second", "right"].map(str::to_owned);
     let shown = |class: Option<u64>| class.map_or_else(String::new, |class| class.to_string());
-    let differ = ours.iter().zip(theirs).filter(|(a, b)| a.is_right() != b.is_right());
-    let rows = differ.map(|(a, b)| {
+    let right = ours.right().zip(theirs.right());
+    let differ = right.enumerate().filter(|(_, (a, b))| a != b);
+    let rows = differ.map(|(place, (first, _))| {
+        let image = &ours.images[place];
         [
-            a.index.clone(),
-            a.image.clone(),
-            a.label.to_string(),
-            shown(a.predicted),
-            shown(b.predicted),
-            if a.is_right() { "first" } else { "second" }.to_owned(),
+            image.index.to_string(),
+            image.name.clone(),
+            image.label.to_string(),
+            shown(ours.predicted[place]),
+            shown(theirs.predicted[place]),
+            if first { "first" } else { "second" }.to_owned(),
         ]
     });
     csv([head].into_iter().chain(rows))
@@ -255,17 +175,21 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use vim_sweep::predictions::Image;
+
     use super::*;
 
-    fn said(rows: &[(u64, Option<u64>)]) -> Vec<Said> {
-        let said = |(index, &(label, predicted)): (usize, &(u64, Option<u64>))| Said {
-            index: index.to_string(),
-            image: format!("{index}.png"),
+    fn said(rows: &[(u64, Option<u64>)]) -> Predictions {
+        let image = |(index, &(label, _)): (usize, &(u64, Option<u64>))| Image {
+            index: index as u64,
+            name: format!("{index}.png"),
             label,
-            label_name: None,
-            predicted,
+            label_name: String::new(),
         };
-        rows.iter().enumerate().map(said).collect()
+        Predictions {
+            images: rows.iter().enumerate().map(image).collect(),
+            predicted: rows.iter().map(|row| row.1).collect(),
+        }
     }
 
     fn args() -> CompareArgs {

@@ -3,7 +3,7 @@
 mod classes;
 mod compare;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -20,12 +20,11 @@ use crate::config::Config;
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
-use crate::output::{check_free, csv, print, print_json};
+use crate::output::{check_free, print, print_json};
 use crate::run_folder::check_same_model_and_data;
 use crate::task::classification::check_image_size;
-use crate::task::classification::classes::readable;
 use crate::task::classification::evaluate::{SCORES, evaluate};
-use crate::task::classification::predict::{largest, softmax};
+use crate::task::classification::predictions::Predictions;
 use crate::task::{EvalSplit, Evaluation, loaders};
 use crate::weights::place::{Place, selection};
 use crate::weights::source::{WeightsSource, notes};
@@ -171,11 +170,11 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
         return Err(Interrupted { stop }.into());
     };
     if let (Some(path), Some(predictions)) = (&args.predictions, &predictions) {
-        predictions.write(path)?;
+        replace(&Disk, path, &predictions.csv()?).map_err(Error::io("write", path))?;
     }
     if let Some(predictions) = &predictions {
         let title = format!("{}, {}, {images} images", weights.name, args.split.name());
-        let confusion = predictions.confusion();
+        let confusion = confusion(&split, predictions);
         args.per_class.iter().try_for_each(|path| confusion.write_classes(path))?;
         args.confusion.iter().try_for_each(|path| confusion.write_matrix(path, &title))?;
     }
@@ -253,60 +252,9 @@ fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
     Ok(Subject { config, run, weights })
 }
 
-/// The columns, described in docs/runs.md.
-const HEADER: [&str; 8] =
-    ["index", "image", "label", "predicted", "probability", "top5", "label_name", "predicted_name"];
-
-/// Collects predictions, one row per image in the order of the split.
-#[derive(Debug)]
-struct Predictions {
-    split: Split,
-    /// Of the classes, by label.
-    names: Vec<String>,
-    rows: Vec<[String; 8]>,
-}
-
-impl Predictions {
-    fn of(split: &Split) -> Self {
-        let names = readable(split.class_names());
-        Self { split: split.clone(), names, rows: Vec::with_capacity(split.len()) }
-    }
-
-    /// Adds the next image's logits; unreadable images and non-finite logits give no prediction.
-    fn add(&mut self, logits: &[f32], is_read: bool) {
-        let position = self.rows.len();
-        let index = self.split.index(position);
-        let mut row = [const { String::new() }; 8];
-        row[0] = index.to_string();
-        row[1] = self.split.dataset().name(index);
-        let label = self.split.label(position) as usize;
-        let name = |class: usize| self.names.get(class).cloned().unwrap_or_default();
-        row[2] = label.to_string();
-        row[6] = name(label);
-        if is_read && logits.iter().all(|logit| logit.is_finite()) {
-            let probabilities = softmax(logits);
-            let best = largest(&probabilities, 5);
-            let names: Vec<String> = best.iter().map(usize::to_string).collect();
-            row[3].clone_from(&names[0]);
-            row[4] = format!("{:.6}", probabilities[best[0]]);
-            row[5] = names.join(" ");
-            row[7] = name(best[0]);
-        }
-        self.rows.push(row);
-    }
-
-    /// Which classes were taken for which.
-    fn confusion(&self) -> Confusion {
-        let mut confusion = Confusion::of(self.split.class_names());
-        for (position, row) in self.rows.iter().enumerate() {
-            confusion.add(self.split.label(position) as usize, row[3].parse().ok());
-        }
-        confusion
-    }
-
-    /// Writes the table, whole or not at all.
-    fn write(&self, path: &Path) -> Result<(), Error> {
-        let bytes = csv([HEADER.map(str::to_owned)].iter().chain(&self.rows))?;
-        replace(&Disk, path, &bytes).map_err(Error::io("write", path))
-    }
+/// Which classes were taken for which.
+fn confusion(split: &Split, predictions: &Predictions) -> Confusion {
+    let mut confusion = Confusion::of(split.class_names());
+    predictions.each(|label, predicted| confusion.add(label, predicted));
+    confusion
 }

@@ -1,33 +1,25 @@
 //! `vim-train predict`: classifies images.
 
-mod files;
 mod gallery;
 mod output;
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use clap::Args;
-use rayon::prelude::*;
-use vim_data::{Batch, Statistics, read_picture};
-use vim_model::{ImageSize, Vim};
+use vim_data::Pixels;
 use vim_run::printable;
 
-use crate::args::{DeviceArg, Overrides, count};
-use crate::commands::import::TakeArgs;
-use crate::config::Config;
-use crate::device::{self, threads};
+use super::images::{ModelArgs, Seer, Walk, images};
 use crate::error::Error;
-use crate::output::progress::Bar;
+use crate::output::picture::thumbnail;
 use crate::output::{check_free, print, print_json};
 use crate::task::Objective;
-use crate::task::classification::classes::class_names;
+use crate::task::classification::Classifier;
 use crate::task::classification::predict::Guesses;
-use crate::task::classification::{Classifier, to_tensors};
-use crate::weights::place::Place;
-use crate::weights::source::{WeightsSource, notes};
-use gallery::thumbnail;
 use output::{Answer, Format, TOP};
+
+/// The longest side of a thumbnail.
+const SIDE: usize = 128;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,17 +41,8 @@ pub(crate) struct PredictArgs {
     /// Images (JPEG, PNG, BMP, GIF or WebP), and folders of images.
     #[arg(required = true)]
     images: Vec<PathBuf>,
-    /// The weights: a file (.pth, .pt, .safetensors), a run's folder or its name in `run.root`, a
-    /// checkpoint's folder; with --config also `best` and `last` of its run.
-    #[arg(long, value_name = "RUN|PATH")]
-    checkpoint: PathBuf,
-    /// Configuration of the model, the normalisation and the device.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    overrides: Overrides,
-    #[command(flatten)]
-    device: DeviceArg,
+    model: ModelArgs,
     /// Names of the classes, one a line; left out: those recorded in the run, else the configured
     /// dataset's, else ImageNet's or CIFAR-100's by their number.
     #[arg(long, value_name = "FILE")]
@@ -74,11 +57,6 @@ pub(crate) struct PredictArgs {
     /// Write over the output if it is there.
     #[arg(long, requires = "output")]
     force: bool,
-    /// Images at a time.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
-    batch: usize,
-    #[command(flatten)]
-    take: TakeArgs,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -89,46 +67,17 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
     if let Some(path) = &args.output {
         check_free(path, args.force)?;
     }
-    let paths = files::images(&args.images)?;
-    let given = args.config.as_ref().map(|path| Config::load(path, &args.overrides.set));
-    let given = given.transpose()?;
-    let (root, run) = match &given {
-        Some(given) => (given.run.root.clone(), Some(given.run_folder()?)),
-        None => (args.overrides.run_root()?, None),
-    };
-    let place = Place::find(&args.checkpoint, &root, run.as_deref())?;
-    let source = WeightsSource::open(&place, args.take.section())?;
-    let (config, origin) = source.model(given.as_ref().map(|given| &given.model), None)?;
-    if let Some(assumed) = source.assumed(origin) {
-        eprintln!(
-            "note: the model is inferred from the shapes, assuming {assumed}; --config says otherwise"
-        );
-    }
-    let around = given.as_ref().or(source.run.as_ref());
-    let (file, classes) = (args.classes.as_deref(), config.num_classes);
-    let names = class_names(file, &source.classes, around, classes)?;
-    let statistics = around.map_or(Statistics::IMAGENET, |config| config.data.statistics());
-    let devices = given.as_ref().map(|given| given.devices.clone()).unwrap_or_default();
-    threads::start(devices.threads)?;
-    let chosen = match &args.device.device {
-        Some(name) => device::choose_named(name)?,
-        None => device::choose(&devices)?,
-    };
-    let options = args.take.options();
-    let (model, report) = source.load(config.init(&chosen.device, 0)?, options)?;
-    for note in source.note.iter().cloned().chain(notes(&report, options)) {
-        eprintln!("note: {note}");
-    }
+    let paths = images(&args.images)?;
+    let subject = args.model.find()?;
+    let names = subject.class_names(args.classes.as_deref())?;
+    let seer = args.model.load(&subject)?;
     let top = args.top as usize;
-    let seer = Seer { model, size: config.image_size, statistics, device: chosen.device, names };
     let is_text = format.is_none() && !args.json;
     // Lines of text show the progress themselves.
-    let total = paths.len() as u64;
-    let template = "{bar:24} {pos}/{len} images, {per_sec}, eta {eta}";
-    let mut bar = (!is_text).then(|| Bar::new(total, template, |bar| bar));
-    let (mut answers, mut bad) = (Vec::new(), 0);
-    for paths in paths.chunks(args.batch) {
-        let looked = seer.look(paths, top.max(TOP), format == Some(Format::Html))?;
+    let mut walk = Walk::new(paths.len(), !is_text);
+    let mut answers = Vec::new();
+    for paths in paths.chunks(args.model.batch) {
+        let looked = look(&seer, paths, &names, top.max(TOP), format == Some(Format::Html))?;
         for (path, answer) in paths.iter().zip(looked) {
             match answer {
                 Ok(mut answer) if is_text => {
@@ -137,23 +86,14 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
                     print(&format!("{}\n{}", printable(&image), answer.predictions))?;
                 }
                 Ok(answer) => answers.push(answer),
-                Err(why) => {
-                    bad += 1;
-                    let say = || eprintln!("warning: {}; left out", printable(&why));
-                    match bar.as_ref().and_then(|bar| bar.0.as_ref()) {
-                        Some(bar) => bar.suspend(say),
-                        None => say(),
-                    }
-                }
+                Err(why) => walk.leave_out(&why),
             }
         }
-        if let Some(bar) = bar.as_ref().and_then(|bar| bar.0.as_ref()) {
-            bar.inc(paths.len() as u64);
-        }
+        walk.advance(paths.len());
     }
-    bar.take();
+    walk.hide();
     if let (Some(path), Some(format)) = (&args.output, format) {
-        output::write(path, format, &answers, top, &source.summary())?;
+        output::write(path, format, &answers, top, &subject.source.summary())?;
         if !args.json {
             print(&format!("wrote {}, images {}", path.display(), answers.len()))?;
         }
@@ -162,54 +102,36 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
         answers.iter_mut().for_each(|answer| answer.predictions.truncate(top));
         print_json(&answers)?;
     }
-    if bad == 0 {
-        return Ok(());
-    }
-    let all = paths.len();
-    Err(Error::data(format!("{bad} of {all} images cannot be used (named above)")))
+    walk.end()
 }
 
-/// A model, and what it needs to look at images.
-struct Seer {
-    model: Vim,
-    size: ImageSize,
-    statistics: Statistics,
-    device: Device,
-    names: Vec<String>,
-}
-
-impl Seer {
-    /// What the model says of each image, with the `top` likeliest classes, or why it cannot be
-    /// read.
-    fn look(
-        &self,
-        paths: &[PathBuf],
-        top: usize,
-        with_thumbnails: bool,
-    ) -> Result<Vec<Result<Answer, String>>, Error> {
-        let size = [self.size.height, self.size.width];
-        let read = |path: &PathBuf| read_picture(path, size).map_err(|error| error.to_string());
-        let pictures: Vec<Result<Vec<u8>, String>> = paths.par_iter().map(read).collect();
-        let good: Vec<&[u8]> = pictures.iter().flatten().map(Vec::as_slice).collect();
-        let mut guesses = Vec::new();
-        if !good.is_empty() {
-            let batch = Batch::plain(good.concat(), vec![0; good.len()], size);
-            let (images, _) = to_tensors(&batch, self.statistics, &self.device)?;
-            guesses = Classifier::predict(&self.model, images, &self.names, top)?;
-        }
-        let mut guesses = guesses.into_iter();
-        let answer = |(path, picture): (&PathBuf, Result<Vec<u8>, String>)| {
-            let pixels = match picture {
-                Ok(pixels) => pixels,
-                Err(why) => return Ok(Err(why)),
-            };
-            let predictions = guesses.next();
-            let predictions = predictions.ok_or_else(|| Error::internal("an image was lost"))?;
-            let thumbnail = with_thumbnails.then(|| thumbnail(pixels, size)).transpose()?;
-            Ok(Ok(answer_of(path, predictions, thumbnail)))
+/// What the model says of each image, with the `top` likeliest classes, or why it cannot be read.
+fn look(
+    seer: &Seer,
+    paths: &[PathBuf],
+    names: &[String],
+    top: usize,
+    with_thumbnails: bool,
+) -> Result<Vec<Result<Answer, String>>, Error> {
+    let pictures = seer.read(paths);
+    let guesses = match seer.upload(&pictures)? {
+        Some(images) => Classifier::predict(&seer.model, images, names, top)?,
+        None => Vec::new(),
+    };
+    let mut guesses = guesses.into_iter();
+    let answer = |(path, picture): (&PathBuf, Result<Vec<u8>, String>)| {
+        let pixels = match picture {
+            Ok(pixels) => pixels,
+            Err(why) => return Ok(Err(why)),
         };
-        paths.iter().zip(pictures).map(answer).collect()
-    }
+        let predictions = guesses.next();
+        let predictions = predictions.ok_or_else(|| Error::internal("an image was lost"))?;
+        let [height, width] = seer.size;
+        let pixels = Pixels { height, width, data: pixels };
+        let thumbnail = with_thumbnails.then(|| thumbnail(&pixels, SIDE)).transpose()?;
+        Ok(Ok(answer_of(path, predictions, thumbnail)))
+    };
+    paths.iter().zip(pictures).map(answer).collect()
 }
 
 fn answer_of(path: &Path, predictions: Guesses, thumbnail: Option<String>) -> Answer {

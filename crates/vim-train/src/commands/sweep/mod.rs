@@ -9,7 +9,9 @@
 //! | `logs/` | output of runs of `sweep run` and `sweep retry` |
 //! | `slurm/` | batch scripts, jobs, and output of runs under SLURM |
 //! | `summary.csv`, `summary.md`, `report.html` | results of `sweep summarize` |
+//! | `pairs.csv`, `differing_images.csv` | of it: which images the methods differ on |
 
+mod differences;
 mod folder;
 mod local;
 mod plan;

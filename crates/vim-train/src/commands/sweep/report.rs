@@ -7,12 +7,14 @@ use serde_json::json;
 use strum::VariantArray;
 use vim_kernels::Discretization;
 use vim_run::{host_name, printable, rfc3339};
+use vim_sweep::differences::{Differences, images_csv, pairs_csv};
 use vim_sweep::report::{Page, Provenance};
 use vim_sweep::{
     Assignments, Metric, Pick, ReportConfig, RunOutcome, RunState, SEED, Summary, csv, head,
     markdown, report, rows,
 };
 
+use super::differences::{PREDICT, find, thumbnails};
 use super::folder::{Sweep, outcomes_with_jobs, write_file};
 use super::{SweepRunError, WhichArgs};
 use crate::commands::runs::steps;
@@ -121,7 +123,9 @@ Examples:
   vim-train sweep summarize data/runs/shapes-ablation --md > table.md
 
 It also writes summary.csv, summary.md and report.html, a page that needs no network, to the sweep's
-folder. docs/experiments.md says what the numbers mean.";
+folder, and, of runs with predictions, pairs.csv (how many test images a run and the baseline's run of
+the same seed get right, both or one alone) and differing_images.csv (on which images most pairs differ).
+docs/experiments.md says what the numbers mean.";
 
 /// Put the runs together: means over seeds, differences, a table, a page.
 #[derive(Debug, Args)]
@@ -167,7 +171,10 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let name = &sweep.origins.sweep.name;
     write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
     write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;
-    write_file(&sweep.folder, "report.html", &page(&sweep, &outcomes, &summary))?;
+    let differences = find(&sweep, &summary);
+    write_file(&sweep.folder, "pairs.csv", &pairs_csv(&differences))?;
+    write_file(&sweep.folder, "differing_images.csv", &images_csv(&differences))?;
+    write_file(&sweep.folder, "report.html", &page(&sweep, &outcomes, &summary, &differences))?;
     if args.csv {
         return print(&csv(&summary));
     }
@@ -175,7 +182,11 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
         return print(&markdown(&summary, name));
     }
     if args.json {
-        return print_json(&json!({ "summary": summary, "runs": outcomes }));
+        return print_json(&json!({
+            "summary": summary,
+            "pairs": differences.pairs,
+            "runs": outcomes,
+        }));
     }
     let head = head(&summary);
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
@@ -237,7 +248,12 @@ fn baseline(text: &str, outcomes: &[RunOutcome]) -> Result<(String, toml::Value)
     }
 }
 
-fn page(sweep: &Sweep, outcomes: &[RunOutcome], summary: &Summary) -> String {
+fn page(
+    sweep: &Sweep,
+    outcomes: &[RunOutcome],
+    summary: &Summary,
+    differences: &Differences,
+) -> String {
     let methods = Discretization::VARIANTS.iter().map(ToString::to_string);
     let origins = &sweep.origins;
     let commit = option_env!("VIM_TRAIN_COMMIT").unwrap_or("not known");
@@ -245,6 +261,9 @@ fn page(sweep: &Sweep, outcomes: &[RunOutcome], summary: &Summary) -> String {
         name: &origins.sweep.name,
         summary,
         outcomes,
+        differences,
+        thumbnails: &thumbnails(sweep, differences),
+        predict: PREDICT,
         coloured: "model.discretization",
         colours: &methods.collect::<Vec<_>>(),
         must_match: &origins.sweep.must_match,

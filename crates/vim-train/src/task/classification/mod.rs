@@ -4,6 +4,7 @@ mod batch;
 pub(crate) mod classes;
 pub mod evaluate;
 pub mod predict;
+pub(crate) mod predictions;
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,7 +17,7 @@ use vim_run::signals::StopRequest;
 
 use super::{
     Description, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
-    loaders,
+    Tested, loaders,
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
@@ -26,6 +27,7 @@ pub use batch::{Mixed, Targets, cross_entropy, to_tensors};
 use batch::{bce, check_threshold, target_loss};
 use evaluate::evaluate;
 use predict::Guesses;
+use predictions::Predictions;
 
 /// A Vision Mamba and its classification loss.
 #[derive(Debug)]
@@ -155,6 +157,19 @@ impl Classification {
         let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
         let classifier = Classifier::new(config, model)?;
         Ok(Self { classifier, splits, loader, evaluation })
+    }
+
+    /// Evaluates `model` on `split`; `each` gets the logits of every image, as of [`evaluate`].
+    fn evaluate_each(
+        &self,
+        model: &Vim,
+        split: &Split,
+        device: &Device,
+        stop: &StopRequest,
+        each: &mut dyn FnMut(&[f32], bool),
+    ) -> Result<Option<Evaluation>, Error> {
+        let statistics = split.statistics(self.classifier.config.data.normalize);
+        evaluate(model, split, statistics, self.evaluation.clone(), device, stop, each)
     }
 
     /// Queues the upload of a batch of `split`, normalized by its statistics.
@@ -300,9 +315,20 @@ impl Task for Classification {
             EvalSplit::Val => self.splits.val.as_ref().unwrap_or(&self.splits.test),
             EvalSplit::Test => &self.splits.test,
         };
-        let statistics = split.statistics(self.classifier.config.data.normalize);
-        let loader = self.evaluation.clone();
-        evaluate(model, split, statistics, loader, device, stop, &mut |_, _| {})
+        self.evaluate_each(model, split, device, stop, &mut |_, _| {})
+    }
+
+    fn test(
+        &self,
+        model: &Vim,
+        device: &Device,
+        stop: &StopRequest,
+    ) -> Result<Option<Tested>, Error> {
+        let mut predictions = Predictions::of(&self.splits.test);
+        let mut each = |logits: &[f32], is_read| predictions.add(logits, is_read);
+        let evaluation = self.evaluate_each(model, &self.splits.test, device, stop, &mut each)?;
+        let Some(evaluation) = evaluation else { return Ok(None) };
+        Ok(Some(Tested { evaluation, predictions: Some(predictions.csv()?) }))
     }
 
     fn evaluation_batch(

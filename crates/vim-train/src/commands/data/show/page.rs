@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use vim_chart::escape;
-use vim_data::{Pixels, encode_png};
+use vim_data::Pixels;
 
 use crate::error::Error;
+use crate::output::picture::data_uri;
 
 /// An image and what became of it, draw by draw.
 pub(super) struct Row {
@@ -55,41 +56,14 @@ pub(super) fn page(title: &str, note: &str, rows: &[Row], factor: usize) -> Resu
 }
 
 fn image(pixels: &Pixels, factor: usize) -> Result<String, Error> {
-    let png = encode_png(pixels).map_err(|error| Error::internal(format!("a PNG: {error}")))?;
     let (width, height) = (factor * pixels.width, factor * pixels.height);
-    let data = base64(&png);
-    Ok(format!(
-        r#"<img alt="" width="{width}" height="{height}" src="data:image/png;base64,{data}">"#
-    ))
-}
-
-/// RFC 4648.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * place)) as usize & 63];
-            text.push(if place <= three.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
+    let data = data_uri(pixels)?;
+    Ok(format!(r#"<img alt="" width="{width}" height="{height}" src="{data}">"#))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_the_standards() {
-        for (bytes, text) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-    }
 
     #[test]
     fn names_are_escaped_and_missing_draws_are_empty() {

@@ -1,4 +1,4 @@
-//! The images that the arguments of `predict` name.
+//! The images that arguments name.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use crate::error::Error;
 const EXTENSIONS: [&str; 6] = ["bmp", "gif", "jpeg", "jpg", "png", "webp"];
 
 /// The files among `paths` as they are, and the images below each folder, sorted.
-pub(super) fn images(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+pub(in crate::commands) fn images(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut images = Vec::new();
     for path in paths {
         if !path.is_dir() {

@@ -1,0 +1,155 @@
+//! An `.npz` file whose arrays grow image by image.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use npyz::npz::NpzWriter;
+use npyz::zip::write::FileOptions;
+use npyz::zip::{CompressionMethod, DateTime};
+use npyz::{DType, TypeStr, WriterBuilder};
+use vim_run::storage::{Disk, folder_of, replace_with};
+
+use super::labels::Labels;
+use crate::error::Error;
+
+/// Sizes above this need the zip format's 64-bit fields; the array's header is in the rest.
+const LARGE: u64 = u32::MAX as u64 - (1 << 16);
+
+/// The output, and what is known of its arrays so far.
+///
+/// An archive holds one array behind the other, each with its shape in front, but the features of
+/// all layers come together and nobody knows how many images can be read. So each array waits in a
+/// file without a name beside the output.
+pub(super) struct Npz {
+    path: PathBuf,
+    arrays: Vec<Growing>,
+}
+
+struct Growing {
+    name: String,
+    /// Of an image's values.
+    shape: Vec<u64>,
+    images: u64,
+    values: BufWriter<File>,
+}
+
+impl Npz {
+    /// Prepares the arrays called `names` of the file `path`.
+    pub(super) fn new(path: &Path, names: impl Iterator<Item = String>) -> Result<Self, Error> {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let growing = |name: String| {
+            let at = folder_of(path).join(format!(".tmp-{file}-{name}"));
+            let open = || -> io::Result<BufWriter<File>> {
+                let mut options = File::options();
+                let values =
+                    options.read(true).write(true).create(true).truncate(true).open(&at)?;
+                // The space is free again as soon as the process ends, however it does.
+                fs::remove_file(&at)?;
+                Ok(BufWriter::new(values))
+            };
+            let values = open().map_err(Error::io("write", path))?;
+            Ok(Growing { name, shape: Vec::new(), images: 0, values })
+        };
+        let arrays: Result<Vec<Growing>, Error> = names.map(growing).collect();
+        Ok(Self { path: path.to_owned(), arrays: arrays? })
+    }
+
+    /// Adds images to the array at `place`: their values, `shape` each.
+    pub(super) fn append(
+        &mut self,
+        place: usize,
+        shape: &[usize],
+        values: &[f32],
+    ) -> Result<(), Error> {
+        let array = &mut self.arrays[place];
+        array.shape = shape.iter().map(|&side| side as u64).collect();
+        array.images += (values.len() / shape.iter().product::<usize>()) as u64;
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        array.values.write_all(&bytes).map_err(Error::io("write", &self.path))
+    }
+
+    /// Writes the file, whole or not at all; the names of its arrays, and their shapes.
+    pub(super) fn write(
+        mut self,
+        images: &[&PathBuf],
+        layers: &[usize],
+        labels: Option<&Labels>,
+    ) -> Result<Vec<(String, Vec<u64>)>, Error> {
+        let names: Vec<String> = images.iter().map(|path| path.display().to_string()).collect();
+        let layers: Vec<i64> = layers.iter().map(|&layer| layer as i64).collect();
+        let mut shapes = Vec::new();
+        let write = |at: &Path| {
+            let mut npz = NpzWriter::new(BufWriter::new(File::create(at)?));
+            for array in &mut self.arrays {
+                shapes.push((array.name.clone(), array.write(&mut npz)?));
+            }
+            shapes.push(("names".into(), write_text(&mut npz, "names", &names)?));
+            shapes.push(("layers".into(), write_numbers(&mut npz, "layers", &layers)?));
+            if let Some(Labels { classes, labels }) = labels {
+                shapes.push(("labels".into(), write_numbers(&mut npz, "labels", labels)?));
+                shapes.push(("classes".into(), write_text(&mut npz, "classes", classes)?));
+            }
+            let written = npz.zip_writer().finish().map_err(io::Error::from)?;
+            written.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+        };
+        replace_with(&Disk, &self.path, write).map_err(Error::io("write", &self.path))?;
+        Ok(shapes)
+    }
+}
+
+impl Growing {
+    fn write<W: Write + Seek>(&mut self, npz: &mut NpzWriter<W>) -> io::Result<Vec<u64>> {
+        self.values.flush()?;
+        let values = self.values.get_mut();
+        let bytes = values.stream_position()?;
+        values.rewind()?;
+        let shape: Vec<u64> = [self.images].into_iter().chain(self.shape.clone()).collect();
+        let entry = npz.array::<f32>(&self.name, stored(bytes))?;
+        // The bytes are those of `append`, on every machine.
+        let to = entry.dtype(dtype("<f4")?).shape(&shape).write_header_only()?;
+        io::copy(values, to)?;
+        Ok(shape)
+    }
+}
+
+fn dtype(name: &str) -> io::Result<DType> {
+    let scalar = name.parse::<TypeStr>();
+    Ok(DType::new_scalar(scalar.map_err(|error| io::Error::other(error.to_string()))?))
+}
+
+/// Uncompressed, as features do not shrink, and with the same bytes at any time of day.
+fn stored(bytes: u64) -> FileOptions {
+    FileOptions::default()
+        .compression_method(CompressionMethod::Stored)
+        .last_modified_time(DateTime::default())
+        .large_file(bytes > LARGE)
+}
+
+fn write_numbers<W: Write + Seek>(
+    npz: &mut NpzWriter<W>,
+    name: &str,
+    numbers: &[i64],
+) -> io::Result<Vec<u64>> {
+    let shape = vec![numbers.len() as u64];
+    let entry = npz.array::<i64>(name, stored(8 * shape[0]))?;
+    let mut writer = entry.dtype(dtype("<i8")?).shape(&shape).begin_nd()?;
+    writer.extend(numbers.iter().copied())?;
+    writer.finish()?;
+    Ok(shape)
+}
+
+/// Texts of one width, as NumPy has them.
+fn write_text<W: Write + Seek>(
+    npz: &mut NpzWriter<W>,
+    name: &str,
+    texts: &[String],
+) -> io::Result<Vec<u64>> {
+    let width = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(1) as u64;
+    let shape = vec![texts.len() as u64];
+    let entry = npz.array::<str>(name, stored(4 * width * shape[0]))?;
+    let mut writer = entry.dtype(dtype(&format!("<U{width}"))?).shape(&shape).begin_nd()?;
+    texts.iter().try_for_each(|text| writer.push(text))?;
+    writer.finish()?;
+    Ok(shape)
+}

@@ -1,0 +1,80 @@
+//! The predictions of a sweep's runs, and pictures of the images that the runs differ on.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use vim_data::{DatasetKind, Encoding, Pixels, Split, Stage, read_picture};
+use vim_run::PREDICTIONS;
+use vim_sweep::Summary;
+use vim_sweep::differences::{Differences, differences};
+use vim_sweep::predictions::{Image, Predictions};
+use vim_sweep::report::SHOWN;
+
+use super::folder::Sweep;
+use crate::config::Config;
+use crate::output::picture::thumbnail;
+use crate::run_folder::recorded_config;
+
+/// What writes the predictions of a run that has none.
+pub(super) const PREDICT: &str = "vim-train eval RUN --predictions RUN/predictions.csv";
+
+/// The longest side of a picture.
+const SIDE: usize = 64;
+
+/// What the predictions of the finished runs say.
+pub(super) fn find(sweep: &Sweep, summary: &Summary) -> Differences {
+    differences(summary, &mut |name| {
+        let path = sweep.folder.join(name).join(PREDICTIONS);
+        match fs::read(&path) {
+            Ok(bytes) => Predictions::parse(&bytes)
+                .map(Some)
+                .map_err(|what| format!("{} holds no predictions: {what}", path.display())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+        }
+    })
+}
+
+/// Pictures of the images that the page shows, as data URIs; `None` where one cannot be had
+/// cheaply: images in archives of files, and data that are not on this machine.
+pub(super) fn thumbnails(sweep: &Sweep, differences: &Differences) -> Vec<Option<String>> {
+    let shown: Vec<&Image> = differences.images.iter().map(|one| &one.image).take(SHOWN).collect();
+    let run = differences.pairs.first().map(|pair| sweep.folder.join(&pair.run));
+    let config = run.and_then(|run| recorded_config(&run).ok());
+    let mut split = None;
+    let picture = |image: &&Image| -> Option<String> {
+        let path = Path::new(&image.name);
+        let pixels = if path.is_file() {
+            let data = read_picture(path, [SIDE, SIDE]).ok()?;
+            Pixels { height: SIDE, width: SIDE, data }
+        } else {
+            let split = split.get_or_insert_with(|| open(config.as_ref()?)).as_ref()?;
+            of_dataset(split, image)?
+        };
+        thumbnail(&pixels, SIDE).ok()
+    };
+    shown.iter().map(picture).collect()
+}
+
+/// The test images of `config`, if all of their pixels are at hand once they are open.
+fn open(config: &Config) -> Option<Split> {
+    match config.data.dataset {
+        DatasetKind::Shapes | DatasetKind::Cifar10 | DatasetKind::Cifar100 => {}
+        DatasetKind::Imagenet | DatasetKind::Folder => return None,
+    }
+    let data = vim_data::DataConfig { stage: Stage::Off, ..config.data.clone() };
+    Some(vim_data::open(&data, config.run.seed).ok()?.test)
+}
+
+/// The pixels of `image`, if the dataset has it under this number and name.
+fn of_dataset(split: &Split, image: &Image) -> Option<Pixels> {
+    let Encoding::Pixels { size: [height, width] } = split.encoding() else { return None };
+    let (dataset, index) = (split.dataset(), usize::try_from(image.index).ok()?);
+    if index >= dataset.len() || dataset.name(index) != image.name {
+        return None;
+    }
+    let mut data = Vec::new();
+    dataset.read(index, &mut data).ok()?;
+    Some(Pixels { height, width, data })
+}

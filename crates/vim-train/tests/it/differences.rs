@@ -1,0 +1,84 @@
+//! Which images a sweep's methods differ on: the predictions that runs record, and the report.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use csv::StringRecord;
+
+use crate::support::{assert_code, assert_parts, assert_says, parsed, python, run, stderr};
+use crate::sweep::Study;
+
+/// The records of a CSV file behind its header.
+fn rows(path: PathBuf) -> Vec<StringRecord> {
+    csv::Reader::from_path(path).unwrap().records().map(Result::unwrap).collect()
+}
+
+#[test]
+fn methods_are_compared_image_by_image() {
+    let study = Study::new();
+    assert_code(&study.of_file("run", &["-j", "2"]), 0);
+    let file = |name: &str| study.folder().join(name);
+    let text = |name: &str| file(name).display().to_string();
+
+    // What a run records is what `eval` of it says.
+    let again = text("again.csv");
+    for name in ["zoh-s0", "rk4-s1"] {
+        let evaluated = run(&["eval", &text(name), "--predictions", &again, "--force"]);
+        assert_code(&evaluated, 0);
+        let recorded = fs::read_to_string(file(name).join("predictions.csv")).unwrap();
+        assert_eq!(recorded.lines().count(), 65);
+        assert_eq!(recorded, fs::read_to_string(&again).unwrap(), "{name}");
+    }
+
+    assert_code(&study.of_folder("summarize", &[]), 0);
+    let pairs = rows(file("pairs.csv"));
+    assert_eq!(pairs.len(), 2);
+    for (seed, row) in pairs.iter().enumerate() {
+        let named = [format!("rk4-s{seed}"), format!("zoh-s{seed}")];
+        assert_eq!([&row[0], &row[1]], named);
+        let [ours, base] = named.map(|name| text(&format!("{name}/predictions.csv")));
+        let compared = parsed(&run(&["eval", "compare", &base, &ours, "--json"]));
+        for (column, key) in
+            [(5, "images"), (6, "both"), (7, "only_first"), (8, "only_second"), (9, "neither")]
+        {
+            assert_eq!(row[column], compared[key].to_string(), "{key}");
+        }
+        assert_eq!(row[10].parse::<f64>().unwrap(), compared["p"].as_f64().unwrap());
+    }
+
+    let images = rows(file("differing_images.csv"));
+    assert!(!images.is_empty(), "a toy model of other numbers says other things of 64 images");
+    let number = |text: &str| text.parse::<usize>().unwrap();
+    let sum = |column: usize| images.iter().map(|row| number(&row[column])).sum::<usize>();
+    let alone = |column: usize| pairs.iter().map(|row| number(&row[column])).sum::<usize>();
+    assert_eq!((sum(6), sum(7)), (alone(7), alone(8)), "of the baseline, and of rk4");
+    let differ: Vec<usize> = images.iter().map(|row| number(&row[5])).collect();
+    assert!(differ.is_sorted_by(|a, b| a >= b));
+
+    let page = fs::read_to_string(file("report.html")).unwrap();
+    let shown = images.len().min(20);
+    assert_eq!(page.matches("<img class=\"thumb\" alt=\"\" src=\"data:image/png;").count(), shown);
+    assert_parts(&page, &["What differs between methods", "p (McNemar)", &images[0][1]]);
+    assert!(!page.contains("Without predictions"));
+    if Command::new("chromium").arg("--version").output().is_ok() {
+        let checked = python("report_check.py", &[&text("report.html")]);
+        assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    }
+}
+
+#[test]
+fn runs_without_predictions_are_named() {
+    let study = Study::new();
+    assert_code(&study.of_file("run", &["-j", "2"]), 0);
+    let file = |name: &str| study.folder().join(name).join("predictions.csv");
+    fs::remove_file(file("zoh-s0")).unwrap();
+    fs::write(file("rk4-s1"), "index,image\n").unwrap();
+    assert_says(&study.of_folder("summarize", &[]), 0, &["4 runs: 4 finished"]);
+    assert_eq!(rows(study.folder().join("pairs.csv")).len(), 0);
+    let page = fs::read_to_string(study.folder().join("report.html")).unwrap();
+    let how = "Without predictions: zoh-s0. <code>vim-train eval RUN --predictions";
+    let unfit =
+        ["Not compared: rk4-s1: ", "predictions.csv holds no predictions: it has no column"];
+    assert_parts(&page, &[&[how, "No two finished runs of one seed"][..], &unfit].concat());
+}
