@@ -9,7 +9,6 @@ use clap::Args;
 use rayon::prelude::*;
 use vim_data::{Batch, Statistics, read_picture};
 use vim_model::{Vim, VimConfig};
-
 use vim_run::printable;
 
 use crate::args::{DeviceArg, Overrides, count};
