@@ -165,7 +165,7 @@ fn differing(
     let mut found: Vec<DifferingImage> = images.into_iter().enumerate().filter_map(image).collect();
     let rank =
         |image: &DifferingImage| (image.pairs(), image.only_baseline.abs_diff(image.only_other));
-    found.sort_by(|a, b| rank(b).cmp(&rank(a)));
+    found.sort_by_key(|image| std::cmp::Reverse(rank(image)));
     found
 }
 

@@ -173,14 +173,17 @@ fn blocks(model: &Vim, asked: &[i64]) -> Result<Vec<usize>, LayersError> {
     Ok(blocks)
 }
 
-/// Shape and values of the features of each of `layers`, images first.
+/// The shape of an array, and its values.
+type Array = (Vec<usize>, Vec<f32>);
+
+/// The features of each of `layers`, images first.
 fn features(
     model: &Vim,
     images: Tensor<4>,
     layers: &[usize],
     maps: bool,
-) -> Result<Vec<(Vec<usize>, Vec<f32>)>, LayersError> {
-    fn numbers<const D: usize>(features: Vec<Tensor<D>>) -> Vec<(Vec<usize>, Vec<f32>)> {
+) -> Result<Vec<Array>, LayersError> {
+    fn numbers<const D: usize>(features: Vec<Tensor<D>>) -> Vec<Array> {
         let each = |feature: Tensor<D>| {
             let shape = feature.dims().to_vec();
             (shape, feature.into_data().iter().collect())
