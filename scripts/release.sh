@@ -100,11 +100,14 @@ release() {
   cp "$target/$triple/release/vim-train" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$folder/"
   check_glibc "$folder/vim-train" "$1"
 
-  local shell binary=$folder/vim-train
-  for shell in bash zsh fish elvish powershell; do
-    "$binary" completions "$shell" > "$folder/completions/vim-train.$shell"
-  done
-  "$binary" man "$folder/man/man1"
+  local binary=$folder/vim-train completions=$folder/completions
+  # The names that each shell expects.
+  "$binary" completions bash > "$completions/vim-train.bash"
+  "$binary" completions zsh > "$completions/_vim-train"
+  "$binary" completions fish > "$completions/vim-train.fish"
+  "$binary" completions elvish > "$completions/vim-train.elv"
+  "$binary" completions powershell > "$completions/_vim-train.ps1"
+  "$binary" man "$folder/man/man1" > /dev/null
   scripts/describe_release.py --features "$features" --target "$triple" --zig "$zig_folder" --out "$folder"
 
   tar --create --directory "$scratch" --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w,u+w \
