@@ -119,4 +119,4 @@ for variant in "${variants[@]}"; do
 done
 cd "$out"
 sha256sum -- "vim-train-$version"-*.tar.xz | tee SHA256SUMS
-printf 'release.sh: %s has %s archives of commit %s\n' "$out" "$(wc -l < SHA256SUMS)" "$VIM_TRAIN_COMMIT"
+printf 'release.sh: wrote %s of commit %s to %s\n' "${variants[*]}" "$VIM_TRAIN_COMMIT" "$out"
