@@ -19,7 +19,8 @@
 # Rust, Python 3.9 or newer with venv, git, cmake, nasm, objdump (binutils), xz, 10 GB in the target folder, and time:
 # CUDA's takes about 20 minutes on two cores from nothing. No GPU, no CUDA. Nothing is published or uploaded.
 #
-# The same commit, toolchain and folder give the same bytes: times are the commit's, owners root, paths are replaced.
+# The same commit, toolchain and folder should give the same bytes, which no check compares: times are the commit's,
+# owners root, and paths are replaced.
 # With uncommitted changes, the binary's commit ends in `-dirty`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
