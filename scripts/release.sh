@@ -19,7 +19,8 @@
 # Rust, Python 3.9 or newer with venv, git, cmake, nasm, objdump (binutils), xz, 10 GB in the target folder, and time:
 # CUDA's takes about 20 minutes on two cores from nothing. No GPU, no CUDA. Nothing is published or uploaded.
 #
-# The same commit, toolchain and folder give the same bytes: times are the commit's, owners root, paths are replaced.
+# The same commit, toolchain and folder should give the same bytes, which no check compares: times are the commit's,
+# owners root, and paths are replaced.
 # With uncommitted changes, the binary's commit ends in `-dirty`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -100,11 +101,14 @@ release() {
   cp "$target/$triple/release/vim-train" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$folder/"
   check_glibc "$folder/vim-train" "$1"
 
-  local shell binary=$folder/vim-train
-  for shell in bash zsh fish elvish powershell; do
-    "$binary" completions "$shell" > "$folder/completions/vim-train.$shell"
-  done
-  "$binary" man "$folder/man/man1"
+  local binary=$folder/vim-train completions=$folder/completions
+  # The names that each shell expects.
+  "$binary" completions bash > "$completions/vim-train.bash"
+  "$binary" completions zsh > "$completions/_vim-train"
+  "$binary" completions fish > "$completions/vim-train.fish"
+  "$binary" completions elvish > "$completions/vim-train.elv"
+  "$binary" completions powershell > "$completions/_vim-train.ps1"
+  "$binary" man "$folder/man/man1" > /dev/null
   scripts/describe_release.py --features "$features" --target "$triple" --zig "$zig_folder" --out "$folder"
 
   tar --create --directory "$scratch" --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w,u+w \
@@ -116,4 +120,4 @@ for variant in "${variants[@]}"; do
 done
 cd "$out"
 sha256sum -- "vim-train-$version"-*.tar.xz | tee SHA256SUMS
-printf 'release.sh: %s has %s archives of commit %s\n' "$out" "$(wc -l < SHA256SUMS)" "$VIM_TRAIN_COMMIT"
+printf 'release.sh: wrote %s of commit %s to %s\n' "${variants[*]}" "$VIM_TRAIN_COMMIT" "$out"
