@@ -26,6 +26,14 @@ pub enum InferError {
     /// A tensor that every model has is not there.
     #[error("has no {0}: it is not of a Vision Mamba, or has no complete one")]
     Missing(String),
+    /// A tensor that every model has is of another type than floats.
+    #[error("has {key} as {what}, not as floats: no weights of this type are read")]
+    Unreadable {
+        /// Its name.
+        key: String,
+        /// What is there.
+        what: String,
+    },
     /// A tensor has the wrong shape for what it is.
     #[error("has {key} of shape {shape:?}, not {expected}")]
     Shape {
@@ -153,24 +161,35 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
 }
 
 /// Shapes by the original's names, as it stores them.
-struct Shapes(BTreeMap<String, Vec<usize>>);
+struct Shapes {
+    arrays: BTreeMap<String, Vec<usize>>,
+    /// What else the keys have.
+    unreadable: BTreeMap<String, String>,
+}
 
 impl Shapes {
     fn of(state: &StateDict) -> Self {
         let is_ours = state.iter().any(|(key, _)| key != pytorch_key(key));
-        let shapes = state.iter().filter_map(|(key, item)| {
-            let Item::Array(array) = item else { return None };
-            let mut shape = array.shape.clone();
-            if is_ours && shape.len() == 2 && key.ends_with(".weight") {
-                shape.reverse(); // a linear layer's
+        let (mut arrays, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
+        for (key, item) in state.iter() {
+            match item {
+                Item::Array(array) => {
+                    let mut shape = array.shape.clone();
+                    if is_ours && shape.len() == 2 && key.ends_with(".weight") {
+                        shape.reverse(); // a linear layer's
+                    }
+                    arrays.insert(pytorch_key(key), shape);
+                }
+                Item::Unreadable(what) => {
+                    unreadable.insert(pytorch_key(key), what.clone());
+                }
             }
-            Some((pytorch_key(key), shape))
-        });
-        Self(shapes.collect())
+        }
+        Self { arrays, unreadable }
     }
 
     fn has(&self, key: &str) -> bool {
-        self.0.contains_key(key)
+        self.arrays.contains_key(key)
     }
 
     /// Patches along a side of a square image, where a table tells.
@@ -203,7 +222,10 @@ impl Shapes {
         read: impl Fn(&[usize; D]) -> Option<T>,
         expected: &str,
     ) -> Result<T, InferError> {
-        let shape = self.0.get(key).ok_or_else(|| InferError::Missing(key.to_owned()))?;
+        let shape = self.arrays.get(key).ok_or_else(|| match self.unreadable.get(key) {
+            Some(what) => InferError::Unreadable { key: key.to_owned(), what: what.clone() },
+            None => InferError::Missing(key.to_owned()),
+        })?;
         shape.as_slice().try_into().ok().and_then(read).ok_or_else(|| InferError::Shape {
             key: key.to_owned(),
             shape: shape.clone(),
@@ -214,7 +236,7 @@ impl Shapes {
     /// One more than the largest number of a layer.
     fn depth(&self) -> usize {
         let number = |key: &String| key.strip_prefix("layers.")?.split('.').next()?.parse().ok();
-        let numbers = self.0.keys().filter_map(number).filter(|&number: &usize| number < MAX_DEPTH);
+        let numbers = self.arrays.keys().filter_map(number).filter(|&number: &usize| number < MAX_DEPTH);
         numbers.max().map_or(0, |last| last + 1)
     }
 }

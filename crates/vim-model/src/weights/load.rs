@@ -35,6 +35,8 @@ pub struct LoadReport {
     pub parameters: usize,
     /// Names of parameters that the checkpoint lacks, which keep the model's values.
     pub missing: Vec<String>,
+    /// Names of tensors taken that have NaN or infinite numbers.
+    pub not_finite: Vec<String>,
     /// Classes of a head that was not taken, in the file (0 where it has none) and in the model.
     pub head: Option<(usize, usize)>,
     /// Grids of positions that were resized, from and to, as rows and columns.
@@ -182,6 +184,9 @@ impl Fill<'_> {
                 return None;
             }
         };
+        if !array.values.iter().all(|value| value.is_finite()) {
+            self.report.not_finite.push(key.to_owned());
+        }
         if array.shape == expected {
             return Some(array.values.clone());
         }

@@ -5,7 +5,7 @@ use vim_model::{
     Bimamba, ClassToken, DtRank, InferError, LayerScale, Names, NormKind, Preset, Rope, SsmConfig,
     StateMatrix, VimConfig, infer,
 };
-use vim_torch::StateDict;
+use vim_torch::{Item, StateDict};
 
 use crate::support::{arrays, build, dict, small};
 
@@ -52,7 +52,13 @@ fn what_is_no_vim_is_told_by_its_first_tensor_that_is_not() {
     let mut arrays = arrays(&build(&small(), 0), Names::Pytorch);
     arrays.iter_mut().find(|(key, _)| key == "pos_embed").unwrap().1.shape = vec![1, 16, 17];
     assert_eq!(
-        infer(&dict(arrays)).unwrap_err().to_string(),
+        infer(&dict(arrays.clone())).unwrap_err().to_string(),
         "has pos_embed of shape [1, 16, 17], not [1, grid · grid + class tokens, d_model]"
+    );
+    let mut state = dict(arrays);
+    state.insert("head.weight".into(), Item::Unreadable("int64 numbers".into()));
+    assert_eq!(
+        infer(&state).unwrap_err().to_string(),
+        "has head.weight as int64 numbers, not as floats: no weights of this type are read"
     );
 }

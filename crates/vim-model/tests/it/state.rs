@@ -185,6 +185,15 @@ fn missing_parameters_keep_their_values_only_where_allowed() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_are_named() {
+    let mut arrays = arrays(&build(&small(), 1), Names::Pytorch);
+    let find = |(key, _): &&mut (String, Array)| key == "head.bias";
+    arrays.iter_mut().find(find).unwrap().1.values[2] = f32::NAN;
+    let (_, report) = build(&small(), 9).load(&dict(arrays), LoadOptions::default()).unwrap();
+    assert_eq!(report.not_finite, ["head.bias"]);
+}
+
+#[test]
 fn positions_follow_a_larger_image_only_where_allowed() {
     let state = dict(arrays(&build(&small(), 1), Names::Pytorch));
     let larger = VimConfig { image_size: 24.into(), ..small() };

@@ -301,6 +301,9 @@ pub fn notes(report: &LoadReport, options: LoadOptions) -> Vec<String> {
     if !report.missing.is_empty() {
         lines.push(format!("missing, left as initialised: {}", report.missing.join(", ")));
     }
+    if !report.not_finite.is_empty() {
+        lines.push(format!("NaN or infinite numbers in {}", report.not_finite.join(", ")));
+    }
     if !report.computed.is_empty() {
         lines.push(format!("computed, so not read: {}", report.computed.join(", ")));
     }
