@@ -3,7 +3,7 @@
 mod classes;
 mod compare;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;

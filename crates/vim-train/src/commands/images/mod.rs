@@ -9,6 +9,7 @@ use clap::Args;
 use rayon::prelude::*;
 use vim_data::{Batch, Statistics, read_picture};
 use vim_model::{Vim, VimConfig};
+use vim_run::printable;
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
@@ -151,7 +152,7 @@ impl Walk {
     /// Says why an image is left out.
     pub(super) fn leave_out(&mut self, why: &str) {
         self.bad += 1;
-        let say = || eprintln!("warning: {why}; left out");
+        let say = || eprintln!("warning: {}; left out", printable(why));
         match self.bar.as_ref().and_then(|bar| bar.0.as_ref()) {
             Some(bar) => bar.suspend(say),
             None => say(),
