@@ -236,7 +236,8 @@ impl Shapes {
     /// One more than the largest number of a layer.
     fn depth(&self) -> usize {
         let number = |key: &String| key.strip_prefix("layers.")?.split('.').next()?.parse().ok();
-        let numbers = self.arrays.keys().filter_map(number).filter(|&number: &usize| number < MAX_DEPTH);
+        let numbers =
+            self.arrays.keys().filter_map(number).filter(|&number: &usize| number < MAX_DEPTH);
         numbers.max().map_or(0, |last| last + 1)
     }
 }
