@@ -45,7 +45,17 @@ pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Resul
 pub(crate) fn man(args: &ManArgs, program: Command) -> Result<(), Error> {
     fs::create_dir_all(&args.folder).map_err(Error::io("make", &args.folder))?;
     // Use the name of the binary, not of the crate.
-    clap_mangen::generate_to(program.name("vim-train"), &args.folder)
+    let mut program = program.name("vim-train").disable_help_subcommand(true);
+    program.build();
+    clap_mangen::generate_to(with_usage(program), &args.folder)
         .map_err(Error::io("write pages to", &args.folder))?;
     print(&args.folder.display().to_string())
+}
+
+/// The command and its subcommands with the synopsis that `--help` shows: clap_mangen's own lists
+/// options without their values, the required ones last.
+fn with_usage(mut command: Command) -> Command {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").to_owned();
+    command.override_usage(usage).mut_subcommands(with_usage)
 }
