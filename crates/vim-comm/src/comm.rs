@@ -1,0 +1,113 @@
+//! What the ranks of a run exchange.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::tensor::Tensor;
+
+use crate::error::CommError;
+use crate::host::Host;
+use crate::rendezvous::Rendezvous;
+
+/// What the ranks of a run exchange. A clone is a further handle.
+///
+/// All ranks must make the same calls in the same order. After an error every further call fails.
+#[derive(Clone, Debug)]
+pub struct Comm {
+    rank: usize,
+    size: usize,
+    links: Links,
+}
+
+/// How ranks are connected.
+#[derive(Clone, Debug)]
+enum Links {
+    Single,
+    Host(Arc<Mutex<Host>>),
+}
+
+impl Comm {
+    /// Of a run with one rank.
+    pub fn single() -> Self {
+        Self { rank: 0, size: 1, links: Links::Single }
+    }
+
+    /// Of ranks on one machine whose tensors are read to the host, by Unix sockets. Sums are exact
+    /// to the bit for any device; meant for CPUs, and for tests.
+    ///
+    /// # Errors
+    ///
+    /// If not all ranks come in time, are on other machines, or were [ended](crate::abort); if
+    /// sockets cannot be used.
+    pub fn host(rendezvous: &Rendezvous) -> Result<Self, CommError> {
+        let place = &rendezvous.place;
+        let links = if place.world() == 1 {
+            Links::Single
+        } else {
+            Links::Host(Arc::new(Mutex::new(Host::join(rendezvous)?)))
+        };
+        Ok(Self { rank: place.rank(), size: place.world(), links })
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The sum of all ranks' tensors in the order of [`TreeSum`](crate::TreeSum), with the same
+    /// bits on every rank; of one rank the tensor itself. Tensors are f32, f64 or bf16, equally
+    /// long, and without autodiff.
+    ///
+    /// # Errors
+    ///
+    /// [`CommError::Lost`] if a rank is gone, [`CommError::Parted`] if one did something else, or
+    /// if the tensor cannot be read.
+    pub fn sum(&self, tensor: Tensor<1>) -> Result<Tensor<1>, CommError> {
+        match &self.links {
+            Links::Single => Ok(tensor),
+            Links::Host(host) => locked(host, |host| host.sum(tensor)),
+        }
+    }
+
+    /// The bytes of rank 0, on every rank; what other ranks pass is ignored.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::sum`].
+    pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>, CommError> {
+        match &self.links {
+            Links::Single => Ok(bytes),
+            Links::Host(host) => locked(host, |host| host.broadcast(&bytes)),
+        }
+    }
+
+    /// Every rank's bytes in the order of ranks, on every rank.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::sum`].
+    pub fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        match &self.links {
+            Links::Single => Ok(vec![bytes.to_vec()]),
+            Links::Host(host) => locked(host, |host| host.gather(bytes)),
+        }
+    }
+
+    /// What went wrong beside the calls, for a thread that watches: NCCL's asynchronous error.
+    /// Always `None` where a call returns its own errors.
+    pub fn fault(&self) -> Option<String> {
+        match &self.links {
+            Links::Single | Links::Host(_) => None,
+        }
+    }
+}
+
+/// With the host's sockets, one call at a time.
+fn locked<T>(host: &Mutex<Host>, call: impl FnOnce(&mut Host) -> T) -> T {
+    // After a panic in a call the ranks part, which the next call finds.
+    call(&mut host.lock().unwrap_or_else(PoisonError::into_inner))
+}

@@ -1,0 +1,154 @@
+//! How the ranks of a machine get their sockets: rank 0 listens, the others connect.
+
+use std::fs::{self, DirBuilder};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::frame::{Kind, receive, send};
+use crate::error::CommError;
+use crate::place::Place;
+use crate::rendezvous::Rendezvous;
+
+/// The longest path of a socket; the limit of Linux is 107 bytes, of other systems 103.
+const LONGEST: usize = 100;
+const SOCKET: &str = "socket";
+/// The file that says where the socket is.
+const ADDRESS: &str = "socket.json";
+/// Between two looks for a new connection, and for the end of the attempt.
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
+/// How long a rank that has connected may take to say which one it is.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// Where rank 0 listens.
+#[derive(Serialize, Deserialize)]
+struct Address {
+    host: String,
+    path: PathBuf,
+}
+
+/// A socket's path, and a folder of its own where that of the rendezvous has too long a name;
+/// removed when dropped.
+struct SocketPath {
+    path: PathBuf,
+    folder: Option<PathBuf>,
+}
+
+impl SocketPath {
+    fn new(folder: &Path) -> Result<Self, CommError> {
+        let path = folder.join(SOCKET);
+        let absolute = std::path::absolute(&path).map_err(CommError::io("find", &path))?;
+        if absolute.as_os_str().as_bytes().len() <= LONGEST {
+            fs::create_dir_all(folder).map_err(CommError::io("make", folder))?;
+            return Ok(Self { path: absolute, folder: None });
+        }
+        let mut hash = DefaultHasher::new();
+        absolute.hash(&mut hash);
+        let name = format!("vim-{:016x}-{}", hash.finish(), process::id());
+        let short = std::env::temp_dir().join(name);
+        let made = DirBuilder::new().mode(0o700).create(&short);
+        made.map_err(CommError::io("make", &short))?;
+        Ok(Self { path: short.join(SOCKET), folder: Some(short) })
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        if let Some(folder) = &self.folder {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// As rank 0: the sockets of ranks 1, 2, ….
+pub(super) fn listen(rendezvous: &Rendezvous) -> Result<Vec<UnixStream>, CommError> {
+    let socket = SocketPath::new(&rendezvous.folder)?;
+    let path = &socket.path;
+    let listener = UnixListener::bind(path).map_err(CommError::io("listen at", path))?;
+    listener.set_nonblocking(true).map_err(CommError::io("listen at", path))?;
+    let address = Address { host: host(), path: path.clone() };
+    let text =
+        serde_json::to_vec(&address).map_err(|error| CommError::io("write", path)(error.into()))?;
+    rendezvous.publish(ADDRESS, &text)?;
+    let mut streams: Vec<Option<UnixStream>> = Vec::new();
+    streams.resize_with(rendezvous.place.world() - 1, || None);
+    let (begin, mut looked) = (Instant::now(), Instant::now());
+    while streams.iter().any(Option::is_none) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let (rank, stream) = greeted(stream, &rendezvous.place)
+                    .map_err(CommError::io("talk to a rank at", path))?;
+                let slot = streams.get_mut(rank.wrapping_sub(1)).filter(|slot| slot.is_none());
+                let why = || format!("rank {rank} connected to {} twice", path.display());
+                *slot.ok_or_else(|| CommError::Refused { why: why() })? = Some(stream);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if looked.elapsed() >= PAUSES[1] {
+                    looked = Instant::now();
+                    if let Some(reason) = rendezvous.aborted() {
+                        return Err(CommError::Aborted { reason });
+                    }
+                    if begin.elapsed() >= rendezvous.timeout {
+                        let there = |rank: usize| rank == 0 || streams[rank - 1].is_some();
+                        return Err(rendezvous.missing(there));
+                    }
+                }
+                sleep(PAUSES[0]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(CommError::io("listen at", path)(error)),
+        }
+    }
+    Ok(streams.into_iter().flatten().collect())
+}
+
+/// A new connection's rank.
+fn greeted(mut stream: UnixStream, place: &Place) -> io::Result<(usize, UnixStream)> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(HELLO))?;
+    let frame = receive(&mut stream, Vec::new())?;
+    stream.set_read_timeout(None)?;
+    let other: Place = serde_json::from_slice(&frame.bytes)?;
+    if frame.kind != Kind::Hello || place.with_rank(other.rank()).as_ref() != Some(&other) {
+        return Err(io::Error::other(format!("{other:?} is not of this run")));
+    }
+    Ok((other.rank(), stream))
+}
+
+/// As another rank: the socket of rank 0.
+pub(super) fn connect(rendezvous: &Rendezvous) -> Result<UnixStream, CommError> {
+    let file = rendezvous.folder.join(ADDRESS);
+    let text = rendezvous.receive(ADDRESS)?;
+    let address: Address = serde_json::from_slice(&text)
+        .map_err(|error| CommError::io("read", &file)(error.into()))?;
+    if address.host != host() {
+        let what = format!(
+            "ranks on CPUs must be on one machine: rank 0 is on {}, rank {} on {}",
+            address.host,
+            rendezvous.place.rank(),
+            host()
+        );
+        return Err(CommError::Unsupported { what });
+    }
+    let failed = CommError::io("connect to", &address.path);
+    let connect = || {
+        let mut stream = UnixStream::connect(&address.path)?;
+        let hello = serde_json::to_vec(&rendezvous.place)?;
+        send(&mut stream, Kind::Hello, 0, &hello)?;
+        Ok(stream)
+    };
+    connect().map_err(failed)
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
