@@ -6,6 +6,8 @@ use burn::tensor::Tensor;
 
 use crate::error::CommError;
 use crate::host::Host;
+#[cfg(feature = "cuda")]
+use crate::nccl::{Library, Nccl};
 use crate::rendezvous::Rendezvous;
 
 /// What the ranks of a run exchange. A clone is a further handle.
@@ -23,6 +25,8 @@ pub struct Comm {
 enum Links {
     Single,
     Host(Arc<Mutex<Host>>),
+    #[cfg(feature = "cuda")]
+    Nccl(Arc<Nccl>),
 }
 
 impl Comm {
@@ -44,6 +48,27 @@ impl Comm {
             Links::Single
         } else {
             Links::Host(Arc::new(Mutex::new(Host::join(rendezvous)?)))
+        };
+        Ok(Self { rank: place.rank(), size: place.world(), links })
+    }
+
+    /// Of ranks with a CUDA device each, by NCCL. Sums are queued among the calling thread's
+    /// kernels, and nothing waits for them; they may then fail on the device's thread, by a panic.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::host`]; [`CommError::Nccl`] with what NCCL says.
+    #[cfg(feature = "cuda")]
+    pub fn nccl(
+        rendezvous: &Rendezvous,
+        device: &burn::tensor::Device,
+        library: &Library,
+    ) -> Result<Self, CommError> {
+        let place = &rendezvous.place;
+        let links = if place.world() == 1 {
+            Links::Single
+        } else {
+            Links::Nccl(Arc::new(Nccl::join(rendezvous, device, library)?))
         };
         Ok(Self { rank: place.rank(), size: place.world(), links })
     }
@@ -70,6 +95,8 @@ impl Comm {
         match &self.links {
             Links::Single => Ok(tensor),
             Links::Host(host) => locked(host, |host| host.sum(tensor)),
+            #[cfg(feature = "cuda")]
+            Links::Nccl(nccl) => nccl.sum(tensor),
         }
     }
 
@@ -82,6 +109,8 @@ impl Comm {
         match &self.links {
             Links::Single => Ok(bytes),
             Links::Host(host) => locked(host, |host| host.broadcast(&bytes)),
+            #[cfg(feature = "cuda")]
+            Links::Nccl(nccl) => nccl.broadcast(bytes),
         }
     }
 
@@ -94,6 +123,8 @@ impl Comm {
         match &self.links {
             Links::Single => Ok(vec![bytes.to_vec()]),
             Links::Host(host) => locked(host, |host| host.gather(bytes)),
+            #[cfg(feature = "cuda")]
+            Links::Nccl(nccl) => nccl.gather(bytes),
         }
     }
 
@@ -102,6 +133,22 @@ impl Comm {
     pub fn fault(&self) -> Option<String> {
         match &self.links {
             Links::Single | Links::Host(_) => None,
+            #[cfg(feature = "cuda")]
+            Links::Nccl(nccl) => nccl.fault(),
+        }
+    }
+
+    /// Ends the exchange in good order: all ranks call it when they are done, and nothing else
+    /// afterwards. A process that fails ends without it.
+    ///
+    /// # Errors
+    ///
+    /// [`CommError::Nccl`] with what NCCL says.
+    pub fn close(self) -> Result<(), CommError> {
+        match &self.links {
+            Links::Single | Links::Host(_) => Ok(()),
+            #[cfg(feature = "cuda")]
+            Links::Nccl(nccl) => nccl.close(),
         }
     }
 }

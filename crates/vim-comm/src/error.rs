@@ -69,6 +69,20 @@ pub enum CommError {
         what: String,
     },
 
+    /// There is no library of NCCL.
+    #[error("several GPUs need NCCL 2.12 or newer, which was not found: {tried}")]
+    NoLibrary {
+        /// Each file that was tried, and why it was not taken.
+        tried: String,
+    },
+
+    /// NCCL failed.
+    #[error("{problem}")]
+    Nccl {
+        /// What it says.
+        problem: String,
+    },
+
     /// The tensor could not be computed.
     #[error("cannot read the tensor to sum: {problem}")]
     Tensor {

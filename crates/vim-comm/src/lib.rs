@@ -1,11 +1,16 @@
 #![doc = include_str!("../README.md")]
 
+pub mod check;
 mod comm;
 mod environment;
 mod error;
 mod host;
+#[cfg(feature = "cuda")]
+pub mod nccl;
 mod place;
 mod rendezvous;
+#[cfg(any(feature = "cuda", all(test, feature = "wgpu")))]
+mod rows;
 mod tree;
 
 pub use comm::Comm;

@@ -217,3 +217,16 @@ fn a_process_that_is_killed_is_named_by_the_others() {
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     assert!(first.success() && second.success() && !third.success());
 }
+
+#[test]
+fn the_check_finds_nothing_wrong() {
+    for world in [1, 3] {
+        let texts = connected(world, |comm| {
+            vim_comm::check::sums_of(&comm, &Device::flex(), &[1, 511, 3000], 3).unwrap()
+        });
+        for text in texts {
+            let first = format!("sums of [1, 511, 3000] numbers over {world} ranks are right\n");
+            assert!(text.starts_with(&first) && text.contains("GB/s"), "{text}");
+        }
+    }
+}

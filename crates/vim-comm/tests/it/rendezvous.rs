@@ -24,13 +24,12 @@ fn meeting(change: impl Fn(&mut Member) + Sync) -> Vec<Result<Roster, CommError>
 
 /// The one text that all ranks end with.
 fn refused(results: Vec<Result<Roster, CommError>>) -> String {
-    let texts: BTreeSet<String> = results
-        .into_iter()
-        .map(|result| match result.unwrap_err() {
-            CommError::Refused { why } => why,
-            other => panic!("{other}"),
-        })
-        .collect();
+    let text = |result: Result<Roster, CommError>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, CommError::Refused { .. }), "{error}");
+        error.to_string()
+    };
+    let texts: BTreeSet<String> = results.into_iter().map(text).collect();
     assert_eq!(texts.len(), 1, "{texts:?}");
     texts.into_iter().next().unwrap()
 }
