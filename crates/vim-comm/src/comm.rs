@@ -1,6 +1,8 @@
 //! What the ranks of a run exchange.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
 
@@ -18,6 +20,26 @@ pub struct Comm {
     rank: usize,
     size: usize,
     links: Links,
+    pulse: Arc<Pulse>,
+}
+
+/// When a rank last made progress, in milliseconds since the start.
+#[derive(Debug)]
+struct Pulse {
+    start: Instant,
+    last: AtomicU64,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self { start: Instant::now(), last: AtomicU64::new(0) }
+    }
+}
+
+impl Pulse {
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
 /// How ranks are connected.
@@ -32,7 +54,7 @@ enum Links {
 impl Comm {
     /// Of a run with one rank.
     pub fn single() -> Self {
-        Self { rank: 0, size: 1, links: Links::Single }
+        Self { rank: 0, size: 1, links: Links::Single, pulse: Arc::default() }
     }
 
     /// Of ranks on one machine whose tensors are read to the host, by Unix sockets. Sums are exact
@@ -49,7 +71,7 @@ impl Comm {
         } else {
             Links::Host(Arc::new(Mutex::new(Host::join(rendezvous)?)))
         };
-        Ok(Self { rank: place.rank(), size: place.world(), links })
+        Ok(Self { rank: place.rank(), size: place.world(), links, pulse: Arc::default() })
     }
 
     /// Of ranks with a CUDA device each, by NCCL. Sums are queued among the calling thread's
@@ -70,7 +92,7 @@ impl Comm {
         } else {
             Links::Nccl(Arc::new(Nccl::join(rendezvous, device, library)?))
         };
-        Ok(Self { rank: place.rank(), size: place.world(), links })
+        Ok(Self { rank: place.rank(), size: place.world(), links, pulse: Arc::default() })
     }
 
     /// This rank, from 0.
@@ -92,6 +114,7 @@ impl Comm {
     /// [`CommError::Lost`] if a rank is gone, [`CommError::Parted`] if one did something else, or
     /// if the tensor cannot be read.
     pub fn sum(&self, tensor: Tensor<1>) -> Result<Tensor<1>, CommError> {
+        self.beat();
         match &self.links {
             Links::Single => Ok(tensor),
             Links::Host(host) => locked(host, |host| host.sum(tensor)),
@@ -106,6 +129,7 @@ impl Comm {
     ///
     /// As [`Self::sum`].
     pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>, CommError> {
+        self.beat();
         match &self.links {
             Links::Single => Ok(bytes),
             Links::Host(host) => locked(host, |host| host.broadcast(&bytes)),
@@ -120,12 +144,24 @@ impl Comm {
     ///
     /// As [`Self::sum`].
     pub fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        self.beat();
         match &self.links {
             Links::Single => Ok(vec![bytes.to_vec()]),
             Links::Host(host) => locked(host, |host| host.gather(bytes)),
             #[cfg(feature = "cuda")]
             Links::Nccl(nccl) => nccl.gather(bytes),
         }
+    }
+
+    /// Says that this rank makes progress, as every exchange does.
+    pub fn beat(&self) {
+        self.pulse.last.store(self.pulse.now(), Ordering::Relaxed);
+    }
+
+    /// Time since this rank last made progress.
+    pub fn idle(&self) -> Duration {
+        let last = self.pulse.last.load(Ordering::Relaxed);
+        Duration::from_millis(self.pulse.now().saturating_sub(last))
     }
 
     /// What went wrong beside the calls, for a thread that watches: NCCL's asynchronous error.
