@@ -43,8 +43,7 @@ pub fn supports_multi_tensor(device: &Device) -> bool {
     runs_cubecl(device)
 }
 
-/// Layout of all parameters in one flat buffer; each starts at a multiple of `BLOCK`, padding is
-/// undefined.
+/// Layout of all parameters in one flat buffer; each starts at a multiple of `BLOCK`.
 ///
 /// Optimizer state has this layout, so a launch binds it once, however many tensors it belongs to.
 #[derive(Clone, Debug)]

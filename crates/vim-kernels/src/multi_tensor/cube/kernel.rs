@@ -34,6 +34,43 @@ fn tensor_of(begins: &[u32], #[comptime] count: usize) -> usize {
     tensor
 }
 
+/// Block `blocks_before + cube` of `out`: the block of its tensor, filled up with zeros.
+#[cube(launch_unchecked)]
+pub(crate) fn pack_kernel(
+    tensors: &Sequence<Box<[f32]>>,
+    begins: &[u32],
+    lengths: &[u32],
+    out: &mut [f32],
+    blocks_before: u32,
+) {
+    let count = comptime!(tensors.len());
+    let tensor = tensor_of(begins, count);
+    let length = lengths[tensor] as usize;
+    let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
+    let begin = (blocks_before + CUBE_POS_X) as usize * BLOCK + UNIT_POS as usize;
+    let mut number = Array::<f32>::new(EACH);
+    #[unroll]
+    for k in 0..EACH {
+        number[k] = 0.0f32;
+    }
+    #[unroll]
+    for i in 0..count {
+        if tensor == i {
+            #[unroll]
+            for k in 0..EACH {
+                let at = first + k * UNITS;
+                if at < length {
+                    number[k] = tensors[i][at];
+                }
+            }
+        }
+    }
+    #[unroll]
+    for k in 0..EACH {
+        out[begin + k * UNITS] = number[k];
+    }
+}
+
 /// `sums[done + cube]`: the sum of squares of the block.
 #[cube(launch_unchecked)]
 pub(crate) fn squares_kernel(

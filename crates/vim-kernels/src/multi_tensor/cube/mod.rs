@@ -15,7 +15,9 @@ use cubecl::zspace::metadata::Metadata;
 
 use super::{AdamWHyper, BLOCK, ParamStep};
 use crate::cube::{cubes, dense, empty};
-use kernel::{RuleLaunch, UNITS, adamw_kernel, average_kernel, squares_kernel, sum_kernel};
+use kernel::{
+    RuleLaunch, UNITS, adamw_kernel, average_kernel, pack_kernel, squares_kernel, sum_kernel,
+};
 
 /// Most tensors per launch: a kernel has code for each of them, and many take long to compile.
 const MOST: usize = 48;
@@ -110,14 +112,27 @@ impl Layout {
 
     pub(super) fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
         self.check(&tensors);
-        let mut all = Vec::with_capacity(2 * tensors.len());
-        for (tensor, &length) in tensors.into_iter().zip(&self.lengths) {
-            let rest = length.next_multiple_of(BLOCK) - length;
-            let zeros = (rest > 0).then(|| Tensor::zeros([rest], &tensor.device()));
-            all.push(tensor);
-            all.extend(zeros);
+        let like = self.groups[0].begins.clone();
+        let client = like.client.clone();
+        let out = empty(&like, [self.len()], DType::F32);
+        let mut tensors = tensors.into_iter().map(cube);
+        for group in &self.groups {
+            let tensors = tensors.by_ref().take(group.tensors.len());
+            // SAFETY: a cube reads below its tensor's length, and writes its block.
+            unsafe {
+                pack_kernel::launch_unchecked(
+                    &client,
+                    group.cubes(),
+                    CubeDim::new_1d(UNITS as u32),
+                    tensors.map(|tensor| tensor.into_buffer_arg()).collect(),
+                    group.begins.clone().into_buffer_arg(),
+                    group.lengths.clone().into_buffer_arg(),
+                    out.clone().into_buffer_arg(),
+                    group.blocks.start as u32,
+                );
+            }
         }
-        Tensor::cat(all, 0)
+        Tensor::from_primitive::<CubeBackend>(out)
     }
 
     pub(super) fn parts(&self, packed: &Tensor<1>) -> Vec<Tensor<1>> {
