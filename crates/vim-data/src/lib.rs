@@ -53,8 +53,8 @@ pub use inspect::{
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,
-    Loader, LoaderConfig, LoaderStage, LoaderStats, MOST_THREADS, OnBad, Order, OrderKey, Purpose,
-    Replica, THREAD_PREFIX, Workers,
+    LOCAL_RANKS, Loader, LoaderConfig, LoaderStage, LoaderStats, MOST_THREADS, OnBad, Order,
+    OrderKey, Purpose, Shards, THREAD_PREFIX, Workers,
 };
 pub use picture::{PictureError, contact_sheet, encode_png, read_picture, write_png};
 pub use pixels::{Pixels, Region};

@@ -12,7 +12,7 @@ use crate::{error::DataError, transforms::recipe::Recipe};
 /// How a split is cut into batches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderConfig {
-    /// Images per batch, on this device: ≥ 1.
+    /// Images per batch that the loader yields, in training a shard of a step's batch: ≥ 1.
     pub batch_size: usize,
     /// Height and width of the images that are made, in pixels.
     pub size: [usize; 2],
@@ -21,30 +21,41 @@ pub struct LoaderConfig {
     /// Threads that read files, ≥ 1, so that no worker waits for storage. Images in memory need
     /// none.
     pub readers: usize,
-    /// Whole batches that may wait for the consumer, ≥ 1.
+    /// Steps whose batches may wait for the consumer, ≥ 1.
     pub prefetch: usize,
     /// Key of the order and of the augmentation.
     pub seed: u64,
-    /// Which of the devices this loader serves.
-    pub replica: Replica,
+    /// Which shards this loader makes.
+    pub shards: Shards,
     /// What the batches are for.
     pub purpose: Purpose,
     /// What becomes of an image that cannot be read.
     pub on_bad: OnBad,
 }
 
-/// One device of several, each of which takes its share of every batch.
+/// The shards that a loader makes: the batch of a training step is cut into `of` shards, which
+/// several loaders share; each shard has the same images whichever loader makes it.
+///
+/// In evaluation a shard is a batch: of each `of` consecutive ones, the loader makes its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replica {
-    /// Number of this device, from 0.
-    pub rank: usize,
-    /// Devices, ≥ 1.
-    pub world: usize,
+pub struct Shards {
+    /// The first shard, from 0.
+    pub first: usize,
+    /// Shards, ≥ 1, that follow each other.
+    pub count: usize,
+    /// Shards of a whole batch, ≥ 1.
+    pub of: usize,
 }
 
-impl Replica {
-    /// The only device.
-    pub const SINGLE: Self = Self { rank: 0, world: 1 };
+impl Shards {
+    /// Whole batches.
+    pub const WHOLE: Self = Self { first: 0, count: 1, of: 1 };
+
+    /// The shards of process `rank`, where `world` processes share `of` shards evenly.
+    pub fn of_rank(rank: usize, world: usize, of: usize) -> Self {
+        let count = of / world;
+        Self { first: rank * count, count, of }
+    }
 }
 
 /// What batches are for.
@@ -61,7 +72,7 @@ pub enum Purpose {
 }
 
 impl LoaderConfig {
-    /// For training on one device, with one reader for each worker and four batches ahead.
+    /// For training on whole batches, with one reader for each worker and four batches ahead.
     pub fn training(
         batch_size: usize,
         size: [usize; 2],
@@ -70,11 +81,11 @@ impl LoaderConfig {
         recipe: Recipe,
     ) -> Self {
         let (purpose, on_bad) = (Purpose::Training(recipe), OnBad::Replace);
-        let (readers, replica) = (workers, Replica::SINGLE);
-        Self { batch_size, size, workers, readers, prefetch: 4, seed, replica, purpose, on_bad }
+        let (readers, shards) = (workers, Shards::WHOLE);
+        Self { batch_size, size, workers, readers, prefetch: 4, seed, shards, purpose, on_bad }
     }
 
-    /// For evaluation on one device.
+    /// For evaluation of all images.
     pub fn evaluation(
         batch_size: usize,
         size: [usize; 2],
@@ -82,8 +93,8 @@ impl LoaderConfig {
         crop_ratio: f64,
     ) -> Self {
         let (purpose, on_bad) = (Purpose::Evaluation { crop_ratio }, OnBad::Fail);
-        let (readers, replica) = (workers, Replica::SINGLE);
-        Self { batch_size, size, workers, readers, prefetch: 4, seed: 0, replica, purpose, on_bad }
+        let (readers, shards) = (workers, Shards::WHOLE);
+        Self { batch_size, size, workers, readers, prefetch: 4, seed: 0, shards, purpose, on_bad }
     }
 
     /// Checks what does not depend on the images.
@@ -255,13 +266,16 @@ impl JsonSchema for Workers {
 /// Cores of this process, and the GPUs that share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuAllocation {
-    /// Cores that may be used, ≥ 1.
+    /// Cores that may be used, ≥ 1: of a run's ranks, the share of one.
     pub cores: usize,
-    /// GPUs of the job on this machine, ≥ 1: a run uses one, and others may use the rest.
+    /// GPUs that share the cores, ≥ 1: a rank uses one, and other runs of the job may use the rest.
     pub gpus: usize,
     /// Whether a scheduler allocated them.
     pub is_job: bool,
 }
+
+/// Variable with the number of processes of a run on this machine, which share its cores.
+pub const LOCAL_RANKS: &str = "VIM_TRAIN_LOCAL_RANKS";
 
 /// More loader threads do not help: one makes 400 photographs a second with the whole recipe, and
 /// the fastest GPU measured trains the smallest model on 4000 (docs/benchmarks.md).
@@ -280,7 +294,9 @@ impl CpuAllocation {
         let number =
             |name| variable(name)?.trim().parse().ok().filter(|&number: &usize| number > 0);
         let cores = number("SLURM_CPUS_PER_TASK").map_or(system, |given| given.min(system));
-        let gpus = number("SLURM_GPUS_ON_NODE").unwrap_or(1);
+        let ranks = number(LOCAL_RANKS).unwrap_or(1);
+        let gpus = number("SLURM_GPUS_ON_NODE").map_or(1, |gpus| gpus.div_ceil(ranks));
+        let cores = (cores / ranks).max(1);
         Self { cores, gpus, is_job: variable("SLURM_JOB_ID").is_some() }
     }
 
@@ -308,6 +324,9 @@ mod tests {
             (4, &[("SLURM_CPUS_PER_TASK", "16")], 4, 1, 4),
             (64, &[("SLURM_CPUS_PER_TASK", "16"), ("SLURM_GPUS_ON_NODE", "4")], 16, 4, 4),
             (2, &[("SLURM_GPUS_ON_NODE", "4")], 2, 4, 1),
+            (16, &[(LOCAL_RANKS, "4"), ("SLURM_GPUS_ON_NODE", "4")], 4, 1, 4),
+            (16, &[(LOCAL_RANKS, "2"), ("SLURM_GPUS_ON_NODE", "4")], 8, 2, 4),
+            (1, &[(LOCAL_RANKS, "4")], 1, 1, 1),
             (8, &[("SLURM_CPUS_PER_TASK", "0"), ("SLURM_GPUS_ON_NODE", "x")], 8, 1, 8),
         ] {
             let found = with(system, variables);

@@ -16,7 +16,8 @@ use crate::{dataset::Encoding, error::DataError, rng, split::Split};
 
 pub use buffer::BatchBuffer;
 pub use config::{
-    BadTest, BadTrain, CpuAllocation, LoaderConfig, MOST_THREADS, OnBad, Purpose, Replica, Workers,
+    BadTest, BadTrain, CpuAllocation, LOCAL_RANKS, LoaderConfig, MOST_THREADS, OnBad, Purpose,
+    Shards, Workers,
 };
 pub use describe::Described;
 pub use pipeline::{Batches, THREAD_PREFIX};
@@ -41,16 +42,19 @@ impl Loader {
             recipe.crop = recipe.crop_mode(config.size, split.image_size());
         }
         config.check()?;
-        let LoaderConfig { batch_size, seed, replica: Replica { world, .. }, .. } = config;
-        let per_epoch = match &config.purpose {
+        let LoaderConfig { batch_size, seed, shards: Shards { of, .. }, .. } = config;
+        let (per_epoch, whole) = match &config.purpose {
             Purpose::Training(recipe) => {
-                Order::new(split.len(), recipe.order_key(seed, 0, world))?.steps(batch_size)
+                let order = Order::new(split.len(), recipe.order_key(seed, 0, of))?;
+                (order.steps(batch_size), batch_size * of)
             }
-            Purpose::Evaluation { .. } => split.len().div_ceil(batch_size * world),
+            // The last of them may have no images for some loaders.
+            Purpose::Evaluation { .. } => {
+                (split.len().div_ceil(batch_size).div_ceil(of), batch_size)
+            }
         };
         if per_epoch == 0 {
-            let (images, batch_size) = (split.len(), batch_size * world);
-            return Err(DataError::NoBatches { images, batch_size });
+            return Err(DataError::NoBatches { images: split.len(), batch_size: whole });
         }
         Ok(Self { split, config: Arc::new(config), per_epoch })
     }
@@ -60,7 +64,7 @@ impl Loader {
         &self.split
     }
 
-    /// Batches in an epoch, ≥ 1.
+    /// Steps of an epoch, ≥ 1: with [`Shards::WHOLE`], batches.
     pub fn batches_per_epoch(&self) -> usize {
         self.per_epoch
     }
@@ -74,19 +78,28 @@ impl Loader {
 
     /// The most batches that are in the making or waiting at a time.
     pub fn max_in_flight(&self) -> usize {
-        self.config.prefetch + 1
+        self.config.prefetch * self.config.shards.count + 1
     }
 
-    /// Starts the threads and yields the batches with numbers in `batches`, in order, through as
-    /// many epochs as these are: batch `b` is batch `b mod batches_per_epoch` of epoch `b /
-    /// batches_per_epoch`.
+    /// Starts the threads and yields the batches of `steps`, in order, through as many epochs as
+    /// these are: of each step one batch for each [shard](Shards). Step `s` is step `s mod
+    /// batches_per_epoch` of epoch `s / batches_per_epoch`.
     ///
     /// Images of earlier batches are not read.
-    pub fn batches(&self, batches: Range<u64>) -> Batches {
+    pub fn batches(&self, steps: Range<u64>) -> Batches {
+        let LoaderConfig { batch_size, shards: Shards { first, count, of }, .. } = *self.config;
+        let mut batches = steps.start * count as u64..steps.end * count as u64;
+        if let Purpose::Evaluation { .. } = self.config.purpose
+            && steps.end.is_multiple_of(self.per_epoch as u64)
+        {
+            let in_last = self.split.len().div_ceil(batch_size) - (self.per_epoch - 1) * of;
+            let missing = count - in_last.saturating_sub(first).min(count);
+            batches.end = (batches.end - missing as u64).max(batches.start);
+        }
         Batches::start(self.clone(), batches)
     }
 
-    /// The batches of `epoch`, from `first_batch` on.
+    /// The batches of `epoch`, from step `first_batch` on.
     pub fn epoch(&self, epoch: u64, first_batch: usize) -> Batches {
         let per_epoch = self.per_epoch as u64;
         let start = epoch * per_epoch;
@@ -95,20 +108,20 @@ impl Loader {
 
     /// The plan of batch `number`. `kept` is the epoch that was planned last and its order.
     fn plan(&self, number: u64, kept: &mut Option<(u64, Order)>) -> Result<BatchPlan, DataError> {
-        let per_epoch = self.per_epoch as u64;
+        let LoaderConfig { batch_size, size, seed, shards, .. } = *self.config;
+        let (per_epoch, count) = (self.per_epoch as u64, shards.count as u64);
+        let (number, shard) = (number / count, shards.first + (number % count) as usize);
         let (epoch, step) = (number / per_epoch, (number % per_epoch) as usize);
-        let LoaderConfig { batch_size, size, seed, replica: Replica { rank, world }, .. } =
-            *self.config;
         let (groups, mixed) = match &self.config.purpose {
             Purpose::Training(recipe) => {
                 let order = match kept.take() {
                     Some((of, order)) if of == epoch => order,
-                    _ => Order::new(self.split.len(), recipe.order_key(seed, epoch, world))?,
+                    _ => Order::new(self.split.len(), recipe.order_key(seed, epoch, shards.of))?,
                 };
-                let place = |slot| order.position(step, batch_size, rank, slot);
+                let place = |slot| order.position(step, batch_size, shard, slot);
                 let groups = group((0..batch_size).map(|slot| order.draw(place(slot))));
                 *kept = Some((epoch, order));
-                let key = MixKey { seed, epoch, step: step as u64, rank: rank as u64 };
+                let key = MixKey { seed, epoch, step: step as u64, shard: shard as u64 };
                 let mixed = match recipe.mixes() {
                     true => recipe.draw_mix(key, batch_size, size),
                     false => Vec::new(),
@@ -116,8 +129,8 @@ impl Loader {
                 (groups, mixed)
             }
             Purpose::Evaluation { .. } => {
-                let positions =
-                    (0..batch_size).map(|slot| (step * batch_size + slot) * world + rank);
+                let first = (step * shards.of + shard) * batch_size;
+                let positions = first..first + batch_size;
                 let within = positions.take_while(|&position| position < self.split.len());
                 (group(within.map(|position| Draw { position, repeat: 0 })), Vec::new())
             }
@@ -128,7 +141,7 @@ impl Loader {
         };
         let count = groups.iter().map(|group| group.repeats.len()).sum();
         let tasks = groups.chunks(groups_per_task).map(<[Group]>::to_vec).collect();
-        Ok(BatchPlan { epoch, tasks, count, mixed })
+        Ok(BatchPlan { epoch, step: number, tasks, count, mixed })
     }
 }
 
@@ -138,6 +151,8 @@ const GROUPS_IN_MEMORY: usize = 32;
 /// What a batch is made of.
 struct BatchPlan {
     epoch: u64,
+    /// Counted over all epochs.
+    step: u64,
     /// The groups of each task, in the order of their slots in the batch.
     tasks: Vec<Vec<Group>>,
     /// Slots with an image; the others only fill the batch up.
@@ -166,15 +181,15 @@ fn group(draws: impl Iterator<Item = Draw>) -> Vec<Group> {
     groups
 }
 
-/// Which image an epoch draws at which position, over all devices: a pure function of the seed, the
+/// Which image an epoch draws at which position, over all shards: a pure function of the seed, the
 /// epoch and the number of images.
 ///
 /// The images are in random order and each comes `repeats` times in a row: position `p` is draw `p
 /// mod repeats` of image number `p / repeats` in that order. An epoch has about as many draws as
 /// there are images, so it sees one image in `repeats`.
 ///
-/// Device `r` of `R` takes the positions `p = r mod R`, so that a global batch is the same whatever
-/// the number of devices: see [`Order::position`].
+/// Shard `r` of `R` takes the positions `p = r mod R`, so that a whole batch is the same whatever
+/// the number of shards: see [`Order::position`].
 ///
 /// # Source
 /// Hoffer et al. 2019, "Augment your batch"; `RASampler` of the original's `samplers.py`.
@@ -207,7 +222,7 @@ pub struct OrderKey {
     pub seed: u64,
     /// Pass over the images.
     pub epoch: u64,
-    /// Devices, ≥ 1.
+    /// Shards of a batch, ≥ 1.
     pub world: usize,
 }
 
@@ -243,21 +258,21 @@ impl Order {
         Ok(Self { images: order, repeats: repeats as usize, per_rank, world })
     }
 
-    /// Draws of the epoch on each device, before batches are cut; a last, partial batch is left
+    /// Draws of the epoch in each shard, before batches are cut; a last, partial batch is left
     /// out.
     pub fn draws_per_rank(&self) -> usize {
         self.per_rank
     }
 
-    /// Batches of the epoch, of `batch` draws on each device.
+    /// Batches of the epoch, of `batch` draws in each shard.
     pub fn steps(&self, batch: usize) -> usize {
         self.per_rank / batch
     }
 
-    /// The position in the epoch of slot `slot` of the batch of `batch` images that device `rank`
-    /// trains on in step `step`.
-    pub fn position(&self, step: usize, batch: usize, rank: usize, slot: usize) -> usize {
-        (step * batch + slot) * self.world + rank
+    /// The position in the epoch of slot `slot` of shard `shard`, of `batch` images, in step
+    /// `step`.
+    pub fn position(&self, step: usize, batch: usize, shard: usize, slot: usize) -> usize {
+        (step * batch + slot) * self.world + shard
     }
 
     /// The draw at a position of the epoch.

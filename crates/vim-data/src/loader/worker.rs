@@ -20,6 +20,8 @@ use crate::{error::DataError, rng};
 pub(super) struct Task {
     /// Number of the batch, counted over all epochs.
     pub(super) batch: u64,
+    /// Step of the batch, counted over all epochs.
+    step: u64,
     epoch: u64,
     /// Number of the task within its batch.
     pub(super) number: usize,
@@ -72,13 +74,13 @@ impl Assembly {
         let LoaderConfig { batch_size, size, .. } = *config;
         let image_bytes = 3 * size[0] * size[1];
         let mut buffer = pool.take(batch_size * image_bytes);
-        let BatchPlan { epoch, tasks, count, mixed } = plan;
+        let BatchPlan { epoch, step, tasks, count, mixed } = plan;
         let mut first = 0;
         let cut = tasks.into_iter().enumerate().map(|(task, groups)| {
             let slots: usize = groups.iter().map(|group| group.repeats.len()).sum();
             let pixels = buffer.split_to(slots * image_bytes);
-            let task =
-                Task { batch: number, epoch, number: task, first, groups, pixels, file: None };
+            let (batch, number) = (number, task);
+            let task = Task { batch, step, epoch, number, first, groups, pixels, file: None };
             first += slots;
             task
         });
@@ -231,7 +233,7 @@ impl<'a> Worker<'a> {
             if config.on_bad == OnBad::Fail {
                 return Err(DataError::BadImage { name, reason });
             }
-            result.bad.push(BadSample { epoch, batch: task.batch, index, name, reason });
+            result.bad.push(BadSample { epoch, batch: task.step, index, name, reason });
             if config.on_bad == OnBad::CountAsWrong {
                 result.images.extend(drawn);
                 result.unread.extend(slot..slot + group.repeats.len());
@@ -315,7 +317,7 @@ mod tests {
         let mut place = None;
         for round in 0..5 {
             let tasks = vec![vec![group(0)], vec![group(1), group(2)]];
-            let plan = BatchPlan { epoch: 0, tasks, count: 6, mixed: Vec::new() };
+            let plan = BatchPlan { epoch: 0, step: round, tasks, count: 6, mixed: Vec::new() };
             let (mut assembly, mut tasks) = Assembly::open(round, plan, &config, &pool);
             assert_eq!(tasks.iter().map(|task| task.first).collect::<Vec<_>>(), [0, 2]);
             assert_eq!(tasks.iter().map(|task| task.pixels.len()).collect::<Vec<_>>(), [12, 24]);

@@ -1,8 +1,8 @@
 //! What a loader guarantees: order, keys, coverage.
 
 use vim_data::{
-    AugmentPreset, Batch, CropPlan, Loader, LoaderConfig, Pixels, Recipe, Replica, SampleKey,
-    Split, ops,
+    AugmentPreset, Batch, CropPlan, Loader, LoaderConfig, Pixels, Recipe, SampleKey, Shards, Split,
+    ops,
 };
 
 use crate::fixture::shapes;
@@ -76,13 +76,13 @@ fn every_image_at_most_once_per_epoch_and_no_partial_batch() {
     assert_eq!(seen.len(), 96, "of 101, whole batches of 8");
 }
 
-// What the devices of several take together is what one alone takes, image by image, before mixing.
+// The shards of a batch are the batch, image by image, before mixing.
 #[test]
-fn devices_share_the_batches_of_one() {
-    let of = |batch_size, replica| -> Vec<Vec<(usize, u32, Vec<u8>)>> {
+fn shards_are_parts_of_a_batch() {
+    let of = |batch_size, shards| -> Vec<Vec<(usize, u32, Vec<u8>)>> {
         let recipe = Recipe { repeats: 3, ..Recipe::preset(AugmentPreset::Cifar) };
         let config = LoaderConfig::training(batch_size, [32, 32], 2, 3, recipe);
-        let loader = Loader::new(split(), LoaderConfig { replica, ..config }).unwrap();
+        let loader = Loader::new(split(), LoaderConfig { shards, ..config }).unwrap();
         epoch(&loader, 1, 0)
             .iter()
             .map(|batch| {
@@ -92,14 +92,41 @@ fn devices_share_the_batches_of_one() {
             })
             .collect()
     };
-    let whole = of(24, Replica::SINGLE);
+    let whole = of(24, Shards::WHOLE);
     for world in [2, 3] {
         let parts: Vec<_> =
-            (0..world).map(|rank| of(24 / world, Replica { rank, world })).collect();
+            (0..world).map(|rank| of(24 / world, Shards::of_rank(rank, world, world))).collect();
         for (step, batch) in whole.iter().enumerate() {
             let together: Vec<_> =
                 (0..24).map(|place| parts[place % world][step][place / world].clone()).collect();
-            assert!(&together == batch, "step {step} of {world} devices");
+            assert!(&together == batch, "step {step} of {world} shards");
+        }
+    }
+}
+
+// Bytes, mixing and the numbers of bad images' steps depend on the shard, not on who makes it.
+#[test]
+fn a_shard_is_the_same_in_every_loader() {
+    let of = |shards: Shards| -> Vec<Batch> {
+        let recipe = Recipe { repeats: 3, mixup: 0.8, ..Recipe::preset(AugmentPreset::Cifar) };
+        let config = LoaderConfig::training(4, [32, 32], 2, 3, recipe);
+        let loader = Loader::new(split(), LoaderConfig { shards, ..config }).unwrap();
+        let per_epoch = loader.batches_per_epoch() as u64;
+        // Past the end of an epoch.
+        loader.batches(per_epoch - 2..per_epoch + 2).map(Result::unwrap).collect()
+    };
+    let all = of(Shards::of_rank(0, 1, 4));
+    assert_eq!(all.len(), 16);
+    assert!(all.iter().all(|batch| batch.mixed.len() == 4));
+    assert!(all[0].mixed != all[1].mixed, "each shard is mixed by itself");
+    for world in [2, 4] {
+        let parts: Vec<Vec<Batch>> =
+            (0..world).map(|rank| of(Shards::of_rank(rank, world, 4))).collect();
+        let each = 4 / world;
+        for (number, batch) in all.iter().enumerate() {
+            let (step, shard) = (number / 4, number % 4);
+            let part = &parts[shard / each][step * each + shard % each];
+            assert!(part == batch, "step {step}, shard {shard} of {world} loaders");
         }
     }
 }
@@ -128,20 +155,24 @@ fn evaluation_is_the_split_as_it_is() {
     assert_eq!(position, 50);
 }
 
-// No image twice, none left out, and every device has as many batches.
+// Whole batches, so that an image has the same neighbours; some loaders have one less, or none.
 #[test]
-fn devices_evaluate_each_image_once() {
-    let mut seen = Vec::new();
-    for rank in 0..3 {
+fn loaders_evaluate_each_batch_once() {
+    let of = |shards| {
         let config = LoaderConfig::evaluation(16, [32, 32], 2, 0.875);
-        let replica = Replica { rank, world: 3 };
-        let loader = Loader::new(split(), LoaderConfig { replica, ..config }).unwrap();
-        let batches = epoch(&loader, 0, 0);
-        assert_eq!(batches.len(), 3);
-        seen.extend(batches.iter().flat_map(|batch| batch.indices[..batch.count].to_vec()));
+        let loader = Loader::new(split(), LoaderConfig { shards, ..config }).unwrap();
+        epoch(&loader, 0, 0)
+    };
+    let all = of(Shards::WHOLE);
+    assert_eq!(all.len(), 7);
+    for world in [2, 3, 7, 8] {
+        let parts: Vec<Vec<Batch>> =
+            (0..world).map(|rank| of(Shards::of_rank(rank, world, world))).collect();
+        assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), 7);
+        for (number, batch) in all.iter().enumerate() {
+            assert!(&parts[number % world][number / world] == batch, "{number} of {world}");
+        }
     }
-    seen.sort_unstable();
-    assert_eq!(seen, (0..101).collect::<Vec<_>>());
 }
 
 #[test]

@@ -23,13 +23,13 @@ fn modes_share_what_they_say() {
 #[test]
 fn every_part_of_the_key_matters() {
     let draw = |key| recipe(MixMode::Batch).draw_mix(key, 2, [224; 2]);
-    let key = MixKey { seed: 1, epoch: 2, step: 3, rank: 4 };
+    let key = MixKey { seed: 1, epoch: 2, step: 3, shard: 4 };
     assert_eq!(draw(key), draw(key));
     for other in [
         MixKey { seed: 2, ..key },
         MixKey { epoch: 3, ..key },
         MixKey { step: 4, ..key },
-        MixKey { rank: 5, ..key },
+        MixKey { shard: 5, ..key },
     ] {
         assert_ne!(draw(key), draw(other));
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{MixMode, Recipe};
 use crate::{pixels::Region, rng};
 
-/// One batch on one device.
+/// One shard of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct MixKey {
     /// The run's.
@@ -16,8 +16,8 @@ pub struct MixKey {
     pub epoch: u64,
     /// Batch within the epoch.
     pub step: u64,
-    /// The device: each mixes its own images.
-    pub rank: u64,
+    /// The shard: each is mixed within itself.
+    pub shard: u64,
 }
 
 /// How image `i` of a batch of `B` is mixed with its partner, image `B − 1 − i` before it was
@@ -72,8 +72,8 @@ impl Recipe {
             return vec![MixPlan::None; batch];
         }
         assert!(batch.is_multiple_of(2), "{batch} images cannot be mixed in pairs");
-        let MixKey { seed, epoch, step, rank } = key;
-        let mut rng = rng::keyed("vim-data mix v1", &[seed, epoch, step, rank]);
+        let MixKey { seed, epoch, step, shard } = key;
+        let mut rng = rng::keyed("vim-data mix v1", &[seed, epoch, step, shard]);
         match self.mix_mode {
             MixMode::Batch => vec![self.draw_mix_of_one(&mut rng, size); batch],
             MixMode::Elem => (0..batch).map(|_| self.draw_mix_of_one(&mut rng, size)).collect(),
