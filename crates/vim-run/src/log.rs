@@ -20,6 +20,8 @@ pub struct Log {
 struct Inner {
     path: PathBuf,
     file: File,
+    /// Whether stderr gets warnings alone.
+    is_quiet: bool,
     /// Whether stderr was told that the file cannot be written.
     is_told: bool,
     bar: Option<ProgressBar>,
@@ -30,15 +32,25 @@ impl Log {
     pub fn open(path: &Path) -> Result<Self, RunError> {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(RunError::io("open", path))?;
-        let inner = Inner { path: path.to_owned(), file, is_told: false, bar: None };
+        let path = path.to_owned();
+        let inner = Inner { path, file, is_quiet: false, is_told: false, bar: None };
         Ok(Self { inner: Arc::new(Mutex::new(inner)) })
+    }
+
+    /// A log in the file `path`; stderr gets its warnings alone.
+    pub fn open_quietly(path: &Path) -> Result<Self, RunError> {
+        let log = Self::open(path)?;
+        log.inner.lock().unwrap_or_else(PoisonError::into_inner).is_quiet = true;
+        Ok(log)
     }
 
     /// Writes a line on stderr and to the file. Neither failing is an error: a run goes on without
     /// its terminal, and without its log.
     pub fn line(&self, text: impl AsRef<str>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.print(text.as_ref());
+        if !inner.is_quiet || text.as_ref().starts_with("warning:") {
+            inner.print(text.as_ref());
+        }
         inner.write(text.as_ref());
     }
 

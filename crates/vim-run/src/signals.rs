@@ -38,8 +38,17 @@ pub enum Stop {
 }
 
 impl Stop {
-    fn of(signal: i32) -> Self {
+    /// The request that `signal` makes.
+    pub fn of(signal: i32) -> Self {
         if signal == SIGINT { Self::Keyboard } else { Self::Scheduler { signal } }
+    }
+
+    /// The signal's number.
+    pub fn signal(self) -> i32 {
+        match self {
+            Self::Keyboard => SIGINT,
+            Self::Scheduler { signal } => signal,
+        }
     }
 
     /// The signal's name.
@@ -126,11 +135,7 @@ impl StopRequest {
 
     /// Asks the run to stop from within the process.
     pub fn raise(&self, stop: Stop) {
-        let signal = match stop {
-            Stop::Keyboard => SIGINT,
-            Stop::Scheduler { signal } => signal,
-        };
-        self.signal.store(signal as usize, Ordering::SeqCst);
+        self.signal.store(stop.signal() as usize, Ordering::SeqCst);
     }
 }
 

@@ -53,7 +53,7 @@ struct Run {
 }
 
 /// Registers a run until dropped: a crash of the process is recorded in the run's folder.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CrashGuard {
     step: Arc<AtomicU64>,
 }

@@ -15,12 +15,16 @@ use crate::error::Error;
 ///
 /// An entry ending in a dot stands for a section. `run.name` is listed because the folder was found
 /// by it: another template that yields the same folder is the same name.
-const FREE_KEYS: [&str; 18] = [
+const FREE_KEYS: [&str; 21] = [
     "run.root",
     "run.name",
     "log.",
     "slurm.",
     "devices.threads",
+    // The bytes depend on `train.shards` alone.
+    "devices.gpus",
+    "devices.timeout",
+    "devices.rendezvous",
     "train.recompute",
     "data.workers",
     "data.readers",

@@ -83,6 +83,11 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), state, files })
     }
 
+    /// A checkpoint that another process has read or made; `path` names it in errors.
+    pub fn received(path: PathBuf, state: State, files: Vec<(String, Vec<u8>)>) -> Self {
+        Self { path, state, files: files.into_iter().collect() }
+    }
+
     /// Takes the bytes of a named file out of the checkpoint.
     pub fn take(&mut self, name: &str) -> Result<Vec<u8>, CheckpointError> {
         self.files.remove(name).ok_or_else(|| CheckpointError::Damaged {

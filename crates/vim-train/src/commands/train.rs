@@ -8,7 +8,6 @@ use crate::config::{Backend, Config, ConfigError};
 use crate::error::Error;
 use crate::task::Task;
 use crate::task::classification::Classification;
-use crate::train::step::SingleDevice;
 use crate::train::{self, TrainArgs, WarmupArgs};
 
 /// The scores of the runs that are listed and compared.
@@ -17,7 +16,7 @@ pub(crate) const SCORES: &[ScoreKind] = Classification::SCORES;
 pub(crate) const PRIMARY: ScoreKind = Classification::PRIMARY;
 
 pub(crate) fn run(args: &TrainArgs) -> Result<(), Error> {
-    train::run::<Classification>(args, &mut SingleDevice)
+    train::run::<Classification>(args)
 }
 
 pub(crate) fn warmup(args: &WarmupArgs) -> Result<(), Error> {

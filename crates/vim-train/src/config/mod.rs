@@ -141,9 +141,19 @@ impl Config {
         check(train.epochs >= 1, "train.epochs", train.epochs, "1 or more")?;
         check(train.batch_size >= 1, "train.batch_size", train.batch_size, "1 or more")?;
         share("train.label_smoothing", train.label_smoothing)?;
-        let (parts, images) = (train.accumulate, train.batch_size);
+        let (shards, images) = (train.shards(), train.batch_size);
         let expected = format!("1 or more, and a divisor of train.batch_size = {images}");
-        let divides = parts >= 1 && images.is_multiple_of(parts);
+        let divides = shards >= 1 && images.is_multiple_of(shards);
+        check(divides, "train.shards", shards, expected)?;
+        let (parts, of) = (
+            train.accumulate,
+            match shards {
+                1 => format!("train.batch_size = {images}"),
+                _ => format!("{}, the images of a shard", images / shards),
+            },
+        );
+        let divides = parts >= 1 && (images / shards).is_multiple_of(parts);
+        let expected = format!("1 or more, and a divisor of {of}");
         check(divides, "train.accumulate", parts, expected)?;
         check_bce(train)?;
         if let Some(decay) = train.ema {
@@ -203,13 +213,23 @@ impl Config {
     }
 
     fn check_devices(&self) -> Result<(), ConfigError> {
-        let several = "one GPU, as 1 or a list of one number; more than one is not supported yet";
-        match &self.devices.gpus {
+        let devices = &self.devices;
+        match &devices.gpus {
             Gpus::All => {}
-            Gpus::Count(count) => check(*count == 1, "devices.gpus", count, several)?,
+            Gpus::Count(count) => check(*count >= 1, "devices.gpus", count, "1 or more")?,
             Gpus::List(numbers) => {
-                check(numbers.len() == 1, "devices.gpus", &self.devices.gpus, several)?;
+                let mut once = numbers.clone();
+                once.sort_unstable();
+                once.dedup();
+                let holds = !numbers.is_empty() && once.len() == numbers.len();
+                check(holds, "devices.gpus", &devices.gpus, "one number or more, each once")?;
             }
+        }
+        for (key, limit) in
+            [("devices.timeout", devices.timeout), ("devices.rendezvous", devices.rendezvous)]
+        {
+            let holds = matches!(limit, Interval::Minutes(minutes) if minutes > 0.0);
+            check(holds, key, limit, "minutes, as in \"30min\"")?;
         }
         match self.devices.threads {
             Some(threads) => {

@@ -74,9 +74,16 @@ pub struct TrainConfig {
     /// on a GPU: two fifths of the memory less for a seventh of the time more, and the same
     /// numbers.
     pub recompute: bool,
-    /// Parts that a batch is computed in, one after the other, for memory; it divides `batch_size`.
+    /// Parts that a shard of a batch is computed in, one after the other, for memory; it divides
+    /// the shard's images.
     /// The gradient is that of the whole batch up to rounding, and what is drawn is the same.
     pub accumulate: usize,
+    /// Parts of a batch, shared out among the devices, each mixed within itself; a divisor of
+    /// `batch_size`, and part of what the run is. Left out: as many as the devices that the run
+    /// starts on. The same bytes come out on every number of devices that divides it by a power
+    /// of two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards: Option<usize>,
     /// What is minimised: `cross_entropy` of the softmax, or `bce`, binary cross-entropy of every
     /// class, with the same smoothed, mixed targets.
     pub loss: LossKind,
@@ -121,6 +128,13 @@ pub struct TrainConfig {
     pub layer_decay: Option<f64>,
 }
 
+impl TrainConfig {
+    /// Shards of a batch, where the number of devices has been put in: ≥ 1.
+    pub fn shards(&self) -> usize {
+        self.shards.unwrap_or(1)
+    }
+}
+
 impl Default for TrainConfig {
     fn default() -> Self {
         Self {
@@ -129,6 +143,7 @@ impl Default for TrainConfig {
             precision: Precision::default(),
             recompute: false,
             accumulate: 1,
+            shards: None,
             loss: LossKind::default(),
             bce_threshold: None,
             label_smoothing: 0.1,
@@ -267,17 +282,33 @@ pub enum Backend {
 }
 
 /// The `[devices]` section.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DevicesConfig {
     /// What computes.
     pub backend: Backend,
-    /// Which GPUs: how many, a list of their numbers, or `"all"`. More than one is not supported
-    /// yet.
+    /// Which GPUs of a machine: how many, a list of their numbers, or `"all"`. A process runs on
+    /// each of several, which NCCL connects (docs/distributed.md).
     pub gpus: Gpus,
+    /// With several devices: how long one may make no progress before the run ends, in minutes.
+    pub timeout: Interval,
+    /// With several devices: how long they wait for each other at the start, in minutes.
+    pub rendezvous: Interval,
     /// Threads that compute on the CPU; left out: one per core that this process may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+}
+
+impl Default for DevicesConfig {
+    fn default() -> Self {
+        Self {
+            backend: Backend::default(),
+            gpus: Gpus::default(),
+            timeout: Interval::Minutes(30.0),
+            rendezvous: Interval::Minutes(10.0),
+            threads: None,
+        }
+    }
 }
 
 /// The `[log]` section.

@@ -5,19 +5,20 @@ pub mod cuda_libraries;
 pub mod fault;
 pub mod machine;
 pub mod memory;
+mod name;
 pub mod threads;
-
-use std::fmt;
-use std::str::FromStr;
 
 use burn::tensor::Device;
 use strum::VariantArray;
 
-use crate::config::{Backend, DevicesConfig, Gpus};
+#[cfg(feature = "tch")]
+use crate::config::Gpus;
+use crate::config::{Backend, DevicesConfig};
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
 use crate::device::machine::Machine;
 use crate::error::Error;
 pub use fault::DeviceError;
+pub use name::DeviceName;
 
 /// A device and its name.
 #[derive(Clone, Debug)]
@@ -41,6 +42,12 @@ impl SelectedDevice {
         gpu_name(&self.device).map_or_else(|| backend.to_owned(), |gpu| format!("{backend}, {gpu}"))
     }
 
+    /// What tells the GPU from all others, where processes may not share it.
+    pub fn unique_id(&self) -> Option<String> {
+        let number = self.name.strip_prefix("cuda:")?.parse().ok()?;
+        cuda_libraries::gpu_id(number)
+    }
+
     /// Whether it is an NVIDIA GPU, through CUDA.
     pub fn is_cuda(&self) -> bool {
         self.name.starts_with("cuda")
@@ -52,51 +59,10 @@ impl SelectedDevice {
     }
 }
 
-/// A device as a flag names it: `auto`, `cpu`, `cuda`, `cuda:1`, `wgpu`, `wgpu:0`, `tch`, `tch:0`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceName {
-    /// The backend.
-    pub backend: Backend,
-    /// The GPU's number; if absent the first GPU, or LibTorch on the processor.
-    pub number: Option<usize>,
-}
-
-impl DeviceName {
-    /// The value of `devices.gpus` that it stands for.
-    pub(crate) fn gpus(&self) -> Gpus {
-        self.number.map_or_else(Gpus::default, |number| Gpus::List(vec![number]))
-    }
-}
-
-impl FromStr for DeviceName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("`{text}` is none of auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch, tch:N");
-        let (name, number) = match text.split_once(':') {
-            Some((name, number)) => (name, Some(number.parse().map_err(|_| wrong())?)),
-            None => (text, None),
-        };
-        let backend: Backend = name.parse().map_err(|_| wrong())?;
-        let numbered = matches!(backend, Backend::Cuda | Backend::Wgpu | Backend::Tch);
-        if number.is_some() && !numbered { Err(wrong()) } else { Ok(Self { backend, number }) }
-    }
-}
-
-impl fmt::Display for DeviceName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.number {
-            Some(number) => write!(formatter, "{}:{number}", self.backend),
-            None => write!(formatter, "{}", self.backend),
-        }
-    }
-}
-
 /// The device that a flag names; [`DeviceError::Unavailable`] if it is not compiled in or absent.
 pub fn choose_named(name: &DeviceName) -> Result<SelectedDevice, Error> {
     let gpus = name.gpus();
-    choose_as(&DevicesConfig { backend: name.backend, gpus, threads: None }, BY_FLAG)
+    choose_as(&DevicesConfig { backend: name.backend, gpus, ..DevicesConfig::default() }, BY_FLAG)
 }
 
 /// How the user chooses a device, for errors.
@@ -208,6 +174,33 @@ fn present() -> Backend {
     }
 }
 
+/// The numbers of the GPUs that a run of `config` trains on together: none where it trains on one
+/// device, which [`choose`] finds. Only CUDA has several.
+pub fn gpus(config: &DevicesConfig) -> Result<Vec<usize>, Error> {
+    let visible = cuda_gpus(config);
+    let numbers = config.gpus.numbers(visible);
+    if visible == 0 || numbers.len() < 2 {
+        return Ok(Vec::new());
+    }
+    match numbers.iter().find(|&&number| number >= visible) {
+        None => Ok(numbers),
+        Some(_) => Err(DeviceError::Unavailable(format!(
+            "devices.gpus: {} is more than this machine has, {visible} CUDA GPUs: set it to what a \
+             job is given (slurm.gpus)",
+            config.gpus
+        ))
+        .into()),
+    }
+}
+
+/// CUDA's GPUs on this machine, where `config` trains on them.
+pub(crate) fn cuda_gpus(config: &DevicesConfig) -> usize {
+    match config.backend {
+        Backend::Cuda | Backend::Auto => cuda_count(),
+        Backend::Cpu | Backend::Wgpu | Backend::Tch => 0,
+    }
+}
+
 /// The number of CUDA's GPUs, at least one, which the user asked for by `flag`.
 pub(crate) fn count_cuda(flag: &str) -> Result<usize, Error> {
     match cuda_count() {
@@ -245,7 +238,7 @@ fn one_gpu(
             asked.cpu
         )).into()),
         ref several => Err(DeviceError::Unavailable(format!(
-            "{}: {} GPUs, but a run uses one for now: set devices.gpus=1, and start a run on each",
+            "{}: {} GPUs, but this uses one: only `train` takes several, by CUDA; set devices.gpus=1",
             asked.gpus,
             several.len()
         )).into()),
@@ -359,29 +352,4 @@ fn not_compiled(feature: &str, asked: Asked) -> Error {
 /// Waits for the device's queue.
 pub(crate) fn wait(device: &Device) -> Result<(), Error> {
     device.sync().map_err(|error| Error::failed(format!("the device failed: {error}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_devices() {
-        for (text, backend, number) in [
-            ("auto", Backend::Auto, None),
-            ("cpu", Backend::Cpu, None),
-            ("cuda", Backend::Cuda, None),
-            ("cuda:3", Backend::Cuda, Some(3)),
-            ("wgpu:0", Backend::Wgpu, Some(0)),
-            ("tch", Backend::Tch, None),
-            ("tch:1", Backend::Tch, Some(1)),
-        ] {
-            let name: DeviceName = text.parse().unwrap_or_default();
-            assert_eq!(name, DeviceName { backend, number });
-            assert_eq!(name.to_string(), text);
-        }
-        for text in ["", "gpu", "cpu:0", "auto:1", "cuda:", "cuda:-1", "CUDA"] {
-            assert!(text.parse::<DeviceName>().is_err(), "{text}");
-        }
-    }
 }

@@ -1,18 +1,20 @@
 //! Loader settings from a configuration.
 
-use vim_data::{LoaderConfig, Replica};
+use vim_comm::Comm;
+use vim_data::{LoaderConfig, Shards};
 use vim_model::ImageSize;
 
 use crate::config::Config;
 
-/// Loader settings for training at the model's image size, for one device of several.
-pub fn training(config: &Config, size: ImageSize, replica: Replica) -> LoaderConfig {
-    let batch = config.train.batch_size / replica.world;
+/// Loader settings for training at the model's image size: the shards of this rank.
+pub fn training(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig {
+    let of = config.train.shards();
+    let batch = config.train.batch_size / of;
     let workers = config.data.workers.count();
     LoaderConfig {
         readers: config.data.readers.count(),
         prefetch: config.data.prefetch,
-        replica,
+        shards: Shards::of_rank(comm.rank(), comm.size(), of),
         on_bad: config.data.bad_train.into(),
         ..LoaderConfig::training(
             batch,
@@ -24,14 +26,17 @@ pub fn training(config: &Config, size: ImageSize, replica: Replica) -> LoaderCon
     }
 }
 
-/// Loader settings for evaluation; batches have the size of training's micro-batches.
-pub fn evaluation(config: &Config, size: ImageSize) -> LoaderConfig {
-    let batch = config.train.batch_size.div_ceil(config.train.accumulate);
+/// Loader settings for evaluation; batches have the size of training's micro-batches, and each rank
+/// takes every so many-th.
+pub fn evaluation(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig {
+    let train = &config.train;
+    let batch = (train.batch_size / train.shards()).div_ceil(train.accumulate);
     let workers = config.data.workers.count();
     LoaderConfig {
         readers: config.data.readers.count(),
         prefetch: config.data.prefetch,
         on_bad: config.data.bad_test.into(),
+        shards: Shards::of_rank(comm.rank(), comm.size(), comm.size()),
         ..LoaderConfig::evaluation(batch, sides(size), workers, config.augment.eval_crop_ratio)
     }
 }

@@ -10,8 +10,10 @@ use std::time::Duration;
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use clap::ValueEnum;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use vim_data::{BadSample, Replica};
+use vim_comm::Comm;
+use vim_data::BadSample;
 use vim_run::metrics::{ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
@@ -42,14 +44,14 @@ pub trait Objective {
     /// Images of a batch.
     fn count(inputs: &Self::Inputs) -> usize;
 
-    /// The mean loss over the images `range` of a batch, `[1]`. Random draws for an image depend
-    /// only on `seed` and its index in the whole batch.
+    /// The mean loss over the images `range` of a shard, `[1]`. Random draws for an image depend
+    /// only on `draw` and its index in the shard.
     fn loss(
         &self,
         model: &Self::Model,
         inputs: Self::Inputs,
         range: Range<usize>,
-        seed: u64,
+        draw: Draw,
     ) -> Result<Tensor<1>, Error>;
 
     /// What `model` says of each of `images`, `[B, 3, H, W]` and normalized. `names` are those of
@@ -61,6 +63,15 @@ pub trait Objective {
         names: &[String],
         top: usize,
     ) -> Result<Vec<Self::Prediction>, Error>;
+}
+
+/// Where the random draws of a shard's images come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// Seed of the step.
+    pub seed: u64,
+    /// Index in the whole batch of the shard's first image.
+    pub first: usize,
 }
 
 /// An objective, the data and an evaluation.
@@ -80,8 +91,9 @@ pub trait Task: Sized {
     /// The score that chooses the best checkpoint; one of [`Self::SCORES`].
     const PRIMARY: ScoreKind;
 
-    /// Opens the data for the device `replica`, and runs every check possible before training.
-    fn open(config: &Config, device: &Device, replica: Replica) -> Result<Self, Error>;
+    /// Opens the data for this rank of `comm`, and runs every check possible before training. The
+    /// task may keep a handle of `comm`, for sums of its own within a pass or an evaluation.
+    fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error>;
 
     /// The task without reading data, where the number of images is known without them; and a
     /// text for each file missing here, which may exist where the run starts.
@@ -116,7 +128,8 @@ pub trait Task: Sized {
     /// Training steps of an epoch.
     fn steps_per_epoch(&self) -> u64;
 
-    /// The training batches of `steps`, which count from the start of training.
+    /// The training batches of `steps`, which count from the start of training: of each step the
+    /// rank's shards, one after the other.
     fn batches(&self, steps: Range<u64>) -> Self::Batches;
 
     /// Queues the upload of a training batch.
@@ -125,7 +138,8 @@ pub trait Task: Sized {
     /// Whether there are validation images, which choose the best checkpoint.
     fn has_validation(&self) -> bool;
 
-    /// Evaluates `model`, which is not on an autodiff device; `None` if `stop` asked to stop.
+    /// Evaluates `model`, which is not on an autodiff device; `None` if a signal asked to stop.
+    /// The ranks share the batches, and each returns the result of all.
     fn evaluate(
         &self,
         model: &Model<Self>,
@@ -214,6 +228,20 @@ impl EvalSplit {
             Self::Test => "test",
         }
     }
+}
+
+/// The `own` values of all ranks, in the ranks' order, on every rank.
+pub fn share<V: Serialize + DeserializeOwned + Clone>(
+    comm: &Comm,
+    own: &V,
+) -> Result<Vec<V>, Error> {
+    if comm.size() == 1 {
+        return Ok(vec![own.clone()]);
+    }
+    let wrong = |error: serde_json::Error| Error::internal(format!("between ranks: {error}"));
+    let bytes = serde_json::to_vec(own).map_err(wrong)?;
+    let all = comm.gather(&bytes)?;
+    all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(wrong)).collect()
 }
 
 /// What an evaluation measured.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use vim_run::Resume;
 
-use crate::args::{DeviceArg, Overrides};
+use crate::args::{DeviceArg, Overrides, count};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,6 +46,12 @@ pub struct TrainArgs {
     /// Check all that can be wrong, print what would be done, and make no folder.
     #[arg(long)]
     pub dry_run: bool,
+    /// Processes on this machine that train together, for tests: on its CPU, or sharing its GPUs.
+    #[arg(long, hide = true, value_name = "N", value_parser = count)]
+    pub ranks: Option<usize>,
+    /// What a supervisor tells a rank that it starts.
+    #[arg(long, hide = true, value_name = "JSON")]
+    pub rank: Option<String>,
     /// Print the run's result on stdout as JSON.
     #[arg(long)]
     pub json: bool,

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{Description, Task};
-use crate::train::step::SingleDevice;
+use crate::train::ranks::Rank;
 
 /// The plan of a run.
 #[derive(Debug, Serialize)]
@@ -48,7 +48,7 @@ pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Erro
     // Only the job may stage: staging fills the node's disk.
     let mut here = config.clone();
     here.data.stage = Stage::Off;
-    let resolved = ResolvedRun::<T>::new(&here, args.fresh, &SingleDevice)?;
+    let resolved = ResolvedRun::<T>::new(&here, args.fresh, &Rank::Only)?;
     let preview = resolved.preview(config, found, args.steps)?;
     if args.json { print_json(&preview) } else { print(&preview.text()) }
 }

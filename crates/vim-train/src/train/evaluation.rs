@@ -69,12 +69,9 @@ impl<T: Task> Trainer<'_, T> {
             Some(Best { step, weights, .. }) if step == now => {
                 (vec![(self.train.weights(weights), weights)], now, "best")
             }
-            Some(Best { step, weights, .. }) => match self.load(step, weights) {
-                Ok(model) => (vec![(model, weights)], step, "best"),
-                Err(error) => {
-                    self.log.line(format!("warning: {error}; testing the last weights instead"));
-                    (last(), now, "last")
-                }
+            Some(Best { step, weights, .. }) => match self.load(step, weights)? {
+                Some(model) => (vec![(model, weights)], step, "best"),
+                None => (last(), now, "last"),
             },
         };
         let mut all = Vec::new();
@@ -89,23 +86,37 @@ impl<T: Task> Trainer<'_, T> {
         for (weights, Tested { evaluation, .. }) in &all {
             self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
         }
-        self.records.metrics.records().sync()?;
         let (_, tested) = all.first().expect("invariant: there are weights to test");
-        if let Some(table) = &tested.predictions {
-            self.run.check()?;
-            write_file(&self.run.path().join(PREDICTIONS), table)?;
+        if let Some(lead) = &self.lead {
+            self.records.records()?.sync()?;
+            if let Some(table) = &tested.predictions {
+                lead.run.check()?;
+                write_file(&lead.run.path().join(PREDICTIONS), table)?;
+            }
         }
         let score = primary::<T>(&tested.evaluation);
         self.test_score = Some(score);
         Ok(score)
     }
 
-    /// Weights of the checkpoint of `step`, for evaluation.
-    fn load(&self, step: u64, weights: Weights) -> Result<Model<T>, Error> {
-        let path = self.saver.checkpoints().path_of(step);
-        let bytes = Checkpoint::read(&path)?.take(weights.file())?;
-        let model = self.train.model().valid();
-        model_from_bytes(model, &bytes, &path.display().to_string())
+    /// Weights of the checkpoint of `step`, for evaluation; none if it is damaged.
+    fn load(&self, step: u64, weights: Weights) -> Result<Option<Model<T>>, Error> {
+        let read = self.lead.as_ref().map(|lead| -> Result<Vec<u8>, Error> {
+            let path = lead.saver.checkpoints().path_of(step);
+            let bytes = Checkpoint::read(&path)?.take(weights.file())?;
+            // Read here too, so that rank 0 alone decides.
+            model_from_bytes(self.train.model().valid(), &bytes, &path.display().to_string())?;
+            Ok(bytes)
+        });
+        let bytes = read.transpose().unwrap_or_else(|error| {
+            self.log.line(format!("warning: {error}; testing the last weights instead"));
+            None
+        });
+        let bytes = self.comm.broadcast(bytes.unwrap_or_default())?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        model_from_bytes(self.train.model().valid(), &bytes, "the best checkpoint").map(Some)
     }
 
     fn evaluate(&self, model: &Model<T>, split: EvalSplit) -> Result<Option<Evaluation>, Error> {

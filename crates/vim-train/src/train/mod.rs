@@ -4,25 +4,31 @@ mod args;
 pub(crate) mod dry_run;
 pub mod environment;
 mod evaluation;
+mod follow;
 pub(crate) mod job_attempt;
 pub mod optim;
+pub(crate) mod ranks;
 mod recorder;
+mod saving;
 pub mod schedule;
 mod setup;
+mod shards;
 pub mod state;
 pub mod step;
 mod warmup;
 
 use std::io::{IsTerminal, stderr, stdout};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
+use vim_comm::Comm;
 use vim_data::BadSample;
-use vim_run::checkpoint::{Content, Saver, Snapshot, Window};
+use vim_run::checkpoint::Window;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
-use vim_run::{EXIT, ExitRecord, LOG, Log, Opened, RunDir};
+use vim_run::{EXIT, ExitRecord, LOG, Log, Opened};
 
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
@@ -30,20 +36,23 @@ use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
 use crate::output::{print, print_json};
 use crate::run_folder;
-use crate::task::{BatchStream, EvalSplit, Inputs, Model, Task};
+use crate::task::{BatchStream, EvalSplit, Inputs, Model, Task, share};
 pub use args::TrainArgs;
+use follow::{Start, follow};
 use job_attempt::JobAttempt;
+use ranks::Role;
 pub use recorder::TrainError;
 use recorder::{Metric, Pace, Recorder};
+use saving::Lead;
 use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
 use state::TrainState;
-use step::{Comm, StepMetrics};
+use step::{Requests, StepMetrics};
 pub use warmup::{WarmupArgs, run as warmup};
 
-/// `vim-train train` of the task `T`, on the device of `comm`.
-pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> {
+/// `vim-train train` of the task `T`: trains, or starts the processes that do.
+pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let mut sets = args.device.over(&args.overrides.set);
     sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
@@ -51,24 +60,39 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }
+    let (role, config) = Role::of(args, &config)?;
+    let rank = match role {
+        Role::Rank(rank) => rank,
+        Role::Supervisor(supervisor) => {
+            preflight::<T>(&config)?;
+            return supervisor.run(&stop);
+        }
+    };
     // Check everything before making the run's folder.
-    let resolved = ResolvedRun::<T>::new(&config, args.fresh, comm)?;
+    let resolved = ResolvedRun::<T>::new(&config, args.fresh, &rank)?;
+    let comm = resolved.comm.clone();
     stop.defer();
+    if comm.rank() > 0 {
+        return follow(&config, resolved, args.steps, stop);
+    }
     let (folder, name) = (run_folder::open(&config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,
         Opened::Finished { path, exit } => {
+            comm.broadcast(Start::Finished.to_bytes()?)?;
             eprintln!("{} is finished: nothing to resume", path.display());
             print_result::<T>(args.json, &exit, exit.scores.get(T::PRIMARY.name));
             return Ok(());
         }
     };
+    rank.opened(&config)?;
     let log = Log::open(&run.path().join(LOG))?;
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume);
     let work = || -> Result<Outcome, Error> {
-        let mut trainer = Trainer::new(&config, resolved, comm, &run, &log, stop, &guard)?;
+        let mut trainer = Trainer::new(&config, resolved, &run, &log, stop, &guard)?;
+        rank.describe(&comm, config.train.shards(), &log);
         attempt.begin(trainer.train.counters.step, run.is_resumed())?;
         let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));
         let result = trainer.finish_saving(result);
@@ -91,6 +115,10 @@ pub fn run<T: Task>(args: &TrainArgs, comm: &mut dyn Comm) -> Result<(), Error> 
     let written = run.write_exit(&exit);
     let stop = result.as_ref().err().and_then(TrainError::stop_of);
     let next = attempt.end(&exit, stop);
+    if result.as_ref().err().is_none_or(TrainError::is_of_all) {
+        // The other ranks end when everything is written.
+        comm.broadcast(Vec::new())?;
+    }
     if let (Some(stop), Some(next)) = (stop, next) {
         return Err(TrainError::Handed { stop, step: exit.step, next }.into());
     }
@@ -129,8 +157,9 @@ struct Trainer<'a, T: Task> {
     config: &'a Config,
     task: T,
     device: Device,
-    comm: &'a mut dyn Comm,
-    run: &'a RunDir,
+    comm: Comm,
+    /// What rank 0 alone has.
+    lead: Option<Lead<'a>>,
     log: &'a Log,
     guard: &'a CrashGuard,
     stop: StopRequest,
@@ -138,8 +167,9 @@ struct Trainer<'a, T: Task> {
     schedule: Schedule,
     steps_per_epoch: u64,
     total_steps: u64,
-    saver: Saver,
     records: Recorder<'a>,
+    /// Unreadable images of this rank that are not recorded yet.
+    bad: Vec<BadSample>,
     first_step: u64,
     last_loss: Option<f64>,
     /// Primary score of the last evaluation during training.
@@ -163,7 +193,11 @@ impl<T: Task> Trainer<'_, T> {
             Some(EvalSplit::Test) => ScoreKind { label: EvalSplit::Test.name(), ..T::PRIMARY },
             Some(EvalSplit::Val) | None => T::PRIMARY,
         };
-        let progress = Progress::new(self.log, self.step(), self.total_steps, epochs, shown);
+        let progress = self
+            .lead
+            .is_some()
+            .then(|| Progress::new(self.log, self.step(), self.total_steps, epochs, shown));
+        let mut agreed = Requests::default();
         let mut pace = Pace::start(self.step(), Duration::ZERO);
         if self.train.counters.eval_pending && self.validate()? {
             self.save(true, false)?;
@@ -172,23 +206,43 @@ impl<T: Task> Trainer<'_, T> {
         let mut next = self.next_batch(&mut batches);
         while let Some(batch) = next.take() {
             let epoch = self.step() / self.steps_per_epoch;
-            self.stop_if_asked()?;
-            self.saver.check()?;
-            let DeviceBatch { inputs, bad } = batch?;
-            self.records.bad(bad)?;
+            if self.comm.size() == 1 || agreed.stop {
+                self.stop_if_asked()?;
+            }
+            if let Some(lead) = &mut self.lead {
+                lead.saver.check()?;
+            }
+            let DeviceBatch { shards, bad } = batch?;
+            self.bad.extend(bad);
+            if self.comm.size() == 1 {
+                self.record_bad()?;
+            }
+            // What is due by the clock rank 0 decides for all.
+            let (after, elapsed) = (self.step() + 1, self.start.elapsed());
+            let is_archived = archive_due.as_mut().is_some_and(|due| due.due(after, elapsed));
+            let requests = Requests {
+                stop: self.stop.get().is_some(),
+                evaluate: self.lead.is_some() && eval_due.due(after, elapsed),
+                save: self.lead.is_some() && (save_due.due(after, elapsed) || is_archived),
+            };
             let lr = self.schedule.lr(self.step());
+            let objective = self.task.objective();
             let pending =
-                self.train.step(self.task.objective(), inputs, lr, self.comm, |_| Ok(()))?;
+                self.train.step(objective, shards, lr, &self.comm, requests, |_| Ok(()))?;
             // Prefetch while the GPU is busy; only if the batch is ready, so that a due record,
             // evaluation or checkpoint never waits for the loader.
             if batches.is_ready() {
                 next = self.next_batch(&mut batches);
             }
             let metrics = self.train.finish(pending);
+            agreed = metrics.requests;
             let grad_norm = self.check(metrics)?;
             let (step, elapsed) = (self.step(), self.start.elapsed());
             let loss = self.train.counters.window.mean().or(self.last_loss);
-            progress.step(&Report { step, epoch, loss, lr, score: self.last_score, speed: None });
+            if let Some(progress) = &progress {
+                let score = self.last_score;
+                progress.step(&Report { step, epoch, loss, lr, score, speed: None });
+            }
             self.guard.at(step);
             if step == self.first_step + 1 {
                 self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
@@ -202,18 +256,14 @@ impl<T: Task> Trainer<'_, T> {
                 self.train.counters.window = Window::default();
                 self.last_loss = loss.or(self.last_loss);
                 if let Some(loss) = loss {
-                    self.records.metrics.append(&Metric::Train {
-                        step,
-                        epoch,
-                        loss,
-                        lr,
-                        grad_norm,
-                    })?;
+                    let metric = Metric::Train { step, epoch, loss, lr, grad_norm };
+                    self.records.metric(&metric)?;
                 }
+                self.record_bad()?;
                 let waited = batches.waited();
                 let speed = self.records.timing(&pace, step, waited, elapsed)?;
                 pace = Pace::start(step, waited);
-                if let loss @ Some(_) = self.last_loss {
+                if let (loss @ Some(_), Some(progress)) = (self.last_loss, &progress) {
                     let (score, speed) = (self.last_score, Some(speed));
                     progress.report(&Report { step, epoch, loss, lr, score, speed });
                 }
@@ -222,8 +272,8 @@ impl<T: Task> Trainer<'_, T> {
             let mut is_best = false;
             // The test at the end evaluates the last weights on the test images.
             let evaluates = match self.watched() {
-                Some(EvalSplit::Val) => eval_due.due(step, elapsed) || last,
-                Some(EvalSplit::Test) => eval_due.due(step, elapsed) && !last,
+                Some(EvalSplit::Val) => agreed.evaluate || last,
+                Some(EvalSplit::Test) => agreed.evaluate && !last,
                 None => false,
             };
             if evaluates {
@@ -233,12 +283,10 @@ impl<T: Task> Trainer<'_, T> {
                 pace = Pace::start(step, batches.waited());
             }
             let paused = step == pause;
-            let is_archived = archive_due.as_mut().is_some_and(|due| due.due(step, elapsed));
             // While steps are skipped the weights may be broken: they must not displace an earlier
             // checkpoint.
             let is_sound = self.train.counters.skipped_in_a_row == 0;
-            let save_due = save_due.due(step, elapsed) || is_archived;
-            if (save_due && is_sound) || is_best || last || paused {
+            if (agreed.save && is_sound) || is_best || last || paused {
                 self.save(is_best, is_archived)?;
             }
             if next.is_none() {
@@ -247,7 +295,8 @@ impl<T: Task> Trainer<'_, T> {
         }
         drop(batches);
         drop(progress);
-        self.saver.wait()?;
+        self.record_bad()?;
+        self.wait_for_save()?;
         if self.step() < self.total_steps { Ok(None) } else { self.test().map(Some) }
     }
 
@@ -256,15 +305,26 @@ impl<T: Task> Trainer<'_, T> {
         self.train.counters.step
     }
 
-    /// Waits for the loader and queues the upload of the next batch, if any.
+    /// Waits for the loader and queues the upload of this rank's shards of the next batch, if any.
     fn next_batch(&self, batches: &mut T::Batches) -> Option<Result<DeviceBatch<T>, Error>> {
-        let batch = batches.next()?;
-        let bad = batches.take_bad();
-        let upload = |batch| {
-            let inputs = self.task.upload(&batch, &self.device)?;
-            Ok(DeviceBatch { inputs, bad })
-        };
-        Some(batch.and_then(upload))
+        let count = self.config.train.shards() / self.comm.size();
+        let mut shards = Vec::with_capacity(count);
+        while shards.len() < count {
+            let shard = batches.next()?;
+            match shard.and_then(|shard| self.task.upload(&shard, &self.device)) {
+                Ok(inputs) => shards.push(inputs),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(DeviceBatch { shards, bad: batches.take_bad() }))
+    }
+
+    /// Records the unreadable images of all ranks, in the order of the steps and shards.
+    fn record_bad(&mut self) -> Result<(), Error> {
+        let own = mem::take(&mut self.bad);
+        let mut all: Vec<BadSample> = share(&self.comm, &own)?.into_iter().flatten().collect();
+        all.sort_by_key(|bad| bad.batch);
+        self.records.bad(all)
     }
 
     /// The gradient norm; `None` if the step is skipped, as `train.non_finite` may allow.
@@ -280,12 +340,7 @@ impl<T: Task> Trainer<'_, T> {
                     "warning: step {step} is skipped, {fault} ({in_a_row} in a row, {most} at most)"
                 ));
                 let epoch = self.step() / self.steps_per_epoch;
-                self.records.metrics.append(&Metric::Skipped {
-                    step,
-                    epoch,
-                    reason: &fault,
-                    in_a_row,
-                })?;
+                self.records.metric(&Metric::Skipped { step, epoch, reason: &fault, in_a_row })?;
                 self.train.skip();
                 return Ok(None);
             }
@@ -295,66 +350,10 @@ impl<T: Task> Trainer<'_, T> {
         Err(TrainError::Diverged { step, what: format!("{what}{}", self.newest_checkpoint()) }
             .into())
     }
-
-    fn newest_checkpoint(&mut self) -> String {
-        // A save may be in flight; if it fails, an earlier checkpoint is the newest.
-        if let Err(error) = self.saver.wait() {
-            self.log.line(format!("warning: {error}"));
-        }
-        let checkpoints = self.saver.checkpoints();
-        match checkpoints.steps().last() {
-            Some(step) => format!(
-                "; the newest checkpoint is of step {step}, {}",
-                checkpoints.path_of(*step).display()
-            ),
-            None => "; there is no checkpoint yet".into(),
-        }
-    }
-
-    /// Saves and stops if a signal has arrived.
-    fn stop_if_asked(&mut self) -> Result<(), Error> {
-        let Some(stop) = self.stop.get() else { return Ok(()) };
-        self.save(false, false)?;
-        self.saver.wait()?;
-        Err(TrainError::Stopped { stop, step: self.step() }.into())
-    }
-
-    /// Takes a snapshot; a thread writes it while the loop continues.
-    fn save(&mut self, is_best: bool, is_archived: bool) -> Result<(), Error> {
-        self.run.check()?;
-        let start = Instant::now();
-        // At most one snapshot in memory.
-        self.saver.wait()?;
-        let counters = &mut self.train.counters;
-        counters.epoch = counters.step / self.steps_per_epoch;
-        counters.batch = counters.step % self.steps_per_epoch;
-        counters.metrics_len = self.records.metrics.records().len();
-        let files = self.train.files().into_iter().map(|(name, arrays)| {
-            let content = move || arrays.to_safetensors().map_err(|error| error.to_string());
-            (name, Box::new(content) as Content)
-        });
-        let (files, state) = (files.collect(), self.train.counters.clone());
-        let snapshot = Snapshot { files, state, is_best, is_archived };
-        self.saver.start(snapshot, self.records.metrics.records().handle()?)?;
-        self.records.save_stall += start.elapsed();
-        Ok(())
-    }
-
-    /// Waits for the save in flight; returns its error unless `result` is an error already.
-    fn finish_saving<R>(&mut self, result: Result<R, Error>) -> Result<R, Error> {
-        match (result, self.saver.wait()) {
-            (Ok(_), Err(error)) => Err(error.into()),
-            (Err(error), Err(second)) => {
-                self.log.line(format!("warning: {second}"));
-                Err(error)
-            }
-            (result, Ok(())) => result,
-        }
-    }
 }
 
-/// A batch on the device, and its unreadable images.
+/// This rank's shards of a batch on the device, and their unreadable images.
 struct DeviceBatch<T: Task> {
-    inputs: Inputs<T>,
+    shards: Vec<Inputs<T>>,
     bad: Vec<BadSample>,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::mem;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
@@ -79,9 +80,8 @@ pub(super) struct Recorder<'a> {
     log: &'a Log,
     device: Device,
     batch_size: usize,
-    pub(super) metrics: Sinks,
-    timing: JsonlWriter,
-    bad_samples: JsonlWriter,
+    /// None but at rank 0.
+    files: Option<Files>,
     /// Bad samples already named in the log.
     named_bad: BTreeSet<usize>,
     /// Time that the loop waited for saves since the last record.
@@ -89,7 +89,27 @@ pub(super) struct Recorder<'a> {
     warned: bool,
 }
 
+#[derive(Debug)]
+struct Files {
+    metrics: Sinks,
+    timing: JsonlWriter,
+    bad_samples: JsonlWriter,
+}
+
 impl<'a> Recorder<'a> {
+    /// Records nothing but what its log is told.
+    pub(super) fn without_files(log: &'a Log, device: &Device, batch_size: usize) -> Self {
+        Self {
+            log,
+            device: device.clone(),
+            batch_size,
+            files: None,
+            named_bad: BTreeSet::new(),
+            save_stall: Duration::ZERO,
+            warned: false,
+        }
+    }
+
     /// Opens the files of `run`; truncates the metrics to their `len` bytes at `step`, because
     /// later records are written again.
     pub(super) fn open(
@@ -99,17 +119,27 @@ impl<'a> Recorder<'a> {
         batch_size: usize,
         (step, len): (u64, u64),
     ) -> Result<Self, Error> {
-        Ok(Self {
-            log,
-            device: device.clone(),
-            batch_size,
+        let files = Files {
             metrics: Sinks::open(run, len, step, log)?,
             timing: JsonlWriter::appending(&run.path().join(TIMING))?,
             bad_samples: JsonlWriter::appending(&run.path().join("bad_samples.jsonl"))?,
-            named_bad: BTreeSet::new(),
-            save_stall: Duration::ZERO,
-            warned: false,
-        })
+        };
+        Ok(Self { files: Some(files), ..Self::without_files(log, device, batch_size) })
+    }
+
+    /// `metrics.jsonl`.
+    pub(super) fn records(&self) -> Result<&JsonlWriter, Error> {
+        let files = self.files.as_ref();
+        let files = files.ok_or_else(|| Error::internal("only rank 0 has records"))?;
+        Ok(files.metrics.records())
+    }
+
+    /// Adds a line to `metrics.jsonl`.
+    pub(super) fn metric(&mut self, metric: &Metric<'_>) -> Result<(), Error> {
+        if let Some(files) = &mut self.files {
+            files.metrics.append(metric)?;
+        }
+        Ok(())
     }
 
     pub(super) fn evaluation<T: Task>(
@@ -128,8 +158,7 @@ impl<'a> Recorder<'a> {
         let shown = scores.describe(T::SCORES, ScoreKind::show);
         self.log.line(format!("{split} at step {step} ({checkpoint}{average}): {shown}"));
         let images = *images;
-        self.metrics.append(&Metric::Eval { step, split, checkpoint, weights, scores, images })?;
-        Ok(())
+        self.metric(&Metric::Eval { step, split, checkpoint, weights, scores, images })
     }
 
     /// Records the speed since `pace` and the memory in use.
@@ -150,7 +179,8 @@ impl<'a> Recorder<'a> {
             device_memory: device_memory(&self.device),
         };
         let Speed { images_per_second, data_wait, memory, device_memory } = speed;
-        self.timing.append(&Timing {
+        let Some(files) = &mut self.files else { return Ok(speed) };
+        files.timing.append(&Timing {
             step,
             images_per_second,
             elapsed_s: elapsed.as_secs_f64(),
@@ -167,7 +197,7 @@ impl<'a> Recorder<'a> {
             ("memory/device_gib", gib(device_memory)),
         ];
         let known = scalars.into_iter().filter_map(|(tag, number)| Some((tag.into(), number?)));
-        self.metrics.scalars(step, &known.collect::<Vec<_>>());
+        files.metrics.scalars(step, &known.collect::<Vec<_>>());
         Ok(speed)
     }
 
@@ -181,7 +211,9 @@ impl<'a> Recorder<'a> {
                     bad.reason
                 ));
             }
-            self.bad_samples.append(&bad)?;
+            if let Some(files) = &mut self.files {
+                files.bad_samples.append(&bad)?;
+            }
         }
         Ok(())
     }
@@ -247,6 +279,11 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// Whether every rank ends by `error`, at the same step.
+    pub(super) fn is_of_all(error: &Error) -> bool {
+        error.downcast_ref::<Self>().is_some()
+    }
+
     /// The signal that ended the run, if one did.
     pub(super) fn stop_of(error: &Error) -> Option<Stop> {
         let error = error.downcast_ref()?;
@@ -314,7 +351,7 @@ impl<T: Task> Trainer<'_, T> {
             test_score: self.test_score,
             images_per_second: (images > 0).then(|| images as f64 / elapsed.as_secs_f64()),
             elapsed,
-            folder: self.run.path().to_owned(),
+            folder: self.lead.as_ref().map_or_else(PathBuf::new, |lead| lead.run.path().to_owned()),
         })
     }
 }

@@ -5,29 +5,32 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
-use vim_data::Replica;
+use vim_comm::Comm;
 use vim_run::checkpoint::{self, Checkpoint, Checkpoints, Saver};
 use vim_run::signals::StopRequest;
 use vim_run::{CLASSES, INIT, Log, RunDir, RunError, checkpoints_in};
 
 use super::Trainer;
+use super::follow::Start;
+use super::ranks::Rank;
 use super::recorder::Recorder;
+use super::saving::Lead;
 use super::schedule::Schedule;
 use super::state::TrainState;
 use crate::config::{Config, ConfigError};
 use crate::device::fault::BatchFootprint;
 use crate::device::machine::Machine;
-use crate::device::{self, SelectedDevice, threads};
+use crate::device::{SelectedDevice, threads};
 use crate::error::Error;
 use crate::fatal::CrashGuard;
 use crate::run_folder::recorded_classes;
 use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
 use crate::train::environment::Environment;
-use crate::train::step::Comm;
 
 /// The checked parts of a run that need no folder.
 pub(super) struct ResolvedRun<T: Task> {
     pub(super) chosen: SelectedDevice,
+    pub(super) comm: Comm,
     pub(super) task: T,
     pub(super) schedule: Schedule,
     pub(super) steps_per_epoch: u64,
@@ -39,20 +42,22 @@ pub(super) struct ResolvedRun<T: Task> {
 }
 
 impl<T: Task> ResolvedRun<T> {
-    /// The run of `config`, which starts anew if `fresh` is set or it has no checkpoint.
-    pub(super) fn new(config: &Config, fresh: bool, comm: &dyn Comm) -> Result<Self, Error> {
+    /// The part of `rank` in the run of `config`, which starts anew if `fresh` is set or it has no
+    /// checkpoint. Joins the other ranks.
+    pub(super) fn new(config: &Config, fresh: bool, rank: &Rank) -> Result<Self, Error> {
         threads::start(config.devices.threads)?;
-        let chosen = device::choose(&config.devices)?;
-        let replica = Replica { rank: comm.rank(), world: comm.size() };
-        let task = T::open(config, &chosen.device, replica)?;
+        let chosen = rank.device(&config.devices)?;
+        let comm = rank.join(config, &chosen)?;
+        let task = T::open(config, &chosen.device, &comm)?;
         let steps_per_epoch = task.steps_per_epoch();
         let (schedule, total_steps) = schedule(config, &task)?;
         // A run that resumes has its weights in a checkpoint.
-        let starts = fresh || checkpoint::list(&checkpoints_in(&config.run_folder()?)).is_empty();
+        let starts = comm.rank() == 0
+            && (fresh || checkpoint::list(&checkpoints_in(&config.run_folder()?)).is_empty());
         let device = chosen.device.clone().autodiff();
         let init = if starts { task.objective().load_init(&device)? } else { None };
         let footprint = BatchFootprint::of(&config.train, task.mixes_pairs());
-        Ok(Self { chosen, task, schedule, steps_per_epoch, total_steps, footprint, init })
+        Ok(Self { chosen, comm, task, schedule, steps_per_epoch, total_steps, footprint, init })
     }
 }
 
@@ -77,14 +82,14 @@ impl<'a, T: Task> Trainer<'a, T> {
     pub(super) fn new(
         config: &'a Config,
         resolved: ResolvedRun<T>,
-        comm: &'a mut dyn Comm,
         run: &'a RunDir,
         log: &'a Log,
         stop: StopRequest,
         guard: &'a CrashGuard,
     ) -> Result<Self, Error> {
-        let ResolvedRun { chosen, task, schedule, steps_per_epoch, total_steps, init, .. } =
-            resolved;
+        let ResolvedRun {
+            chosen, comm, task, schedule, steps_per_epoch, total_steps, init, ..
+        } = resolved;
         let (on, kind) = (chosen.with_hardware(), chosen.kind());
         let environment = Environment::of_this_process(on.clone(), threads::count(), total_steps);
         run.write_environment(&environment)?;
@@ -152,6 +157,9 @@ impl<'a, T: Task> Trainer<'a, T> {
         }
         train.counters.steps_per_epoch = steps_per_epoch;
         train.counters.device = kind;
+        if comm.size() > 1 {
+            comm.broadcast(Start::of(&train, run.path())?.to_bytes()?)?;
+        }
 
         // 2. Files, and the first lines of the log.
         let counters = &train.counters;
@@ -212,7 +220,7 @@ impl<'a, T: Task> Trainer<'a, T> {
             task,
             device,
             comm,
-            run,
+            lead: Some(Lead { run, saver: Saver::new(checkpoints) }),
             log,
             guard,
             stop,
@@ -220,8 +228,8 @@ impl<'a, T: Task> Trainer<'a, T> {
             schedule,
             steps_per_epoch,
             total_steps,
-            saver: Saver::new(checkpoints),
             records,
+            bad: Vec::new(),
             first_step: step,
             last_loss: None,
             last_score: None,

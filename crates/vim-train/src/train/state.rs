@@ -7,6 +7,7 @@ use vim_run::checkpoint::{Checkpoint, State, Weights};
 use vim_torch::{ReadError, read_safetensors};
 
 use super::optim::{AdamW, Moments, ParamGroup};
+use super::shards::Packing;
 use super::step::Ema;
 use crate::config::Config;
 use crate::error::Error;
@@ -31,6 +32,8 @@ pub struct TrainState<M> {
     pub(super) seed: u64,
     pub(super) micro_batches: usize,
     pub(super) clip: Option<f64>,
+    /// Of gradients and loss, once several shards or ranks have been summed.
+    pub(super) packing: Option<Packing>,
 }
 
 impl<M: Module> TrainState<M> {
@@ -45,6 +48,7 @@ impl<M: Module> TrainState<M> {
             seed: config.run.seed,
             micro_batches: config.train.accumulate,
             clip: config.train.clip_grad,
+            packing: None,
         }
     }
 
@@ -92,6 +96,13 @@ impl<M: Module> TrainState<M> {
             (Weights::Ema, Some(ema)) => ema.model(self.model()),
             (Weights::Model | Weights::Ema, _) => self.model().valid(),
         }
+    }
+
+    /// BLAKE3 of the model's weights, in hexadecimal.
+    pub fn hash(&self) -> Result<String, Error> {
+        let bytes = NamedArrays::of(&self.model().valid()).to_safetensors();
+        let bytes = bytes.map_err(|error| Error::internal(format!("weights: {error}")))?;
+        Ok(blake3::hash(&bytes).to_hex().to_string())
     }
 
     /// The files of a checkpoint.

@@ -1,5 +1,9 @@
-//! A training step: forward, backward, sum over the devices, update of the weights and of their
-//! moving average.
+//! A training step: forward, backward, sum over shards and ranks, update of the weights and of
+//! their moving average.
+//!
+//! A batch is cut into shards. Each rank computes some of them, one after the other, and their
+//! gradients are added in the order of a tree over all shards: so the bytes of a run do not depend
+//! on the number of ranks.
 
 use std::mem;
 use std::ops::Range;
@@ -7,59 +11,81 @@ use std::ops::Range;
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
+use vim_comm::Comm;
 use vim_kernels::{FlatParams, moving_average, supports_multi_tensor};
 
 use super::optim::{Clip, clip_factor, flat_gradients, flat_values, with_flat_values};
+use super::shards;
 use super::state::TrainState;
 use crate::config::TrainConfig;
 use crate::error::Error;
-use crate::task::Objective;
+use crate::task::{Draw, Objective};
 
 impl<M: Module> TrainState<M> {
-    /// Runs one step; the update does nothing if loss or gradient are not finite. The next call
-    /// must be [`Self::finish`].
+    /// Runs one step on this rank's shards of the batch, which every rank has as many of; the
+    /// update does nothing if loss or gradient are not finite. The next call must be
+    /// [`Self::finish`].
     ///
     /// A GPU step reads nothing back, so that the host can prepare the next batch meanwhile.
     /// `after` is called after each forward and backward pass.
     ///
     /// # Errors
     ///
-    /// Those of the loss, or if a parameter has no gradient.
+    /// Those of the loss and of the sum over the ranks, or if a parameter has no gradient.
     pub fn step<O: Objective<Model = M>>(
         &mut self,
         objective: &O,
-        inputs: O::Inputs,
+        shards: Vec<O::Inputs>,
         lr: f64,
-        comm: &mut dyn Comm,
+        comm: &Comm,
+        requests: Requests,
         mut after: impl FnMut(Phase) -> Result<(), Error>,
     ) -> Result<PendingStep, Error> {
-        let seed = step_seed(self.seed, self.counters.step, comm.rank());
-        let (count, model) = (O::count(&inputs), self.model());
-        let loss = |inputs, range| objective.loss(model, inputs, range, seed);
-        let (loss, gradients) =
-            forward_backward(model, inputs, count, self.micro_batches, loss, &mut after)?;
-        let mut tensors = flat_gradients(model, gradients);
-        let (got, parameters) = (tensors.len(), self.optimizer.parameters().len());
-        if got != parameters {
-            return Err(Error::internal(format!("{got} gradients for {parameters} parameters")));
-        }
-        tensors.push(loss);
-        let mut tensors = comm.sum(tensors);
-        let loss = tensors.pop().expect("invariant: as many sums as tensors");
-        Ok(self.update(loss, tensors, lr))
+        let mut packing = self.packing.take();
+        let (seed, model) = (step_seed(self.seed, self.counters.step), self.model());
+        let (own, parameters) = (shards.len(), self.optimizer.parameters().len());
+        let shards = shards.into_iter().enumerate().map(|(number, inputs)| {
+            let shard = comm.rank() * own + number;
+            let count = O::count(&inputs);
+            let draw = Draw { seed, first: shard * count };
+            let split = Split { count, shards: own * comm.size(), parts: self.micro_batches };
+            let loss = |inputs, range| objective.loss(model, inputs, range, draw);
+            let (loss, gradients) = forward_backward(model, inputs, split, loss, &mut after)?;
+            let mut tensors = flat_gradients(model, gradients);
+            if tensors.len() != parameters {
+                let got = tensors.len();
+                return Err(Error::internal(format!(
+                    "{got} gradients for {parameters} parameters"
+                )));
+            }
+            tensors.push(if comm.size() == 1 { loss } else { requests.behind(loss) });
+            Ok(tensors)
+        });
+        let mut tensors = shards::sum(shards, comm, &mut packing)?;
+        self.packing = packing;
+        let tail = tensors.pop().expect("invariant: as many sums as tensors");
+        Ok(self.update(tail, requests, tensors, lr))
     }
 
-    fn update(&mut self, loss: Tensor<1>, gradients: Vec<Tensor<1>>, lr: f64) -> PendingStep {
+    fn update(
+        &mut self,
+        tail: Tensor<1>,
+        requests: Requests,
+        gradients: Vec<Tensor<1>>,
+        lr: f64,
+    ) -> PendingStep {
         let square = self.optimizer.square_norm(&gradients);
+        let loss = tail.clone().narrow(0, 0, 1);
         let (clip, guard, pending) = match square {
             Some(square) if supports_multi_tensor(&square.device()) => {
                 // Not finite if the loss is not.
                 let guard = square.clone() + (loss.clone() - loss.clone());
                 let clip = Clip::To { square_norm: guard.clone(), limit: self.clip };
-                (clip, Some(guard), PendingStep::Unread { loss, square_norm: square })
+                let square_norm = square;
+                (clip, Some(guard), PendingStep::Unread { tail, square_norm, requests })
             }
             square => {
-                let metrics = StepMetrics::read(loss, square);
+                let metrics = StepMetrics::read(tail, square, requests);
                 if metrics.fault().is_some() {
                     return PendingStep::Read(metrics);
                 }
@@ -83,8 +109,8 @@ impl<M: Module> TrainState<M> {
     pub fn finish(&mut self, pending: PendingStep) -> StepMetrics {
         let metrics = match pending {
             PendingStep::Read(metrics) => metrics,
-            PendingStep::Unread { loss, square_norm } => {
-                let metrics = StepMetrics::read(loss, Some(square_norm));
+            PendingStep::Unread { tail, square_norm, requests } => {
+                let metrics = StepMetrics::read(tail, Some(square_norm), requests);
                 if metrics.fault().is_some() {
                     self.optimizer.steps -= 1;
                 }
@@ -116,20 +142,30 @@ pub enum Phase {
     Backward,
 }
 
-/// The unread loss of a batch of `count` images, `[1]`, and its gradients.
+/// How a batch is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Images of a shard.
+    pub count: usize,
+    /// Shards of the batch.
+    pub shards: usize,
+    /// Micro-batches of a shard.
+    pub parts: usize,
+}
+
+/// What a shard adds to the unread loss of its batch, `[1]`, and to its gradients.
 ///
-/// Micro-batches run one after the other; each loss is weighted by its share of the images, so that
-/// the sum equals the batch's up to rounding. `loss` gets the whole batch and the range of images;
-/// `after` is called after each pass.
+/// Micro-batches run one after the other; each loss is weighted by its share of the batch's images,
+/// so that the sum over all shards equals the batch's up to rounding. `loss` gets the whole shard
+/// and the range of images; `after` is called after each pass.
 pub fn forward_backward<M: Module, I: Clone>(
     model: &M,
     inputs: I,
-    count: usize,
-    micro_batches: usize,
+    Split { count, shards, parts }: Split,
     loss: impl Fn(I, Range<usize>) -> Result<Tensor<1>, Error>,
     after: &mut impl FnMut(Phase) -> Result<(), Error>,
 ) -> Result<(Tensor<1>, GradientsParams), Error> {
-    let largest = count.div_ceil(micro_batches);
+    let (largest, all) = (count.div_ceil(parts), count * shards);
     let mut sum: Option<Tensor<1>> = None;
     // Moved into the last micro-batch, so that their memory is freed during its forward pass.
     let mut inputs = Some(inputs);
@@ -139,8 +175,8 @@ pub fn forward_backward<M: Module, I: Clone>(
         let whole = if end == count { inputs.take() } else { inputs.clone() };
         let whole = whole.expect("invariant: only the last micro-batch takes them");
         let mut part = loss(whole, first..end)?;
-        if end - first < count {
-            part = part * ((end - first) as f64 / count as f64);
+        if end - first < all {
+            part = part * ((end - first) as f64 / all as f64);
         }
         after(Phase::Forward)?;
         let value = part.clone().inner();
@@ -154,6 +190,34 @@ pub fn forward_backward<M: Module, I: Clone>(
     Ok((sum.expect("invariant: a batch has images"), gradients.grads()))
 }
 
+/// What a rank asks of all ranks after a step: each learns what any has asked, so that none stops,
+/// evaluates or saves alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// To save and stop, because of a signal.
+    pub stop: bool,
+    /// To evaluate.
+    pub evaluate: bool,
+    /// To save a checkpoint.
+    pub save: bool,
+}
+
+impl Requests {
+    /// The loss, `[1]`, and behind it the requests as numbers, `[4]`.
+    fn behind(self, loss: Tensor<1>) -> Tensor<1> {
+        let asked = [self.stop, self.evaluate, self.save];
+        let asked =
+            Tensor::from_floats(asked.map(|asked| f32::from(u8::from(asked))), &loss.device());
+        Tensor::cat(vec![loss, asked], 0)
+    }
+
+    /// Those of all ranks, of the sum of their numbers.
+    fn of_sum(numbers: &[f32]) -> Self {
+        let asked = |place: usize| numbers.get(place).is_some_and(|&number| number > 0.0);
+        Self { stop: asked(0), evaluate: asked(1), save: asked(2) }
+    }
+}
+
 /// The numbers of a step that the host reads.
 #[derive(Clone, Copy, Debug)]
 pub struct StepMetrics {
@@ -161,15 +225,20 @@ pub struct StepMetrics {
     pub loss: f64,
     /// Over all parameters, before clipping.
     pub grad_norm: f64,
+    /// What any rank asked.
+    pub requests: Requests,
 }
 
 impl StepMetrics {
-    /// Waits for the device, once.
-    fn read(loss: Tensor<1>, square_norm: Option<Tensor<1>>) -> Self {
-        let numbers = Tensor::cat([Some(loss), square_norm].into_iter().flatten().collect(), 0);
+    /// Waits for the device, once. `tail` is the loss and, with several ranks, what they asked.
+    fn read(tail: Tensor<1>, square_norm: Option<Tensor<1>>, own: Requests) -> Self {
+        let asked = 1..tail.dims()[0];
+        let numbers = Tensor::cat([Some(tail), square_norm].into_iter().flatten().collect(), 0);
         let numbers: Vec<f32> = numbers.into_data().iter().collect();
         let number = |place: usize| numbers.get(place).map_or(0.0, |&number| f64::from(number));
-        Self { loss: number(0), grad_norm: number(1).sqrt() }
+        let requests =
+            if asked.is_empty() { own } else { Requests::of_sum(&numbers[asked.clone()]) };
+        Self { loss: number(0), grad_norm: number(asked.end).sqrt(), requests }
     }
 
     /// Which number is not finite, if any.
@@ -186,55 +255,27 @@ impl StepMetrics {
 #[must_use = "a step that is not finished is not counted, and its numbers are not checked"]
 #[expect(clippy::large_enum_variant, reason = "one exists at a time, for the length of a step")]
 pub enum PendingStep {
-    /// Loss and square of the gradient's norm, `[1]` each.
+    /// Nothing is read yet.
     Unread {
-        /// Mean over the batch.
-        loss: Tensor<1>,
-        /// Before clipping.
+        /// The mean loss over the batch and, with several ranks, their requests: `[1]` or `[4]`.
+        tail: Tensor<1>,
+        /// Square of the gradient's norm before clipping, `[1]`.
         square_norm: Tensor<1>,
+        /// This rank's.
+        requests: Requests,
     },
     /// The numbers had to be read before the update.
     Read(StepMetrics),
 }
 
-/// The seed of a step's random draws, different for every run, step and device.
-fn step_seed(seed: u64, step: u64, rank: usize) -> u64 {
+/// The seed of a step's random draws, different for every run and step.
+fn step_seed(seed: u64, step: u64) -> u64 {
+    // The last eight bytes were the device's number; they keep the draws of earlier runs.
     let mut key = [0; 24];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     key[8..16].copy_from_slice(&step.to_le_bytes());
-    key[16..].copy_from_slice(&(rank as u64).to_le_bytes());
     let hash = blake3::hash(&key);
     hash.as_bytes().iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
-}
-
-/// A communicator between a run's devices.
-pub trait Comm {
-    /// Index of this device in the run, from 0.
-    fn rank(&self) -> usize;
-
-    /// Number of devices in the run.
-    fn size(&self) -> usize;
-
-    /// Sums each flat tensor over the devices: the gradients, and last the loss.
-    fn sum(&mut self, tensors: Vec<Tensor<1>>) -> Vec<Tensor<1>>;
-}
-
-/// A run on one device.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SingleDevice;
-
-impl Comm for SingleDevice {
-    fn rank(&self) -> usize {
-        0
-    }
-
-    fn size(&self) -> usize {
-        1
-    }
-
-    fn sum(&mut self, tensors: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
-        tensors
-    }
 }
 
 /// The average of the weights, always in f32; starts as the initial weights.

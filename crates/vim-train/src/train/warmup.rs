@@ -18,7 +18,8 @@ use crate::error::Error;
 use crate::output::summary::bytes;
 use crate::output::{print, print_json};
 use crate::task::{BatchStream, Objective, Task};
-use crate::train::step::SingleDevice;
+use crate::train::ranks::Rank;
+use crate::train::step::Requests;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -77,7 +78,7 @@ struct Cache {
 /// `vim-train warmup`.
 pub fn run<T: Task>(args: &WarmupArgs) -> Result<(), Error> {
     let config = Config::load_base(&args.config, &args.overrides.set)?;
-    let resolved = ResolvedRun::<T>::new(&config, true, &SingleDevice)?;
+    let resolved = ResolvedRun::<T>::new(&config, true, &Rank::Only)?;
     let device = resolved.chosen.name.clone();
     if resolved.chosen.is_cpu() {
         return Err(Error::failed(
@@ -115,14 +116,15 @@ fn text(report: &Report) -> String {
 
 /// Times the stages of a run.
 fn stages<T: Task>(config: &Config, resolved: ResolvedRun<T>) -> Result<Vec<Stage>, Error> {
-    let ResolvedRun { chosen, task, .. } = resolved;
+    let ResolvedRun { chosen, task, comm, .. } = resolved;
     let (plain, objective) = (chosen.device, task.objective());
     let device = plain.clone().autodiff();
     let mut state = TrainState::new(objective, config, objective.init(&device)?);
     let batch = task.batches(0..1).next().expect("invariant: an epoch has at least one batch")?;
     let train = twice("training step", &device, || {
-        let (inputs, lr) = (task.upload(&batch, &device)?, config.optim.lr);
-        let pending = state.step(objective, inputs, lr, &mut SingleDevice, |_| Ok(()))?;
+        let (shards, lr) = (vec![task.upload(&batch, &device)?], config.optim.lr);
+        let asked = Requests::default();
+        let pending = state.step(objective, shards, lr, &comm, asked, |_| Ok(()))?;
         state.finish(pending);
         Ok(())
     })?;

@@ -128,8 +128,11 @@ fn mistakes_in_a_file() {
             "x.toml:2:13: checkpoint.keep_last: 1 is out of range: expected 2 or more",
         ),
         ("[checkpoint]\nevery = \"0min\"", "checkpoint.every: 0min"),
-        ("[devices]\ngpus = 2", "devices.gpus: 2 is out of range: expected one GPU"),
-        ("[devices]\ngpus = [0, 1]", "devices.gpus: [0, 1]"),
+        ("[devices]\ngpus = 0", "devices.gpus: 0 is out of range: expected 1 or more"),
+        (
+            "[devices]\ngpus = [1, 1]",
+            "devices.gpus: [1, 1] is out of range: expected one number or more",
+        ),
         ("[devices]\ngpus = []", "devices.gpus: []"),
         ("[devices]\nthreads = 0", "devices.threads: 0"),
         (

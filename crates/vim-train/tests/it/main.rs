@@ -19,6 +19,7 @@ mod golden;
 mod layers;
 mod predict;
 mod profile;
+mod ranks;
 mod recipe;
 mod resume;
 mod run_dir;

@@ -13,7 +13,8 @@ use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
 use burn::tensor::activation::{log_sigmoid, relu};
 use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::Value;
-use vim_data::{Batch, Loader, LoaderConfig, Replica, Splits};
+use vim_comm::Comm;
+use vim_data::{Batch, Loader, LoaderConfig, Splits};
 use vim_run::Resume;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -22,9 +23,8 @@ use vim_train::args::{DeviceArg, Overrides};
 use vim_train::config::{Config, ConfigError};
 use vim_train::task::classification::to_tensors;
 use vim_train::task::{
-    Description, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, loaders,
+    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, loaders,
 };
-use vim_train::train::step::SingleDevice;
 use vim_train::train::{self, TrainArgs};
 
 use crate::support::{assert_parts, json_lines, repository};
@@ -95,7 +95,7 @@ impl Objective for PixelLoss {
         model: &PixelModel,
         Masked { images, masks }: Masked,
         range: Range<usize>,
-        _seed: u64,
+        _draw: Draw,
     ) -> Result<Tensor<1>, Error> {
         let part = |all: Tensor<4>| all.narrow(0, range.start, range.len());
         Ok(pixel_loss(model.forward(part(images)), part(masks)))
@@ -141,11 +141,11 @@ impl Task for Toy {
     const SCORES: &'static [ScoreKind] = &[ScoreKind::LOSS, Self::PRIMARY];
     const PRIMARY: ScoreKind = ScoreKind::share("pixel_accuracy", "pixel accuracy");
 
-    fn open(config: &Config, _: &Device, replica: Replica) -> Result<Self, Error> {
+    fn open(config: &Config, _: &Device, comm: &Comm) -> Result<Self, Error> {
         let splits = vim_data::open(&config.data, config.run.seed)?;
         let size = 32.into();
-        let evaluation = loaders::evaluation(config, size);
-        let training = loaders::training(config, size, replica);
+        let evaluation = loaders::evaluation(config, size, comm);
+        let training = loaders::training(config, size, comm);
         let loader = Loader::new(splits.train.clone(), training)?;
         let objective = PixelLoss { seed: config.run.seed };
         Ok(Self { objective, config: config.clone(), splits, loader, evaluation })
@@ -244,8 +244,10 @@ fn run(root: &Path, name: &str, steps: Option<u64>) {
         fresh: false,
         dry_run: false,
         json: false,
+        ranks: None,
+        rank: None,
     };
-    train::run::<Toy>(&args, &mut SingleDevice).unwrap();
+    train::run::<Toy>(&args).unwrap();
 }
 
 #[test]

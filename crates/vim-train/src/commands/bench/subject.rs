@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use vim_comm::Comm;
 use vim_model::VimConfig;
 
 use super::{Latency, Mode, Throughput};
@@ -15,7 +16,7 @@ use crate::task::Objective;
 use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::train::state::TrainState;
 use crate::train::step::Phase;
-use crate::train::step::SingleDevice;
+use crate::train::step::Requests;
 
 /// A model with random weights, and its training setup.
 #[derive(Debug)]
@@ -85,8 +86,9 @@ impl<'a> Subject<'a> {
             .with_micro_batches(self.config.train.accumulate.min(batch));
         measure(self.device, plan, batch, || {
             // Minimum learning rate: the weights must stay finite, not learn.
-            let (inputs, lr) = (inputs.clone(), self.config.optim.warmup_lr);
-            let pending = state.step(&classifier, inputs, lr, &mut SingleDevice, |phase| {
+            let (shards, lr) = (vec![inputs.clone()], self.config.optim.warmup_lr);
+            let asked = Requests::default();
+            let pending = state.step(&classifier, shards, lr, &Comm::single(), asked, |phase| {
                 if phase == Phase::Backward {
                     meter.sample();
                 }

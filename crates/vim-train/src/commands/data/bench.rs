@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use strum::VariantArray;
-use vim_data::{Loader, LoaderStage, LoaderStats, Replica};
+use vim_comm::Comm;
+use vim_data::{Loader, LoaderStage, LoaderStats};
 
 use crate::args::Overrides;
 use crate::config::Config;
@@ -84,13 +85,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let splits = vim_data::open(&config.data, config.run.seed)?;
     let size = config.model.image_size;
     let (split, loading) = match args.split {
-        None => (splits.train, loaders::training(&config, size, Replica::SINGLE)),
-        Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, size)),
+        None => (splits.train, loaders::training(&config, size, &Comm::single())),
+        Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, size, &Comm::single())),
         Some(EvalSplit::Val) => {
             let val = splits.val.ok_or_else(|| {
                 Error::failed("there are no validation images: data.val_fraction is 0")
             })?;
-            (val, loaders::evaluation(&config, size))
+            (val, loaders::evaluation(&config, size, &Comm::single()))
         }
     };
     let (workers, readers, batch_size) = (loading.workers, loading.readers, loading.batch_size);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use vim_comm::Comm;
 use vim_data::Split;
 use vim_run::CONFIG;
 use vim_run::checkpoint::{Selection, Weights};
@@ -154,17 +155,18 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
         eprintln!("note: {note}");
     }
     stop.defer();
-    let mut loading = loaders::evaluation(&config, model.config().image_size);
+    let comm = Comm::single();
+    let mut loading = loaders::evaluation(&config, model.config().image_size, &comm);
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
     let files = [&args.predictions, &args.per_class, &args.confusion];
     let mut predictions = files.iter().any(|path| path.is_some()).then(|| Predictions::of(&split));
-    let mut each = |logits: &[f32], is_read: bool| {
+    let mut each = |place, logits: &[f32], is_read: bool| {
         if let Some(predictions) = &mut predictions {
-            predictions.add(logits, is_read);
+            predictions.add(place, logits, is_read);
         }
     };
-    let device = &chosen.device;
-    let evaluation = evaluate(&model, &split, statistics, loading, device, &stop, &mut each)?;
+    let (device, ranks) = (&chosen.device, (&comm, &stop));
+    let evaluation = evaluate(&model, &split, statistics, loading, device, ranks, &mut each)?;
     let Some(Evaluation { scores, images }) = evaluation else {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
         return Err(Interrupted { stop }.into());

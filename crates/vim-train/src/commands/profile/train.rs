@@ -9,6 +9,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
+use vim_comm::Comm;
 use vim_model::{Vim, VimConfig};
 
 use super::Head;
@@ -22,7 +23,7 @@ use crate::task::Objective;
 use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::train::state::TrainState;
 use crate::train::step;
-use crate::train::step::SingleDevice;
+use crate::train::step::Requests;
 
 const TRAIN_HELP: &str = "\
 Examples:
@@ -161,8 +162,9 @@ impl Subject {
             step::Phase::Forward => after(0),
             step::Phase::Backward => after(1),
         };
-        let (inputs, comm) = (self.inputs.clone(), &mut SingleDevice);
-        let pending = self.state.step(&self.classifier, inputs, 1e-4, comm, passed)?;
+        let (shards, asked) = (vec![self.inputs.clone()], Requests::default());
+        let comm = Comm::single();
+        let pending = self.state.step(&self.classifier, shards, 1e-4, &comm, asked, passed)?;
         self.state.finish(pending);
         after(2)
     }

@@ -65,6 +65,15 @@ pub(crate) fn open_driver() {
     }
 }
 
+/// The UUID of GPU `number`; none where the driver does not say it.
+pub(crate) fn gpu_id(number: i32) -> Option<String> {
+    use cudarc::driver::result::{device, init};
+    // The bindings panic where the library lacks a function.
+    let id = catch_unwind(|| init().and_then(|()| device::get_uuid(device::get(number)?)));
+    let bytes = id.ok()?.ok()?.bytes;
+    Some(bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect())
+}
+
 /// Opens a library for as long as the process lives.
 #[expect(
     unsafe_code,

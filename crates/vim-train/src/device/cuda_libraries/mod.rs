@@ -18,11 +18,22 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 #[cfg(feature = "cuda")]
-pub(crate) use load::{compile_a_kernel, mapped, open, open_driver};
+pub(crate) use load::{compile_a_kernel, gpu_id, mapped, open, open_driver};
 pub use places::{VARIABLES, WHEELS};
 pub use search::{driver, driver_version, newest_cuda, search};
 
 use crate::device::machine::Machine;
+
+/// The files of NCCL's library on this machine, outside the linker's places too.
+pub fn nccl_places() -> Vec<PathBuf> {
+    places::nccl(&Machine::this())
+}
+
+/// What tells a GPU from all others: nothing without CUDA.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn gpu_id(_: i32) -> Option<String> {
+    None
+}
 
 /// The compiler and headers for GPU kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -148,6 +148,22 @@ pub(super) struct Nvrtc {
     pub(super) version: String,
 }
 
+/// The libraries of NCCL in sight: named by variables, in search paths, toolkits and wheels.
+pub(super) fn nccl(machine: &Machine) -> Vec<PathBuf> {
+    let variables = ["NCCL_HOME", "EBROOTNCCL", "NCCL_ROOT"].into_iter();
+    let named = variables.filter_map(|name| machine.folder(name)).map(|root| root.join("lib"));
+    let wheels = sites(machine).into_iter().map(|site| site.folder.join("nvidia/nccl/lib"));
+    let toolkits = toolkits(machine).into_iter().flat_map(|place| library_folders(&place.folder));
+    let folders = named.chain(machine.folders("LD_LIBRARY_PATH")).chain(wheels).chain(toolkits);
+    let mut files: Vec<PathBuf> = Vec::new();
+    for file in folders.map(|folder| folder.join("libnccl.so.2")).filter(|file| file.exists()) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
+}
+
 /// Library subfolders of a toolkit: NVIDIA's installer, distributions, conda.
 pub(super) fn library_folders(toolkit: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = ["lib64", "lib"].map(|name| toolkit.join(name)).into();

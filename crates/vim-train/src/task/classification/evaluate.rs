@@ -1,6 +1,8 @@
 //! Loss, top-1 and top-5 over a split.
 
 use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use vim_comm::Comm;
 use vim_data::{Batch, Loader, LoaderConfig, Split, Statistics};
 use vim_model::Vim;
 use vim_run::metrics::ScoreKind;
@@ -8,7 +10,7 @@ use vim_run::signals::StopRequest;
 
 use super::to_tensors;
 use crate::error::Error;
-use crate::task::Evaluation;
+use crate::task::{Evaluation, share};
 
 /// Share of images whose class has the largest logit.
 pub const TOP1: ScoreKind = ScoreKind::share("top1", "top-1");
@@ -16,20 +18,24 @@ pub const TOP1: ScoreKind = ScoreKind::share("top1", "top-1");
 /// Mean cross-entropy without smoothing, top-1, and top-5.
 pub const SCORES: &[ScoreKind] = &[ScoreKind::LOSS, TOP1, ScoreKind::share("top5", "top-5")];
 
-/// Evaluates `model` on `split`; `None` if `stop` was raised meanwhile.
+/// Evaluates `model` on `split`; `None` if a rank was asked to stop meanwhile.
 ///
-/// `each` gets the logits of every image, in the split's order, and whether the image was read.
+/// The ranks share the batches; the scores are those of all, in the split's order on every rank.
+/// `each` gets of every image of this rank its place in the split, its logits, and whether it was
+/// read.
 pub fn evaluate(
     model: &Vim,
     split: &Split,
     statistics: Statistics,
     config: LoaderConfig,
     device: &Device,
-    stop: &StopRequest,
-    each: &mut dyn FnMut(&[f32], bool),
+    (comm, stop): (&Comm, &StopRequest),
+    each: &mut dyn FnMut(usize, &[f32], bool),
 ) -> Result<Option<Evaluation>, Error> {
+    let batch_size = config.batch_size;
     let loader = Loader::new(split.clone(), config)?;
-    let (mut images, mut loss, mut top1, mut top5) = (0, 0.0, 0, 0);
+    let mut images: Vec<Scored> = Vec::new();
+    let mut number = comm.rank();
     let mut batches = loader.epoch(0, 0);
     let mut upload = || {
         let batch = batches.next()?.map_err(Error::from);
@@ -41,8 +47,9 @@ pub fn evaluate(
     };
     let mut next = upload();
     while let Some(batch) = next {
+        comm.beat();
         if stop.get().is_some() {
-            return Ok(None);
+            break;
         }
         let (pixels, labels, count, unread) = batch?;
         let logits = model.forward(pixels)?;
@@ -57,17 +64,44 @@ pub fn evaluate(
             if !is_read {
                 rank = classes;
             }
-            each(row, is_read);
-            loss += nll;
-            top1 += usize::from(rank < 1);
-            top5 += usize::from(rank < 5);
+            let place = number * batch_size + place;
+            each(place, row, is_read);
+            images.push(Scored { place, nll: nll.to_bits(), rank });
         }
-        images += count;
+        number += comm.size();
     }
-    let share = |count: usize| count as f64 / images as f64;
-    let numbers = [loss / images as f64, share(top1), share(top5)];
+    let Some(images) = of_all_ranks(images, comm, stop.get().is_some())? else { return Ok(None) };
+    let count = images.len() as f64;
+    // In the split's order, so that the bits are those of one rank.
+    let loss: f64 = images.iter().fold(0.0, |sum, image| sum + f64::from_bits(image.nll));
+    let top = |most: usize| images.iter().filter(|image| image.rank < most).count() as f64;
+    let numbers = [loss / count, top(1) / count, top(5) / count];
     let names = SCORES.iter().map(|kind| kind.name);
-    Ok(Some(Evaluation { scores: names.zip(numbers).collect(), images }))
+    Ok(Some(Evaluation { scores: names.zip(numbers).collect(), images: images.len() }))
+}
+
+/// An image's part in the scores.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Scored {
+    /// Place in the split.
+    place: usize,
+    /// Bits of the negative log-likelihood of its class: JSON has only finite numbers.
+    nll: u64,
+    /// How many classes rank before its class.
+    rank: usize,
+}
+
+/// The images of all ranks, in the split's order; `None` if a rank is asked to stop.
+fn of_all_ranks(
+    images: Vec<Scored>,
+    comm: &Comm,
+    stops: bool,
+) -> Result<Option<Vec<Scored>>, Error> {
+    let all: Vec<Option<Vec<Scored>>> = share(comm, &(!stops).then_some(images))?;
+    let Some(all) = all.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+    let mut all: Vec<Scored> = all.into_iter().flatten().collect();
+    all.sort_unstable_by_key(|image| image.place);
+    Ok(Some(all))
 }
 
 /// Negative log-likelihood of `label`, and how many classes rank before it.

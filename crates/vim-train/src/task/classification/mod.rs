@@ -10,13 +10,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
-use vim_data::{Batch, CropMode, Loader, LoaderConfig, Recipe, Replica, Split, Splits};
+use vim_comm::Comm;
+use vim_data::{Batch, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
 use vim_model::{LoadOptions, Vim, VimConfig, decays, layer_of};
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
 use super::{
-    Description, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
+    Description, Draw, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
     Tested, loaders,
 };
 use crate::config::{Config, ConfigError, LossKind};
@@ -112,7 +113,7 @@ impl Objective for Classifier {
         model: &Vim,
         Labelled { images, targets }: Labelled,
         range: Range<usize>,
-        seed: u64,
+        Draw { seed, first: before }: Draw,
     ) -> Result<Tensor<1>, Error> {
         let (first, len) = (range.start, range.len());
         let (images, targets) = if len == images.dims()[0] {
@@ -120,7 +121,7 @@ impl Objective for Classifier {
         } else {
             (images.narrow(0, first, len), targets.narrow(first, len))
         };
-        let logits = model.forward_train_part(images, seed, first)?;
+        let logits = model.forward_train_part(images, seed, before + first)?;
         let train = &self.config.train;
         Ok(match train.loss {
             LossKind::CrossEntropy => target_loss(logits, targets, train.label_smoothing),
@@ -145,31 +146,33 @@ pub struct Classification {
     splits: Splits,
     loader: Loader,
     evaluation: LoaderConfig,
+    comm: Comm,
 }
 
 impl Classification {
-    fn new(config: &Config, splits: Splits, replica: Replica) -> Result<Self, ConfigError> {
+    fn new(config: &Config, splits: Splits, comm: &Comm) -> Result<Self, ConfigError> {
         let classes = splits.train.num_classes();
         let model = config.model.with_classes(classes)?;
         check_image_size(&model, &config.augment, &splits.train)?;
-        let evaluation = loaders::evaluation(config, model.image_size);
-        let training = loaders::training(config, model.image_size, replica);
+        let evaluation = loaders::evaluation(config, model.image_size, comm);
+        let training = loaders::training(config, model.image_size, comm);
         let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
         let classifier = Classifier::new(config, model)?;
-        Ok(Self { classifier, splits, loader, evaluation })
+        Ok(Self { classifier, splits, loader, evaluation, comm: comm.clone() })
     }
 
-    /// Evaluates `model` on `split`; `each` gets the logits of every image, as of [`evaluate`].
+    /// Evaluates `model` on `split`; `each` gets what [`evaluate`] gives it.
     fn evaluate_each(
         &self,
         model: &Vim,
         split: &Split,
         device: &Device,
         stop: &StopRequest,
-        each: &mut dyn FnMut(&[f32], bool),
+        each: &mut dyn FnMut(usize, &[f32], bool),
     ) -> Result<Option<Evaluation>, Error> {
         let statistics = split.statistics(self.classifier.config.data.normalize);
-        evaluate(model, split, statistics, self.evaluation.clone(), device, stop, each)
+        let loading = self.evaluation.clone();
+        evaluate(model, split, statistics, loading, device, (&self.comm, stop), each)
     }
 
     /// Queues the upload of a batch of `split`, normalized by its statistics.
@@ -188,21 +191,21 @@ impl Task for Classification {
     const SCORES: &'static [ScoreKind] = evaluate::SCORES;
     const PRIMARY: ScoreKind = evaluate::TOP1;
 
-    fn open(config: &Config, device: &Device, replica: Replica) -> Result<Self, Error> {
+    fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
         let splits = vim_data::open(&config.data, config.run.seed)?;
-        Ok(Self::new(config, splits, replica)?)
+        Ok(Self::new(config, splits, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
         let splits =
             vim_data::dry_run(&config.data, config.run.seed).map_err(ConfigError::of_data)?;
         let task = match splits {
-            Some(splits) => Some(Self::new(config, splits, Replica::SINGLE)?),
+            Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
             None => {
                 let size = config.model.image_size;
-                let training = loaders::training(config, size, Replica::SINGLE);
+                let training = loaders::training(config, size, &Comm::single());
                 training.check().map_err(ConfigError::of_data)?;
                 None
             }
@@ -315,7 +318,7 @@ impl Task for Classification {
             EvalSplit::Val => self.splits.val.as_ref().unwrap_or(&self.splits.test),
             EvalSplit::Test => &self.splits.test,
         };
-        self.evaluate_each(model, split, device, stop, &mut |_, _| {})
+        self.evaluate_each(model, split, device, stop, &mut |_, _, _| {})
     }
 
     fn test(
@@ -325,10 +328,10 @@ impl Task for Classification {
         stop: &StopRequest,
     ) -> Result<Option<Tested>, Error> {
         let mut predictions = Predictions::of(&self.splits.test);
-        let mut each = |logits: &[f32], is_read| predictions.add(logits, is_read);
+        let mut each = |place, logits: &[f32], is_read| predictions.add(place, logits, is_read);
         let evaluation = self.evaluate_each(model, &self.splits.test, device, stop, &mut each)?;
         let Some(evaluation) = evaluation else { return Ok(None) };
-        Ok(Some(Tested { evaluation, predictions: Some(predictions.csv()?) }))
+        Ok(Some(Tested { evaluation, predictions: Some(predictions.shared(&self.comm)?.csv()?) }))
     }
 
     fn evaluation_batch(

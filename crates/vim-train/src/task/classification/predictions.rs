@@ -1,23 +1,26 @@
 //! What a model says of each image of a split, as a table.
 
+use vim_comm::Comm;
 use vim_data::Split;
 
 use super::classes::readable;
 use super::predict::{largest, softmax};
 use crate::error::Error;
 use crate::output::csv;
+use crate::task::share;
 
 /// The columns, described in docs/runs.md.
 const HEADER: [&str; 8] =
     ["index", "image", "label", "predicted", "probability", "top5", "label_name", "predicted_name"];
 
-/// Collects predictions, one row per image in the order of the split.
+/// Collects predictions, one row per image.
 #[derive(Debug)]
 pub(crate) struct Predictions {
     split: Split,
     /// Of the classes, by label.
     names: Vec<String>,
-    rows: Vec<[String; 8]>,
+    /// With the place in the split.
+    rows: Vec<(usize, [String; 8])>,
 }
 
 impl Predictions {
@@ -26,9 +29,9 @@ impl Predictions {
         Self { split: split.clone(), names, rows: Vec::with_capacity(split.len()) }
     }
 
-    /// Adds the next image's logits; unreadable images and non-finite logits give no prediction.
-    pub(crate) fn add(&mut self, logits: &[f32], is_read: bool) {
-        let position = self.rows.len();
+    /// Adds the logits of the image at `position` of the split; unreadable images and non-finite
+    /// logits give no prediction.
+    pub(crate) fn add(&mut self, position: usize, logits: &[f32], is_read: bool) {
         let index = self.split.index(position);
         let mut row = [const { String::new() }; 8];
         row[0] = index.to_string();
@@ -46,18 +49,26 @@ impl Predictions {
             row[5] = names.join(" ");
             row[7] = name(best[0]);
         }
-        self.rows.push(row);
+        self.rows.push((position, row));
+    }
+
+    /// Those of all ranks, in the split's order.
+    pub(crate) fn shared(mut self, comm: &Comm) -> Result<Self, Error> {
+        self.rows = share(comm, &self.rows)?.into_iter().flatten().collect();
+        self.rows.sort_unstable_by_key(|(position, _)| *position);
+        Ok(self)
     }
 
     /// Gives each image's class, and the predicted one if there is one.
     pub(crate) fn each(&self, mut take: impl FnMut(usize, Option<usize>)) {
-        for (position, row) in self.rows.iter().enumerate() {
-            take(self.split.label(position) as usize, row[3].parse().ok());
+        for (position, row) in &self.rows {
+            take(self.split.label(*position) as usize, row[3].parse().ok());
         }
     }
 
     /// The table.
     pub(crate) fn csv(&self) -> Result<Vec<u8>, Error> {
-        csv([HEADER.map(str::to_owned)].iter().chain(&self.rows))
+        let rows = self.rows.iter().map(|(_, row)| row);
+        csv([HEADER.map(str::to_owned)].iter().chain(rows))
     }
 }

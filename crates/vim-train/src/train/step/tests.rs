@@ -32,15 +32,17 @@ fn micro_batches_make_the_gradient_of_the_whole_batch() {
     let shares =
         Tensor::from_floats([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 0.0, 0.5], &device);
     let targets = Targets::new(labels, Some(shares));
+    let whole = |parts| Split { count: 12, shards: 1, parts };
     for kind in [LossKind::CrossEntropy, LossKind::Bce] {
         let train = TrainConfig { loss: kind, ..TrainConfig::default() };
         let config = Config { train, ..Config::default() };
         let classifier = Classifier::new(&config, model.config().clone()).unwrap();
         let run = |parts, seed| -> (f64, Vec<Vec<f32>>) {
             let inputs = Labelled { images: images.clone(), targets: targets.clone() };
-            let loss = |inputs, range| classifier.loss(&model, inputs, range, seed);
+            let loss =
+                |inputs, range| classifier.loss(&model, inputs, range, Draw { seed, first: 0 });
             let (value, gradients) =
-                forward_backward(&model, inputs, 12, parts, loss, &mut |_| Ok(())).unwrap();
+                forward_backward(&model, inputs, whole(parts), loss, &mut |_| Ok(())).unwrap();
             let gradients = flat_gradients(&model, gradients);
             let gradients = gradients.into_iter().map(|g| g.into_data().iter().collect());
             (f64::from(value.into_scalar::<f32>()), gradients.collect())
@@ -72,7 +74,7 @@ fn metrics_are_the_loss_and_the_root_and_say_what_is_not_finite() {
     let read = |loss: f32, square: f32| {
         let device = Device::flex();
         let number = |number: f32| Tensor::<1>::from_floats([number], &device);
-        StepMetrics::read(number(loss), Some(number(square)))
+        StepMetrics::read(number(loss), Some(number(square)), Requests::default())
     };
     let good = read(2.5, 9.0);
     assert_eq!((good.loss, good.grad_norm, good.fault()), (2.5, 3.0, None));

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use burn::tensor::{Device, Tensor};
 use clap::Args;
+use vim_comm::Comm;
 use vim_data::{
-    Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Replica, Split, Statistics,
-    contact_sheet, write_png,
+    Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Split, Statistics, contact_sheet,
+    write_png,
 };
 use vim_run::printable;
 use vim_run::storage::{Disk, replace};
@@ -70,8 +71,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let splits = vim_data::open(&config.data, config.run.seed)?;
     let size = config.model.image_size;
     let statistics = splits.train.statistics(config.data.normalize);
-    let plain = loaders::evaluation(&config, size);
-    let loading = loaders::training(&config, size, Replica::SINGLE);
+    let plain = loaders::evaluation(&config, size, &Comm::single());
+    let loading = loaders::training(&config, size, &Comm::single());
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;
     if args.batch >= per_epoch {

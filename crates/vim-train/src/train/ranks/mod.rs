@@ -1,0 +1,254 @@
+//! The ranks of a run: processes that train together, one for each device, and the process that
+//! starts them.
+//!
+//! The process that a user or SLURM starts becomes a [`Supervisor`] where there are several
+//! devices, and starts a copy of itself for each. A rank does what the only process of a run does,
+//! on its shards of the batch; rank 0 alone opens the run's folder and writes there.
+
+mod supervisor;
+mod watchdog;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use vim_comm::{Comm, CommError, Place, Rendezvous, same_order};
+use vim_run::{Log, host_name};
+
+use super::TrainArgs;
+use crate::config::{Config, DevicesConfig, Gpus, Interval};
+use crate::device::{self, SelectedDevice};
+use crate::error::{Error, Failure, code};
+use crate::run_folder::recorded_config;
+use supervisor::Supervisor;
+
+/// Variable with the number of ranks on a machine, which share its cores.
+pub(super) use vim_data::LOCAL_RANKS;
+
+/// What this process does for a run.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// It trains.
+    Rank(Rank),
+    /// It starts and watches the ranks of this machine.
+    Supervisor(Box<Supervisor>),
+}
+
+/// Which part of a run this process trains.
+#[derive(Debug)]
+pub(super) enum Rank {
+    /// All of it.
+    Only,
+    /// Some shards.
+    Member(Box<Member>),
+}
+
+/// One of several ranks, as its supervisor starts it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::train) struct Member {
+    place: Place,
+    /// Where the ranks meet.
+    folder: PathBuf,
+    /// `train.shards`.
+    shards: usize,
+    /// The GPU's number; none for the CPU.
+    gpu: Option<usize>,
+    /// Process number of the supervisor.
+    supervisor: u32,
+}
+
+impl Role {
+    /// The role of this process, and `config` with the number of shards put in.
+    pub(super) fn of(args: &TrainArgs, config: &Config) -> Result<(Self, Config), Error> {
+        if let Some(text) = &args.rank {
+            let member: Member = serde_json::from_str(text)
+                .map_err(|error| Error::internal(format!("--rank: {error}")))?;
+            supervisor::end_with_parent(member.supervisor);
+            let config = with_shards(config, member.shards)?;
+            return Ok((Self::Rank(Rank::Member(Box::new(member))), config));
+        }
+        let devices: Vec<Option<usize>> = match args.ranks {
+            Some(count) => {
+                let gpus = device::cuda_gpus(&config.devices);
+                (0..count).map(|rank| rank.checked_rem(gpus)).collect()
+            }
+            None => device::gpus(&config.devices)?.into_iter().map(Some).collect(),
+        };
+        let world = devices.len().max(1);
+        // A run that goes on has the shards that it began with.
+        let recorded = if args.fresh { None } else { recorded_shards(config) };
+        let shards = config.train.shards.or(recorded).unwrap_or(world);
+        let config = with_shards(config, shards)?;
+        if !shards.is_multiple_of(world) {
+            return Err(RankError::Uneven { world, shards }.into());
+        }
+        if world == 1 {
+            return Ok((Self::Rank(Rank::Only), config));
+        }
+        let supervisor = Supervisor::new(&config, devices, shards)?;
+        Ok((Self::Supervisor(Box::new(supervisor)), config))
+    }
+}
+
+fn with_shards(config: &Config, shards: usize) -> Result<Config, Error> {
+    let mut config = config.clone();
+    // One shard is what runs have that do not name them.
+    config.train.shards = (shards != 1).then_some(shards);
+    config.validate()?;
+    Ok(config)
+}
+
+/// The shards of the run in the folder of `config`, if there is one.
+fn recorded_shards(config: &Config) -> Option<usize> {
+    // A damaged record is named where the folder is opened.
+    let recorded = recorded_config(&config.run_folder().ok()?).ok()?;
+    Some(recorded.train.shards())
+}
+
+impl Rank {
+    /// The device that this rank trains on.
+    pub(super) fn device(&self, config: &DevicesConfig) -> Result<SelectedDevice, Error> {
+        match self {
+            Self::Only => device::choose(config),
+            Self::Member(member) => {
+                let gpus = member.gpu.map_or(Gpus::Count(1), |gpu| Gpus::List(vec![gpu]));
+                device::choose(&DevicesConfig { gpus, ..config.clone() })
+            }
+        }
+    }
+
+    /// Joins the other ranks; the only rank joins nobody.
+    pub(super) fn join(&self, config: &Config, device: &SelectedDevice) -> Result<Comm, Error> {
+        let Self::Member(member) = self else { return Ok(Comm::single()) };
+        let rendezvous = member.rendezvous(config);
+        let identity = vim_comm::Member {
+            place: member.place.clone(),
+            host: host_name(),
+            pid: std::process::id(),
+            device: device.kind(),
+            device_id: device.unique_id(),
+            build: build(),
+            configuration: blake3::hash(config.to_toml().as_bytes()).to_hex().to_string(),
+            library: None,
+        };
+        let (comm, warnings) = if device.is_cuda() {
+            nccl(&rendezvous, identity, device)?
+        } else {
+            let warnings = rendezvous.meet(&identity)?.warnings;
+            (Comm::host(&rendezvous)?, warnings)
+        };
+        if comm.rank() == 0 {
+            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        }
+        watchdog::watch(&comm, minutes(config.devices.timeout), member.name(device))?;
+        Ok(comm)
+    }
+
+    /// What the log says of the ranks.
+    pub(super) fn describe(&self, comm: &Comm, shards: usize, log: &Log) {
+        if let Self::Only = self
+            && shards == 1
+        {
+            return;
+        }
+        let world = comm.size();
+        let each = shards / world;
+        log.line(format!(
+            "{world} rank{}, {shards} shards of a batch, {each} a rank",
+            if world == 1 { "" } else { "s" }
+        ));
+        if !same_order(shards, world) {
+            log.line(format!(
+                "warning: {shards} shards on {world} ranks are added in another order than on one: \
+                 the numbers will differ in rounding"
+            ));
+        }
+    }
+
+    /// Tells the supervisor that this rank has opened the run's folder.
+    pub(super) fn opened(&self, config: &Config) -> Result<(), Error> {
+        match self {
+            Self::Only => Ok(()),
+            Self::Member(member) => {
+                Ok(member.rendezvous(config).publish(supervisor::OPENED, b"")?)
+            }
+        }
+    }
+}
+
+impl Member {
+    fn rendezvous(&self, config: &Config) -> Rendezvous {
+        Rendezvous {
+            folder: self.folder.clone(),
+            place: self.place.clone(),
+            timeout: minutes(config.devices.rendezvous),
+        }
+    }
+
+    /// Rank, node and device.
+    fn name(&self, device: &SelectedDevice) -> String {
+        format!("rank {} (node {}, {})", self.place.rank(), host_name(), device.name)
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn nccl(
+    rendezvous: &Rendezvous,
+    identity: vim_comm::Member,
+    device: &SelectedDevice,
+) -> Result<(Comm, Vec<String>), Error> {
+    let library = vim_comm::nccl::Library::open(device::cuda_libraries::nccl_places())?;
+    let identity = vim_comm::Member { library: Some(library.version()), ..identity };
+    let warnings = rendezvous.meet(&identity)?.warnings;
+    Ok((Comm::nccl(rendezvous, &device.device, &library)?, warnings))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn nccl(
+    _: &Rendezvous,
+    _: vim_comm::Member,
+    _: &SelectedDevice,
+) -> Result<(Comm, Vec<String>), Error> {
+    Err(Error::internal("a CUDA device in a build without CUDA"))
+}
+
+/// Version and commit: ranks of other builds may compute other numbers.
+fn build() -> String {
+    format!("{} {}", env!("CARGO_PKG_VERSION"), option_env!("VIM_TRAIN_COMMIT").unwrap_or_default())
+}
+
+fn minutes(interval: Interval) -> std::time::Duration {
+    let minutes = if let Interval::Minutes(minutes) = interval { minutes } else { 30.0 };
+    std::time::Duration::from_secs_f64(minutes * 60.0)
+}
+
+/// What keeps ranks from training together.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RankError {
+    #[error(
+        "{world} devices cannot share train.shards = {shards} evenly: use a number of devices that \
+         divides it (devices.gpus)"
+    )]
+    Uneven { world: usize, shards: usize },
+
+    #[error("{name} {what}")]
+    Ended { name: String, what: String, code: u8 },
+
+    #[error("the weights of the ranks differ at step {step} ({hashes}): please report it")]
+    Parted { step: u64, hashes: String },
+}
+
+impl Failure for RankError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Uneven { .. } => code::CONFIG,
+            Self::Ended { code, .. } => *code,
+            Self::Parted { .. } => code::INTERNAL,
+        }
+    }
+}
+
+impl Failure for CommError {
+    fn exit_code(&self) -> u8 {
+        code::UNAVAILABLE
+    }
+}

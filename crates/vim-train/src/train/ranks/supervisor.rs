@@ -1,0 +1,241 @@
+//! The process that starts the ranks of a machine, watches them, and ends them together.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{self, Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use vim_comm::{Place, Rendezvous};
+use vim_run::signals::StopRequest;
+use vim_run::{EXIT, ExitRecord, host_name, write_exit_in};
+
+use super::{LOCAL_RANKS, Member, RankError};
+use crate::config::Config;
+use crate::error::{Error, code};
+
+/// The file by which rank 0 says that the run's folder is its own.
+pub(super) const OPENED: &str = "opened";
+/// How long the other ranks have to end after the first one.
+const GRACE: Duration = Duration::from_secs(10);
+/// The signals that [`StopRequest`] receives.
+const NAMED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::HUP];
+/// Pause between two looks at the ranks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Ends this process when the process `parent`, which started it, ends.
+pub(super) fn end_with_parent(parent: u32) {
+    // Where that cannot be had, the supervisor ends its ranks wherever it can.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let now = getppid().map(|pid| pid.as_raw_nonzero().get());
+    if now.and_then(|pid| u32::try_from(pid).ok()) != Some(parent) {
+        process::exit(i32::from(code::UNAVAILABLE));
+    }
+}
+
+/// The ranks of this machine, before they start.
+#[derive(Debug)]
+pub(in crate::train) struct Supervisor {
+    members: Vec<Member>,
+    /// The run's folder.
+    run: PathBuf,
+    rendezvous: Rendezvous,
+    /// The signal that the ranks were sent last.
+    forwarded: Option<i32>,
+}
+
+/// A rank that runs or has ended.
+struct Started {
+    child: Child,
+    /// The reader of its stderr; the last line that it keeps is the rank's error.
+    errors: Option<JoinHandle<Option<String>>>,
+    name: String,
+    status: Option<ExitStatus>,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        config: &Config,
+        devices: Vec<Option<usize>>,
+        shards: usize,
+    ) -> Result<Self, Error> {
+        let run = config.run_folder()?;
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let attempt = format!("{}-{}-{}", host_name(), process::id(), since.as_millis());
+        let folder = config.run.root.join(".ranks").join(attempt);
+        fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
+        let world = devices.len();
+        let members = devices.into_iter().enumerate().map(|(rank, gpu)| Member {
+            place: Place::new(rank, vec![world]).expect("invariant: a rank of the world"),
+            folder: folder.clone(),
+            shards,
+            gpu,
+            supervisor: process::id(),
+        });
+        let members: Vec<Member> = members.collect();
+        let rendezvous = members[0].rendezvous(config);
+        Ok(Self { members, run, rendezvous, forwarded: None })
+    }
+
+    /// Starts the ranks and waits for their end. The first that fails ends all, and its exit code
+    /// is that of the run.
+    pub(in crate::train) fn run(mut self, stop: &StopRequest) -> Result<(), Error> {
+        stop.defer();
+        let mut ranks = Vec::new();
+        for member in &self.members {
+            match self.start(member) {
+                Ok(rank) => ranks.push(rank),
+                Err(error) => {
+                    end(&mut ranks);
+                    self.clean();
+                    return Err(error);
+                }
+            }
+        }
+        let first = self.watch(&mut ranks, stop);
+        let code = |rank: usize| ranks[rank].status.and_then(|status| status.code());
+        // An end that all agreed on is told by rank 0.
+        let first = first.map(|first| if code(first) == code(0) { 0 } else { first });
+        let has_opened = self.rendezvous.folder.join(OPENED).exists();
+        self.clean();
+        let Some(first) = first else { return Ok(()) };
+        let said: Vec<Option<String>> =
+            ranks.iter_mut().map(|rank| rank.errors.take()?.join().ok().flatten()).collect();
+        let status = ranks[first].status.unwrap_or_default();
+        // Rank 0 writes to this process's stderr and to the run's folder itself.
+        if let Some(code) = status.code()
+            && first == 0
+        {
+            process::exit(code);
+        }
+        let (what, code) = match (status.code(), status.signal(), &said[first]) {
+            (Some(code), _, Some(error)) => (format!("failed: {error}"), code as u8),
+            (Some(code), _, None) => (format!("ended with exit code {code}"), code as u8),
+            (None, Some(signal), _) => {
+                (format!("was killed by signal {signal}"), code::UNAVAILABLE)
+            }
+            (None, None, _) => ("ended".to_owned(), code::UNAVAILABLE),
+        };
+        let error: Error = RankError::Ended { name: ranks[first].name.clone(), what, code }.into();
+        if has_opened {
+            self.record(&error)?;
+        }
+        Err(error)
+    }
+
+    fn start(&self, member: &Member) -> Result<Started, Error> {
+        let program = env::current_exe().map_err(Error::io("find", "this program"))?;
+        let is_lead = member.place.rank() == 0;
+        let text = serde_json::to_string(member)
+            .map_err(|error| Error::internal(format!("--rank: {error}")))?;
+        let mut command = Command::new(program);
+        command.args(env::args_os().skip(1)).arg("--rank").arg(text);
+        command.env(LOCAL_RANKS, self.members.len().to_string());
+        command.envs(vim_comm::environment(member.place.nodes()));
+        if env::var_os(vim_comm::SHARE_GPU).is_some() {
+            // NCCL takes ranks that share a GPU for ranks of several hosts, and connects them by
+            // its sockets.
+            command.env("NCCL_HOSTID", format!("rank-{}", member.place.rank()));
+            command.envs([("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1")]);
+        }
+        // A group of its own: Ctrl-C reaches a rank once, through this process.
+        command.stdin(Stdio::null()).process_group(0);
+        if !is_lead {
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+        }
+        let mut child = command.spawn().map_err(Error::io("start", "a rank"))?;
+        let rank = member.place.rank();
+        let errors = child.stderr.take().map(|stderr| thread::spawn(move || relay(rank, stderr)));
+        let device = member.gpu.map_or_else(|| "cpu".to_owned(), |gpu| format!("cuda:{gpu}"));
+        let name = format!("rank {rank} (node {}, {device})", host_name());
+        Ok(Started { child, errors, name, status: None })
+    }
+
+    /// Waits until all ranks have ended; returns the first that failed.
+    fn watch(&mut self, ranks: &mut [Started], stop: &StopRequest) -> Option<usize> {
+        let (mut first, mut deadline) = (None, None);
+        loop {
+            self.forward(ranks, stop);
+            for (number, rank) in ranks.iter_mut().enumerate() {
+                if rank.status.is_some() {
+                    continue;
+                }
+                rank.status = rank.child.try_wait().ok().flatten();
+                if rank.status.is_some_and(|status| !status.success()) && first.is_none() {
+                    first = Some(number);
+                    deadline = Some(Instant::now() + GRACE);
+                    // Where that cannot be written, the ranks are ended all the same.
+                    let _ = self.rendezvous.abort(&format!("{} ended", rank.name));
+                }
+            }
+            if ranks.iter().all(|rank| rank.status.is_some()) {
+                return first;
+            }
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                end(ranks);
+                return first;
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Sends the ranks the signal that this process was sent.
+    fn forward(&mut self, ranks: &mut [Started], stop: &StopRequest) {
+        let signal = stop.get().map(|stop| stop.signal());
+        if let Some(number) = signal
+            && signal != self.forwarded
+            && let Some(signal) = NAMED.iter().copied().find(|signal| signal.as_raw() == number)
+        {
+            self.forwarded = Some(number);
+            for rank in ranks.iter().filter(|rank| rank.status.is_none()) {
+                // It may have ended meanwhile.
+                let _ = kill_process(Pid::from_child(&rank.child), signal);
+            }
+        }
+    }
+
+    /// Records the end of the run, whose lead is gone or knows only that another rank is.
+    fn record(&self, error: &Error) -> Result<(), Error> {
+        let written = fs::read(self.run.join(EXIT)).ok();
+        let known = written.and_then(|bytes| serde_json::from_slice::<ExitRecord>(&bytes).ok());
+        let exit = ExitRecord {
+            step: known.map_or(0, |known| known.step),
+            ..ExitRecord::failed(error, error.exit_code())
+        };
+        Ok(write_exit_in(&self.run, &exit)?)
+    }
+
+    /// Removes the folder where the ranks have met.
+    fn clean(&self) {
+        // What stays is of no use to anybody, and small.
+        let _ = fs::remove_dir_all(&self.rendezvous.folder);
+        if let Some(all) = self.rendezvous.folder.parent() {
+            let _ = fs::remove_dir(all);
+        }
+    }
+}
+
+/// Kills the ranks that still run.
+fn end(ranks: &mut [Started]) {
+    for rank in ranks.iter_mut().filter(|rank| rank.status.is_none()) {
+        let _ = rank.child.kill();
+        rank.status = rank.child.wait().ok();
+    }
+}
+
+/// Copies a rank's stderr to that of this process, its lines marked; returns the last error, which
+/// is told by who knows whether it was the first.
+fn relay(rank: usize, stderr: ChildStderr) -> Option<String> {
+    let mut last = None;
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        match line.strip_prefix("error: ") {
+            Some(error) => last = Some(error.to_owned()),
+            None => eprintln!("[rank {rank}] {line}"),
+        }
+    }
+    last
+}
