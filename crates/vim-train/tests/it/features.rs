@@ -183,7 +183,7 @@ fn what_cannot_be_written_is_said_before_any_work() {
     for (args, code, said) in [
         (&["-o", "x.csv"][..], 2, "the name must end in .npz"),
         (&["-o", there.to_str().unwrap()], 73, "is there already"),
-        (&["-o", "/nowhere/x.npz"], 74, "cannot write /nowhere/x.npz"),
+        (&["-o", "/nowhere/x.npz"], 74, "there is no folder /nowhere: make it"),
         (&["-o", "x.npz", "--layers", "0,2"], 2, "--layers 2: the model has 2 blocks, 0 to 1 or"),
         (&["-o", "x.npz", "--layers", "-3"], 2, "--layers -3: the model has 2 blocks"),
         (&["-o", "x.npz", "--layers", "1,-1"], 2, "block 1 is named twice"),
