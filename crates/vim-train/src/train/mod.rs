@@ -328,7 +328,7 @@ impl<T: Task> Trainer<'_, T> {
         let counters = &mut self.train.counters;
         counters.epoch = counters.step / self.steps_per_epoch;
         counters.batch = counters.step % self.steps_per_epoch;
-        counters.metrics_len = self.records.metrics.records().len();
+        counters.metrics = self.records.metrics.records().prefix();
         let files = self.train.files().into_iter().map(|(name, arrays)| {
             let content = move || arrays.to_safetensors().map_err(|error| error.to_string());
             (name, Box::new(content) as Content)

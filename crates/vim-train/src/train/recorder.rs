@@ -9,7 +9,7 @@ use serde::Serialize;
 use vim_data::BadSample;
 use vim_kernels::Implementation;
 use vim_run::checkpoint::Weights;
-use vim_run::metrics::{JsonlWriter, ScoreKind, Scores, Sinks};
+use vim_run::metrics::{JsonlWriter, Prefix, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
 use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING, printable};
 
@@ -90,20 +90,20 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the files of `run`; truncates the metrics to their `len` bytes at `step`, because
-    /// later records are written again.
+    /// Opens the files of `run`; truncates the metrics to those `known` at `step`, because later
+    /// records are written again.
     pub(super) fn open(
         run: &RunDir,
         log: &'a Log,
         device: &Device,
         batch_size: usize,
-        (step, len): (u64, u64),
+        (step, known): (u64, &Prefix),
     ) -> Result<Self, Error> {
         Ok(Self {
             log,
             device: device.clone(),
             batch_size,
-            metrics: Sinks::open(run, len, step, log)?,
+            metrics: Sinks::open(run, known, step, log)?,
             timing: JsonlWriter::appending(&run.path().join(TIMING))?,
             bad_samples: JsonlWriter::appending(&run.path().join("bad_samples.jsonl"))?,
             named_bad: BTreeSet::new(),
