@@ -10,7 +10,8 @@ it panicked or met an internal error, writes more than 8 KiB of messages or a co
 seconds, or over 1 GiB of memory; or if it accepts what must be refused.
 
   configs      configurations with bytes, lines and values changed: train --dry-run
-  checkpoints  files of a checkpoint cut, changed or exchanged: eval, which checks every file against the manifest
+  checkpoints  files of a checkpoint cut, changed or exchanged: eval, which checks every file against the manifest;
+               and a paused run's metrics.jsonl, which resuming checks: then it goes on to the same bytes
   pickles      a .pth file with bytes changed, or cut: import
   images       PNG and JPEG files with bytes changed, cut, or with sizes that lie: predict
   tars         an image archive with bytes changed, or cut: data scan
@@ -170,6 +171,20 @@ def checkpoints(storm):
         storm.run(f"checkpoints {i}: {path.name}", "eval", DEBUG, "--set", f"run.root={storm.work}", "--set",
                   "run.name=debug", "--checkpoint", newest, refuse=needed)
         path.write_bytes(good)
+    train(storm, "checkpoints: a run paused at step 12", "paused", options=("--steps", "12"))
+    path = storm.work / "paused/metrics.jsonl"
+    good = path.read_bytes()
+    for i in range(storm.count):
+        bad = storm.mutated(good)
+        # Records behind those that the checkpoint knows are written again.
+        if not bad.startswith(good):
+            path.write_bytes(bad)
+            train(storm, f"checkpoints {i}: {path.name}", "paused", codes=(74,))
+            if path.read_bytes() != bad:
+                storm.wrong.append(f"checkpoints {i}: {path.name} was written though it was refused")
+    path.write_bytes(good + b"{}\n")
+    train(storm, "checkpoints: resumed with its records", "paused")
+    compare(storm, "checkpoints: resumed with its records", storm.work, "paused")
 
 
 def pickles(storm):
@@ -268,9 +283,10 @@ def bombs(storm):
 RESULT = ("metrics.jsonl", "checkpoints/step-00000024/model.safetensors")
 
 
-def train(storm, what, name, root=None, codes=(0,), **more):
+def train(storm, what, name, root=None, codes=(0,), options=(), **more):
     code = storm.run(what, "train", DEBUG, "--set", f"run.root={root or storm.work}", "--set", f"run.name={name}",
-                     "--set", "devices.threads=1", "--set", "data.workers=1", "--resume", "auto", quiet=True, **more)
+                     "--set", "devices.threads=1", "--set", "data.workers=1", "--resume", "auto", *options, quiet=True,
+                     **more)
     if code not in codes:
         storm.wrong.append(f"{what}: exit code {code}, not one of {codes}")
     return code

@@ -28,19 +28,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|copyright|notice|unlicense|readme\.ijg)", re.IGNORECASE)
 # C libraries that packages bundle: name, licence, the file with the version, how the version is written there.
 BUNDLED = {
-    "bzip2-sys": ("bzip2", "bzip2-1.0.6", "bzip2-*/bzlib_private.h", r'BZ_VERSION\s+"([\d.]+)'),
     "libmimalloc-sys": ("mimalloc", "MIT", "c_src/mimalloc/v3/include/mimalloc.h", r"_VERSION (\d)(\d\d)(\d\d)"),
     "turbojpeg-sys": (
         "libjpeg-turbo",
         "IJG AND BSD-3-Clause AND Zlib",
         "libjpeg-turbo/CMakeLists.txt",
         r"set\(VERSION ([\d.]+)\)",
-    ),
-    "zstd-sys": (
-        "zstd",
-        "BSD-3-Clause OR GPL-2.0-only",
-        "zstd/lib/zstd.h",
-        r"_MAJOR\s+(\d+)[\s\S]*?_MINOR\s+(\d+)[\s\S]*?_RELEASE\s+(\d+)",
     ),
 }
 PREFACE = """\

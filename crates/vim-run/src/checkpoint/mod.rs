@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::RunError;
 pub use crate::error::CheckpointError;
-use crate::metrics::JsonlWriter;
+use crate::metrics::{JsonlWriter, Prefix};
 
 pub use retention::{
     Checkpoints, Latest, Selection, best_step, count_set_aside, is_checkpoint, list, select,
@@ -121,8 +121,9 @@ pub struct State {
     /// Whether the evaluation due at this step is still pending.
     #[serde(default)]
     pub eval_pending: bool,
-    /// Length of `metrics.jsonl` in bytes.
-    pub metrics_len: u64,
+    /// The records in `metrics.jsonl`.
+    #[serde(flatten)]
+    pub metrics: Prefix,
     /// Steps of an epoch, from the data's size.
     #[serde(default)]
     pub steps_per_epoch: u64,
@@ -269,7 +270,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Syncs `metrics`, whose length the state records, then writes the checkpoint.
+    /// Syncs `metrics`, whose extent the state records, then writes the checkpoint.
     fn write(self, checkpoints: &Checkpoints, metrics: &JsonlWriter) -> Result<(), RunError> {
         metrics.sync()?;
         let files = self.files.into_iter().map(|(name, content)| Ok((name, content()?)));
@@ -313,7 +314,7 @@ impl Saver {
     }
 
     /// Starts to write `snapshot` after the previous save, whose error it returns; the state
-    /// records the length of `metrics`.
+    /// records the extent of `metrics`.
     pub fn start(&mut self, snapshot: Snapshot, metrics: JsonlWriter) -> Result<(), RunError> {
         self.wait()?;
         let checkpoints = Arc::clone(&self.checkpoints);

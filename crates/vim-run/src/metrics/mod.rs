@@ -6,10 +6,11 @@ mod record;
 mod scores;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use blake3::Hasher;
+use serde::{Deserialize, Serialize};
 
 use crate::storage::is_at;
 use crate::{Log, RunDir, RunError};
@@ -18,6 +19,17 @@ use events::EventWriter;
 
 pub use record::{OWN_WEIGHTS, Record};
 pub use scores::{ScoreKind, Scores};
+
+/// The beginning of `metrics.jsonl` that a checkpoint knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prefix {
+    /// Its length in bytes.
+    #[serde(rename = "metrics_len")]
+    pub len: u64,
+    /// Its BLAKE3; `None` in checkpoints of earlier versions.
+    #[serde(default, rename = "metrics_blake3", skip_serializing_if = "Option::is_none")]
+    pub blake3: Option<String>,
+}
 
 /// A file of JSON records, one per line.
 ///
@@ -28,24 +40,37 @@ pub struct JsonlWriter {
     path: PathBuf,
     file: File,
     len: u64,
+    /// Of the whole file, if [`Self::prefix`] is wanted.
+    hasher: Option<Hasher>,
 }
 
 impl JsonlWriter {
-    /// Opens `path` and truncates it to `len` bytes, the length that the checkpoint records.
+    /// Opens `path` and truncates it to the part that the checkpoint knows.
     ///
     /// A resumed run writes the removed records again, with the same bytes.
-    pub fn truncated(path: &Path, len: u64) -> Result<Self, RunError> {
+    ///
+    /// # Errors
+    ///
+    /// If that part is shorter or altered; the file then stays as it is.
+    pub fn truncated(path: &Path, known: &Prefix) -> Result<Self, RunError> {
         let writer = Self::appending(path)?;
-        if writer.len < len {
-            let short = format!(
-                "it has {} of the {len} bytes that the checkpoint knows; restore it, remove the checkpoints that are newer, or start anew by --fresh",
-                writer.len
+        let unfit = |what: String| {
+            let what = format!(
+                "{what} that the checkpoint knows; restore it, remove the checkpoints that are newer, or start anew by --fresh"
             );
-            let source = io::Error::new(io::ErrorKind::UnexpectedEof, short);
-            return Err(RunError::io("go on with", path)(source));
+            RunError::io("go on with", path)(io::Error::other(what))
+        };
+        if writer.len < known.len {
+            return Err(unfit(format!("it has {} of the {} bytes", writer.len, known.len)));
         }
-        writer.file.set_len(len).map_err(RunError::io("shorten", path))?;
-        Ok(Self { len, ..writer })
+        let mut hasher = Hasher::new();
+        let file = File::open(path).map_err(RunError::io("open", path))?;
+        hasher.update_reader(file.take(known.len)).map_err(RunError::io("read", path))?;
+        if known.blake3.as_ref().is_some_and(|recorded| *recorded != hex(&hasher)) {
+            return Err(unfit(format!("its first {} bytes are no longer those", known.len)));
+        }
+        writer.file.set_len(known.len).map_err(RunError::io("shorten", path))?;
+        Ok(Self { len: known.len, hasher: Some(hasher), ..writer })
     }
 
     /// Opens `path` to append to it.
@@ -53,7 +78,7 @@ impl JsonlWriter {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.map_err(RunError::io("open", path))?;
         let len = file.metadata().map_err(RunError::io("open", path))?.len();
-        Ok(Self { path: path.to_owned(), file, len })
+        Ok(Self { path: path.to_owned(), file, len, hasher: None })
     }
 
     /// Writes a record; if that fails, the file is truncated to whole records.
@@ -71,10 +96,13 @@ impl JsonlWriter {
             return Err(RunError::io("write", &self.path)(error));
         }
         self.len += line.len() as u64;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(line.as_bytes());
+        }
         Ok(())
     }
 
-    /// Returns when all records are on the disk; call before a checkpoint records [`Self::len`].
+    /// Returns when all records are on the disk; call before a checkpoint records [`Self::prefix`].
     /// A file that is no longer at its path is an error: a resumed run would not find its records.
     pub fn sync(&self) -> Result<(), RunError> {
         self.file.sync_data().map_err(RunError::io("write", &self.path))?;
@@ -94,7 +122,12 @@ impl JsonlWriter {
     /// A second handle of the file, for [`Self::sync`] on another thread.
     pub fn handle(&self) -> Result<Self, RunError> {
         let file = self.file.try_clone().map_err(RunError::io("open", &self.path))?;
-        Ok(Self { path: self.path.clone(), file, len: self.len })
+        Ok(Self { path: self.path.clone(), file, len: self.len, hasher: None })
+    }
+
+    /// The whole file, for a checkpoint; hashed if it was opened by [`Self::truncated`].
+    pub fn prefix(&self) -> Prefix {
+        Prefix { len: self.len, blake3: self.hasher.as_ref().map(hex) }
     }
 
     /// Length of the file in bytes.
@@ -106,6 +139,10 @@ impl JsonlWriter {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+}
+
+fn hex(hasher: &Hasher) -> String {
+    hasher.finalize().to_hex().to_string()
 }
 
 /// The files that metrics are written to.
@@ -122,10 +159,10 @@ pub struct Sinks {
 }
 
 impl Sinks {
-    /// Opens the files of `run` at `step` steps; truncates its records to `len` bytes.
-    pub fn open(run: &RunDir, len: u64, step: u64, log: &Log) -> Result<Self, RunError> {
+    /// Opens the files of `run` at `step` steps; truncates its records to the `known` ones.
+    pub fn open(run: &RunDir, known: &Prefix, step: u64, log: &Log) -> Result<Self, RunError> {
         let (records, table) = (run.metrics(), run.path().join("metrics.csv"));
-        let writer = JsonlWriter::truncated(&records, len)?;
+        let writer = JsonlWriter::truncated(&records, known)?;
         let table = or_warn(CsvTable::derive(&records, &table), &table, log);
         let events = or_warn(EventWriter::create(run.path(), step), run.path(), log);
         Ok(Self { run: run.clone(), records: writer, table, events, log: log.clone() })

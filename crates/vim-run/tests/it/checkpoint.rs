@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use vim_run::checkpoint::{
     Best, Checkpoint, CheckpointError, Checkpoints, Selection, State, Weights, select,
 };
+use vim_run::metrics::Prefix;
 
 pub(crate) fn state(step: u64) -> State {
     let best = Some(Best { metric: 0.1 + 0.2, step: 10, weights: Weights::Ema });
@@ -13,7 +14,7 @@ pub(crate) fn state(step: u64) -> State {
         epoch: step / 10,
         batch: step % 10,
         best,
-        metrics_len: step * 100,
+        metrics: Prefix { len: step * 100, blake3: Some("00ff".into()) },
         ..State::default()
     }
 }
@@ -114,7 +115,7 @@ fn only_what_exists_can_be_best() {
 #[test]
 fn saving_a_step_again_replaces_it() {
     let (folder, checkpoints) = three();
-    let again = State { metrics_len: 1, ..state(30) };
+    let again = State { metrics: Prefix::default(), ..state(30) };
     checkpoints.save(&[("model", b"new")], &again).unwrap();
     assert_eq!(checkpoints.latest_valid().unwrap().checkpoint.unwrap().state, again);
     assert_eq!(names(folder.path()).len(), 4, "{:?}", names(folder.path()));

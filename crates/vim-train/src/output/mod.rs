@@ -3,17 +3,19 @@
 pub(crate) mod picture;
 pub mod progress;
 pub mod summary;
+mod target;
 
-use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 use vim_run::{printable, printable_lines};
 
-use crate::error::{Error, Failure, code};
+use crate::error::Error;
+
+pub(crate) use target::{OutputError, check_folder, check_free};
 
 /// Prints `text`, [printable](printable_lines), and a newline, unless it ends with one.
 /// A closed pipe (`head`) is not an error.
@@ -77,33 +79,6 @@ pub(crate) fn columns(head: &[&str], rows: Vec<Vec<String>>, left: usize) -> Str
         }
     }
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
-}
-
-/// Errors of output files.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OutputError {
-    #[error("{}: the name must end in {expected}", path.display())]
-    Extension { path: PathBuf, expected: &'static str },
-
-    #[error("{} is there already: name another file, or write over it by --force", .0.display())]
-    Exists(PathBuf),
-}
-
-impl Failure for OutputError {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Extension { .. } => code::USAGE,
-            Self::Exists(_) => code::EXISTS,
-        }
-    }
-}
-
-/// Refuses to overwrite a file, unless `force`.
-pub(crate) fn check_free(path: &Path, force: bool) -> Result<(), Error> {
-    if !force && fs::symlink_metadata(path).is_ok() {
-        return Err(OutputError::Exists(path.to_owned()).into());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use vim_data::BadSample;
 use vim_kernels::Implementation;
 use vim_run::checkpoint::Weights;
-use vim_run::metrics::{JsonlWriter, ScoreKind, Scores, Sinks};
+use vim_run::metrics::{JsonlWriter, Prefix, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
 use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING, printable};
 
@@ -110,17 +110,17 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Opens the files of `run`; truncates the metrics to their `len` bytes at `step`, because
-    /// later records are written again.
+    /// Opens the files of `run`; truncates the metrics to those `known` at `step`, because later
+    /// records are written again.
     pub(super) fn open(
         run: &RunDir,
         log: &'a Log,
         device: &Device,
         batch_size: usize,
-        (step, len): (u64, u64),
+        (step, known): (u64, &Prefix),
     ) -> Result<Self, Error> {
         let files = Files {
-            metrics: Sinks::open(run, len, step, log)?,
+            metrics: Sinks::open(run, known, step, log)?,
             timing: JsonlWriter::appending(&run.path().join(TIMING))?,
             bad_samples: JsonlWriter::appending(&run.path().join("bad_samples.jsonl"))?,
         };

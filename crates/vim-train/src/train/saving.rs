@@ -58,7 +58,7 @@ impl<T: Task> Trainer<'_, T> {
         counters.epoch = counters.step / self.steps_per_epoch;
         counters.batch = counters.step % self.steps_per_epoch;
         let records = self.records.records()?;
-        counters.metrics_len = records.len();
+        counters.metrics = records.prefix();
         let files = self.train.files().into_iter().map(|(name, arrays)| {
             let content = move || arrays.to_safetensors().map_err(|error| error.to_string());
             (name, Box::new(content) as Content)

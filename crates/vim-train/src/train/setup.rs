@@ -163,8 +163,8 @@ impl<'a, T: Task> Trainer<'a, T> {
 
         // 2. Files, and the first lines of the log.
         let counters = &train.counters;
-        let (step, len) = (counters.step, counters.metrics_len);
-        let records = Recorder::open(run, log, &device, config.train.batch_size, (step, len))?;
+        let (step, known) = (counters.step, &counters.metrics);
+        let records = Recorder::open(run, log, &device, config.train.batch_size, (step, known))?;
         run.sync()?;
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {on}, {}", config.train.precision));

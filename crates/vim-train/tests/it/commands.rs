@@ -230,3 +230,32 @@ fn flops_of_a_file_and_of_what_cannot_be_counted() {
     let full = ["flops", "--set", "ssm.a=full", "--set", "model.discretization=bilinear"];
     assert_says(&run(&full), 78, &["only a diagonal A is counted"]);
 }
+
+#[test]
+fn a_missing_folder_of_an_output_is_told_before_anything_else() {
+    let folder = folder(&[]);
+    // Nothing that they name is there: the output is looked at first.
+    for (args, output) in [
+        (&["predict", "x", "--checkpoint", "x", "-o"][..], "out.csv"),
+        (&["features", "x", "--checkpoint", "x", "-o"], "out.npz"),
+        (&["eval", "x.toml", "--predictions"], "out.csv"),
+        (&["eval", "x.toml", "--per-class"], "out.csv"),
+        (&["eval", "x.toml", "--confusion"], "out.csv"),
+        (&["eval", "compare", "a", "b", "--images"], "out.csv"),
+        (&["export", "x", "-o"], "out.pth"),
+        (&["import", "x", "-o"], "out.safetensors"),
+        (&["config", "migrate", "x.sh", "-o"], "out.toml"),
+        (&["profile", "train", "x.toml", "--trace"], "out.json"),
+        (&["bench", "x.toml", "-o"], "out.json"),
+        (&["runs", "compare", "a", "b", "--plot"], "out.svg"),
+        (&["data", "show", "x.toml", "--out"], "out.png"),
+    ] {
+        let path = format!("missing/{output}");
+        let mut command = vim_train(&[args, &[path.as_str()]].concat());
+        let said = command.current_dir(folder.path()).output().unwrap();
+        assert_code(&said, 74);
+        let way = "there is no folder missing: make it, or name another";
+        assert_eq!(stderr(&said), format!("error: cannot write {path}: {way}\n"), "{args:?}");
+    }
+    assert!(folder.path().read_dir().unwrap().next().is_none());
+}

@@ -2,14 +2,13 @@
 //! be.
 
 use std::fs::{self, File};
-use std::io::{BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use npyz::npz::{NpzArchive, NpzWriter};
-use npyz::zip::write::FileOptions;
-use npyz::{AutoSerialize, WriterBuilder};
+use npyz::{AutoSerialize, NpyFile, WriteOptions, WriterBuilder};
 use tempfile::TempDir;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use crate::support::{
     assert_code, assert_parts, folder, parsed, repository, stderr, stdout, vim_train,
@@ -81,28 +80,36 @@ fn what_is_off_is_named_and_fails() {
     refused(&output, 1, &["mixer.in_proj.weight"]);
 }
 
-fn add<T: AutoSerialize, W: Write + Seek>(
-    to: &mut NpzWriter<W>,
+/// Compressed, as by `numpy.savez_compressed`.
+fn add<T: AutoSerialize>(
+    to: &mut ZipWriter<File>,
     name: &str,
     shape: &[u64],
     values: impl IntoIterator<Item = T>,
 ) {
-    let entry = to.array(name, FileOptions::default()).unwrap();
-    let mut writer = entry.default_dtype().shape(shape).begin_nd().unwrap();
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+    to.start_file(name, options).unwrap();
+    let options = WriteOptions::new().default_dtype().shape(shape);
+    let mut writer = options.writer(to).begin_nd().unwrap();
     writer.extend(values).unwrap();
     writer.finish().unwrap();
+}
+
+/// The entry of the array `name`.
+fn entry(name: &str) -> String {
+    format!("{name}.npy")
 }
 
 /// Copies `a_mid.npz` without `left_out` and with an array `added`; f32 becomes f64.
 fn rewritten(folder: &TempDir, left_out: &str, added: Option<&str>) -> PathBuf {
     let path = folder.path().join("arrays.npz");
-    let mut from = NpzArchive::<BufReader<File>>::open(fixture("a_mid.npz")).unwrap();
-    let mut to = NpzWriter::create(&path).unwrap();
-    let names: Vec<String> = from.array_names().map(str::to_owned).collect();
-    for name in names.iter().filter(|name| *name != left_out) {
-        let array = from.by_name(name).unwrap().unwrap();
+    let mut from = ZipArchive::new(File::open(fixture("a_mid.npz")).unwrap()).unwrap();
+    let mut to = ZipWriter::new(File::create(&path).unwrap());
+    let names: Vec<String> = from.file_names().map(|name| name.unwrap().into_owned()).collect();
+    for name in names.iter().filter(|name| **name != entry(left_out)) {
+        let array = NpyFile::new(from.by_name(name).unwrap()).unwrap();
         let shape = array.shape().to_vec();
-        if name == "y" {
+        if *name == entry("y") {
             add(&mut to, name, &shape, array.into_vec::<i64>().unwrap());
         } else {
             let values: Vec<f64> = match array.try_data::<f32>() {
@@ -113,8 +120,9 @@ fn rewritten(folder: &TempDir, left_out: &str, added: Option<&str>) -> PathBuf {
         }
     }
     if let Some(name) = added {
-        add(&mut to, name, &[1], [1.0_f32]);
+        add(&mut to, &entry(name), &[1], [1.0_f32]);
     }
+    to.finish().unwrap();
     path
 }
 

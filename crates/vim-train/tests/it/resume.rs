@@ -111,6 +111,29 @@ fn a_damaged_checkpoint_is_passed_over() {
     assert_same(&bench, "damaged");
 }
 
+#[test]
+fn altered_records_are_refused_and_go_on_once_restored() {
+    let bench = Bench::new();
+    assert_code(&bench.train("whole", &args(&[])), 0);
+    assert_code(&bench.train("altered", &args(&["--steps", "7"])), 0);
+    let records = bench.folder("altered").join("metrics.jsonl");
+    let good = fs::read_to_string(&records).unwrap();
+    for (bad, said) in [
+        (good.replacen("\"step\":2", "\"step\":3", 1), "bytes are no longer those"),
+        (format!("{{}}\n{good}"), "bytes are no longer those"),
+        (good[1..].to_owned(), "bytes that the checkpoint knows"),
+    ] {
+        fs::write(&records, &bad).unwrap();
+        let output = bench.train("altered", &args(&["--resume", "auto"]));
+        assert_says(&output, 74, &["cannot go on with", "metrics.jsonl: it", said, "restore it"]);
+        assert!(fs::read_to_string(&records).unwrap() == bad);
+    }
+    // What no checkpoint knows is written again.
+    fs::write(&records, good + "{}\n").unwrap();
+    assert_code(&bench.train("altered", &args(&["--resume", "auto"])), 0);
+    assert_same(&bench, "altered");
+}
+
 /// What the message of a device without memory advises, taken up where the run stood.
 #[test]
 fn a_run_goes_on_in_smaller_parts_up_to_rounding() {

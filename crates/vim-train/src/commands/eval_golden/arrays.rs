@@ -5,18 +5,22 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use npyz::npz::NpzArchive;
 use npyz::{Deserialize, NpyFile, Order};
 use serde::Serialize;
+use zip::ZipArchive;
+use zip::result::ZipError;
 
 use crate::error::Error;
 
 /// Upper bound of an array's elements; a larger header is damaged.
 const MOST_NUMBERS: u64 = 1 << 28;
 
+/// How the name of an array's entry ends.
+const ENTRY: &str = ".npy";
+
 /// An `.npz` file and the arrays not yet read.
 pub(super) struct Arrays {
-    archive: NpzArchive<BufReader<File>>,
+    archive: ZipArchive<BufReader<File>>,
     path: PathBuf,
     unread: BTreeSet<String>,
 }
@@ -29,9 +33,10 @@ pub(super) struct Floats {
 impl Arrays {
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(Error::io("read", path))?;
-        let archive = NpzArchive::new(BufReader::new(file))
+        let archive = ZipArchive::new(BufReader::new(file))
             .map_err(|error| damaged(path, &format!("not an .npz file: {error}")))?;
-        let unread = archive.array_names().map(str::to_owned).collect();
+        let names = archive.file_names().flatten();
+        let unread = names.filter_map(|name| Some(name.strip_suffix(ENTRY)?.to_owned())).collect();
         Ok(Self { archive, path: path.to_owned(), unread })
     }
 
@@ -83,11 +88,12 @@ impl Arrays {
         let path = self.path.clone();
         let wrong = |what: &str| damaged(&path, what);
         self.unread.remove(name);
-        let array = self
-            .archive
-            .by_name(name)
-            .map_err(|error| wrong(&format!("{name}: {error}")))?
-            .ok_or_else(|| wrong(&format!("{name} is missing")))?;
+        let entry =
+            self.archive.by_name(&format!("{name}{ENTRY}")).map_err(|error| match error {
+                ZipError::FileNotFound => wrong(&format!("{name} is missing")),
+                error => wrong(&format!("{name}: {error}")),
+            })?;
+        let array = NpyFile::new(entry).map_err(|error| wrong(&format!("{name}: {error}")))?;
         let numbers = array.shape().iter().try_fold(1_u64, |product, &n| product.checked_mul(n));
         if numbers.is_none_or(|numbers| numbers > MOST_NUMBERS) {
             return Err(wrong(&format!("{name} claims a shape of {:?}", array.shape())));

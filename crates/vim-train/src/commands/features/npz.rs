@@ -4,11 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use npyz::npz::NpzWriter;
-use npyz::zip::write::FileOptions;
-use npyz::zip::{CompressionMethod, DateTime};
-use npyz::{DType, TypeStr, WriterBuilder};
+use npyz::{DType, TypeStr, WriteOptions, WriterBuilder};
 use vim_run::storage::{Disk, folder_of, replace_with};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, DateTime, ZipWriter};
 
 use super::labels::Labels;
 use crate::error::Error;
@@ -80,7 +79,7 @@ impl Npz {
         let layers: Vec<i64> = layers.iter().map(|&layer| layer as i64).collect();
         let mut shapes = Vec::new();
         let write = |at: &Path| {
-            let mut npz = NpzWriter::new(BufWriter::new(File::create(at)?));
+            let mut npz = ZipWriter::new(BufWriter::new(File::create(at)?));
             for array in &mut self.arrays {
                 shapes.push((array.name.clone(), array.write(&mut npz)?));
             }
@@ -90,8 +89,7 @@ impl Npz {
                 shapes.push(("labels".into(), write_numbers(&mut npz, "labels", labels)?));
                 shapes.push(("classes".into(), write_text(&mut npz, "classes", classes)?));
             }
-            let written = npz.zip_writer().finish().map_err(io::Error::from)?;
-            written.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+            npz.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
         };
         replace_with(&Disk, &self.path, write).map_err(Error::io("write", &self.path))?;
         Ok(shapes)
@@ -99,16 +97,16 @@ impl Npz {
 }
 
 impl Growing {
-    fn write<W: Write + Seek>(&mut self, npz: &mut NpzWriter<W>) -> io::Result<Vec<u64>> {
+    fn write<W: Write + Seek>(&mut self, npz: &mut ZipWriter<W>) -> io::Result<Vec<u64>> {
         self.values.flush()?;
         let values = self.values.get_mut();
         let bytes = values.stream_position()?;
         values.rewind()?;
         let shape: Vec<u64> = [self.images].into_iter().chain(self.shape.clone()).collect();
-        let entry = npz.array::<f32>(&self.name, stored(bytes))?;
+        start(npz, &self.name, bytes)?;
         // The bytes are those of `append`, on every machine.
-        let to = entry.dtype(dtype("<f4")?).shape(&shape).write_header_only()?;
-        io::copy(values, to)?;
+        let header = WriteOptions::new_header_only().dtype(dtype("<f4")?).shape(&shape);
+        io::copy(values, header.writer(npz).write_header_only()?)?;
         Ok(shape)
     }
 }
@@ -118,22 +116,25 @@ fn dtype(name: &str) -> io::Result<DType> {
     Ok(DType::new_scalar(scalar.map_err(|error| io::Error::other(error.to_string()))?))
 }
 
-/// Uncompressed, as features do not shrink, and with the same bytes at any time of day.
-fn stored(bytes: u64) -> FileOptions {
-    FileOptions::default()
+/// Starts the array `name` of `bytes` bytes: uncompressed, as features do not shrink, and with the
+/// same bytes at any time of day.
+fn start<W: Write + Seek>(npz: &mut ZipWriter<W>, name: &str, bytes: u64) -> io::Result<()> {
+    let options = SimpleFileOptions::default()
         .compression_method(CompressionMethod::Stored)
         .last_modified_time(DateTime::default())
-        .large_file(bytes > LARGE)
+        .large_file(bytes > LARGE);
+    Ok(npz.start_file(format!("{name}.npy"), options)?)
 }
 
 fn write_numbers<W: Write + Seek>(
-    npz: &mut NpzWriter<W>,
+    npz: &mut ZipWriter<W>,
     name: &str,
     numbers: &[i64],
 ) -> io::Result<Vec<u64>> {
     let shape = vec![numbers.len() as u64];
-    let entry = npz.array::<i64>(name, stored(8 * shape[0]))?;
-    let mut writer = entry.dtype(dtype("<i8")?).shape(&shape).begin_nd()?;
+    start(npz, name, 8 * shape[0])?;
+    let options = WriteOptions::new().dtype(dtype("<i8")?).shape(&shape);
+    let mut writer = options.writer(npz).begin_nd()?;
     writer.extend(numbers.iter().copied())?;
     writer.finish()?;
     Ok(shape)
@@ -141,14 +142,15 @@ fn write_numbers<W: Write + Seek>(
 
 /// Texts of one width, as NumPy has them.
 fn write_text<W: Write + Seek>(
-    npz: &mut NpzWriter<W>,
+    npz: &mut ZipWriter<W>,
     name: &str,
     texts: &[String],
 ) -> io::Result<Vec<u64>> {
     let width = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0).max(1) as u64;
     let shape = vec![texts.len() as u64];
-    let entry = npz.array::<str>(name, stored(4 * width * shape[0]))?;
-    let mut writer = entry.dtype(dtype(&format!("<U{width}"))?).shape(&shape).begin_nd()?;
+    start(npz, name, 4 * width * shape[0])?;
+    let options = WriteOptions::<str>::new().dtype(dtype(&format!("<U{width}"))?).shape(&shape);
+    let mut writer = options.writer(npz).begin_nd()?;
     texts.iter().try_for_each(|text| writer.push(text))?;
     writer.finish()?;
     Ok(shape)

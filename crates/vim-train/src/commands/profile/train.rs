@@ -1,7 +1,6 @@
 //! `vim-train profile train`.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
@@ -11,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use vim_comm::Comm;
 use vim_model::{Vim, VimConfig};
+use vim_run::storage::{Disk, replace};
 
 use super::Head;
 use crate::args::{Overrides, count};
@@ -104,13 +104,15 @@ struct Phase {
 type Span = (usize, Duration, Duration);
 
 pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
+    if let Some(path) = &args.trace {
+        check_free(path, args.force)?;
+    }
     let config = Config::load(&args.config, &args.overrides.set)?;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     config.model.ssm.scan.resolve(&chosen.device)?;
     config.train.precision.check(&chosen.device)?;
     let model = config.model.with_classes(args.classes)?;
-    let trace_file = args.trace.as_deref().map(|path| create(path, args.force)).transpose()?;
     let batches =
         if args.batch.is_empty() { vec![config.train.batch_size] } else { args.batch.clone() };
     let mut report = StepReport {
@@ -141,10 +143,9 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
         trace.extend(spans.into_iter().map(|span| event(batch, span)));
         report.results.push(record);
     }
-    if let Some((path, file)) = args.trace.as_deref().zip(trace_file) {
+    if let Some(path) = &args.trace {
         let document = json!({ "traceEvents": trace, "displayTimeUnit": "ms" });
-        serde_json::to_writer(file, &document)
-            .map_err(|error| Error::io("write", path)(error.into()))?;
+        replace(&Disk, path, document.to_string().as_bytes()).map_err(Error::io("write", path))?;
     }
     if args.json { print_json(&report) } else { Ok(()) }
 }
@@ -275,10 +276,4 @@ fn event(batch: usize, (phase, start, length): Span) -> Value {
         "pid": 0,
         "tid": batch,
     })
-}
-
-/// Opens the output before the measurement.
-fn create(path: &Path, force: bool) -> Result<File, Error> {
-    check_free(path, force)?;
-    File::create(path).map_err(Error::io("write", path))
 }

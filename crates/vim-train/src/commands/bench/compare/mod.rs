@@ -132,11 +132,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     let page = page(&sources, &names, &tables);
     files.push(("benchmark.md".into(), page.clone().into_bytes()));
 
+    fs::create_dir_all(&args.output).map_err(Error::io("create", &args.output))?;
     // Write only after every file was checked.
     for (name, _) in &files {
         check_free(&args.output.join(name), args.force)?;
     }
-    fs::create_dir_all(&args.output).map_err(Error::io("create", &args.output))?;
     for (name, bytes) in &files {
         let path = args.output.join(name);
         replace(&Disk, &path, bytes).map_err(Error::io("write", &path))?;

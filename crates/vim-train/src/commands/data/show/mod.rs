@@ -18,7 +18,7 @@ use vim_run::storage::{Disk, replace};
 use crate::args::Overrides;
 use crate::config::Config;
 use crate::error::Error;
-use crate::output::{OutputError, print, print_json};
+use crate::output::{OutputError, check_folder, print, print_json};
 use crate::task::classification::to_tensors;
 use crate::task::loaders;
 use page::{Row, page};
@@ -67,6 +67,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     if table == args.out {
         return Err(OutputError::Extension { path: table, expected: ".png" }.into());
     }
+    check_folder(&args.out)?;
+    check_folder(&table)?;
     let config = Config::load(&args.config, &args.overrides.set)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
     let size = config.model.image_size;
