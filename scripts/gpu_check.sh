@@ -13,6 +13,8 @@
 #   recompute    Vim-Ti with a batch of 512 and `train.recompute`
 #   precisions   runs to their end in f32 on the CPU, f32 and bf16 on the GPU: losses and accuracy within bands
 #   storm        12 SIGKILLs of a run on the GPU: the same bytes as undisturbed?
+#   ranks        2 shards on one rank and on two, 4 on one, two and four: the same bytes for every method in bf16 and f32?
+#                A machine with one GPU has its ranks share it, which NCCL then connects by sockets: right, but slow
 #   memory       a batch that fits no GPU: one line that says what would fit, exit code 71
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
@@ -35,7 +37,7 @@ while [ $# -gt 0 ]; do
 done
 [ -x "$binary" ] || refuse 'name a vim-train binary, as target/release/vim-train'
 [ -n "$out" ] || refuse 'name a folder for the logs: --out DIR'
-[ "${#parts[@]}" -gt 0 ] || parts=(start doctor golden verify loop methods recompute precisions storm memory bench)
+[ "${#parts[@]}" -gt 0 ] || parts=(start doctor golden verify loop methods recompute precisions storm ranks memory bench)
 binary=$(realpath "$binary")
 mkdir -p "$out"
 out=$(realpath "$out")
@@ -107,6 +109,40 @@ precisions() {
   python3 scripts/compare_precisions.py "$binary" --gpu cuda --cpu-jobs "$(( jobs > 0 ? jobs : 1 ))" --gpu-jobs 2 --threads 2
 }
 
+ranks() {
+  local gpus small one precision method shards world name failed=0
+  gpus=$(nvidia-smi --list-gpus | wc -l)
+  [ "$gpus" -ge 4 ] || export VIM_TRAIN_SHARE_GPU=1
+  small=(--set data.shapes.image_size=64 --set model.image_size=64 --set data.shapes.train=640 --set data.shapes.val=64
+    --set data.shapes.test=64 --set train.batch_size=32 --set train.epochs=5 --set train.ema=0.9 --set log.every=5st
+    --set "run.root=$work/ranks")
+  for precision in bf16 f32; do
+    for method in zoh foh bilinear poly highorder rk4; do
+      shards=2
+      if [ "$method" = zoh ] || [ "$method" = poly ]; then shards=4; fi
+      for world in 1 2 4; do
+        [ "$world" -le "$shards" ] || continue
+        name="$precision-$method-$world"
+        one=("$binary" train "${tiny[@]}" "${small[@]}" --set "train.precision=$precision" --set "model.discretization=$method")
+        [ "$world" = 1 ] || one+=(--ranks "$world")
+        "${one[@]}" --set "train.shards=$shards" --set "run.name=$name" > "$out/ranks-$name.log" 2>&1 ||
+          { echo "$name: exit code $?"; tail -n 3 "$out/ranks-$name.log"; failed=1; continue; }
+        grep -E '^(speed|time) ' "$out/ranks-$name.log" | tr -s '\n ' ' '
+        same "$work/ranks/$precision-$method-1" "$work/ranks/$name" && echo "$name of $shards shards: the same bytes" ||
+          { echo "$name of $shards shards: OTHER BYTES"; failed=1; }
+      done
+    done
+  done
+  return "$failed"
+}
+
+# Whether two runs left the same results and the same last checkpoint.
+same() {
+  local file
+  cmp "$1/metrics.jsonl" "$2/metrics.jsonl" || return
+  for file in "$1"/checkpoints/step-00000100/*; do cmp "$file" "$2/checkpoints/step-00000100/${file##*/}" || return; done
+}
+
 storm() { SEED=7 scripts/kill_storm.sh "$binary" --kills 12 --epochs 160 --set devices.backend=cuda; }
 
 memory() {
@@ -128,7 +164,7 @@ limit() {
     start | doctor | verify | loop) echo 420 ;;
     golden | memory | recompute) echo 120 ;;
     methods | storm) echo 300 ;;
-    precisions | bench) echo 580 ;;
+    precisions | bench | ranks) echo 580 ;;
     *) refuse "no part is called $1; --help has them" ;;
   esac
 }

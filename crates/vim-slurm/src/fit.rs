@@ -192,7 +192,7 @@ mod tests {
 
     fn fits(config: &str) -> Result<Vec<String>, String> {
         let config: SlurmConfig = toml::from_str(config).unwrap();
-        let request = config.request(None, true).unwrap();
+        let request = config.request(None, 1).unwrap();
         fit(&request, &parse_sinfo(SINFO).unwrap()).map_err(|error| error.to_string())
     }
 

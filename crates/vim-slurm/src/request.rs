@@ -45,12 +45,13 @@ pub struct JobRequest {
 }
 
 impl SlurmConfig {
-    /// The request at `site`; `wants_gpu`: whether the run computes on a GPU.
+    /// The request at `site`; `used_gpus`: how many GPUs of a node the run
+    /// computes on, 0 for none.
     ///
     /// # Errors
     ///
     /// If a value is invalid or the site does not allow it.
-    pub fn request(&self, site: Option<&Site>, wants_gpu: bool) -> Result<JobRequest, SlurmError> {
+    pub fn request(&self, site: Option<&Site>, used_gpus: u32) -> Result<JobRequest, SlurmError> {
         self.check()?;
         let nowhere = Site::default();
         let at = site.unwrap_or(&nowhere);
@@ -65,8 +66,12 @@ impl SlurmConfig {
         let limits = at.limits(partition.as_deref());
         let (is_known, limits) = (limits.is_some(), limits.cloned().unwrap_or_default());
         let cpus_per_gpu = limits.cpus_per_gpu.or(at.cpus_per_gpu);
-        let gpus = self.gpus(limits.gpu_type.as_ref().or(at.gpu_type.as_ref()), wants_gpu);
+        let gpus = self.gpus(limits.gpu_type.as_ref().or(at.gpu_type.as_ref()), used_gpus);
         let count = gpus.as_ref().map_or(0, |gpus| gpus.count);
+        if (1..used_gpus).contains(&count) {
+            let problem = format!("{count} is less than the {used_gpus} GPUs of devices.gpus");
+            return Err(SlurmError::Unmet { key: "gpus_per_node", problem });
+        }
         let mut warnings = Vec::new();
         let cpus = match (self.cpus_per_task, cpus_per_gpu) {
             (Cpus::Count(cpus), _) => Some(cpus),
@@ -105,10 +110,12 @@ impl SlurmConfig {
                 hint(partition, known)
             ));
         }
-        if count > 1 {
+        if count > used_gpus.max(1) {
+            let used = if used_gpus > 1 { used_gpus.to_string() } else { "one".to_owned() };
             warnings.push(format!(
-                "slurm.gpus_per_node asks for {count} GPUs, and a run uses one: `vim-train sweep \
-                 run FILE --gpus all` in one job keeps all of a node at work (docs/cluster.md)"
+                "slurm.gpus_per_node asks for {count} GPUs, and a run uses {used}: devices.gpus = \
+                 {count} trains on all, and `vim-train sweep run FILE --gpus all` in one job keeps \
+                 all of a node at work (docs/cluster.md)"
             ));
         }
         if self.time.is_none() {
@@ -142,9 +149,8 @@ impl SlurmConfig {
         Ok(request)
     }
 
-    fn gpus(&self, of_site: Option<&String>, wants_gpu: bool) -> Option<GpuRequest> {
-        let one = GpuRequest { kind: None, count: 1 };
-        let asked = self.gpus_per_node.clone().or_else(|| wants_gpu.then_some(one));
+    fn gpus(&self, of_site: Option<&String>, used: u32) -> Option<GpuRequest> {
+        let asked = self.gpus_per_node.clone().or(Some(GpuRequest { kind: None, count: used }));
         let GpuRequest { kind, count } = asked.filter(|gpus| gpus.count > 0)?;
         Some(GpuRequest { kind: kind.or_else(|| of_site.cloned()), count })
     }
@@ -200,7 +206,7 @@ mod tests {
             "account = \"def-me\"\ntime = \"12:00:00\"\ngpus_per_node = 2\nmodules = [\"b\"]\n\
              env = { Y = \"2\" }",
         );
-        let request = config.request(Some(&site()), true).unwrap();
+        let request = config.request(Some(&site()), 1).unwrap();
         assert_eq!(request.gpus.as_ref().unwrap().to_string(), "h100:2");
         assert_eq!(request.cpus, Some(24));
         assert_eq!(request.memory, Some((MemoryPer::Gpu, "124G".parse().unwrap())));
@@ -209,7 +215,7 @@ mod tests {
         assert_eq!(request.env["Y"], "2");
         assert!(request.requeue);
         let [warning] = request.warnings.as_slice() else { panic!("{:?}", request.warnings) };
-        let start = "slurm.gpus_per_node asks for 2 GPUs, and a run uses one: `vim-train sweep run";
+        let start = "slurm.gpus_per_node asks for 2 GPUs, and a run uses one: devices.gpus = 2";
         assert!(warning.starts_with(start), "{warning}");
     }
 
@@ -219,7 +225,7 @@ mod tests {
             let config = config(&format!(
                 "account = \"x\"\ntime = \"1:00:00\"\npartition = \"{partition}\""
             ));
-            config.request(Some(&site()), true).unwrap().warnings
+            config.request(Some(&site()), 1).unwrap().warnings
         };
         assert_eq!(
             with("shrot"),
@@ -231,13 +237,19 @@ mod tests {
 
     #[test]
     fn without_a_site_what_is_left_to_the_cluster_is_said() {
-        let request = config("").request(None, true).unwrap();
+        let request = config("").request(None, 1).unwrap();
         assert_eq!(request.gpus.unwrap().to_string(), "1");
         assert_eq!((request.cpus, request.memory, request.warnings.len()), (None, None, 2));
-        let request = config("gpus_per_node = 0").request(None, true).unwrap();
+        assert_eq!(config("").request(None, 4).unwrap().gpus.unwrap().to_string(), "4");
+        let request = config("gpus_per_node = 4").request(None, 4).unwrap();
+        assert!(!request.warnings.iter().any(|warning| warning.contains("a run uses")));
+        let error = config("gpus_per_node = 2").request(None, 4).unwrap_err().to_string();
+        assert!(error.contains("2 is less than the 4 GPUs of devices.gpus"), "{error}");
+
+        let request = config("gpus_per_node = 0").request(None, 1).unwrap();
         assert_eq!(request.gpus, None);
-        assert_eq!(config("").request(None, false).unwrap().gpus, None);
-        assert!(!config("on_interrupt = \"resubmit\"").request(None, false).unwrap().requeue);
+        assert_eq!(config("").request(None, 0).unwrap().gpus, None);
+        assert!(!config("on_interrupt = \"resubmit\"").request(None, 0).unwrap().requeue);
     }
 
     #[test]
@@ -263,11 +275,11 @@ mod tests {
             ),
             ("account = \"x\"\ngpus_per_node = 0\nmem_per_gpu = \"1G\"", "set slurm.mem instead"),
         ] {
-            let message = config(text).request(Some(&site()), true).unwrap_err().to_string();
+            let message = config(text).request(Some(&site()), 1).unwrap_err().to_string();
             assert!(message.contains(said), "{message}");
         }
         let workstation = Site { scheduler: Scheduler::None, ..site() };
-        let message = config("").request(Some(&workstation), true).unwrap_err().to_string();
+        let message = config("").request(Some(&workstation), 1).unwrap_err().to_string();
         assert!(message.contains("run `vim-train train` there directly"), "{message}");
     }
 }

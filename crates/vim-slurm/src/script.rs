@@ -181,7 +181,7 @@ mod tests {
     fn script(config: &str) -> BatchScript {
         let config: SlurmConfig = toml::from_str(config).unwrap();
         BatchScript {
-            request: config.request(None, false).unwrap(),
+            request: config.request(None, 0).unwrap(),
             name: "sweep/zoh s0".into(),
             output: "/scratch/u/it's here/%x-%j.out".into(),
             chdir: "/home/u".into(),
@@ -206,7 +206,7 @@ mod tests {
         )
         .unwrap();
         let script = BatchScript {
-            request: config.request(Some(&site), true).unwrap(),
+            request: config.request(Some(&site), 1).unwrap(),
             name: "disc-cifar".into(),
             output: "/scratch/u/disc-cifar/slurm/%x-%A_%a.out".into(),
             chdir: "/home/u/vim".into(),

@@ -11,7 +11,7 @@ use vim_slurm::{BatchScript, Client, CommandWord, Job, JobArray, JobId, JobState
 fn script(folder: &Path, config: &str, command: Vec<CommandWord>) -> BatchScript {
     let config: SlurmConfig = toml::from_str(config).unwrap();
     BatchScript {
-        request: config.request(None, false).unwrap(),
+        request: config.request(None, 0).unwrap(),
         name: "vim-slurm test".into(),
         output: folder.join("out/%x-%j.out").display().to_string(),
         chdir: folder.to_owned(),

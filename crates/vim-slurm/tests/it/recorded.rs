@@ -59,7 +59,7 @@ fn what_nodes_there_are() {
     assert_eq!(kinds[0].gpus[0].to_string(), "h100:4");
     let config: vim_slurm::SlurmConfig =
         toml::from_str("partition = \"low\"\ntime = \"2-00:00:00\"").unwrap();
-    let request = config.request(None, true).unwrap();
+    let request = config.request(None, 1).unwrap();
     let message = fit(&request, &kinds).unwrap_err().to_string();
     assert!(message.contains("wait for ever: at most 1-00:00:00"), "{message}");
 }

@@ -4,7 +4,7 @@
 use vim_run::metrics::ScoreKind;
 use vim_slurm::{JobRequest, Site, SiteSearch};
 
-use crate::config::{Backend, Config, ConfigError};
+use crate::config::{Backend, Config, ConfigError, Gpus};
 use crate::error::Error;
 use crate::task::Task;
 use crate::task::classification::Classification;
@@ -32,11 +32,17 @@ pub(crate) fn preflight(config: &Config) -> Result<Vec<String>, ConfigError> {
 /// Fails if the site does not exist or does not allow the job.
 pub(crate) fn site_and_request(config: &Config) -> Result<(Option<Site>, JobRequest), Error> {
     let site = Site::choose(config.slurm.site.as_deref(), &SiteSearch::from_env())?;
-    let wants_gpu = match config.devices.backend {
-        Backend::Cpu => false,
-        Backend::Auto | Backend::Cuda | Backend::Wgpu | Backend::Tch => true,
+    let used_gpus = match (config.devices.backend, &config.devices.gpus) {
+        (Backend::Cpu, _) => 0,
+        (Backend::Auto | Backend::Cuda, Gpus::Count(count)) => *count,
+        (Backend::Auto | Backend::Cuda, Gpus::List(numbers)) => numbers.len(),
+        (Backend::Auto | Backend::Cuda, Gpus::All) => {
+            config.slurm.gpus_per_node.as_ref().map_or(1, |asked| asked.count as usize)
+        }
+        (Backend::Wgpu | Backend::Tch, _) => 1,
     };
-    let request = config.slurm.request(site.as_ref(), wants_gpu)?;
+    let used_gpus = u32::try_from(used_gpus).unwrap_or(u32::MAX);
+    let request = config.slurm.request(site.as_ref(), used_gpus)?;
     Ok((site, request))
 }
 

@@ -216,7 +216,8 @@ pub(crate) fn count_cuda(flag: &str) -> Result<usize, Error> {
     }
 }
 
-/// The number of the one GPU to use, of `visible`.
+/// The number of the one GPU to use, of `visible`. Of several, which `train` alone takes, it is the
+/// first.
 #[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
 fn one_gpu(
     config: &DevicesConfig,
@@ -232,13 +233,14 @@ fn one_gpu(
             asked.cpu
         )).into()),
         [number] if number < visible => Ok(number),
+        [number, ..] if backend == "CUDA" && number < visible => Ok(number),
         [number] => Err(DeviceError::Unavailable(format!(
             "{}: {backend} GPU {number} is not there, this machine has {visible}: choose another, or {}",
             asked.gpus,
             asked.cpu
         )).into()),
         ref several => Err(DeviceError::Unavailable(format!(
-            "{}: {} GPUs, but this uses one: only `train` takes several, by CUDA; set devices.gpus=1",
+            "{}: {} GPUs, but only CUDA takes several: set devices.gpus=1",
             asked.gpus,
             several.len()
         )).into()),

@@ -83,13 +83,13 @@ fn clusters_are_asked_for_a_share_of_a_node_with_each_gpu() {
                 gpus_per_node: Some(format!("h100:{gpus}").parse::<GpuRequest>().unwrap()),
                 ..SlurmConfig::default()
             };
-            let request = config.request(Some(&site), true).unwrap();
+            let request = config.request(Some(&site), 1).unwrap();
             assert_eq!(request.cpus, Some(cores / 4 * gpus), "{name}");
             let (_, each) = request.memory.unwrap();
             let each: u64 = each.to_string().trim_end_matches('G').parse().unwrap();
             assert!(each * 4 <= memory, "{name}: four times {each} GiB of {memory}");
         }
-        let nameless = SlurmConfig::default().request(Some(&site), true);
+        let nameless = SlurmConfig::default().request(Some(&site), 1);
         assert!(nameless.unwrap_err().to_string().contains("def-yourpi"));
     }
 }
@@ -98,6 +98,6 @@ fn clusters_are_asked_for_a_share_of_a_node_with_each_gpu() {
 fn a_workstation_has_no_queue() {
     let site = site("cvis");
     assert_eq!(site.scheduler, Scheduler::None);
-    let refused = SlurmConfig::default().request(Some(&site), true).unwrap_err();
+    let refused = SlurmConfig::default().request(Some(&site), 1).unwrap_err();
     assert_parts(&refused.to_string(), &["cvis"]);
 }
