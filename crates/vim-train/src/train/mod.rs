@@ -165,8 +165,13 @@ impl<T: Task> Trainer<'_, T> {
         };
         let progress = Progress::new(self.log, self.step(), self.total_steps, epochs, shown);
         let mut pace = Pace::start(self.step(), Duration::ZERO);
-        if self.train.counters.eval_pending && self.validate()? {
-            self.save(true, false)?;
+        let evaluating = self.watched().map(|split| format!("evaluating {}", split.name()));
+        let evaluating = evaluating.as_deref().unwrap_or_default();
+        if self.train.counters.eval_pending {
+            progress.meanwhile(evaluating);
+            if self.validate()? {
+                self.save(true, false)?;
+            }
         }
         let mut batches = self.task.batches(self.step()..self.total_steps.min(pause));
         let mut next = self.next_batch(&mut batches);
@@ -228,6 +233,7 @@ impl<T: Task> Trainer<'_, T> {
             };
             if evaluates {
                 self.train.counters.eval_pending = true;
+                progress.meanwhile(evaluating);
                 is_best = self.validate()?;
                 // Exclude evaluation from the training speed.
                 pace = Pace::start(step, batches.waited());
@@ -246,9 +252,12 @@ impl<T: Task> Trainer<'_, T> {
             }
         }
         drop(batches);
-        drop(progress);
         self.saver.wait()?;
-        if self.step() < self.total_steps { Ok(None) } else { self.test().map(Some) }
+        if self.step() < self.total_steps {
+            return Ok(None);
+        }
+        progress.meanwhile("testing");
+        self.test().map(Some)
     }
 
     /// Steps done.
