@@ -5,8 +5,8 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -84,8 +84,8 @@ pub struct Interrupted {
 pub struct StopRequest {
     /// Number of the last signal, 0 for none.
     signal: Arc<AtomicUsize>,
-    /// Whether signals wait for [`StopRequest::get`].
-    is_deferred: Arc<AtomicBool>,
+    /// Whether signals wait for [`StopRequest::get`]; locked for good once one ends the process.
+    is_deferred: Arc<Mutex<bool>>,
 }
 
 impl StopRequest {
@@ -105,9 +105,14 @@ impl StopRequest {
         Ok(request)
     }
 
-    /// From now on signals wait for [`StopRequest::get`], except a further Ctrl-C.
+    /// From now on signals wait for [`StopRequest::get`], except a further Ctrl-C. Does not return
+    /// if one is about to end the process, which therefore changes nothing any more.
     pub fn defer(&self) {
-        self.is_deferred.store(true, Ordering::SeqCst);
+        *self.deferred() = true;
+    }
+
+    fn deferred(&self) -> MutexGuard<'_, bool> {
+        self.is_deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn receive(&self, mut signals: Signals) {
@@ -121,7 +126,8 @@ impl StopRequest {
             }
             self.raise(stop);
             let waits = in_job && stop != Stop::Keyboard;
-            if !waits && !self.is_deferred.load(Ordering::SeqCst) {
+            let is_deferred = self.deferred();
+            if !waits && !*is_deferred {
                 end(Interrupted { stop }.to_string(), stop.exit_code());
             }
         }

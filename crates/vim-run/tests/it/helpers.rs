@@ -2,6 +2,7 @@
 //! the ignored tests below.
 
 use std::env;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -129,6 +130,18 @@ fn reports_stop_requests() {
 }
 
 #[test]
+#[ignore = "a helper of other tests"]
+fn goes_on_while_it_is_asked_to_stop() {
+    let Some(path) = env::var_os(ARGUMENT) else { return };
+    let request = StopRequest::install().unwrap();
+    say("ready");
+    while request.get().is_none() {}
+    request.defer();
+    fs::write(path, "").unwrap();
+    sleep(LIFE);
+}
+
+#[test]
 fn every_signal_sets_the_flag_and_none_ends_the_process() {
     let mut helper = Helper::start("reports_stop_requests", Path::new("-"));
     for (signal, name) in [
@@ -156,6 +169,24 @@ fn a_signal_ends_a_process_that_is_starting_up() {
     helper.wait_for("SIGUSR1");
     helper.signal(Signal::INT);
     assert_eq!(helper.exit_code(), Some(130));
+}
+
+#[test]
+fn a_process_that_a_signal_ends_does_not_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    for attempt in 0..10 {
+        let path = folder.path().join(attempt.to_string());
+        let mut helper = Helper::outside_of_a_job("goes_on_while_it_is_asked_to_stop", &path);
+        helper.signal(Signal::TERM);
+        while helper.is_running() && !path.exists() {
+            sleep(Duration::from_millis(1));
+        }
+        // Longer than the process takes to end.
+        if path.exists() {
+            sleep(Duration::from_millis(200));
+            assert!(helper.is_running(), "it ended, and had gone on before");
+        }
+    }
 }
 
 #[test]

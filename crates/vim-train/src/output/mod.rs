@@ -1,5 +1,6 @@
 //! Output of commands to stdout and files.
 
+pub(crate) mod bar;
 pub(crate) mod picture;
 pub mod progress;
 pub mod summary;

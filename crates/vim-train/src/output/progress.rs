@@ -1,14 +1,13 @@
 //! The progress of training: a bar on a terminal, plain lines elsewhere.
 
 use std::cell::Cell;
-use std::env;
-use std::io::{IsTerminal, stderr};
+use std::io::stderr;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use vim_run::Log;
 use vim_run::metrics::ScoreKind;
 
+use crate::output::bar::Bar;
 use crate::output::summary::{bytes, duration, rate};
 use crate::output::terminal_width;
 
@@ -91,6 +90,16 @@ impl Progress {
         bar.set_prefix(eta);
     }
 
+    /// Says in the bar what goes on between two steps, such as an evaluation.
+    pub fn meanwhile(&self, what: &str) {
+        if let Some(bar) = &self.bar.0 {
+            bar.set_message(format!("{}/{} {what}", bar.position(), self.total));
+            if bar.position() == self.total {
+                bar.set_prefix("eta -");
+            }
+        }
+    }
+
     /// Shows a report; call every `log.every` steps.
     pub fn report(&self, report: &Report) {
         let left = time_left(self.first, report.step, self.total, self.start.elapsed());
@@ -118,40 +127,6 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.log.set_bar(None);
     }
-}
-
-/// A bar, if a user sees it, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Bar(pub(crate) Option<ProgressBar>);
-
-impl Bar {
-    /// A bar of `total` units, set up by `with`.
-    pub(crate) fn new(
-        total: u64,
-        template: &str,
-        with: impl FnOnce(ProgressBar) -> ProgressBar,
-    ) -> Self {
-        Self(wants_bar().then(|| {
-            let style = ProgressStyle::with_template(template);
-            let style = style.expect("invariant: the template is well formed");
-            with(ProgressBar::new(total).with_style(style))
-        }))
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// Whether a user sees a bar.
-pub(crate) fn wants_bar() -> bool {
-    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-    stderr().is_terminal() && !is_set("CI") && !is_dumb
 }
 
 /// Whether a line may be printed `now`, after one at `last`.

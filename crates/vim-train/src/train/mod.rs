@@ -197,10 +197,20 @@ impl<T: Task> Trainer<'_, T> {
             .lead
             .is_some()
             .then(|| Progress::new(self.log, self.step(), self.total_steps, epochs, shown));
+        let meanwhile = |what: &str| {
+            if let Some(progress) = &progress {
+                progress.meanwhile(what);
+            }
+        };
         let mut agreed = Requests::default();
         let mut pace = Pace::start(self.step(), Duration::ZERO);
-        if self.train.counters.eval_pending && self.validate()? {
-            self.save(true, false)?;
+        let evaluating = self.watched().map(|split| format!("evaluating {}", split.name()));
+        let evaluating = evaluating.as_deref().unwrap_or_default();
+        if self.train.counters.eval_pending {
+            meanwhile(evaluating);
+            if self.validate()? {
+                self.save(true, false)?;
+            }
         }
         let mut batches = self.task.batches(self.step()..self.total_steps.min(pause));
         let mut next = self.next_batch(&mut batches);
@@ -278,6 +288,7 @@ impl<T: Task> Trainer<'_, T> {
             };
             if evaluates {
                 self.train.counters.eval_pending = true;
+                meanwhile(evaluating);
                 is_best = self.validate()?;
                 // Exclude evaluation from the training speed.
                 pace = Pace::start(step, batches.waited());
@@ -294,10 +305,13 @@ impl<T: Task> Trainer<'_, T> {
             }
         }
         drop(batches);
-        drop(progress);
         self.record_bad()?;
         self.wait_for_save()?;
-        if self.step() < self.total_steps { Ok(None) } else { self.test().map(Some) }
+        if self.step() < self.total_steps {
+            return Ok(None);
+        }
+        meanwhile("testing");
+        self.test().map(Some)
     }
 
     /// Steps done.

@@ -13,7 +13,7 @@ use crate::device::memory::available;
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::{Error, Internal};
 use crate::fatal;
-use crate::output::progress::Bar;
+use crate::output::bar::Bar;
 use crate::output::summary::rate;
 use crate::output::{check_free, print, print_json};
 use crate::train::environment::Environment;

@@ -15,7 +15,7 @@ use vim_run::printable;
 use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::output::progress::Bar;
+use crate::output::bar::Bar;
 use crate::output::summary::rate;
 use crate::output::{print, print_json};
 
@@ -93,8 +93,7 @@ struct Task {
 impl Task {
     /// The task `name` over `total` images.
     fn new(name: String, total: usize) -> Self {
-        let template = "{msg} {bar:24} {pos}/{len} {per_sec} eta {eta}";
-        let bar = Bar::new(total as u64, template, |bar| bar.with_message(name.clone()));
+        let bar = Bar::of_images(total, &name);
         let now = Instant::now();
         Self { name, bar, start: now, last: Mutex::new(now) }
     }

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
+use crate::output::bar::Bar;
 use crate::output::{check_free, print, print_json};
 use crate::run_folder::check_same_model_and_data;
 use crate::task::classification::check_image_size;
@@ -160,13 +161,16 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     loading.batch_size = args.batch.unwrap_or(loading.batch_size);
     let files = [&args.predictions, &args.per_class, &args.confusion];
     let mut predictions = files.iter().any(|path| path.is_some()).then(|| Predictions::of(&split));
+    let bar = Bar::of_images(split.len(), args.split.name());
     let mut each = |place, logits: &[f32], is_read: bool| {
+        bar.advance(1);
         if let Some(predictions) = &mut predictions {
             predictions.add(place, logits, is_read);
         }
     };
     let (device, ranks) = (&chosen.device, (&comm, &stop));
     let evaluation = evaluate(&model, &split, statistics, loading, device, ranks, &mut each)?;
+    drop(bar);
     let Some(Evaluation { scores, images }) = evaluation else {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
         return Err(Interrupted { stop }.into());

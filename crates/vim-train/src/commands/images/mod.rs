@@ -16,7 +16,7 @@ use crate::commands::import::TakeArgs;
 use crate::config::Config;
 use crate::device::{self, threads};
 use crate::error::Error;
-use crate::output::progress::Bar;
+use crate::output::bar::Bar;
 use crate::task::classification::classes::class_names;
 use crate::task::classification::to_tensors;
 use crate::weights::place::Place;
@@ -145,8 +145,7 @@ pub(super) struct Walk {
 impl Walk {
     /// Through `all` images; a bar shows how far, if `with_bar`.
     pub(super) fn new(all: usize, with_bar: bool) -> Self {
-        let template = "{bar:24} {pos}/{len} images, {per_sec}, eta {eta}";
-        Self { bar: with_bar.then(|| Bar::new(all as u64, template, |bar| bar)), all, bad: 0 }
+        Self { bar: with_bar.then(|| Bar::of_images(all, "")), all, bad: 0 }
     }
 
     /// Says why an image is left out.
@@ -161,8 +160,8 @@ impl Walk {
 
     /// `count` more images are done, or left out.
     pub(super) fn advance(&self, count: usize) {
-        if let Some(bar) = self.bar.as_ref().and_then(|bar| bar.0.as_ref()) {
-            bar.inc(count as u64);
+        if let Some(bar) = &self.bar {
+            bar.advance(count);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Display of running runs: bars on a terminal, elsewhere a line per start and end.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, stderr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,10 +10,16 @@ use vim_run::metrics::Record;
 use vim_run::{ENVIRONMENT, METRICS};
 
 use crate::commands::train::PRIMARY;
-use crate::output::progress::{Bar, wants_bar};
+use crate::output::bar::{Bar, wants_bar};
+use crate::output::terminal_width;
 
 /// Bytes read from the end of a file for its last lines.
 const TAIL: u64 = 4096;
+
+/// Columns of a run's name.
+const NAME: usize = 24;
+/// Columns of a bar.
+const BAR: usize = 12;
 
 pub(super) struct Watch {
     bars: Option<MultiProgress>,
@@ -37,7 +43,9 @@ impl Watch {
 
     /// Shows the run `name` from now on.
     pub(super) fn show(&self, name: &str) -> Shown {
-        Shown(Bar::new(0, "{prefix:24!} {bar:12.cyan} {pos}/{len} {wide_msg}", |bar| {
+        let template =
+            format!("{{prefix:{NAME}!}} {{bar:{BAR}.cyan}} {{pos}}/{{len}} {{wide_msg}}");
+        Shown(Bar::new(0, &template, |bar| {
             let bar = bar.with_prefix(name.to_owned());
             bar.enable_steady_tick(Duration::from_millis(500));
             match &self.bars {
@@ -66,9 +74,24 @@ impl Shown {
         let loss = newest("loss").map(|loss| format!("loss {loss:.4}"));
         let score = newest(PRIMARY.name);
         let score = score.map(|score| format!("{} {}", PRIMARY.label, PRIMARY.show(score)));
-        let parts: Vec<String> = loss.into_iter().chain(score).collect();
-        bar.set_message(parts.join(", "));
+        // Besides the name, the bar and the spaces; a number that is cut off would be another.
+        let steps = format!("{}/{}", bar.position(), bar.length().unwrap_or(0));
+        let room =
+            terminal_width(stderr()).unwrap_or(80).saturating_sub(NAME + BAR + 3 + steps.len());
+        bar.set_message(fitting(loss.into_iter().chain(score), room));
     }
+}
+
+/// As many of the `parts` as `room` columns have space for.
+fn fitting(parts: impl Iterator<Item = String>, room: usize) -> String {
+    let mut shown = String::new();
+    for part in parts {
+        let comma = if shown.is_empty() { "" } else { ", " };
+        if shown.len() + comma.len() + part.len() <= room {
+            shown = format!("{shown}{comma}{part}");
+        }
+    }
+    shown
 }
 
 fn total_steps(folder: &Path) -> Option<u64> {
@@ -95,4 +118,17 @@ pub(super) fn last_line(path: &Path, failed: bool) -> String {
     let error = text.lines().rev().find(|line| failed && line.starts_with("error: "));
     let line = error.or_else(|| text.lines().rev().find(|line| !line.trim().is_empty()));
     line.unwrap_or("it said nothing").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_does_not_fit_is_left_out() {
+        let parts = || ["loss 1.6661", "top-1 38.81 %"].map(str::to_owned).into_iter();
+        assert_eq!(fitting(parts(), 26), "loss 1.6661, top-1 38.81 %");
+        assert_eq!(fitting(parts(), 25), "loss 1.6661");
+        assert_eq!(fitting(parts(), 10), "");
+    }
 }

@@ -1,0 +1,87 @@
+//! Bars on a terminal.
+
+use std::env;
+use std::fmt::Write;
+use std::io::{IsTerminal, stderr};
+
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+
+use crate::output::summary::rate;
+use crate::output::terminal_width;
+
+/// A bar, if a user sees it, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Bar(pub(crate) Option<ProgressBar>);
+
+impl Bar {
+    /// A bar of `total` units, set up by `with`.
+    pub(crate) fn new(
+        total: u64,
+        template: &str,
+        with: impl FnOnce(ProgressBar) -> ProgressBar,
+    ) -> Self {
+        Self(wants_bar().then(|| {
+            let style = ProgressStyle::with_template(template);
+            let style = style.expect("invariant: the template is well formed");
+            // Units per second, in few digits.
+            let speed = |state: &ProgressState, to: &mut dyn Write| {
+                // Only memory is written to.
+                let _ = to.write_str(&rate(state.per_sec()));
+            };
+            with(ProgressBar::new(total).with_style(style.with_key("rate", speed)))
+        }))
+    }
+
+    /// A bar of `total` images behind the word or words `what`, which may be empty.
+    pub(crate) fn of_images(total: usize, what: &str) -> Self {
+        let what = if what.is_empty() { String::new() } else { format!("{what} ") };
+        let columns = terminal_width(stderr()).unwrap_or(80);
+        let width = width(columns, what.len(), total);
+        let template = format!("{{msg}}{{bar:{width}}} {{pos}}/{{len}} {{rate}} img/s eta {{eta}}");
+        Self::new(total as u64, &template, |bar| bar.with_message(what))
+    }
+
+    /// `images` more are done.
+    pub(crate) fn advance(&self, images: usize) {
+        if let Some(bar) = &self.0 {
+            bar.inc(images as u64);
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Whether a user sees a bar.
+pub(crate) fn wants_bar() -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+    stderr().is_terminal() && !is_set("CI") && !is_dumb
+}
+
+/// How long a bar of `total` images may be for all to fit in a line, behind `before` columns.
+fn width(columns: usize, before: usize, total: usize) -> usize {
+    let others = " / 99999 img/s eta 59m".len() + 2 * total.to_string().len();
+    columns.saturating_sub(before + others).clamp(4, 24)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_of_images_is_as_long_as_the_line_allows() {
+        let train = "verify train ".len();
+        assert_eq!(width(140, train, 1_281_167), 24);
+        assert_eq!(width(60, train, 1_281_167), 11);
+        assert_eq!(width(60, 0, 600), 24);
+        assert_eq!(width(30, train, 1_281_167), 4);
+        let line = format!("verify train {} 1281167/1281167 99999 img/s eta 59m", "█".repeat(11));
+        assert_eq!(line.chars().count(), 60);
+    }
+}
