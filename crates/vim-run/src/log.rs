@@ -20,7 +20,7 @@ pub struct Log {
 struct Inner {
     path: PathBuf,
     file: File,
-    /// Whether stderr gets warnings alone.
+    /// Whether stderr gets nothing.
     is_quiet: bool,
     /// Whether stderr was told that the file cannot be written.
     is_told: bool,
@@ -37,7 +37,7 @@ impl Log {
         Ok(Self { inner: Arc::new(Mutex::new(inner)) })
     }
 
-    /// A log in the file `path`; stderr gets its warnings alone.
+    /// A log in the file `path` alone.
     pub fn open_quietly(path: &Path) -> Result<Self, RunError> {
         let log = Self::open(path)?;
         log.inner.lock().unwrap_or_else(PoisonError::into_inner).is_quiet = true;
@@ -48,7 +48,7 @@ impl Log {
     /// its terminal, and without its log.
     pub fn line(&self, text: impl AsRef<str>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if !inner.is_quiet || text.as_ref().starts_with("warning:") {
+        if !inner.is_quiet {
             inner.print(text.as_ref());
         }
         inner.write(text.as_ref());

@@ -203,6 +203,7 @@ impl<'a> Recorder<'a> {
 
     /// Records unreadable images: once in the log, at every draw in `bad_samples.jsonl`.
     pub(super) fn bad(&mut self, samples: Vec<BadSample>) -> Result<(), Error> {
+        let Some(files) = &mut self.files else { return Ok(()) };
         for bad in samples {
             if self.named_bad.insert(bad.index) {
                 self.log.line(format!(
@@ -211,9 +212,7 @@ impl<'a> Recorder<'a> {
                     bad.reason
                 ));
             }
-            if let Some(files) = &mut self.files {
-                files.bad_samples.append(&bad)?;
-            }
+            files.bad_samples.append(&bad)?;
         }
         Ok(())
     }

@@ -75,7 +75,7 @@ fn a_run_without_shards_has_one_for_each_rank_and_keeps_them() {
     assert_code(&bench.train("whole", &["--ranks", "2"]), 0);
     assert_eq!(bench.metrics("two"), bench.metrics("whole"));
     let changed = bench.train("two", &["--resume", "must", "--set", "train.shards=4"]);
-    assert_says(&changed, 73, &["train.shards (recorded 2, now 4)"]);
+    assert_says(&changed, 78, &["train.shards (recorded 2, now 4)"]);
 }
 
 #[test]

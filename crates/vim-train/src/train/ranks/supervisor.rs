@@ -157,7 +157,9 @@ impl Supervisor {
 
     /// Waits until all ranks have ended; returns the first that failed.
     fn watch(&mut self, ranks: &mut [Started], stop: &StopRequest) -> Option<usize> {
-        let (mut first, mut deadline) = (None, None);
+        // In the order in which they were seen to fail.
+        let mut failed: Vec<usize> = Vec::new();
+        let mut deadline = None;
         loop {
             self.forward(ranks, stop);
             for (number, rank) in ranks.iter_mut().enumerate() {
@@ -165,17 +167,20 @@ impl Supervisor {
                     continue;
                 }
                 rank.status = rank.child.try_wait().ok().flatten();
-                if rank.status.is_some_and(|status| !status.success()) && first.is_none() {
-                    first = Some(number);
-                    deadline = Some(Instant::now() + GRACE);
+                if rank.status.is_some_and(|status| !status.success()) {
+                    failed.push(number);
+                    deadline.get_or_insert(Instant::now() + GRACE);
                     // Where that cannot be written, the ranks are ended all the same.
                     let _ = self.rendezvous.abort(&format!("{} ended", rank.name));
                 }
             }
-            if ranks.iter().all(|rank| rank.status.is_some()) {
-                return first;
-            }
-            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            let all_ended = ranks.iter().all(|rank| rank.status.is_some());
+            if all_ended || deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                // A rank that misses another one may be seen to end before it.
+                let misses = Some(i32::from(code::UNAVAILABLE));
+                let code = |&rank: &usize| ranks[rank].status.and_then(|status| status.code());
+                let cause = failed.iter().copied().find(|rank| code(rank) != misses);
+                let first = cause.or(failed.first().copied());
                 end(ranks);
                 return first;
             }
