@@ -88,11 +88,13 @@ impl Arrays {
         let path = self.path.clone();
         let wrong = |what: &str| damaged(&path, what);
         self.unread.remove(name);
-        let entry =
-            self.archive.by_name(&format!("{name}{ENTRY}")).map_err(|error| match error {
-                ZipError::FileNotFound => wrong(&format!("{name} is missing")),
-                error => wrong(&format!("{name}: {error}")),
-            })?;
+        let entry = self.archive.by_name(&format!("{name}{ENTRY}")).map_err(|error| {
+            if matches!(error, ZipError::FileNotFound) {
+                wrong(&format!("{name} is missing"))
+            } else {
+                wrong(&format!("{name}: {error}"))
+            }
+        })?;
         let array = NpyFile::new(entry).map_err(|error| wrong(&format!("{name}: {error}")))?;
         let numbers = array.shape().iter().try_fold(1_u64, |product, &n| product.checked_mul(n));
         if numbers.is_none_or(|numbers| numbers > MOST_NUMBERS) {
