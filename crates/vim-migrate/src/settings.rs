@@ -194,9 +194,10 @@ impl ConfigBuilder {
         self.add("train.batch_size", batch.to_string(), comment);
         if self.launch.processes > 1 {
             self.launch.notes.push(format!(
-                "the script used {} GPUs; a run uses one, which takes the batch of {batch} whole: \
-                 --set train.accumulate=N computes it in N parts",
-                self.launch.processes
+                "the script used {processes} GPUs: --set devices.gpus={processes} shares the batch \
+                 of {batch} among as many; one GPU takes it whole, or in N parts by \
+                 --set train.accumulate=N",
+                processes = self.launch.processes
             ));
         }
         let amp = self.last_of(&["if-amp", "amp", "no-amp"]);
