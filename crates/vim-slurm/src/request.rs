@@ -151,6 +151,14 @@ impl SlurmConfig {
         let most_nodes = [limits.max_nodes, at.max_nodes].into_iter().flatten().min();
         let most_gpus = limits.max_gpus.or(at.gpus_per_node);
         request.check_site(&at.name, longest, most_gpus, most_nodes)?;
+        if let Some(most) = limits.max_gpus.filter(|most| count.saturating_mul(self.nodes) > *most)
+        {
+            let problem = format!(
+                "{count} on each of {} nodes is more than site `{}` allows a job: at most {most}",
+                self.nodes, at.name
+            );
+            return Err(SlurmError::Unmet { key: "gpus_per_node", problem });
+        }
         Ok(request)
     }
 
@@ -206,7 +214,7 @@ mod tests {
                     gpu_type = \"h100\"\ngpus_per_node = 4\ncpus_per_gpu = 12\n\
                     mem_per_gpu = \"124G\"\nmodules = [\"a/1\"]\nmax_time = \"7-00:00:00\"\n\
                     env = { X = \"1\", Y = \"1\" }\nmax_nodes = 8\n[partitions.short]\n\
-                    max_time = \"3:00:00\"\nmax_gpus = 1\nmax_nodes = 1";
+                    max_time = \"3:00:00\"\nmax_gpus = 1\nmax_nodes = 2";
         Site { name: "north".into(), ..toml::from_str(text).unwrap() }
     }
 
@@ -289,8 +297,13 @@ mod tests {
                 "slurm.nodes: 9 is more than site `north` allows: at most 8",
             ),
             (
+                "account = \"x\"\nnodes = 3\npartition = \"short\"",
+                "partition `short` allows: at most 2",
+            ),
+            (
                 "account = \"x\"\nnodes = 2\npartition = \"short\"",
-                "partition `short` allows: at most 1",
+                "slurm.gpus_per_node: 1 on each of 2 nodes is more than site `north` allows a job: at \
+                 most 1",
             ),
         ] {
             let message = config(text).request(Some(&site()), 1).unwrap_err().to_string();

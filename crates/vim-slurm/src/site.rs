@@ -33,7 +33,7 @@ pub struct SiteLimits {
     pub max_time: Option<TimeLimit>,
     /// The kind of its GPUs.
     pub gpu_type: Option<String>,
-    /// The most GPUs of a node per job.
+    /// The most GPUs per job, of all of its nodes together.
     pub max_gpus: Option<u32>,
     /// The most nodes per job.
     pub max_nodes: Option<u32>,
