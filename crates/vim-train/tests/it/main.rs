@@ -17,6 +17,7 @@ mod fatal;
 mod features;
 mod golden;
 mod layers;
+mod nodes;
 mod predict;
 mod profile;
 mod ranks;
