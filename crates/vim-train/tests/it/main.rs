@@ -18,6 +18,7 @@ mod features;
 mod golden;
 mod layers;
 mod nodes;
+mod packed;
 mod predict;
 mod profile;
 mod ranks;
