@@ -138,7 +138,7 @@ refused 78 'h100:4' wrong --set slurm.gpus_per_node=h100:8
 refused 78 '`h100`?' wrong --set slurm.gpus_per_node=h10:1
 refused 78 'slurm.mem:' wrong --set slurm.mem=65G
 refused 78 'unknown site `nowhere`' wrong --set slurm.site=nowhere
-refused 78 'slurm.nodes' wrong --set slurm.nodes=2
+refused 78 'slurm.nodes: 2 nodes are more' wrong --set slurm.nodes=2
 refused 78 'slurm.partion: unknown key' wrong --set slurm.partion=main
 echo > "$work/file"
 refused 74 'cannot make' wrong --set "slurm.output=$work/file/x/%j.out"

@@ -37,8 +37,10 @@ if is "$(cat "$dir/slurmctld.pid" 2>/dev/null)" slurmctld; then
 fi
 
 # 2. The daemons.
-for daemon in slurmd slurmctld munged; do
-  pid=$(cat "$dir/$daemon.pid" 2>/dev/null) || continue
+for file in "$dir"/slurmd-*.pid "$dir"/slurmctld.pid "$dir"/munged.pid; do
+  pid=$(cat "$file" 2>/dev/null) || continue
+  daemon=$(basename "$file" .pid)
+  daemon=${daemon%-*}
   if is "$pid" "$daemon"; then
     kill -TERM "$pid"
     for _ in $(seq 1 40); do
@@ -47,7 +49,7 @@ for daemon in slurmd slurmctld munged; do
     done
     is "$pid" "$daemon" && { say "$daemon takes no notice, and is killed"; kill -KILL "$pid"; }
   fi
-  rm -f "$dir/$daemon.pid"
+  rm -f "$file"
 done
 
 # 3. Processes of jobs that are left.

@@ -2,16 +2,17 @@
 # Brings up a real SLURM on the loopback of one Debian machine, without systemd, for tests.
 #
 #   scripts/slurm_up.sh            installs what is missing, starts the daemons, returns when the node is idle
+#   scripts/slurm_up.sh --nodes 2  the same with two nodes, node1 and node2, of this one machine
 #   . $VIM_SLURM_DIR/env.sh        points SLURM's commands at it (SLURM_CONF)
 #   scripts/slurm_down.sh          cancels its jobs and stops its daemons
 #
-# It has what submission and signals need of a GPU cluster: 16 cores, 64 GB and 4 GPUs of kind h100 (null
+# It has what submission and signals need of a GPU cluster: a node has 16 cores, 64 GB and 4 GPUs of kind h100 (null
 # devices), $SLURM_TMPDIR, requeueing, three partitions (main, the default; low, which high evicts after 15 s of
 # grace), finished jobs that scontrol knows for an hour. It has no accounting: sacct says so.
 #
 # Run again, it says that all is up. Needs root: to install packages, and for slurmd. Changes outside
 # $VIM_SLURM_DIR (/tmp/vim-train-slurm): the packages, and a line in /etc/hosts if this machine's name does not
-# resolve to 127.*, which the daemons bind to. Other variables: VIM_SLURM_PORT (26817, and the one after it).
+# resolve to 127.*, which the daemons bind to. Other variables: VIM_SLURM_PORT (26817, and one more for each node).
 set -euo pipefail
 umask 022
 
@@ -21,21 +22,35 @@ cpus=16 memory=64000 gpus=4
 conf=$dir/slurm.conf
 say() { echo "slurm_up: $*" >&2; }
 fail() { say "ERROR: $*"; exit 1; }
+nodes=1
 case ${1:-} in
   '') ;;
+  --nodes) nodes=${2:-} ;;
   -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) fail "unknown argument $1; --help says what there is" ;;
 esac
+case $nodes in [1-9]) ;; *) fail '--nodes needs a number from 1 to 9' ;; esac
+names=$(seq -f 'node%g' -s ' ' 1 "$nodes")
 [ "$(id -u)" = 0 ] || fail 'must be root'
 
 alive() { # DAEMON: whether its pid file names such a process
   local pid
   pid=$(cat "$dir/$1.pid" 2>/dev/null) || return 1
-  [ -n "$pid" ] && grep -q "$1" "/proc/$pid/cmdline" 2>/dev/null
+  [ -n "$pid" ] && grep -q "${1%-*}" "/proc/$pid/cmdline" 2>/dev/null
 }
-usable() { SLURM_CONF=$conf timeout 5 sinfo -h -N -o %T 2>/dev/null | grep -q -E '^(idle|mixed|allocated|completing)$'; }
-
-if [ -s "$conf" ] && alive munged && alive slurmctld && alive slurmd && usable; then
+all_alive() { # DAEMON…
+  local daemon
+  for daemon in "$@"; do alive "$daemon" || return 1; done
+}
+usable() { # whether all nodes are
+  local states
+  states=$(SLURM_CONF=$conf timeout 5 sinfo -h -N -p main -o %T 2>/dev/null) || return 1
+  [ "$(grep -c -E '^(idle|mixed|allocated|completing)$' <<< "$states")" = "$nodes" ]
+}
+# shellcheck disable=SC2086
+daemons=$(printf 'slurmd-%s ' $names)
+# shellcheck disable=SC2086
+if [ -s "$conf" ] && all_alive munged slurmctld $daemons && usable; then
   say "up already: . $dir/env.sh"
   exit 0
 fi
@@ -80,11 +95,11 @@ AuthInfo=socket=$dir/munge/socket
 # Bound to the address of the host's name, never to all interfaces.
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation=$dir/state
-SlurmdSpoolDir=$dir/spool
+SlurmdSpoolDir=$dir/spool/%n
 SlurmctldPidFile=$dir/slurmctld.pid
-SlurmdPidFile=$dir/slurmd.pid
+SlurmdPidFile=$dir/slurmd-%n.pid
 SlurmctldLogFile=$dir/log/slurmctld.log
-SlurmdLogFile=$dir/log/slurmd.log
+SlurmdLogFile=$dir/log/slurmd-%n.log
 
 # No cgroups, no accounting.
 ProctrackType=proctrack/linuxproc
@@ -120,12 +135,16 @@ TaskProlog=$dir/task_prolog.sh
 Epilog=$dir/epilog.sh
 
 GresTypes=gpu
-NodeName=node1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=$cpus Boards=1 SocketsPerBoard=1 CoresPerSocket=$cpus ThreadsPerCore=1 RealMemory=$memory TmpDisk=1000 Gres=gpu:h100:$gpus State=UNKNOWN
-PartitionName=main Nodes=node1 Default=YES MaxTime=1-00:00:00 DefaultTime=00:10:00 DefMemPerCPU=1000 State=UP PriorityTier=5 PreemptMode=OFF
-PartitionName=low Nodes=node1 MaxTime=1-00:00:00 DefaultTime=00:10:00 DefMemPerCPU=1000 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=15
-PartitionName=high Nodes=node1 MaxTime=1-00:00:00 DefaultTime=00:10:00 DefMemPerCPU=1000 State=UP PriorityTier=10 PreemptMode=OFF
+$(for number in $(seq 1 "$nodes"); do
+  echo "NodeName=node$number NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + number)) CPUs=$cpus Boards=1 SocketsPerBoard=1 CoresPerSocket=$cpus ThreadsPerCore=1 RealMemory=$memory TmpDisk=1000 Gres=gpu:h100:$gpus State=UNKNOWN"
+done)
+PartitionName=main Nodes=ALL Default=YES MaxTime=1-00:00:00 DefaultTime=00:10:00 DefMemPerCPU=1000 State=UP PriorityTier=5 PreemptMode=OFF
+PartitionName=low Nodes=ALL MaxTime=1-00:00:00 DefaultTime=00:10:00 DefMemPerCPU=1000 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=15
+PartitionName=high Nodes=ALL MaxTime=1-00:00:00 DefaultTime=00:10:00 DefMemPerCPU=1000 State=UP PriorityTier=10 PreemptMode=OFF
 END
-echo "NodeName=node1 Name=gpu Type=h100 File=$dir/gpu/[0-$((gpus - 1))]" > "$dir/gres.conf"
+for name in $names; do
+  echo "NodeName=$name Name=gpu Type=h100 File=$dir/gpu/[0-$((gpus - 1))]"
+done > "$dir/gres.conf"
 printf 'CgroupPlugin=autodetect\nCgroupAutomount=no\n' > "$dir/cgroup.conf"
 cat > "$dir/prolog.sh" <<END
 #!/bin/sh
@@ -147,7 +166,10 @@ if ! alive munged; then
     --log-file="$dir/log/munged.log" --seed-file="$dir/munge/seed" || fail "munged: see $dir/log/munged.log"
 fi
 alive slurmctld || timeout 20 slurmctld -i -f "$conf" || fail "slurmctld: see $dir/log/slurmctld.log"
-alive slurmd || timeout 20 slurmd -N node1 -f "$conf" || fail "slurmd: see $dir/log/slurmd.log"
+for name in $names; do
+  mkdir -p "$dir/spool/$name"
+  alive "slurmd-$name" || timeout 20 slurmd -N "$name" -f "$conf" || fail "slurmd: see $dir/log/slurmd-$name.log"
+done
 
 # The daemons report success before they can fail, so their processes are checked as well.
 for _ in $(seq 1 80); do
@@ -155,14 +177,14 @@ for _ in $(seq 1 80); do
     say "up: . $dir/env.sh"
     exit 0
   fi
-  for daemon in munged slurmctld slurmd; do
+  for daemon in munged slurmctld $daemons; do
     [ ! -s "$dir/$daemon.pid" ] || alive "$daemon" || { tail -n 5 "$dir"/log/*.log >&2; fail "$daemon died"; }
   done
   if timeout 5 sinfo -h -N -o %T 2>/dev/null | grep -q -E 'down|drain'; then
-    timeout 5 scontrol update NodeName=node1 State=RESUME 2>/dev/null || true
+    timeout 5 scontrol update NodeName="${names// /,}" State=RESUME 2>/dev/null || true
   fi
   sleep 0.5
 done
 timeout 5 sinfo -R >&2 || true
 tail -n 10 "$dir"/log/*.log >&2
-fail 'the node is not usable after 40 s'
+fail 'the nodes are not usable after 40 s'

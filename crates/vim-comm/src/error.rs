@@ -23,6 +23,22 @@ pub enum CommError {
         waited: Duration,
     },
 
+    /// Nodes did not arrive in time.
+    #[error(
+        "after {waited:?}, {} of {count} nodes are missing in {}: node {}: did they start, and do all see this folder?",
+        nodes.len(), folder.display(), numbers(nodes)
+    )]
+    MissingNodes {
+        /// Those that are missing.
+        nodes: Vec<usize>,
+        /// Of how many.
+        count: usize,
+        /// Where this node waited.
+        folder: PathBuf,
+        /// How long.
+        waited: Duration,
+    },
+
     /// All ranks are there, but one did not say what the others need.
     #[error("after {waited:?}, {} has no {what}: rank 0 did not write it", folder.display())]
     Silent {
@@ -116,6 +132,11 @@ impl CommError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source: Arc::new(source) }
     }
+}
+
+/// `1, 2`.
+fn numbers(all: &[usize]) -> String {
+    all.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// `node 0: rank 1; node 1: ranks 2, 3`.

@@ -17,5 +17,5 @@ pub use comm::Comm;
 pub use environment::environment;
 pub use error::CommError;
 pub use place::Place;
-pub use rendezvous::{Member, Rendezvous, Roster, SHARE_GPU, abort, aborted};
+pub use rendezvous::{Member, Node, Rendezvous, Roster, SHARE_GPU, abort, aborted, meet_nodes};
 pub use tree::{TreeSum, same_order};

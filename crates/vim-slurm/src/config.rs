@@ -47,16 +47,16 @@ pub struct SlurmConfig {
     /// out: the partition's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<TimeLimit>,
-    /// Nodes; more than one is not supported yet.
+    /// Nodes of a run, each with the GPUs of `devices.gpus` (docs/distributed.md).
     pub nodes: u32,
-    /// GPUs: `"h100:4"`, or `4` of the site's kind. Left out: one, or none where
-    /// `devices.backend = "cpu"`.
+    /// GPUs of each node: `"h100:4"`, or `4` of the site's kind. Left out: those of `devices.gpus`,
+    /// or none where `devices.backend = "cpu"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus_per_node: Option<GpuRequest>,
     /// Cores: a number, or `"auto"`, the site's per GPU times the GPUs; without a site the
     /// cluster's default.
     pub cpus_per_task: Cpus,
-    /// Memory of the node, as `"64G"`; `"0"` is all. At most one of the three; left out: the
+    /// Memory of each node, as `"64G"`; `"0"` is all. At most one of the three; left out: the
     /// site's, else the cluster's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem: Option<Memory>,
@@ -131,7 +131,7 @@ impl SlurmConfig {
             }
             Err(SlurmError::Range { key, value, expected: expected.to_owned() })
         };
-        range(self.nodes == 1, "nodes", self.nodes.to_string(), "1; more is not supported yet")?;
+        range(self.nodes >= 1, "nodes", self.nodes.to_string(), "1 or more")?;
         let attempts = self.stop_without_progress;
         range(attempts >= 1, "stop_without_progress", attempts.to_string(), "1 or more")?;
         if let Some(time) = self.time {
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_said() {
         for (toml, said) in [
-            ("nodes = 2", "slurm.nodes: 2 is out of range: expected 1; more is not supported yet"),
+            ("nodes = 0", "slurm.nodes: 0 is out of range: expected 1 or more"),
             ("mem = \"1G\"\nmem_per_gpu = \"1G\"", "slurm.mem_per_gpu does not go with slurm.mem"),
             ("time = \"3\"", "slurm.time: 00:03:00 is out of range: expected more than the 240 s"),
             ("account = \"a b\"", "slurm.account: \"a b\""),

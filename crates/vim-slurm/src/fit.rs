@@ -26,12 +26,14 @@ pub struct NodeKind {
     pub memory_mib: u64,
     /// GPUs of a node, by kind.
     pub gpus: Vec<GpuRequest>,
+    /// How many nodes there are of this kind, if that is told.
+    pub nodes: Option<u32>,
 }
 
 /// The output format of sinfo that [`parse_sinfo`] reads.
-pub(crate) const SINFO_FORMAT: &str = "%P|%a|%l|%c|%m|%G";
+pub(crate) const SINFO_FORMAT: &str = "%P|%a|%l|%c|%m|%G|%D";
 
-/// Parses the output of `sinfo -h -e -o '%P|%a|%l|%c|%m|%G'`.
+/// Parses the output of `sinfo -h -e -o '%P|%a|%l|%c|%m|%G|%D'`.
 ///
 /// # Errors
 ///
@@ -43,17 +45,18 @@ pub fn parse_sinfo(answer: &str) -> Result<Vec<NodeKind>, String> {
 
 fn parse(line: &str) -> Option<NodeKind> {
     let fields: Vec<&str> = line.split('|').collect();
-    let [partition, up, time, cpus, memory, gres] = fields.try_into().ok()?;
+    let [partition, up, time, cpus, memory, gres, rest @ ..] = &fields[..] else { return None };
     // If nodes differ, sinfo prints the smallest number and a plus sign.
     let number = |text: &str| text.trim_end_matches('+').parse::<u64>().ok();
     Some(NodeKind {
         partition: partition.trim_end_matches('*').to_owned(),
         is_default: partition.ends_with('*'),
-        is_up: up == "up",
+        is_up: *up == "up",
         max_time: TimeLimit::of_slurm(time),
         cpus: number(cpus)?.try_into().ok()?,
         memory_mib: number(memory)?,
         gpus: gpus(gres),
+        nodes: rest.first().and_then(|count| number(count)?.try_into().ok()),
     })
 }
 
@@ -94,18 +97,42 @@ pub fn fit(request: &JobRequest, kinds: &[NodeKind]) -> Result<Vec<String>, Slur
     };
     // The error of the kind that passed the most checks.
     let mut closest: Option<(usize, SlurmError)> = None;
+    let mut fitting: Vec<&NodeKind> = Vec::new();
     for kind in &candidates {
         let Some((depth, error)) = objection(request, kind) else {
-            let closed = (!kind.is_up).then(|| {
-                format!("partition `{}` takes no jobs now: this one will wait", kind.partition)
-            });
-            return Ok(closed.into_iter().collect());
+            fitting.push(kind);
+            continue;
         };
         if closest.as_ref().is_none_or(|(known, _)| depth > *known) {
             closest = Some((depth, error));
         }
     }
-    closest.map_or_else(|| Ok(Vec::new()), |(_, error)| Err(error))
+    let Some(first) = fitting.first() else {
+        return closest.map_or_else(|| Ok(Vec::new()), |(_, error)| Err(error));
+    };
+    check_nodes(request, &fitting)?;
+    let closed = (!first.is_up)
+        .then(|| format!("partition `{}` takes no jobs now: this one will wait", first.partition));
+    Ok(closed.into_iter().collect())
+}
+
+/// Checks that some partition has as many of the `fitting` nodes as are requested.
+fn check_nodes(request: &JobRequest, fitting: &[&NodeKind]) -> Result<(), SlurmError> {
+    let of_partition = |name: &str| -> Option<u32> {
+        fitting.iter().filter(|kind| kind.partition == name).map(|kind| kind.nodes).sum()
+    };
+    let counts = fitting.iter().map(|kind| (of_partition(&kind.partition), &kind.partition));
+    // Where a number is not told, it is the cluster's to say.
+    match counts.max_by_key(|(count, _)| count.unwrap_or(u32::MAX)) {
+        Some((Some(most), partition)) if most < request.nodes => {
+            let problem = format!(
+                "{} nodes are more than partition `{partition}` has that fit: {most}",
+                request.nodes
+            );
+            Err(SlurmError::Unmet { key: "nodes", problem })
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn check_partition(name: &str, kinds: &[NodeKind]) -> Result<(), SlurmError> {
@@ -186,8 +213,9 @@ mod tests {
     use super::*;
     use crate::config::SlurmConfig;
 
-    const SINFO: &str = "main*|up|1-00:00:00|16|64000|gpu:h100:4\n\
-                         long|down|7-00:00:00|16|64000|gpu:h100:2\n\
+    const SINFO: &str = "main*|up|1-00:00:00|16|64000|gpu:h100:4|3\n\
+                         main*|up|1-00:00:00|16|64000|gpu:h100:8|1\n\
+                         long|down|7-00:00:00|16|64000|gpu:h100:2|1\n\
                          cpu|up|infinite|40|192000|(null)\n";
 
     fn fits(config: &str) -> Result<Vec<String>, String> {
@@ -206,6 +234,9 @@ mod tests {
              cpus_per_task = 40",
             "partition = \"cpu,main\"",
             "partition = \"main\"\nmem = \"0\"",
+            "partition = \"main\"\nnodes = 4\ngpus_per_node = 4",
+            // Not told.
+            "partition = \"cpu\"\nnodes = 40\ngpus_per_node = 0",
         ] {
             fits(config).unwrap();
         }
@@ -231,7 +262,12 @@ mod tests {
                 "gpus_per_node = \"h10:1\"",
                 "no GPU `h10` in partition `main`, did you mean `h100`? (known: h100)",
             ),
-            ("gpus_per_node = 8", "8 is more than a node of partition `main` has: h100:4"),
+            ("gpus_per_node = 9", "9 is more than a node of partition `main` has: h100:4"),
+            (
+                "partition = \"main\"\nnodes = 5",
+                "slurm.nodes: 5 nodes are more than partition `main` has that fit: 4",
+            ),
+            ("nodes = 2\ngpus_per_node = 8", "partition `main` has that fit: 1"),
             ("partition = \"cpu\"", "the nodes of partition `cpu` have no GPUs"),
             ("partition = \"main\"\ncpus_per_task = 17", "slurm.cpus_per_task: 17 cores are more"),
             (

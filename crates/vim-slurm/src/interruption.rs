@@ -28,6 +28,8 @@ pub enum Cause {
     TimeLimit,
     /// A user cancelled the job.
     Cancelled,
+    /// Another node of the job is gone, which SLURM does not know yet.
+    NodeLost,
     /// An interactive job, which has no script to start again.
     NotBatch,
 }
@@ -50,6 +52,7 @@ impl Cause {
             Self::Requeued => ("requeued", "requeued by SLURM"),
             Self::TimeLimit => ("time limit", "time limit"),
             Self::Cancelled => ("cancelled", "cancelled"),
+            Self::NodeLost => ("node lost", "a node is lost"),
             Self::NotBatch => ("no batch job", "no batch job"),
         }
     }
@@ -133,7 +136,7 @@ pub fn decide(cause: Cause, config: &SlurmConfig, attempts: &JobAttempts) -> Dec
             };
             return Decision { action: Action::Requeued, why: why.into() };
         }
-        Cause::Warning | Cause::Preemption | Cause::TimeLimit => {}
+        Cause::Warning | Cause::Preemption | Cause::TimeLimit | Cause::NodeLost => {}
     }
     let words = cause.words();
     if config.on_interrupt == OnInterrupt::None {
@@ -156,10 +159,10 @@ pub fn decide(cause: Cause, config: &SlurmConfig, attempts: &JobAttempts) -> Dec
     let action = match (config.on_interrupt, cause) {
         (OnInterrupt::Requeue, _) => Action::Requeue,
         (OnInterrupt::Resubmit, _) => Action::Resubmit,
-        (OnInterrupt::Wait, Cause::Preemption) => Action::Wait,
+        (OnInterrupt::Wait, Cause::Preemption | Cause::NodeLost) => Action::Wait,
         (OnInterrupt::Wait | OnInterrupt::None, _) => {
             return leave(format!(
-                "{words}; slurm.on_interrupt = \"wait\" waits for preemption alone"
+                "{words}; slurm.on_interrupt = \"wait\" waits for preemption and lost nodes alone"
             ));
         }
     };
@@ -248,6 +251,8 @@ mod tests {
             (Cause::Warning, On::Resubmit, Action::Resubmit),
             (Cause::Cancelled, On::Resubmit, Action::Leave),
             (Cause::Preemption, On::Wait, Action::Wait),
+            (Cause::NodeLost, On::Requeue, Action::Requeue),
+            (Cause::NodeLost, On::Wait, Action::Wait),
             (Cause::Warning, On::Wait, Action::Leave),
             (Cause::TimeLimit, On::Wait, Action::Leave),
             (Cause::Warning, On::None, Action::Leave),

@@ -20,9 +20,11 @@ pub struct JobRequest {
     pub qos: Option<String>,
     /// The time limit.
     pub time: Option<TimeLimit>,
-    /// GPUs of the node.
+    /// Nodes.
+    pub nodes: u32,
+    /// GPUs of each node.
     pub gpus: Option<GpuRequest>,
-    /// Cores.
+    /// Cores of each node.
     pub cpus: Option<u32>,
     /// Memory.
     pub memory: Option<(MemoryPer, Memory)>,
@@ -114,8 +116,8 @@ impl SlurmConfig {
             let used = if used_gpus > 1 { used_gpus.to_string() } else { "one".to_owned() };
             warnings.push(format!(
                 "slurm.gpus_per_node asks for {count} GPUs, and a run uses {used}: devices.gpus = \
-                 {count} trains on all, and `vim-train sweep run FILE --gpus all` in one job keeps \
-                 all of a node at work (docs/cluster.md)"
+                 {count} trains on all, and sweep.pack = \"node\" trains a run of a sweep on each \
+                 (docs/cluster.md)"
             ));
         }
         if self.time.is_none() {
@@ -128,6 +130,7 @@ impl SlurmConfig {
             partition,
             qos: self.qos.clone().or_else(|| at.qos.clone()),
             time: self.time,
+            nodes: self.nodes,
             gpus,
             cpus,
             memory,
@@ -145,7 +148,17 @@ impl SlurmConfig {
             warnings,
         };
         let longest = [limits.max_time, at.max_time].into_iter().flatten().min();
-        request.check_site(&at.name, longest, limits.max_gpus.or(at.gpus_per_node))?;
+        let most_nodes = [limits.max_nodes, at.max_nodes].into_iter().flatten().min();
+        let most_gpus = limits.max_gpus.or(at.gpus_per_node);
+        request.check_site(&at.name, longest, most_gpus, most_nodes)?;
+        if let Some(most) = limits.max_gpus.filter(|most| count.saturating_mul(self.nodes) > *most)
+        {
+            let problem = format!(
+                "{count} on each of {} nodes is more than site `{}` allows a job: at most {most}",
+                self.nodes, at.name
+            );
+            return Err(SlurmError::Unmet { key: "gpus_per_node", problem });
+        }
         Ok(request)
     }
 
@@ -162,6 +175,7 @@ impl JobRequest {
         site: &str,
         longest: Option<TimeLimit>,
         most_gpus: Option<u32>,
+        most_nodes: Option<u32>,
     ) -> Result<(), SlurmError> {
         let at = || match &self.partition {
             Some(partition) => format!("site `{site}`, partition `{partition}`"),
@@ -179,6 +193,10 @@ impl JobRequest {
             let problem = format!("{gpus} is more than {} has: at most {most}", at());
             return Err(SlurmError::Unmet { key: "gpus_per_node", problem });
         }
+        if let Some(most) = most_nodes.filter(|most| self.nodes > *most) {
+            let problem = format!("{} is more than {} allows: at most {most}", self.nodes, at());
+            return Err(SlurmError::Unmet { key: "nodes", problem });
+        }
         Ok(())
     }
 }
@@ -195,8 +213,8 @@ mod tests {
         let text = "account_required = true\naccount_example = \"def-someone\"\n\
                     gpu_type = \"h100\"\ngpus_per_node = 4\ncpus_per_gpu = 12\n\
                     mem_per_gpu = \"124G\"\nmodules = [\"a/1\"]\nmax_time = \"7-00:00:00\"\n\
-                    env = { X = \"1\", Y = \"1\" }\n[partitions.short]\nmax_time = \"3:00:00\"\n\
-                    max_gpus = 1";
+                    env = { X = \"1\", Y = \"1\" }\nmax_nodes = 8\n[partitions.short]\n\
+                    max_time = \"3:00:00\"\nmax_gpus = 1\nmax_nodes = 2";
         Site { name: "north".into(), ..toml::from_str(text).unwrap() }
     }
 
@@ -274,6 +292,19 @@ mod tests {
                  most 1",
             ),
             ("account = \"x\"\ngpus_per_node = 0\nmem_per_gpu = \"1G\"", "set slurm.mem instead"),
+            (
+                "account = \"x\"\nnodes = 9",
+                "slurm.nodes: 9 is more than site `north` allows: at most 8",
+            ),
+            (
+                "account = \"x\"\nnodes = 3\npartition = \"short\"",
+                "partition `short` allows: at most 2",
+            ),
+            (
+                "account = \"x\"\nnodes = 2\npartition = \"short\"",
+                "slurm.gpus_per_node: 1 on each of 2 nodes is more than site `north` allows a job: at \
+                 most 1",
+            ),
         ] {
             let message = config(text).request(Some(&site()), 1).unwrap_err().to_string();
             assert!(message.contains(said), "{message}");

@@ -73,6 +73,8 @@ impl BatchScript {
         }
         if let Some(folder) = &request.tmpdir {
             let _ = writeln!(text, "export SLURM_TMPDIR=\"${{SLURM_TMPDIR:-{folder}}}\"");
+            // This script runs on the first node alone.
+            text.push_str(if request.nodes > 1 { "srun " } else { "" });
             text.push_str("mkdir -p \"$SLURM_TMPDIR\"\n");
         }
         for (name, value) in &request.env {
@@ -107,7 +109,7 @@ impl BatchScript {
         add("--partition", request.partition.clone());
         add("--qos", request.qos.clone());
         add("--time", request.time.map(|time| time.to_string()));
-        add("--nodes", Some("1".into()));
+        add("--nodes", Some(request.nodes.to_string()));
         add("--ntasks-per-node", Some("1".into()));
         add("--gpus-per-node", request.gpus.as_ref().map(ToString::to_string));
         add("--cpus-per-task", request.cpus.map(|cpus| cpus.to_string()));
@@ -271,6 +273,19 @@ exec srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" /opt/vim-t
 exec srun --kill-on-bad-exit=1 /opt/vim-train train 'a b.toml'
 "#
         );
+    }
+
+    #[test]
+    fn several_nodes_have_a_task_each() {
+        let text = script("nodes = 3\ngpus_per_node = \"h100:4\"").render().unwrap();
+        let options =
+            "#SBATCH --nodes=3\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=h100:4\n";
+        assert!(text.contains(options), "{text}");
+        let site: Site = toml::from_str("tmpdir = \"/local/$SLURM_JOB_ID\"").unwrap();
+        let config: SlurmConfig = toml::from_str("nodes = 2").unwrap();
+        let request = config.request(Some(&site), 0).unwrap();
+        let text = BatchScript { request, ..script("") }.render().unwrap();
+        assert!(text.contains("\nsrun mkdir -p \"$SLURM_TMPDIR\"\n"), "{text}");
     }
 
     #[test]

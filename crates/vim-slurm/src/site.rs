@@ -33,8 +33,10 @@ pub struct SiteLimits {
     pub max_time: Option<TimeLimit>,
     /// The kind of its GPUs.
     pub gpu_type: Option<String>,
-    /// The most GPUs per job.
+    /// The most GPUs per job, of all of its nodes together.
     pub max_gpus: Option<u32>,
+    /// The most nodes per job.
+    pub max_nodes: Option<u32>,
     /// Cores for each GPU.
     pub cpus_per_gpu: Option<u32>,
     /// Memory for each GPU.
@@ -67,6 +69,8 @@ pub struct Site {
     pub gpu_type: Option<String>,
     /// GPUs of a node.
     pub gpus_per_node: Option<u32>,
+    /// The most nodes per job.
+    pub max_nodes: Option<u32>,
     /// Cores for each GPU.
     pub cpus_per_gpu: Option<u32>,
     /// Memory for each GPU, unless the configuration names an amount.

@@ -48,6 +48,13 @@ pub struct SweepConfig {
     /// for. `sweep run` goes by its `-j`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_parallel: Option<NonZeroUsize>,
+    /// What a task of SLURM's array trains: one `run`, or, with `node`, as many runs side by side
+    /// as a node has GPUs, each on one of them (docs/experiments.md).
+    pub pack: Pack,
+    /// With `pack = "node"`: how many runs a node trains side by side; left out: as many as the
+    /// GPUs of `slurm.gpus_per_node`, or of the site's nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_node: Option<NonZeroUsize>,
     /// What `sweep run` does when a run fails: `continue` with the others, or `stop` starting any.
     pub on_failure: OnFailure,
     /// What `sweep summarize` reports.
@@ -63,10 +70,23 @@ impl Default for SweepConfig {
             seeds: Vec::new(),
             must_match: DEFAULT_MUST_MATCH.map(str::to_owned).to_vec(),
             max_parallel: None,
+            pack: Pack::default(),
+            per_node: None,
             on_failure: OnFailure::default(),
             report: ReportConfig::default(),
         }
     }
+}
+
+/// What a task of an array trains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pack {
+    /// A run.
+    #[default]
+    Run,
+    /// Several runs side by side, on a whole node.
+    Node,
 }
 
 /// What to do when a run of a sweep fails.

@@ -16,7 +16,8 @@ mod summary;
 mod table;
 
 pub use config::{
-    Assignments, DEFAULT_MUST_MATCH, MAX_CELLS, OnFailure, Pick, ReportConfig, SEED, SweepConfig,
+    Assignments, DEFAULT_MUST_MATCH, MAX_CELLS, OnFailure, Pack, Pick, ReportConfig, SEED,
+    SweepConfig,
 };
 pub use error::SweepError;
 pub use grid::{cells, check_matching, described};

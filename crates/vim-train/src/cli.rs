@@ -106,7 +106,7 @@ Exit codes:
     1  the run failed, or a check of verify, doctor or eval-golden did; config diff found a difference
     2  bad command line
    65  data, a checkpoint or a script missing, damaged or unfit
-   69  device not available, or lost; SLURM not available, or a job refused
+   69  device or node not available, or lost; SLURM not available, or a job refused
    70  internal error
    71  the device ran out of memory
    73  the run folder is in use, or holds or awaits a run already; a file to be written is there already

@@ -4,6 +4,8 @@ use std::env;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Party, Rendezvous};
+use crate::error::CommError;
 use crate::place::Place;
 
 /// Variable that lets several ranks share a GPU when it is `1`. NCCL does not promise that it
@@ -41,12 +43,27 @@ impl Member {
     }
 }
 
-/// Why the last of `members` does not fit to the others, which fit together.
-pub(super) fn problem(members: &[Member]) -> Option<String> {
-    let share = env::var_os(SHARE_GPU).is_some_and(|value| value == "1");
-    let (new, others) = members.split_last()?;
-    let why = others.iter().find_map(|other| problem_of_two(other, new, share))?;
-    Some(format!("the ranks do not fit together: {why}"))
+impl Party for Member {
+    const KIND: &'static str = "rank";
+
+    fn number(&self) -> usize {
+        self.place.rank()
+    }
+
+    fn name(&self) -> String {
+        self.name()
+    }
+
+    fn problem(members: &[Self]) -> Option<String> {
+        let share = env::var_os(SHARE_GPU).is_some_and(|value| value == "1");
+        let (new, others) = members.split_last()?;
+        let why = others.iter().find_map(|other| problem_of_two(other, new, share))?;
+        Some(format!("the ranks do not fit together: {why}"))
+    }
+
+    fn missing(rendezvous: &Rendezvous, there: &dyn Fn(usize) -> bool) -> CommError {
+        rendezvous.missing(there)
+    }
 }
 
 fn problem_of_two(a: &Member, b: &Member, share: bool) -> Option<String> {
@@ -105,12 +122,12 @@ mod tests {
     #[test]
     fn ranks_fit_together_or_it_is_said_why_not() {
         let fitting: Vec<Member> = (0..4).map(member).collect();
-        assert!((1..=4).all(|count| problem(&fitting[..count]).is_none()));
+        assert!((1..=4).all(|count| Member::problem(&fitting[..count]).is_none()));
         assert!(warnings(&fitting).is_empty());
         let with = |change: &dyn Fn(&mut Member)| {
             let mut members = fitting.clone();
             change(&mut members[3]);
-            problem(&members).unwrap_or_default()
+            Member::problem(&members).unwrap_or_default()
         };
         let text = with(&|m| m.build = "0.2.0".into());
         assert_eq!(
@@ -130,7 +147,7 @@ mod tests {
     fn several_kinds_of_gpu_are_told() {
         let mut members: Vec<Member> = (0..4).map(member).collect();
         members[2].device = "NVIDIA A100".into();
-        assert!(problem(&members).is_none());
+        assert!(Member::problem(&members).is_none());
         let warnings = warnings(&members);
         assert!(warnings[0].contains("NVIDIA H200 at rank 0"), "{warnings:?}");
         assert!(warnings[0].contains("NVIDIA A100 at rank 2"), "{warnings:?}");

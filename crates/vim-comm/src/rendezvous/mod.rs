@@ -1,4 +1,5 @@
-//! How the ranks of a run find each other: by files in a folder that all of them see.
+//! How the ranks of a run, and before them the nodes, find each other: by files in a folder that
+//! all of them see.
 //!
 //! A folder serves one attempt of a run and is never used again. Files appear complete (temporary
 //! file, then rename). A rank that waits for one reads the folder: network file systems remember
@@ -6,24 +7,27 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `NNNN.json` | a rank's [`Member`] |
+//! | `NNNN.json` | a rank's [`Member`], or a node's [`Node`] |
 //! | `roster.json` | all of them, once they have been found to fit together |
 //! | `refusal.json` | why they do not |
 //! | `abort.json` | why somebody ended the attempt |
 
 mod files;
 mod member;
+mod node;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::CommError;
 use crate::place::Place;
 use files::{Waiting, list, publish_new, read_json, write_json};
+use member::warnings;
 pub use member::{Member, SHARE_GPU};
-use member::{problem, warnings};
+pub use node::{Node, meet_nodes};
 
 const ROSTER: &str = "roster.json";
 const REFUSAL: &str = "refusal.json";
@@ -40,8 +44,26 @@ pub struct Rendezvous {
     pub timeout: Duration,
 }
 
+/// A process that meets others, one for each number.
+trait Party: Clone + Serialize + DeserializeOwned {
+    /// What it is one of, such as `rank`.
+    const KIND: &'static str;
+
+    /// Which one it is, from 0.
+    fn number(&self) -> usize;
+
+    /// What it is called.
+    fn name(&self) -> String;
+
+    /// Why the last of `parties` does not fit to the others, which fit together.
+    fn problem(parties: &[Self]) -> Option<String>;
+
+    /// The error of those that are not `there`.
+    fn missing(rendezvous: &Rendezvous, there: &dyn Fn(usize) -> bool) -> CommError;
+}
+
 /// The ranks that met.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roster {
     /// All ranks in their order.
     pub members: Vec<Member>,
@@ -85,59 +107,66 @@ impl Rendezvous {
             let why = format!("rank {} calls itself {}", self.place.rank(), member.place.rank());
             return Err(CommError::Refused { why });
         }
-        if !write_json(&self.folder, &record(self.place.rank()), member, true)? {
+        let members = self.meet_as(member, &|| false)?;
+        Ok(Roster { warnings: warnings(&members), members })
+    }
+
+    /// [`Self::meet`] of any processes, of which this one is number `rank`; waits no longer once
+    /// `is_over`.
+    fn meet_as<P: Party>(&self, own: &P, is_over: &dyn Fn() -> bool) -> Result<Vec<P>, CommError> {
+        if !write_json(&self.folder, &record(own.number()), own, true)? {
             let why = format!(
-                "{} is the second rank {} in {}: are two nodes of the same number?",
-                member.name(),
-                self.place.rank(),
+                "{} is the second {} {} in {}: are two nodes of the same number?",
+                own.name(),
+                P::KIND,
+                own.number(),
                 self.folder.display(),
             );
             return Err(self.refuse(why));
         }
-        if self.place.rank() == 0 { self.gather_members() } else { self.await_roster() }
+        if own.number() == 0 {
+            return self.gather_parties(is_over);
+        }
+        let missing = |there: &dyn Fn(usize) -> bool| P::missing(self, there);
+        self.wait_for(ROSTER, &missing, is_over)?;
+        read_json(&self.folder, ROSTER)
     }
 
-    /// As rank 0: reads records as they come, so that what does not fit is refused before the last
-    /// rank arrives.
-    fn gather_members(&self) -> Result<Roster, CommError> {
-        let mut members: Vec<Member> = Vec::new();
+    /// As number 0: reads records as they come, so that what does not fit is refused before the
+    /// last one arrives.
+    fn gather_parties<P: Party>(&self, is_over: &dyn Fn() -> bool) -> Result<Vec<P>, CommError> {
+        let mut parties: Vec<P> = Vec::new();
         let mut waiting = Waiting::new(self.timeout);
         loop {
-            let names = self.names()?;
+            let names = self.names(is_over)?;
             for name in names.iter().filter(|name| is_record(name)) {
-                if members.iter().any(|known| record(known.place.rank()) == *name) {
+                if parties.iter().any(|known| record(known.number()) == *name) {
                     continue;
                 }
-                let member: Member = read_json(&self.folder, name)
-                    .map_err(|error| self.refuse(format!("not a rank of this build: {error}")))?;
-                if record(member.place.rank()) != *name {
-                    let why = format!("{} wrote {name}", member.name());
+                let party: P = read_json(&self.folder, name).map_err(|error| {
+                    self.refuse(format!("not a {} of this build: {error}", P::KIND))
+                })?;
+                if record(party.number()) != *name {
+                    let why = format!("{} wrote {name}", party.name());
                     return Err(self.refuse(why));
                 }
-                members.push(member);
-                if let Some(why) = problem(&members) {
+                parties.push(party);
+                if let Some(why) = P::problem(&parties) {
                     return Err(self.refuse(why));
                 }
             }
-            if members.len() == self.place.world() {
-                members.sort_by_key(|member| member.place.rank());
-                let roster = Roster { warnings: warnings(&members), members };
-                write_json(&self.folder, ROSTER, &roster, false)?;
-                return Ok(roster);
+            if parties.len() == self.place.world() {
+                parties.sort_by_key(P::number);
+                write_json(&self.folder, ROSTER, &parties, false)?;
+                return Ok(parties);
             }
             if !waiting.pause() {
-                let error = self.missing(|rank| names.contains(&record(rank)));
+                let error = P::missing(self, &|number| names.contains(&record(number)));
                 // The others' time ends too, but with less to say.
                 self.refuse(error.to_string());
                 return Err(error);
             }
         }
-    }
-
-    fn await_roster(&self) -> Result<Roster, CommError> {
-        self.wait_for(ROSTER)?;
-        let roster: Roster = read_json(&self.folder, ROSTER)?;
-        Ok(roster)
     }
 
     /// Publishes a file; replaces one of this name.
@@ -155,15 +184,20 @@ impl Rendezvous {
     ///
     /// As [`Self::meet`]; [`CommError::Silent`] if all ranks are there and the file is not.
     pub fn receive(&self, name: &str) -> Result<Vec<u8>, CommError> {
-        self.wait_for(name)?;
+        self.wait_for(name, &|there| self.missing(there), &|| false)?;
         let path = self.folder.join(name);
         std::fs::read(&path).map_err(CommError::io("read", &path))
     }
 
-    fn wait_for(&self, name: &str) -> Result<(), CommError> {
+    fn wait_for(
+        &self,
+        name: &str,
+        missing: &dyn Fn(&dyn Fn(usize) -> bool) -> CommError,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), CommError> {
         let mut waiting = Waiting::new(self.timeout);
         loop {
-            let names = self.names()?;
+            let names = self.names(is_over)?;
             if names.contains(name) {
                 return Ok(());
             }
@@ -172,9 +206,14 @@ impl Rendezvous {
                     let (what, folder) = (name.to_owned(), self.folder.clone());
                     return Err(CommError::Silent { what, folder, waited: self.timeout });
                 }
-                return Err(self.missing(|rank| names.contains(&record(rank))));
+                return Err(missing(&|number| names.contains(&record(number))));
             }
         }
+    }
+
+    /// Whether a file of this name is there.
+    pub fn has(&self, name: &str) -> bool {
+        list(&self.folder).is_ok_and(|names| names.contains(name))
     }
 
     /// Ends the attempt; see [`abort`].
@@ -195,8 +234,12 @@ impl Rendezvous {
     ///
     /// # Errors
     ///
-    /// If the attempt was ended or refused.
-    fn names(&self) -> Result<files::Names, CommError> {
+    /// If the attempt was ended or refused, or `is_over` for this process.
+    fn names(&self, is_over: &dyn Fn() -> bool) -> Result<files::Names, CommError> {
+        if is_over() {
+            let reason = format!("stopped at {}", self.folder.display());
+            return Err(CommError::Aborted { reason });
+        }
         let names = list(&self.folder)?;
         let reason = |name| read_json(&self.folder, name).map(|Reason { reason }| reason);
         if names.contains(ABORT) {

@@ -46,12 +46,25 @@ pub struct TrainArgs {
     /// Check all that can be wrong, print what would be done, and make no folder.
     #[arg(long)]
     pub dry_run: bool,
+    /// Machines that train together, each by this command with another --node. All must see the
+    /// same `run.root`, where they meet. In a SLURM job `slurm.nodes` does it.
+    #[arg(long, value_name = "N", value_parser = count, requires_all = ["node", "attempt"])]
+    pub nodes: Option<usize>,
+    /// Of --nodes: the number of this machine, from 0; the first one writes.
+    #[arg(long, value_name = "I", requires = "nodes")]
+    pub node: Option<usize>,
+    /// Of --nodes: a name for this start, the same on all machines and a new one each time.
+    #[arg(long, value_name = "NAME", requires = "nodes")]
+    pub attempt: Option<String>,
     /// Processes on this machine that train together, for tests: on its CPU, or sharing its GPUs.
     #[arg(long, hide = true, value_name = "N", value_parser = count)]
     pub ranks: Option<usize>,
     /// What a supervisor tells a rank that it starts.
     #[arg(long, hide = true, value_name = "JSON")]
     pub rank: Option<String>,
+    /// Whoever started this process sees to its job of SLURM.
+    #[arg(long, hide = true)]
+    pub led: bool,
     /// Print the run's result on stdout as JSON.
     #[arg(long)]
     pub json: bool,

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{
-    Client, Event, EventKind, Job, JobAttempts, JobId, JobOutcome, SlurmConfig, attempts_at, cause,
-    decide, restarts,
+    Cause, Client, Event, EventKind, Job, JobAttempts, JobId, JobOutcome, SlurmConfig, attempts_at,
+    cause, decide, restarts,
 };
 
 use vim_run::signals::Stop;
@@ -63,6 +63,8 @@ pub(crate) struct JobAttempt<'a> {
     log: &'a Log,
     /// Whether the same command would resume the run.
     resumes: bool,
+    /// Whether whoever started this process sees to the job.
+    is_led: bool,
     job: Option<JobId>,
     /// How often SLURM has requeued the job.
     restart_count: u32,
@@ -71,12 +73,14 @@ pub(crate) struct JobAttempt<'a> {
 }
 
 impl<'a> JobAttempt<'a> {
-    /// An attempt at the run in `folder` by a command with `--resume` set to `resume`.
+    /// An attempt at the run in `folder` by a command with `--resume` set to `resume`. Of an
+    /// attempt that `is_led`, whoever started it sees to the job: several runs share it.
     pub(crate) fn new(
         config: &'a SlurmConfig,
         folder: &'a Path,
         log: &'a Log,
         resume: Resume,
+        is_led: bool,
     ) -> Self {
         let job = JobId::of_this_process();
         let count = env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse().ok());
@@ -85,7 +89,8 @@ impl<'a> JobAttempt<'a> {
             Resume::Auto | Resume::Must => true,
             Resume::Never => false,
         };
-        let mut attempt = Self { config, folder, log, resumes, job, restart_count, restarts: 0 };
+        let mut attempt =
+            Self { config, folder, log, resumes, is_led, job, restart_count, restarts: 0 };
         attempt.restarts = job.map_or(0, |job| restarts(&attempt.events(), job, restart_count));
         attempt
     }
@@ -119,10 +124,22 @@ impl<'a> JobAttempt<'a> {
         next.filter(|_| self.resumes)
     }
 
+    /// After the loss of another node at `step`, before SLURM may have noticed it: requeues,
+    /// resubmits or leaves the job. Returns what starts the next attempt, if something does.
+    pub(crate) fn lost_node(&self, step: u64) -> Option<Successor> {
+        let of_loss = |cause| if cause == Cause::Warning { Cause::NodeLost } else { cause };
+        self.act(self.event(EventKind::Signal, step), of_loss).filter(|_| self.resumes)
+    }
+
     fn interrupted(&self, stop: Stop, step: u64) -> Option<Successor> {
         let signal = Some(stop.name().to_owned());
-        let event = Event { signal, ..self.event(EventKind::Signal, step) };
-        let Some(id) = self.job else {
+        self.act(Event { signal, ..self.event(EventKind::Signal, step) }, |cause| cause)
+    }
+
+    /// Acts on `event`, for the cause that SLURM's record of the job, and `known` of it, say.
+    fn act(&self, event: Event, known: impl Fn(Cause) -> Cause) -> Option<Successor> {
+        let step = event.step;
+        let Some(id) = self.job.filter(|_| !self.is_led) else {
             self.record(event);
             return None;
         };
@@ -132,7 +149,7 @@ impl<'a> JobAttempt<'a> {
             Ok(None) => return self.unknown(event, "SLURM does not know this job"),
             Err(error) => return self.unknown(event, &error.to_string()),
         };
-        let cause = cause(&job, self.restart_count);
+        let cause = known(cause(&job, self.restart_count));
         let attempts = JobAttempts {
             restarts: self.restarts,
             without_progress: attempts_at(&self.events(), step),
@@ -188,7 +205,7 @@ impl<'a> JobAttempt<'a> {
     fn unknown(&self, event: Event, why: &str) -> Option<Successor> {
         self.log.line(format!(
             "warning: not requeued, for nothing says why {} came: {why}; submit it again to go on at step {}",
-            event.signal.as_deref().unwrap_or_default(),
+            event.signal.as_deref().unwrap_or("the end"),
             event.step
         ));
         self.record(Event { detail: Some(why.to_owned()), ..event });

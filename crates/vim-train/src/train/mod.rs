@@ -60,11 +60,11 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }
-    let (role, config) = Role::of(args, &config)?;
+    let (role, config) = Role::of(args, &config, &stop)?;
     let rank = match role {
         Role::Rank(rank) => rank,
         Role::Supervisor(supervisor) => {
-            preflight::<T>(&config)?;
+            preflight::<T>(&config).inspect_err(|error| supervisor.give_up(error))?;
             return supervisor.run(&stop);
         }
     };
@@ -89,7 +89,7 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     let log = Log::open(&run.path().join(LOG))?;
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
-    let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume);
+    let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, resolved, &run, &log, stop, &guard)?;
         rank.describe(&comm, config.train.shards(), &log);

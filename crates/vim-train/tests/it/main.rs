@@ -17,6 +17,8 @@ mod fatal;
 mod features;
 mod golden;
 mod layers;
+mod nodes;
+mod packed;
 mod predict;
 mod profile;
 mod ranks;

@@ -25,14 +25,14 @@ const ALL: [&str; 7] = [
 ];
 
 /// A run `name` of `shards` shards on `ranks` ranks.
-fn args<'a>(shards: &'a str, ranks: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn args<'a>(shards: &'a str, ranks: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let ranks = if ranks == "1" { Vec::new() } else { vec!["--ranks", ranks] };
     [&set(&ALL)[..], &["--set", shards], &ranks, more].concat()
 }
 
 /// Results, tables and all files of the last checkpoint.
 #[track_caller]
-fn assert_same(bench: &Bench, one: &str, other: &str) {
+pub(crate) fn assert_same(bench: &Bench, one: &str, other: &str) {
     for file in ["metrics.jsonl", "predictions.csv", "classes.json", "bad_samples.jsonl"] {
         assert!(bench.read(one, file) == bench.read(other, file), "{file} of {one} and {other}");
     }
@@ -131,18 +131,18 @@ fn an_unreadable_image_at_one_rank_is_the_same_image_at_another() {
 }
 
 /// Slow enough to be hit, and watched closely.
-fn slow<'a>(more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn slow<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let keys = ["model.d_model=64", "devices.timeout=0.1min"];
     args("train.shards=4", "4", &[&set(&keys)[..], more].concat())
 }
 
-fn start(bench: &Bench, name: &str, more: &[&str]) -> Child {
+pub(crate) fn start(bench: &Bench, name: &str, more: &[&str]) -> Child {
     let mut command = bench.command("train", name, more);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// The ranks of a supervisor, by rank; fewer while it starts them.
-fn ranks_of(supervisor: u32) -> Vec<Pid> {
+pub(crate) fn ranks_of(supervisor: u32) -> Vec<Pid> {
     let mut ranks = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -161,7 +161,7 @@ fn ranks_of(supervisor: u32) -> Vec<Pid> {
 }
 
 /// Waits until the run has written `records` lines of metrics.
-fn wait_for_records(bench: &Bench, name: &str, child: &mut Child, records: usize) {
+pub(crate) fn wait_for_records(bench: &Bench, name: &str, child: &mut Child, records: usize) {
     let file = bench.folder(name).join("metrics.jsonl");
     while fs::read_to_string(&file).map_or(0, |text| text.lines().count()) < records {
         assert!(child.try_wait().unwrap().is_none(), "it ended before its {records} records");
@@ -169,13 +169,13 @@ fn wait_for_records(bench: &Bench, name: &str, child: &mut Child, records: usize
     }
 }
 
-fn end_of(mut child: Child) -> Output {
+pub(crate) fn end_of(mut child: Child) -> Output {
     let mut text = Vec::new();
     child.stderr.take().unwrap().read_to_end(&mut text).unwrap();
     Output { status: child.wait().unwrap(), stdout: Vec::new(), stderr: text }
 }
 
-fn assert_none_left(supervisor: u32) {
+pub(crate) fn assert_none_left(supervisor: u32) {
     let begin = Instant::now();
     while !ranks_of(supervisor).is_empty() {
         assert!(begin.elapsed() < Duration::from_secs(15), "ranks are left");

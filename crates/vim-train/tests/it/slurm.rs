@@ -213,7 +213,7 @@ fn what_cannot_be_submitted_is_one_line() {
     let bench = Bench::new();
     for (set, line) in [
         ("slurm.partion=x", "slurm.partion: unknown key"),
-        ("slurm.nodes=2", "slurm.nodes: 2 is out of range"),
+        ("slurm.nodes=0", "slurm.nodes: 0 is out of range"),
         ("slurm.time=long", "12:00:00"),
         ("slurm.on_interrupt=requue", "did you mean `requeue`"),
         ("slurm.site=nowhere", "unknown site `nowhere`"),

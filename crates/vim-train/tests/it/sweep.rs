@@ -97,23 +97,23 @@ impl Study {
         self.command(&[what]).arg(self.folder()).args(more).output().unwrap()
     }
 
-    fn json(&self, what: &str, more: &[&str]) -> Value {
+    pub(crate) fn json(&self, what: &str, more: &[&str]) -> Value {
         let output = self.of_folder(what, &[more, &["--json"]].concat());
         assert_code(&output, 0);
         parsed(&output)
     }
 
-    fn states(&self) -> Vec<String> {
+    pub(crate) fn states(&self) -> Vec<String> {
         let status = self.json("status", &[]);
         let runs = status["runs"].as_array().unwrap();
         runs.iter().map(|run| run["state"].as_str().unwrap().to_owned()).collect()
     }
 
-    fn read(&self, file: &str) -> String {
+    pub(crate) fn read(&self, file: &str) -> String {
         fs::read_to_string(self.folder().join(file)).unwrap()
     }
 
-    fn metrics(&self, name: &str) -> String {
+    pub(crate) fn metrics(&self, name: &str) -> String {
         self.read(&format!("{name}/metrics.jsonl"))
     }
 
@@ -124,7 +124,7 @@ impl Study {
     }
 
     /// What plain `train` of a run's assignments leaves, with other threads than the sweep's.
-    fn assert_as_by_itself(&self, name: &str, sets: &[&str]) {
+    pub(crate) fn assert_as_by_itself(&self, name: &str, sets: &[&str]) {
         let other = self.place.path().join("alone.toml");
         let text = fs::read_to_string(self.file()).unwrap();
         fs::write(&other, text.split("[sweep]").next().unwrap()).unwrap();
@@ -137,7 +137,7 @@ impl Study {
     }
 }
 
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < Duration::from_secs(120), "{what} does not come about");

@@ -244,8 +244,12 @@ fn run(root: &Path, name: &str, steps: Option<u64>) {
         fresh: false,
         dry_run: false,
         json: false,
+        nodes: None,
+        node: None,
+        attempt: None,
         ranks: None,
         rank: None,
+        led: false,
     };
     train::run::<Toy>(&args).unwrap();
 }

@@ -12,6 +12,7 @@ use vim_slurm::{Client, JobId};
 
 use super::TaskArg;
 use super::names::{self, Submitted};
+use crate::commands::sweep::{Tasks, log_of, run_name};
 use crate::error::Error;
 
 const EXAMPLES: &str = "\
@@ -142,7 +143,13 @@ impl Output {
                 last.job
             ))),
             (Some(run), ..) => {
-                let (job, _) = submitted.task(run)?;
+                let (job, submission) = submitted.task(run)?;
+                if Tasks::of(&submission.script).are_packed() {
+                    // The job's own output says when its runs begin and end.
+                    let run_name = run_name(&submitted.folder, run)?;
+                    let path = log_of(&submitted.folder, run as usize, &run_name);
+                    return Ok(Self { job, place: Place::File(path) });
+                }
                 let ending = format!("-{job}.out");
                 let place = Place::Ending { folder: submitted.folder.join(FOLDER), ending };
                 Ok(Self { job, place })

@@ -21,7 +21,7 @@ Examples:
 
 SLURM ends the job, which saves, and starts it again a little over two minutes later at the earliest.
 A job that SLURM has forgotten, or will not requeue, is submitted again from the script in the run's
-folder; of a sweep with --task, that task alone.";
+folder; of a sweep with --task, that task alone. With sweep.pack = \"node\" a task is a node with all of its runs.";
 
 const CANCEL_EXAMPLES: &str = "\
 Examples:
@@ -62,15 +62,18 @@ pub(super) fn requeue(args: &RequeueArgs) -> Result<(), Error> {
         None => (submitted.last().job, submitted.last()),
     };
     let before = names::known(&client, job)?;
+    let together = Submitted::together(job, submission);
     let refused = match client.requeue(job) {
         Ok(()) => {
             eprintln!(
                 "{}",
                 match before {
                     Some(before) if before.state.is_active() => format!(
-                        "job {job} is told to save and end; SLURM starts it again after two minutes or more"
+                        "job {job}{together} is told to save and end; SLURM starts it again after two minutes or more"
                     ),
-                    Some(_) | None => format!("job {job} had ended and is in the queue again"),
+                    Some(_) | None => {
+                        format!("job {job}{together} had ended and is in the queue again")
+                    }
                 }
             );
             return print(&job.to_string());
@@ -133,13 +136,15 @@ pub(super) fn cancel(args: &CancelArgs) -> Result<(), Error> {
 
 /// Cancels the newest task for run number `run` of a sweep.
 fn cancel_task(client: &Client, submitted: &Submitted, run: u32) -> Result<(), Error> {
-    let (job, _) = submitted.task(run)?;
+    let (job, submission) = submitted.task(run)?;
+    let together = Submitted::together(job, submission);
+    let together = together.trim_end_matches(',');
     let name = &submitted.name;
     if !names::known(client, job)?.is_some_and(|job| job.state.is_active()) {
         eprintln!("{name}, run {run}: no job left to cancel");
         return Ok(());
     }
     client.cancel(&[job])?;
-    eprintln!("{name}, run {run}: cancelled job {job}");
+    eprintln!("{name}, run {run}: cancelled job {job}{together}");
     Ok(())
 }

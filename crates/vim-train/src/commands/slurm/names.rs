@@ -7,7 +7,7 @@ use vim_run::MAX_DEPTH;
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, Job, JobId, expand};
 
-use crate::commands::sweep::offset_of;
+use crate::commands::sweep::Tasks;
 use crate::config::nearest;
 use crate::error::{Error, Failure, code};
 
@@ -38,6 +38,13 @@ impl Submitted {
         })
     }
 
+    /// The runs that `job`, of `submission`, trains together, in words: `, which trains runs 4-7`;
+    /// nothing if it is one.
+    pub(super) fn together(job: JobId, submission: &Submission) -> String {
+        let several = job.task.and_then(|task| Tasks::of(&submission.script).several(task));
+        several.map_or_else(String::new, |runs| format!(", which trains {runs},"))
+    }
+
     fn read(folder: &Path, name: String) -> Result<Option<Self>, Error> {
         let submissions =
             submissions::read(folder).map_err(Error::io("read", submissions::path(folder)))?;
@@ -48,9 +55,10 @@ impl Submitted {
 
 /// The task of `submission` for run number `run`.
 fn task(submission: &Submission, run: u32) -> Option<JobId> {
-    let number = run.checked_sub(offset_of(&submission.script).unwrap_or(0))?;
-    let tasks = expand(submission.array.as_deref()?)?;
-    tasks.contains(&number).then_some(JobId { job: submission.job.job, task: Some(number) })
+    let numbers = expand(submission.array.as_deref()?)?;
+    let tasks = Tasks::of(&submission.script);
+    let number = numbers.into_iter().find(|number| tasks.runs(*number).contains(&run))?;
+    Some(JobId { job: submission.job.job, task: Some(number) })
 }
 
 /// SLURM's record of a job or array task.

@@ -13,7 +13,7 @@ use vim_sweep::{
     SweepPlan,
 };
 
-use super::{SweepRunError, WhichArgs};
+use super::{SweepRunError, Tasks, WhichArgs};
 use crate::commands::runs::{Evaluated, Run, Status};
 use crate::config::{ConfigError, Loaded, dotted};
 use crate::error::Error;
@@ -237,18 +237,9 @@ fn machine(run: &Run) -> Machine {
     }
 }
 
-/// Prefix of a batch script's name; the array's offset and the submission's number follow.
-const SCRIPT: &str = "tasks-from-";
-
-/// The name of the batch script of an array whose tasks add `offset` to their numbers.
-pub(super) fn script_name(offset: u32, number: usize) -> String {
-    format!("{SCRIPT}{offset}-{number}.sh")
-}
-
-/// The offset that [`script_name`] was made with.
-pub(crate) fn offset_of(script: &Path) -> Option<u32> {
-    let name = script.file_name()?.to_str()?.strip_prefix(SCRIPT)?;
-    name.split_once('-')?.0.parse().ok()
+/// The output of run number `index`, called `name`, where another process of the sweep starts it.
+pub(crate) fn log_of(folder: &Path, index: usize, name: &str) -> PathBuf {
+    folder.join("logs").join(format!("{index:04}-{}.log", name.replace('/', "-")))
 }
 
 /// States of all runs of `sweep`: from their folders or, where not final, from SLURM.
@@ -261,15 +252,22 @@ pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<RunOutcome> {
         BTreeMap::new()
     });
     for run in &mut outcomes {
-        if let Some(job) = known.get(&run.index) {
-            merge(run, job);
+        if let Some(task) = known.get(&run.index) {
+            merge(run, task);
         }
     }
     outcomes
 }
 
+/// The job that trains a run.
+struct TaskJob {
+    job: Job,
+    /// Whether it may train others besides.
+    is_packed: bool,
+}
+
 /// The newest job of every run that SLURM still knows.
-fn jobs_of(sweep: &Sweep) -> Result<BTreeMap<usize, Job>, String> {
+fn jobs_of(sweep: &Sweep) -> Result<BTreeMap<usize, TaskJob>, String> {
     let submissions = submissions::read(&sweep.folder)
         .map_err(|error| format!("{}: {error}", submissions::path(&sweep.folder).display()))?;
     if submissions.is_empty() {
@@ -280,22 +278,23 @@ fn jobs_of(sweep: &Sweep) -> Result<BTreeMap<usize, Job>, String> {
     Ok(by_index(&submissions, found))
 }
 
-fn by_index(submissions: &[Submission], found: BTreeMap<JobId, Job>) -> BTreeMap<usize, Job> {
+fn by_index(submissions: &[Submission], found: BTreeMap<JobId, Job>) -> BTreeMap<usize, TaskJob> {
     let mut newest = BTreeMap::new();
     // Oldest first: a later submission of a run replaces an earlier one.
     for submission in submissions {
-        let offset = offset_of(&submission.script).unwrap_or(0);
+        let tasks = Tasks::of(&submission.script);
+        let is_packed = tasks.are_packed();
         for (id, job) in found.iter().filter(|(id, _)| id.job == submission.job.job) {
-            if let Some(task) = id.task {
-                newest.insert((task + offset) as usize, job.clone());
+            for run in id.task.map(|task| tasks.runs(task)).unwrap_or_default() {
+                newest.insert(run as usize, TaskJob { job: job.clone(), is_packed });
             }
         }
     }
     newest
 }
 
-/// The state of a run from `job` and its folder.
-fn merge(run: &mut RunOutcome, job: &Job) {
+/// The state of a run from its job and its folder.
+fn merge(run: &mut RunOutcome, TaskJob { job, is_packed }: &TaskJob) {
     let waits = match job.state {
         JobState::Pending | JobState::Suspended | JobState::Requeued => true,
         JobState::Running | JobState::Completing => false,
@@ -322,21 +321,11 @@ fn merge(run: &mut RunOutcome, job: &Job) {
     };
     match run.state {
         RunState::Finished | RunState::Running => {}
+        // The job is at work on others.
+        RunState::Failed(_) if *is_packed && !waits => {}
         RunState::Queued | RunState::Interrupted | RunState::Failed(_) | RunState::Missing => {
             run.state = if waits { RunState::Queued } else { RunState::Running };
             run.machine.job = Some(job.id.to_string());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_script_remembers_its_offset() {
-        let name = script_name(2002, 3);
-        assert_eq!(offset_of(Path::new("/x/slurm").join(name).as_path()), Some(2002));
-        assert_eq!(offset_of(Path::new("job.sh")), None);
     }
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::{PathBuf, absolute};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,14 +16,16 @@ use vim_run::printable;
 use vim_run::signals::StopRequest;
 use vim_sweep::{OnFailure, PlannedRun, RunState};
 
-use super::folder::{Sweep, state};
+use super::folder::{Sweep, log_of, state};
+use super::job::{self, SharedJob};
 use super::plan::find_or_plan;
-use super::watch::{Shown, Watch, last_line};
+use super::watch::{Shown, Watch, ended_by, last_line};
 use super::{SweepRunError, WhichArgs};
 use crate::config::Gpus;
 use crate::device;
 use crate::error::Error;
 use crate::output::summary::{counted, duration};
+use crate::train::job_attempt::Successor;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,6 +52,13 @@ pub(crate) struct LocalArgs {
     fail_fast: bool,
 }
 
+impl LocalArgs {
+    /// So many runs at a time, on these GPUs.
+    pub(super) fn new(jobs: usize, gpus: Option<Gpus>) -> Self {
+        Self { jobs: Some(jobs), gpus, fail_fast: false }
+    }
+}
+
 /// Train what is not finished, on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -63,11 +72,17 @@ pub(crate) struct RunArgs {
 pub(super) fn run(args: &RunArgs) -> Result<(), Error> {
     let sweep = find_or_plan(&args.which)?;
     let all: Vec<&PlannedRun> = sweep.plan.entries.iter().collect();
-    train(&sweep, &all, &args.local)
+    train(&sweep, &all, &args.local, "run")
 }
 
-/// Trains the unfinished `entries` and waits for them. Fails if a run fails or a signal arrives.
-pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) -> Result<(), Error> {
+/// Trains the unfinished `entries` and waits for them. Fails if a run fails or a signal arrives. In
+/// a job of SLURM, whose history is called `name`, sees to it that they go on.
+pub(super) fn train(
+    sweep: &Sweep,
+    entries: &[&PlannedRun],
+    args: &LocalArgs,
+    name: &str,
+) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     stop.defer();
     let gpus = args.gpus.as_ref().map(visible).transpose()?.unwrap_or_default();
@@ -86,9 +101,23 @@ pub(super) fn train(sweep: &Sweep, entries: &[&PlannedRun], args: &LocalArgs) ->
         failures: Vec::new(),
         stopped: 0,
     };
+    let job = SharedJob::of(sweep, entries, name)?;
+    let attempt = job.as_ref().map(SharedJob::attempt);
     runner.queue(entries);
+    if let Some(attempt) = attempt.as_ref().filter(|_| !runner.waiting.is_empty()) {
+        let step = job::steps(sweep, entries);
+        attempt.begin(step, step > 0)?;
+    }
     runner.work(&stop)?;
-    runner.finish(&stop, entries)
+    let stopped = stop.get().filter(|_| runner.left(entries) > 0);
+    let exit_code = match stopped {
+        Some(stop) => stop.exit_code(),
+        None => u8::from(!runner.failures.is_empty()),
+    };
+    let next = attempt
+        .as_ref()
+        .and_then(|attempt| job::end(attempt, job::steps(sweep, entries), exit_code, stopped));
+    runner.finish(&stop, entries, next)
 }
 
 /// The variable that names the GPUs of a process.
@@ -250,7 +279,9 @@ impl<'a> Runner<'a> {
         let mut command = Command::new(program);
         command.args(["sweep", "task", "--watched", "--index", &entry.index.to_string()]);
         command.args(self.threads.map(|threads| format!("--threads={threads}")));
-        command.arg("--").arg(&self.sweep.folder);
+        // Absolute, because a supervisor appends to these arguments.
+        let folder = &self.sweep.folder;
+        command.arg(absolute(folder).map_err(Error::io("find", folder))?);
         if !self.gpus.is_empty() {
             command.env(VISIBLE, &self.gpus[slot % self.gpus.len()]);
         }
@@ -265,10 +296,10 @@ impl<'a> Runner<'a> {
 
     /// A run's log, opened for appending.
     fn open_log(&self, entry: &PlannedRun) -> Result<(PathBuf, File), Error> {
-        let folder = self.sweep.folder.join("logs");
-        fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
-        let name = entry.name.replace('/', "-");
-        let path = folder.join(format!("{:04}-{name}.log", entry.index));
+        let path = log_of(&self.sweep.folder, entry.index, &entry.name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+        }
         let file = OpenOptions::new().create(true).append(true).open(&path);
         Ok((path.clone(), file.map_err(Error::io("open", path))?))
     }
@@ -323,16 +354,29 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn finish(self, stop: &StopRequest, entries: &[&PlannedRun]) -> Result<(), Error> {
+    /// How many of the `entries` are not finished.
+    fn left(&self, entries: &[&PlannedRun]) -> usize {
+        let is_left = |entry: &&&PlannedRun| state(&self.sweep.run(entry)) != RunState::Finished;
+        entries.iter().filter(is_left).count()
+    }
+
+    fn finish(
+        self,
+        stop: &StopRequest,
+        entries: &[&PlannedRun],
+        next: Option<Successor>,
+    ) -> Result<(), Error> {
         for failure in &self.failures {
             eprintln!("{}", printable(failure));
         }
         let folder = self.sweep.folder.clone();
-        let is_finished =
-            |entry: &&&PlannedRun| state(&self.sweep.run(entry)) == RunState::Finished;
-        let finished = entries.iter().filter(is_finished).count();
+        let left = self.left(entries);
+        let finished = entries.len() - left;
         if let Some(stop) = stop.get() {
-            return Err(SweepRunError::Stopped { stop, left: entries.len() - finished }.into());
+            return Err(match next {
+                Some(next) => SweepRunError::Handed { stop, left, next }.into(),
+                None => SweepRunError::Stopped { stop, left }.into(),
+            });
         }
         if !self.failures.is_empty() {
             let (failed, started) = (self.failures.len(), self.started);
@@ -344,15 +388,5 @@ impl<'a> Runner<'a> {
             counted(entries.len(), "run")
         );
         Ok(())
-    }
-}
-
-/// Describes how a process ended.
-fn ended_by(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("failed ({code})"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "ended".to_owned(),
     }
 }

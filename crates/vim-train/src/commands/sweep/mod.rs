@@ -6,14 +6,16 @@
 //! | `sweep.toml` | the `[sweep]` section and its source |
 //! | `configs/ID.toml` | a run's whole configuration, as it was when the sweep was planned |
 //! | the runs' folders | see [`vim_run::RunDir`] |
-//! | `logs/` | output of runs of `sweep run` and `sweep retry` |
+//! | `logs/` | output of runs of `sweep run`, `sweep retry` and packed tasks |
 //! | `slurm/` | batch scripts, jobs, and output of runs under SLURM |
 //! | `summary.csv`, `summary.md`, `report.html` | results of `sweep summarize` |
 //! | `pairs.csv`, `differing_images.csv` | of it: which images the methods differ on |
 
 mod differences;
 mod folder;
+mod job;
 mod local;
+mod packs;
 mod plan;
 mod report;
 mod retry;
@@ -28,8 +30,10 @@ use vim_run::signals::Stop;
 
 use crate::args::Overrides;
 use crate::error::{Error, Failure, code};
+use crate::train::job_attempt::Successor;
 
-pub(crate) use folder::{SweepProgress, offset_of, progress};
+pub(crate) use folder::{SweepProgress, log_of, progress};
+pub(crate) use packs::Tasks;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,6 +141,15 @@ enum SweepRunError {
     )]
     Failed { folder: PathBuf, failed: usize, started: usize },
 
+    #[error(
+        "sweep.pack = \"node\": no GPUs of a node to count runs by: set sweep.per_node, the runs of a node"
+    )]
+    PackSize,
+
+    /// A signal came while `left` runs were not finished, and their job goes on with them.
+    #[error("stopped by {}: {left} runs are left, those at work are saved: {next}", stop.name())]
+    Handed { stop: Stop, left: usize, next: Successor },
+
     /// A signal came while `left` runs were not finished.
     #[error(
         "stopped by {}: {left} runs are left, those at work are saved; the same command goes on",
@@ -152,10 +165,16 @@ impl Failure for SweepRunError {
             Self::Baseline(_) | Self::Submitted(_) => code::USAGE,
             Self::NoSweep(_) | Self::NoEntry { .. } => code::DATA,
             Self::AtWork { .. } => code::EXISTS,
-            Self::Stopped { stop, .. } => stop.exit_code(),
-            Self::NoSection(_) | Self::Frozen(_) | Self::SetInGrid(_) | Self::Cells { .. } => {
-                code::CONFIG
-            }
+            Self::Stopped { stop, .. } | Self::Handed { stop, .. } => stop.exit_code(),
+            Self::NoSection(_)
+            | Self::Frozen(_)
+            | Self::SetInGrid(_)
+            | Self::Cells { .. }
+            | Self::PackSize => code::CONFIG,
         }
+    }
+
+    fn is_fault(&self) -> bool {
+        !matches!(self, Self::Handed { .. })
     }
 }

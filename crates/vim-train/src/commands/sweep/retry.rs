@@ -77,7 +77,7 @@ pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     }
     let entries: Vec<&PlannedRun> =
         chosen.iter().map(|run| &sweep.plan.entries[run.index]).collect();
-    local::train(&sweep, &entries, &args.local)
+    local::train(&sweep, &entries, &args.local, "run")
 }
 
 impl RetryArgs {

@@ -9,13 +9,14 @@ use clap::Args;
 use serde_json::json;
 use vim_run::rfc3339;
 use vim_slurm::submissions::{self, FOLDER, Submission};
-use vim_slurm::{BatchScript, Client, CommandWord, JobRequest, SlurmConfig, split};
+use vim_slurm::{BatchScript, Client, CommandWord, JobRequest, SlurmConfig};
 use vim_sweep::{RunOutcome, RunState};
 
 use super::WhichArgs;
-use super::folder::{Sweep, outcomes_with_jobs, script_name};
+use super::folder::{Sweep, outcomes_with_jobs};
+use super::packs::{self, Array};
 use super::plan::find_or_plan;
-use crate::commands::train::{preflight, say_warnings, site_and_request};
+use crate::commands::train::{preflight, say_warnings};
 use crate::config::Loaded;
 use crate::error::Error;
 use crate::output::{print, print_json};
@@ -28,7 +29,8 @@ Examples:
   vim-train sweep submit data/runs/cifar100-ablation       what is missing or was interrupted
 
 Runs that are finished, at work or in the queue are left out; failed ones are `sweep retry --submit`.
-sweep.max_parallel throttles the array. The arrays' numbers go to stdout.";
+sweep.max_parallel throttles the array. With sweep.pack = \"node\" a task takes a node and trains a run
+on each of its GPUs. The arrays' numbers go to stdout.";
 
 /// Default limit of array tasks without a cluster: SLURM's default.
 const DEFAULT_ARRAY: u32 = 1001;
@@ -77,7 +79,7 @@ pub(super) fn submit(
     say_warnings(&absent);
     // All requests are equal: `sweep plan` checks this.
     let config = &configs[0];
-    let (site, request) = site_and_request(config)?;
+    let (site, request, each) = packs::request(sweep, config)?;
     say_warnings(&request.warnings);
     let client = Client::new();
     if config.slurm.output != SlurmConfig::default().output {
@@ -95,19 +97,22 @@ pub(super) fn submit(
         say_warnings(&client.check_request(&request)?);
         client.max_array_size()?
     };
-    let scripts = scripts(sweep, &folder, chosen, &request, largest)?;
+    let scripts = scripts(sweep, &folder, chosen, &request, (largest, each))?;
     if dry_run {
         for note in site.iter().flat_map(|site| &site.notes) {
             eprintln!("note: {note}");
         }
-        for (script, path) in &scripts {
+        for (array, script, path) in &scripts {
             eprintln!("would write and submit {}", path.display());
+            array.described().iter().for_each(|line| eprintln!("{line}"));
             print(&script.render()?)?;
         }
         return Ok(());
     }
     let mut submitted = Vec::new();
-    for (script, path) in scripts {
+    for (array, script, path) in scripts {
+        // Written first: the tasks read it.
+        array.write_lists(&path)?;
         let job = client.submit(&script, &path)?;
         let array = script.array.as_ref().map(ToString::to_string);
         let submission = Submission {
@@ -137,8 +142,8 @@ fn scripts(
     folder: &Path,
     chosen: &[RunOutcome],
     request: &JobRequest,
-    largest: u32,
-) -> Result<Vec<(BatchScript, PathBuf)>, Error> {
+    (largest, each): (u32, Option<usize>),
+) -> Result<Vec<(Array, BatchScript, PathBuf)>, Error> {
     let program = env::current_exe().map_err(Error::io("find", "this program"))?;
     let here = env::current_dir().map_err(Error::io("find", "."))?;
     check_nameable(&here)?;
@@ -147,33 +152,27 @@ fn scripts(
     let known =
         submissions::read(folder).map_err(Error::io("read", submissions::path(folder)))?.len();
     let section = &sweep.origins.sweep;
-    let throttle = section.max_parallel.map(|most| u32::try_from(most.get()).unwrap_or(u32::MAX));
+    let most = section.max_parallel.map(std::num::NonZero::get);
     let indices: Vec<u32> =
         chosen.iter().map(|run| u32::try_from(run.index).unwrap_or(u32::MAX)).collect();
     // Escape percent signs, which SLURM would read as patterns.
     let literal = inside.display().to_string().replace('%', "%%");
-    let arrays = split(&indices, largest, throttle).into_iter().enumerate();
-    let script = |(number, array): (usize, vim_slurm::JobArray)| {
-        let path = inside.join(script_name(array.offset, known + number + 1));
+    let script = |array: Array| {
+        let path = inside.join(&array.script);
         let text = |path: &Path| CommandWord::from(path.to_string_lossy());
-        let command = vec![
-            text(&program),
-            CommandWord::from("sweep"),
-            CommandWord::from("task"),
-            CommandWord::from("--index"),
-            CommandWord::ArrayIndex,
-            text(folder),
-        ];
+        let mut command = vec![text(&program), "sweep".into(), "task".into()];
+        command.extend(array.arguments(&path).into_iter().map(CommandWord::from));
+        command.extend([CommandWord::ArrayIndex, text(folder)]);
         let script = BatchScript {
             request: request.clone(),
             name: section.name.clone(),
             output: format!("{literal}/%x-%A_%a.out"),
             chdir: here.clone(),
-            array: Some(array),
+            array: Some(array.array.clone()),
             dependencies: Vec::new(),
             command,
         };
-        (script, path)
+        (array, script, path)
     };
-    Ok(arrays.map(script).collect())
+    Ok(Array::all(&indices, each, largest, most, known).into_iter().map(script).collect())
 }

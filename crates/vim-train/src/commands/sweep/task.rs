@@ -10,8 +10,8 @@ use rustix::process::{Signal, getpid, kill_process};
 use vim_data::CpuAllocation;
 use vim_run::{CONFIG, EXIT, ExitRecord, RunError, write_exit_in};
 
-use super::SweepRunError;
 use super::folder::Sweep;
+use super::{SweepRunError, packs};
 use crate::commands::train;
 use crate::error::Error;
 use crate::run_folder::check_nameable;
@@ -30,34 +30,51 @@ Numbers are of `sweep plan`'s list, from 0. It trains, or goes on, or says that 
 pub(crate) struct TaskArgs {
     /// The sweep's folder.
     folder: PathBuf,
-    /// The run's index in `plan.jsonl`.
+    /// The run's index in `plan.jsonl`; with --pack, that of a list.
     #[arg(long, value_name = "I")]
     index: usize,
+    /// A file with lists of runs, of which one is trained side by side: sweep.pack = "node".
+    #[arg(long, value_name = "FILE", hide = true)]
+    pack: Option<PathBuf>,
     /// Cores to compute and to load images with; left out: as the configuration says.
     #[arg(long, value_name = "N", value_parser = crate::args::count)]
     threads: Option<usize>,
-    /// Save and stop once stdin ends: who started it is gone.
+    /// Save and stop once stdin ends: who started it is gone. It also sees to the job of SLURM.
     #[arg(long, hide = true)]
     watched: bool,
+    /// What a supervisor tells a rank that it starts.
+    #[arg(long, hide = true, value_name = "JSON")]
+    rank: Option<String>,
 }
 
 /// `vim-train sweep task`: `train --resume auto` of the run's frozen configuration.
 pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     let sweep = Sweep::open(&args.folder)?;
+    if let Some(lists) = &args.pack {
+        check_nameable(&sweep.folder)?;
+        return packs::train(&sweep, lists, args.index);
+    }
     let entry = sweep.plan.entries.get(args.index).ok_or_else(|| SweepRunError::NoEntry {
         folder: args.folder.clone(),
         asked: format!("with index {}", args.index),
     })?;
     check_nameable(&sweep.folder)?;
-    if args.watched {
+    // A rank ends with its supervisor.
+    if args.watched && args.rank.is_none() {
         let watch = thread::Builder::new().spawn(stop_when_stdin_ends);
         watch.map_err(Error::io("start", "a thread"))?;
     }
     // Build the command line that a user would type, so that both behave the same.
     let mut words = vec!["train".to_owned(), "--resume=auto".to_owned()];
     words.push(sweep.folder.join(&entry.config).display().to_string());
+    words.extend(args.watched.then(|| "--led".to_owned()));
+    words.extend(args.rank.iter().map(|rank| format!("--rank={rank}")));
     // Use the folder's present path: it may have moved since the plan.
     let mut sets = vec![format!("run.root={}", quoted(&sweep.folder))];
+    if args.watched {
+        // A sweep that is run on this machine trains each run on this machine.
+        sets.push("slurm.nodes=1".to_owned());
+    }
     if let Some(threads) = args.threads {
         sets.push(format!("devices.threads={threads}"));
         let share = CpuAllocation { cores: threads, gpus: 1, is_job: false };
@@ -69,6 +86,9 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
         .and_then(|matches| TrainArgs::from_arg_matches(&matches))
         .map_err(|error| Error::internal(format!("{words:?}: {error}")))?;
     let folder = sweep.run(entry);
+    if args.rank.is_some() {
+        return train::run(&train);
+    }
     forget_early_end(&folder)?;
     train::run(&train).inspect_err(|error| record_early_end(&folder, error))
 }
@@ -103,5 +123,9 @@ fn forget_early_end(folder: &Path) -> Result<(), Error> {
     if folder.join(CONFIG).exists() || !path.exists() {
         return Ok(());
     }
-    fs::remove_file(&path).map_err(Error::io("remove", path))
+    match fs::remove_file(&path) {
+        // Another node of the run was first.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(Error::io("remove", path)),
+    }
 }

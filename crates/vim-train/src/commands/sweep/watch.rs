@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, stderr};
 use std::path::Path;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use indicatif::MultiProgress;
@@ -118,6 +119,16 @@ pub(super) fn last_line(path: &Path, failed: bool) -> String {
     let error = text.lines().rev().find(|line| failed && line.starts_with("error: "));
     let line = error.or_else(|| text.lines().rev().find(|line| !line.trim().is_empty()));
     line.unwrap_or("it said nothing").trim().to_owned()
+}
+
+/// Describes how a process ended.
+pub(super) fn ended_by(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("failed ({code})"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,11 @@
 //!
 //! The process that a user or SLURM starts becomes a [`Supervisor`] where there are several
 //! devices, and starts a copy of itself for each. A rank does what the only process of a run does,
-//! on its shards of the batch; rank 0 alone opens the run's folder and writes there.
+//! on its shards of the batch; rank 0 alone opens the run's folder and writes there. On several
+//! nodes each has a supervisor, which meet before they start ranks, and end alike.
 
+mod ends;
+mod nodes;
 mod supervisor;
 mod watchdog;
 
@@ -12,6 +15,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use vim_comm::{Comm, CommError, Place, Rendezvous, same_order};
+use vim_run::signals::StopRequest;
 use vim_run::{Log, host_name};
 
 use super::TrainArgs;
@@ -19,6 +23,7 @@ use crate::config::{Config, DevicesConfig, Gpus, Interval};
 use crate::device::{self, SelectedDevice};
 use crate::error::{Error, Failure, code};
 use crate::run_folder::recorded_config;
+use nodes::NodePlace;
 use supervisor::Supervisor;
 
 /// Variable with the number of ranks on a machine, which share its cores.
@@ -57,8 +62,13 @@ pub(in crate::train) struct Member {
 }
 
 impl Role {
-    /// The role of this process, and `config` with the number of shards put in.
-    pub(super) fn of(args: &TrainArgs, config: &Config) -> Result<(Self, Config), Error> {
+    /// The role of this process, and `config` with the number of shards put in. On several nodes it
+    /// waits for the others.
+    pub(super) fn of(
+        args: &TrainArgs,
+        config: &Config,
+        stop: &StopRequest,
+    ) -> Result<(Self, Config), Error> {
         if let Some(text) = &args.rank {
             let member: Member = serde_json::from_str(text)
                 .map_err(|error| Error::internal(format!("--rank: {error}")))?;
@@ -66,27 +76,50 @@ impl Role {
             let config = with_shards(config, member.shards)?;
             return Ok((Self::Rank(Rank::Member(Box::new(member))), config));
         }
-        let devices: Vec<Option<usize>> = match args.ranks {
-            Some(count) => {
-                let gpus = device::cuda_gpus(&config.devices);
-                (0..count).map(|rank| rank.checked_rem(gpus)).collect()
-            }
-            None => device::gpus(&config.devices)?.into_iter().map(Some).collect(),
-        };
-        let world = devices.len().max(1);
+        let place = NodePlace::of(args, config)?;
+        let devices = devices(args, config, place.count > 1);
+        let devices = devices.inspect_err(|error| place.give_up(config, error))?;
         // A run that goes on has the shards that it began with.
         let recorded = if args.fresh { None } else { recorded_shards(config) };
-        let shards = config.train.shards.or(recorded).unwrap_or(world);
+        let shards = config.train.shards.or(recorded);
+        if place.count > 1 {
+            // A signal ends the wait on all nodes.
+            stop.defer();
+        }
+        let nodes = place.meet(config, devices.len().max(1), shards, stop)?;
+        let world: usize = nodes.iter().map(|node| node.ranks).sum();
+        let shards = nodes[0].shards.unwrap_or(world);
         let config = with_shards(config, shards)?;
         if !shards.is_multiple_of(world) {
-            return Err(RankError::Uneven { world, shards }.into());
+            let ranks = nodes.iter().map(|node| node.ranks).collect();
+            return Err(RankError::Uneven { ranks, shards }.into());
         }
         if world == 1 {
             return Ok((Self::Rank(Rank::Only), config));
         }
-        let supervisor = Supervisor::new(&config, devices, shards)?;
+        let supervisor = Supervisor::new(&config, &place, nodes, devices, shards, args.resume)?;
         Ok((Self::Supervisor(Box::new(supervisor)), config))
     }
+}
+
+/// The devices of this machine's ranks: a GPU's number, or none for the CPU. Empty for one device
+/// that is found later; of several nodes each has one at least.
+fn devices(
+    args: &TrainArgs,
+    config: &Config,
+    is_one_of_several: bool,
+) -> Result<Vec<Option<usize>>, Error> {
+    if let Some(count) = args.ranks {
+        let gpus = device::cuda_gpus(&config.devices);
+        return Ok((0..count).map(|rank| rank.checked_rem(gpus)).collect());
+    }
+    let several = device::gpus(&config.devices)?;
+    if !several.is_empty() || !is_one_of_several {
+        return Ok(several.into_iter().map(Some).collect());
+    }
+    let visible = device::cuda_gpus(&config.devices);
+    let first = config.devices.gpus.numbers(visible).first().copied();
+    Ok(vec![first.filter(|_| visible > 0)])
 }
 
 fn with_shards(config: &Config, shards: usize) -> Result<Config, Error> {
@@ -152,8 +185,18 @@ impl Rank {
         }
         let world = comm.size();
         let each = shards / world;
+        let nodes = match self {
+            Self::Member(member) if member.place.nodes() > 1 => {
+                format!(
+                    " on {} nodes{}",
+                    member.place.nodes(),
+                    by_node(member.place.ranks_of_nodes())
+                )
+            }
+            Self::Member(_) | Self::Only => String::new(),
+        };
         log.line(format!(
-            "{world} rank{}, {shards} shards of a batch, {each} a rank",
+            "{world} rank{}{nodes}, {shards} shards of a batch, {each} a rank",
             if world == 1 { "" } else { "s" }
         ));
         if !same_order(shards, world) {
@@ -221,14 +264,40 @@ fn minutes(interval: Interval) -> std::time::Duration {
     std::time::Duration::from_secs_f64(minutes * 60.0)
 }
 
+/// ` (4 + 3)`; nothing of one node.
+fn by_node(ranks: &[usize]) -> String {
+    let all: Vec<String> = ranks.iter().map(usize::to_string).collect();
+    if all.len() > 1 { format!(" ({})", all.join(" + ")) } else { String::new() }
+}
+
 /// What keeps ranks from training together.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RankError {
     #[error(
-        "{world} devices cannot share train.shards = {shards} evenly: use a number of devices that \
-         divides it (devices.gpus)"
+        "{} devices{} cannot share train.shards = {shards} evenly: use a number of devices that \
+         divides it (devices.gpus)",
+        ranks.iter().sum::<usize>(),
+        by_node(ranks)
     )]
-    Uneven { world: usize, shards: usize },
+    Uneven { ranks: Vec<usize>, shards: usize },
+
+    #[error("--node {number}: the {count} nodes are numbered from 0 to {}", count - 1)]
+    NoNode { number: usize, count: usize },
+
+    #[error("--attempt {0:?}: expected a name of letters, digits, `-`, `_` and `.`")]
+    Attempt(String),
+
+    #[error(
+        "slurm.nodes = {asked}, but this process is no task of a step of its job: start it by `srun \
+         --nodes={asked} --ntasks-per-node=1`, or set slurm.nodes=1"
+    )]
+    NoStep { asked: usize },
+
+    #[error(
+        "slurm.nodes = {asked}, but this step has {tasks} tasks on {nodes} nodes: start one on each \
+         of {asked} nodes by `srun --nodes={asked} --ntasks-per-node=1`, or set slurm.nodes"
+    )]
+    Step { asked: usize, nodes: usize, tasks: usize },
 
     #[error("{name} {what}")]
     Ended { name: String, what: String, code: u8 },
@@ -240,7 +309,8 @@ pub(super) enum RankError {
 impl Failure for RankError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Uneven { .. } => code::CONFIG,
+            Self::NoNode { .. } | Self::Attempt(_) => code::USAGE,
+            Self::Uneven { .. } | Self::NoStep { .. } | Self::Step { .. } => code::CONFIG,
             Self::Ended { code, .. } => *code,
             Self::Parted { .. } => code::INTERNAL,
         }

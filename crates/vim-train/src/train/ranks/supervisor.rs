@@ -7,25 +7,31 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{self, Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
-use vim_comm::{Place, Rendezvous};
+use vim_comm::{Node, Place, Rendezvous};
 use vim_run::signals::StopRequest;
-use vim_run::{EXIT, ExitRecord, host_name, write_exit_in};
+use vim_run::{EXIT, ExitRecord, LOG, Log, Resume, host_name, slurm_job, write_exit_in};
+use vim_slurm::SlurmConfig;
 
+use super::ends::{Ends, RankEnd, Verdict, ending};
+use super::nodes::NodePlace;
 use super::{LOCAL_RANKS, Member, RankError};
 use crate::config::Config;
 use crate::error::{Error, code};
+use crate::train::job_attempt::{JobAttempt, Successor};
 
 /// The file by which rank 0 says that the run's folder is its own.
 pub(super) const OPENED: &str = "opened";
 /// How long the other ranks have to end after the first one.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// The signals that [`StopRequest`] receives.
 const NAMED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::HUP];
 /// Pause between two looks at the ranks.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Pause between two looks whether another node has ended the run.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Ends this process when the process `parent`, which started it, ends.
 pub(super) fn end_with_parent(parent: u32) {
@@ -40,9 +46,17 @@ pub(super) fn end_with_parent(parent: u32) {
 /// The ranks of this machine, before they start.
 #[derive(Debug)]
 pub(in crate::train) struct Supervisor {
+    /// Those of this node.
     members: Vec<Member>,
+    /// All nodes.
+    nodes: Vec<Node>,
+    /// This node.
+    number: usize,
     /// The run's folder.
     run: PathBuf,
+    /// What becomes of its job.
+    slurm: SlurmConfig,
+    resume: Resume,
     rendezvous: Rendezvous,
     /// The signal that the ranks were sent last.
     forwarded: Option<i32>,
@@ -58,19 +72,26 @@ struct Started {
 }
 
 impl Supervisor {
+    /// The supervisor of the node in `place` of `nodes`, which have met.
     pub(super) fn new(
         config: &Config,
+        place: &NodePlace,
+        nodes: Vec<Node>,
         devices: Vec<Option<usize>>,
         shards: usize,
+        resume: Resume,
     ) -> Result<Self, Error> {
         let run = config.run_folder()?;
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let attempt = format!("{}-{}-{}", host_name(), process::id(), since.as_millis());
-        let folder = config.run.root.join(".ranks").join(attempt);
+        let folder = place.folder(config);
         fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
-        let world = devices.len();
-        let members = devices.into_iter().enumerate().map(|(rank, gpu)| Member {
-            place: Place::new(rank, vec![world]).expect("invariant: a rank of the world"),
+        if place.number == 0 {
+            place.clean_before(config);
+        }
+        let ranks: Vec<usize> = nodes.iter().map(|node| node.ranks).collect();
+        let first: usize = ranks[..place.number].iter().sum();
+        let members = devices.into_iter().enumerate().map(|(local, gpu)| Member {
+            place: Place::new(first + local, ranks.clone())
+                .expect("invariant: a rank of the world"),
             folder: folder.clone(),
             shards,
             gpu,
@@ -78,11 +99,22 @@ impl Supervisor {
         });
         let members: Vec<Member> = members.collect();
         let rendezvous = members[0].rendezvous(config);
-        Ok(Self { members, run, rendezvous, forwarded: None })
+        let (number, slurm) = (place.number, config.slurm.clone());
+        Ok(Self { members, nodes, number, run, slurm, resume, rendezvous, forwarded: None })
     }
 
-    /// Starts the ranks and waits for their end. The first that fails ends all, and its exit code
-    /// is that of the run.
+    /// Ends the run on all nodes because of `error`, before the ranks have started.
+    pub(in crate::train) fn give_up(&self, error: &impl std::fmt::Display) {
+        let reason = format!("node {} ({}): {error}", self.number, host_name());
+        // Where that cannot be written, the others miss this node's ranks.
+        let _ = self.rendezvous.abort(&reason);
+        if self.nodes.len() == 1 {
+            self.clean();
+        }
+    }
+
+    /// Starts the ranks and waits for their end. The first that fails ends all, on all nodes, and
+    /// its exit code is that of the run.
     pub(in crate::train) fn run(mut self, stop: &StopRequest) -> Result<(), Error> {
         stop.defer();
         let mut ranks = Vec::new();
@@ -91,40 +123,51 @@ impl Supervisor {
                 Ok(rank) => ranks.push(rank),
                 Err(error) => {
                     end(&mut ranks);
-                    self.clean();
+                    self.give_up(&error);
                     return Err(error);
                 }
             }
         }
         let first = self.watch(&mut ranks, stop);
         let code = |rank: usize| ranks[rank].status.and_then(|status| status.code());
-        // An end that all agreed on is told by rank 0.
+        // What all of a node's ranks agreed on is told by its first one.
         let first = first.map(|first| if code(first) == code(0) { 0 } else { first });
-        let has_opened = self.rendezvous.folder.join(OPENED).exists();
-        self.clean();
-        let Some(first) = first else { return Ok(()) };
-        let said: Vec<Option<String>> =
-            ranks.iter_mut().map(|rank| rank.errors.take()?.join().ok().flatten()).collect();
-        let status = ranks[first].status.unwrap_or_default();
-        // Rank 0 writes to this process's stderr and to the run's folder itself.
-        if let Some(code) = status.code()
-            && first == 0
+        let lead = code(0).map(|code| code as u8);
+        let own = first.map(|first| ranks[first].failure());
+        let (rendezvous, nodes, number) = (&self.rendezvous, &self.nodes, self.number);
+        let ends = Ends { rendezvous, nodes, number, stop };
+        if self.number > 0 {
+            return match ends.hear(own) {
+                Verdict { code: 0, .. } => Ok(()),
+                Verdict { failure: Some(failure), .. } => Err(ended(failure)),
+                Verdict { code, failure: None } => {
+                    let host = &self.nodes[0].host;
+                    eprintln!("the run has ended on node 0 ({host}), with exit code {code}");
+                    process::exit(i32::from(code));
+                }
+            };
+        }
+        let mut verdict = ends.decide(own, lead);
+        let has_opened = self.rendezvous.has(OPENED);
+        if let Some(lost) = verdict.failure.as_mut().filter(|lost| lost.is_node && has_opened)
+            && let Some(next) = self.go_on()?
         {
-            process::exit(code);
+            lost.what = format!("{}: {next}", lost.what);
         }
-        let (what, code) = match (status.code(), status.signal(), &said[first]) {
-            (Some(code), _, Some(error)) => (format!("failed: {error}"), code as u8),
-            (Some(code), _, None) => (format!("ended with exit code {code}"), code as u8),
-            (None, Some(signal), _) => {
-                (format!("was killed by signal {signal}"), code::UNAVAILABLE)
-            }
-            (None, None, _) => ("ended".to_owned(), code::UNAVAILABLE),
+        let error = verdict.failure.clone().map(ended);
+        let recorded = match &error {
+            Some(error) if has_opened => self.record(error),
+            Some(_) | None => Ok(()),
         };
-        let error: Error = RankError::Ended { name: ranks[first].name.clone(), what, code }.into();
-        if has_opened {
-            self.record(&error)?;
+        ends.tell(&verdict);
+        self.clean();
+        recorded?;
+        match error {
+            Some(error) => Err(error),
+            None if verdict.code == 0 => Ok(()),
+            // Rank 0 writes to this process's stderr and to the run's folder itself.
+            None => process::exit(i32::from(verdict.code)),
         }
-        Err(error)
     }
 
     fn start(&self, member: &Member) -> Result<Started, Error> {
@@ -160,8 +203,15 @@ impl Supervisor {
         // In the order in which they were seen to fail.
         let mut failed: Vec<usize> = Vec::new();
         let mut deadline = None;
+        let (mut looked, mut has_told) = (Instant::now(), self.nodes.len() == 1);
         loop {
             self.forward(ranks, stop);
+            if self.nodes.len() > 1 && looked.elapsed() > LOOK {
+                looked = Instant::now();
+                if self.rendezvous.aborted().is_some() {
+                    deadline.get_or_insert(looked + GRACE);
+                }
+            }
             for (number, rank) in ranks.iter_mut().enumerate() {
                 if rank.status.is_some() {
                     continue;
@@ -173,6 +223,11 @@ impl Supervisor {
                     // Where that cannot be written, the ranks are ended all the same.
                     let _ = self.rendezvous.abort(&format!("{} ended", rank.name));
                 }
+            }
+            if deadline.is_some() && !has_told {
+                has_told = true;
+                // Where that cannot be written, the others wait less long.
+                let _ = self.rendezvous.publish(&ending(self.number), b"");
             }
             let all_ended = ranks.iter().all(|rank| rank.status.is_some());
             if all_ended || deadline.is_some_and(|deadline| Instant::now() > deadline) {
@@ -203,14 +258,27 @@ impl Supervisor {
         }
     }
 
-    /// Records the end of the run, whose lead is gone or knows only that another rank is.
-    fn record(&self, error: &Error) -> Result<(), Error> {
+    /// Has the job go on without the node that is lost, if this is a job. Returns what does.
+    fn go_on(&self) -> Result<Option<Successor>, Error> {
+        if slurm_job().is_none() {
+            return Ok(None);
+        }
+        let log = Log::open(&self.run.join(LOG))?;
+        let attempt = JobAttempt::new(&self.slurm, &self.run, &log, self.resume, false);
+        Ok(attempt.lost_node(self.recorded_step()))
+    }
+
+    /// The step that rank 0 has recorded last.
+    fn recorded_step(&self) -> u64 {
         let written = fs::read(self.run.join(EXIT)).ok();
         let known = written.and_then(|bytes| serde_json::from_slice::<ExitRecord>(&bytes).ok());
-        let exit = ExitRecord {
-            step: known.map_or(0, |known| known.step),
-            ..ExitRecord::failed(error, error.exit_code())
-        };
+        known.map_or(0, |known| known.step)
+    }
+
+    /// Records the end of the run, whose lead is gone or knows only that another rank is.
+    fn record(&self, error: &Error) -> Result<(), Error> {
+        let step = self.recorded_step();
+        let exit = ExitRecord { step, ..ExitRecord::failed(error, error.exit_code()) };
         Ok(write_exit_in(&self.run, &exit)?)
     }
 
@@ -222,6 +290,31 @@ impl Supervisor {
             let _ = fs::remove_dir(all);
         }
     }
+}
+
+impl Started {
+    /// How this rank, which has ended, failed.
+    fn failure(&mut self) -> RankEnd {
+        let said = self.errors.take().and_then(|errors| errors.join().ok().flatten());
+        let status = self.status.unwrap_or_default();
+        let (what, code) = match (status.code(), status.signal(), said) {
+            (Some(code), _, Some(error)) => (format!("failed: {error}"), code as u8),
+            (Some(code), _, None) => (format!("ended with exit code {code}"), code as u8),
+            (None, Some(signal), _) => {
+                (format!("was killed by signal {signal}"), code::UNAVAILABLE)
+            }
+            (None, None, _) => ("ended".to_owned(), code::UNAVAILABLE),
+        };
+        let is_cause = status.code() != Some(i32::from(code::UNAVAILABLE));
+        let exited = status.code().map(|code| code as u8);
+        let name = self.name.clone();
+        RankEnd { name, what, exited, code, is_cause, is_node: false }
+    }
+}
+
+/// The error of a run that the failure of a rank ended.
+fn ended(RankEnd { name, what, code, .. }: RankEnd) -> Error {
+    RankError::Ended { name, what, code }.into()
 }
 
 /// Kills the ranks that still run.
