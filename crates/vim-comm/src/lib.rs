@@ -13,9 +13,9 @@ mod rendezvous;
 mod rows;
 mod tree;
 
-pub use comm::Comm;
+pub use comm::{Comm, LibraryInfo};
 pub use environment::environment;
 pub use error::CommError;
 pub use place::Place;
-pub use rendezvous::{Member, Rendezvous, Roster, SHARE_GPU, abort, aborted};
+pub use rendezvous::{Member, Rendezvous, Roster, SHARE_GPU, abort, aborted, shares_gpu};
 pub use tree::{TreeSum, same_order};

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::CommError;
 use crate::place::Place;
 use files::{Waiting, list, publish_new, read_json, write_json};
-pub use member::{Member, SHARE_GPU};
+pub use member::{Member, SHARE_GPU, shares_gpu};
 use member::{problem, warnings};
 
 const ROSTER: &str = "roster.json";
