@@ -19,6 +19,8 @@ mod golden;
 mod layers;
 mod predict;
 mod profile;
+mod rank_mistakes;
+mod rank_tools;
 mod ranks;
 mod recipe;
 mod resume;
