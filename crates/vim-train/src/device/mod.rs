@@ -206,8 +206,8 @@ pub fn gpus(config: &DevicesConfig) -> Result<Vec<usize>, Error> {
     }
 }
 
-/// The GPUs of `count` ranks, which the user asked for by `flag`: `None` for ranks on the CPU. Ranks
-/// share GPUs where [`vim_comm::SHARE_GPU`] says so.
+/// The GPUs of `count` ranks, which the user asked for by `flag`: `None` for ranks on the CPU.
+/// Ranks share GPUs where [`vim_comm::SHARE_GPU`] says so.
 pub(crate) fn of_ranks(
     config: &DevicesConfig,
     count: usize,

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::support::{
-    assert_code, assert_says, parsed, read_json, repository, run, set, stderr, stdout, vim_train,
+    assert_code, assert_parts, assert_says, parsed, python, read_json, repository, run, set,
+    stderr, stdout, vim_train,
 };
 
 fn doctor(args: &[&str]) -> Command {
@@ -163,4 +164,42 @@ fn the_share_of_the_exchange_in_a_step_is_shown() {
     assert!(one["results"][0].get("exchange_share").is_none(), "{one}");
     let output = profile(&["--ranks", "2", "--batch", "3"]);
     assert_says(&output, 78, &["train.batch_size: 3 does not go with 2 ranks"]);
+}
+
+#[test]
+fn the_comparison_with_a_peer_joins_what_is_written() {
+    let output = python("peer_ddp.py", &["--selftest"]);
+    assert_code(&output, 0);
+    assert_eq!(stdout(&output), "peer_ddp: ok\n");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (ours, theirs) = (path("ours.json"), path("theirs.jsonl"));
+    assert_code(&scaling(&["--gpus", "1", "--batch", "2", "-o", &ours]), 0);
+    std::fs::write(&theirs, "").unwrap();
+    let output = python("peer_ddp.py", &["--table", &ours, &theirs]);
+    assert_code(&output, 0);
+    assert_parts(
+        &stdout(&output),
+        &["| efficiency | MiB each |", " zoh f32 | 1 | 2 | ", "| 1.0000 |"],
+    );
+    // What is wrong is said before anything is looked for.
+    let script = repository("scripts/compare_ddp.sh");
+    let run = |args: &[&str]| Command::new(&script).args(args).output().unwrap();
+    assert_parts(&stdout(&run(&["--help"])), &["scripts/compare_ddp.sh --size small"]);
+    for args in [&["--dtype", "f16"][..], &["--size", "huge"], &["--gpus"], &["x"]] {
+        let output = run(args);
+        assert_says(&output, 2, &["error: "]);
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_storm_of_ranks_knows_its_arguments() {
+    let script = repository("scripts/ranks_storm.sh");
+    let run = |args: &[&str]| Command::new(&script).args(args).output().unwrap();
+    assert_parts(&stdout(&run(&["--help"])), &["scripts/ranks_storm.sh BINARY --short", "builds"]);
+    for args in [&[][..], &["--ranks", "3", "/bin/true"], &["--kills", "0", "/bin/true"], &["--x"]]
+    {
+        assert_says(&run(args), 2, &["error: "]);
+    }
 }

@@ -20,14 +20,12 @@ use crate::error::{Error, code};
 
 /// The file by which rank 0 says that the run's folder is its own.
 pub(super) const OPENED: &str = "opened";
-/// The file with what rank 0 found, for the process that started it.
-pub(super) const ANSWER: &str = "answer";
 /// How long the other ranks have to end after the first one.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// The signals that [`StopRequest`] receives.
 const NAMED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::HUP];
 /// Pause between two looks at the ranks.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Ends this process when the process `parent`, which started it, ends.
 pub(super) fn end_with_parent(parent: u32) {
@@ -48,25 +46,15 @@ pub(in crate::train) struct Supervisor {
     rendezvous: Rendezvous,
     /// The signal that the ranks were sent last.
     forwarded: Option<i32>,
-    /// Whether rank 0 does not tell its errors itself.
-    tells_all: bool,
-}
-
-/// The first rank that failed.
-struct Failed {
-    rank: usize,
-    /// None where a signal ended it.
-    code: Option<i32>,
-    error: Error,
 }
 
 /// A rank that runs or has ended.
-struct Started {
-    child: Child,
+pub(super) struct Started {
+    pub(super) child: Child,
     /// The reader of its stderr; the last line that it keeps is the rank's error.
-    errors: Option<JoinHandle<Option<String>>>,
-    name: String,
-    status: Option<ExitStatus>,
+    pub(super) errors: Option<JoinHandle<Option<String>>>,
+    pub(super) name: String,
+    pub(super) status: Option<ExitStatus>,
 }
 
 impl Supervisor {
@@ -90,47 +78,20 @@ impl Supervisor {
         });
         let members: Vec<Member> = members.collect();
         let rendezvous = members[0].rendezvous(config);
-        Ok(Self { members, run, rendezvous, forwarded: None, tells_all: false })
+        Ok(Self { members, run, rendezvous, forwarded: None })
     }
 
     /// Starts the ranks and waits for their end. The first that fails ends all, and its exit code
     /// is that of the run.
     pub(in crate::train) fn run(mut self, stop: &StopRequest) -> Result<(), Error> {
         stop.defer();
-        let failed = self.work(stop);
-        let has_opened = self.rendezvous.folder.join(OPENED).exists();
-        self.clean();
-        let Some(Failed { rank, code, error }) = failed? else { return Ok(()) };
-        // Rank 0 writes to this process's stderr and to the run's folder itself.
-        if let Some(code) = code
-            && rank == 0
-        {
-            process::exit(code);
-        }
-        if has_opened {
-            self.record(&error)?;
-        }
-        Err(error)
-    }
-
-    /// [`Self::run`] where nothing is recorded and this process tells every rank's error; also
-    /// returns what rank 0 published as [`ANSWER`].
-    pub(super) fn ask(mut self) -> (Option<Vec<u8>>, Result<(), Error>) {
-        self.tells_all = true;
-        let failed = self.work(&StopRequest::default());
-        let answer = fs::read(self.rendezvous.folder.join(ANSWER)).ok();
-        self.clean();
-        (answer, failed.and_then(|failed| failed.map_or(Ok(()), |failed| Err(failed.error))))
-    }
-
-    /// Starts the ranks and waits for their end; returns the first that failed.
-    fn work(&mut self, stop: &StopRequest) -> Result<Option<Failed>, Error> {
         let mut ranks = Vec::new();
         for member in &self.members {
-            match self.start(member) {
+            match Self::start(member, self.members.len(), true) {
                 Ok(rank) => ranks.push(rank),
                 Err(error) => {
                     end(&mut ranks);
+                    self.clean();
                     return Err(error);
                 }
             }
@@ -139,10 +100,18 @@ impl Supervisor {
         let code = |rank: usize| ranks[rank].status.and_then(|status| status.code());
         // An end that all agreed on is told by rank 0.
         let first = first.map(|first| if code(first) == code(0) { 0 } else { first });
+        let has_opened = self.rendezvous.folder.join(OPENED).exists();
+        self.clean();
+        let Some(first) = first else { return Ok(()) };
         let said: Vec<Option<String>> =
             ranks.iter_mut().map(|rank| rank.errors.take()?.join().ok().flatten()).collect();
-        let Some(first) = first else { return Ok(None) };
         let status = ranks[first].status.unwrap_or_default();
+        // Rank 0 writes to this process's stderr and to the run's folder itself.
+        if let Some(code) = status.code()
+            && first == 0
+        {
+            process::exit(code);
+        }
         let (what, code) = match (status.code(), status.signal(), &said[first]) {
             (Some(code), _, Some(error)) => (format!("failed: {error}"), code as u8),
             (Some(code), _, None) => (format!("ended with exit code {code}"), code as u8),
@@ -151,18 +120,23 @@ impl Supervisor {
             }
             (None, None, _) => ("ended".to_owned(), code::UNAVAILABLE),
         };
-        let error = RankError::Ended { name: ranks[first].name.clone(), what, code }.into();
-        Ok(Some(Failed { rank: first, code: status.code(), error }))
+        let error: Error = RankError::Ended { name: ranks[first].name.clone(), what, code }.into();
+        if has_opened {
+            self.record(&error)?;
+        }
+        Err(error)
     }
 
-    fn start(&self, member: &Member) -> Result<Started, Error> {
+    /// Starts `member`, one of so many `ranks` on this machine. Rank 0 writes to this process's
+    /// streams where `lead_tells`, else to stdout alone.
+    pub(super) fn start(member: &Member, ranks: usize, lead_tells: bool) -> Result<Started, Error> {
         let program = env::current_exe().map_err(Error::io("find", "this program"))?;
         let is_lead = member.place.rank() == 0;
         let text = serde_json::to_string(member)
             .map_err(|error| Error::internal(format!("--rank: {error}")))?;
         let mut command = Command::new(program);
         command.args(env::args_os().skip(1)).arg("--rank").arg(text);
-        command.env(LOCAL_RANKS, self.members.len().to_string());
+        command.env(LOCAL_RANKS, ranks.to_string());
         command.envs(vim_comm::environment(member.place.nodes()));
         if vim_comm::shares_gpu() {
             // NCCL takes ranks that share a GPU for ranks of several hosts, and connects them by
@@ -175,7 +149,7 @@ impl Supervisor {
         if !is_lead {
             command.stdout(Stdio::null());
         }
-        if !is_lead || self.tells_all {
+        if !is_lead || !lead_tells {
             command.stderr(Stdio::piped());
         }
         let mut child = command.spawn().map_err(Error::io("start", "a rank"))?;
@@ -256,7 +230,7 @@ impl Supervisor {
 }
 
 /// Kills the ranks that still run.
-fn end(ranks: &mut [Started]) {
+pub(super) fn end(ranks: &mut [Started]) {
     for rank in ranks.iter_mut().filter(|rank| rank.status.is_none()) {
         let _ = rank.child.kill();
         rank.status = rank.child.wait().ok();

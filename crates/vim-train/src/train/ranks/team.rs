@@ -3,17 +3,22 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process;
+use std::thread;
+use std::time::Instant;
 
 use clap::Args;
-use vim_comm::Comm;
+use vim_comm::{Comm, Place, Rendezvous};
 
-use super::supervisor::{ANSWER, Supervisor};
-use super::{Member, Rank};
+use super::supervisor::{GRACE, PAUSE, Started, Supervisor, end};
+use super::{Member, Rank, RankError};
 use crate::config::{Config, DevicesConfig};
 use crate::device::SelectedDevice;
-use crate::error::Error;
+use crate::error::{Error, code};
+
+/// The file with what rank 0 found, for the process that started it.
+const ANSWER: &str = "answer";
 
 /// What tells a process that it is a rank of its command.
 #[derive(Debug, Default, Args)]
@@ -69,7 +74,8 @@ impl Team {
         self.rank.join(config, device)
     }
 
-    /// Gives `bytes` to the process that [started](start) the ranks, in place of what it was given before.
+    /// Gives `bytes` to the process that [started](start) the ranks, in place of what it was given
+    /// before.
     pub(crate) fn answer(&self, config: &Config, bytes: &[u8]) -> Result<(), Error> {
         match &self.rank {
             Rank::Only => Ok(()),
@@ -79,32 +85,70 @@ impl Team {
 }
 
 /// Starts this command again as a rank on each of `devices`, and waits for their end. Returns the
-/// last [answer](Team::answer) of rank 0, which alone writes to stdout, and how the ranks ended.
+/// last [answer](Team::answer) of rank 0, which alone writes to stdout, and how the ranks ended:
+/// the first that fails ends all.
 pub(crate) fn start(
     config: &Config,
     devices: Vec<Option<usize>>,
 ) -> Result<(Option<Vec<u8>>, Result<(), Error>), Error> {
-    let meeting = Meeting::new();
-    let mut config = config.clone();
-    config.run.root.clone_from(&meeting.folder);
-    let ranks = devices.len();
-    Ok(Supervisor::new(&config, devices, ranks)?.ask())
+    let folder = env::temp_dir().join(format!("vim-train-ranks-{}", process::id()));
+    fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
+    let world = devices.len();
+    let members = devices.into_iter().enumerate().map(|(rank, gpu)| Member {
+        place: Place::new(rank, vec![world]).expect("invariant: a rank of the world"),
+        folder: folder.clone(),
+        shards: world,
+        gpu,
+        supervisor: process::id(),
+    });
+    let members: Vec<Member> = members.collect();
+    let rendezvous = members[0].rendezvous(config);
+    let mut ranks = Vec::new();
+    let started = members.iter().try_for_each(|member| {
+        ranks.push(Supervisor::start(member, world, false)?);
+        Ok(())
+    });
+    let ended = started.and_then(|()| watch(&mut ranks, &rendezvous));
+    end(&mut ranks);
+    // What they have said is told before this process ends.
+    ranks.iter_mut().filter_map(|rank| rank.errors.take()).for_each(|errors| drop(errors.join()));
+    let answer = fs::read(folder.join(ANSWER)).ok();
+    // What stays is of no use to anybody, and small.
+    let _ = fs::remove_dir_all(&folder);
+    Ok((answer, ended))
 }
 
-/// A folder of this machine where the ranks meet.
-struct Meeting {
-    folder: PathBuf,
-}
-
-impl Meeting {
-    fn new() -> Self {
-        Self { folder: env::temp_dir().join(format!("vim-train-ranks-{}", process::id())) }
+/// Waits until all ranks have ended, or for a while after the first that failed, which is the
+/// error.
+fn watch(ranks: &mut [Started], rendezvous: &Rendezvous) -> Result<(), Error> {
+    let mut failed: Vec<usize> = Vec::new();
+    let mut deadline = None;
+    let is_over = |deadline: Option<Instant>| deadline.is_some_and(|end| Instant::now() > end);
+    while ranks.iter().any(|rank| rank.status.is_none()) && !is_over(deadline) {
+        for (number, rank) in ranks.iter_mut().enumerate().filter(|(_, rank)| rank.status.is_none())
+        {
+            rank.status = rank.child.try_wait().ok().flatten();
+            if rank.status.is_some_and(|status| !status.success()) {
+                failed.push(number);
+                deadline.get_or_insert(Instant::now() + GRACE);
+                // Where that cannot be written, the ranks are ended all the same.
+                let _ = rendezvous.abort(&format!("{} ended", rank.name));
+            }
+        }
+        thread::sleep(PAUSE);
     }
-}
-
-impl Drop for Meeting {
-    fn drop(&mut self) {
-        // The ranks' own folder in it is removed by who started them.
-        let _ = fs::remove_dir(&self.folder);
-    }
+    // A rank that misses another one may be seen to end before it.
+    let code = |rank: usize| ranks[rank].status.and_then(|status| status.code());
+    let misses = Some(i32::from(code::UNAVAILABLE));
+    let cause = failed.iter().copied().find(|&rank| code(rank) != misses);
+    let Some(first) = cause.or(failed.first().copied()) else { return Ok(()) };
+    let (status, rank) = (ranks[first].status.unwrap_or_default(), &mut ranks[first]);
+    let said = rank.errors.take().and_then(|errors| errors.join().ok().flatten());
+    let signal = || format!("was killed by signal {}", status.signal().unwrap_or_default());
+    let (what, code) = match (status.code(), said) {
+        (Some(code), Some(error)) => (format!("failed: {error}"), code as u8),
+        (Some(code), None) => (format!("ended with exit code {code}"), code as u8),
+        (None, _) => (signal(), code::UNAVAILABLE),
+    };
+    Err(RankError::Ended { name: rank.name.clone(), what, code }.into())
 }
