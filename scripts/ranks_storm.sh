@@ -36,7 +36,7 @@ faults=rank,supervisor,term,stop,finite,late,builds,disk
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage; exit 0 ;;
-    --short) kills=2 supervisors=1 epochs=20 late=3 faults=${faults%,disk}; shift ;;
+    --short) kills=2 supervisors=1 epochs=8 late=3 faults=${faults%,disk}; shift ;;
     --kills | --ranks | --epochs | --only | --keep | --set)
       [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
       case "$1" in

@@ -6,6 +6,9 @@ use std::process::Output;
 
 use crate::support::{Bench, assert_code, assert_says, set, stderr};
 
+/// A driver of Vulkan may have its say where others are looked for.
+const CPU: [&str; 1] = ["devices.backend=cpu"];
+
 /// It ended with `code` and a line on stderr that has `words`, and made no folder of a run.
 #[track_caller]
 fn assert_refused(bench: &Bench, output: &Output, code: i32, words: &[&str]) {
@@ -57,13 +60,13 @@ fn shards_fit_the_batch_its_parts_and_its_pairs() {
         ("1", &["train.shards=8", "train.accumulate=3"], "a divisor of 4, the images of a shard"),
     ] {
         let ranks = if ranks == "1" { Vec::new() } else { vec!["--ranks", ranks] };
-        let output = bench.train("x", &[&ranks[..], &set(sets)].concat());
+        let output = bench.train("x", &[&ranks[..], &set(sets), &set(&CPU)].concat());
         assert_refused(&bench, &output, 78, &[words]);
     }
     // 15 images of a shard cannot be mixed in pairs.
     let odd = set(&["train.batch_size=30", "train.shards=2", "augment.mixup=0.8"]);
     for ranks in [&[][..], &["--ranks", "2"]] {
-        let output = bench.train("x", &[ranks, &odd].concat());
+        let output = bench.train("x", &[ranks, &odd, &set(&CPU)].concat());
         assert_refused(&bench, &output, 78, &["train.batch_size", "an even number of images"]);
     }
 }
@@ -74,7 +77,7 @@ fn a_place_where_ranks_cannot_meet_is_named() {
     let file = bench.folder("file");
     fs::write(&file, "no folder").unwrap();
     let root = format!("run.root={}", file.join("runs").display());
-    let output = bench.train("x", &["--ranks", "2", "--set", &root]);
+    let output = bench.train("x", &[&["--ranks", "2"], &set(&[&root, CPU[0]])[..]].concat());
     assert_refused(&bench, &output, 74, &["cannot make ", "file/runs/.ranks/"]);
 }
 
@@ -82,6 +85,7 @@ fn a_place_where_ranks_cannot_meet_is_named() {
 fn a_rank_that_does_not_come_is_named() {
     let bench = Bench::new();
     // A meeting that is over before a process can start.
-    let output = bench.train("x", &["--ranks", "2", "--set", "devices.rendezvous=0.0001min"]);
+    let short = set(&["devices.rendezvous=0.0001min", CPU[0]]);
+    let output = bench.train("x", &[&["--ranks", "2"], &short[..]].concat());
     assert_refused(&bench, &output, 69, &["after 6ms, ", " of 2 ranks are missing in "]);
 }
