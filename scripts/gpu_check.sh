@@ -13,8 +13,15 @@
 #   recompute    Vim-Ti with a batch of 512 and `train.recompute`
 #   precisions   runs to their end in f32 on the CPU, f32 and bf16 on the GPU: losses and accuracy within bands
 #   storm        12 SIGKILLs of a run on the GPU: the same bytes as undisturbed?
-#   ranks        2 shards on one rank and on two, 4 on one, two and four: the same bytes for every method in bf16 and f32?
-#                A machine with one GPU has its ranks share it, which NCCL then connects by sockets: right, but slow
+#   ranks        the parts below that begin with ranks-. Where there are fewer GPUs than ranks, ranks share them, and NCCL
+#                connects them by sockets: right, but slow, and no figure of speed. What a part cannot show it says: NOT RUN
+#   ranks-sums   sums over all GPUs, over two, three and four ranks: right to the bit, and how fast
+#   ranks-bf16   2 shards on one rank and on two, 4 on one, two and four: the same bytes for every method, 100 steps?
+#   ranks-f32    the same in f32
+#   ranks-storm  10 SIGKILLs of a rank, then of the supervisor, SIGTERM, SIGSTOP and a late start: the same bytes?
+#   ranks-speed  Vim-Ti with 128 and 512 images on each GPU, Vim-S with 128: efficiency, memory, the share of the exchange
+#   ranks-ddp    the same of PyTorch's DistributedDataParallel, where python3 has torch and mamba-ssm
+#   ranks-nodes  two supervisors as of two nodes, with a GPU each, over NCCL's sockets: the same bytes as one rank?
 #   memory       a batch that fits no GPU: one line that says what would fit, exit code 71
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
@@ -38,6 +45,11 @@ done
 [ -x "$binary" ] || refuse 'name a vim-train binary, as target/release/vim-train'
 [ -n "$out" ] || refuse 'name a folder for the logs: --out DIR'
 [ "${#parts[@]}" -gt 0 ] || parts=(start doctor golden verify loop methods recompute precisions storm ranks memory bench)
+all=()
+for part in "${parts[@]}"; do
+  if [ "$part" = ranks ]; then all+=(ranks-sums ranks-bf16 ranks-f32 ranks-storm ranks-speed ranks-ddp ranks-nodes); else all+=("$part"); fi
+done
+parts=("${all[@]}")
 binary=$(realpath "$binary")
 mkdir -p "$out"
 out=$(realpath "$out")
@@ -109,30 +121,107 @@ precisions() {
   python3 scripts/compare_precisions.py "$binary" --gpu cuda --cpu-jobs "$(( jobs > 0 ? jobs : 1 ))" --gpu-jobs 2 --threads 2
 }
 
-ranks() {
-  local gpus small one precision method shards world name failed=0
-  gpus=$(nvidia-smi --list-gpus | wc -l)
-  [ "$gpus" -ge 4 ] || export VIM_TRAIN_SHARE_GPU=1
-  small=(--set data.shapes.image_size=64 --set model.image_size=64 --set data.shapes.train=640 --set data.shapes.val=64
-    --set data.shapes.test=64 --set train.batch_size=32 --set train.epochs=5 --set train.ema=0.9 --set log.every=5st
-    --set "run.root=$work/ranks")
-  for precision in bf16 f32; do
-    for method in zoh foh bilinear poly highorder rk4; do
-      shards=2
-      if [ "$method" = zoh ] || [ "$method" = poly ]; then shards=4; fi
-      for world in 1 2 4; do
-        [ "$world" -le "$shards" ] || continue
-        name="$precision-$method-$world"
-        one=("$binary" train "${tiny[@]}" "${small[@]}" --set "train.precision=$precision" --set "model.discretization=$method")
-        [ "$world" = 1 ] || one+=(--ranks "$world")
-        "${one[@]}" --set "train.shards=$shards" --set "run.name=$name" > "$out/ranks-$name.log" 2>&1 ||
-          { echo "$name: exit code $?"; tail -n 3 "$out/ranks-$name.log"; failed=1; continue; }
-        grep -E '^(speed|time) ' "$out/ranks-$name.log" | tr -s '\n ' ' '
-        same "$work/ranks/$precision-$method-1" "$work/ranks/$name" && echo "$name of $shards shards: the same bytes" ||
-          { echo "$name of $shards shards: OTHER BYTES"; failed=1; }
-      done
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+[ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr -cd , <<< "$CUDA_VISIBLE_DEVICES," | wc -c)
+# Runs a command for so many ranks: with fewer GPUs, ranks share them.
+with_ranks() { # RANKS COMMAND...
+  local world=$1
+  shift
+  if [ "$world" -le "$gpus" ]; then "$@"; else VIM_TRAIN_SHARE_GPU=1 "$@"; fi
+}
+not_run() { echo "NOT RUN: $1"; }
+
+ranks-sums() {
+  local world failed=0
+  if [ "$gpus" -ge 2 ]; then "$binary" doctor --device cuda --ranks || failed=1; else not_run "sums over several GPUs: there is $gpus"; fi
+  # Two ranks have NCCL's own sum, more have ours; three divide nothing.
+  for world in 2 3 4; do
+    echo "-- $world ranks on $gpus GPUs"
+    with_ranks "$world" "$binary" doctor --device cuda --ranks "$world" || failed=1
+  done
+  return "$failed"
+}
+
+small=(--set data.shapes.image_size=64 --set model.image_size=64 --set data.shapes.train=640 --set data.shapes.val=64
+  --set data.shapes.test=64 --set train.batch_size=32 --set train.epochs=5 --set train.ema=0.9 --set log.every=5st
+  --set "run.root=$work/ranks")
+ranks_bytes() { # PRECISION: 100 steps
+  local method shards world name one failed=0
+  for method in zoh foh bilinear poly highorder rk4; do
+    shards=2
+    [ "$method" != zoh ] || shards=4
+    for world in 1 2 4; do
+      [ "$world" -le "$shards" ] || continue
+      name="$1-$method-$world"
+      one=("$binary" train "${tiny[@]}" "${small[@]}" --set "train.precision=$1" --set "model.discretization=$method")
+      [ "$world" = 1 ] || one+=(--ranks "$world")
+      with_ranks "$world" "${one[@]}" --set "train.shards=$shards" --set "run.name=$name" > "$out/ranks-$name.log" 2>&1 ||
+        { echo "$name: exit code $?"; tail -n 3 "$out/ranks-$name.log"; failed=1; continue; }
+      grep -hE '^(NCCL|speed|time) ' "$out/ranks-$name.log" | tr -s '\n ' ' '
+      if same "$work/ranks/$1-$method-1" "$work/ranks/$name"; then echo "$name of $shards shards: the same bytes"; else
+        echo "$name of $shards shards: OTHER BYTES"
+        failed=1
+      fi
     done
   done
+  [ "$gpus" -ge 4 ] || not_run "four ranks on a GPU each: there are $gpus"
+  [ "$gpus" -ge 2 ] || not_run "two ranks on a GPU each: there is $gpus"
+  return "$failed"
+}
+ranks-bf16() { ranks_bytes bf16; }
+ranks-f32() { ranks_bytes f32; }
+
+ranks-storm() {
+  SEED=7 with_ranks 2 scripts/ranks_storm.sh "$binary" --kills 10 --ranks 2 --epochs 160 --only rank,supervisor,term,stop,late \
+    --set devices.backend=cuda
+}
+
+# The numbers of GPUs that are there, up to eight.
+worlds() { local world=1 list=1; while world=$((2 * world)) && [ "$world" -le "$gpus" ] && [ "$world" -le 8 ]; do list+=,$world; done; echo "$list"; }
+
+ranks-speed() {
+  local world list failed=0
+  list=$(worlds)
+  if [ "$list" = 1 ]; then
+    not_run "efficiency: there is $gpus GPU; below two ranks share it, which shows memory and that it works"
+    list=1,2
+  fi
+  world=${list##*,}
+  with_ranks "$world" "$binary" bench scaling configs/vim_tiny_imagenet.toml --device cuda --gpus "$list" --batch 128,512 --steps 100 \
+    --set train.precision=bf16 --force -o "$out/scaling-tiny.json" || failed=1
+  with_ranks "$world" "$binary" bench scaling configs/vim_small_imagenet.toml --device cuda --gpus "$list" --batch 128 \
+    --set train.precision=bf16 --force -o "$out/scaling-small.json" || failed=1
+  with_ranks "$world" "$binary" profile train "${tiny[@]}" --batch "$((128 * world))" --ranks "$world" --steps 50 || failed=1
+  ! grep -ho '"error": .*' "$out"/scaling-*.json || failed=1
+  return "$failed"
+}
+
+ranks-ddp() {
+  local list
+  list=$(worlds)
+  [ "$list" != 1 ] || { not_run "DistributedDataParallel: there is $gpus GPU"; return 0; }
+  "${PYTHON:-python3}" -c 'import torch, mamba_ssm, timm' 2> /dev/null || { not_run 'DistributedDataParallel: no torch, mamba-ssm or timm'; return 0; }
+  VIM_TRAIN=$binary scripts/compare_ddp.sh --size tiny --gpus "$list" --batch 128,512 --out "$out/ddp-tiny" &&
+    VIM_TRAIN=$binary scripts/compare_ddp.sh --size small --gpus "$list" --batch 128 --out "$out/ddp-small"
+}
+
+ranks-nodes() {
+  local node pids=() failed=0 one
+  "$binary" train --help | grep -q -- '--node ' || { not_run 'two supervisors: this build has no --node'; return 0; }
+  one=("$binary" train "${tiny[@]}" "${small[@]}" --set train.shards=2)
+  "${one[@]}" --set run.name=node > "$out/ranks-node.log" 2>&1 || { tail -n 3 "$out/ranks-node.log"; return 1; }
+  for node in 0 1; do
+    # Two hosts to NCCL, which then has nothing but sockets.
+    CUDA_VISIBLE_DEVICES=$((node % gpus)) NCCL_HOSTID=node-$node NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_SOCKET_IFNAME=lo \
+      with_ranks 2 "${one[@]}" --set run.name=nodes --nodes 2 --node "$node" --attempt "check-$$" > "$out/ranks-node-$node.log" 2>&1 &
+    pids+=($!)
+  done
+  for node in 0 1; do wait "${pids[node]}" || { echo "node $node: exit code $?"; tail -n 3 "$out/ranks-node-$node.log"; failed=1; }; done
+  if [ "$failed" = 0 ] && same "$work/ranks/node" "$work/ranks/nodes"; then echo 'two nodes of one GPU: the same bytes'; else
+    echo 'two nodes of one GPU: OTHER BYTES, or none'
+    failed=1
+  fi
+  [ "$gpus" -ge 2 ] || not_run 'a GPU for each node: both share one'
   return "$failed"
 }
 
@@ -164,7 +253,7 @@ limit() {
     start | doctor | verify | loop) echo 420 ;;
     golden | memory | recompute) echo 120 ;;
     methods | storm) echo 300 ;;
-    precisions | bench | ranks) echo 580 ;;
+    precisions | bench | ranks-*) echo 580 ;;
     *) refuse "no part is called $1; --help has them" ;;
   esac
 }

@@ -19,8 +19,9 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
+. "$here/scripts/storm_parts.sh"
+
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
-fail() { echo "FAILED: $1" >&2; exit 1; }
 
 binary='' kills=50 epochs=40 work='' given=(--set devices.backend=cpu)
 while [ $# -gt 0 ]; do
@@ -62,30 +63,9 @@ train() { # NAME [more arguments]
   local name=$1; shift
   exec env -u VIM_USE_CUDA_KERNEL "$binary" train "$here/configs/debug.toml" "${settings[@]}" --set "run.name=$name" "$@"
 }
-now() { date +%s%3N; }
-steps_of() { # FOLDER: the steps of its checkpoints, ascending
-  local path
-  for path in "$1"/checkpoints/step-*; do
-    if [ -d "$path" ]; then echo "$((10#${path##*-}))"; fi
-  done | sort -n
-}
-newest() { steps_of "$1" | tail -n 1; }
 compare() { # NAME FOLDER: what must be as in the undisturbed run
-  local file last
-  last=$(printf 'checkpoints/step-%08d' "$total")
-  for file in metrics.jsonl "$last/model.safetensors" "$last/optimizer.safetensors"; do
-    cmp "$work/whole/$file" "$2/$file" || fail "$1: $file differs"
-  done
+  same "$work/whole" "$2" || fail "$1: it differs"
   echo "$1: metrics.jsonl ($(wc -l < "$2/metrics.jsonl") records), final weights and optimizer are the same bytes"
-}
-
-# A process may take longer to start than for all its steps: times count from its first step.
-first_step() { # waits for that of $child; false if there is none, within ten minutes
-  local until=$(( SECONDS + 600 ))
-  until grep -qs '^first step after' "$work/attempt.out"; do
-    if [ "$SECONDS" -ge "$until" ] || ! kill -0 "$child" 2>/dev/null; then return 1; fi
-    sleep 0.005
-  done
 }
 
 # 1. Undisturbed. A first step compiles a GPU's kernels, whose time must not count as an attempt's.
@@ -137,7 +117,7 @@ for attempt in $(seq 1 "$kills"); do
   else
     first_step || true
   fi
-  sleep "$(printf '%d.%03d' $(( delay / 1000 )) $(( delay % 1000 )))"
+  pause "$delay"
   if (( attempt % 2 == 0 )); then
     # Inside a save: as soon as its folder appears.
     for _ in $(seq 1 2000); do
@@ -167,11 +147,8 @@ for attempt in $(seq 1 "$kills"); do
   fi
   after=$(newest "$run"); after=${after:-0}
   # Steps that the records have and no checkpoint has.
-  reached=0
-  if [ -f "$run/metrics.jsonl" ]; then
-    reached=$(sed -n 's/.*"kind":"train","step":\([0-9]*\),.*/\1/p' "$run/metrics.jsonl" | tail -n 1)
-  fi
-  gone=$(( ${reached:-0} > after ? ${reached:-0} - after : 0 ))
+  recorded=$(reached "$run")
+  gone=$(( recorded > after ? recorded - after : 0 ))
   (( gone > worst )) && worst=$gone
   printf 'attempt %2d: from step %3d, killed after %4d ms %s %s; checkpoint of step %d, at least %d steps to repeat\n' \
     "$attempt" "$before" "$delay" "$when" "$what" "$after" "$gone"
@@ -202,9 +179,7 @@ fi
 mount=$disk
 (train full --set "run.root=$disk" --steps 4) > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "a run on a tmpfs"; }
 kept=$(newest "$disk/full")
-dd if=/dev/zero of="$disk/ballast" bs=4k status=none 2>/dev/null || true
-# Room for records, not for a checkpoint.
-truncate -s -96k "$disk/ballast"
+fill_disk "$disk"
 ends_with_74 'full disk' full
 [ "$(newest "$disk/full")" -ge "$kept" ] || fail "full disk: the checkpoint of step $kept is gone"
 rm "$disk/ballast"

@@ -224,7 +224,8 @@ def make(name, image_size, parts, drop_path):
 
 def groups(model, decay):
     """Parameters that decay, and those that do not: positions, class token, biases and other vectors."""
-    plain = [p for n, p in model.named_parameters() if p.ndim == 1 or n in ("pos_embed", "cls_token")]
+    named = [(n.removeprefix("module."), p) for n, p in model.named_parameters()]  # DDP puts a name before
+    plain = [p for n, p in named if p.ndim == 1 or n in ("pos_embed", "cls_token")]
     chosen = {id(p) for p in plain}
     rest = [p for p in model.parameters() if id(p) not in chosen]
     return [{"params": rest, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}]

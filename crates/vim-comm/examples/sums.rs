@@ -20,12 +20,13 @@ use vim_comm::{Comm, Member, Place, Rendezvous, check, environment};
 
 /// Tells a process which rank it is.
 const PLACE: &str = "VIM_COMM_PLACE";
+/// One number, a length that no number of ranks divides, and the gradients of a small model.
+const COUNTS: [usize; 3] = [1, 511, 7_200_256];
 
 #[cfg(feature = "cuda")]
 fn connect(rendezvous: &Rendezvous, local: usize) -> (Comm, Device) {
     let library = vim_comm::nccl::Library::open(env::args().nth(2).map(Into::into)).unwrap();
-    let shared = env::var(vim_comm::SHARE_GPU).is_ok_and(|value| value == "1");
-    let device = Device::cuda(if shared { 0 } else { local });
+    let device = Device::cuda(if vim_comm::shares_gpu() { 0 } else { local });
     meet(rendezvous, Some(format!("{library:?}")));
     (Comm::nccl(rendezvous, &device, &library).unwrap(), device)
 }
@@ -62,7 +63,12 @@ fn main() {
         let folder = folder.join(env::var("VIM_COMM_ATTEMPT").unwrap());
         let (rank, timeout) = (place.rank(), Duration::from_secs(60));
         let (comm, device) = connect(&Rendezvous { folder, place, timeout }, rank);
-        print!("rank {rank}: {}", check::sums(&comm, &device).unwrap());
+        check::sums(&comm, &device, &COUNTS).unwrap();
+        println!("rank {rank}: sums of {COUNTS:?} numbers over {} ranks are right", comm.size());
+        for count in COUNTS {
+            let speed = check::speed(&comm, &device, count).unwrap();
+            println!("rank {rank}: {count} numbers: {speed}");
+        }
         assert_eq!(comm.fault(), None);
         return comm.close().unwrap();
     }

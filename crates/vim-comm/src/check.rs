@@ -1,51 +1,101 @@
 //! Whether sums and bytes arrive as they should, and how fast.
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
+use serde::Serialize;
 
 use crate::comm::Comm;
 use crate::error::CommError;
 use crate::tree::TreeSum;
 
-/// One number, a size that no number of ranks divides, and the gradients of a small model.
-const COUNTS: [usize; 3] = [1, 511, 7_200_256];
-/// Sums that are timed.
-const ROUNDS: usize = 50;
+/// Rounds that are timed, after one that is not.
+const ROUNDS: usize = 7;
+/// The most sums of a round, queued one behind the other.
+const MOST_QUEUED: usize = 10;
+/// The most numbers that the sums of a round have together, if they are more than one.
+const ROUND: usize = 1 << 25;
 
-/// Checks sums and bytes over the ranks of `comm`, which all call this, on `device`; returns what
-/// was found and measured, in lines.
+/// How long a sum takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SumSpeed {
+    /// Bytes of a rank's tensor.
+    pub bytes: usize,
+    /// A sum among queued ones, in milliseconds: the median of several rounds.
+    pub ms: f64,
+    /// The slowest round.
+    pub slowest_ms: f64,
+    /// Bytes of a rank's tensor over the time, in 10⁹ a second.
+    pub gb_s: f64,
+    /// Bytes that a ring of so many ranks moves over each link, over the time: comparable among
+    /// numbers of ranks, and with what nccl-tests calls the bus bandwidth.
+    pub bus_gb_s: f64,
+    /// What the host does for a sum, in microseconds.
+    pub host_us: f64,
+}
+
+impl fmt::Display for SumSpeed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ms, slowest_ms, gb_s, bus_gb_s, host_us, .. } = self;
+        write!(
+            formatter,
+            "{ms:.3} ms (slowest {slowest_ms:.3}), {gb_s:.2} GB/s (bus {bus_gb_s:.2}), the host {host_us:.1} µs"
+        )
+    }
+}
+
+/// Checks sums of tensors of these lengths and bytes over the ranks of `comm`, which all call
+/// this, on `device`: exact sums, the order of sums that round, and that no rank's own numbers
+/// change.
 ///
 /// # Errors
 ///
 /// [`CommError::Wrong`] with what is wrong, and those of the calls.
-pub fn sums(comm: &Comm, device: &Device) -> Result<String, CommError> {
-    sums_of(comm, device, &COUNTS, ROUNDS)
-}
-
-/// [`sums`] of tensors of these lengths, the last of them timed over `rounds`.
-///
-/// # Errors
-///
-/// Those of [`sums`].
-pub fn sums_of(
-    comm: &Comm,
-    device: &Device,
-    counts: &[usize],
-    rounds: usize,
-) -> Result<String, CommError> {
+pub fn sums(comm: &Comm, device: &Device, counts: &[usize]) -> Result<(), CommError> {
     for &count in counts {
         whole_numbers(comm, device, count)?;
         rounding(comm, device, count)?;
     }
-    bytes(comm)?;
-    let mut text = format!("sums of {counts:?} numbers over {} ranks are right\n", comm.size());
-    if let Some(&count) = counts.last() {
-        // A string takes everything.
-        let _ = writeln!(text, "{}", timed(comm, device, count, rounds)?);
+    bytes(comm)
+}
+
+/// Times sums of `count` numbers in f32 over the ranks of `comm`, which all call this.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn speed(comm: &Comm, device: &Device, count: usize) -> Result<SumSpeed, CommError> {
+    let queued = (ROUND / count.max(1)).clamp(1, MOST_QUEUED);
+    let mut tensor = Tensor::<1>::zeros([count], device);
+    let (mut rounds, mut host) = (Vec::new(), Vec::new());
+    for _ in 0..=ROUNDS {
+        // Ranks begin together.
+        comm.gather(&[])?;
+        let begin = Instant::now();
+        for _ in 0..queued {
+            tensor = comm.sum(tensor)?;
+        }
+        host.push(begin.elapsed().as_secs_f64() / queued as f64);
+        read(tensor.clone().narrow(0, 0, 1))?;
+        rounds.push(begin.elapsed().as_secs_f64() / queued as f64);
     }
-    Ok(text)
+    let sorted = |times: &[f64]| {
+        let mut times = times[1..].to_vec();
+        times.sort_by(f64::total_cmp);
+        times
+    };
+    let (rounds, host) = (sorted(&rounds), sorted(&host));
+    let (seconds, bytes) = (rounds[ROUNDS / 2], count * size_of::<f32>());
+    let (gb_s, ranks) = (bytes as f64 / seconds * 1e-9, comm.size() as f64);
+    Ok(SumSpeed {
+        bytes,
+        ms: seconds * 1e3,
+        slowest_ms: rounds[ROUNDS - 1] * 1e3,
+        gb_s,
+        bus_gb_s: gb_s * 2.0 * (ranks - 1.0) / ranks,
+        host_us: host[ROUNDS / 2] * 1e6,
+    })
 }
 
 /// Exact sums, with computations before and after them on the device.
@@ -101,29 +151,6 @@ fn bytes(comm: &Comm) -> Result<(), CommError> {
         return Err(wrong("broadcast bytes are not those of rank 0"));
     }
     Ok(())
-}
-
-fn timed(comm: &Comm, device: &Device, count: usize, rounds: usize) -> Result<String, CommError> {
-    let mut tensor = Tensor::<1>::zeros([count], device);
-    for _ in 0..3 {
-        tensor = comm.sum(tensor)?;
-    }
-    read(tensor.clone().narrow(0, 0, 1))?;
-    let begin = Instant::now();
-    for _ in 0..rounds {
-        tensor = comm.sum(tensor)?;
-    }
-    let queued = begin.elapsed().as_secs_f64() / rounds as f64;
-    read(tensor.narrow(0, 0, 1))?;
-    let seconds = begin.elapsed().as_secs_f64() / rounds as f64;
-    let bytes = (count * size_of::<f32>()) as f64;
-    Ok(format!(
-        "{:.1} MB: {:.3} ms, {:.1} GB/s; the host {:.1} µs",
-        bytes * 1e-6,
-        seconds * 1e3,
-        bytes / seconds * 1e-9,
-        queued * 1e6
-    ))
 }
 
 fn compare(

@@ -1,10 +1,12 @@
 //! What the ranks of a run exchange.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
 
 use crate::error::CommError;
 use crate::host::Host;
@@ -21,6 +23,15 @@ pub struct Comm {
     size: usize,
     links: Links,
     pulse: Arc<Pulse>,
+}
+
+/// A library that moves the ranks' numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LibraryInfo {
+    /// Its version, such as `2.28.9`.
+    pub version: String,
+    /// Its file.
+    pub path: PathBuf,
 }
 
 /// When a rank last made progress, in milliseconds since the start.
@@ -103,6 +114,18 @@ impl Comm {
     /// Number of ranks.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// NCCL's library, where the ranks use it.
+    pub fn library(&self) -> Option<LibraryInfo> {
+        match &self.links {
+            Links::Single | Links::Host(_) => None,
+            #[cfg(feature = "cuda")]
+            Links::Nccl(nccl) => {
+                let library = nccl.library();
+                Some(LibraryInfo { version: library.version(), path: library.path().to_owned() })
+            }
+        }
     }
 
     /// The sum of all ranks' tensors in the order of [`TreeSum`](crate::TreeSum), with the same

@@ -13,9 +13,11 @@ mod rendezvous;
 mod rows;
 mod tree;
 
-pub use comm::Comm;
+pub use comm::{Comm, LibraryInfo};
 pub use environment::environment;
 pub use error::CommError;
 pub use place::Place;
-pub use rendezvous::{Member, Node, Rendezvous, Roster, SHARE_GPU, abort, aborted, meet_nodes};
+pub use rendezvous::{
+    Member, Node, Rendezvous, Roster, SHARE_GPU, abort, aborted, meet_nodes, shares_gpu,
+};
 pub use tree::{TreeSum, same_order};

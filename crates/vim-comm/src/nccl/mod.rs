@@ -31,6 +31,7 @@ use split::Split;
 pub(crate) struct Nccl {
     /// One over all ranks; or the node's, and one over the ranks with this number on each node.
     links: Vec<Link>,
+    library: Library,
     /// A tensor on the device.
     like: CubeTensor,
 }
@@ -103,7 +104,7 @@ impl Nccl {
             };
             links.push(Link::join(library, &like, (level.rank, level.world), id)?);
         }
-        let nccl = Self { links, like };
+        let nccl = Self { links, library: library.clone(), like };
         // NCCL connects when it is first used; nobody should measure that.
         let world = rendezvous.place.world();
         let sum = nccl.sum(Tensor::ones([1], device))?.try_into_data();
@@ -113,6 +114,11 @@ impl Nccl {
             return Err(CommError::Wrong { rank: rendezvous.place.rank(), what });
         }
         Ok(nccl)
+    }
+
+    /// The library that carries it.
+    pub(crate) fn library(&self) -> &Library {
+        &self.library
     }
 
     /// See [`Comm::fault`](crate::Comm::fault).

@@ -12,6 +12,11 @@ use crate::place::Place;
 /// works; tests use it.
 pub const SHARE_GPU: &str = "VIM_TRAIN_SHARE_GPU";
 
+/// Whether [`SHARE_GPU`] is set.
+pub fn shares_gpu() -> bool {
+    env::var_os(SHARE_GPU).is_some_and(|value| value == "1")
+}
+
 /// What a rank says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
@@ -55,15 +60,26 @@ impl Party for Member {
     }
 
     fn problem(members: &[Self]) -> Option<String> {
-        let share = env::var_os(SHARE_GPU).is_some_and(|value| value == "1");
+        let share = shares_gpu();
         let (new, others) = members.split_last()?;
-        let why = others.iter().find_map(|other| problem_of_two(other, new, share))?;
+        let of_two = || others.iter().find_map(|other| problem_of_two(other, new, share));
+        let why = problem_of_one(new, share).or_else(of_two)?;
         Some(format!("the ranks do not fit together: {why}"))
     }
 
     fn missing(rendezvous: &Rendezvous, there: &dyn Fn(usize) -> bool) -> CommError {
         rendezvous.missing(there)
     }
+}
+
+/// Why `member` cannot be one of several ranks.
+fn problem_of_one(member: &Member, share: bool) -> Option<String> {
+    // The driver names a slice after its GPU, as `NVIDIA H200 MIG 1g.18gb`.
+    let is_slice = member.device.contains(" MIG ") && member.place.world() > 1 && !share;
+    is_slice.then(|| {
+        let (name, device) = (member.name(), &member.device);
+        format!("{name} has a MIG slice ({device}), which trains alone: set devices.gpus=1")
+    })
 }
 
 fn problem_of_two(a: &Member, b: &Member, share: bool) -> Option<String> {
@@ -151,6 +167,18 @@ mod tests {
         let warnings = warnings(&members);
         assert!(warnings[0].contains("NVIDIA H200 at rank 0"), "{warnings:?}");
         assert!(warnings[0].contains("NVIDIA A100 at rank 2"), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_slice_of_a_gpu_trains_alone() {
+        let mut slice = member(1);
+        slice.device = "cuda, NVIDIA H200 MIG 1g.18gb".into();
+        let text = problem(&[member(0), slice.clone()]).unwrap();
+        let wanted = "the ranks do not fit together: rank 1 (gpu0, process 4711) has a MIG slice (cuda, NVIDIA H200 MIG 1g.18gb), which trains alone: set devices.gpus=1";
+        assert_eq!(text, wanted);
+        assert!(problem_of_one(&slice, true).is_none(), "tests may");
+        slice.place = Place::single();
+        assert!(problem(&[slice]).is_none());
     }
 
     #[test]

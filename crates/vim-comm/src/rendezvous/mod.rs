@@ -26,7 +26,7 @@ use crate::error::CommError;
 use crate::place::Place;
 use files::{Waiting, list, publish_new, read_json, write_json};
 use member::warnings;
-pub use member::{Member, SHARE_GPU};
+pub use member::{Member, SHARE_GPU, shares_gpu};
 pub use node::{Node, meet_nodes};
 
 const ROSTER: &str = "roster.json";

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use burn::tensor::{DType, Device, Tensor};
-use vim_comm::{Comm, CommError, abort};
+use vim_comm::{Comm, CommError, abort, check};
 
 use crate::support::{
     as_process, bits, connected, numbers, process, ranks, rendezvous, tensor, tree,
@@ -221,12 +221,30 @@ fn a_process_that_is_killed_is_named_by_the_others() {
 #[test]
 fn the_check_finds_nothing_wrong() {
     for world in [1, 3] {
-        let texts = connected(world, |comm| {
-            vim_comm::check::sums_of(&comm, &Device::flex(), &[1, 511, 3000], 3).unwrap()
+        let speeds = connected(world, |comm| {
+            check::sums(&comm, &Device::flex(), &[1, 511, 3000]).unwrap();
+            check::speed(&comm, &Device::flex(), 3000).unwrap()
         });
-        for text in texts {
-            let first = format!("sums of [1, 511, 3000] numbers over {world} ranks are right\n");
-            assert!(text.starts_with(&first) && text.contains("GB/s"), "{text}");
+        for speed in speeds {
+            assert_eq!(speed.bytes, 12_000);
+            assert!(0.0 < speed.ms && speed.ms <= speed.slowest_ms, "{speed:?}");
+            assert!((speed.gb_s * speed.ms / 12e-3 - 1.0).abs() < 1e-9, "{speed:?}");
+            let ring = 2.0 * (world as f64 - 1.0) / world as f64;
+            assert!((speed.bus_gb_s - ring * speed.gb_s).abs() < 1e-9, "{speed:?}");
         }
     }
+}
+
+#[test]
+fn the_check_finds_wrong_numbers() {
+    let found = connected(2, |comm| {
+        if comm.rank() == 0 {
+            return Some(check::sums(&comm, &Device::flex(), &[1]).unwrap_err().to_string());
+        }
+        // Until the other one has seen it, and is gone.
+        while comm.sum(tensor(&[1.0])).is_ok() {}
+        None
+    });
+    let wrong = "rank 0: sum 0 of 2·x, of 1 numbers: number 0 is -248, not -473";
+    assert!(found[0].as_deref().unwrap().starts_with(wrong), "{found:?}");
 }

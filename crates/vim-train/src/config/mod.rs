@@ -225,6 +225,16 @@ impl Config {
                 check(holds, "devices.gpus", &devices.gpus, "one number or more, each once")?;
             }
         }
+        match devices.backend {
+            Backend::Wgpu | Backend::Tch => {
+                // Of all that are visible there may be one.
+                let one = devices.gpus == Gpus::All || devices.gpus.numbers(0).len() == 1;
+                let backend = devices.backend;
+                let expected = format!("1: devices.backend = \"{backend}\" trains on one device");
+                check(one, "devices.gpus", &devices.gpus, expected)?;
+            }
+            Backend::Auto | Backend::Cpu | Backend::Cuda => {}
+        }
         for (key, limit) in
             [("devices.timeout", devices.timeout), ("devices.rendezvous", devices.rendezvous)]
         {

@@ -179,8 +179,21 @@ fn present() -> Backend {
 pub fn gpus(config: &DevicesConfig) -> Result<Vec<usize>, Error> {
     let visible = cuda_gpus(config);
     let numbers = config.gpus.numbers(visible);
-    if visible == 0 || numbers.len() < 2 {
+    if numbers.len() < 2 {
         return Ok(Vec::new());
+    }
+    if visible == 0 {
+        return match config.backend {
+            // The first device of any kind would be another run than the one described.
+            Backend::Auto => Err(DeviceError::Unavailable(format!(
+                "devices.gpus: {}, and no CUDA GPU is here, which alone train together: set \
+                 devices.gpus=1, or devices.backend=cpu",
+                config.gpus
+            ))
+            .into()),
+            // Choosing one says what is missing; the CPU has no GPUs to count.
+            Backend::Cpu | Backend::Cuda | Backend::Wgpu | Backend::Tch => Ok(Vec::new()),
+        };
     }
     match numbers.iter().find(|&&number| number >= visible) {
         None => Ok(numbers),
@@ -191,6 +204,35 @@ pub fn gpus(config: &DevicesConfig) -> Result<Vec<usize>, Error> {
         ))
         .into()),
     }
+}
+
+/// The GPUs of `count` ranks, which the user asked for by `flag`: `None` for ranks on the CPU.
+/// Ranks share GPUs where [`vim_comm::SHARE_GPU`] says so.
+pub(crate) fn of_ranks(
+    config: &DevicesConfig,
+    count: usize,
+    flag: &str,
+) -> Result<Vec<Option<usize>>, Error> {
+    let backend = if config.backend == Backend::Auto { present() } else { config.backend };
+    match backend {
+        Backend::Cuda => {}
+        Backend::Cpu => return Ok(vec![None; count]),
+        Backend::Wgpu | Backend::Tch | Backend::Auto if count == 1 => return Ok(vec![None]),
+        Backend::Wgpu | Backend::Tch | Backend::Auto => {
+            return Err(DeviceError::Unavailable(format!(
+                "{flag} {count}: {backend} computes on one device: use --device cuda, or cpu"
+            ))
+            .into());
+        }
+    }
+    let visible = count_cuda(flag)?;
+    if count > visible && !vim_comm::shares_gpu() {
+        return Err(DeviceError::Unavailable(format!(
+            "{flag} {count}: more than this machine has, {visible} CUDA GPUs"
+        ))
+        .into());
+    }
+    Ok((0..count).map(|rank| Some(rank % visible)).collect())
 }
 
 /// CUDA's GPUs on this machine, where `config` trains on them.

@@ -5,6 +5,7 @@ use std::env;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use vim_comm::LibraryInfo;
 use vim_data::CpuAllocation;
 use vim_run::{host_name, rfc3339};
 
@@ -23,6 +24,9 @@ pub struct Environment {
     pub cpus: usize,
     /// The device as found.
     pub backend: String,
+    /// NCCL's library, where the ranks of the run use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<LibraryInfo>,
     /// Threads that compute on the CPU.
     pub threads: usize,
     /// Optimizer steps of the whole run.
@@ -63,6 +67,7 @@ impl Environment {
             host: host_name(),
             cpus: CpuAllocation::of_this_process().cores,
             backend: backend.into(),
+            nccl: None,
             threads,
             total_steps,
             slurm,

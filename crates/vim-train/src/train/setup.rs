@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
-use vim_comm::Comm;
+use vim_comm::{Comm, LibraryInfo};
 use vim_run::checkpoint::{self, Checkpoint, Checkpoints, Saver};
 use vim_run::signals::StopRequest;
 use vim_run::{CLASSES, INIT, Log, RunDir, RunError, checkpoints_in};
@@ -91,8 +91,9 @@ impl<'a, T: Task> Trainer<'a, T> {
             chosen, comm, task, schedule, steps_per_epoch, total_steps, init, ..
         } = resolved;
         let (on, kind) = (chosen.with_hardware(), chosen.kind());
+        let nccl = comm.library();
         let environment = Environment::of_this_process(on.clone(), threads::count(), total_steps);
-        run.write_environment(&environment)?;
+        run.write_environment(&Environment { nccl: nccl.clone(), ..environment })?;
         record_classes(task.class_names(), run, log)?;
         if let Some(aside) = run.moved_aside() {
             log.line(format!("the run that was here is now {}", aside.display()));
@@ -168,6 +169,9 @@ impl<'a, T: Task> Trainer<'a, T> {
         run.sync()?;
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {on}, {}", config.train.precision));
+        if let Some(LibraryInfo { version, path }) = nccl {
+            log.line(format!("NCCL {version}, {}", path.display()));
+        }
         log.line(threads::describe(config.data.workers.count()));
         if is_cuda {
             log.line(match Machine::this().code_cache() {

@@ -46,16 +46,24 @@ impl Packing {
     }
 }
 
-/// Sums the tensors of each shard in the order of a tree over all shards. `packing` is made when it
-/// is first needed.
-pub(super) fn sum(
+/// What the shards of one rank come to.
+pub(super) enum RankSum {
+    /// The tensors of the only shard of all.
+    Whole(Vec<Tensor<1>>),
+    /// The sum of the rank's shards, packed.
+    Packed(Tensor<1>),
+}
+
+/// Sums the tensors of each shard of this rank in the order of a tree. `packing` is made when it is
+/// first needed.
+pub(super) fn sum_of_rank(
     mut shards: impl ExactSizeIterator<Item = Result<Vec<Tensor<1>>, Error>>,
     comm: &Comm,
     packing: &mut Option<Packing>,
-) -> Result<Vec<Tensor<1>>, Error> {
+) -> Result<RankSum, Error> {
     let first = shards.next().ok_or_else(|| Error::internal("a rank without shards"))??;
     if shards.len() == 0 && comm.size() == 1 {
-        return Ok(first);
+        return Ok(RankSum::Whole(first));
     }
     let packing = packing.get_or_insert_with(|| Packing::of(&first));
     let mut sums = TreeSum::new();
@@ -64,7 +72,22 @@ pub(super) fn sum(
         sums.push(packing.pack(shard?), |left, right| left + right);
     }
     let own = sums.finish(|left, right| left + right).expect("invariant: one was pushed");
-    Ok(packing.parts(&comm.sum(own)?))
+    Ok(RankSum::Packed(own))
+}
+
+/// The sums over all shards, in the order of one tree over them.
+pub(super) fn sum_of_ranks(
+    own: RankSum,
+    comm: &Comm,
+    packing: Option<&Packing>,
+) -> Result<Vec<Tensor<1>>, Error> {
+    match own {
+        RankSum::Whole(tensors) => Ok(tensors),
+        RankSum::Packed(own) => {
+            let packing = packing.expect("invariant: it was packed");
+            Ok(packing.parts(&comm.sum(own)?))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -90,7 +113,9 @@ mod tests {
                 };
                 Ok(lengths.map(tensor).to_vec())
             };
-            let sums = sum((0..count).map(shard), &Comm::single(), &mut None).unwrap();
+            let (comm, mut packing) = (Comm::single(), None);
+            let own = sum_of_rank((0..count).map(shard), &comm, &mut packing).unwrap();
+            let sums = sum_of_ranks(own, &comm, packing.as_ref()).unwrap();
             for (sum, length) in sums.into_iter().zip(lengths) {
                 let want: Vec<f32> = (0..length)
                     .map(|place| {

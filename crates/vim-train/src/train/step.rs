@@ -27,7 +27,7 @@ impl<M: Module> TrainState<M> {
     /// [`Self::finish`].
     ///
     /// A GPU step reads nothing back, so that the host can prepare the next batch meanwhile.
-    /// `after` is called after each forward and backward pass.
+    /// `after` is called after each [`Phase`].
     ///
     /// # Errors
     ///
@@ -61,7 +61,15 @@ impl<M: Module> TrainState<M> {
             tensors.push(if comm.size() == 1 { loss } else { requests.behind(loss) });
             Ok(tensors)
         });
-        let mut tensors = shards::sum(shards, comm, &mut packing)?;
+        let own = shards::sum_of_rank(shards, comm, &mut packing)?;
+        let is_shared = comm.size() > 1;
+        if is_shared {
+            after(Phase::Pack)?;
+        }
+        let mut tensors = shards::sum_of_ranks(own, comm, packing.as_ref())?;
+        if is_shared {
+            after(Phase::Exchange)?;
+        }
         self.packing = packing;
         let tail = tensors.pop().expect("invariant: as many sums as tensors");
         Ok(self.update(tail, requests, tensors, lr))
@@ -140,6 +148,10 @@ pub enum Phase {
     Forward,
     /// Its gradients.
     Backward,
+    /// With several ranks, this rank's gradients behind each other.
+    Pack,
+    /// Their sum over the ranks.
+    Exchange,
 }
 
 /// How a batch is cut.

@@ -21,6 +21,8 @@ mod nodes;
 mod packed;
 mod predict;
 mod profile;
+mod rank_mistakes;
+mod rank_tools;
 mod ranks;
 mod recipe;
 mod resume;

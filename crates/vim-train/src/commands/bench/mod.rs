@@ -2,10 +2,11 @@
 //!
 //! `rows.rs` measures: one row for each method, mode and batch size, by the steps of `subject.rs`;
 //! they go to a table and to a [`Document`] as they come. `compare/` turns documents into tables
-//! and plots.
+//! and plots. `scaling.rs` measures a training step on several numbers of GPUs.
 
 mod compare;
 mod rows;
+mod scaling;
 mod subject;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ Examples:
   vim-train bench configs/vim_tiny_imagenet.toml --image-size 1248 --batch 1,2,4,8 --device cuda:1
   vim-train bench configs/debug.toml --batch 1,8 --steps 5 --json    on any machine, in seconds
   vim-train bench compare infer.json -o compared                     CSV files, a table in Markdown, plots
+  vim-train bench scaling configs/vim_tiny_imagenet.toml --gpus 1,2  a training step on one GPU and on two
 
 Weights are random, images are synthetic and on the device already: no data are read. `infer` is a forward pass in
 evaluation; `train` is a step as training takes it: forward, loss, backward, norm of the gradient, clipping, AdamW.
@@ -56,6 +58,7 @@ pub(crate) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
     Compare(CompareArgs),
+    Scaling(scaling::ScalingArgs),
 }
 
 #[derive(Debug, Args)]
@@ -142,6 +145,7 @@ struct CompareArgs {
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     match &args.what {
         Some(BenchCommand::Compare(args)) => compare::run(args),
+        Some(BenchCommand::Scaling(args)) => scaling::run(args),
         None => rows::run(&args.measure),
     }
 }
@@ -298,6 +302,13 @@ struct Throughput {
     img_s: f64,
     images: u64,
     seconds: f64,
+}
+
+impl Throughput {
+    /// Of so many ranks that take steps together.
+    fn times(self, ranks: usize) -> Self {
+        Self { img_s: self.img_s * ranks as f64, images: self.images * ranks as u64, ..self }
+    }
 }
 
 #[cfg(test)]

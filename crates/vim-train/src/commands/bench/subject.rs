@@ -25,6 +25,8 @@ pub(super) struct Subject<'a> {
     /// With a head of the classes asked for.
     pub(super) model: VimConfig,
     device: &'a Device,
+    /// The ranks that train together.
+    comm: Comm,
 }
 
 type Times = (Latency, Throughput);
@@ -39,10 +41,15 @@ impl<'a> Subject<'a> {
         let model = config.model.with_classes(classes)?;
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        Ok(Self { config, model, device })
+        Ok(Self { config, model, device, comm: Comm::single() })
     }
 
-    /// Times steps of `batch` images.
+    /// The same, trained together with other ranks, on a shard each.
+    pub(super) fn with_ranks(self, comm: Comm) -> Self {
+        Self { comm, ..self }
+    }
+
+    /// Times steps of `batch` images, with several ranks on each.
     pub(super) fn measure(
         &self,
         mode: Mode,
@@ -88,7 +95,7 @@ impl<'a> Subject<'a> {
             // Minimum learning rate: the weights must stay finite, not learn.
             let (shards, lr) = (vec![inputs.clone()], self.config.optim.warmup_lr);
             let asked = Requests::default();
-            let pending = state.step(&classifier, shards, lr, &Comm::single(), asked, |phase| {
+            let pending = state.step(&classifier, shards, lr, &self.comm, asked, |phase| {
                 if phase == Phase::Backward {
                     meter.sample();
                 }

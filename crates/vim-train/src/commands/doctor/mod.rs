@@ -3,7 +3,9 @@
 mod devices;
 mod disk;
 mod machine;
+mod network;
 mod performance;
+mod ranks;
 
 use std::path::PathBuf;
 
@@ -12,13 +14,14 @@ use performance::{PerformanceArgs, Sizes};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::args::Overrides;
+use crate::args::{Overrides, count};
 use crate::config::Config;
 use crate::device::machine::Machine;
 use crate::device::{self, DeviceName, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::summary::counted;
 use crate::output::{print, print_json};
+use crate::train::ranks::RankArg;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +31,8 @@ Examples:
   vim-train doctor --json > doctor.json
   vim-train doctor --performance --device cuda        also whether times can be trusted, and how the methods compare
   vim-train doctor --performance --skip 4,6 --batch 64 --dim 384 --seqlen 197
+  vim-train doctor --ranks                            all GPUs of this machine: do they add what they should, how fast
+  vim-train doctor configs/my.toml --ranks 2          two of them; with --device cpu two processes on the CPU
 
 A line each: pass, warn or fail, what, what was found, and what to do about it. warn: a run works, and may be
 slow or at risk. fail: it would not work. Nothing is changed; a file of 32 MiB is written to the folder of
@@ -38,7 +43,11 @@ says so.
 --performance adds the seven checks that docs/install.md explains; each may be left out by its number. It is not
 part of a plain doctor because it keeps the device and all cores busy, which others on a login node would notice.
 
-Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 78 bad configuration.";
+--ranks checks nothing but ranks: NCCL, GPUs and networks as found, then sums over all ranks against known numbers
+and bits, and their speed. A rank that fails is one line with its exit code.
+
+Exit codes: 0 nothing failed, 1 something did, 2 bad command line, 69 GPU, library or rank not to be had, 78 bad
+configuration.";
 
 /// Check this machine: CPU, GPU, libraries, kernels, disks, SLURM; each line says what to do.
 #[derive(Debug, Args)]
@@ -55,6 +64,12 @@ pub(crate) struct DoctorArgs {
     device: Option<DeviceName>,
     #[command(flatten)]
     performance: PerformanceArgs,
+    /// Check ranks instead: so many, or one on each GPU of the configuration, without a file of
+    /// the machine; on a CPU two.
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with = "performance")]
+    ranks: Option<Option<usize>>,
+    #[command(flatten)]
+    rank: RankArg,
     /// Print one JSON document instead of lines.
     #[arg(long)]
     json: bool,
@@ -123,46 +138,72 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Error> {
         Some(path) => Config::load_base(path, &args.overrides.set)?,
         None => Config::from_defaults(&args.overrides.set)?,
     };
+    if args.ranks.is_some() {
+        return ranks::run(args, config);
+    }
     threads::start(config.devices.threads)?;
     let chosen = match &args.device {
         Some(name) => device::choose_named(name),
         None => device::choose(&config.devices),
     };
     let context = Context { machine: Machine::this(), config, chosen };
-    let mut findings = Vec::new();
+    let mut told = Told::new(args.json);
     let plain = CHECKS.iter().map(|check| check(&context));
     for finding in plain.chain(performance::findings(&args.performance, &context)).flatten() {
-        // Print each finding at once: some checks are slow, and one may hang.
-        if !args.json {
-            print(&finding.line())?;
-        }
-        findings.push(finding);
+        told.add(finding)?;
     }
     let on_cpu = context.chosen.as_ref().is_ok_and(|chosen| chosen.name == "cpu");
-    let summary = Summary::of(&findings);
-    let Summary { checks, warnings, failed, .. } = summary;
-    if args.json {
-        print_json(&DoctorReport {
-            command: "doctor",
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("VIM_TRAIN_COMMIT"),
-            performance: args.performance.performance.then(|| args.performance.sizes(on_cpu)),
-            summary,
-            checks: &findings,
-        })?;
-    } else {
-        print(&format!(
-            "{}, {}, {failed} failed",
-            counted(checks, "check"),
-            counted(warnings, "warning")
-        ))?;
+    let sizes = args.performance.performance.then(|| args.performance.sizes(on_cpu));
+    told.conclude(sizes)
+}
+
+/// The findings so far.
+struct Told {
+    json: bool,
+    findings: Vec<Finding>,
+}
+
+impl Told {
+    fn new(json: bool) -> Self {
+        Self { json, findings: Vec::new() }
     }
-    if summary.passed {
-        return Ok(());
+
+    /// Prints a finding at once: some checks are slow, and one may hang.
+    fn add(&mut self, finding: Finding) -> Result<(), Error> {
+        if !self.json {
+            print(&finding.line())?;
+        }
+        self.findings.push(finding);
+        Ok(())
     }
-    let names = findings.iter().filter(|one| one.verdict == Verdict::Fail);
-    let names: Vec<&str> = names.map(|one| one.what.as_str()).collect();
-    Err(Error::failed(format!("{failed} of {checks} checks failed: {}", names.join(", "))))
+
+    /// Prints what they come to. A failed check is an error.
+    fn conclude(self, performance: Option<Sizes>) -> Result<(), Error> {
+        let summary = Summary::of(&self.findings);
+        let Summary { checks, warnings, failed, .. } = summary;
+        if self.json {
+            print_json(&DoctorReport {
+                command: "doctor",
+                version: env!("CARGO_PKG_VERSION"),
+                commit: option_env!("VIM_TRAIN_COMMIT"),
+                performance,
+                summary,
+                checks: &self.findings,
+            })?;
+        } else {
+            print(&format!(
+                "{}, {}, {failed} failed",
+                counted(checks, "check"),
+                counted(warnings, "warning")
+            ))?;
+        }
+        if summary.passed {
+            return Ok(());
+        }
+        let names = self.findings.iter().filter(|one| one.verdict == Verdict::Fail);
+        let names: Vec<&str> = names.map(|one| one.what.as_str()).collect();
+        Err(Error::failed(format!("{failed} of {checks} checks failed: {}", names.join(", "))))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]

@@ -14,13 +14,14 @@ use vim_run::storage::{Disk, replace};
 
 use super::Head;
 use crate::args::{Overrides, count};
-use crate::config::Config;
+use crate::config::{Config, ConfigError, Problem};
 use crate::device::memory::device_memory;
 use crate::device::{self, SelectedDevice, threads, wait};
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};
 use crate::task::Objective;
 use crate::task::classification::{Classifier, Labelled, Targets};
+use crate::train::ranks::{RankArg, Team, start};
 use crate::train::state::TrainState;
 use crate::train::step;
 use crate::train::step::Requests;
@@ -29,11 +30,14 @@ const TRAIN_HELP: &str = "\
 Examples:
   vim-train profile train configs/vim_tiny_imagenet.toml --set train.precision=bf16 --batch 128,512
   vim-train profile train configs/debug.toml --steps 5 --trace trace.json
+  vim-train profile train configs/vim_tiny_imagenet.toml --batch 256 --ranks 2    two GPUs, 128 images each
 
 Makes one batch of random images of the model's size and trains on it with random weights, as `train` would
 compute on it, without reading data. Steps are timed twice: whole, one after the other, which gives img/s; and with a wait for
 the device after each phase, which gives the phases' times (their sum is a little more than a whole step).
-The trace opens in chrome://tracing or ui.perfetto.dev.";
+Several ranks, by --ranks or by the configuration's devices.gpus, share each batch: `pack` puts a rank's gradients
+behind each other, `exchange` sums them over the ranks, and has in it what rank 0 waits for slower ones; its share
+is of a whole step. The trace opens in chrome://tracing or ui.perfetto.dev.";
 
 /// A step of training, by its phases.
 #[derive(Debug, Args)]
@@ -52,6 +56,11 @@ pub(crate) struct TrainStepArgs {
     /// Steps before the clock starts: the first few compile.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = count)]
     warmup: usize,
+    /// Ranks that share each batch; one for each GPU of `devices.gpus` where left out.
+    #[arg(long, value_name = "N", value_parser = count)]
+    ranks: Option<usize>,
+    #[command(flatten)]
+    rank: RankArg,
     /// Classes of the model.
     #[arg(long, value_name = "K", default_value_t = 1000, value_parser = count)]
     classes: usize,
@@ -66,7 +75,15 @@ pub(crate) struct TrainStepArgs {
     json: bool,
 }
 
-const PHASES: [&str; 3] = ["forward", "backward", "update"];
+/// The phases of a step, and, where several ranks train, what they add.
+const PHASES: [&str; 5] = ["forward", "backward", "pack", "exchange", "update"];
+/// The phases of several ranks only.
+const SHARED: [&str; 2] = ["pack", "exchange"];
+
+/// The phases of a step on so many ranks.
+fn phases(ranks: usize) -> impl Iterator<Item = &'static str> {
+    PHASES.into_iter().filter(move |name| ranks > 1 || !SHARED.contains(name))
+}
 
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]
@@ -77,6 +94,7 @@ struct StepReport {
     precision: String,
     image_size: String,
     parameters: usize,
+    ranks: usize,
     results: Vec<BatchTiming>,
 }
 
@@ -91,6 +109,9 @@ struct BatchTiming {
     images_per_second: f64,
     /// Medians of steps that synchronise after each phase.
     phases_ms: Vec<Phase>,
+    /// The time of `exchange` over that of a step; of several ranks only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exchange_share: Option<f64>,
     device_memory_gib: Option<f64>,
 }
 
@@ -100,48 +121,86 @@ struct Phase {
     ms: f64,
 }
 
-/// A timed phase: its number, start and duration.
-type Span = (usize, Duration, Duration);
+/// A timed phase: its name, start and duration.
+type Span = (&'static str, Duration, Duration);
 
 pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
     if let Some(path) = &args.trace {
         check_free(path, args.force)?;
     }
     let config = Config::load(&args.config, &args.overrides.set)?;
+    if let Some(team) = args.rank.team()? {
+        return profile(&team, &config, args);
+    }
+    let devices = match args.ranks {
+        Some(count) => device::of_ranks(&config.devices, count, "--ranks")?,
+        None => device::gpus(&config.devices)?.into_iter().map(Some).collect(),
+    };
+    if devices.len() < 2 {
+        return profile(&Team::of_one(), &config, args);
+    }
+    for batch in batches(&config, args) {
+        if !batch.is_multiple_of(devices.len()) {
+            let (value, other) = (batch.to_string(), format!("{} ranks", devices.len()));
+            let reason = "each takes as many images: choose a multiple, by --batch".into();
+            let problem = Problem::Conflict { value, other, reason };
+            return Err(ConfigError::new("train.batch_size", problem).into());
+        }
+    }
+    start(&config, devices)?.1
+}
+
+/// The images of a step.
+fn batches(config: &Config, args: &TrainStepArgs) -> Vec<usize> {
+    if args.batch.is_empty() { vec![config.train.batch_size] } else { args.batch.clone() }
+}
+
+/// Times steps as one of the ranks; rank 0 prints.
+fn profile(team: &Team, config: &Config, args: &TrainStepArgs) -> Result<(), Error> {
     threads::start(config.devices.threads)?;
-    let chosen = device::choose(&config.devices)?;
+    let chosen = team.device(&config.devices)?;
+    let comm = team.join(config, &chosen)?;
     config.model.ssm.scan.resolve(&chosen.device)?;
     config.train.precision.check(&chosen.device)?;
     let model = config.model.with_classes(args.classes)?;
-    let batches =
-        if args.batch.is_empty() { vec![config.train.batch_size] } else { args.batch.clone() };
     let mut report = StepReport {
         head: Head::new("profile train", &chosen),
         model: model.method_label(),
         precision: config.train.precision.to_string(),
         image_size: model.image_size.to_string(),
         parameters: 0,
+        ranks: team.size(),
         results: Vec::new(),
     };
     let mut trace = Vec::new();
-    if !args.json {
+    let shows = team.is_lead() && !args.json;
+    if shows {
         print(&report.head.line())?;
     }
-    for batch in batches {
-        let (record, spans, parameters) = measure(&config, &chosen, &model, batch, args)?;
+    for batch in batches(config, args) {
+        let (record, spans, parameters) = measure(config, &chosen, &model, batch, &comm, args)?;
         report.parameters = parameters;
-        if !args.json {
+        if shows {
             if report.results.is_empty() {
+                let ranks = match report.ranks {
+                    1 => String::new(),
+                    ranks => format!(", {ranks} ranks"),
+                };
                 print(&format!(
-                    "{} parameters, {} px, {}, {}",
+                    "{} parameters, {} px, {}, {}{ranks}",
                     parameters, report.image_size, report.model, report.precision
                 ))?;
-                print(&header())?;
+                print(&header(report.ranks))?;
             }
             print(&line(&record))?;
         }
         trace.extend(spans.into_iter().map(|span| event(batch, span)));
         report.results.push(record);
+    }
+    // No rank leaves while another one reads.
+    comm.gather(&[])?;
+    if !team.is_lead() {
+        return Ok(());
     }
     if let Some(path) = &args.trace {
         let document = json!({ "traceEvents": trace, "displayTimeUnit": "ms" });
@@ -154,20 +213,27 @@ struct Subject {
     classifier: Classifier,
     state: TrainState<Vim>,
     inputs: Labelled,
+    comm: Comm,
 }
 
 impl Subject {
-    /// One step; `after` is called after each phase.
-    fn step(&mut self, mut after: impl FnMut(usize) -> Result<(), Error>) -> Result<(), Error> {
+    /// One step; `after` is called after each phase, with its name.
+    fn step(
+        &mut self,
+        mut after: impl FnMut(&'static str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let [forward, backward, pack, exchange, update] = PHASES;
         let passed = |phase| match phase {
-            step::Phase::Forward => after(0),
-            step::Phase::Backward => after(1),
+            step::Phase::Forward => after(forward),
+            step::Phase::Backward => after(backward),
+            step::Phase::Pack => after(pack),
+            step::Phase::Exchange => after(exchange),
         };
         let (shards, asked) = (vec![self.inputs.clone()], Requests::default());
-        let comm = Comm::single();
-        let pending = self.state.step(&self.classifier, shards, 1e-4, &comm, asked, passed)?;
-        self.state.finish(pending);
-        after(2)
+        let Self { classifier, state, comm, .. } = self;
+        let pending = state.step(classifier, shards, 1e-4, comm, asked, passed)?;
+        state.finish(pending);
+        after(update)
     }
 }
 
@@ -176,20 +242,24 @@ fn measure(
     chosen: &SelectedDevice,
     model: &VimConfig,
     batch: usize,
+    comm: &Comm,
     args: &TrainStepArgs,
 ) -> Result<(BatchTiming, Vec<Span>, usize), Error> {
     let start = Instant::now();
     let device: &Device = &chosen.device;
     let [height, width] = [model.image_size.height, model.image_size.width];
-    let images = Tensor::random([batch, 3, height, width], Distribution::Normal(0.0, 1.0), device);
-    let labels: Vec<i32> = (0..batch).map(|i| (i % model.num_classes) as i32).collect();
+    // A shard of the batch.
+    let count = batch / comm.size();
+    let images = Tensor::random([count, 3, height, width], Distribution::Normal(0.0, 1.0), device);
+    let labels: Vec<i32> = (0..count).map(|i| (i % model.num_classes) as i32).collect();
     let labels = Tensor::from_ints(&labels[..], device);
     let images = Tensor::from_inner(images);
     let classifier = Classifier::new(config, model.clone())?;
     let built = classifier.init(&device.clone().autodiff())?;
     let parameters = built.num_params();
     let mut subject = Subject {
-        // A phase is one pass over the whole batch.
+        comm: comm.clone(),
+        // A phase is one pass over the whole shard.
         state: TrainState::new(&classifier, config, built).with_micro_batches(1),
         classifier,
         inputs: Labelled { images, targets: Targets::new(labels, None) },
@@ -228,27 +298,31 @@ fn measure(
         times.sort_by(f64::total_cmp);
         times[((times.len() - 1) as f64 * share).round() as usize]
     };
-    let phases_ms = PHASES.iter().enumerate().map(|(number, name)| {
-        let times = spans.iter().filter(|span| span.0 == number).map(|span| span.2);
+    let phases_ms = phases(comm.size()).map(|name| {
+        let times = spans.iter().filter(|span| span.0 == name).map(|span| span.2);
         Phase { name, ms: ms(&times.collect::<Vec<_>>(), 0.5) }
     });
+    let (phases_ms, step_ms): (Vec<Phase>, f64) = (phases_ms.collect(), ms(&whole, 0.5));
+    let exchange = phases_ms.iter().find(|phase| phase.name == "exchange");
     let record = BatchTiming {
         batch,
         first_step_s,
-        step_ms: ms(&whole, 0.5),
+        step_ms,
         step_p10_ms: ms(&whole, 0.1),
         step_p90_ms: ms(&whole, 0.9),
         images_per_second: (batch * args.steps) as f64 / elapsed,
-        phases_ms: phases_ms.collect(),
+        exchange_share: exchange.map(|exchange| exchange.ms / step_ms),
+        phases_ms,
         device_memory_gib: device_memory(device).map(|bytes| bytes as f64 / f64::from(1 << 30)),
     };
     Ok((record, spans, parameters))
 }
 
-fn header() -> String {
-    let phases: String = PHASES.iter().map(|name| format!("{name:>11}")).collect();
+fn header(ranks: usize) -> String {
+    let phases: String = phases(ranks).map(|name| format!("{name:>11}")).collect();
+    let share = if ranks > 1 { format!("{:>11}", "exchange %") } else { String::new() };
     format!(
-        "{:>6}{:>10}{:>20}{:>10}{phases}{:>9}  ms",
+        "{:>6}{:>10}{:>20}{:>10}{phases}{share}{:>9}  ms",
         "batch", "first s", "step [p10 p90]", "img/s", "GiB"
     )
 }
@@ -257,10 +331,12 @@ fn line(record: &BatchTiming) -> String {
     let BatchTiming { batch, first_step_s, step_ms, step_p10_ms, step_p90_ms, .. } = record;
     let phases: String =
         record.phases_ms.iter().map(|phase| format!("{:>11.2}", phase.ms)).collect();
+    let share = record.exchange_share.map(|share| format!("{:>11.2}", 100.0 * share));
+    let share = share.unwrap_or_default();
     let memory = record.device_memory_gib.map_or_else(|| "-".into(), |gib| format!("{gib:.2}"));
     let step = format!("{step_ms:.1} [{step_p10_ms:.1} {step_p90_ms:.1}]");
     format!(
-        "{batch:>6}{first_step_s:>10.1}{step:>20}{:>10.0}{phases}{memory:>9}",
+        "{batch:>6}{first_step_s:>10.1}{step:>20}{:>10.0}{phases}{share}{memory:>9}",
         record.images_per_second
     )
 }
@@ -268,7 +344,7 @@ fn line(record: &BatchTiming) -> String {
 /// A complete event of the trace format.
 fn event(batch: usize, (phase, start, length): Span) -> Value {
     json!({
-        "name": PHASES[phase],
+        "name": phase,
         "cat": "step",
         "ph": "X",
         "ts": start.as_secs_f64() * 1e6,

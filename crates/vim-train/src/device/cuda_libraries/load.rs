@@ -74,6 +74,23 @@ pub(crate) fn gpu_id(number: i32) -> Option<String> {
     Some(bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect())
 }
 
+/// Whether GPU `from` can reach the memory of GPU `to` directly; none where the driver does not say
+/// it.
+#[expect(unsafe_code, reason = "asking the driver, for which the bindings have no safe call")]
+pub(crate) fn peer_access(from: i32, to: i32) -> Option<bool> {
+    use cudarc::driver::result::{device, init};
+    use cudarc::driver::sys::cuDeviceCanAccessPeer;
+    // The bindings panic where the library lacks a function.
+    let reached = catch_unwind(|| {
+        init()?;
+        let (from, to, mut can) = (device::get(from)?, device::get(to)?, 0);
+        // SAFETY: writes one number.
+        unsafe { cuDeviceCanAccessPeer(&mut can, from, to) }.result()?;
+        Ok::<_, cudarc::driver::DriverError>(can != 0)
+    });
+    reached.ok()?.ok()
+}
+
 /// Opens a library for as long as the process lives.
 #[expect(
     unsafe_code,

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 #[cfg(feature = "cuda")]
-pub(crate) use load::{compile_a_kernel, gpu_id, mapped, open, open_driver};
+pub(crate) use load::{compile_a_kernel, gpu_id, mapped, open, open_driver, peer_access};
 pub use places::{VARIABLES, WHEELS};
 pub use search::{driver, driver_version, newest_cuda, search};
 
@@ -32,6 +32,12 @@ pub fn nccl_places() -> Vec<PathBuf> {
 /// What tells a GPU from all others: nothing without CUDA.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn gpu_id(_: i32) -> Option<String> {
+    None
+}
+
+/// Whether a GPU reaches another one's memory: not known without CUDA.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn peer_access(_: i32, _: i32) -> Option<bool> {
     None
 }
 

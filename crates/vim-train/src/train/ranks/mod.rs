@@ -9,6 +9,7 @@
 mod ends;
 mod nodes;
 mod supervisor;
+mod team;
 mod watchdog;
 
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use crate::error::{Error, Failure, code};
 use crate::run_folder::recorded_config;
 use nodes::NodePlace;
 use supervisor::Supervisor;
+pub(crate) use team::{RankArg, Team, start};
 
 /// Variable with the number of ranks on a machine, which share its cores.
 pub(super) use vim_data::LOCAL_RANKS;
@@ -70,9 +72,7 @@ impl Role {
         stop: &StopRequest,
     ) -> Result<(Self, Config), Error> {
         if let Some(text) = &args.rank {
-            let member: Member = serde_json::from_str(text)
-                .map_err(|error| Error::internal(format!("--rank: {error}")))?;
-            supervisor::end_with_parent(member.supervisor);
+            let member = Member::of(text)?;
             let config = with_shards(config, member.shards)?;
             return Ok((Self::Rank(Rank::Member(Box::new(member))), config));
         }
@@ -163,7 +163,7 @@ impl Rank {
             configuration: blake3::hash(config.to_toml().as_bytes()).to_hex().to_string(),
             library: None,
         };
-        let (comm, warnings) = if device.is_cuda() {
+        let (comm, warnings) = if device.is_cuda() && member.place.world() > 1 {
             nccl(&rendezvous, identity, device)?
         } else {
             let warnings = rendezvous.meet(&identity)?.warnings;
@@ -219,6 +219,14 @@ impl Rank {
 }
 
 impl Member {
+    /// The rank that `--rank` describes; it ends with the process that started it.
+    fn of(text: &str) -> Result<Self, Error> {
+        let member: Self = serde_json::from_str(text)
+            .map_err(|error| Error::internal(format!("--rank: {error}")))?;
+        supervisor::end_with_parent(member.supervisor);
+        Ok(member)
+    }
+
     fn rendezvous(&self, config: &Config) -> Rendezvous {
         Rendezvous {
             folder: self.folder.clone(),
@@ -319,6 +327,10 @@ impl Failure for RankError {
 
 impl Failure for CommError {
     fn exit_code(&self) -> u8 {
-        code::UNAVAILABLE
+        match self {
+            Self::Wrong { .. } => code::FAILED,
+            Self::Io { .. } => code::IO,
+            _ => code::UNAVAILABLE,
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) const GRACE: Duration = Duration::from_secs(10);
 /// The signals that [`StopRequest`] receives.
 const NAMED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::HUP];
 /// Pause between two looks at the ranks.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 /// Pause between two looks whether another node has ended the run.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -63,12 +63,12 @@ pub(in crate::train) struct Supervisor {
 }
 
 /// A rank that runs or has ended.
-struct Started {
-    child: Child,
+pub(super) struct Started {
+    pub(super) child: Child,
     /// The reader of its stderr; the last line that it keeps is the rank's error.
-    errors: Option<JoinHandle<Option<String>>>,
-    name: String,
-    status: Option<ExitStatus>,
+    pub(super) errors: Option<JoinHandle<Option<String>>>,
+    pub(super) name: String,
+    pub(super) status: Option<ExitStatus>,
 }
 
 impl Supervisor {
@@ -119,7 +119,7 @@ impl Supervisor {
         stop.defer();
         let mut ranks = Vec::new();
         for member in &self.members {
-            match self.start(member) {
+            match Self::start(member, self.members.len(), true) {
                 Ok(rank) => ranks.push(rank),
                 Err(error) => {
                     end(&mut ranks);
@@ -170,16 +170,18 @@ impl Supervisor {
         }
     }
 
-    fn start(&self, member: &Member) -> Result<Started, Error> {
+    /// Starts `member`, one of so many `ranks` on this machine. Rank 0 writes to this process's
+    /// streams where `lead_tells`, else to stdout alone.
+    pub(super) fn start(member: &Member, ranks: usize, lead_tells: bool) -> Result<Started, Error> {
         let program = env::current_exe().map_err(Error::io("find", "this program"))?;
         let is_lead = member.place.rank() == 0;
         let text = serde_json::to_string(member)
             .map_err(|error| Error::internal(format!("--rank: {error}")))?;
         let mut command = Command::new(program);
         command.args(env::args_os().skip(1)).arg("--rank").arg(text);
-        command.env(LOCAL_RANKS, self.members.len().to_string());
+        command.env(LOCAL_RANKS, ranks.to_string());
         command.envs(vim_comm::environment(member.place.nodes()));
-        if env::var_os(vim_comm::SHARE_GPU).is_some() {
+        if vim_comm::shares_gpu() {
             // NCCL takes ranks that share a GPU for ranks of several hosts, and connects them by
             // its sockets.
             command.env("NCCL_HOSTID", format!("rank-{}", member.place.rank()));
@@ -188,7 +190,10 @@ impl Supervisor {
         // A group of its own: Ctrl-C reaches a rank once, through this process.
         command.stdin(Stdio::null()).process_group(0);
         if !is_lead {
-            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            command.stdout(Stdio::null());
+        }
+        if !is_lead || !lead_tells {
+            command.stderr(Stdio::piped());
         }
         let mut child = command.spawn().map_err(Error::io("start", "a rank"))?;
         let rank = member.place.rank();
@@ -294,7 +299,7 @@ impl Supervisor {
 
 impl Started {
     /// How this rank, which has ended, failed.
-    fn failure(&mut self) -> RankEnd {
+    pub(super) fn failure(&mut self) -> RankEnd {
         let said = self.errors.take().and_then(|errors| errors.join().ok().flatten());
         let status = self.status.unwrap_or_default();
         let (what, code) = match (status.code(), status.signal(), said) {
@@ -313,12 +318,12 @@ impl Started {
 }
 
 /// The error of a run that the failure of a rank ended.
-fn ended(RankEnd { name, what, code, .. }: RankEnd) -> Error {
+pub(super) fn ended(RankEnd { name, what, code, .. }: RankEnd) -> Error {
     RankError::Ended { name, what, code }.into()
 }
 
 /// Kills the ranks that still run.
-fn end(ranks: &mut [Started]) {
+pub(super) fn end(ranks: &mut [Started]) {
     for rank in ranks.iter_mut().filter(|rank| rank.status.is_none()) {
         let _ = rank.child.kill();
         rank.status = rank.child.wait().ok();

@@ -1,4 +1,8 @@
+use std::thread;
+use std::time::Duration;
+
 use burn::tensor::{Device, Int, TensorData};
+use vim_comm::{Place, Rendezvous};
 use vim_model::{Vim, VimConfig};
 
 use super::*;
@@ -89,6 +93,46 @@ fn small(seed: u64) -> Vim {
 
 fn numbers(model: &Vim) -> Vec<f32> {
     optim_tests::values(model).into_values().flatten().map(|value| value as f32).collect()
+}
+
+#[test]
+fn a_loss_that_is_not_finite_at_one_rank_is_skipped_by_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let rank = |rank: usize| {
+        let (place, timeout) = (Place::new(rank, vec![2]).unwrap(), Duration::from_secs(60));
+        let folder = folder.path().to_owned();
+        let comm = Comm::host(&Rendezvous { folder, place, timeout }).unwrap();
+        let device = Device::flex().autodiff();
+        let (model, config) = (model(&device), Config::default());
+        let classifier = Classifier::new(&config, model.config().clone()).unwrap();
+        let mut state = TrainState::new(&classifier, &config, model);
+        let mut steps = vec![(None, numbers(state.model()))];
+        for is_broken in [false, true, false] {
+            let pixel = if is_broken && rank == 1 { f32::INFINITY } else { 0.5 };
+            let pixels = TensorData::new(vec![pixel; 2 * 3 * 64], [2, 3, 8, 8]);
+            let images = Tensor::<4>::from_data(pixels, &device);
+            let labels = Tensor::<1, Int>::from_ints([1, 3], &device);
+            let shards = vec![Labelled { images, targets: Targets::new(labels, None) }];
+            let requests = Requests::default();
+            let pending = state.step(&classifier, shards, 1e-3, &comm, requests, |_| Ok(()));
+            let fault = state.finish(pending.unwrap()).fault();
+            if fault.is_some() {
+                state.skip();
+            }
+            steps.push((fault, numbers(state.model())));
+        }
+        (steps, state.counters.step, state.counters.skipped)
+    };
+    let both = thread::scope(|scope| {
+        let other = scope.spawn(|| rank(1));
+        [rank(0), other.join().unwrap()]
+    });
+    assert!(both[0] == both[1], "the ranks have the same weights, and know the same");
+    let (steps, step, skipped) = &both[0];
+    let faults: Vec<_> = steps.iter().map(|(fault, _)| fault.as_deref()).collect();
+    assert_eq!(faults, [None, None, Some("the loss is NaN"), None]);
+    let changed: Vec<_> = steps.windows(2).map(|pair| pair[0].1 != pair[1].1).collect();
+    assert_eq!((changed, *step, *skipped), (vec![true, false, true], 3, 1));
 }
 
 #[test]
