@@ -218,8 +218,20 @@ cat "$work/out"
 grep -q "job ${array}_0, which trains runs 0-1, is told to save" "$work/err" || fail 'requeue --task' "$work/err"
 until_true 30 'packed: requeued' restarted "${array}_0" 1
 say "packed: $(head -n 1 "$work/err")"
+if [ -z "$tiny" ]; then
+  # Its neighbour's only run is killed, and submitted again.
+  for pid in $(ours); do
+    if tr '\0' ' ' < "/proc/$pid/cmdline" | grep -q -- 'task --watched --index 2 '; then kill -9 "$pid"; fi
+  done
+  until_true 30 'packed: task 1 failed' is "${array}_1" FAILED
+  [ "$(field "${array}_1" ExitCode)" = 1:0 ] || fail "packed: $(field "${array}_1" ExitCode)"
+  again=$("$binary" sweep retry "$work/there/packed" --failed --missing --submit 2> "$work/err") || fail 'sweep retry' "$work/err"
+  say "packed: $(grep -m 1 submitted "$work/err")"
+  until_true 200 'packed: again at its end' ended "${again}_0"
+else
+  until_true 200 'packed: task 1 at its end' ended "${array}_1"
+fi
 until_true 200 'packed: task 0 at its end' ended "${array}_0"
-until_true 200 'packed: task 1 at its end' ended "${array}_1"
 "$binary" slurm logs packed --root "$work/there" --task 1 | grep -q 'test top-1' || fail 'logs --task 1'
 for index in 0 1 2; do same "$packed/$(run_of "$index")" "here/packed/$(run_of "$index")"; done
 "$binary" sweep submit "$work/there/packed" > "$work/out" 2> "$work/err" || fail 'sweep submit again' "$work/err"

@@ -7,6 +7,7 @@
 //! | preemption or requeue in effect | COMPLETING | | no | one more |
 //! | time limit reached | COMPLETING | TimeLimit | no | as at the start |
 //! | scancel | COMPLETING | | no | as at the start |
+//! | one of several nodes is gone, until SLURM notices | RUNNING | | no | as at the start |
 //!
 //! Recorded from SLURM 22.05.8 (tests/it/fixtures).
 

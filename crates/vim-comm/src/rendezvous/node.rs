@@ -116,7 +116,7 @@ fn problem_of_two(a: &Node, b: &Node) -> Option<String> {
         .keys()
         .chain(b.configuration.keys().filter(|key| !a.configuration.contains_key(*key)));
     let value = |of: &Node, key: &String| {
-        of.configuration.get(key).map_or_else(|| "not set".to_owned(), Clone::clone)
+        of.configuration.get(key).cloned().unwrap_or_else(|| "not set".to_owned())
     };
     let differ = |key: &String| {
         let (of_a, of_b) = (value(a, key), value(b, key));

@@ -48,11 +48,16 @@ pub struct TrainArgs {
     pub dry_run: bool,
     /// Machines that train together, each by this command with another --node. All must see the
     /// same `run.root`, where they meet. In a SLURM job `slurm.nodes` does it.
-    #[arg(long, value_name = "N", value_parser = count, requires_all = ["node", "attempt"])]
-    pub nodes: Option<usize>,
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..),
+        requires_all = ["node", "attempt"]
+    )]
+    pub nodes: Option<u16>,
     /// Of --nodes: the number of this machine, from 0; the first one writes.
     #[arg(long, value_name = "I", requires = "nodes")]
-    pub node: Option<usize>,
+    pub node: Option<u16>,
     /// Of --nodes: a name for this start, the same on all machines and a new one each time.
     #[arg(long, value_name = "NAME", requires = "nodes")]
     pub attempt: Option<String>,

@@ -48,6 +48,7 @@ fn a_task_is_a_node_with_a_run_on_each_gpu() {
         (&[gpus[0], gpus[1], "devices.gpus=3"], "a node, on which each run has one GPU"),
         (&["sweep.per_node=2", "slurm.nodes=2"], "a node, on which each run has one GPU"),
         (&["sweep.pack=nodes"], "unknown value `nodes`"),
+        (&["sweep.pack=run", "sweep.per_node=2"], "goes with sweep.pack = \"node\""),
     ] {
         assert_says(&dry_run(&Study::new(), more), 78, &[text]);
     }

@@ -209,6 +209,19 @@ fn the_script_runs_what_submit_freezes() {
 }
 
 #[test]
+fn several_nodes_have_the_gpus_of_a_run_each() {
+    let bench = Bench::new();
+    let gpus = ["devices.backend=cuda", "devices.gpus=4", "slurm.nodes=2"];
+    let output = slurm(&bench, "script", &set(&gpus));
+    assert_code(&output, 0);
+    let lines = ["#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1", "#SBATCH --gpus-per-node=4"];
+    assert_lines(&stdout(&output), &lines);
+    assert!(!stderr(&output).contains("a run uses"), "{}", stderr(&output));
+    let fewer = slurm(&bench, "script", &set(&[&gpus[..], &["slurm.gpus_per_node=2"]].concat()));
+    assert_says(&fewer, 78, &["2 is less than the 4 GPUs of devices.gpus"]);
+}
+
+#[test]
 fn what_cannot_be_submitted_is_one_line() {
     let bench = Bench::new();
     for (set, line) in [

@@ -146,6 +146,9 @@ enum SweepRunError {
     )]
     PackSize,
 
+    #[error("sweep.per_node goes with sweep.pack = \"node\": set that, or leave it out")]
+    Unpacked,
+
     /// A signal came while `left` runs were not finished, and their job goes on with them.
     #[error("stopped by {}: {left} runs are left, those at work are saved: {next}", stop.name())]
     Handed { stop: Stop, left: usize, next: Successor },
@@ -170,7 +173,8 @@ impl Failure for SweepRunError {
             | Self::Frozen(_)
             | Self::SetInGrid(_)
             | Self::Cells { .. }
-            | Self::PackSize => code::CONFIG,
+            | Self::PackSize
+            | Self::Unpacked => code::CONFIG,
         }
     }
 

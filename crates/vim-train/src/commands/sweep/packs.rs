@@ -143,6 +143,7 @@ pub(super) fn request(
 ) -> Result<(Option<Site>, JobRequest, Option<usize>), Error> {
     let section = &sweep.origins.sweep;
     match section.pack {
+        Pack::Run if section.per_node.is_some() => Err(SweepRunError::Unpacked.into()),
         Pack::Run => {
             let (site, request) = site_and_request(config)?;
             Ok((site, request, None))

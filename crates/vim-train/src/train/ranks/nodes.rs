@@ -31,7 +31,9 @@ impl NodePlace {
     /// node.
     pub(super) fn of(args: &TrainArgs, config: &Config) -> Result<Self, RankError> {
         match (args.nodes, args.node, &args.attempt) {
-            (Some(count), Some(number), Some(attempt)) => Self::named(number, count, attempt),
+            (Some(count), Some(number), Some(attempt)) => {
+                Self::named(number.into(), count.into(), attempt)
+            }
             _ => Self::of_step(config.slurm.nodes as usize, |name| env::var(name).ok()),
         }
     }

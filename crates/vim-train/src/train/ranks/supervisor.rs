@@ -150,7 +150,7 @@ impl Supervisor {
         let mut verdict = ends.decide(own, lead);
         let has_opened = self.rendezvous.has(OPENED);
         if let Some(lost) = verdict.failure.as_mut().filter(|lost| lost.is_node && has_opened)
-            && let Some(next) = self.go_on()?
+            && let Some(next) = self.go_on()
         {
             lost.what = format!("{}: {next}", lost.what);
         }
@@ -264,13 +264,12 @@ impl Supervisor {
     }
 
     /// Has the job go on without the node that is lost, if this is a job. Returns what does.
-    fn go_on(&self) -> Result<Option<Successor>, Error> {
-        if slurm_job().is_none() {
-            return Ok(None);
-        }
-        let log = Log::open(&self.run.join(LOG))?;
+    fn go_on(&self) -> Option<Successor> {
+        slurm_job()?;
+        let log = Log::open(&self.run.join(LOG));
+        let log = log.inspect_err(|error| eprintln!("warning: {error}")).ok()?;
         let attempt = JobAttempt::new(&self.slurm, &self.run, &log, self.resume, false);
-        Ok(attempt.lost_node(self.recorded_step()))
+        attempt.lost_node(self.recorded_step())
     }
 
     /// The step that rank 0 has recorded last.
