@@ -21,7 +21,7 @@ use crate::device::{self, SelectedDevice};
 use crate::error::{Error, Failure, code};
 use crate::run_folder::recorded_config;
 use supervisor::Supervisor;
-pub(crate) use team::{RankArg, Team, start};
+pub(crate) use team::{Ended, RankArg, Team, start};
 
 /// Variable with the number of ranks on a machine, which share its cores.
 pub(super) use vim_data::LOCAL_RANKS;
@@ -260,7 +260,16 @@ impl Failure for CommError {
         match self {
             Self::Wrong { .. } => code::FAILED,
             Self::Io { .. } => code::IO,
-            _ => code::UNAVAILABLE,
+            Self::Missing { .. }
+            | Self::Silent { .. }
+            | Self::Refused { .. }
+            | Self::Aborted { .. }
+            | Self::Lost { .. }
+            | Self::Parted { .. }
+            | Self::Unsupported { .. }
+            | Self::NoLibrary { .. }
+            | Self::Nccl { .. }
+            | Self::Tensor { .. } => code::UNAVAILABLE,
         }
     }
 }
