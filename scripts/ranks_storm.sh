@@ -137,16 +137,24 @@ count_lost() { # NAME: the steps that it has to repeat
   (( gone - 2 * lost > beyond )) && beyond=$(( gone - 2 * lost ))
   return 0
 }
-to_the_end() { # NAME [REFERENCE]: goes on, and compares
+to_the_end() { # NAME: goes on, and compares
   start "$1" "$ranks" --resume must
   finish 600
   ends_with 0
   attempts=$(( attempts + 1 ))
   bytes=equal
-  same "$work/runs/${2:-whole}" "$work/runs/$1" || { bytes=DIFFERENT; wrong 'other bytes than undisturbed'; }
+  same "$work/runs/whole" "$work/runs/$1" || { bytes=DIFFERENT; wrong 'other bytes than undisturbed'; }
 }
-at_a_step() { # waits for the first step of $child, and a random moment more; false if it ended before
-  first_step && pause $(( RANDOM % (2 * share + 1) )) && kill -0 "$child" 2>/dev/null && return
+# Moments are counted in steps, as the pace of a machine changes.
+at_a_step() { # NAME STEPS: waits until $child has made about so many more, and a random moment; false if it ended before
+  local folder=$work/runs/$1 until=$(( SECONDS + 600 )) step
+  step=$(( $(newest "$folder") + $2 ))
+  until [ "$(reached "$folder")" -ge "$step" ] && grep -qs '^first step after' "$work/attempt.out"; do
+    if [ "$SECONDS" -ge "$until" ] || ! kill -0 "$child" 2>/dev/null; then break; fi
+    sleep 0.005
+  done
+  pause $(( RANDOM % 50 ))
+  kill -0 "$child" 2>/dev/null && return
   wrong 'it ended before its fault: give more --epochs'
   finish 60
   return 1
@@ -167,16 +175,16 @@ stepping=$(( $(now) - begun ))
 same "$work/runs/whole" "$work/runs/shared" || fail "$ranks ranks give other bytes than one"
 echo "undisturbed: the first of $total steps on $ranks ranks after $startup ms, the others in $stepping ms; SEED=$seed"
 
-# Attempts that are killed should do a little less than their share of the steps, else nothing is left to kill.
+# Attempts that are killed should do less than their share of the steps, else nothing is left to kill.
 kill_often() { # NAME COUNT: SIGKILLs of a rank, or of the supervisor
   local name=$1 count=$2 attempt world victim all
-  share=$(( stepping * 2 / 3 / (count + 1) ))
+  share=$(( total / 2 / (count + 1) ))
   for attempt in $(seq "$count"); do
     attempts=$(( attempts + 1 ))
     world=$(( attempt % 3 == 0 ? ranks / 2 : ranks ))
     [ "$world" -gt 1 ] || world=$ranks
     start "$name" "$world" --resume auto
-    at_a_step || return
+    at_a_step "$name" $(( RANDOM % (2 * share + 1) )) || return
     if [ "$name" = supervisor ]; then
       kill -9 "$child"
       finish 30
@@ -197,10 +205,9 @@ rank() { kill_often rank "$kills"; to_the_end rank; }
 supervisor() { kill_often supervisor "$supervisors"; to_the_end supervisor; }
 
 one_of() { # NAME SIGNAL: sends it to the last rank of a run that is at work
-  share=$(( stepping / 4 ))
   start "$1" "$ranks" "${@:3}"
   attempts=1
-  at_a_step || return
+  at_a_step "$1" $(( RANDOM % (total / 2) )) || return
   kill "-$2" "$(ranks_of "$child" | tail -n 1 | cut -d ' ' -f 2)"
 }
 
@@ -218,7 +225,6 @@ stop() {
   finish 40
   ends_with 69 'no progress for 6 s (devices.timeout)'
   count_lost stop
-  settings+=(--set devices.timeout=0.1min)
   to_the_end stop
 }
 

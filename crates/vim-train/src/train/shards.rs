@@ -47,6 +47,7 @@ impl Packing {
 }
 
 /// What the shards of one rank come to.
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, for the length of a sum")]
 pub(super) enum RankSum {
     /// The tensors of the only shard of all.
     Whole(Vec<Tensor<1>>),

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::output::summary::rate;
 use crate::output::{check_free, print, print_json};
 use crate::train::environment::Environment;
-use crate::train::ranks::{RankArg, Team, start};
+use crate::train::ranks::{Ended, RankArg, Team, start};
 
 const SCALING_HELP: &str = "\
 Examples:
@@ -161,13 +161,13 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Error> {
         print(&head(&document))?;
     }
     for (world, devices) in worlds.into_iter().zip(devices) {
-        let (answer, ended) = start(&config, devices)?;
+        let Ended { answer, result } = start(&config, devices)?;
         let measured: Vec<Measured> = match answer {
             Some(bytes) => serde_json::from_slice(&bytes)
                 .map_err(|error| Error::internal(format!("the rows of rank 0: {error}")))?,
             None => Vec::new(),
         };
-        let mut error = ended.err().map(|error| error.to_string());
+        let mut error = result.err().map(|error| error.to_string());
         for (number, batch) in ascending(&args.batch).into_iter().enumerate() {
             let measured = measured.get(number).cloned();
             let error = if measured.is_some() {

@@ -31,7 +31,7 @@ pub(super) fn run(args: &DoctorArgs, mut config: Config) -> Result<(), Error> {
     let devices = devices(args, &config.devices)?;
     match devices[..] {
         [_] => check_ranks(&Team::of_one(), &config, args.json),
-        _ => start(&config, devices)?.1,
+        _ => start(&config, devices)?.result,
     }
 }
 

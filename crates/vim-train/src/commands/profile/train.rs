@@ -147,7 +147,7 @@ pub(super) fn run(args: &TrainStepArgs) -> Result<(), Error> {
             return Err(ConfigError::new("train.batch_size", problem).into());
         }
     }
-    start(&config, devices)?.1
+    start(&config, devices)?.result
 }
 
 /// The images of a step.

@@ -26,7 +26,7 @@ use crate::error::{Error, Failure, code};
 use crate::run_folder::recorded_config;
 use nodes::NodePlace;
 use supervisor::Supervisor;
-pub(crate) use team::{RankArg, Team, start};
+pub(crate) use team::{Ended, RankArg, Team, start};
 
 /// Variable with the number of ranks on a machine, which share its cores.
 pub(super) use vim_data::LOCAL_RANKS;
@@ -330,7 +330,16 @@ impl Failure for CommError {
         match self {
             Self::Wrong { .. } => code::FAILED,
             Self::Io { .. } => code::IO,
-            _ => code::UNAVAILABLE,
+            Self::Missing { .. }
+            | Self::Silent { .. }
+            | Self::Refused { .. }
+            | Self::Aborted { .. }
+            | Self::Lost { .. }
+            | Self::Parted { .. }
+            | Self::Unsupported { .. }
+            | Self::NoLibrary { .. }
+            | Self::Nccl { .. }
+            | Self::Tensor { .. } => code::UNAVAILABLE,
         }
     }
 }

@@ -83,13 +83,18 @@ impl Team {
     }
 }
 
-/// Starts this command again as a rank on each of `devices`, and waits for their end. Returns the
-/// last [answer](Team::answer) of rank 0, which alone writes to stdout, and how the ranks ended:
-/// the first that fails ends all.
-pub(crate) fn start(
-    config: &Config,
-    devices: Vec<Option<usize>>,
-) -> Result<(Option<Vec<u8>>, Result<(), Error>), Error> {
+/// How the ranks of a command ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The last [answer](Team::answer) of rank 0.
+    pub(crate) answer: Option<Vec<u8>>,
+    /// The first rank that failed is the error.
+    pub(crate) result: Result<(), Error>,
+}
+
+/// Starts this command again as a rank on each of `devices`, and waits for their end: the first
+/// that fails ends all. Rank 0 alone writes to stdout.
+pub(crate) fn start(config: &Config, devices: Vec<Option<usize>>) -> Result<Ended, Error> {
     let folder = env::temp_dir().join(format!("vim-train-ranks-{}", process::id()));
     fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
     let world = devices.len();
@@ -107,14 +112,14 @@ pub(crate) fn start(
         ranks.push(Supervisor::start(member, world, false)?);
         Ok(())
     });
-    let ended = started.and_then(|()| watch(&mut ranks, &rendezvous));
+    let result = started.and_then(|()| watch(&mut ranks, &rendezvous));
     end(&mut ranks);
     // What they have said is told before this process ends.
     ranks.iter_mut().filter_map(|rank| rank.errors.take()).for_each(|errors| drop(errors.join()));
     let answer = fs::read(folder.join(ANSWER)).ok();
     // What stays is of no use to anybody, and small.
     let _ = fs::remove_dir_all(&folder);
-    Ok((answer, ended))
+    Ok(Ended { answer, result })
 }
 
 /// Waits until all ranks have ended, or for a while after the first that failed, which is the
