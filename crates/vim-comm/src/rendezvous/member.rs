@@ -173,12 +173,12 @@ mod tests {
     fn a_slice_of_a_gpu_trains_alone() {
         let mut slice = member(1);
         slice.device = "cuda, NVIDIA H200 MIG 1g.18gb".into();
-        let text = problem(&[member(0), slice.clone()]).unwrap();
+        let text = Member::problem(&[member(0), slice.clone()]).unwrap();
         let wanted = "the ranks do not fit together: rank 1 (gpu0, process 4711) has a MIG slice (cuda, NVIDIA H200 MIG 1g.18gb), which trains alone: set devices.gpus=1";
         assert_eq!(text, wanted);
         assert!(problem_of_one(&slice, true).is_none(), "tests may");
         slice.place = Place::single();
-        assert!(problem(&[slice]).is_none());
+        assert!(Member::problem(&[slice]).is_none());
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub struct Rendezvous {
     pub timeout: Duration,
 }
 
+/// The error of those of which a function says that they are not there.
+type Missing<'a> = &'a dyn Fn(&dyn Fn(usize) -> bool) -> CommError;
+
 /// A process that meets others, one for each number.
 trait Party: Clone + Serialize + DeserializeOwned {
     /// What it is one of, such as `rank`.
@@ -192,7 +195,7 @@ impl Rendezvous {
     fn wait_for(
         &self,
         name: &str,
-        missing: &dyn Fn(&dyn Fn(usize) -> bool) -> CommError,
+        missing: Missing<'_>,
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), CommError> {
         let mut waiting = Waiting::new(self.timeout);

@@ -339,6 +339,7 @@ impl Failure for CommError {
             | Self::Unsupported { .. }
             | Self::NoLibrary { .. }
             | Self::Nccl { .. }
+            | Self::MissingNodes { .. }
             | Self::Tensor { .. } => code::UNAVAILABLE,
         }
     }
