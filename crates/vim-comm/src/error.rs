@@ -127,7 +127,25 @@ pub enum CommError {
     },
 }
 
+/// What a panic on a device's thread begins with where an exchange failed there.
+const IN_PANIC: &str = "an exchange of the ranks failed: ";
+
 impl CommError {
+    /// Ends a task on a device's thread, which has nobody to return an error to.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn panic(problem: &str) -> ! {
+        panic!("{IN_PANIC}{problem}")
+    }
+
+    /// The failure of an exchange that ended a task on a device's thread, by the text of its panic:
+    /// another rank is gone, or the network.
+    pub fn of_panic(text: &str) -> Option<Self> {
+        let (_, problem) = text.split_once(IN_PANIC)?;
+        // CubeCL puts the text in brackets.
+        let problem = problem.strip_suffix(')').unwrap_or(problem);
+        Some(Self::Nccl { problem: format!("{IN_PANIC}{problem}") })
+    }
+
     /// For `map_err`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source: Arc::new(source) }

@@ -23,6 +23,7 @@ use std::thread;
 use ::log::{LevelFilter, Metadata, Record};
 use signal_hook::consts::SIGXFSZ;
 
+use vim_comm::CommError;
 use vim_kernels::KernelError;
 use vim_run::checkpoint::THREAD;
 use vim_run::{ExitRecord, Log, RunDir};
@@ -129,9 +130,13 @@ pub fn error_of(panic: &(dyn Any + Send)) -> Error {
 
 /// The error of a panic's `text`; `place` is prefixed to a defect.
 fn of_text(text: &str, place: &str) -> Error {
-    match DeviceError::of(text) {
-        Some(error) => error.into(),
-        None => Error::internal(format!("{place}{}", one_line(text))),
+    let line = one_line(text);
+    if let Some(error) = CommError::of_panic(&line) {
+        error.into()
+    } else if let Some(error) = DeviceError::of(text) {
+        error.into()
+    } else {
+        Error::internal(format!("{place}{line}"))
     }
 }
 
@@ -209,6 +214,15 @@ mod tests {
         );
         let error = of_text("CUDA_ERROR_LAUNCH_FAILED", "");
         assert!(error.to_string().starts_with("the device failed (CUDA_ERROR_LAUNCH_FAILED)"));
+        let text = "CallError(task panicked on device runner thread: an exchange of the ranks failed: NCCL 2.28.3: a gathering failed: remote process exited (6))";
+        let error = of_text(text, "here: ");
+        assert_eq!(
+            (error.to_string().as_str(), error.exit_code()),
+            (
+                "an exchange of the ranks failed: NCCL 2.28.3: a gathering failed: remote process exited (6)",
+                69
+            )
+        );
         let error = of_text("a\nb", "here: ");
         assert_eq!(error.to_string(), "internal error: here: a b; please report it");
     }

@@ -165,7 +165,7 @@ impl Link {
                 call(&library, at, (raw, on.ok_or("nothing to exchange")?))
             };
             if let Err(problem) = queue() {
-                panic!("{problem}");
+                CommError::panic(&problem);
             }
         });
     }
