@@ -59,8 +59,11 @@ trait Party: Clone + Serialize + DeserializeOwned {
     fn problem(parties: &[Self]) -> Option<String>;
 
     /// The error of those that are not `there`.
-    fn missing(rendezvous: &Rendezvous, there: &dyn Fn(usize) -> bool) -> CommError;
+    fn missing(rendezvous: &Rendezvous, there: There<'_>) -> CommError;
 }
+
+/// Whether the process of a number is there.
+type There<'a> = &'a dyn Fn(usize) -> bool;
 
 /// The ranks that met.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +130,7 @@ impl Rendezvous {
         if own.number() == 0 {
             return self.gather_parties(is_over);
         }
-        let missing = |there: &dyn Fn(usize) -> bool| P::missing(self, there);
+        let missing = |there: There<'_>| P::missing(self, there);
         self.wait_for(ROSTER, &missing, is_over)?;
         read_json(&self.folder, ROSTER)
     }
@@ -192,7 +195,7 @@ impl Rendezvous {
     fn wait_for(
         &self,
         name: &str,
-        missing: &dyn Fn(&dyn Fn(usize) -> bool) -> CommError,
+        missing: &dyn Fn(There<'_>) -> CommError,
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), CommError> {
         let mut waiting = Waiting::new(self.timeout);
