@@ -4,7 +4,7 @@ use std::env;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Party, Rendezvous};
+use super::{Party, Rendezvous, There};
 use crate::error::CommError;
 use crate::place::Place;
 
@@ -67,7 +67,7 @@ impl Party for Member {
         Some(format!("the ranks do not fit together: {why}"))
     }
 
-    fn missing(rendezvous: &Rendezvous, there: &dyn Fn(usize) -> bool) -> CommError {
+    fn missing(rendezvous: &Rendezvous, there: There<'_>) -> CommError {
         rendezvous.missing(there)
     }
 }

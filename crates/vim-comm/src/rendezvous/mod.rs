@@ -44,9 +44,6 @@ pub struct Rendezvous {
     pub timeout: Duration,
 }
 
-/// The error of those of which a function says that they are not there.
-type Missing<'a> = &'a dyn Fn(&dyn Fn(usize) -> bool) -> CommError;
-
 /// A process that meets others, one for each number.
 trait Party: Clone + Serialize + DeserializeOwned {
     /// What it is one of, such as `rank`.
@@ -62,8 +59,11 @@ trait Party: Clone + Serialize + DeserializeOwned {
     fn problem(parties: &[Self]) -> Option<String>;
 
     /// The error of those that are not `there`.
-    fn missing(rendezvous: &Rendezvous, there: &dyn Fn(usize) -> bool) -> CommError;
+    fn missing(rendezvous: &Rendezvous, there: There<'_>) -> CommError;
 }
+
+/// Whether the process of a number is there.
+type There<'a> = &'a dyn Fn(usize) -> bool;
 
 /// The ranks that met.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl Rendezvous {
         if own.number() == 0 {
             return self.gather_parties(is_over);
         }
-        let missing = |there: &dyn Fn(usize) -> bool| P::missing(self, there);
+        let missing = |there: There<'_>| P::missing(self, there);
         self.wait_for(ROSTER, &missing, is_over)?;
         read_json(&self.folder, ROSTER)
     }
@@ -195,7 +195,7 @@ impl Rendezvous {
     fn wait_for(
         &self,
         name: &str,
-        missing: Missing<'_>,
+        missing: &dyn Fn(There<'_>) -> CommError,
         is_over: &dyn Fn() -> bool,
     ) -> Result<(), CommError> {
         let mut waiting = Waiting::new(self.timeout);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::files::list;
-use super::{Party, Rendezvous, record};
+use super::{Party, Rendezvous, There, record};
 use crate::error::CommError;
 use crate::place::Place;
 
@@ -92,7 +92,7 @@ impl Party for Node {
         Some(format!("the nodes do not fit together: {why}"))
     }
 
-    fn missing(rendezvous: &Rendezvous, there: &dyn Fn(usize) -> bool) -> CommError {
+    fn missing(rendezvous: &Rendezvous, there: There<'_>) -> CommError {
         let count = rendezvous.place.world();
         CommError::MissingNodes {
             nodes: (0..count).filter(|&node| !there(node)).collect(),
