@@ -108,7 +108,8 @@ conclude() {
 }
 finish() { # SECONDS: waits for the end of $child and of its ranks; sets code
   local until=$(( SECONDS + $1 )) left
-  while kill -0 "$child" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.02; done
+  # The shell says of each that was killed that it was.
+  while kill -0 "$child" && [ "$SECONDS" -lt "$until" ]; do sleep 0.02; done 2> /dev/null
   if kill -0 "$child" 2>/dev/null; then
     hangs=$(( hangs + 1 ))
     wrong "it hangs for $1 s"

@@ -80,12 +80,3 @@ fn a_place_where_ranks_cannot_meet_is_named() {
     let output = bench.train("x", &[&["--ranks", "2"], &set(&[&root, CPU[0]])[..]].concat());
     assert_refused(&bench, &output, 74, &["cannot make ", "file/runs/.ranks/"]);
 }
-
-#[test]
-fn a_rank_that_does_not_come_is_named() {
-    let bench = Bench::new();
-    // A meeting that is over before a process can start.
-    let short = set(&["devices.rendezvous=0.0001min", CPU[0]]);
-    let output = bench.train("x", &[&["--ranks", "2"], &short[..]].concat());
-    assert_refused(&bench, &output, 69, &["after 6ms, ", " of 2 ranks are missing in "]);
-}

@@ -78,7 +78,7 @@ pub(crate) fn gpu_id(number: i32) -> Option<String> {
 /// it.
 #[expect(unsafe_code, reason = "asking the driver, for which the bindings have no safe call")]
 pub(crate) fn peer_access(from: i32, to: i32) -> Option<bool> {
-    use cudarc::driver::result::{device, init};
+    use cudarc::driver::result::{DriverError, device, init};
     use cudarc::driver::sys::cuDeviceCanAccessPeer;
     // The bindings panic where the library lacks a function.
     let reached = catch_unwind(|| {
@@ -86,7 +86,7 @@ pub(crate) fn peer_access(from: i32, to: i32) -> Option<bool> {
         let (from, to, mut can) = (device::get(from)?, device::get(to)?, 0);
         // SAFETY: writes one number.
         unsafe { cuDeviceCanAccessPeer(&mut can, from, to) }.result()?;
-        Ok::<_, cudarc::driver::DriverError>(can != 0)
+        Ok::<_, DriverError>(can != 0)
     });
     reached.ok()?.ok()
 }
