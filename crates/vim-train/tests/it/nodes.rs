@@ -191,7 +191,7 @@ fn nodes_that_do_not_fit_or_come_are_told() {
     fs::write(&file, "").unwrap();
     let root = format!("run.root={}", file.display());
     let output = end_of(alone.node("0", "1", &["--set", &root]));
-    assert_says(&output, 69, &["cannot read", "file/.ranks", "Not a directory"]);
+    assert_says(&output, 74, &["cannot read", "file/.ranks", "Not a directory"]);
 }
 
 #[test]
