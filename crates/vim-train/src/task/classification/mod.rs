@@ -78,7 +78,7 @@ impl Objective for Classifier {
         let train = &self.config.train;
         let Some(path) = &train.init else { return Ok(None) };
         let resize = Some(train.init_pos_embed);
-        let options = LoadOptions { head: true, missing: false, resize };
+        let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
         let place = Place::find(path, &self.config.run.root, None)?;
         let source = WeightsSource::open(&place, None)?;
         let (model, report) = source.load(self.seeded(device)?, options)?;
