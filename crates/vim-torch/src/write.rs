@@ -129,8 +129,8 @@ fn start<W: Write + Seek>(
     Ok(zip.start_file(format!("{FOLDER}/{name}"), options)?)
 }
 
-/// The values under `entry`, behind `texts`, as a pickle of protocol 2, every tensor on a storage of
-/// its own.
+/// The values under `entry`, behind `texts`, as a pickle of protocol 2, every tensor on a storage
+/// of its own.
 fn pickle(entry: &str, texts: Option<Texts<'_>>, values: &[(&str, Value<'_>)]) -> Vec<u8> {
     let mut out = b"\x80\x02}".to_vec(); // protocol 2; the outer dictionary
     if let Some((name, texts)) = texts {

@@ -2,9 +2,9 @@
 //! parts.
 //!
 //! A product of every pixel's channels with the weights of all nine taps comes first; then each
-//! pixel adds, over its neighbours, the part of the tap that looks at it. So every explicit array is
-//! as wide as nine outputs, never as nine inputs, no image is unfolded, and the backward pass keeps
-//! the input alone. Which product runs is [`linear`]'s choice: nothing is tuned.
+//! pixel adds, over its neighbours, the part of the tap that looks at it. So every explicit array
+//! is as wide as nine outputs, never as nine inputs, no image is unfolded, and the backward pass
+//! keeps the input alone. Which product runs is [`linear`]'s choice: nothing is tuned.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;

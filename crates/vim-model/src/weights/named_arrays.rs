@@ -28,8 +28,8 @@ impl NamedArrays {
         collect.pending.read()
     }
 
-    /// Every parameter of `module` as PyTorch has it: under `key(path)`, and a linear layer's weight
-    /// as `[outputs, inputs]`.
+    /// Every parameter of `module` as PyTorch has it: under `key(path)`, and a linear layer's
+    /// weight as `[outputs, inputs]`.
     #[must_use]
     pub fn renamed<M: Module>(module: &M, key: impl Fn(&str) -> String) -> Self {
         let mut collect = Collect::default();
@@ -46,8 +46,8 @@ impl NamedArrays {
         state
     }
 
-    /// The same arrays and, behind them, the rotary positions of `config`, if it has some, under the
-    /// original's names below `prefix`.
+    /// The same arrays and, behind them, the rotary positions of `config`, if it has some, under
+    /// the original's names below `prefix`.
     #[must_use]
     pub fn with_rope(mut self, config: &VimConfig, prefix: &str) -> Self {
         if let Some(RopeTable { shape, cos, sin }) = config.rope_table() {
