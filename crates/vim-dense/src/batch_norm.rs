@@ -123,10 +123,13 @@ fn sum_of_pixels(x: Tensor<4>) -> Tensor<4> {
     x.sum_dim(1).sum_dim(2).sum_dim(0)
 }
 
-/// Moves a running statistic towards that of a batch.
+/// Moves a running statistic towards that of a batch. Numbers that are not finite move nothing: a
+/// step with such numbers changes no parameter either.
 fn moved(state: &RunningState<Tensor<1>>, towards: Tensor<1>) {
     let old = state.value_sync();
-    state.update(old.mul_scalar(1.0 - MOMENTUM) + towards.mul_scalar(MOMENTUM));
+    let is_finite = towards.clone().is_finite();
+    let new = old.clone().mul_scalar(1.0 - MOMENTUM) + towards.mul_scalar(MOMENTUM);
+    state.update(old.mask_where(is_finite, new));
     // At once: what reads the parameters does not wait for the next update.
     state.value_sync();
 }

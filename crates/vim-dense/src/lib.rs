@@ -33,6 +33,7 @@
 mod batch_norm;
 mod config;
 mod conv;
+mod cost;
 mod dropout;
 mod error;
 mod fcn_head;

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 mod config;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod gpu;
 mod naive;
 mod network;
 mod ranks;

@@ -92,7 +92,7 @@ fn training_is_that_of_the_loops_and_gradients_are_differences() {
             let mut order: Vec<usize> = (0..grad.len()).collect();
             order.sort_by(|&a, &b| grad[b].abs().total_cmp(&grad[a].abs()));
             for &at in order.iter().take(2) {
-                let step = 1e-4_f32;
+                let step = 1e-5_f32;
                 let moved = |by: f32| {
                     let mut parameters = parameters.clone();
                     let value = &mut parameters.get_mut(path).unwrap().1[at];

@@ -20,6 +20,8 @@ fn models_have_the_original_s_numbers_of_parameters() {
     ] {
         let model = model(preset);
         assert_eq!(model.num_parameters(), all, "{preset}");
+        let cost = model.config().cost(model.backbone_config(), 150).unwrap();
+        assert_eq!(cost.parameters(), all as u64, "{preset}");
         // The original's backbone holds the pyramid.
         let (mut of_backbone, mut of_decode, mut of_aux) = (0, 0, 0);
         for (name, data) in model.state(Names::Pytorch).unwrap().iter() {
@@ -107,4 +109,16 @@ fn names_and_shapes_are_the_original_s() {
         let differ: Vec<_> = found.symmetric_difference(&expected).collect();
         assert!(differ.is_empty(), "{preset}: {differ:?}");
     }
+}
+
+/// Most of the work is in two layers; both figures are products of the sizes.
+#[test]
+fn work_is_in_the_finest_level() {
+    let backbone = SegmenterConfig::backbone(Preset::Tiny);
+    let cost = SegmenterConfig::preset(Preset::Tiny).cost(&backbone, 150).unwrap();
+    let of = |name| cost.components.iter().find(|component| component.name == name).unwrap().macs;
+    let weights = 128 * 128 * 4 * 192 * 192 * 9;
+    assert_eq!(of("fpn_bottleneck") - weights, 128 * 128 * 4 * 192 * 3);
+    assert_eq!(of("fpn_convs"), (128 * 128 + 64 * 64 + 32 * 32) * 192 * 192 * 9);
+    assert_eq!(format!("{:.0}", cost.flops() as f64 / 1e9), "79");
 }
