@@ -33,6 +33,7 @@
 mod check;
 mod complex;
 mod conv;
+mod conv2d;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod discretization;
@@ -52,6 +53,7 @@ mod real;
 mod scan;
 
 pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_bidirectional};
+pub use conv2d::conv3x3;
 pub use norm::add_rms_norm;
 
 pub use complex::{Complex, Trig};

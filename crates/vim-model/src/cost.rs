@@ -81,6 +81,20 @@ impl VimConfig {
     /// [`ModelError`] if the model cannot be built, or if its A is full: that scan is not counted.
     pub fn cost(&self) -> Result<Cost, ModelError> {
         self.check()?;
+        self.counted()
+    }
+
+    /// [`VimConfig::cost`] of the model without a head, up to its last block.
+    ///
+    /// # Errors
+    ///
+    /// As [`VimConfig::cost`].
+    pub fn backbone_cost(&self) -> Result<Cost, ModelError> {
+        self.check_backbone()?;
+        Self { num_classes: 0, ..self.clone() }.counted()
+    }
+
+    fn counted(&self) -> Result<Cost, ModelError> {
         if self.ssm.a == StateMatrix::Full {
             return Err(ModelError::Conflict {
                 key: "ssm.a",
@@ -138,7 +152,7 @@ impl VimConfig {
         // with 1 over their number.
         let per_token = self.class_token == ClassToken::None && self.pool() == Pool::Max;
         let heads = if per_token { read } else { 1 };
-        let mean = if per_token || read == 1 { 0 } else { read * d_model };
+        let mean = if per_token || read <= 1 { 0 } else { read * d_model };
 
         let (blocks, ways) = (depth * len, depth * directions);
         vec![
@@ -265,8 +279,11 @@ impl VimConfig {
         (macs, others)
     }
 
-    /// Tokens that the head reads.
+    /// Tokens that the head reads, if there is one.
     fn num_read(&self) -> usize {
+        if self.num_classes == 0 {
+            return 0;
+        }
         match (self.class_token, self.pool()) {
             (ClassToken::Middle | ClassToken::Head | ClassToken::Random, _)
             | (ClassToken::None, Pool::Last) => 1,

@@ -136,7 +136,7 @@ impl Vim {
 }
 
 /// Tokens, `[B, L, M]`, without those at `positions`, which ascend.
-fn without(tokens: Tensor<3>, positions: &[usize]) -> Tensor<3> {
+pub(crate) fn without(tokens: Tensor<3>, positions: &[usize]) -> Tensor<3> {
     let [_, len, _] = tokens.dims();
     let mut parts = Vec::new();
     let mut start = 0;

@@ -38,13 +38,21 @@ const DELTA_FLOOR: f64 = 1e-4;
 
 /// How a parameter starts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rule {
+pub enum Rule {
     /// The same everywhere.
     Constant(f32),
     /// Uniform in ±`bound`.
-    Uniform { bound: f64 },
+    Uniform {
+        /// The largest magnitude.
+        bound: f64,
+    },
     /// Normal around 0, redrawn outside ±`cut`.
-    Normal { std: f64, cut: f64 },
+    Normal {
+        /// The deviation before it is cut.
+        std: f64,
+        /// The largest magnitude.
+        cut: f64,
+    },
     /// ln 1, ln 2, … along the last dimension.
     LogStates,
     /// The bias whose softplus is log-uniform in [`DELTA`].
@@ -56,7 +64,8 @@ impl Rule {
     pub(crate) const SMALL_NORMAL: Self = Self::Normal { std: 0.02, cut: 2.0 };
 
     /// PyTorch's default for a layer whose outputs see `inputs` numbers each.
-    pub(crate) fn fan_in(inputs: usize) -> Self {
+    #[must_use]
+    pub fn fan_in(inputs: usize) -> Self {
         Self::Uniform { bound: (inputs as f64).sqrt().recip() }
     }
 
@@ -81,7 +90,8 @@ impl Rule {
 }
 
 /// A module's path: it names the parameters, and their names and the seed determine their values.
-pub(crate) struct Scope<'a> {
+#[derive(Debug)]
+pub struct Scope<'a> {
     device: &'a Device,
     seed: u64,
     path: String,
@@ -89,7 +99,8 @@ pub(crate) struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// The scope of a module that is no part of another.
-    pub(crate) fn root(device: &'a Device, seed: u64) -> Self {
+    #[must_use]
+    pub fn root(device: &'a Device, seed: u64) -> Self {
         Self { device, seed, path: String::new() }
     }
 
@@ -97,11 +108,15 @@ impl<'a> Scope<'a> {
         if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) }
     }
 
-    pub(crate) fn child(&self, name: &str) -> Self {
+    /// The scope of the module's part `name`.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
         Self { path: self.join(name), ..*self }
     }
 
-    pub(crate) fn param<const D: usize>(
+    /// The parameter `name` of the module.
+    #[must_use]
+    pub fn param<const D: usize>(
         &self,
         name: &str,
         shape: [usize; D],

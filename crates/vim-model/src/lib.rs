@@ -39,6 +39,7 @@ mod mixer;
 mod parameters;
 mod rng;
 mod rope;
+mod taps;
 mod vim;
 mod weights;
 
@@ -51,11 +52,15 @@ pub use cost::{ComponentCost, Cost};
 pub use direction::{CausalConv1d, Direction, DirectionConfig};
 pub use embed::{PatchEmbed, PatchEmbedConfig, PatchProjection};
 pub use features::FeatureError;
+pub use init::{Rule, Scope};
 pub use mixer::{Mixer, MixerConfig};
 pub use parameters::{DecayGroups, ParameterInfo, decays, layer_of};
+pub use rng::{Draw, keyed, unit};
 pub use rope::RopeTable;
+pub use taps::{LastTap, Tapped, Taps};
 pub use vim::Vim;
 pub use weights::{
     ImportError, InferError, Inferred, LoadOptions, LoadReport, NamedArrays, Names, PendingArrays,
-    Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer, load_module, pytorch_key,
+    Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer, load_module, load_renamed,
+    pytorch_key,
 };

@@ -9,18 +9,18 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// The key of a training pass's random numbers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Draw {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
     /// Seed of the pass.
-    pub(crate) seed: u64,
-    /// Position in the batch of the first image: a batch may come in parts.
-    pub(crate) first: usize,
+    pub seed: u64,
+    /// Position in the whole batch of the first image: a batch may come in parts.
+    pub first: usize,
 }
 
 /// A generator that is a pure function of `purpose`, `seed` and `key`.
 ///
 /// `purpose` separates uses that share a seed.
-pub(crate) fn keyed(purpose: &[u8; 16], seed: u64, key: u64) -> ChaCha8Rng {
+pub fn keyed(purpose: &[u8; 16], seed: u64, key: u64) -> ChaCha8Rng {
     let mut material = [0; 32];
     material[..16].copy_from_slice(purpose);
     material[16..24].copy_from_slice(&seed.to_le_bytes());
@@ -36,7 +36,7 @@ pub(crate) fn key_of(name: &str) -> u64 {
 }
 
 /// A number, uniform in `0..1`, in steps of 2⁻⁵³.
-pub(crate) fn unit(rng: &mut ChaCha8Rng) -> f64 {
+pub fn unit(rng: &mut ChaCha8Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
 }
 

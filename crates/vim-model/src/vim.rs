@@ -36,8 +36,8 @@ pub struct Vim {
     pub layers: Vec<Block>,
     /// After the last block.
     pub norm_f: Norm,
-    /// `M` → `K`.
-    pub head: Linear,
+    /// `M` → `K`; absent in a [backbone](VimConfig::init_backbone).
+    pub head: Option<Linear>,
     /// The configuration that the model was built from.
     #[module(skip)]
     pub(crate) config: VimConfig,
@@ -53,6 +53,23 @@ impl VimConfig {
     /// lacks.
     pub fn init(&self, device: &Device, seed: u64) -> Result<Vim, ModelError> {
         self.check()?;
+        let headless = self.init_backbone(device, seed)?;
+        let head = Scope::root(device, seed).child("head").linear(
+            [self.d_model, self.num_classes],
+            Rule::SMALL_NORMAL,
+            Some(Rule::Constant(0.0)),
+        );
+        Ok(Vim { head: Some(head), config: self.clone(), ..headless })
+    }
+
+    /// Builds the model without a head, for other tasks: the same values as [`VimConfig::init`],
+    /// whatever `num_classes` is, which is 0 in the model's own configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`VimConfig::init`].
+    pub fn init_backbone(&self, device: &Device, seed: u64) -> Result<Vim, ModelError> {
+        self.check_backbone()?;
         self.ssm.scan.resolve(device)?;
         let scope = Scope::root(device, seed);
         let (d_model, layers) = (self.d_model, scope.child("layers"));
@@ -69,12 +86,8 @@ impl VimConfig {
             pos_embed: self.abs_pos_embed.then(positions),
             layers: (0..self.depth).map(block).collect(),
             norm_f: self.norm().init_in(&scope.child("norm_f")),
-            head: scope.child("head").linear(
-                [d_model, self.num_classes],
-                Rule::SMALL_NORMAL,
-                Some(Rule::Constant(0.0)),
-            ),
-            config: self.clone(),
+            head: None,
+            config: Self { num_classes: 0, ..self.clone() },
         })
     }
 }
@@ -92,7 +105,7 @@ impl Vim {
     ///
     /// [`KernelError::NoPrecision`] if the model's device does not multiply in `precision`.
     pub fn with_precision(mut self, precision: Precision) -> Result<Self, KernelError> {
-        precision.check(&self.head.weight.val().device())?;
+        precision.check(&self.norm_f.weight.val().device())?;
         self.patch_embed.precision = precision;
         for block in &mut self.layers {
             block.mixer.precision = precision;
@@ -125,7 +138,7 @@ impl Vim {
     /// # Shapes
     ///
     /// - `images`: `[B, 3, H, W]`, of the model's `image_size`, normalized
-    /// - result: `[B, K]`
+    /// - result: `[B, K]`; of a model without a head what it would read, `[B, M]`
     ///
     /// # Errors
     ///
@@ -177,10 +190,7 @@ impl Vim {
         let tokens = self.tokens(images, draw)?;
         let [batch, _, _] = tokens.embedded.dims();
         let depth = self.layers.len();
-        let drops = draw.map(|draw| {
-            let rates = rates(depth, self.config.drop_path);
-            DropPathMask::draw(rates, draw, batch, &tokens.embedded.device())
-        });
+        let drops = self.drops(draw, &tokens);
         let drops = drops.as_ref();
         let stream = self.through_blocks(&tokens, depth, drops, |_, _| ())?;
         let read = self.read_by_head(stream, &tokens.class, drops)?;
@@ -188,7 +198,15 @@ impl Vim {
             ([], Pool::Max) => self.classes(read)?.max_dim(1),
             (class, _) => self.classes(self.pooled(read, class))?,
         };
-        Ok(logits.reshape([batch, self.config.num_classes]))
+        let [_, _, width] = logits.dims();
+        Ok(logits.reshape([batch, width]))
+    }
+
+    /// The blocks' outputs that a pass over `tokens` drops, if it draws.
+    pub(crate) fn drops(&self, draw: Option<Draw>, tokens: &Tokens) -> Option<DropPathMask> {
+        let [batch, _, _] = tokens.embedded.dims();
+        let rates = rates(self.layers.len(), self.config.drop_path);
+        draw.map(|draw| DropPathMask::draw(rates, draw, batch, &tokens.embedded.device()))
     }
 
     /// The tokens of `stream` that the head reads, normalized: those at `class`, or, without class
@@ -217,10 +235,12 @@ impl Vim {
         }
     }
 
-    /// Logits of each of `tokens`, `[B, L, M]`, in f32 for every precision of the model.
+    /// Logits of each of `tokens`, `[B, L, M]`, in f32 for every precision of the model; without a
+    /// head the tokens.
     fn classes(&self, tokens: Tensor<3>) -> Result<Tensor<3>, KernelError> {
-        let bias = self.head.bias.as_ref().map(Param::val);
-        linear(tokens, self.head.weight.val(), bias, Precision::F32)
+        let Some(head) = &self.head else { return Ok(tokens) };
+        let bias = head.bias.as_ref().map(Param::val);
+        linear(tokens, head.weight.val(), bias, Precision::F32)
     }
 
     /// Takes tokens through the first `count` blocks, an even number if blocks come in pairs.
@@ -271,7 +291,7 @@ impl Vim {
     }
 
     /// The normalized sum of a stream's two parts, `[B, L, M]`.
-    fn normed(
+    pub(crate) fn normed(
         &self,
         stream: Stream,
         drops: Option<&DropPathMask>,

@@ -38,4 +38,4 @@ pub use error::{ReadError, WriteError};
 pub use read::{read_checkpoint, read_safetensors};
 pub use sections::Section;
 pub use state_dict::{Array, ArrayView, Checkpoint, Format, Item, StateDict};
-pub use write::{write_pytorch, write_safetensors};
+pub use write::{Value, write_mmcv, write_pytorch, write_safetensors};

@@ -18,6 +18,45 @@ const PADDING: u16 = 0x4246;
 /// The folder in the archive, as PyTorch calls it where it does not know the file's name.
 const FOLDER: &str = "archive";
 
+/// A value under a key of a written state dict.
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    /// A tensor of f32.
+    Floats(ArrayView<'a>),
+    /// A tensor of one int64 without a dimension.
+    Integer(i64),
+}
+
+impl Value<'_> {
+    fn storage(&self) -> &'static str {
+        match self {
+            Self::Floats(_) => "FloatStorage",
+            Self::Integer(_) => "LongStorage",
+        }
+    }
+
+    fn bytes(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Floats(array) => Cow::Borrowed(array.bytes),
+            Self::Integer(number) => Cow::Owned(number.to_le_bytes().to_vec()),
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        match self {
+            Self::Floats(array) => array.shape,
+            Self::Integer(_) => &[],
+        }
+    }
+
+    fn numbers(&self) -> usize {
+        match self {
+            Self::Floats(array) => array.bytes.len() / 4,
+            Self::Integer(_) => 1,
+        }
+    }
+}
+
 /// Writes `{"model": arrays}` as `torch.save` does, in f32.
 ///
 /// `torch.load(…, weights_only=True)` reads it: the pickle holds dictionaries, texts, numbers and
@@ -31,16 +70,44 @@ pub fn write_pytorch<'a>(
     writer: impl Write + Seek,
     arrays: impl IntoIterator<Item = (&'a str, ArrayView<'a>)>,
 ) -> Result<(), WriteError> {
-    let arrays: Vec<(&str, ArrayView<'_>)> = arrays.into_iter().collect();
+    let values: Vec<_> =
+        arrays.into_iter().map(|(key, array)| (key, Value::Floats(array))).collect();
+    write(writer, "model", None, &values)
+}
+
+/// Writes `{"meta": meta, "state_dict": values}` as mmcv saves a checkpoint; see [`write_pytorch`].
+///
+/// # Errors
+///
+/// If `writer` fails.
+pub fn write_mmcv<'a>(
+    writer: impl Write + Seek,
+    meta: &[(&str, &str)],
+    values: impl IntoIterator<Item = (&'a str, Value<'a>)>,
+) -> Result<(), WriteError> {
+    let values: Vec<_> = values.into_iter().collect();
+    write(writer, "state_dict", Some(("meta", meta)), &values)
+}
+
+/// A dictionary of texts under a name.
+type Texts<'a> = (&'a str, &'a [(&'a str, &'a str)]);
+
+fn write(
+    writer: impl Write + Seek,
+    entry: &str,
+    texts: Option<Texts<'_>>,
+    values: &[(&str, Value<'_>)],
+) -> Result<(), WriteError> {
     let mut zip = ZipWriter::new(writer);
-    let pickle = pickle(&arrays);
+    let pickle = pickle(entry, texts, values);
     start(&mut zip, "data.pkl", pickle.len())?;
     zip.write_all(&pickle)?;
     start(&mut zip, "byteorder", 6)?;
     zip.write_all(b"little")?;
-    for (number, (_, array)) in arrays.iter().enumerate() {
-        start(&mut zip, &format!("data/{number}"), array.bytes.len())?;
-        zip.write_all(array.bytes)?;
+    for (number, (_, value)) in values.iter().enumerate() {
+        let bytes = value.bytes();
+        start(&mut zip, &format!("data/{number}"), bytes.len())?;
+        zip.write_all(&bytes)?;
     }
     start(&mut zip, "version", 2)?;
     zip.write_all(b"3\n")?;
@@ -62,31 +129,44 @@ fn start<W: Write + Seek>(
     Ok(zip.start_file(format!("{FOLDER}/{name}"), options)?)
 }
 
-/// The arrays as a pickle of protocol 2, every tensor on a storage of its own.
-fn pickle(arrays: &[(&str, ArrayView<'_>)]) -> Vec<u8> {
+/// The values under `entry`, behind `texts`, as a pickle of protocol 2, every tensor on a storage
+/// of its own.
+fn pickle(entry: &str, texts: Option<Texts<'_>>, values: &[(&str, Value<'_>)]) -> Vec<u8> {
     let mut out = b"\x80\x02}".to_vec(); // protocol 2; the outer dictionary
-    text(&mut out, "model");
+    if let Some((name, texts)) = texts {
+        text(&mut out, name);
+        out.extend(b"}("); // a dictionary, and a mark under its entries
+        for (key, value) in texts {
+            text(&mut out, key);
+            text(&mut out, value);
+        }
+        out.extend(b"us"); // set the entries, set the dictionary
+    }
+    text(&mut out, entry);
     out.extend(b"ccollections\nOrderedDict\n)R("); // OrderedDict(), and a mark under its entries
-    for (number, (key, array)) in arrays.iter().enumerate() {
+    for (number, (key, value)) in values.iter().enumerate() {
         text(&mut out, key);
         // _rebuild_tensor_v2(storage, offset 0, shape, strides, requires_grad False, no hooks)
         out.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
         text(&mut out, "storage");
-        out.extend(b"ctorch\nFloatStorage\n");
+        out.extend(b"ctorch\n");
+        out.extend(value.storage().as_bytes());
+        out.push(b'\n');
         text(&mut out, &number.to_string());
         text(&mut out, "cpu");
-        integer(&mut out, array.bytes.len() / 4);
+        integer(&mut out, value.numbers());
         out.extend(b"tQK\x00(");
-        for &length in array.shape {
+        let shape = value.shape();
+        for &length in shape {
             integer(&mut out, length);
         }
         out.extend(b"t(");
-        for axis in 0..array.shape.len() {
-            integer(&mut out, array.shape[axis + 1..].iter().product());
+        for axis in 0..shape.len() {
+            integer(&mut out, shape[axis + 1..].iter().product());
         }
         out.extend(b"t\x89ccollections\nOrderedDict\n)RtR");
     }
-    out.extend(b"us."); // set the entries, set "model", stop
+    out.extend(b"us."); // set the entries, set `entry`, stop
     out
 }
 

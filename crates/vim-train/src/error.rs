@@ -9,7 +9,9 @@ use std::io;
 use std::path::PathBuf;
 
 use vim_data::{DataError, PictureError, SourceError, StagingError};
+use vim_dense::DenseError;
 use vim_kernels::KernelError;
+use vim_model::FeatureError;
 use vim_run::checkpoint::CheckpointError;
 use vim_run::signals::Interrupted;
 use vim_run::{RunError, printable};
@@ -199,6 +201,18 @@ impl Failure for KernelError {
             Self::NoKernel { .. } | Self::NoPrecision { .. } => code::UNAVAILABLE,
             Self::TooLarge { .. } => code::CONFIG,
             Self::Shape { .. } | Self::Complex { .. } | Self::Dtype { .. } => code::INTERNAL,
+        }
+    }
+}
+
+impl Failure for DenseError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Kernel(error) | Self::Feature(FeatureError::Kernel(error)) => error.exit_code(),
+            Self::Feature(FeatureError::Block { .. }) | Self::OneValue { .. } => code::CONFIG,
+            Self::Comm(error) => error.exit_code(),
+            Self::Device { .. } => code::UNAVAILABLE,
+            Self::Argument { .. } => code::INTERNAL,
         }
     }
 }

@@ -12,6 +12,7 @@ mod bits;
 mod check;
 pub mod compare;
 pub mod conv;
+mod conv2d;
 pub mod full_scan;
 mod images;
 mod linear;
@@ -31,7 +32,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 13] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 14] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -39,6 +40,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 13] = [
     linear::checks,
     full_scan::checks,
     conv::checks,
+    conv2d::checks,
     norm::checks,
     images::checks,
     adjoint::checks,

@@ -95,6 +95,16 @@ impl VimConfig {
     /// [`ModelError::Range`] names the first key whose value cannot be built,
     /// [`ModelError::Conflict`] the first that another one rules out.
     pub fn check(&self) -> Result<(), ModelError> {
+        check_sizes([("num_classes", self.num_classes, usize::MAX)])?;
+        self.check_backbone()
+    }
+
+    /// [`VimConfig::check`] of all but the number of classes.
+    ///
+    /// # Errors
+    ///
+    /// As [`VimConfig::check`].
+    pub fn check_backbone(&self) -> Result<(), ModelError> {
         self.check_unused()?;
         self.check_sizes()?;
         self.check_numbers()?;
@@ -140,7 +150,6 @@ impl VimConfig {
         check_sizes([
             ("image_size", height.max(width), 65_536),
             ("rope_grid", self.rope_grid(), usize::MAX),
-            ("num_classes", self.num_classes, usize::MAX),
         ])
     }
 

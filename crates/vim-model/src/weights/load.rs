@@ -12,18 +12,22 @@ use vim_torch::{Item, ReadError, Section, StateDict, read_checkpoint};
 
 use super::names::{ModulePath, Names, is_buffer, pytorch_key, transposed};
 use super::pos_embed::{Resize, resize_positions};
-use crate::config::{ModelError, VimConfig};
+use crate::config::{ClassToken, ModelError, VimConfig};
 use crate::vim::Vim;
 
 /// Differences between a checkpoint and the model that are allowed; by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// The head may be missing or of another number of classes: the model keeps its own.
+    /// The head may be missing or of another number of classes: the model keeps its own, if it has
+    /// one.
     pub head: bool,
     /// Any parameter may be missing: the model keeps its own.
     pub missing: bool,
-    /// Positions of another grid are resized.
+    /// Positions of another grid are resized, and rows of class tokens cut out.
     pub resize: Option<Resize>,
+    /// Where the class tokens of the file stand: a model without class tokens drops them, and by
+    /// `resize` their rows of positions.
+    pub class_token: Option<ClassToken>,
 }
 
 /// The outcome of loading a checkpoint.
@@ -41,6 +45,8 @@ pub struct LoadReport {
     pub head: Option<(usize, usize)>,
     /// Grids of positions that were resized, from and to, as rows and columns.
     pub resized: Option<([usize; 2], [usize; 2])>,
+    /// Class tokens of the file that the model has not.
+    pub dropped_class_tokens: usize,
     /// Keys of the file that are computed, not learned, and therefore ignored.
     pub computed: Vec<String>,
 }
@@ -99,8 +105,25 @@ pub fn import_pytorch(
 ///
 /// [`StateDictMismatch`] lists every difference.
 pub fn load_module<M: Module>(module: M, state: &StateDict) -> Result<M, Box<StateDictMismatch>> {
-    let (module, _) = fill(module, state, Names::Ours, LoadOptions::default(), None)?;
+    let naming = Naming { names: Names::Ours, key: &str::to_owned, computed: &|_| false };
+    let (module, _) = fill(module, state, naming, LoadOptions::default(), None)?;
     Ok(module)
+}
+
+/// [`load_module`] from a file of PyTorch that calls the parameter at a path `key(path)` and stores
+/// a linear layer's weight as `[outputs, inputs]`. Keys that are `computed` are ignored.
+///
+/// # Errors
+///
+/// As [`load_module`].
+pub fn load_renamed<M: Module>(
+    module: M,
+    state: &StateDict,
+    key: &dyn Fn(&str) -> String,
+    computed: &dyn Fn(&str) -> bool,
+) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
+    let naming = Naming { names: Names::Pytorch, key, computed };
+    fill(module, state, naming, LoadOptions::default(), None)
 }
 
 impl Vim {
@@ -116,8 +139,24 @@ impl Vim {
     ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
         let config = self.config().clone();
         let names = names_in(&self, state);
-        fill(self, state, names, options, Some(&config))
+        let key = match names {
+            Names::Ours => str::to_owned,
+            Names::Pytorch => pytorch_key,
+        };
+        let naming = Naming { names, key: &key, computed: &|key| is_buffer(key, &config) };
+        fill(self, state, naming, options, Some(&config))
     }
+}
+
+/// What a state dict calls the parameters, and which of its keys are none.
+#[derive(Clone, Copy)]
+struct Naming<'a> {
+    /// Whose layout.
+    names: Names,
+    /// From a path.
+    key: &'a dyn Fn(&str) -> String,
+    /// Whether a key is of something computed, not learned.
+    computed: &'a dyn Fn(&str) -> bool,
 }
 
 /// The naming of `state`: ours if it has a key that only we have.
@@ -132,19 +171,30 @@ fn names_in(model: &Vim, state: &StateDict) -> Names {
 fn fill<M: Module>(
     module: M,
     state: &StateDict,
-    names: Names,
+    naming: Naming<'_>,
     options: LoadOptions,
     config: Option<&VimConfig>,
 ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
     let (path, used) = (ModulePath::default(), BTreeSet::new());
     let (report, mismatch) = (LoadReport::default(), StateDictMismatch::default());
-    let mut fill = Fill { path, state, names, options, config, used, report, mismatch };
+    let mut fill = Fill { path, state, naming, options, config, used, report, mismatch };
     let module = module.map(&mut fill);
     let Fill { used, mut report, mut mismatch, .. } = fill;
-    for (key, _) in state.iter().filter(|(key, _)| !used.contains(*key)) {
-        let is_computed = config.is_some_and(|config| is_buffer(key, config));
-        let list = if is_computed { &mut report.computed } else { &mut mismatch.unexpected };
-        list.push(key.to_owned());
+    let drops_head = options.head && config.is_some_and(|config| config.num_classes == 0);
+    let drops_tokens = options.class_token.is_some()
+        && config.is_some_and(|config| config.class_token == ClassToken::None);
+    for (key, item) in state.iter().filter(|(key, _)| !used.contains(*key)) {
+        match (key, item) {
+            ("head.weight", _) if drops_head => {}
+            ("head.bias", Item::Array(bias)) if drops_head => {
+                report.head = Some((bias.values.len(), 0));
+            }
+            ("cls_token" | "cls_token_head" | "cls_token_tail", _) if drops_tokens => {
+                report.dropped_class_tokens += 1;
+            }
+            _ if (naming.computed)(key) => report.computed.push(key.to_owned()),
+            _ => mismatch.unexpected.push(key.to_owned()),
+        }
     }
     if mismatch.is_none() { Ok((module, report)) } else { Err(Box::new(mismatch)) }
 }
@@ -152,7 +202,7 @@ fn fill<M: Module>(
 struct Fill<'a> {
     path: ModulePath,
     state: &'a StateDict,
-    names: Names,
+    naming: Naming<'a>,
     options: LoadOptions,
     /// Of a whole model, whose positions may be resized.
     config: Option<&'a VimConfig>,
@@ -162,6 +212,16 @@ struct Fill<'a> {
 }
 
 impl Fill<'_> {
+    /// Where class tokens stand among the positions of the file, for a model of `config`.
+    fn class_token_of_file(&self, config: &VimConfig) -> ClassToken {
+        let has_token =
+            ["cls_token", "cls_token_head"].iter().any(|key| self.state.get(key).is_some());
+        match self.options.class_token {
+            Some(token) if config.class_token == ClassToken::None && has_token => token,
+            Some(_) | None => config.class_token,
+        }
+    }
+
     /// The values of the parameter at `path`, of shape `expected` in the file; `None` keeps the
     /// model's.
     fn values(&mut self, path: &str, key: &str, expected: &[usize]) -> Option<Vec<f32>> {
@@ -199,9 +259,10 @@ impl Fill<'_> {
         }
         if let Some(resize) = self.options.resize.filter(|_| path == "pos_embed")
             && let Some(config) = self.config
-            && let Some((values, from)) = resize_positions(array, config, resize)
+            && let Some((values, from)) =
+                resize_positions(array, self.class_token_of_file(config), config, resize)
         {
-            self.report.resized = Some((from, config.grid()));
+            self.report.resized = Some((from, config.grid())).filter(|(from, to)| from != to);
             return Some(values);
         }
         self.mismatch.wrong_shape.push(ShapeMismatch {
@@ -224,12 +285,9 @@ impl ModuleMapper for Fill<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let path = self.path.join();
-        let key = match self.names {
-            Names::Ours => path.clone(),
-            Names::Pytorch => pytorch_key(&path),
-        };
+        let key = (self.naming.key)(&path);
         let shape = param.dims();
-        let is_transposed = self.path.is_transposed(D, self.names);
+        let is_transposed = self.path.is_transposed(D, self.naming.names);
         let mut expected = shape.to_vec();
         if is_transposed {
             expected.reverse();

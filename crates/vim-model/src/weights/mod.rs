@@ -9,7 +9,7 @@ mod pos_embed;
 pub use infer::{InferError, Inferred, infer};
 pub use load::{
     ImportError, LoadOptions, LoadReport, ShapeMismatch, StateDictMismatch, import_pytorch,
-    load_module,
+    load_module, load_renamed,
 };
 pub use named_arrays::{NamedArrays, PendingArrays};
 pub use names::{Names, pytorch_key};

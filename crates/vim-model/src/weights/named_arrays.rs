@@ -8,6 +8,7 @@ use burn::tensor::{Tensor, TensorData, Transaction};
 use vim_torch::{ArrayView, WriteError, write_pytorch, write_safetensors};
 
 use super::names::{ModulePath, Names, ROPE_TABLES, has_pytorch_key, pytorch_key, transposed};
+use crate::config::VimConfig;
 use crate::rope::RopeTable;
 use crate::vim::Vim;
 
@@ -25,6 +26,36 @@ impl NamedArrays {
         let mut collect = Collect::default();
         module.visit(&mut collect);
         collect.pending.read()
+    }
+
+    /// Every parameter of `module` as PyTorch has it: under `key(path)`, and a linear layer's
+    /// weight as `[outputs, inputs]`.
+    #[must_use]
+    pub fn renamed<M: Module>(module: &M, key: impl Fn(&str) -> String) -> Self {
+        let mut collect = Collect::default();
+        module.visit(&mut collect);
+        let Collect { pending, transposed: is_transposed, .. } = collect;
+        let mut state = pending.read();
+        for ((path, data), is_transposed) in state.arrays.iter_mut().zip(is_transposed) {
+            *path = key(path);
+            if is_transposed && let [rows, columns] = data.shape()[..] {
+                let values: Vec<f32> = data.iter().collect();
+                *data = TensorData::new(transposed(&values, columns), [columns, rows]);
+            }
+        }
+        state
+    }
+
+    /// The same arrays and, behind them, the rotary positions of `config`, if it has some, under
+    /// the original's names below `prefix`.
+    #[must_use]
+    pub fn with_rope(mut self, config: &VimConfig, prefix: &str) -> Self {
+        if let Some(RopeTable { shape, cos, sin }) = config.rope_table() {
+            for (key, values) in ROPE_TABLES.into_iter().zip([cos, sin]) {
+                self.arrays.push((format!("{prefix}{key}"), TensorData::new(values, shape)));
+            }
+        }
+        self
     }
 
     /// The same arrays with one text beside them in a safetensors file: a key and its value.
@@ -106,26 +137,11 @@ impl Vim {
         if names == Names::Ours {
             return Ok(NamedArrays::of(self));
         }
-        let mut collect = Collect::default();
-        self.visit(&mut collect);
-        let Collect { pending, transposed: is_transposed, .. } = collect;
-        if let Some(path) = pending.names.iter().find(|path| !has_pytorch_key(path)) {
-            return Err(path.clone());
+        let paths = self.parameters().into_iter().map(|parameter| parameter.path);
+        if let Some(path) = paths.into_iter().find(|path| !has_pytorch_key(path)) {
+            return Err(path);
         }
-        let mut state = pending.read();
-        for ((path, data), is_transposed) in state.arrays.iter_mut().zip(is_transposed) {
-            *path = pytorch_key(path);
-            if is_transposed && let [rows, columns] = data.shape()[..] {
-                let values: Vec<f32> = data.iter().collect();
-                *data = TensorData::new(transposed(&values, columns), [columns, rows]);
-            }
-        }
-        if let Some(RopeTable { shape, cos, sin }) = self.config().rope_table() {
-            for (key, values) in ROPE_TABLES.into_iter().zip([cos, sin]) {
-                state.arrays.push((key.to_owned(), TensorData::new(values, shape)));
-            }
-        }
-        Ok(state)
+        Ok(NamedArrays::renamed(self, pytorch_key).with_rope(self.config(), ""))
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use strum::VariantArray;
 use vim_torch::Array;
 
-use crate::config::VimConfig;
+use crate::config::{ClassToken, VimConfig};
 
 /// How a table of positions is resized, bicubically in either case.
 #[derive(
@@ -21,15 +21,20 @@ pub enum Resize {
     Parity,
 }
 
-/// The table `[1, L, M]` of a square grid as values `[1, L', M]` of the grid of `config`, with the
-/// square grid. `None` if the table is not of a square grid.
+/// The table `[1, L, M]` of a square grid with the class tokens of `from` as values `[1, L', M]` of
+/// the grid of `config`, with the square grid. A model without class tokens loses their rows.
+/// `None` if the table is not of a square grid.
 pub(crate) fn resize_positions(
     table: &Array,
+    from: ClassToken,
     config: &VimConfig,
     resize: Resize,
 ) -> Option<(Vec<f32>, [usize; 2])> {
     let &[1, length, d_model] = &table.shape[..] else { return None };
-    let class_tokens = config.num_class_tokens();
+    let class_tokens = from.positions(0).len();
+    if config.class_token != ClassToken::None && class_tokens != config.num_class_tokens() {
+        return None;
+    }
     let patches = length.checked_sub(class_tokens)?;
     let side = patches.isqrt();
     if d_model != config.d_model || side == 0 || side * side != patches {
@@ -37,10 +42,8 @@ pub(crate) fn resize_positions(
     }
     let row = |index: usize| &table.values[index * d_model..(index + 1) * d_model];
     let (old_rows, new_rows): (Vec<usize>, Vec<usize>) = match resize {
-        Resize::Parity => ((0..class_tokens).collect(), (0..class_tokens).collect()),
-        Resize::MiddleAware => {
-            (config.class_token.positions(patches), config.class_token_positions())
-        }
+        Resize::Parity => ((0..class_tokens).collect(), (0..config.num_class_tokens()).collect()),
+        Resize::MiddleAware => (from.positions(patches), config.class_token_positions()),
     };
     let old: Vec<f32> = (0..length)
         .filter(|index| !old_rows.contains(index))
@@ -120,13 +123,13 @@ mod tests {
                 0.396740, -1.03329, 0.119861, 0.026056, -0.374618, 0.315590, -0.158062, -0.373346, 0.613467,
             ]),
         ] {
-            let (got, from) = resize_positions(&table, &config, mode).unwrap();
+            let (got, from) = resize_positions(&table, ClassToken::Middle, &config, mode).unwrap();
             assert_eq!((got.len(), from), (18, [3, 3]));
             for (got, expected) in got.iter().zip(expected) {
                 assert!((got - expected).abs() < 2e-6, "{mode:?}: {got} {expected}");
             }
         }
         let odd = Array { shape: vec![1, 9, 2], ..table };
-        assert_eq!(resize_positions(&odd, &config, Resize::Parity), None, "no square grid has 8 patches");
+        assert_eq!(resize_positions(&odd, ClassToken::Middle, &config, Resize::Parity), None, "no square grid has 8 patches");
     }
 }

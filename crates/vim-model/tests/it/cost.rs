@@ -48,6 +48,27 @@ fn the_published_figure_for_vim_ti() {
     assert_eq!(format!("{:.2}", macs as f64 / 1e9), "1.26");
 }
 
+/// What is left of the model without its head, and without the norm before it, whose parameters it
+/// keeps.
+#[test]
+fn a_backbone_costs_what_comes_before_the_head() {
+    let config = VimConfig { num_classes: 0, ..small() };
+    let (whole, backbone) = (small().cost().unwrap(), config.backbone_cost().unwrap());
+    let head = small().d_model as u64 * 5 + 5;
+    assert_eq!(backbone.parameters() + head, whole.parameters());
+    assert!(backbone.components.iter().all(|component| component.name != "head"));
+    for component in &backbone.components {
+        let same = whole.components.iter().find(|other| other.name == component.name).unwrap();
+        if component.name == "norm" {
+            // A sum, and the norm of one token.
+            assert_eq!(same.flops - component.flops, 5 * small().d_model as u64 + 4);
+        } else {
+            assert_eq!(component, same);
+        }
+    }
+    assert!(config.cost().is_err() && backbone == small().backbone_cost().unwrap());
+}
+
 #[test]
 fn a_full_a_is_not_counted() {
     let ssm = SsmConfig { a: StateMatrix::Full, ..SsmConfig::default() };

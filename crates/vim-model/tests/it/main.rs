@@ -20,5 +20,6 @@ mod pos_embed;
 mod shapes;
 mod state;
 mod support;
+mod taps;
 mod training;
 mod variants;

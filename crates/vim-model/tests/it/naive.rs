@@ -100,6 +100,19 @@ impl Naive<'_> {
         patches.flat_map(|(_, row)| row.iter().map(|x| x.0 as f32)).collect()
     }
 
+    /// For the patches, flat: the residual stream that the last block adds to, that stream with the
+    /// block's output, and the latter through the last norm.
+    pub(crate) fn streams(&self, image: &[f32]) -> [Vec<f32>; 3] {
+        let (tokens, class) = self.embed(image);
+        let (hidden, residual) = self.blocks(tokens, false);
+        let sum = add(&residual, &hidden);
+        let normed: Vec<Row> = sum.iter().map(|x| self.norm("norm_f", x)).collect();
+        [residual, sum, normed].map(|rows| {
+            let patches = rows.iter().enumerate().filter(|(t, _)| !class.contains(t));
+            patches.flat_map(|(_, row)| row.iter().map(|x| x.0 as f32)).collect()
+        })
+    }
+
     /// Patches with class tokens among them and positions added, and where the class tokens are.
     fn embed(&self, image: &[f32]) -> (Vec<Row>, Vec<usize>) {
         component("patch_embed");

@@ -14,7 +14,8 @@
 //! middle_aware = torch.cat([patches[:h*w//2], x[4:5], patches[h*w//2:]])
 //! ```
 
-use vim_model::{LoadOptions, Names, Resize, VimConfig};
+use burn::tensor::Device;
+use vim_model::{ClassToken, LoadOptions, Names, Resize, VimConfig};
 
 use crate::support::{arrays, build, dict, small, values};
 
@@ -59,4 +60,38 @@ fn smaller_grids_are_pytorch_s() {
     close(&resized(2, Resize::MiddleAware), &[
         -0.2644517, 0.2463510, 0.3973358, 0.2215843, 0.8591620, 0.3967404, -0.5973057, -0.0765743, -0.0994159, 0.2958221,
     ]);
+}
+
+/// A backbone without class token takes a classifier's weights, whose class token is in the middle:
+/// the rows of the patches, or, as the original, all but the first.
+#[test]
+fn a_backbone_without_class_token_cuts_its_row_out() {
+    let mut arrays = arrays(&build(&model(3), 0), Names::Pytorch);
+    let (_, table) = arrays.iter_mut().find(|(key, _)| key == "pos_embed").unwrap();
+    table.values = (0..20).map(|i| (i as f32 * 1.7).sin()).collect();
+    let state = dict(arrays);
+    for (grid, mode, row) in [
+        (3, Resize::Parity, 0),
+        (3, Resize::MiddleAware, 4),
+        (4, Resize::Parity, 0),
+        (4, Resize::MiddleAware, 8),
+    ] {
+        let config = VimConfig { class_token: ClassToken::None, ..model(grid) };
+        let backbone = config.init_backbone(&Device::flex(), 1).unwrap();
+        let class_token = Some(ClassToken::Middle);
+        let options = LoadOptions { head: true, missing: false, resize: Some(mode), class_token };
+        let (backbone, report) = backbone.load(&state, options).unwrap();
+        let mut expected = resized(grid, mode);
+        expected.drain(2 * row..2 * row + 2);
+        assert_eq!(values(&backbone)["pos_embed"].1, expected, "{grid} {mode:?}");
+        assert_eq!((report.head, report.dropped_class_tokens), (Some((5, 0)), 1));
+        assert_eq!(report.resized, (grid != 3).then_some(([3, 3], [grid, grid])));
+    }
+    // Without the options nothing is left out.
+    let config = VimConfig { class_token: ClassToken::None, ..model(3) };
+    let backbone = config.init_backbone(&Device::flex(), 1).unwrap();
+    let resize = Some(Resize::MiddleAware);
+    let mismatch =
+        backbone.load(&state, LoadOptions { resize, ..LoadOptions::default() }).unwrap_err();
+    assert_eq!(mismatch.unexpected, ["cls_token", "head.weight", "head.bias"]);
 }

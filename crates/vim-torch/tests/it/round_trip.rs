@@ -3,8 +3,8 @@
 use std::io::Cursor;
 
 use vim_torch::{
-    Array, Element, Format, Item, Section, StateDict, read_checkpoint, write_pytorch,
-    write_safetensors,
+    Array, Element, Format, Item, Section, StateDict, Value, read_checkpoint, write_mmcv,
+    write_pytorch, write_safetensors,
 };
 
 use crate::forge::{read, refusal};
@@ -137,4 +137,24 @@ fn damage_is_told() {
     assert!(refusal(&file(absurd, &[0; 8])).contains("damaged"));
     let error = read_checkpoint(Cursor::new(&whole), Section::Ema).unwrap_err();
     assert!(error.to_string().contains("being safetensors"), "{error}");
+}
+
+/// `{"meta": …, "state_dict": …}` with counts among the tensors.
+#[test]
+fn a_checkpoint_of_mmcv_is_read_back() {
+    let arrays = arrays();
+    let values = arrays.iter().flat_map(|(key, array)| {
+        [(key.as_str(), Value::Floats(array.into())), ("bn.num_batches_tracked", Value::Integer(7))]
+    });
+    let mut out = Cursor::new(Vec::new());
+    write_mmcv(&mut out, &[("made by", "a test"), ("more", "")], values).unwrap();
+    let checkpoint = read_checkpoint(out, Section::Model).unwrap();
+    let count = checkpoint.state.get("bn.num_batches_tracked");
+    assert_eq!(count, Some(&Item::Unreadable("a tensor of Long numbers".into())));
+    let mut floats = StateDict::default();
+    for (key, item) in checkpoint.state.iter().filter(|(_, item)| matches!(item, Item::Array(_))) {
+        floats.insert(key.to_owned(), item.clone());
+    }
+    let plain = read_checkpoint(Cursor::new(pth(&arrays)), Section::Model).unwrap();
+    assert_eq!(bits(&floats), bits(&plain.state));
 }

@@ -114,6 +114,7 @@ impl TakeArgs {
             head: self.allow.contains(&Allowed::Head),
             missing: self.allow_missing,
             resize: self.pos_embed,
+            class_token: None,
         }
     }
 }

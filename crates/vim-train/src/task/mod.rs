@@ -2,6 +2,7 @@
 
 pub mod classification;
 pub mod loaders;
+pub mod segmentation;
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
 use vim_data::BadSample;
-use vim_run::metrics::{ScoreKind, Scores};
+use vim_run::metrics::{Picture, ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
 use crate::config::{Config, ConfigError};
@@ -53,6 +54,27 @@ pub trait Objective {
         range: Range<usize>,
         draw: Draw,
     ) -> Result<Tensor<1>, Error>;
+
+    /// Whether the images of a micro-batch must be seen together, as batch normalization does: then
+    /// the loop calls [`Self::losses`], with all shards of a rank at once.
+    const JOINT: bool = false;
+
+    /// Models that are one, `count` of them for as many shards. Each has gradients of its own.
+    fn replicas(&self, model: &Self::Model, count: usize) -> Vec<Self::Model> {
+        vec![model.clone(); count]
+    }
+
+    /// [`Self::loss`] of the images `range` of each shard, by a model for each.
+    fn losses(
+        &self,
+        models: &[Self::Model],
+        shards: Vec<Self::Inputs>,
+        range: Range<usize>,
+        draws: &[Draw],
+    ) -> Result<Vec<Tensor<1>>, Error> {
+        let each = models.iter().zip(shards).zip(draws);
+        each.map(|((model, inputs), draw)| self.loss(model, inputs, range.clone(), *draw)).collect()
+    }
 
     /// What `model` says of each of `images`, `[B, 3, H, W]` and normalized. `names` are those of
     /// the classes, where they are known; a prediction shows the `top` likeliest of several
@@ -147,6 +169,17 @@ pub trait Task: Sized {
         device: &Device,
         stop: &StopRequest,
     ) -> Result<Option<Evaluation>, Error>;
+
+    /// What `model` says of a few images of `split`, as pictures, if the task has some. A run shows
+    /// them in TensorBoard; rank 0 alone is asked.
+    fn pictures(
+        &self,
+        _model: &Model<Self>,
+        _split: EvalSplit,
+        _device: &Device,
+    ) -> Result<Vec<Picture>, Error> {
+        Ok(Vec::new())
+    }
 
     /// [`Self::evaluate`] of the result of a run on the test images, with what the model says of
     /// each, as a table in CSV, if the task has one. A run records it.

@@ -6,7 +6,9 @@ use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use vim_model::{LoadOptions, LoadReport, ModelError, Preset, SsmConfig, Vim, VimConfig, infer};
+use vim_model::{
+    LoadOptions, LoadReport, ModelError, Preset, Resize, SsmConfig, Vim, VimConfig, infer,
+};
 use vim_run::checkpoint::{Checkpoint, Selection, Weights, best_step, select};
 use vim_run::checkpoints_in;
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
@@ -279,24 +281,34 @@ fn kind(section: Section) -> Weights {
     }
 }
 
+fn resize_name(options: LoadOptions) -> &'static str {
+    match options.resize.unwrap_or_default() {
+        Resize::MiddleAware => "middle_aware",
+        Resize::Parity => "parity",
+    }
+}
+
 /// One line for each allowed difference.
 pub fn notes(report: &LoadReport, options: LoadOptions) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(([rows, columns], [new_rows, new_columns])) = report.resized {
-        let mode = match options.resize.unwrap_or_default() {
-            vim_model::Resize::MiddleAware => "middle_aware",
-            vim_model::Resize::Parity => "parity",
-        };
+        let mode = resize_name(options);
         lines.push(format!(
             "positions resized from {rows} x {columns} to {new_rows} x {new_columns} patches ({mode})"
         ));
     }
     match report.head {
         Some((0, new)) => lines.push(format!("no head in the file: a new one of {new} classes")),
+        Some((old, 0)) => lines.push(format!("head of {old} classes left out")),
         Some((old, new)) => {
             lines.push(format!("head of {old} classes replaced by a new one of {new} classes"));
         }
         None => {}
+    }
+    if report.dropped_class_tokens > 0 {
+        let mode = resize_name(options);
+        let cut = format!("class tokens left out, and their rows of positions ({mode})");
+        lines.push(format!("{} {cut}", report.dropped_class_tokens));
     }
     if !report.missing.is_empty() {
         lines.push(format!("missing, left as initialised: {}", report.missing.join(", ")));

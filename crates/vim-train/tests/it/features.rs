@@ -110,7 +110,7 @@ fn vectors_are_what_the_head_reads() {
     let found_tensor = TensorData::new(found.clone(), [3, 32]);
     let found_tensor = Tensor::<2>::from_data(found_tensor, &Device::flex());
     let logits = numbers(model.forward(images.clone()).unwrap());
-    assert_close(&numbers(model.head.forward(found_tensor)), &logits);
+    assert_close(&numbers(model.head.as_ref().unwrap().forward(found_tensor)), &logits);
     let pooled = model.pooled_features(images, &[1]).unwrap().swap_remove(0);
     assert_close(&found, &numbers(pooled));
 

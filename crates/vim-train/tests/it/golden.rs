@@ -176,3 +176,34 @@ fn files_that_do_not_fit_are_errors() {
     let output = compare(wrong, &weights, &arrays, &[]);
     refused(&output, 78, &["model.toml:3:8: model.rope: hidden does not go with"]);
 }
+
+#[test]
+fn what_describes_a_segmentation_model_must_be_its_own() {
+    let (weights, arrays) = (fixture("a_mid.pth"), fixture("a_mid.npz"));
+    let compare = |variant: &str, args: &[&str]| {
+        let files = folder(&[("variant.json", variant)]);
+        let mut command = vim_train(&["eval-golden", "--weights"]);
+        command.arg(&weights).arg("--arrays").arg(&arrays);
+        command.arg("--variant").arg(files.path().join("variant.json"));
+        command.args(args).output().unwrap()
+    };
+    let variant = |last: &str, indices: &str| {
+        format!(
+            "{{\"variant\": {{\"img\": 64, \"patch\": 16, \"d_state\": 16, \"d_model\": 64, \
+             \"depth\": 4, \
+             \"out_indices\": {indices}, \"use_residual_as_feature\": true, \
+             \"last_layer_process\": \"{last}\", \"rope\": false, \"rope_residual\": false, \
+             \"channels\": 8, \"aux_channels\": 8, \"classes\": 7, \"batch\": 3}}}}"
+        )
+    };
+    refused(&compare("{", &[]), 65, &["variant.json", "EOF"]);
+    refused(&compare("{}", &[]), 65, &["variant.json", "missing field `variant`"]);
+    refused(&compare(&variant("sum", "[0, 1, 2, 3]"), &[]), 65, &["variant.json", "\"sum\""]);
+    let output = compare(&variant("add", "[0, 1, 2, 4]"), &[]);
+    refused(&output, 78, &["segmentation.out_indices", "model.depth = 4"]);
+    // A classifier's weights are not a segmentation model's.
+    let output = compare(&variant("add", "[0, 1, 2, 3]"), &[]);
+    refused(&output, 65, &["a_mid.pth", "missing: backbone.pos_embed"]);
+    let both = compare(&variant("add", "[0, 1, 2, 3]"), &["--config", "model.toml"]);
+    assert_code(&both, 2);
+}

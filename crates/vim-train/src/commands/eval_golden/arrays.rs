@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use half::f16;
 use npyz::{Deserialize, NpyFile, Order};
 use serde::Serialize;
 use zip::ZipArchive;
@@ -14,6 +15,9 @@ use crate::error::Error;
 
 /// Upper bound of an array's elements; a larger header is damaged.
 const MOST_NUMBERS: u64 = 1 << 28;
+
+/// How NumPy describes numbers of two bytes.
+const HALF: &str = "'<f2'";
 
 /// How the name of an array's entry ends.
 const ENTRY: &str = ".npy";
@@ -58,6 +62,41 @@ impl Arrays {
     /// The array `name` of whole numbers.
     pub(super) fn integers(&mut self, name: &str) -> Result<Vec<i64>, Error> {
         Ok(self.read(name, "i64 or i32", |x: i64| x, |x: i32| i64::from(x))?.0)
+    }
+
+    /// The array `name` of f16, or of one of the types of [`Self::floats`].
+    pub(super) fn halves(&mut self, name: &str) -> Result<Floats, Error> {
+        let path = self.path.clone();
+        let (array, shape) = self.array(name)?;
+        if array.dtype().descr() != HALF {
+            drop(array);
+            return self.floats(name);
+        }
+        let mut bytes = vec![0; 2 * shape.iter().product::<usize>()];
+        let read = array.into_inner().read_exact(&mut bytes);
+        read.map_err(|error| damaged(&path, &format!("{name}: {error}")))?;
+        let values = bytes.as_chunks().0.iter().map(|&half| f16::from_le_bytes(half).to_f32());
+        Ok(Floats { shape, values: values.collect() })
+    }
+
+    /// The array `name` of bytes.
+    pub(super) fn bytes(&mut self, name: &str) -> Result<(Vec<i64>, Vec<usize>), Error> {
+        self.read(name, "u8 or i64", |x: u8| i64::from(x), |x: i64| x)
+    }
+
+    /// The array `name` of f64 or f32.
+    pub(super) fn doubles(&mut self, name: &str) -> Result<Vec<f64>, Error> {
+        Ok(self.read(name, "f64 or f32", |x: f64| x, |x: f32| f64::from(x))?.0)
+    }
+
+    /// The array `name` of bytes, and its shape.
+    pub(super) fn u8s(&mut self, name: &str) -> Result<(Vec<u8>, Vec<usize>), Error> {
+        self.read(name, "u8", |x: u8| x, |x: u8| x)
+    }
+
+    /// Whether there is an array `name`.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.unread.contains(name)
     }
 
     /// The values, stored as `A` or as `B`, and the shape of the array `name`.
@@ -133,6 +172,16 @@ impl Comparison {
         if excess.is_nan() { f64::INFINITY } else { excess }
     }
 
+    /// The same with errors relative to `scale`, where that is larger than the reference: of an
+    /// array that is 0 but for rounding.
+    pub(super) fn on_scale(self, scale: f64) -> Self {
+        if self.max_reference >= scale || !self.max_absolute_error.is_finite() {
+            return self;
+        }
+        let max_relative_error = self.max_absolute_error / scale;
+        Self { max_relative_error, within: max_relative_error <= self.tolerance, ..self }
+    }
+
     /// Compares `got` with `expected` of the same length. NaN counts as infinitely far off.
     pub(super) fn new(array: &str, got: &[f32], expected: &[f32], tolerance: f64) -> Self {
         let largest = |numbers: &mut dyn Iterator<Item = f64>| {
@@ -167,6 +216,15 @@ mod tests {
         assert_eq!((comparison.max_absolute_error, comparison.max_reference), (0.5, 4.0));
         assert_eq!((comparison.max_relative_error, comparison.within), (0.125, false));
         assert!(compare(&[1.0, -3.75], &[1.25, -4.0]).within);
+    }
+
+    #[test]
+    fn an_array_of_rounding_errors_is_judged_on_another_scale() {
+        let small = || compare(&[1e-9, -3e-9], &[2e-9, 1e-9]);
+        assert!(!small().within && small().on_scale(1e-7).within);
+        assert_eq!(small().on_scale(1e-12), small());
+        assert!(!small().on_scale(1e-8).within);
+        assert!(!compare(&[f32::NAN], &[0.0]).on_scale(1e9).within);
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //! computed.
 
 mod arrays;
+mod operations;
+mod segmentation;
+mod variant;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,6 +28,8 @@ const EXAMPLES: &str = "\
 Examples:
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml --grads --device cuda
+  vim-train eval-golden --weights a_tiny.pth --arrays a_tiny.npz --variant a_tiny.json --grads
+  vim-train eval-golden --operations golden/seg     data, metrics and optimizer of segmentation
 
 The configuration needs a [model] section, and [ssm] where the numerics differ; no data are opened. The
 number of classes is that of the logits.
@@ -40,6 +45,10 @@ another shape and one that is none of these are errors (exit 65).
 With model.bimamba = \"v1\" the gradients are taken as the original takes them, without the part that the gate
 gets through the backward way; ssm.v1_gate_gradient = \"exact\" takes them all.
 
+With --variant the model is a segmentation model, described by the JSON of the reference arrays, and the
+arrays are its own: eval.*, train.*, slide.*, and with --grads dx and g.*. Classes are compared where the
+two largest logits are further apart than 1e-3. Tolerances left out: 1e-5, of gradients 5e-4, of dx 1e-4.
+
 The error of an array is its largest difference over its reference's largest magnitude. Exit 1 if one
 is above its tolerance, which is the same on a GPU: f32 is f32 there.";
 
@@ -48,14 +57,21 @@ is above its tolerance, which is the same on a GPU: f32 is f32 there.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EvalGoldenArgs {
     /// Checkpoint of the original.
-    #[arg(long, value_name = "FILE.pth")]
-    weights: PathBuf,
+    #[arg(long, value_name = "FILE.pth", required_unless_present = "operations")]
+    weights: Option<PathBuf>,
     /// What the original computed with it.
-    #[arg(long, value_name = "FILE.npz")]
-    arrays: PathBuf,
+    #[arg(long, value_name = "FILE.npz", required_unless_present = "operations")]
+    arrays: Option<PathBuf>,
     /// Configuration file that describes the model.
-    #[arg(long, value_name = "FILE.toml")]
-    config: PathBuf,
+    #[arg(long, value_name = "FILE.toml", required_unless_present_any = ["variant", "operations"])]
+    config: Option<PathBuf>,
+    /// What describes the segmentation model of the arrays.
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["config", "set"])]
+    variant: Option<PathBuf>,
+    /// Compare the operations of segmentation instead: data.npz, metrics.npz and optim.json of this
+    /// folder, as far as they are there.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["weights", "arrays", "config", "variant"])]
+    operations: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
     /// Compare the gradients too: of the images and of every parameter.
@@ -64,10 +80,10 @@ pub(crate) struct EvalGoldenArgs {
     /// Largest relative error of the logits and the loss; left out 1e-5.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     tol: Option<f64>,
-    /// Largest relative error of a parameter's gradient; left out 5e-5.
+    /// Largest relative error of a parameter's gradient; left out 5e-5, or 5e-4 of segmentation.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     tol_grad: Option<f64>,
-    /// Largest relative error of the images' gradient; left out 1e-3.
+    /// Largest relative error of the images' gradient; left out 1e-3, or 1e-4 of segmentation.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     tol_dx: Option<f64>,
     /// Where to compute: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; left out, what the
@@ -77,6 +93,18 @@ pub(crate) struct EvalGoldenArgs {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
+}
+
+impl EvalGoldenArgs {
+    /// The checkpoint, which the parser asks for unless there are operations.
+    fn weights(&self) -> &Path {
+        self.weights.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// The arrays, likewise.
+    fn arrays(&self) -> &Path {
+        self.arrays.as_deref().unwrap_or(Path::new(""))
+    }
 }
 
 /// Arrays that a failure names.
@@ -114,14 +142,24 @@ impl Tolerances {
 
 /// The command fails if an array is off by more than its tolerance.
 pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
-    let config = Config::load(&args.config, &args.overrides.set)?;
+    if let Some(dir) = &args.operations {
+        return operations::run(dir, args.json);
+    }
+    let config = match &args.config {
+        Some(path) => Config::load(path, &args.overrides.set)?,
+        None => Config::default(),
+    };
     threads::start(config.devices.threads)?;
     let chosen = match &args.device {
         Some(name) => device::choose_named(name)?,
         None => device::choose(&config.devices)?,
     };
-    let mut arrays = Arrays::open(&args.arrays)?;
-    let path = &args.arrays;
+    if let Some(variant) = &args.variant {
+        let comparisons = segmentation::compare(args, variant, &chosen.device)?;
+        return judge(args, &comparisons, &chosen.name);
+    }
+    let mut arrays = Arrays::open(args.arrays())?;
+    let path = args.arrays();
 
     // 1. Inputs and outputs of the original; they give the number of classes.
     let x = arrays.floats("x")?;
@@ -142,8 +180,8 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     // 2. The same computation with our model.
     let tolerances = Tolerances::of(args);
     let device = if args.grads { chosen.device.autodiff() } else { chosen.device };
-    let model = import_pytorch(&model, &args.weights, &device)
-        .map_err(|error| import_error(error, &args.weights))?;
+    let model = import_pytorch(&model, args.weights(), &device)
+        .map_err(|error| import_error(error, args.weights()))?;
     let pixels = TensorData::new(x.values, [batch, 3, x.shape[2], x.shape[3]]);
     let mut images = Tensor::<4>::from_data(pixels, &device);
     if args.grads {
@@ -171,7 +209,11 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         return Err(damaged(path, &what));
     }
 
-    // 3. The comparison.
+    judge(args, &comparisons, &chosen.name)
+}
+
+/// Prints the comparisons, and fails if one exceeds its tolerance.
+fn judge(args: &EvalGoldenArgs, comparisons: &[Comparison], device: &str) -> Result<(), Error> {
     let mut exceeding: Vec<&Comparison> = comparisons.iter().filter(|c| !c.within).collect();
     exceeding.sort_by(|a, b| b.excess().total_cmp(&a.excess()));
     let exceeding: Vec<&str> = exceeding.into_iter().map(|c| c.array.as_str()).collect();
@@ -184,7 +226,7 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
             if exceeding.len() > NAMED { ", …" } else { "" }
         ))
     });
-    report(args, &comparisons, &chosen.name)?;
+    report(args, comparisons, device)?;
     failure.map_or(Ok(()), Err)
 }
 
@@ -303,8 +345,8 @@ fn report(args: &EvalGoldenArgs, comparisons: &[Comparison], device: &str) -> Re
             comparisons: &'a [Comparison],
         }
         return print_json(&GoldenReport {
-            weights: args.weights.display().to_string(),
-            arrays: args.arrays.display().to_string(),
+            weights: args.weights().display().to_string(),
+            arrays: args.arrays().display().to_string(),
             device,
             within: comparisons.iter().all(|comparison| comparison.within),
             comparisons,

@@ -78,7 +78,7 @@ impl Objective for Classifier {
         let train = &self.config.train;
         let Some(path) = &train.init else { return Ok(None) };
         let resize = Some(train.init_pos_embed);
-        let options = LoadOptions { head: true, missing: false, resize };
+        let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
         let place = Place::find(path, &self.config.run.root, None)?;
         let source = WeightsSource::open(&place, None)?;
         let (model, report) = source.load(self.seeded(device)?, options)?;
@@ -350,12 +350,13 @@ impl Task for Classification {
 }
 
 /// A text for each input file or folder that is not on this machine.
-fn absent(config: &Config) -> Vec<String> {
+pub(in crate::task) fn absent(config: &Config) -> Vec<String> {
     let data = &config.data;
     let of_data = [
         ("data.path", &data.path),
         ("data.val_path", &data.val_path),
         ("data.val_labels", &data.val_labels),
+        ("data.classes", &data.classes),
     ];
     // Procedural images ignore the path keys.
     let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());

@@ -1,0 +1,137 @@
+//! Batch normalization over all shards of a micro-batch.
+
+use burn::module::{Module, Param, RunningState};
+use burn::tensor::{FloatDType, Tensor};
+use vim_model::{Rule, Scope};
+
+use crate::error::{DenseError, expect};
+use crate::shards::ShardSum;
+
+/// ε, added to the variance.
+const EPSILON: f64 = 1e-5;
+/// Weight of a batch's statistics in the running ones.
+const MOMENTUM: f64 = 0.1;
+
+/// Which statistics a pass normalizes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Statistics<'a> {
+    /// The running ones.
+    Running,
+    /// Those of the micro-batch, over all shards and ranks. The running ones move towards them.
+    Batch(&'a ShardSum),
+}
+
+/// Normalizes every channel by mean and variance, `y = (x − mean) / sqrt(var + ε) · weight + bias`.
+///
+/// In training the statistics are those of the micro-batch over all shards and ranks, in f32 for
+/// every precision of the model. Running statistics are no parameters: nothing optimizes them, and
+/// checkpoints hold them. The running variance is the unbiased one, of `n` numbers `n/(n − 1)`
+/// times that which normalizes, as in PyTorch.
+///
+/// # Source
+///
+/// Ioffe and Szegedy 2015; `torch.nn.SyncBatchNorm`.
+#[derive(Module, Debug)]
+pub struct BatchNorm {
+    /// `[C]`, starts at 1.
+    pub weight: Param<Tensor<1>>,
+    /// `[C]`, starts at 0.
+    pub bias: Param<Tensor<1>>,
+    /// `[C]`, starts at 0.
+    pub running_mean: RunningState<Tensor<1>>,
+    /// `[C]`, starts at 1.
+    pub running_var: RunningState<Tensor<1>>,
+}
+
+impl BatchNorm {
+    pub(crate) fn init(scope: &Scope<'_>, channels: usize) -> Self {
+        let constant = |name, value| scope.param(name, [channels], Rule::Constant(value));
+        // Detaching alone would keep that a gradient is required.
+        let plain = |name, value| constant(name, value).val().set_require_grad(false);
+        let state = |name, value| RunningState::new(plain(name, value));
+        Self {
+            weight: constant("weight", 1.0),
+            bias: constant("bias", 0.0),
+            running_mean: state("running_mean", 0.0),
+            running_var: state("running_var", 1.0),
+        }
+    }
+
+    /// Normalizes the images of each shard; `layer` names this one in an error.
+    ///
+    /// # Shapes
+    ///
+    /// - `xs` and results: `[B, H, W, C]`, f32
+    pub(crate) fn forward(
+        models: &[&Self],
+        xs: Vec<Tensor<4>>,
+        statistics: Statistics<'_>,
+        layer: &'static str,
+    ) -> Result<Vec<Tensor<4>>, DenseError> {
+        let xs: Vec<_> = xs.into_iter().map(|x| x.cast(FloatDType::F32)).collect();
+        let Statistics::Batch(sums) = statistics else {
+            let normed = models.iter().zip(xs).map(|(model, x)| {
+                let [mean, variance] =
+                    [&model.running_mean, &model.running_var].map(RunningState::value_sync);
+                model.scaled(x - of_channels(mean), variance)
+            });
+            return Ok(normed.collect());
+        };
+        let (Some(first), Some(model)) = (xs.first(), models.first()) else { return Ok(xs) };
+        let dims = first.dims();
+        for x in &xs {
+            let got = || format!("{:?} beside {dims:?}", x.dims());
+            expect(x.dims() == dims, "a shard", got, || "shards of one size".to_owned())?;
+        }
+        let [batch, height, width, channels] = dims;
+        let numbers = batch * height * width * sums.shards();
+        if numbers < 2 {
+            return Err(DenseError::OneValue { layer });
+        }
+        let mean = |xs: Vec<Tensor<4>>| -> Result<Vec<Tensor<1>>, DenseError> {
+            let rows = xs.into_iter().map(|x| sum_of_pixels(x).reshape([1, channels]));
+            let totals = sums.sum(rows.collect())?.into_iter();
+            Ok(totals.map(|total| total.reshape([channels]).div_scalar(numbers as f64)).collect())
+        };
+        let means = mean(xs.clone())?;
+        let batch_mean = means.first().cloned();
+        let centered: Vec<_> =
+            xs.into_iter().zip(means).map(|(x, mean)| x - of_channels(mean)).collect();
+        let variances = mean(centered.iter().map(|x| x.clone().square()).collect())?;
+        if let (Some(mean), Some(variance)) = (batch_mean, variances.first()) {
+            let unbiased = numbers as f64 / (numbers - 1) as f64;
+            // Replicas share them.
+            moved(&model.running_mean, mean.detach());
+            moved(&model.running_var, variance.clone().detach().mul_scalar(unbiased));
+        }
+        let normed = models.iter().zip(centered).zip(variances);
+        Ok(normed.map(|((model, x), variance)| model.scaled(x, variance)).collect())
+    }
+
+    fn scaled(&self, centered: Tensor<4>, variance: Tensor<1>) -> Tensor<4> {
+        let scale = (variance + EPSILON).sqrt().recip() * self.weight.val();
+        centered * of_channels(scale) + of_channels(self.bias.val())
+    }
+}
+
+/// `[1, 1, 1, C]` of `[C]`.
+fn of_channels(values: Tensor<1>) -> Tensor<4> {
+    values.unsqueeze()
+}
+
+/// `[1, 1, 1, C]`, the sum over all pixels of `[B, H, W, C]`: axis by axis, so that on a GPU many
+/// sums run side by side, in an order that its size does not change.
+fn sum_of_pixels(x: Tensor<4>) -> Tensor<4> {
+    x.sum_dim(1).sum_dim(2).sum_dim(0)
+}
+
+/// Moves a running statistic towards that of a batch. Numbers that are not finite move nothing: a
+/// step with such numbers changes no parameter either.
+fn moved(state: &RunningState<Tensor<1>>, towards: Tensor<1>) {
+    let old = state.value_sync();
+    let is_finite = towards.clone().is_finite();
+    let new = old.clone().mul_scalar(1.0 - MOMENTUM) + towards.mul_scalar(MOMENTUM);
+    state.update(old.mask_where(is_finite, new));
+    // At once: what reads the parameters does not wait for the next update.
+    state.value_sync();
+}

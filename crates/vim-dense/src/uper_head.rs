@@ -1,0 +1,159 @@
+//! The decode head: UperNet.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use vim_kernels::KernelError;
+use vim_model::{Draw, Scope};
+
+use crate::conv::{Classify, ConvModule};
+use crate::dropout::{Place, dropout};
+use crate::error::DenseError;
+use crate::pass::Pass;
+use crate::pyramid::Levels;
+use crate::resize::{adaptive_pool, resize};
+
+/// Windows along a side of the pyramid pooling.
+pub(crate) const SCALES: [usize; 4] = [1, 2, 3, 6];
+
+/// UperNet: pyramid pooling of the coarsest level, laterals from coarse to fine, all levels joined
+/// at the finest.
+///
+/// # Source
+///
+/// Xiao et al. 2018; pyramid pooling by Zhao et al. 2017; `UPerHead` of mmsegmentation 0.29.
+#[derive(Module, Debug)]
+pub struct UperHead {
+    /// Of the means over 1, 2·2, 3·3 and 6·6 windows of the coarsest level: 1×1, `M` → `C`.
+    pub psp_modules: Vec<ConvModule>,
+    /// Of that level with the four beside it: 3×3, `M + 4·C` → `C`.
+    pub bottleneck: ConvModule,
+    /// Of the three finer levels: 1×1, `M` → `C`.
+    pub lateral_convs: Vec<ConvModule>,
+    /// Of their sums: 3×3, `C` → `C`.
+    pub fpn_convs: Vec<ConvModule>,
+    /// Of all four levels side by side: 3×3, `4·C` → `C`.
+    pub fpn_bottleneck: ConvModule,
+    /// `C` → `K`.
+    pub conv_seg: Classify,
+}
+
+/// What a head computes for a shard.
+pub(crate) struct Decoded {
+    /// The pyramid pooling after its bottleneck, `[B, h, w, C]` at stride 32.
+    pub(crate) pooled: Tensor<4>,
+    /// `[B, H, W, K]` at stride 4.
+    pub(crate) logits: Tensor<4>,
+}
+
+impl UperHead {
+    /// For levels of `inputs` channels, `channels` inside, and `classes`.
+    pub(crate) fn init(scope: &Scope<'_>, inputs: usize, channels: usize, classes: usize) -> Self {
+        let many = |name: &str, count: usize, inputs: usize, side: usize| {
+            let scope = scope.child(name);
+            (0..count)
+                .map(|i| ConvModule::init(&scope.child(&i.to_string()), [inputs, channels], side))
+                .collect()
+        };
+        let one = |name: &str, inputs| ConvModule::init(&scope.child(name), [inputs, channels], 3);
+        Self {
+            psp_modules: many("psp_modules", SCALES.len(), inputs, 1),
+            bottleneck: one("bottleneck", inputs + SCALES.len() * channels),
+            lateral_convs: many("lateral_convs", 3, inputs, 1),
+            fpn_convs: many("fpn_convs", 3, channels, 3),
+            fpn_bottleneck: one("fpn_bottleneck", 4 * channels),
+            conv_seg: Classify::init(&scope.child("conv_seg"), channels, classes),
+        }
+    }
+
+    /// The logits of each shard from its levels. `rate` is that of dropout, `draws` the shards'.
+    pub(crate) fn forward(
+        models: &[&Self],
+        levels: Vec<Levels>,
+        pass: Pass<'_>,
+        rate: f64,
+        draws: &[Option<Draw>],
+    ) -> Result<Vec<Decoded>, DenseError> {
+        let (mut finer, mut coarsest) = ([Vec::new(), Vec::new(), Vec::new()], Vec::new());
+        for [first, second, third, fourth] in levels {
+            for (level, map) in finer.iter_mut().zip([first, second, third]) {
+                level.push(map);
+            }
+            coarsest.push(fourth);
+        }
+        let pooled = Self::pooled(models, coarsest, pass)?;
+
+        let mut laterals = Vec::with_capacity(4);
+        for (i, level) in finer.into_iter().enumerate() {
+            let convs: Vec<_> = models.iter().map(|model| &model.lateral_convs[i]).collect();
+            laterals.push(pass.conv(&convs, level, "decode_head.lateral_convs")?);
+        }
+        laterals.push(pooled.clone());
+        // From coarse to fine, each with the sum so far.
+        for i in (1..laterals.len()).rev() {
+            let coarse = laterals[i].clone();
+            let fine = std::mem::take(&mut laterals[i - 1]);
+            laterals[i - 1] = fine
+                .into_iter()
+                .zip(coarse)
+                .map(|(fine, coarse)| {
+                    let size = size_of(&fine);
+                    Ok(fine + resize(coarse, size)?)
+                })
+                .collect::<Result<_, KernelError>>()?;
+        }
+        let mut all: Vec<Vec<Tensor<4>>> = models.iter().map(|_| Vec::with_capacity(4)).collect();
+        for (i, sums) in laterals.into_iter().enumerate() {
+            let maps = if i < 3 {
+                let convs: Vec<_> = models.iter().map(|model| &model.fpn_convs[i]).collect();
+                pass.conv(&convs, sums, "decode_head.fpn_convs")?
+            } else {
+                sums
+            };
+            for (all, map) in all.iter_mut().zip(maps) {
+                let size = all.first().map_or(size_of(&map), size_of);
+                all.push(resize(map, size)?);
+            }
+        }
+        let joined = all.into_iter().map(|maps| Tensor::cat(maps, 3)).collect();
+        let bottlenecks: Vec<_> = models.iter().map(|model| &model.fpn_bottleneck).collect();
+        let features = pass.conv(&bottlenecks, joined, "decode_head.fpn_bottleneck")?;
+        let shards = models.iter().zip(pooled).zip(features).zip(draws);
+        let decoded = shards.map(|(((model, pooled), x), &draw)| {
+            let logits = model.conv_seg.forward(dropout(x, rate, draw, Place::Decode))?;
+            Ok(Decoded { pooled, logits })
+        });
+        decoded.collect()
+    }
+
+    /// The pyramid pooling of the coarsest level, `[B, h, w, M]` to `[B, h, w, C]`.
+    fn pooled(
+        models: &[&Self],
+        xs: Vec<Tensor<4>>,
+        pass: Pass<'_>,
+    ) -> Result<Vec<Tensor<4>>, DenseError> {
+        let mut grids = SCALES.map(|_| Vec::with_capacity(xs.len()));
+        for x in &xs {
+            for (grid, pooled) in grids.iter_mut().zip(adaptive_pool(x.clone(), SCALES)?) {
+                grid.push(pooled);
+            }
+        }
+        let mut beside: Vec<Vec<Tensor<4>>> = xs.into_iter().map(|x| vec![x]).collect();
+        for (i, grid) in grids.into_iter().enumerate() {
+            let convs: Vec<_> = models.iter().map(|model| &model.psp_modules[i]).collect();
+            let maps = pass.conv(&convs, grid, "decode_head.psp_modules")?;
+            for (beside, map) in beside.iter_mut().zip(maps) {
+                let size = size_of(&beside[0]);
+                beside.push(resize(map, size)?);
+            }
+        }
+        let joined = beside.into_iter().map(|maps| Tensor::cat(maps, 3)).collect();
+        let bottlenecks: Vec<_> = models.iter().map(|model| &model.bottleneck).collect();
+        pass.conv(&bottlenecks, joined, "decode_head.bottleneck")
+    }
+}
+
+/// Height and width of `[B, H, W, C]`.
+fn size_of(x: &Tensor<4>) -> [usize; 2] {
+    let [_, height, width, _] = x.dims();
+    [height, width]
+}

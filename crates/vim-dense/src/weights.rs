@@ -1,0 +1,136 @@
+//! Weights under the original's names, and from a classifier.
+
+use std::io::Cursor;
+
+use vim_model::{
+    LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, load_module, load_renamed,
+    pytorch_key,
+};
+use vim_torch::{ArrayView, StateDict, Value, WriteError, write_mmcv};
+
+use crate::segmenter::Segmenter;
+
+/// The backbone's names begin with it, here and in the original.
+const BACKBONE: &str = "backbone.";
+/// Our names inside the pyramid, and the original's, where it is a part of the backbone.
+const PYRAMID: [(&str, &str); 4] = [
+    ("pyramid.fpn1.first.", "backbone.fpn1.0."),
+    ("pyramid.fpn1.second.norm.", "backbone.fpn1.1."),
+    ("pyramid.fpn1.second.up.", "backbone.fpn1.3."),
+    ("pyramid.fpn2.", "backbone.fpn2.0."),
+];
+/// Beside it stands a number in the original's names of a module of the pyramid pooling.
+const POOLING: &str = "decode_head.psp_modules.";
+/// A statistic of every batch normalization, beside which the original counts batches.
+const VARIANCE: &str = ".running_var";
+/// The key of that count.
+const COUNT: &str = ".num_batches_tracked";
+/// Of the original's tables of rotary positions.
+const ROPE: &str = "backbone.rope.";
+
+/// The original's name of the parameter or statistic at `path` of a [`Segmenter`].
+#[must_use]
+pub fn mmseg_key(path: &str) -> String {
+    for (ours, theirs) in PYRAMID {
+        if let Some(rest) = path.strip_prefix(ours) {
+            return format!("{theirs}{rest}");
+        }
+    }
+    if let Some((number, rest)) = path.strip_prefix(POOLING).and_then(|path| path.split_once('.')) {
+        return format!("{POOLING}{number}.1.{rest}");
+    }
+    pytorch_key(path)
+}
+
+/// Whether `key` of a checkpoint of the original is computed, or counts, and so is not read.
+fn is_computed(key: &str) -> bool {
+    key.ends_with(COUNT) || key.starts_with(ROPE)
+}
+
+impl Segmenter {
+    /// Takes every parameter and running statistic from `state`, under this program's names or the
+    /// original's.
+    ///
+    /// # Errors
+    ///
+    /// [`StateDictMismatch`] lists every difference.
+    pub fn load(self, state: &StateDict) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
+        if state.iter().any(|(key, _)| key.starts_with("pyramid.")) {
+            let model = load_module(self, state)?;
+            let arrays = NamedArrays::of(&model);
+            let (tensors, parameters) = (arrays.iter().count(), arrays.num_elements());
+            return Ok((model, LoadReport { tensors, parameters, ..LoadReport::default() }));
+        }
+        load_renamed(self, state, &mmseg_key, &is_computed)
+    }
+
+    /// Takes the backbone's parameters from `state`, which is of a classifier.
+    ///
+    /// `options.head` must allow that its head is left out; `options.class_token` says where its
+    /// class token stands, if it has one, and `options.resize` how positions are cut and resized.
+    ///
+    /// # Errors
+    ///
+    /// [`StateDictMismatch`] lists every difference that `options` does not allow.
+    pub fn load_backbone(
+        mut self,
+        state: &StateDict,
+        options: LoadOptions,
+    ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
+        let (backbone, report) = self.backbone.load(state, options)?;
+        self.backbone = backbone;
+        Ok((self, report))
+    }
+
+    /// Every parameter and running statistic under the names of `names`, in the order of the
+    /// modules. The original's names include its tables of rotary positions.
+    ///
+    /// # Errors
+    ///
+    /// The path of the first parameter that the original has no counterpart of.
+    pub fn state(&self, names: Names) -> Result<NamedArrays, String> {
+        match names {
+            Names::Ours => Ok(NamedArrays::of(self)),
+            Names::Pytorch => {
+                self.backbone.state(Names::Pytorch).map_err(|path| format!("{BACKBONE}{path}"))?;
+                let arrays = NamedArrays::renamed(self, mmseg_key);
+                Ok(arrays.with_rope(self.backbone_config(), BACKBONE))
+            }
+        }
+    }
+
+    /// The bytes of a checkpoint as mmcv saves it, `{"meta": …, "state_dict": …}`, under the
+    /// original's names. Every batch normalization says that it has seen `batches`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Segmenter::state`]; [`WriteError`] in words.
+    pub fn to_mmcv(&self, meta: &[(&str, &str)], batches: u64) -> Result<Vec<u8>, String> {
+        let arrays = self.state(Names::Pytorch)?;
+        let counts: Vec<Option<String>> = arrays
+            .iter()
+            .map(|(key, _)| key.strip_suffix(VARIANCE).map(|norm| format!("{norm}{COUNT}")))
+            .collect();
+        let count = i64::try_from(batches).unwrap_or(i64::MAX);
+        let values = arrays.iter().zip(&counts).flat_map(|((key, data), counted)| {
+            let view = ArrayView { shape: data.shape(), bytes: data.as_bytes() };
+            let counted = counted.as_deref().map(|key| (key, Value::Integer(count)));
+            [Some((key, Value::Floats(view))), counted].into_iter().flatten()
+        });
+        let mut bytes = Cursor::new(Vec::new());
+        write_mmcv(&mut bytes, meta, values).map_err(|error: WriteError| error.to_string())?;
+        Ok(bytes.into_inner())
+    }
+
+    /// Numbers in all parameters, without running statistics.
+    #[must_use]
+    pub fn num_parameters(&self) -> usize {
+        let arrays = NamedArrays::of(self);
+        let is_parameter = |path: &str| !path.contains(".running_");
+        arrays
+            .iter()
+            .filter(|(path, _)| is_parameter(path))
+            .map(|(_, data)| data.num_elements())
+            .sum()
+    }
+}

@@ -1,0 +1,14 @@
+//! Integration tests, one binary.
+
+#![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
+
+mod config;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod gpu;
+mod naive;
+mod network;
+mod ranks;
+mod sizes;
+mod slide;
+mod support;
+mod weights;

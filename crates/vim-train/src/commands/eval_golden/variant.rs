@@ -1,0 +1,82 @@
+//! The JSON beside the reference arrays of a segmentation model.
+
+use serde::Deserialize;
+use vim_dense::SegmenterConfig;
+use vim_model::{ClassToken, LastTap, Rope, Tapped, VimConfig};
+
+/// What describes the arrays.
+#[derive(Debug, Deserialize)]
+pub(super) struct Description {
+    pub(super) variant: Variant,
+    /// Parameters that the loss does not depend on.
+    #[serde(default)]
+    pub(super) without_gradient: Vec<String>,
+    /// Height and width that the sliding windows' logits are resized to.
+    pub(super) slide_original_shape: Option<[usize; 2]>,
+}
+
+/// The settings of the original.
+#[derive(Debug, Deserialize)]
+pub(super) struct Variant {
+    pub(super) img: usize,
+    patch: usize,
+    d_state: usize,
+    d_model: usize,
+    depth: usize,
+    out_indices: Vec<usize>,
+    use_residual_as_feature: bool,
+    last_layer_process: String,
+    rope: bool,
+    rope_residual: bool,
+    channels: usize,
+    aux_channels: usize,
+    pub(super) classes: usize,
+    pub(super) slide: Option<Slide>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Slide {
+    pub(super) stride: usize,
+}
+
+impl Variant {
+    /// The heads, and the backbone.
+    pub(super) fn configs(&self) -> Result<(SegmenterConfig, VimConfig), String> {
+        let last = match self.last_layer_process.as_str() {
+            // It is for the residual stream.
+            _ if !self.use_residual_as_feature => LastTap::None,
+            "none" => LastTap::None,
+            "add" => LastTap::Add,
+            "add & norm" => LastTap::AddNorm,
+            other => return Err(format!("last_layer_process is {other:?}")),
+        };
+        let rope = match (self.rope, self.rope_residual) {
+            (false, _) => Rope::None,
+            (true, false) => Rope::Hidden,
+            (true, true) => Rope::Both,
+        };
+        let features = if self.use_residual_as_feature { Tapped::Residual } else { Tapped::Hidden };
+        let heads = SegmenterConfig {
+            out_indices: self.out_indices.clone(),
+            features,
+            last,
+            channels: Some(self.channels),
+            aux_channels: self.aux_channels,
+            dropout: 0.0,
+            ..SegmenterConfig::default()
+        };
+        let backbone = VimConfig {
+            image_size: self.img.into(),
+            patch_size: self.patch,
+            depth: self.depth,
+            d_model: self.d_model,
+            d_state: self.d_state,
+            // The original drops it.
+            class_token: ClassToken::None,
+            rope,
+            drop_path: 0.0,
+            ..VimConfig::default()
+        };
+        Ok((heads, backbone))
+    }
+}
