@@ -2,7 +2,6 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use burn::tensor::activation::gelu;
 use vim_kernels::Precision;
 use vim_model::Scope;
 
@@ -94,4 +93,14 @@ impl Pyramid {
         });
         levels.collect()
     }
+}
+
+/// `x · Φ(x)`, by the error function. (Burn's own has the gradient of an approximation on a GPU.)
+///
+/// # Source
+///
+/// Hendrycks and Gimpel 2016; `torch.nn.GELU`.
+fn gelu(x: Tensor<4>) -> Tensor<4> {
+    let phi = x.clone().mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0;
+    x * phi.mul_scalar(0.5)
 }

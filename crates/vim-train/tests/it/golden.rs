@@ -203,7 +203,7 @@ fn what_describes_a_segmentation_model_must_be_its_own() {
     refused(&output, 78, &["segmentation.out_indices", "model.depth = 4"]);
     // A classifier's weights are not a segmentation model's.
     let output = compare(&variant("add", "[0, 1, 2, 3]"), &[]);
-    refused(&output, 65, &["a_mid.pth", "missing: backbone.pos_embed"]);
+    refused(&output, 65, &["a_mid.pth", "missing: backbone.patch_embed"]);
     let both = compare(&variant("add", "[0, 1, 2, 3]"), &["--config", "model.toml"]);
     assert_code(&both, 2);
 }
