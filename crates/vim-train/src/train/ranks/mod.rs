@@ -27,6 +27,7 @@ use crate::run_folder::recorded_config;
 use nodes::NodePlace;
 use supervisor::Supervisor;
 pub(crate) use team::{Ended, RankArg, Team, start};
+use watchdog::Joining;
 
 /// Variable with the number of ranks on a machine, which share its cores.
 pub(super) use vim_data::LOCAL_RANKS;
@@ -163,16 +164,19 @@ impl Rank {
             configuration: blake3::hash(config.to_toml().as_bytes()).to_hex().to_string(),
             library: None,
         };
+        let (timeout, name) = (minutes(config.devices.timeout), member.name(device));
+        let joining = || watchdog::watch_joining(timeout, name.clone());
         let (comm, warnings) = if device.is_cuda() && member.place.world() > 1 {
-            nccl(&rendezvous, identity, device)?
+            nccl(&rendezvous, identity, device, joining)?
         } else {
             let warnings = rendezvous.meet(&identity)?.warnings;
+            let _joining = joining()?;
             (Comm::host(&rendezvous)?, warnings)
         };
         if comm.rank() == 0 {
             warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
         }
-        watchdog::watch(&comm, minutes(config.devices.timeout), member.name(device))?;
+        watchdog::watch(&comm, timeout, name)?;
         Ok(comm)
     }
 
@@ -246,10 +250,12 @@ fn nccl(
     rendezvous: &Rendezvous,
     identity: vim_comm::Member,
     device: &SelectedDevice,
+    joining: impl FnOnce() -> Result<Joining, Error>,
 ) -> Result<(Comm, Vec<String>), Error> {
     let library = vim_comm::nccl::Library::open(device::cuda_libraries::nccl_places())?;
     let identity = vim_comm::Member { library: Some(library.version()), ..identity };
     let warnings = rendezvous.meet(&identity)?.warnings;
+    let _joining = joining()?;
     Ok((Comm::nccl(rendezvous, &device.device, &library)?, warnings))
 }
 
@@ -258,6 +264,7 @@ fn nccl(
     _: &Rendezvous,
     _: vim_comm::Member,
     _: &SelectedDevice,
+    _: impl FnOnce() -> Result<Joining, Error>,
 ) -> Result<(Comm, Vec<String>), Error> {
     Err(Error::internal("a CUDA device in a build without CUDA"))
 }
