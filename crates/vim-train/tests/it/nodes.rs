@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use crate::ranks::{
-    args, assert_none_left, assert_same, end_of, ranks_of, slow, start, wait_for_records,
-};
+use crate::ranks::{args, assert_none_left, assert_same, end_of, ranks_of, slow, start};
 use crate::support::{Bench, assert_code, assert_says, read_json, send, stderr};
 
 /// A run on two nodes in one attempt.
@@ -40,6 +38,20 @@ impl Attempt<'_> {
 
 fn ends(nodes: [Child; 2]) -> [Output; 2] {
     nodes.map(end_of)
+}
+
+/// Waits until all ranks of the run have joined in its attempt number `lives`: what earlier ones
+/// have recorded is still there.
+fn wait_for_life(bench: &Bench, child: &mut Child, lives: usize) {
+    let file = bench.folder("run").join("events.jsonl");
+    let begun = |text: String| {
+        let begins = |line: &&str| line.contains("\"start\"") || line.contains("\"resume\"");
+        text.lines().filter(begins).count()
+    };
+    while fs::read_to_string(&file).map_or(0, begun) < lives {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it began");
+        sleep(Duration::from_millis(2));
+    }
 }
 
 fn assert_nothing_left(bench: &Bench) {
@@ -99,7 +111,7 @@ fn what_ends_one_node_ends_the_other_alike() {
     {
         let attempt = Attempt { bench: &bench, run: "run", attempt };
         let mut nodes = attempt.both(["2", "2"], &more);
-        wait_for_records(&bench, "run", &mut nodes[0], 2 + number);
+        wait_for_life(&bench, &mut nodes[0], 1 + number);
         let supervisors = [nodes[0].id(), nodes[1].id()];
         let begin = Instant::now();
         match attempt.attempt {

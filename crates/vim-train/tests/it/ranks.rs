@@ -161,7 +161,7 @@ pub(crate) fn ranks_of(supervisor: u32) -> Vec<Pid> {
 }
 
 /// Waits until the run has written `records` lines of metrics.
-pub(crate) fn wait_for_records(bench: &Bench, name: &str, child: &mut Child, records: usize) {
+fn wait_for_records(bench: &Bench, name: &str, child: &mut Child, records: usize) {
     let file = bench.folder(name).join("metrics.jsonl");
     while fs::read_to_string(&file).map_or(0, |text| text.lines().count()) < records {
         assert!(child.try_wait().unwrap().is_none(), "it ended before its {records} records");
