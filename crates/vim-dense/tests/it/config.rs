@@ -1,5 +1,7 @@
 //! What can be built, and how it starts.
 
+use std::slice::from_ref;
+
 use burn::tensor::Device;
 use vim_dense::{SegmenterConfig, decays};
 use vim_model::{LastTap, ModelError, Preset, Rope, Tapped, VimConfig};
@@ -99,7 +101,7 @@ fn dropout_draws_by_the_seed() {
         let labels = label_tensor(0, 2, 64, &device);
         let shard = vim_dense::Shard { images, labels, first: 0 };
         let sums = vim_dense::ShardSum::single();
-        vim_dense::losses(&[model.clone()], vec![shard], seed, &sums).unwrap().remove(0).loss
+        vim_dense::losses(from_ref(&model), vec![shard], seed, &sums).unwrap().remove(0).loss
     };
     assert_eq!(numbers(loss(1)), numbers(loss(1)));
     assert_ne!(numbers(loss(1)), numbers(loss(2)));

@@ -1,5 +1,7 @@
 //! The network against the loops, and its gradients against differences of theirs.
 
+use std::slice::from_ref;
+
 use burn::tensor::{Device, Tensor};
 use vim_dense::{Features, Segmenter, Shard, ShardSum, losses, pixel_loss, resize};
 
@@ -61,7 +63,7 @@ fn trained(model: &Segmenter, side: usize, device: &Device) -> (f32, Named) {
         labels: label_tensor(0, 2, side, device),
         first: 0,
     };
-    let loss = losses(&[model.clone()], vec![shard], 0, &ShardSum::single()).unwrap().remove(0);
+    let loss = losses(from_ref(model), vec![shard], 0, &ShardSum::single()).unwrap().remove(0);
     let value = numbers(loss.loss.clone())[0];
     (value, gradients(model, &loss.loss.backward()))
 }

@@ -1,6 +1,7 @@
 //! A batch in one shard and in several, on one rank and on several.
 
 use std::path::Path;
+use std::slice::from_ref;
 use std::thread;
 use std::time::Duration;
 
@@ -156,7 +157,7 @@ fn replicas_have_gradients_of_their_own_under_the_same_identities() {
 #[test]
 fn one_number_per_channel_is_refused_in_words() {
     let model = model(0.0);
-    let alone = losses(&[model.clone()], vec![shard(0, 1)], 0, &ShardSum::single());
+    let alone = losses(from_ref(&model), vec![shard(0, 1)], 0, &ShardSum::single());
     let error = alone.err().unwrap();
     assert!(matches!(error, DenseError::OneValue { .. }), "{error:?}");
     assert!(error.to_string().contains("decode_head.psp_modules"), "{error}");
