@@ -27,6 +27,9 @@ pub struct Loading {
     pub on_bad: OnBad,
 }
 
+/// What is done with a pair and its predicted classes.
+pub type Each<'a> = &'a mut dyn FnMut(&EvalPair, &[u8]) -> Result<(), Error>;
+
 /// Confusions of all pixels of `split`, and the number of images; `None` if a rank was asked to
 /// stop meanwhile.
 ///
@@ -38,7 +41,7 @@ pub fn evaluate(
     (viewer, loading): (&Viewer, Loading),
     device: &Device,
     (comm, stop): (&Comm, &StopRequest),
-    each: &mut dyn FnMut(&EvalPair, &[u8]) -> Result<(), Error>,
+    each: Each<'_>,
 ) -> Result<Option<(Confusion, usize)>, Error> {
     let positions = (comm.rank()..split.len()).step_by(comm.size()).collect();
     let mut confusion = Confusion::new(split.num_classes());
