@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::dense::LabelRule;
 use crate::{error::DataError, statistics::Statistics};
 
-/// RGB images with one label each, readable from any thread in any order.
+/// RGB images with one label or one label map each, readable from any thread in any order.
 ///
 /// An index past the end is a defect of the caller: the methods that take one panic on it.
 pub trait Dataset: Send + Sync {
@@ -29,13 +30,20 @@ pub trait Dataset: Send + Sync {
         self.class_names().len()
     }
 
-    /// The class of one image, `0..num_classes`.
+    /// The class of one image, `0..num_classes`; 0 where it has a label map.
     fn label(&self, index: usize) -> u32;
+
+    /// How the images' label maps are to be read, if they have some.
+    fn label_maps(&self) -> Option<&LabelMaps> {
+        None
+    }
 
     /// Where one image is, for messages and records: a path, or `archive:member`.
     fn name(&self, index: usize) -> String;
 
-    /// Replaces the content of `into` by one image, as [`Dataset::encoding`] says.
+    /// Replaces the content of `into` by one image, as [`Dataset::encoding`] says. Its label map,
+    /// if it has one, follows in the same encoding, and then the image's length, eight bytes in
+    /// little endian.
     ///
     /// A caller that keeps `into` between calls allocates nothing after the largest image.
     ///
@@ -48,6 +56,15 @@ pub trait Dataset: Send + Sync {
 
     /// Identifies the images, their order and their labels, independent of where the files are.
     fn fingerprint(&self) -> Fingerprint;
+}
+
+/// The label maps of a dataset, which hold a byte for each pixel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelMaps {
+    /// From bytes to classes.
+    pub rule: LabelRule,
+    /// Colour of each class in pictures, red, green and blue.
+    pub colours: Vec<[u8; 3]>,
 }
 
 /// What reading an image gives.

@@ -26,6 +26,7 @@
 mod dataset;
 mod datasets;
 mod decode;
+mod dense;
 mod error;
 mod golden;
 mod inspect;
@@ -39,13 +40,18 @@ mod statistics;
 mod storage;
 mod transforms;
 
-pub use dataset::{Dataset, Encoding, Fingerprint, OnProgress, Progress};
+pub use dataset::{Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress};
 pub use datasets::config::DataConfig;
 pub use datasets::{
-    Cifar, DatasetKind, PUBLISHED_ARCHIVES, PublishedArchive, Shapes, ShapesConfig, ShapesPart,
-    Sources, Splits, dry_run, known_archive, open, open_images, open_in,
+    Cifar, DatasetKind, PUBLISHED_ARCHIVES, PairSources, Pairs, PublishedArchive, Shapes,
+    ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run, dry_run_segmentation,
+    known_archive, open, open_images, open_in, open_pairs, open_segmentation,
 };
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
+pub use dense::{
+    ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LabelMap,
+    LabelRule, PairError, Photometric,
+};
 pub use error::{DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use inspect::{
@@ -53,8 +59,8 @@ pub use inspect::{
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,
-    LOCAL_RANKS, Loader, LoaderConfig, LoaderStage, LoaderStats, MOST_THREADS, OnBad, Order,
-    OrderKey, Purpose, Shards, THREAD_PREFIX, Workers,
+    EvalPair, EvalPairs, LOCAL_RANKS, Loader, LoaderConfig, LoaderStage, LoaderStats, MOST_THREADS,
+    OnBad, Order, OrderKey, Purpose, Shards, THREAD_PREFIX, UnreadPair, Workers,
 };
 pub use picture::{PictureError, contact_sheet, encode_png, read_picture, write_png};
 pub use pixels::{Pixels, Region};
@@ -76,4 +82,12 @@ pub use transforms::{CropPlan, EraseBox, EraseFill, Op, SamplePlan, Transform};
 /// The operations on an image's pixels.
 pub mod ops {
     pub use crate::transforms::{Op, Scratch, affine, flip, pad_crop, reflect_crop};
+}
+
+/// The operations on images with label maps.
+pub mod dense_ops {
+    pub use crate::dense::{
+        apply_dense, bilinear, choose_corner, hsv_to_rgb, nearest, padding, rescaled, rgb_to_hsv,
+        windows,
+    };
 }

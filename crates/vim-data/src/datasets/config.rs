@@ -31,6 +31,15 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub val_labels: Option<PathBuf>,
+    /// `pairs`, `ade20k`: the names of the classes by label, one a line, and behind a tab the
+    /// colour of each as `#rrggbb`. Left out: `classes.txt` in `data.path`, or ADE20K's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub classes: Option<PathBuf>,
+    /// `pairs`, `ade20k`: whether 0 in a label map is no class but ignored, and the classes are
+    /// numbered from 1. Left out: as in ADE20K for `ade20k`, and not so for `pairs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reduce_zero_label: Option<bool>,
     /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out:
     /// beside the data if that can be written, else the user's cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +77,7 @@ pub struct DataConfig {
 
 impl DataConfig {
     /// `data.path`, which a dataset in files needs.
-    pub(super) fn required_path(&self) -> Result<&Path, DataError> {
+    pub(crate) fn required_path(&self) -> Result<&Path, DataError> {
         self.path.as_deref().ok_or(DataError::MissingPath { dataset: self.dataset.name() })
     }
 }
@@ -80,6 +89,8 @@ impl Default for DataConfig {
             path: None,
             val_path: None,
             val_labels: None,
+            classes: None,
+            reduce_zero_label: None,
             index_cache: None,
             stage: Stage::Auto,
             workers: Workers::Auto,

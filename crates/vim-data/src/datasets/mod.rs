@@ -7,6 +7,8 @@
 mod cifar;
 pub(crate) mod config;
 mod image_files;
+mod pairs;
+mod segmentation;
 mod shapes;
 
 use std::sync::Arc;
@@ -22,7 +24,9 @@ use config::DataConfig;
 
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 pub use image_files::{Sources, open_images};
-pub use shapes::{Shapes, ShapesConfig, ShapesPart};
+pub use pairs::{PairSources, Pairs, open_pairs};
+pub use segmentation::{dry_run_segmentation, open_segmentation};
+pub use shapes::{Shapes, ShapesBackground, ShapesConfig, ShapesPart};
 
 /// A dataset that can be trained on.
 #[derive(
@@ -52,6 +56,10 @@ pub enum DatasetKind {
     Imagenet,
     /// Images of any kind in folders of classes, archives of such, WebDataset shards or packs.
     Folder,
+    /// ADE20K's scenes with label maps of 150 classes, as published: the zip, a tar or the folder.
+    Ade20k,
+    /// Images of any kind with label maps, in the folders of ADE20K.
+    Pairs,
 }
 
 impl DatasetKind {
@@ -61,6 +69,7 @@ impl DatasetKind {
             Self::Cifar10 => &cifar::CIFAR10.source,
             Self::Cifar100 => &cifar::CIFAR100.source,
             Self::Imagenet | Self::Folder => &image_files::SOURCE,
+            Self::Ade20k | Self::Pairs => &segmentation::SOURCE,
         }
     }
 
@@ -77,6 +86,17 @@ impl DatasetKind {
     /// Whether it is read from files, so that `data.path` must be set.
     pub fn has_files(self) -> bool {
         !matches!(self.source().files, Files::None)
+    }
+
+    /// Whether it is ADE20K, whose classes are known.
+    pub(crate) fn is_ade20k(self) -> bool {
+        self == Self::Ade20k
+    }
+
+    /// Whether its images have label maps and nothing else, so that only segmentation can be
+    /// trained on them; [`open_pairs`](crate::open_pairs) opens them.
+    pub fn has_pairs(self) -> bool {
+        matches!(self.source().files, Files::Pairs)
     }
 
     /// Whether it is a folder or archives of image files, which [`open_images`] opens.
@@ -112,6 +132,8 @@ enum Files {
     },
     /// `data.path` names image files, which are listed.
     Images,
+    /// `data.path` names image files and label maps.
+    Pairs,
 }
 
 impl DataConfig {
@@ -162,10 +184,7 @@ pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
 /// As for [`open`].
 pub fn open_in(config: &DataConfig, seed: u64, env_paths: &EnvPaths) -> Result<Splits, DataError> {
     check_fraction(config)?;
-    let path = config.path.as_ref().filter(|_| config.dataset.has_files());
-    if let Some(path) = path.filter(|path| !path.try_exists().unwrap_or(true)) {
-        return Err(DataError::NoImages(path.clone()));
-    }
+    check_path(config)?;
     let splits = (config.dataset.source().open)(config, env_paths)?;
     hold_out(splits, config, seed)
 }
@@ -190,6 +209,7 @@ pub fn dry_run(config: &DataConfig, seed: u64) -> Result<Option<Splits>, DataErr
             Splits::new(train, test)
         }
         Files::Images => return config.required_path().map(|_| None),
+        Files::Pairs => return Err(segmentation::not_classified(config)),
     };
     hold_out(splits, config, seed).map(Some)
 }
@@ -210,6 +230,15 @@ fn hold_out(splits: Splits, config: &DataConfig, seed: u64) -> Result<Splits, Da
         return Err(invalid_fraction(config, "a share that leaves both parts an image"));
     }
     Ok(Splits { val: Some(train.only(held)), train: train.only(kept), ..splits })
+}
+
+/// Checks that there is something at `data.path`, if the dataset has files.
+fn check_path(config: &DataConfig) -> Result<(), DataError> {
+    let path = config.path.as_ref().filter(|_| config.dataset.has_files());
+    if let Some(path) = path.filter(|path| !path.try_exists().unwrap_or(true)) {
+        return Err(DataError::NoImages(path.clone()));
+    }
+    Ok(())
 }
 
 fn check_fraction(config: &DataConfig) -> Result<(), DataError> {

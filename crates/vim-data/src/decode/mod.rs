@@ -214,6 +214,25 @@ impl Decoder {
         self.decode_region(file, Some(wanted), into)
     }
 
+    /// Decodes a label map, a grey PNG of 8 bits, into `into`, a byte for each pixel; gives its
+    /// height and width.
+    ///
+    /// # Errors
+    /// As for [`Self::decode`], and if the file is of another kind.
+    pub(crate) fn decode_grey(
+        &mut self,
+        file: &[u8],
+        into: &mut Vec<u8>,
+    ) -> Result<[usize; 2], DecodeError> {
+        let kind = self.header(file)?.kind;
+        match kind {
+            ImageKind::Png => shielded(kind, || others::decode_grey(file, into)),
+            ImageKind::Jpeg | ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP => {
+                Err(DecodeError::NotLabels { found: kind.to_string() })
+            }
+        }
+    }
+
     fn decode_region(
         &mut self,
         file: &[u8],
@@ -304,6 +323,15 @@ pub enum DecodeError {
         width: usize,
         /// Accepted, height times width.
         most: usize,
+    },
+    /// An image that is no label map.
+    #[error(
+        "is a {found}, and a label map is a grey PNG of 8 bits whose values are the classes; \
+         convert it"
+    )]
+    NotLabels {
+        /// What it is.
+        found: String,
     },
     /// The decoder could not be set up.
     #[error("cannot be decoded: libjpeg-turbo could not be started ({why}); free some memory")]

@@ -57,6 +57,29 @@ pub(super) fn decode_png(
     Ok(())
 }
 
+/// Decodes a label map into `into`: a grey PNG of 8 bits, whose values are not changed. Gives its
+/// height and width.
+///
+/// Other PNGs are refused: their values may be places in a palette, or of another scale.
+pub(super) fn decode_grey(file: &[u8], into: &mut Vec<u8>) -> Result<[usize; 2], DecodeError> {
+    let mut reader = png_decoder(file).read_info().map_err(png_error)?;
+    let info = reader.info();
+    let (color, bits) = (info.color_type, info.bit_depth as u8);
+    let size = [info.height as usize, info.width as usize];
+    let found = match (color, bits) {
+        (ColorType::Grayscale, 8) => {
+            into.resize(size[0] * size[1], 0);
+            reader.next_frame(into).map_err(png_error)?;
+            return Ok(size);
+        }
+        (ColorType::Grayscale, _) => format!("grey PNG of {bits} bits"),
+        (ColorType::Indexed, _) => "PNG with a palette".to_owned(),
+        (ColorType::GrayscaleAlpha, _) => "grey PNG with transparency".to_owned(),
+        (ColorType::Rgb | ColorType::Rgba, _) => "PNG of colours".to_owned(),
+    };
+    Err(DecodeError::NotLabels { found })
+}
+
 fn png_error(error: DecodingError) -> DecodeError {
     let kind = ImageKind::Png;
     match error {

@@ -138,6 +138,54 @@ pub enum SourceError {
         source: io::Error,
     },
 
+    /// A zip that cannot be read.
+    #[error("read zip {file}: {why}; copy or download it again")]
+    Zip {
+        /// The archive.
+        file: Location,
+        /// What is wrong with it.
+        why: String,
+    },
+
+    /// A dataset of pairs without one of its folders.
+    #[error(
+        "find the folder of {what} in `{}`: expected `{expected}`; docs/segmentation.md lists the \
+         layouts",
+        path.display()
+    )]
+    NoHalf {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// Images or label maps, and of which part.
+        what: String,
+        /// The usual name of the folder.
+        expected: &'static str,
+    },
+
+    /// An image without a label map, or the other way round.
+    #[error(
+        "pair {file} with its {missing}: none has its name in `{}`; unpack or download the data \
+         again, or remove the file",
+        path.display()
+    )]
+    Unpaired {
+        /// The file that is alone.
+        file: Location,
+        /// What it lacks.
+        missing: &'static str,
+        /// Where that was looked for.
+        path: PathBuf,
+    },
+
+    /// A list of classes that cannot be used.
+    #[error("read the classes in `{}`: {why}", path.display())]
+    ClassList {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+
     /// An archive that cannot be read in place.
     #[error(
         "read {file} in place: it is compressed by {format}; decompress it once, images hardly \

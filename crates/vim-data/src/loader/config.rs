@@ -7,6 +7,8 @@ use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strum::VariantArray;
 
+use super::{OrderKey, OrderKind};
+use crate::dense::DenseRecipe;
 use crate::{error::DataError, transforms::recipe::Recipe};
 
 /// How a split is cut into batches.
@@ -63,6 +65,8 @@ impl Shards {
 pub enum Purpose {
     /// Shuffled and augmented, whole batches only.
     Training(Recipe),
+    /// As [`Self::Training`], of images with label maps.
+    Dense(DenseRecipe),
     /// In the split's order, by the evaluation transform; the last batch is filled up with images
     /// that do not count.
     Evaluation {
@@ -113,11 +117,34 @@ impl LoaderConfig {
                 return Err(DataError::InvalidConfig { key, value, expected });
             }
         }
-        if let Purpose::Training(recipe) = &self.purpose {
-            recipe.check_batch(self.batch_size)?;
-            recipe.check_size(self.size)?;
+        match &self.purpose {
+            Purpose::Training(recipe) => {
+                recipe.check_batch(self.batch_size)?;
+                recipe.check_size(self.size)
+            }
+            Purpose::Dense(recipe) => recipe.check(),
+            Purpose::Evaluation { .. } => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Bytes of an image's label map as it is made; 0 without.
+    pub(super) fn label_map_bytes(&self) -> usize {
+        match self.purpose {
+            Purpose::Dense(_) => self.size[0] * self.size[1],
+            Purpose::Training(_) | Purpose::Evaluation { .. } => 0,
+        }
+    }
+
+    /// The key of an epoch's order; `None` in evaluation, which goes in the split's.
+    pub(super) fn order_key(&self, epoch: u64) -> Option<OrderKey> {
+        let (seed, world) = (self.seed, self.shards.of);
+        match &self.purpose {
+            Purpose::Training(recipe) => Some(recipe.order_key(seed, epoch, world)),
+            Purpose::Dense(_) => {
+                Some(OrderKey { kind: OrderKind::Keyed, repeats: 1, seed, epoch, world })
+            }
+            Purpose::Evaluation { .. } => None,
+        }
     }
 }
 

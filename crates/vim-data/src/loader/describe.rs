@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{Loader, LoaderConfig, Purpose};
 use crate::decode::{DecodeLimits, Decoder};
+use crate::dense::{DensePlan, PairBytes};
 use crate::transforms::SamplePlan;
 use crate::transforms::recipe::{MixPlan, SampleKey};
 use crate::{dataset::Encoding, error::DataError};
@@ -24,6 +25,9 @@ pub struct Described {
     /// What is done to it; nothing in evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<SamplePlan>,
+    /// What is done to it and its label map.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dense: Option<DensePlan>,
     /// How it is mixed with its partner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed: Option<MixPlan>,
@@ -47,7 +51,11 @@ impl Loader {
                 Encoding::Pixels { size } => size,
                 Encoding::Files => {
                     dataset.read(index, &mut file)?;
-                    let header = decoder.header(&file).map_err(|error| DataError::BadImage {
+                    let image = match dataset.label_maps() {
+                        Some(_) => PairBytes::of(&file).image,
+                        None => &file,
+                    };
+                    let header = decoder.header(image).map_err(|error| DataError::BadImage {
                         name: dataset.name(index),
                         reason: error.to_string(),
                     })?;
@@ -57,9 +65,10 @@ impl Loader {
             for &repeat in &group.repeats {
                 let (seed, epoch) = (*seed, plan.epoch);
                 let key = SampleKey { seed, epoch, index: index as u64, repeat, attempt: 0 };
-                let drawn = match purpose {
-                    Purpose::Training(recipe) => Some(recipe.draw(key, source, *size)),
-                    Purpose::Evaluation { .. } => None,
+                let (drawn, dense) = match purpose {
+                    Purpose::Training(recipe) => (Some(recipe.draw(key, source, *size)), None),
+                    Purpose::Dense(recipe) => (None, Some(recipe.draw(key, source, *size))),
+                    Purpose::Evaluation { .. } => (None, None),
                 };
                 described.push(Described {
                     index,
@@ -68,6 +77,7 @@ impl Loader {
                     key,
                     source,
                     plan: drawn,
+                    dense,
                     mixed: plan.mixed.get(described.len()).copied(),
                 });
             }

@@ -3,6 +3,8 @@
 mod buffer;
 pub(crate) mod config;
 mod describe;
+mod evaluation;
+pub(crate) mod pairs;
 mod pipeline;
 mod reference;
 mod stats;
@@ -20,6 +22,7 @@ pub use config::{
     Shards, Workers,
 };
 pub use describe::Described;
+pub use evaluation::{EvalPair, EvalPairs, UnreadPair};
 pub use pipeline::{Batches, THREAD_PREFIX};
 pub use stats::{BadSample, LoaderStage, LoaderStats};
 
@@ -42,16 +45,18 @@ impl Loader {
             recipe.crop = recipe.crop_mode(config.size, split.image_size());
         }
         config.check()?;
-        let LoaderConfig { batch_size, seed, shards: Shards { of, .. }, .. } = config;
-        let (per_epoch, whole) = match &config.purpose {
-            Purpose::Training(recipe) => {
-                let order = Order::new(split.len(), recipe.order_key(seed, 0, of))?;
-                (order.steps(batch_size), batch_size * of)
-            }
+        if matches!(config.purpose, Purpose::Dense(_)) != split.dataset().label_maps().is_some() {
+            return Err(DataError::InvalidConfig {
+                key: "data.dataset",
+                value: split.dataset().name(0),
+                expected: "images with label maps for segmentation, and for nothing else",
+            });
+        }
+        let LoaderConfig { batch_size, shards: Shards { of, .. }, .. } = config;
+        let (per_epoch, whole) = match config.order_key(0) {
+            Some(key) => (Order::new(split.len(), key)?.steps(batch_size), batch_size * of),
             // The last of them may have no images for some loaders.
-            Purpose::Evaluation { .. } => {
-                (split.len().div_ceil(batch_size).div_ceil(of), batch_size)
-            }
+            None => (split.len().div_ceil(batch_size).div_ceil(of), batch_size),
         };
         if per_epoch == 0 {
             return Err(DataError::NoBatches { images: split.len(), batch_size: whole });
@@ -73,7 +78,8 @@ impl Loader {
     /// over.
     pub fn memory(&self) -> usize {
         let [height, width] = self.config.size;
-        self.max_in_flight() * self.config.batch_size * 3 * height * width
+        let bytes = if matches!(self.config.purpose, Purpose::Dense(_)) { 4 } else { 3 };
+        self.max_in_flight() * self.config.batch_size * bytes * height * width
     }
 
     /// The most batches that are in the making or waiting at a time.
@@ -112,28 +118,30 @@ impl Loader {
         let (per_epoch, count) = (self.per_epoch as u64, shards.count as u64);
         let (number, shard) = (number / count, shards.first + (number % count) as usize);
         let (epoch, step) = (number / per_epoch, (number % per_epoch) as usize);
-        let (groups, mixed) = match &self.config.purpose {
-            Purpose::Training(recipe) => {
+        let groups = match self.config.order_key(epoch) {
+            Some(key) => {
                 let order = match kept.take() {
                     Some((of, order)) if of == epoch => order,
-                    _ => Order::new(self.split.len(), recipe.order_key(seed, epoch, shards.of))?,
+                    _ => Order::new(self.split.len(), key)?,
                 };
                 let place = |slot| order.position(step, batch_size, shard, slot);
                 let groups = group((0..batch_size).map(|slot| order.draw(place(slot))));
                 *kept = Some((epoch, order));
-                let key = MixKey { seed, epoch, step: step as u64, shard: shard as u64 };
-                let mixed = match recipe.mixes() {
-                    true => recipe.draw_mix(key, batch_size, size),
-                    false => Vec::new(),
-                };
-                (groups, mixed)
+                groups
             }
-            Purpose::Evaluation { .. } => {
+            None => {
                 let first = (step * shards.of + shard) * batch_size;
                 let positions = first..first + batch_size;
                 let within = positions.take_while(|&position| position < self.split.len());
-                (group(within.map(|position| Draw { position, repeat: 0 })), Vec::new())
+                group(within.map(|position| Draw { position, repeat: 0 }))
             }
+        };
+        let mixed = match &self.config.purpose {
+            Purpose::Training(recipe) if recipe.mixes() => {
+                let key = MixKey { seed, epoch, step: step as u64, shard: shard as u64 };
+                recipe.draw_mix(key, batch_size, size)
+            }
+            Purpose::Training(_) | Purpose::Dense(_) | Purpose::Evaluation { .. } => Vec::new(),
         };
         let groups_per_task = match self.split.encoding() {
             Encoding::Pixels { .. } => GROUPS_IN_MEMORY,
@@ -304,8 +312,11 @@ fn places(images: usize, most: u32) -> Result<Vec<u32>, DataError> {
 pub struct Batch {
     /// Pixels, `[B, H, W, 3]`, 0..=255: cropped and augmented, not yet erased or mixed.
     pub images: BatchBuffer,
-    /// Classes, `[B]`.
+    /// Classes, `[B]`; zeros where there are label maps.
     pub labels: Vec<u32>,
+    /// A class for each pixel or [`IGNORED`](crate::IGNORED), `[B, H, W]`, if the images have label
+    /// maps.
+    pub label_maps: Option<BatchBuffer>,
     /// Indices in the dataset, `[B]`.
     pub indices: Vec<usize>,
     /// `H` in pixels.
@@ -330,6 +341,7 @@ impl Batch {
             images: BatchBuffer::from(images),
             indices: (0..count).collect(),
             labels,
+            label_maps: None,
             height,
             width,
             erased: Vec::new(),

@@ -31,7 +31,8 @@ pub struct Batches {
 struct Shared {
     loader: Loader,
     start: Instant,
-    pool: Arc<BufferPool>,
+    /// Of images and of label maps.
+    pools: [Arc<BufferPool>; 2],
     /// The most files read ahead of the workers; 0 if workers read themselves.
     ahead: usize,
     state: Mutex<State>,
@@ -76,7 +77,7 @@ impl Batches {
         let shared = Arc::new(Shared {
             loader,
             start: Instant::now(),
-            pool: Arc::default(),
+            pools: Default::default(),
             ahead: AHEAD * readers,
             state: Mutex::new(State { unopened, awaited, ..State::default() }),
             room: Condvar::new(),
@@ -192,7 +193,7 @@ impl State {
             match shared.loader.plan(number, &mut self.order) {
                 Ok(plan) => {
                     let config = &shared.loader.config;
-                    let (assembly, tasks) = Assembly::open(number, plan, config, &shared.pool);
+                    let (assembly, tasks) = Assembly::open(number, plan, config, &shared.pools);
                     self.making.insert(number, assembly);
                     self.tasks.extend(tasks);
                     // Other threads may have work now.
@@ -298,7 +299,7 @@ impl Shared {
                     let assembly = state.making.get_mut(&number);
                     let is_last = assembly.is_some_and(|assembly| assembly.add(part, made));
                     if is_last && let Some(assembly) = state.making.remove(&number) {
-                        state.finished.insert(number, Ok(assembly.finish(&self.pool)));
+                        state.finished.insert(number, Ok(assembly.finish(&self.pools)));
                         self.ready.notify_one();
                     }
                 }

@@ -10,8 +10,10 @@ use super::stats::{BadSample, LoaderStage, LoaderStats};
 use super::{Batch, BatchPlan, Group, Loader, LoaderConfig, OnBad, Purpose};
 use crate::dataset::{Dataset, Encoding};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
+use crate::dense::LabelMap;
 use crate::pixels::{Pixels, Region};
 use crate::transforms::recipe::{MixPlan, SampleKey};
+use crate::transforms::resize::EVAL_CROP;
 use crate::transforms::{CropPlan, EraseBox, SamplePlan, Transform};
 use crate::{error::DataError, rng};
 
@@ -30,6 +32,8 @@ pub(super) struct Task {
     pub(super) groups: Vec<Group>,
     /// The pixels to be written, `[slots, H, W, 3]`: a piece of the batch's buffer.
     pixels: BytesMut,
+    /// The labels to be written, `[slots, H, W]`; empty without label maps.
+    label_maps: BytesMut,
     /// The first group's file, if a reader has read it already.
     pub(super) file: Option<Vec<u8>>,
 }
@@ -38,6 +42,7 @@ pub(super) struct Task {
 #[derive(Debug, Default)]
 pub(super) struct TaskResult {
     pixels: BytesMut,
+    label_maps: BytesMut,
     /// Class and index of each image.
     images: Vec<(u32, usize)>,
     erased: Vec<(usize, EraseBox)>,
@@ -69,18 +74,24 @@ impl Assembly {
         number: u64,
         plan: BatchPlan,
         config: &LoaderConfig,
-        pool: &BufferPool,
+        [pool, label_pool]: &[Arc<BufferPool>; 2],
     ) -> (Self, Vec<Task>) {
         let LoaderConfig { batch_size, size, .. } = *config;
         let image_bytes = 3 * size[0] * size[1];
+        let map_bytes = config.label_map_bytes();
         let mut buffer = pool.take(batch_size * image_bytes);
+        let mut maps = match map_bytes {
+            0 => BytesMut::new(),
+            bytes => label_pool.take(batch_size * bytes),
+        };
         let BatchPlan { epoch, step, tasks, count, mixed } = plan;
         let mut first = 0;
         let cut = tasks.into_iter().enumerate().map(|(task, groups)| {
             let slots: usize = groups.iter().map(|group| group.repeats.len()).sum();
             let pixels = buffer.split_to(slots * image_bytes);
-            let (batch, number) = (number, task);
-            let task = Task { batch, step, epoch, number, first, groups, pixels, file: None };
+            let label_maps = maps.split_to(slots * map_bytes);
+            let (batch, number, file) = (number, task, None);
+            let task = Task { batch, step, epoch, number, first, groups, pixels, label_maps, file };
             first += slots;
             task
         });
@@ -100,13 +111,17 @@ impl Assembly {
     }
 
     /// The batch and its images that could not be read, once no result is missing.
-    pub(super) fn finish(self, pool: &Arc<BufferPool>) -> (Batch, Vec<BadSample>) {
+    pub(super) fn finish(
+        self,
+        [pool, label_pool]: &[Arc<BufferPool>; 2],
+    ) -> (Batch, Vec<BadSample>) {
         let Self { batch_size, size: [height, width], count, mixed, .. } = self;
-        let mut pixels = BytesMut::new();
+        let (mut pixels, mut maps) = (BytesMut::new(), BytesMut::new());
         let (mut labels, mut indices) = (Vec::new(), Vec::new());
         let (mut erased, mut unread, mut bad) = (Vec::new(), Vec::new(), Vec::new());
         for result in self.results.into_iter().flatten() {
             pixels.unsplit(result.pixels);
+            maps.unsplit(result.label_maps);
             labels.extend(result.images.iter().map(|&(label, _)| label));
             indices.extend(result.images.iter().map(|&(_, index)| index));
             erased.extend(result.erased);
@@ -117,7 +132,19 @@ impl Assembly {
         labels.resize(batch_size, 0);
         indices.resize(batch_size, 0);
         let images = BatchBuffer::new(pixels, Arc::clone(pool));
-        let batch = Batch { images, labels, indices, height, width, erased, mixed, count, unread };
+        let label_maps = (!maps.is_empty()).then(|| BatchBuffer::new(maps, Arc::clone(label_pool)));
+        let batch = Batch {
+            images,
+            labels,
+            label_maps,
+            indices,
+            height,
+            width,
+            erased,
+            mixed,
+            count,
+            unread,
+        };
         (batch, bad)
     }
 }
@@ -146,13 +173,14 @@ const REPLACEMENTS: u32 = 20;
 
 /// A thread's tools and buffers.
 pub(super) struct Worker<'a> {
-    loader: &'a Loader,
-    decoder: Decoder,
+    pub(super) loader: &'a Loader,
+    pub(super) decoder: Decoder,
     transform: Transform,
     /// An image as stored.
-    file: Vec<u8>,
-    source: Pixels,
-    stats: LoaderStats,
+    pub(super) file: Vec<u8>,
+    pub(super) source: Pixels,
+    pub(super) label_map: LabelMap,
+    pub(super) stats: LoaderStats,
 }
 
 impl<'a> Worker<'a> {
@@ -160,6 +188,7 @@ impl<'a> Worker<'a> {
         let crop_ratio = match &loader.config.purpose {
             Purpose::Training(recipe) => recipe.eval_crop_ratio,
             Purpose::Evaluation { crop_ratio } => *crop_ratio,
+            Purpose::Dense(_) => EVAL_CROP,
         };
         Ok(Self {
             loader,
@@ -167,6 +196,7 @@ impl<'a> Worker<'a> {
             transform: Transform::new(crop_ratio),
             file: Vec::new(),
             source: Pixels::default(),
+            label_map: LabelMap::default(),
             stats: LoaderStats::default(),
         })
     }
@@ -175,7 +205,9 @@ impl<'a> Worker<'a> {
     pub(super) fn make(&mut self, task: &mut Task) -> Result<TaskResult, DataError> {
         let [height, width] = self.loader.config.size;
         let mut pixels = mem::take(&mut task.pixels);
-        let mut rest = &mut pixels[..];
+        let mut label_maps = mem::take(&mut task.label_maps);
+        let (mut rest, mut rest_maps) = (&mut pixels[..], &mut label_maps[..]);
+        let map_bytes = self.loader.config.label_map_bytes();
         let mut result = TaskResult::default();
         let mut slot = task.first;
         let mut is_read = task.file.is_some();
@@ -184,12 +216,13 @@ impl<'a> Worker<'a> {
         }
         for group in &task.groups {
             let into = rest.split_off_mut(..3 * height * width * group.repeats.len());
-            let into = into.expect("invariant: a task has pixels for all its slots");
+            let maps = rest_maps.split_off_mut(..map_bytes * group.repeats.len());
+            let into = into.zip(maps).expect("invariant: a task has pixels for all its slots");
             self.group(task, group, mem::take(&mut is_read), slot, into, &mut result)?;
             slot += group.repeats.len();
         }
         self.stats.images += (slot - task.first) as u64;
-        Ok(TaskResult { pixels, stats: mem::take(&mut self.stats), ..result })
+        Ok(TaskResult { pixels, label_maps, stats: mem::take(&mut self.stats), ..result })
     }
 
     /// Makes the draws of one image, whose file may be read already; if it cannot be read, handles
@@ -200,7 +233,7 @@ impl<'a> Worker<'a> {
         group: &Group,
         is_read: bool,
         slot: usize,
-        into: &mut [u8],
+        (into, maps): (&mut [u8], &mut [u8]),
         result: &mut TaskResult,
     ) -> Result<(), DataError> {
         let Loader { split, config, .. } = self.loader;
@@ -214,16 +247,20 @@ impl<'a> Worker<'a> {
                 true => Ok(()),
                 false => self.stats.timed(LoaderStage::Read, || read(dataset, index, file)),
             };
-            let images = match read {
-                Ok(()) => self.images(key, group, into).map_err(|error| error.to_string()),
+            let images: Result<Vec<Vec<EraseBox>>, String> = match read {
+                Ok(()) if maps.is_empty() => {
+                    let plans = self.images(key, group, into).map_err(|error| error.to_string());
+                    plans.map(|plans| plans.into_iter().map(|plan| plan.erase).collect())
+                }
+                Ok(()) => self.pairs(key, group, into, maps).map_err(|error| error.to_string()),
                 Err(error) => Err(format!("cannot be read: failed to {error}")),
             };
             let drawn = group.repeats.iter().map(|_| (dataset.label(index), index));
             let reason = match images {
-                Ok(plans) => {
+                Ok(boxes) => {
                     result.images.extend(drawn);
-                    for (slot, plan) in (slot..).zip(plans) {
-                        result.erased.extend(plan.erase.into_iter().map(|erased| (slot, erased)));
+                    for (slot, boxes) in (slot..).zip(boxes) {
+                        result.erased.extend(boxes.into_iter().map(|erased| (slot, erased)));
                     }
                     return Ok(());
                 }
@@ -269,7 +306,7 @@ impl<'a> Worker<'a> {
         let size = config.size;
         let draw = |&repeat| match &config.purpose {
             Purpose::Training(recipe) => recipe.draw(SampleKey { repeat, ..key }, stored, size),
-            Purpose::Evaluation { .. } => SamplePlan::default(),
+            Purpose::Dense(_) | Purpose::Evaluation { .. } => SamplePlan::default(),
         };
         let plans: Vec<SamplePlan> = group.repeats.iter().map(draw).collect();
         let whole = Region { top: 0, left: 0, height, width };
@@ -311,14 +348,14 @@ mod tests {
     // A buffer that grew at each use would be memory lost; one in pieces would be copied.
     #[test]
     fn a_buffer_is_cut_joined_and_used_again_in_place() {
-        let pool = Arc::new(BufferPool::default());
+        let pools = [(); 2].map(|()| Arc::new(BufferPool::default()));
         let config = LoaderConfig::evaluation(8, [2, 1], 1, 1.0);
         let group = |position| Group { position, repeats: vec![0, 1] };
         let mut place = None;
         for round in 0..5 {
             let tasks = vec![vec![group(0)], vec![group(1), group(2)]];
             let plan = BatchPlan { epoch: 0, step: round, tasks, count: 6, mixed: Vec::new() };
-            let (mut assembly, mut tasks) = Assembly::open(round, plan, &config, &pool);
+            let (mut assembly, mut tasks) = Assembly::open(round, plan, &config, &pools);
             assert_eq!(tasks.iter().map(|task| task.first).collect::<Vec<_>>(), [0, 2]);
             assert_eq!(tasks.iter().map(|task| task.pixels.len()).collect::<Vec<_>>(), [12, 24]);
             tasks.reverse();
@@ -326,7 +363,7 @@ mod tests {
                 pixels.fill(1 + number as u8);
                 assembly.add(number, TaskResult { pixels, ..TaskResult::default() });
             }
-            let (batch, _) = assembly.finish(&pool);
+            let (batch, _) = assembly.finish(&pools);
             assert_eq!(*batch.images, [&[1; 12][..], &[2; 24], &[0; 12]].concat());
             let now = batch.images.as_ptr();
             assert_eq!(*place.get_or_insert(now), now);

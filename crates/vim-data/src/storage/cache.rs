@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::index::{FileStamp, Index};
 use super::layout::{PACK_INDEX, Part};
-use super::{EnvPaths, folder, labels::List, tars};
+use super::{EnvPaths, folder, halves, labels::List, tars};
 use crate::error::{DataError, SourceError};
 
 const MAGIC: &[u8; 8] = b"VIMINDEX";
@@ -93,7 +93,11 @@ impl CachedIndex {
 /// The files that may hold the index of a part.
 fn files(part: &Part, folder: Option<&Path>, env_paths: &EnvPaths) -> Vec<PathBuf> {
     let root = part.root();
-    let name = root.file_name().unwrap_or_default().to_string_lossy();
+    let mut name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if let Part::Half { half, of, .. } = part {
+        // An archive holds several.
+        name.push_str(&format!("-{half:?}-{of:?}").to_lowercase());
+    }
     // The hash of the path tells data of one name apart in a shared folder.
     let hash = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
     let apart = |folder: &Path| folder.join(format!("{name}-{}.vim-index", &hash[..16]));
@@ -118,6 +122,7 @@ fn list(part: &Part) -> Result<(Index, Vec<FileStamp>), DataError> {
             (tars::index(paths, list.as_ref())?, stamps?)
         }
         Part::Pack { root } => of_pack(root)?,
+        Part::Half { root, half, of } => halves::list(root, *half, *of)?,
     };
     stamps.extend(more);
     Ok((index, stamps))

@@ -138,3 +138,18 @@ pub(super) fn flat(root: &Path, list: &List) -> Result<(Index, Vec<FileStamp>), 
     let found = names.into_iter().zip(labels).map(found).collect();
     Ok((Index::new(classes, vec![root.to_owned()], found, vec![])?, vec![stamp]))
 }
+
+/// All images below `root`, without classes.
+pub(super) fn below(root: &Path) -> Result<(Index, Vec<FileStamp>), DataError> {
+    let mut tree = Tree::default();
+    tree.add(root.to_owned(), 0)?;
+    let (mut containers, mut found) = (Vec::new(), Vec::new());
+    for (folder, names) in tree.folders {
+        let container = containers.len() as u32;
+        containers.push(folder);
+        let image = |name| FoundImage { container, label: 0, extent: None, name };
+        found.extend(names.into_iter().map(image));
+    }
+    let notes = tree.skipped.note(root);
+    Ok((Index::new(vec![String::new()], containers, found, notes)?, tree.stamps))
+}

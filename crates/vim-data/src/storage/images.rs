@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{fs::File, os::unix::fs::FileExt};
 
+use super::halves::{is_zip, unzip};
 use super::index::{Extent, Facts, Index, IndexEntry, base_name};
 use super::staging::{Staged, Staging};
 use super::{cache::CachedIndex, layout::Part};
@@ -51,7 +52,8 @@ impl Images {
     pub(crate) fn archives(&self) -> &[PathBuf] {
         match self.cached.part {
             Part::Archives { .. } | Part::Pack { .. } => &self.cached.index.containers,
-            Part::Classes { .. } | Part::Flat { .. } => &[],
+            Part::Half { ref root, .. } if !root.is_dir() => &self.cached.index.containers,
+            Part::Classes { .. } | Part::Flat { .. } | Part::Half { .. } => &[],
         }
     }
 
@@ -117,6 +119,11 @@ impl Images {
         matches!(self.cached.part, Part::Pack { .. })
     }
 
+    /// Whether the files are entries of a zip, whose extents begin with a header.
+    fn is_zip(&self) -> bool {
+        matches!(&self.cached.part, Part::Half { root, .. } if is_zip(root))
+    }
+
     /// Replaces the content of `into` by the file, without comparing its checksum.
     pub(crate) fn read_unchecked(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
         self.read_start(index, usize::MAX, into).map(|_| ())
@@ -133,6 +140,14 @@ impl Images {
         let entry = self.entry(index);
         let container = entry.container as usize;
         let read = match entry.extent {
+            Some(extent) if self.is_zip() => {
+                let read = self.read_part(container, extent, into).and_then(|()| unzip(into));
+                read.map(|()| {
+                    let length = into.len() as u64;
+                    into.truncate(most);
+                    length
+                })
+            }
             Some(Extent { offset, length }) => {
                 let short = u32::try_from(most).map_or(length, |most| length.min(most));
                 let start = Extent { offset, length: short };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::folder::Listing;
+use super::halves::{Half, HalfOf};
 use crate::error::{DataError, SourceError};
 
 /// One part, training or validation, as it is on disk. An index belongs to one of these.
@@ -27,6 +28,9 @@ pub(crate) enum Part {
     },
     /// A folder that `vim-train data pack` wrote.
     Pack { root: PathBuf },
+    /// The images or the label maps of pairs, which have no classes: a folder, or the archive that
+    /// the folder is in.
+    Half { root: PathBuf, half: Half, of: HalfOf },
 }
 
 impl Part {
@@ -36,7 +40,8 @@ impl Part {
             Self::Classes { root, .. }
             | Self::Flat { root, .. }
             | Self::Archives { root, .. }
-            | Self::Pack { root } => root,
+            | Self::Pack { root }
+            | Self::Half { root, .. } => root,
         }
     }
 
@@ -45,7 +50,7 @@ impl Part {
         match self {
             Self::Flat { list, .. } => Some(list),
             Self::Archives { list, .. } => list.as_deref(),
-            Self::Classes { .. } | Self::Pack { .. } => None,
+            Self::Classes { .. } | Self::Pack { .. } | Self::Half { .. } => None,
         }
     }
 }

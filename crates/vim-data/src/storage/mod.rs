@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 mod folder;
+pub(crate) mod halves;
 pub(crate) mod images;
 pub(crate) mod index;
 mod labels;

@@ -21,6 +21,7 @@ mod mix;
 mod ops;
 mod order;
 mod pack;
+mod pairs;
 mod picture;
 mod recipe;
 mod resize;

@@ -9,13 +9,15 @@
 //! mirrored image is as likely as the image, in the same class.
 
 mod scene;
+mod scenes;
 
 use std::sync::Arc;
 
 use scene::Scene;
+use scenes::Scenes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 use super::{DataConfig, Files, Source, Splits, owned};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
@@ -51,11 +53,42 @@ pub struct ShapesConfig {
     pub test: usize,
     /// Seed of the images themselves; independent of `run.seed`.
     pub seed: u64,
+    /// With `task = "segmentation"`: whether what no figure covers is `ignored`, or a `class` of
+    /// its own, the first of 13.
+    #[serde(skip_serializing_if = "ShapesBackground::is_default")]
+    pub background: ShapesBackground,
+}
+
+/// What the pixels are that no figure covers.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum ShapesBackground {
+    /// No class: they count nowhere.
+    #[default]
+    Ignored,
+    /// The first class.
+    Class,
+}
+
+impl ShapesBackground {
+    /// Whether it is the one that records leave out.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Default for ShapesConfig {
     fn default() -> Self {
-        Self { image_size: 32, train: 10_000, val: 2_000, test: 2_000, seed: 0 }
+        Self {
+            image_size: 32,
+            train: 10_000,
+            val: 2_000,
+            test: 2_000,
+            seed: 0,
+            background: ShapesBackground::Ignored,
+        }
     }
 }
 
@@ -90,7 +123,7 @@ impl Shapes {
     /// # Errors
     /// If `image_size` is not 32 to 1024, or the part has no images or more than 2 000 000.
     pub fn new(config: ShapesConfig, part: ShapesPart) -> Result<Self, DataError> {
-        let ShapesConfig { image_size, train, val, test, seed } = config;
+        let ShapesConfig { image_size, train, val, test, seed, .. } = config;
         if !(32..=1024).contains(&image_size) {
             return Err(DataError::InvalidConfig {
                 key: "data.shapes.image_size",
@@ -113,7 +146,19 @@ impl Shapes {
 
 /// All parts; the validation part may have no images.
 fn open(config: &DataConfig) -> Result<Splits, DataError> {
-    let part = |part| Shapes::new(config.shapes, part);
+    parts(config, |shapes| shapes)
+}
+
+/// All parts with label maps.
+pub(super) fn open_scenes(config: &DataConfig) -> Result<Splits, DataError> {
+    parts(config, |shapes| Scenes::new(shapes, config.shapes.background))
+}
+
+fn parts<D: Dataset + 'static>(
+    config: &DataConfig,
+    of: impl Fn(Shapes) -> D,
+) -> Result<Splits, DataError> {
+    let part = |part| Shapes::new(config.shapes, part).map(&of);
     let val = match config.shapes.val {
         0 => None,
         _ => Some(Split::whole(Arc::new(part(ShapesPart::Val)?))),

@@ -64,12 +64,17 @@ pub(super) struct Scene {
 impl Scene {
     /// Draws the scene for one class of an image `size` pixels wide.
     pub(super) fn draw(rng: &mut ChaCha8Rng, size: usize, class: u32) -> Self {
+        Self::draw_scaled(rng, size, class, 1.0)
+    }
+
+    /// As [`Self::draw`], with a figure and its texture `scale` times as large.
+    pub(super) fn draw_scaled(rng: &mut ChaCha8Rng, size: usize, class: u32, scale: f32) -> Self {
         let size = size as f32;
-        let radius = size * uniform(rng, 0.36, 0.44);
+        let radius = size * uniform(rng, 0.36, 0.44) * scale;
         let centre = [(); 2].map(|()| uniform(rng, radius, size - radius));
         let tilt = normalised([1.0, uniform(rng, -0.12, 0.12)]);
         let grain = direction(rng);
-        let period = size * uniform(rng, 0.22, 0.28);
+        let period = size * uniform(rng, 0.22, 0.28) * scale;
         let phase = [(); 2].map(|()| uniform(rng, 0.0, 1.0));
         let [background, figure, second] = colours(rng);
         let gradient = [(); 2].map(|()| uniform(rng, -0.12, 0.12));
@@ -99,25 +104,48 @@ impl Scene {
     /// # Shapes
     /// `pixels` is `[size, size, 3]`.
     pub(super) fn render(&self, rng: &mut ChaCha8Rng, size: usize, pixels: &mut [u8]) {
+        Self::render_all(std::slice::from_ref(self), rng, size, pixels, |_, _| {});
+    }
+
+    /// Draws the figures of `scenes`, each over those before, on the first one's background.
+    /// `covers` gets every pixel whose larger part a figure covers, and the figure's number.
+    ///
+    /// # Shapes
+    /// `pixels` is `[size, size, 3]`.
+    pub(super) fn render_all(
+        scenes: &[Self],
+        rng: &mut ChaCha8Rng,
+        size: usize,
+        pixels: &mut [u8],
+        mut covers: impl FnMut(usize, usize),
+    ) {
         assert_eq!(pixels.len(), 3 * size * size, "the target is not [{size}, {size}, 3]");
+        let first = scenes.first().expect("invariant: a scene is drawn");
         let mut noise = vec![0; 2 * pixels.len()];
         rng.fill_bytes(&mut noise);
         // The sum of two uniform bytes has this standard deviation.
-        let noise_scale = self.noise / 104.5;
+        let noise_scale = first.noise / 104.5;
 
         let values = pixels.chunks_exact_mut(3).zip(noise.chunks_exact(6));
         for (at, (pixel, noise)) in values.enumerate() {
             let point = [(at % size) as f32 + 0.5, (at / size) as f32 + 0.5];
-            let covered = coverage(self, point);
-            let mix = texture(self, point);
-            let shade = background_shade(self, point, size as f32);
+            let shade = background_shade(first, point, size as f32);
+            let mut exact = first.background.map(|background| background + shade);
+            for (number, scene) in scenes.iter().enumerate() {
+                let covered = coverage(scene, point);
+                let mix = texture(scene, point);
+                for (channel, value) in exact.iter_mut().enumerate() {
+                    let figure = scene.figure[channel] * (1.0 - mix) + scene.second[channel] * mix;
+                    *value = *value * (1.0 - covered) + figure * covered;
+                }
+                if covered >= 0.5 {
+                    covers(at, number);
+                }
+            }
             for (channel, value) in pixel.iter_mut().enumerate() {
-                let figure = self.figure[channel] * (1.0 - mix) + self.second[channel] * mix;
-                let background = self.background[channel] + shade;
                 let grain =
                     f32::from(noise[2 * channel]) + f32::from(noise[2 * channel + 1]) - 255.0;
-                let exact = background * (1.0 - covered) + figure * covered + grain * noise_scale;
-                *value = (exact * 255.0 + 0.5) as u8; // saturates
+                *value = ((exact[channel] + grain * noise_scale) * 255.0 + 0.5) as u8; // saturates
             }
         }
     }

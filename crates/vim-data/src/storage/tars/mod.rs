@@ -69,6 +69,13 @@ pub(crate) fn index(archives: &[PathBuf], list: Option<&List>) -> Result<Index, 
     Index::new(labels.classes, archives.to_vec(), found, notes)
 }
 
+/// Name, offset and length of every file of an archive.
+pub(crate) fn files(path: &Path) -> Result<Vec<(String, u64, u64)>, DataError> {
+    let file = File::open(path).map_err(DataError::io(path))?;
+    let members = walk(path, &file)?.into_iter();
+    Ok(members.map(|Member { name, offset, length }| (name, offset, length)).collect())
+}
+
 fn members(number: u32, path: &Path) -> Result<Members, DataError> {
     let io = DataError::io(path);
     let file = File::open(path).map_err(&io)?;

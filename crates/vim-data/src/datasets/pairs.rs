@@ -1,0 +1,205 @@
+//! Pairs of an image and a label map in files.
+
+use std::path::Path;
+
+use super::DataConfig;
+use crate::dataset::{Dataset, Encoding, Fingerprint, LabelMaps};
+use crate::dense::{ClassList, LabelRule, PairBytes};
+use crate::error::{DataError, SourceError};
+use crate::statistics::Statistics;
+use crate::storage::EnvPaths;
+use crate::storage::halves::{self, Half, HalfOf};
+use crate::storage::images::Images;
+use crate::storage::layout::Part;
+use crate::storage::{cache, index::base_name};
+
+/// One part of a dataset of pairs.
+#[derive(Debug)]
+pub struct Pairs {
+    images: Images,
+    label_maps: Images,
+    classes: Vec<String>,
+    maps: LabelMaps,
+}
+
+/// The two parts of a dataset of pairs.
+#[derive(Debug)]
+pub struct PairSources {
+    /// Trained on.
+    pub train: Pairs,
+    /// The published validation pairs: measured at the end.
+    pub val: Pairs,
+    /// Oddities that are no errors, a line each.
+    pub notes: Vec<String>,
+}
+
+/// Name of a list of classes that lies with the data.
+const CLASSES: &str = "classes.txt";
+
+/// Finds the pairs that a configuration of `ade20k` or `pairs` names. Reads none.
+///
+/// # Errors
+/// If a folder is missing, a file has no partner, or the classes cannot be told.
+pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<PairSources, DataError> {
+    let root = config.required_path()?;
+    let root = &root.canonicalize().map_err(DataError::io(root))?;
+    let is_ade20k = config.dataset.is_ade20k();
+    let classes = match &config.classes {
+        Some(path) => ClassList::read(path)?,
+        None if is_ade20k => ClassList::ade20k(),
+        None if root.join(CLASSES).is_file() => ClassList::read(&root.join(CLASSES))?,
+        None => {
+            let why = "there is none; set `data.classes` to a file with a name a line".to_owned();
+            return Err(SourceError::ClassList { path: root.join(CLASSES), why }.into());
+        }
+    };
+    let rule = LabelRule { reduce_zero: config.reduce_zero_label.unwrap_or(is_ade20k) };
+    let mut notes = Vec::new();
+    let mut part = |of| -> Result<Pairs, DataError> {
+        let mut half = |half| open_half(root, half, of, config, env_paths, &mut notes);
+        let (images, label_maps) = (half(Half::Images)?, half(Half::LabelMaps)?);
+        check_partners(&images, &label_maps)?;
+        let maps = LabelMaps { rule, colours: classes.colours.clone() };
+        Ok(Pairs { images, label_maps, classes: classes.names.clone(), maps })
+    };
+    let (train, val) = (part(HalfOf::Train)?, part(HalfOf::Val)?);
+    if is_ade20k {
+        let counts = [("training", train.len(), 20_210), ("validation", val.len(), 2_000)];
+        let differ = counts.into_iter().filter(|(_, found, published)| found != published);
+        notes.extend(differ.map(|(what, found, published)| {
+            format!("{found} {what} pairs; ADE20K as published has {published}")
+        }));
+    }
+    Ok(PairSources { train, val, notes })
+}
+
+fn open_half(
+    root: &Path,
+    half: Half,
+    of: HalfOf,
+    config: &DataConfig,
+    env_paths: &EnvPaths,
+    notes: &mut Vec<String>,
+) -> Result<Images, DataError> {
+    let missing = || {
+        let (what, expected) = match (half, of) {
+            (Half::Images, HalfOf::Train) => ("training images", "images/training"),
+            (Half::Images, HalfOf::Val) => ("validation images", "images/validation"),
+            (Half::LabelMaps, HalfOf::Train) => ("training label maps", "annotations/training"),
+            (Half::LabelMaps, HalfOf::Val) => ("validation label maps", "annotations/validation"),
+        };
+        SourceError::NoHalf { path: root.to_owned(), what: what.to_owned(), expected }
+    };
+    let folder = match root.is_dir() {
+        true => halves::find(root, half, of).ok_or_else(missing)?,
+        false => root.to_owned(),
+    };
+    let part = Part::Half { root: folder, half, of };
+    let cached = cache::open(part, config.index_cache.as_deref(), env_paths)?;
+    notes.extend(cached.index.notes.iter().chain(&cached.notes).cloned());
+    if cached.index.entries.is_empty() {
+        return Err(missing().into());
+    }
+    Images::new(cached, vec![String::new()])
+}
+
+/// Checks that every image has a label map of its name, and the other way round.
+fn check_partners(images: &Images, label_maps: &Images) -> Result<(), DataError> {
+    // With the point, so that stems are in the order of the file names.
+    let stem = |of: &Images, at: usize| {
+        let name = of.file_name(at);
+        name.rfind('.').map_or(name, |dot| &name[..=dot]).to_owned()
+    };
+    let (mut image, mut map) = (0, 0);
+    while image < images.len() || map < label_maps.len() {
+        let left = (image < images.len()).then(|| stem(images, image));
+        let right = (map < label_maps.len()).then(|| stem(label_maps, map));
+        if left == right {
+            (image, map) = (image + 1, map + 1);
+            continue;
+        }
+        // Both are in order: the lesser one is alone.
+        let is_image = match (&left, &right) {
+            (Some(left), Some(right)) => left < right,
+            (left, _) => left.is_some(),
+        };
+        let (file, missing, other) = match is_image {
+            true => (images.location(image), "label map", label_maps),
+            false => (label_maps.location(map), "image", images),
+        };
+        return Err(SourceError::Unpaired { file, missing, path: other.root().to_owned() }.into());
+    }
+    Ok(())
+}
+
+impl Pairs {
+    /// The images.
+    pub fn images(&self) -> &Images {
+        &self.images
+    }
+
+    /// The label maps, in the order of the images.
+    pub fn label_maps(&self) -> &Images {
+        &self.label_maps
+    }
+
+    /// The name of a pair's label map alone, for messages.
+    pub fn file_stem(&self, index: usize) -> &str {
+        let name = base_name(self.images.file_name(index));
+        name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+    }
+}
+
+impl Dataset for Pairs {
+    fn len(&self) -> usize {
+        self.images.len()
+    }
+
+    fn encoding(&self) -> Encoding {
+        Encoding::Files
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Of a pair, 0: its classes are in its label map.
+    fn label(&self, _index: usize) -> u32 {
+        0
+    }
+
+    fn label_maps(&self) -> Option<&LabelMaps> {
+        Some(&self.maps)
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.images.name(index)
+    }
+
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        let mut labels = Vec::new();
+        self.label_maps.read(index, &mut labels)?;
+        self.images.read(index, into)?;
+        let image = into.len();
+        into.extend_from_slice(&labels);
+        PairBytes::seal(into, image);
+        Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::IMAGENET
+    }
+
+    /// The hash of the classes and of the names of all images in order: the same pairs have one
+    /// fingerprint as folders and as an archive.
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(|hasher| {
+            hasher.update(b"pairs").update(&[self.maps.rule.first()]);
+            let mut text = |text: &str| {
+                hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+            };
+            self.classes.iter().for_each(|class| text(class));
+            (0..self.len()).for_each(|index| text(self.images.file_name(index)));
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! `shapes` with label maps: several figures in an image, each over those before.
+
+use rand_chacha::ChaCha8Rng;
+
+use super::scene::Scene;
+use super::{CLASS_NAMES, Shapes, ShapesBackground};
+use crate::dataset::{Dataset, Encoding, Fingerprint, LabelMaps};
+use crate::dense::{ClassList, LabelRule, PairBytes};
+use crate::error::DataError;
+use crate::rng::{self, below, uniform};
+use crate::statistics::Statistics;
+
+/// Most figures of an image.
+const FIGURES: u32 = 6;
+/// The size of a figure, in that of the only one of an image with one label.
+const SCALE: [f32; 2] = [0.35, 0.8];
+
+/// One part of the procedural dataset with label maps: one to six figures from back to front. The
+/// class of a pixel is that of the topmost figure that covers at least half of it.
+#[derive(Clone, Debug)]
+pub(super) struct Scenes {
+    shapes: Shapes,
+    class_names: Vec<String>,
+    maps: LabelMaps,
+}
+
+impl Scenes {
+    /// The scenes in place of the images of `shapes`.
+    pub(super) fn new(shapes: Shapes, background: ShapesBackground) -> Self {
+        let named = match background {
+            ShapesBackground::Ignored => None,
+            ShapesBackground::Class => Some("background"),
+        };
+        let names = named.iter().chain(&CLASS_NAMES).map(|&name| name.to_owned());
+        let ClassList { names, colours } = ClassList::of_names(names.collect());
+        let maps = LabelMaps { rule: LabelRule { reduce_zero: named.is_none() }, colours };
+        Self { shapes, class_names: names, maps }
+    }
+
+    fn draw(&self, rng: &mut ChaCha8Rng) -> (Vec<Scene>, Vec<u8>) {
+        let size = self.shapes.image_size;
+        let count = 1 + below(rng, FIGURES);
+        let figure = |_| {
+            let class = below(rng, CLASS_NAMES.len() as u32);
+            let scale = uniform(rng, SCALE[0], SCALE[1]);
+            (Scene::draw_scaled(rng, size, class, scale), class as u8 + 1)
+        };
+        (0..count).map(figure).unzip()
+    }
+}
+
+impl Dataset for Scenes {
+    fn len(&self) -> usize {
+        self.shapes.len()
+    }
+
+    fn encoding(&self) -> Encoding {
+        self.shapes.encoding()
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    /// Of a scene, 0: its classes are in its label map.
+    fn label(&self, _index: usize) -> u32 {
+        0
+    }
+
+    fn label_maps(&self) -> Option<&LabelMaps> {
+        Some(&self.maps)
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.shapes.name(index)
+    }
+
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        let Shapes { part, image_size, seed, .. } = self.shapes;
+        let mut rng = rng::keyed("vim-data scenes v1", &[seed, part as u64, index as u64]);
+        let (scenes, classes) = self.draw(&mut rng);
+        let pixels = image_size * image_size;
+        into.clear();
+        into.resize(4 * pixels, 0);
+        let (image, labels) = into.split_at_mut(3 * pixels);
+        let covers = |at: usize, number: usize| labels[at] = classes[number];
+        Scene::render_all(&scenes, &mut rng, image_size, image, covers);
+        PairBytes::seal(into, 3 * pixels);
+        Ok(())
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.shapes.statistics()
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let shapes = self.shapes.fingerprint().to_string();
+        Fingerprint::of(|hasher| {
+            hasher.update(b"scenes").update(&[self.maps.rule.first()]).update(shapes.as_bytes());
+        })
+    }
+}

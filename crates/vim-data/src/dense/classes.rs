@@ -1,0 +1,136 @@
+//! Lists of the classes of label maps, and their colours in pictures.
+
+use std::path::Path;
+use std::{fs, iter};
+
+use crate::error::{DataError, SourceError};
+
+/// ADE20K's 150 classes in the order of their numbers, and the colours that they are shown in.
+///
+/// # Source
+/// `ADE20KDataset` of mmsegmentation 0.29.1: `CLASSES` and `PALETTE`.
+const ADE20K: &str = include_str!("../../classes/ade20k.txt");
+
+/// Most classes: a label is a byte, and 255 is ignored.
+const MOST: usize = 255;
+
+/// Classes by label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassList {
+    /// Name of each class.
+    pub names: Vec<String>,
+    /// Colour of each class, red, green and blue.
+    pub colours: Vec<[u8; 3]>,
+}
+
+impl ClassList {
+    /// ADE20K's.
+    pub fn ade20k() -> Self {
+        Self::parse(ADE20K).expect("invariant: a test reads the list")
+    }
+
+    /// Classes of these names, in colours far from each other.
+    pub fn of_names(names: Vec<String>) -> Self {
+        let colours = (0..names.len()).map(colour).collect();
+        Self { names, colours }
+    }
+
+    /// Reads a list: a class a line, and behind a tab its colour as `#rrggbb`, if it has one.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is empty, or names a class twice or in no known form.
+    pub(crate) fn read(path: &Path) -> Result<Self, DataError> {
+        let text = fs::read_to_string(path).map_err(DataError::io(path))?;
+        let wrong = |why| SourceError::ClassList { path: path.to_owned(), why }.into();
+        Self::parse(&text).map_err(wrong)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut list = Self { names: Vec::new(), colours: Vec::new() };
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim_end();
+            if line.is_empty() {
+                continue;
+            }
+            let number = at + 1;
+            let (name, colour) = match line.split_once('\t') {
+                Some((name, text)) => {
+                    let parsed = parse_colour(text.trim());
+                    let why = || format!("line {number}: expected a colour such as `#78aa00`");
+                    (name.trim(), parsed.ok_or_else(why)?)
+                }
+                None => (line.trim(), colour(list.names.len())),
+            };
+            if name.is_empty() || list.names.iter().any(|known| known == name) {
+                return Err(format!("line {number}: `{name}` is empty or named before"));
+            }
+            list.names.push(name.to_owned());
+            list.colours.push(colour);
+        }
+        match list.names.len() {
+            0 => Err("it names none; give one a line".to_owned()),
+            1..=MOST => Ok(list),
+            count => Err(format!("it names {count}; a label map has at most {MOST}")),
+        }
+    }
+}
+
+fn parse_colour(text: &str) -> Option<[u8; 3]> {
+    let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).ok();
+    Some([byte(0)?, byte(2)?, byte(4)?])
+}
+
+/// The colour of class `number` where a list has none.
+///
+/// # Source
+/// The colour map of PASCAL VOC, from its second entry on: the bits of the number, dealt to red,
+/// green and blue from the highest bit down.
+fn colour(number: usize) -> [u8; 3] {
+    let bits = |channel: usize| {
+        let triples = iter::successors(Some(number + 1), |rest| Some(rest >> 3));
+        let dealt = triples.take(8).enumerate();
+        dealt.fold(0, |sum, (place, rest)| sum | ((rest >> channel & 1) << (7 - place)) as u8)
+    };
+    [bits(0), bits(1), bits(2)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ade20k_has_its_150_classes() {
+        let ClassList { names, colours } = ClassList::ade20k();
+        assert_eq!((names.len(), colours.len()), (150, 150));
+        assert_eq!((names[0].as_str(), colours[0]), ("wall", [120, 120, 120]));
+        assert_eq!((names[149].as_str(), colours[149]), ("flag", [92, 0, 255]));
+    }
+
+    #[test]
+    fn colours_are_optional_and_differ() {
+        let list = ClassList::parse("sky\t#0a0B0c\n\ngrass\n").unwrap();
+        assert_eq!(list.names, ["sky", "grass"]);
+        assert_eq!(list.colours, [[10, 11, 12], [0, 128, 0]]);
+        let many = ClassList::of_names((0..255).map(|name| name.to_string()).collect());
+        let mut colours = many.colours.clone();
+        colours.sort_unstable();
+        colours.dedup();
+        assert_eq!(colours.len(), 255);
+        assert_eq!(many.colours[..3], [[128, 0, 0], [0, 128, 0], [128, 128, 0]]);
+    }
+
+    #[test]
+    fn a_list_that_is_none_says_why() {
+        for (text, why) in [
+            ("", "none"),
+            ("a\na\n", "line 2"),
+            ("a\tred\n", "line 1: expected a colour"),
+            ("\t#000000\n", "line 1"),
+        ] {
+            assert!(ClassList::parse(text).unwrap_err().contains(why), "{text:?}");
+        }
+        let many: Vec<String> = (0..256).map(|name| name.to_string()).collect();
+        assert!(ClassList::parse(&many.join("\n")).unwrap_err().contains("at most 255"));
+    }
+}

@@ -1,0 +1,25 @@
+//! Images with label maps, a class for each pixel: what segmentation learns from.
+//!
+//! Label maps and their classes, what is done to pairs in training ([`DenseRecipe`]), where windows
+//! slide in evaluation, and how predictions are scored ([`Confusion`]).
+
+mod classes;
+mod hsv;
+mod label_map;
+mod photometric;
+mod recipe;
+mod resize;
+mod scores;
+mod transform;
+mod windows;
+
+pub use classes::ClassList;
+pub use hsv::{hsv_to_rgb, rgb_to_hsv};
+pub use label_map::{IGNORED, LabelMap, LabelRule, PairError};
+pub(crate) use label_map::{PairBytes, decode_labels};
+pub use photometric::Photometric;
+pub use recipe::{DensePlan, DenseRecipe, Inference, choose_corner};
+pub use resize::{bilinear, nearest, rescaled};
+pub use scores::{ClassScore, Confusion};
+pub use transform::{apply_dense, padding};
+pub use windows::windows;

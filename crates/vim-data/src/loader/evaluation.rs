@@ -1,0 +1,125 @@
+//! Pairs one after the other, each of its own size, as evaluation needs them.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use rayon::prelude::*;
+
+use super::pairs::decode_pair;
+use super::{OnBad, THREAD_PREFIX, worker};
+use crate::decode::{DecodeLimits, Decoder};
+use crate::dense::{LabelMap, PairBytes, decode_labels};
+use crate::error::DataError;
+use crate::pixels::Pixels;
+use crate::split::Split;
+
+/// An image and its label map, whole and unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvalPair {
+    /// Position in the split.
+    pub position: usize,
+    /// The image.
+    pub image: Pixels,
+    /// Its labels.
+    pub map: LabelMap,
+}
+
+/// A pair that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadPair {
+    /// Position in the split.
+    pub position: usize,
+    /// The image's file, or `archive:member`.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+    /// Its labels, if these could be read.
+    pub labels: Option<Vec<u8>>,
+}
+
+/// The pairs of a split in order, read ahead by threads. Dropping it stops them.
+#[derive(Debug)]
+pub struct EvalPairs {
+    ready: Receiver<Vec<Result<EvalPair, UnreadPair>>>,
+    given: std::vec::IntoIter<Result<EvalPair, UnreadPair>>,
+    on_bad: OnBad,
+}
+
+impl EvalPairs {
+    /// The pairs at `positions` of a split with label maps, `threads` of which are decoded at a
+    /// time.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    ///
+    /// # Panics
+    /// If the split has no label maps.
+    pub fn new(
+        split: &Split,
+        positions: Vec<usize>,
+        threads: usize,
+        on_bad: OnBad,
+    ) -> Result<Self, DataError> {
+        assert!(split.dataset().label_maps().is_some(), "the images have label maps");
+        // A group waits while the next one is made: two are in memory.
+        let (sender, ready) = sync_channel(1);
+        let split = split.clone();
+        let reader = move || {
+            for group in positions.chunks(threads.max(1)) {
+                let made: Vec<_> =
+                    group.par_iter().map(|&position| read(&split, position)).collect();
+                if sender.send(made).is_err() {
+                    return; // nobody wants them any more
+                }
+            }
+        };
+        let builder = thread::Builder::new().name(format!("{THREAD_PREFIX}pairs"));
+        builder.spawn(reader).map_err(|source| DataError::Spawn { worker: 0, source })?;
+        Ok(Self { ready, given: Vec::new().into_iter(), on_bad })
+    }
+}
+
+/// Reads and decodes a pair.
+fn read(split: &Split, position: usize) -> Result<EvalPair, UnreadPair> {
+    let (index, dataset) = (split.index(position), split.dataset());
+    let mut pair = EvalPair { position, ..EvalPair::default() };
+    let unread = |reason: String, labels| {
+        let name = dataset.name(index);
+        UnreadPair { position, name, reason, labels }
+    };
+    let mut bytes = Vec::new();
+    let read = worker::read(dataset, index, &mut bytes);
+    read.map_err(|error| unread(format!("cannot be read: failed to {error}"), None))?;
+    let decoder = Decoder::new(DecodeLimits::default());
+    let mut decoder = decoder.map_err(|error| unread(error.to_string(), None))?;
+    match decode_pair(dataset, &mut decoder, &bytes, &mut pair.image, &mut pair.map) {
+        Ok(_) => Ok(pair),
+        Err(error) => {
+            // Of an image alone that cannot be used the labels count.
+            let rule = dataset.label_maps().map(|maps| maps.rule).unwrap_or_default();
+            let labels = decode_labels(&mut decoder, PairBytes::of(&bytes).labels, rule).ok();
+            Err(unread(error.to_string(), labels.map(|map| map.labels)))
+        }
+    }
+}
+
+impl Iterator for EvalPairs {
+    /// A pair that cannot be used is an error, or with [`OnBad::CountAsWrong`] an [`UnreadPair`].
+    type Item = Result<Result<EvalPair, UnreadPair>, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = match self.given.next() {
+            Some(next) => next,
+            None => {
+                self.given = self.ready.recv().ok()?.into_iter();
+                self.given.next()?
+            }
+        };
+        Some(match (next, self.on_bad) {
+            (Err(UnreadPair { name, reason, .. }), OnBad::Fail | OnBad::Replace) => {
+                Err(DataError::BadImage { name, reason })
+            }
+            (next, _) => Ok(next),
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! A worker's part in segmentation: from an image and a label map to crops of both.
+
+use super::stats::LoaderStage;
+use super::worker::Worker;
+use super::{Group, Loader, LoaderConfig, Purpose};
+use crate::dataset::{Dataset, Encoding};
+use crate::decode::Decoder;
+use crate::dense::{LabelMap, PairBytes, PairError, apply_dense, decode_labels};
+use crate::pixels::Pixels;
+use crate::transforms::EraseBox;
+use crate::transforms::recipe::SampleKey;
+
+/// Decodes the pair in `bytes`, as a dataset with label maps gives it, and checks that both are of
+/// one size; returns what the decoder of the image warned of.
+///
+/// # Panics
+/// If the dataset has no label maps.
+pub(crate) fn decode_pair(
+    dataset: &dyn Dataset,
+    decoder: &mut Decoder,
+    bytes: &[u8],
+    image: &mut Pixels,
+    map: &mut LabelMap,
+) -> Result<Option<String>, PairError> {
+    let rule = dataset.label_maps().expect("invariant: the dataset has label maps").rule;
+    let pair = PairBytes::of(bytes);
+    let mut warning = None;
+    match dataset.encoding() {
+        Encoding::Pixels { size: [height, width] } => {
+            (image.height, image.width, map.height, map.width) = (height, width, height, width);
+            pair.image.clone_into(&mut image.data);
+            pair.labels.clone_into(&mut map.labels);
+            rule.apply(&mut map.labels);
+        }
+        Encoding::Files => {
+            warning = decoder.decode(pair.image, image)?.warning;
+            *map = decode_labels(decoder, pair.labels, rule).map_err(PairError::Labels)?;
+        }
+    }
+    PairError::check_sizes([image.height, image.width], map.size())?;
+    Ok(warning)
+}
+
+impl Worker<'_> {
+    /// Makes all draws of the pair in `file`, pixels `[draws, H, W, 3]` and labels `[draws, H, W]`;
+    /// returns the boxes to erase in each.
+    pub(super) fn pairs(
+        &mut self,
+        key: SampleKey,
+        group: &Group,
+        pixels: &mut [u8],
+        maps: &mut [u8],
+    ) -> Result<Vec<Vec<EraseBox>>, PairError> {
+        let Loader { split, config, .. } = self.loader;
+        let LoaderConfig { size, purpose: Purpose::Dense(recipe), .. } = &**config else {
+            return Ok(Vec::new()); // no label maps are made
+        };
+        let Self { decoder, file, source, label_map, stats, .. } = self;
+        let dataset = split.dataset();
+        stats.bytes += file.len() as u64;
+        let decode = || decode_pair(dataset, decoder, file, source, label_map);
+        let warning = stats.timed(LoaderStage::Decode, decode)?;
+        stats.decoded += 1;
+        stats.warned += u64::from(warning.is_some());
+        let (rule, classes) = (dataset.label_maps(), dataset.num_classes());
+        PairError::check_labels(
+            label_map,
+            rule.map(|maps| maps.rule).unwrap_or_default(),
+            classes,
+        )?;
+        let area = size[0] * size[1];
+        let draws = pixels.chunks_exact_mut(3 * area).zip(maps.chunks_exact_mut(area));
+        let boxes = draws.zip(&group.repeats).map(|((pixels, labels), &repeat)| {
+            let plan = recipe.draw(SampleKey { repeat, ..key }, label_map.size(), *size);
+            let pair = (&*source, &*label_map);
+            stats.timed(LoaderStage::Augment, || {
+                apply_dense(&plan, recipe.cat_max_ratio, pair, *size, pixels, labels)
+            })
+        });
+        Ok(boxes.collect())
+    }
+}

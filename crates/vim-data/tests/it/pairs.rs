@@ -1,0 +1,355 @@
+//! Images with label maps: procedural ones, and the same in files, laid out as ADE20K is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use vim_data::{
+    BadTrain, Batch, DataConfig, DataError, DatasetKind, DenseRecipe, EvalPair, EvalPairs, IGNORED,
+    Loader, LoaderConfig, OnBad, Pixels, Purpose, ShapesBackground, ShapesConfig, SourceError,
+    Split, Splits, Stage, encode_png,
+};
+
+use crate::trees::tar_of;
+
+const SIDE: usize = 32;
+
+fn scenes(background: ShapesBackground) -> Splits {
+    let shapes = ShapesConfig { image_size: SIDE, train: 24, val: 0, test: 8, seed: 5, background };
+    vim_data::open_segmentation(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap()
+}
+
+/// A grey PNG of these values.
+fn grey_png(
+    size: [usize; 2],
+    values: &[u8],
+    color: png::ColorType,
+    bits: png::BitDepth,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, size[1] as u32, size[0] as u32);
+    encoder.set_color(color);
+    encoder.set_depth(bits);
+    if color == png::ColorType::Indexed {
+        encoder.set_palette(vec![0; 3 * 256]);
+    }
+    encoder.write_header().unwrap().write_image_data(values).unwrap();
+    bytes
+}
+
+fn labels_png(size: [usize; 2], values: &[u8]) -> Vec<u8> {
+    grey_png(size, values, png::ColorType::Grayscale, png::BitDepth::Eight)
+}
+
+/// The scenes as files by name, in ADE20K's folders.
+fn files() -> Vec<(String, Vec<u8>)> {
+    let Splits { train, test, .. } = scenes(ShapesBackground::Ignored);
+    let mut files = Vec::new();
+    for (of, word, split) in [("training", "train", &train), ("validation", "val", &test)] {
+        for number in 0..split.len() {
+            let pair = split.image(number).unwrap();
+            let (data, rest) = pair.split_at(3 * SIDE * SIDE);
+            let image = Pixels { height: SIDE, width: SIDE, data: data.to_vec() };
+            let name = format!("ADE_{word}_{:08}", number + 1);
+            let root = "ADEChallengeData2016";
+            files.push((format!("{root}/images/{of}/{name}.png"), encode_png(&image).unwrap()));
+            let labels = labels_png([SIDE; 2], &rest[..SIDE * SIDE]);
+            files.push((format!("{root}/annotations/{of}/{name}.png"), labels));
+        }
+    }
+    files.push(("ADEChallengeData2016/objectInfo150.txt".into(), b"Idx".to_vec()));
+    files
+}
+
+fn write_files(root: &Path, files: &[(String, Vec<u8>)]) {
+    for (name, bytes) in files {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// The files in a folder, a tar and a zip: paths of the three.
+fn laid_out(root: &Path) -> [PathBuf; 3] {
+    let files = files();
+    let [folder, tar, zip] = ["tree", "ade.tar", "ade.zip"].map(|name| root.join(name));
+    write_files(&folder, &files);
+    // The order is not the sorted one.
+    let reversed: Vec<_> = files.iter().rev().cloned().collect();
+    fs::write(&tar, tar_of(&reversed)).unwrap();
+    let mut writer = zip::ZipWriter::new(fs::File::create(&zip).unwrap());
+    for (at, (name, bytes)) in reversed.iter().enumerate() {
+        let method = [zip::CompressionMethod::Stored, zip::CompressionMethod::Deflated][at % 2];
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        writer.start_file(name.as_str(), options).unwrap();
+        writer.write_all(bytes).unwrap();
+    }
+    writer.finish().unwrap();
+    [folder, tar, zip]
+}
+
+/// The configuration of pairs at `path` with the twelve classes of the scenes.
+fn of_path(path: &Path) -> DataConfig {
+    let classes = path.with_file_name("names.txt");
+    fs::write(&classes, (1..=12).map(|class| format!("class {class}\n")).collect::<String>())
+        .unwrap();
+    DataConfig {
+        dataset: DatasetKind::Pairs,
+        path: Some(path.to_owned()),
+        classes: Some(classes),
+        reduce_zero_label: Some(true),
+        stage: Stage::Off,
+        ..DataConfig::default()
+    }
+}
+
+fn open(path: &Path) -> Result<Splits, DataError> {
+    vim_data::open_segmentation(&of_path(path), 0)
+}
+
+fn pairs(split: &Split) -> Vec<EvalPair> {
+    let all = EvalPairs::new(split, (0..split.len()).collect(), 3, OnBad::Fail).unwrap();
+    all.map(|pair| pair.unwrap().unwrap()).collect()
+}
+
+fn training(workers: usize) -> LoaderConfig {
+    let recipe = DenseRecipe { scale: [4 * SIDE, SIDE], ..DenseRecipe::default() };
+    LoaderConfig {
+        batch_size: 4,
+        size: [SIDE; 2],
+        workers,
+        readers: workers,
+        prefetch: 2,
+        seed: 9,
+        shards: vim_data::Shards::WHOLE,
+        purpose: Purpose::Dense(recipe),
+        on_bad: OnBad::Replace,
+    }
+}
+
+fn epoch(split: &Split, config: LoaderConfig) -> Vec<Batch> {
+    let loader = Loader::new(split.clone(), config).unwrap();
+    loader.epoch(1, 0).map(Result::unwrap).collect()
+}
+
+/// If this fails, every published figure on them is void: change the version in the key instead.
+#[test]
+fn scenes_are_pinned() {
+    let Splits { train, test, .. } = scenes(ShapesBackground::Ignored);
+    let mut hasher = blake3::Hasher::new();
+    for split in [&train, &test] {
+        (0..split.len()).for_each(|at| {
+            hasher.update(&split.image(at).unwrap());
+        });
+    }
+    assert_eq!(hasher.finalize().to_hex()[..16], *"21ad703993df5811");
+}
+
+#[test]
+fn a_scene_has_figures_over_each_other_on_a_background_that_may_be_a_class() {
+    let ignored = scenes(ShapesBackground::Ignored).train;
+    let class = scenes(ShapesBackground::Class).train;
+    assert_eq!((ignored.num_classes(), class.num_classes()), (12, 13));
+    assert_eq!(class.class_names()[0], "background");
+    assert_eq!(class.class_names()[1..], *ignored.class_names());
+    let (ignored, class) = (pairs(&ignored), pairs(&class));
+    let mut seen = BTreeSet::new();
+    let mut figures = BTreeSet::new();
+    for (a, b) in ignored.iter().zip(&class) {
+        assert_eq!(a.image, b.image);
+        for (&a, &b) in a.map.labels.iter().zip(&b.map.labels) {
+            assert_eq!(b, if a == IGNORED { 0 } else { a + 1 });
+        }
+        let mut classes: Vec<u8> = b.map.labels.clone();
+        classes.sort_unstable();
+        classes.dedup();
+        figures.insert(classes.len());
+        seen.extend(classes);
+    }
+    assert_eq!(seen.len(), 13, "every class is somewhere in 24 scenes");
+    assert!(figures.contains(&2) && figures.iter().any(|&count| count >= 5), "{figures:?}");
+}
+
+#[test]
+fn every_layout_gives_the_same_pairs() {
+    let root = tempfile::tempdir().unwrap();
+    let drawn = scenes(ShapesBackground::Ignored);
+    let expected = [pairs(&drawn.train), pairs(&drawn.test)];
+    let [folder, tar, zip] = laid_out(root.path());
+    let inner = folder.join("ADEChallengeData2016");
+    let mut fingerprints = BTreeSet::new();
+    // Opened twice: the second time by the cached index.
+    for path in [&folder, &inner, &tar, &zip, &tar, &zip] {
+        let splits = open(path).unwrap();
+        assert_eq!([pairs(&splits.train), pairs(&splits.test)], expected, "{}", path.display());
+        fingerprints.insert(splits.train.dataset().fingerprint().to_string());
+        assert_eq!(splits.train.class_names()[11], "class 12");
+    }
+    assert_eq!(fingerprints.len(), 1);
+}
+
+#[test]
+fn ade20k_knows_its_classes_and_tells_of_missing_pairs() {
+    let root = tempfile::tempdir().unwrap();
+    let [folder, ..] = laid_out(root.path());
+    let config = DataConfig {
+        dataset: DatasetKind::Ade20k,
+        path: Some(folder),
+        stage: Stage::Off,
+        ..DataConfig::default()
+    };
+    let splits = vim_data::open_segmentation(&config, 0).unwrap();
+    assert_eq!(splits.train.num_classes(), 150);
+    let maps = splits.train.dataset().label_maps().unwrap();
+    assert_eq!((maps.rule.reduce_zero, maps.colours[0]), (true, [120, 120, 120]));
+    let notes = splits.notes.join("\n");
+    assert!(notes.contains("24 training pairs; ADE20K as published has 20210"), "{notes}");
+    let held = DataConfig { val_fraction: 0.25, ..config.clone() };
+    let splits = vim_data::open_segmentation(&held, 0).unwrap();
+    assert_eq!((splits.train.len(), splits.val.unwrap().len()), (18, 6));
+    for refused in
+        [vim_data::open(&config, 0).map(|_| ()), vim_data::dry_run(&config, 0).map(|_| ())]
+    {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("ade20k") && error.contains("task = \"segmentation\""), "{error}");
+    }
+    let cifar = DataConfig { dataset: DatasetKind::Cifar10, ..DataConfig::default() };
+    let error = vim_data::open_segmentation(&cifar, 0).unwrap_err().to_string();
+    assert!(error.contains("a dataset with label maps"), "{error}");
+}
+
+#[test]
+fn crops_do_not_depend_on_threads_or_on_where_the_pairs_are() {
+    let root = tempfile::tempdir().unwrap();
+    let [folder, _, zip] = laid_out(root.path());
+    let drawn = epoch(&scenes(ShapesBackground::Ignored).train, training(1));
+    assert_eq!(drawn.len(), 6);
+    for path in [&folder, &zip] {
+        assert_eq!(epoch(&open(path).unwrap().train, training(3)), drawn);
+    }
+    let maps: Vec<u8> =
+        drawn.iter().flat_map(|batch| batch.label_maps.as_ref().unwrap().to_vec()).collect();
+    assert_eq!(maps.len(), 24 * SIDE * SIDE);
+    assert!(maps.iter().all(|&label| label < 12 || label == IGNORED));
+    // Images drawn smaller than the crop are padded, and the boxes say where.
+    assert!(drawn.iter().any(|batch| !batch.erased.is_empty()));
+    // A later start makes the same.
+    let loader = Loader::new(scenes(ShapesBackground::Ignored).train, training(2)).unwrap();
+    let late: Vec<Batch> = loader.epoch(1, 4).map(Result::unwrap).collect();
+    assert_eq!(late, drawn[4..]);
+    // Shards are the batch's images, each once.
+    let mut images = BTreeSet::new();
+    for first in [0, 1] {
+        let shards = vim_data::Shards { first, count: 1, of: 2 };
+        let config = LoaderConfig { batch_size: 2, shards, ..training(1) };
+        let batches = epoch(&scenes(ShapesBackground::Ignored).train, config);
+        images.extend(batches.iter().flat_map(|batch| batch.indices.clone()));
+    }
+    assert_eq!(images.len(), 24);
+}
+
+/// A tree with one file replaced.
+fn spoiled(name: &str, bytes: Vec<u8>) -> (TempDir, PathBuf) {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("tree");
+    let mut files = files();
+    let name = format!("ADEChallengeData2016/{name}");
+    files.iter_mut().find(|(other, _)| *other == name).unwrap().1 = bytes;
+    write_files(&folder, &files);
+    (root, folder)
+}
+
+#[test]
+fn bad_pairs_are_named_and_replaced() {
+    let map = "annotations/training/ADE_train_00000003.png";
+    let area = SIDE * SIDE;
+    let (grey, eight) = (png::ColorType::Grayscale, png::BitDepth::Eight);
+    for (name, bytes, expected) in [
+        ("images/training/ADE_train_00000003.png", b"nothing".to_vec(), "no JPEG, PNG"),
+        (map, Vec::new(), "has a label map that is empty"),
+        (
+            map,
+            labels_png([SIDE, SIDE - 1], &vec![1; area - SIDE]),
+            "32 × 32 pixels and a label map of 32 × 31",
+        ),
+        (
+            map,
+            labels_png([SIDE; 2], &vec![13; area]),
+            "the value 13, and 12 classes are numbered 1 to 12",
+        ),
+        (
+            map,
+            grey_png([SIDE; 2], &vec![1; area], png::ColorType::Indexed, eight),
+            "PNG with a palette",
+        ),
+        (
+            map,
+            grey_png([SIDE; 2], &vec![1; 2 * area], grey, png::BitDepth::Sixteen),
+            "grey PNG of 16 bits",
+        ),
+        (
+            map,
+            grey_png([SIDE; 2], &vec![1; 3 * area], png::ColorType::Rgb, eight),
+            "PNG of colours",
+        ),
+    ] {
+        let (_root, folder) = spoiled(name, bytes);
+        let train = open(&folder).unwrap().train;
+        let loader = Loader::new(train.clone(), training(2)).unwrap();
+        let mut batches = loader.epoch(1, 0);
+        let made: Vec<Batch> = batches.by_ref().map(Result::unwrap).collect();
+        assert!(made.iter().all(|batch| !batch.indices.contains(&2)), "{expected}");
+        let bad = batches.take_bad();
+        assert!(bad[0].reason.contains(expected), "{}", bad[0].reason);
+        assert!(bad[0].name.ends_with("ADE_train_00000003.png"), "{}", bad[0].name);
+        let fails = LoaderConfig { on_bad: BadTrain::Fail.into(), ..training(2) };
+        let loader = Loader::new(train, fails).unwrap();
+        assert!(loader.epoch(1, 0).any(|batch| batch.is_err()));
+    }
+}
+
+#[test]
+fn an_evaluation_fails_or_counts_a_bad_pair() {
+    let (_root, folder) = spoiled("annotations/validation/ADE_val_00000002.png", b"?".to_vec());
+    let test = open(&folder).unwrap().test;
+    let all = |on_bad| EvalPairs::new(&test, (0..8).collect(), 2, on_bad).unwrap();
+    let results: Vec<_> = all(OnBad::Fail).collect();
+    assert!(
+        matches!(&results[1], Err(DataError::BadImage { name, .. }) if name.contains("ADE_val_00000002"))
+    );
+    let results: Vec<_> = all(OnBad::CountAsWrong).map(Result::unwrap).collect();
+    assert_eq!(results.iter().filter(|pair| pair.is_err()).count(), 1);
+    assert_eq!(results[1].as_ref().unwrap_err().position, 1);
+}
+
+#[test]
+fn files_without_partners_and_missing_folders_are_named() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("tree");
+    let inner = folder.join("ADEChallengeData2016");
+    write_files(&folder, &files());
+    fs::remove_file(inner.join("annotations/validation/ADE_val_00000005.png")).unwrap();
+    let error = open(&folder).unwrap_err();
+    assert!(matches!(error, DataError::Source(SourceError::Unpaired { missing: "label map", .. })));
+    assert!(error.to_string().contains("ADE_val_00000005"), "{error}");
+    fs::remove_file(inner.join("images/validation/ADE_val_00000005.png")).unwrap();
+    fs::remove_file(inner.join("images/training/ADE_train_00000024.png")).unwrap();
+    let error = open(&folder).unwrap_err();
+    assert!(matches!(error, DataError::Source(SourceError::Unpaired { missing: "image", .. })));
+    fs::remove_dir_all(inner.join("annotations")).unwrap();
+    let error = open(&folder).unwrap_err().to_string();
+    assert!(
+        error.contains("training label maps") && error.contains("annotations/training"),
+        "{error}"
+    );
+
+    let config = DataConfig { classes: None, ..of_path(&folder) };
+    let error = vim_data::open_segmentation(&config, 0).unwrap_err().to_string();
+    assert!(error.contains("data.classes"), "{error}");
+    let cut = root.path().join("cut.zip");
+    fs::write(&cut, b"PK\x03\x04 and no more").unwrap();
+    let error = open(&cut).unwrap_err();
+    assert!(matches!(error, DataError::Source(SourceError::Zip { .. })), "{error}");
+}
