@@ -46,7 +46,9 @@ pub struct BatchNorm {
 impl BatchNorm {
     pub(crate) fn init(scope: &Scope<'_>, channels: usize) -> Self {
         let constant = |name, value| scope.param(name, [channels], Rule::Constant(value));
-        let state = |name, value| RunningState::new(constant(name, value).val().detach());
+        // Detaching alone would keep that a gradient is required.
+        let plain = |name, value| constant(name, value).val().set_require_grad(false);
+        let state = |name, value| RunningState::new(plain(name, value));
         Self {
             weight: constant("weight", 1.0),
             bias: constant("bias", 0.0),
