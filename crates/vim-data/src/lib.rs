@@ -55,14 +55,16 @@ pub use dense::{
 pub use error::{DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use inspect::{
-    ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify,
+    ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify, verify_pairs,
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,
-    EvalPair, EvalPairs, LOCAL_RANKS, Loader, LoaderConfig, LoaderStage, LoaderStats, MOST_THREADS,
-    OnBad, Order, OrderKey, Purpose, Shards, THREAD_PREFIX, UnreadPair, Workers,
+    EvalPair, EvalPairs, Floors, LOCAL_RANKS, Loader, LoaderConfig, LoaderStage, LoaderStats,
+    MOST_THREADS, OnBad, Order, OrderKey, Purpose, Shards, THREAD_PREFIX, UnreadPair, Workers,
 };
-pub use picture::{PictureError, contact_sheet, encode_png, read_picture, write_png};
+pub use picture::{
+    PictureError, contact_sheet, encode_png, read_picture, read_whole_picture, write_png,
+};
 pub use pixels::{Pixels, Region};
 pub use split::Split;
 pub use statistics::{Normalize, Statistics};
@@ -87,7 +89,7 @@ pub mod ops {
 /// The operations on images with label maps.
 pub mod dense_ops {
     pub use crate::dense::{
-        apply_dense, bilinear, choose_corner, hsv_to_rgb, nearest, padding, rescaled, rgb_to_hsv,
-        windows,
+        apply_dense, bilinear, choose_corner, coloured, encode_grey, encode_palette,
+        hsv_row_to_rgb, nearest, overlay, padding, rescaled, rgb_to_hsv, windows,
     };
 }

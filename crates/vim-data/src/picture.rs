@@ -33,6 +33,17 @@ pub enum PictureError {
 /// # Errors
 /// [`PictureError`] names the file.
 pub fn read_picture(path: &Path, size: [usize; 2]) -> Result<Vec<u8>, PictureError> {
+    let pixels = read_whole_picture(path)?;
+    let mut seen = vec![0; 3 * size[0] * size[1]];
+    EvalTransform::default().apply(&pixels, size, &mut seen);
+    Ok(seen)
+}
+
+/// Reads the image at `path` as it is.
+///
+/// # Errors
+/// [`PictureError`] names the file.
+pub fn read_whole_picture(path: &Path) -> Result<Pixels, PictureError> {
     let bytes =
         fs::read(path).map_err(|source| PictureError::Read { path: path.to_owned(), source })?;
     let decode_error = |source| PictureError::Decode { path: path.to_owned(), source };
@@ -41,9 +52,7 @@ pub fn read_picture(path: &Path, size: [usize; 2]) -> Result<Vec<u8>, PictureErr
     let _ = Decoder::new(DecodeLimits::default())
         .and_then(|mut decoder| decoder.decode(&bytes, &mut pixels))
         .map_err(decode_error)?;
-    let mut seen = vec![0; 3 * size[0] * size[1]];
-    EvalTransform::default().apply(&pixels, size, &mut seen);
-    Ok(seen)
+    Ok(pixels)
 }
 
 /// Pixels between images.

@@ -7,11 +7,21 @@ use crate::dataset::{Dataset, Encoding, Fingerprint, LabelMaps};
 use crate::dense::{ClassList, LabelRule, PairBytes};
 use crate::error::{DataError, SourceError};
 use crate::statistics::Statistics;
-use crate::storage::EnvPaths;
 use crate::storage::halves::{self, Half, HalfOf};
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
-use crate::storage::{cache, index::base_name};
+use crate::storage::{EnvPaths, cache};
+
+impl DataConfig {
+    /// Colours for classes of these names in pictures: those of `data.classes` or ADE20K's where
+    /// the names are theirs, else colours far from each other.
+    pub fn class_colours(&self, names: &[String]) -> Vec<[u8; 3]> {
+        let listed = self.classes.as_deref().and_then(|path| ClassList::read(path).ok());
+        let known = listed.into_iter().chain([ClassList::ade20k()]);
+        let mut fitting = known.filter(|list| list.names == names);
+        fitting.next().unwrap_or_else(|| ClassList::of_names(names.to_vec())).colours
+    }
+}
 
 /// One part of a dataset of pairs.
 #[derive(Debug)]
@@ -138,15 +148,9 @@ impl Pairs {
         &self.images
     }
 
-    /// The label maps, in the order of the images.
-    pub fn label_maps(&self) -> &Images {
-        &self.label_maps
-    }
-
-    /// The name of a pair's label map alone, for messages.
-    pub fn file_stem(&self, index: usize) -> &str {
-        let name = base_name(self.images.file_name(index));
-        name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+    /// The images and the label maps, in one order.
+    pub fn into_halves(self) -> [Images; 2] {
+        [self.images, self.label_maps]
     }
 }
 

@@ -25,8 +25,8 @@ pub(super) fn not_classified(config: &DataConfig) -> DataError {
     }
 }
 
-/// Opens the dataset that `config` describes with the label maps of its images; `seed` alone decides
-/// which images are held out.
+/// Opens the dataset that `config` describes with the label maps of its images; `seed` alone
+/// decides which images are held out.
 ///
 /// # Errors
 /// As for [`super::open`], and if the dataset has no label maps.

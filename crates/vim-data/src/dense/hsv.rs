@@ -40,15 +40,29 @@ pub fn rgb_to_hsv([red, green, blue]: [u8; 3]) -> [u8; 3] {
     [hue as u8, saturation as u8, largest]
 }
 
-/// The pixel of this hue, saturation and value.
-pub fn hsv_to_rgb([hue, saturation, value]: [u8; 3]) -> [u8; 3] {
+/// Pixels that OpenCV converts at a time, with AVX2.
+const LANES: usize = 32;
+
+/// Turns the pixels of a row from hue, saturation and value into red, green and blue.
+///
+/// As far as a row has whole vectors OpenCV cuts the results off, and rounds those of the rest.
+pub fn hsv_row_to_rgb(row: &mut [[u8; 3]]) {
+    let (vectors, rest) = row.split_at_mut(row.len() / LANES * LANES);
+    vectors.iter_mut().for_each(|pixel| *pixel = rgb_shares(*pixel).map(|x| x as u8));
+    rest.iter_mut().for_each(|pixel| {
+        *pixel = rgb_shares(*pixel).map(|x| x.round_ties_even() as u8);
+    });
+}
+
+/// Red, green and blue, 0 to 255 with their fractions.
+fn rgb_shares([hue, saturation, value]: [u8; 3]) -> [f32; 3] {
     let (s, v) = (f32::from(saturation) * (1.0 / 255.0), f32::from(value) * (1.0 / 255.0));
     let hue = f32::from(hue) * (6.0 / HUES as f32);
     let sector = hue.trunc();
     let h = hue - sector;
-    let low = v * (1.0 - s);
-    let falling = v * (1.0 - s * h);
-    let rising = v * (1.0 - s * (1.0 - h));
+    // Rounded once, as by the fused instruction of OpenCV's build: the f64 product is exact.
+    let less = |share: f32| (1.0 - f64::from(s) * f64::from(share)) as f32;
+    let (low, falling, rising) = (v * (1.0 - s), v * less(h), v * less(1.0 - h));
     // A hue of 180 and more, which no conversion makes, starts the circle again.
     let rgb = match sector as u32 % 6 {
         0 => [v, rising, low],
@@ -58,7 +72,7 @@ pub fn hsv_to_rgb([hue, saturation, value]: [u8; 3]) -> [u8; 3] {
         4 => [rising, low, v],
         _ => [v, low, falling],
     };
-    rgb.map(|share| (share * 255.0).round_ties_even() as u8)
+    rgb.map(|share| share * 255.0)
 }
 
 #[cfg(test)]
@@ -77,7 +91,9 @@ mod tests {
             ([0, 0, 0], [0, 0, 0]),
         ] {
             assert_eq!(rgb_to_hsv(rgb), hsv, "{rgb:?}");
-            assert_eq!(hsv_to_rgb(hsv), rgb, "{hsv:?}");
+            let mut row = [hsv];
+            hsv_row_to_rgb(&mut row);
+            assert_eq!(row, [rgb], "{hsv:?}");
         }
     }
 
@@ -86,9 +102,23 @@ mod tests {
     fn there_and_back_is_close() {
         for code in (0..1 << 24).step_by(4099) {
             let rgb = [code >> 16, code >> 8, code].map(|x: u32| x as u8);
-            let back = hsv_to_rgb(rgb_to_hsv(rgb));
-            let off = rgb.iter().zip(back).map(|(&a, b)| a.abs_diff(b)).max().unwrap();
-            assert!(off <= 6, "{rgb:?} {back:?}");
+            let mut row = [rgb_to_hsv(rgb)];
+            hsv_row_to_rgb(&mut row);
+            let off = rgb.iter().zip(row[0]).map(|(&a, b)| a.abs_diff(b)).max().unwrap();
+            assert!(off <= 6, "{rgb:?} {row:?}");
         }
+    }
+
+    /// The largest of three channels of this colour is 190.95.
+    #[test]
+    fn whole_vectors_are_cut_off_and_the_rest_is_rounded() {
+        let mut row = [[81, 211, 254]; LANES + 1];
+        hsv_row_to_rgb(&mut row);
+        let sorted = |mut pixel: [u8; 3]| {
+            pixel.sort_unstable();
+            pixel
+        };
+        assert_eq!(sorted(row[LANES - 1]), [43, 190, 254]);
+        assert_eq!(sorted(row[LANES]), [44, 191, 254]);
     }
 }

@@ -7,7 +7,7 @@
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::hsv::{HUES, hsv_to_rgb, rgb_to_hsv};
+use super::hsv::{HUES, hsv_row_to_rgb, rgb_to_hsv};
 use crate::rng::{below, between};
 
 /// Brightness is changed by at most this, in grey levels.
@@ -47,8 +47,11 @@ impl Photometric {
         Self { brightness, contrast, contrast_first: below(rng, 2) == 1, saturation, hue }
     }
 
-    /// Changes pixels, `[.., 3]` of red, green and blue.
-    pub fn apply(&self, pixels: &mut [u8]) {
+    /// Changes pixels, `[H, width, 3]` of red, green and blue.
+    ///
+    /// # Panics
+    /// If the width is 0.
+    pub fn apply(&self, pixels: &mut [u8], width: usize) {
         let (pixels, _) = pixels.as_chunks_mut::<3>();
         let contrast = |pixels: &mut [[u8; 3]]| {
             if let Some(factor) = self.contrast {
@@ -62,21 +65,26 @@ impl Photometric {
             contrast(pixels);
         }
         if let Some(factor) = self.saturation {
-            for pixel in pixels.iter_mut() {
-                let [hue, saturation, value] = rgb_to_hsv(*pixel);
-                *pixel = hsv_to_rgb([hue, scaled(saturation, factor, 0.0), value]);
-            }
+            in_hsv(pixels, width, |[hue, saturation, value]| {
+                [hue, scaled(saturation, factor, 0.0), value]
+            });
         }
         if let Some(steps) = self.hue {
-            for pixel in pixels.iter_mut() {
-                let [hue, saturation, value] = rgb_to_hsv(*pixel);
-                let hue = (i32::from(hue) + steps).rem_euclid(HUES) as u8;
-                *pixel = hsv_to_rgb([hue, saturation, value]);
-            }
+            in_hsv(pixels, width, |[hue, saturation, value]| {
+                [(i32::from(hue) + steps).rem_euclid(HUES) as u8, saturation, value]
+            });
         }
         if !self.contrast_first {
             contrast(pixels);
         }
+    }
+}
+
+/// Changes hue, saturation and value of each pixel, a row after the other.
+fn in_hsv(pixels: &mut [[u8; 3]], width: usize, change: impl Fn([u8; 3]) -> [u8; 3]) {
+    for row in pixels.chunks_exact_mut(width) {
+        row.iter_mut().for_each(|pixel| *pixel = change(rgb_to_hsv(*pixel)));
+        hsv_row_to_rgb(row);
     }
 }
 
@@ -93,7 +101,7 @@ mod tests {
     #[test]
     fn nothing_drawn_changes_nothing() {
         let mut pixels = [3, 200, 90, 0, 255, 17];
-        Photometric::default().apply(&mut pixels);
+        Photometric::default().apply(&mut pixels, 1);
         assert_eq!(pixels, [3, 200, 90, 0, 255, 17]);
     }
 
@@ -102,12 +110,12 @@ mod tests {
         let change =
             Photometric { brightness: Some(31.9), contrast: Some(0.5), ..Photometric::default() };
         let mut pixels = [0, 1, 250];
-        change.apply(&mut pixels);
+        change.apply(&mut pixels, 1);
         assert_eq!(pixels, [15, 16, 127]);
         // First or last matters once values are clipped.
         let change = Photometric { contrast_first: true, contrast: Some(1.5), ..change };
         let mut pixels = [0, 1, 250];
-        change.apply(&mut pixels);
+        change.apply(&mut pixels, 1);
         assert_eq!(pixels, [46, 48, 255]);
     }
 

@@ -154,7 +154,8 @@ impl DenseRecipe {
     }
 }
 
-/// Which of the `corners` a crop of `crop` is taken at, in the labels of `map` resized to `resized`.
+/// Which of the `corners` a crop of `crop` is taken at, in the labels of `map` resized to
+/// `resized`.
 ///
 /// The first that shows more than one class, none of which has `most` of the labelled pixels or
 /// more; the last is not looked at.

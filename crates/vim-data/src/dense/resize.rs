@@ -139,8 +139,8 @@ pub(super) fn nearest_places(
     range.map(move |place| ((place as f64 * scale) as usize).min(from - 1))
 }
 
-/// The part `region` of labels `[h, w]` of size `stored`, taken to `size`: to each pixel the nearest
-/// one's label.
+/// The part `region` of labels `[h, w]` of size `stored`, taken to `size`: to each pixel the
+/// nearest one's label.
 ///
 /// # Panics
 /// If the region is not inside `size`, or there are not as many labels as pixels.

@@ -4,7 +4,7 @@ use super::label_map::{IGNORED, LabelMap};
 use super::recipe::{DensePlan, choose_corner, crop_region};
 use super::resize::{bilinear, nearest};
 use crate::pixels::{Pixels, Region};
-use crate::transforms::{EraseBox, EraseFill};
+use crate::transforms::{EraseBox, EraseFill, flip};
 
 /// Makes the crop of `plan` from `image` and `map`, which are of one size.
 ///
@@ -33,11 +33,11 @@ pub fn apply_dense(
     bilinear(image, plan.resized, region, &mut part);
     let mut part_labels = nearest(&map.labels, map.size(), plan.resized, region);
     if plan.flip {
-        mirror(&mut part, columns, 3);
-        mirror(&mut part_labels, columns, 1);
+        flip(&mut part, [rows, columns]);
+        part_labels.chunks_exact_mut(columns).for_each(<[u8]>::reverse);
     }
     if let Some(photometric) = &plan.photometric {
-        photometric.apply(&mut part);
+        photometric.apply(&mut part, columns);
     }
     pixels.fill(0);
     labels.fill(IGNORED);
@@ -58,15 +58,6 @@ pub fn padding([rows, columns]: [usize; 2], [height, width]: [usize; 2]) -> Vec<
     let is_inside = |region: &Region| region.height > 0 && region.width > 0;
     let erase = |region| EraseBox { region, fill: EraseFill::Constant };
     [right, below].into_iter().filter(is_inside).map(erase).collect()
-}
-
-/// Mirrors rows of `columns` pixels of `channels` bytes.
-fn mirror(pixels: &mut [u8], columns: usize, channels: usize) {
-    for row in pixels.chunks_exact_mut(columns * channels) {
-        // Reversed whole, then every pixel by itself.
-        row.reverse();
-        row.chunks_exact_mut(channels).for_each(<[u8]>::reverse);
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Examination of all images of a part: [`scan`](scan()) reads their headers, [`verify`](verify())
 //! decodes them.
 
+mod pairs;
 mod scan;
 mod verify;
 
@@ -12,6 +13,7 @@ use serde::Serialize;
 use crate::dataset::{Dataset, OnProgress, Progress};
 use crate::{error::DataError, storage::images::Images};
 
+pub use pairs::verify_pairs;
 pub use scan::{ClassCount, ScanReport, Sides, scan};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 

@@ -4,6 +4,7 @@ mod buffer;
 pub(crate) mod config;
 mod describe;
 mod evaluation;
+mod floors;
 pub(crate) mod pairs;
 mod pipeline;
 mod reference;
@@ -23,6 +24,7 @@ pub use config::{
 };
 pub use describe::Described;
 pub use evaluation::{EvalPair, EvalPairs, UnreadPair};
+pub use floors::Floors;
 pub use pipeline::{Batches, THREAD_PREFIX};
 pub use stats::{BadSample, LoaderStage, LoaderStats};
 

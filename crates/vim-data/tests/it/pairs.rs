@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use vim_data::{
-    BadTrain, Batch, DataConfig, DataError, DatasetKind, DenseRecipe, EvalPair, EvalPairs, IGNORED,
-    Loader, LoaderConfig, OnBad, Pixels, Purpose, ShapesBackground, ShapesConfig, SourceError,
-    Split, Splits, Stage, encode_png,
+    BadTrain, Batch, DataConfig, DataError, DatasetKind, DenseRecipe, EvalPair, EvalPairs, Floors,
+    IGNORED, Loader, LoaderConfig, OnBad, Pixels, Purpose, ShapesBackground, ShapesConfig,
+    SourceError, Split, Splits, Stage, encode_png,
 };
 
 use crate::trees::tar_of;
@@ -311,6 +311,21 @@ fn bad_pairs_are_named_and_replaced() {
 }
 
 #[test]
+fn verification_and_a_scan_name_bad_pairs() {
+    let (_root, folder) = spoiled("annotations/training/ADE_train_00000003.png", b"?".to_vec());
+    let sources = vim_data::open_pairs(&of_path(&folder), &vim_data::EnvPaths::default()).unwrap();
+    let report = vim_data::verify_pairs(&sources.train, 2, &|_| {}).unwrap();
+    assert_eq!((report.images, report.good, report.bad.len()), (24, 23, 1));
+    assert_eq!(report.bad[0].index, 2);
+    assert!(report.bad[0].what.contains("label map that begins with `?`"), "{:?}", report.bad);
+    let report = vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
+    assert_eq!((report.good, report.bad.len()), (8, 0));
+    let [_, maps] = sources.train.into_halves();
+    let report = vim_data::scan(&maps, 2, &|_| {}).unwrap();
+    assert_eq!((report.images, report.odd.len(), report.kinds["grey PNG"]), (24, 1, 23));
+}
+
+#[test]
 fn an_evaluation_fails_or_counts_a_bad_pair() {
     let (_root, folder) = spoiled("annotations/validation/ADE_val_00000002.png", b"?".to_vec());
     let test = open(&folder).unwrap().test;
@@ -352,4 +367,27 @@ fn files_without_partners_and_missing_folders_are_named() {
     fs::write(&cut, b"PK\x03\x04 and no more").unwrap();
     let error = open(&cut).unwrap_err();
     assert!(matches!(error, DataError::Source(SourceError::Zip { .. })), "{error}");
+}
+
+#[test]
+fn neither_the_commonest_class_nor_colours_tell_the_figures() {
+    let shapes = ShapesConfig {
+        image_size: SIDE,
+        train: 150,
+        val: 0,
+        test: 50,
+        seed: 0,
+        background: ShapesBackground::Class,
+    };
+    let config = DataConfig { shapes, ..DataConfig::default() };
+    let Splits { train, test, .. } = vim_data::open_segmentation(&config, 0).unwrap();
+    let Floors { majority, colour } = Floors::measure(&train, &test, 1000).unwrap();
+    // The background alone is right.
+    let scores = majority.class_scores();
+    assert_eq!(scores.iter().filter(|score| score.correct > 0).count(), 1);
+    assert!(
+        scores[0].correct > 0
+            && (majority.mean_iou() * 13.0 - scores[0].iou().unwrap()).abs() < 1e-9
+    );
+    assert!((0.01..0.15).contains(&colour.mean_iou()), "{}", colour.mean_iou());
 }
