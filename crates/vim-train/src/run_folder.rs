@@ -106,7 +106,7 @@ pub(crate) fn is_free(key: &str) -> bool {
 /// normalization of the data.
 pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Error> {
     let matters = |key: &str| {
-        let sections = ["model.", "ssm.", "data."];
+        let sections = ["model.", "ssm.", "data.", "segmentation."];
         (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
             && !["ssm.scan", "ssm.dt_b_init"].contains(&key)
             && !FREE_KEYS.contains(&key)

@@ -4,28 +4,45 @@
 use vim_run::metrics::ScoreKind;
 use vim_slurm::{JobRequest, Site, SiteSearch};
 
-use crate::config::{Backend, Config, ConfigError, Gpus};
+use crate::config::{Backend, Config, ConfigError, Gpus, TaskKind};
 use crate::error::Error;
 use crate::task::Task;
 use crate::task::classification::Classification;
+use crate::task::segmentation::Segmentation;
 use crate::train::{self, TrainArgs, WarmupArgs};
 
-/// The scores of the runs that are listed and compared.
-pub(crate) const SCORES: &[ScoreKind] = Classification::SCORES;
-/// The one that they go by.
-pub(crate) const PRIMARY: ScoreKind = Classification::PRIMARY;
+/// The scores of the runs that are listed and compared, of every task.
+pub(crate) const SCORES: &[ScoreKind] = &[
+    Classification::SCORES[0],
+    Classification::SCORES[1],
+    Classification::SCORES[2],
+    Segmentation::SCORES[0],
+    Segmentation::SCORES[1],
+    Segmentation::SCORES[2],
+];
+/// The ones that they go by, each task's.
+pub(crate) const PRIMARY: [ScoreKind; 2] = [Classification::PRIMARY, Segmentation::PRIMARY];
 
 pub(crate) fn run(args: &TrainArgs) -> Result<(), Error> {
-    train::run::<Classification>(args)
+    match Config::load(&args.config, &args.sets())?.task {
+        TaskKind::Classification => train::run::<Classification>(args),
+        TaskKind::Segmentation => train::run::<Segmentation>(args),
+    }
 }
 
 pub(crate) fn warmup(args: &WarmupArgs) -> Result<(), Error> {
-    train::warmup::<Classification>(args)
+    match Config::load_base(&args.config, &args.overrides.set)?.task {
+        TaskKind::Classification => train::warmup::<Classification>(args),
+        TaskKind::Segmentation => train::warmup::<Segmentation>(args),
+    }
 }
 
 /// As [`train::preflight`].
 pub(crate) fn preflight(config: &Config) -> Result<Vec<String>, ConfigError> {
-    train::preflight::<Classification>(config)
+    match config.task {
+        TaskKind::Classification => train::preflight::<Classification>(config),
+        TaskKind::Segmentation => train::preflight::<Segmentation>(config),
+    }
 }
 
 /// The site of a configuration, and the job request of one run there.

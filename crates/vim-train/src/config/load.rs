@@ -76,8 +76,12 @@ impl Config {
         let dataset = written.get("data").and_then(|section| section.get("dataset"));
         let kind = dataset.and_then(|name| name.clone().try_into::<DatasetKind>().ok());
         let of_all_sizes = kind.unwrap_or_default().has_image_files();
+        let is_dense = written.get("task").and_then(Value::as_str) == Some("segmentation");
         let augment = written.entry("augment").or_insert_with(|| Table::new().into());
         if let Value::Table(section) = augment {
+            if is_dense {
+                section.entry("preset").or_insert_with(|| "none".into());
+            }
             Recipe::fill_from_preset(section, of_all_sizes);
         }
         let mut config = decode_table(&written)?;

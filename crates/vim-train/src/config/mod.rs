@@ -16,7 +16,8 @@ use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vim_data::{DataConfig, MOST_THREADS, Recipe};
+use vim_data::{AugmentPreset, DataConfig, DenseRecipe, MOST_THREADS, Recipe};
+use vim_dense::SegmenterConfig;
 use vim_model::{SsmConfig, VimConfig};
 use vim_slurm::SlurmConfig;
 use vim_sweep::SweepConfig;
@@ -30,7 +31,7 @@ pub use schema::schema;
 pub(crate) use schema::{check_key, keys};
 pub use sections::{
     Backend, CheckpointConfig, DevicesConfig, LogConfig, LossKind, NonFinite, OptimConfig,
-    Optimizer, RunConfig, ScheduleKind, TrainConfig,
+    Optimizer, RunConfig, ScheduleKind, TaskKind, TrainConfig,
 };
 pub use values::{Extends, Gpus, Interval, IntervalError, VERSION, Version};
 
@@ -45,6 +46,10 @@ pub struct Config {
     /// this.
     #[serde(skip_serializing)]
     pub extends: Extends,
+    /// What is learned: `classification`, a class for each image, as where it is left out, or
+    /// `segmentation`, a class for each pixel.
+    #[serde(skip_serializing_if = "TaskKind::is_default")]
+    pub task: TaskKind,
     /// Name, place and seed of the run.
     pub run: RunConfig,
     /// The model: a named size and what differs from it.
@@ -54,8 +59,14 @@ pub struct Config {
     pub(crate) ssm: SsmConfig,
     /// The images.
     pub data: DataConfig,
-    /// What is done to training images, and in which order they come.
+    /// What is done to training images, and in which order they come. Of classification alone.
     pub augment: Recipe,
+    /// With `task = "segmentation"`: the heads on the backbone, which `[model]` describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segmentation: Option<SegmenterConfig>,
+    /// With `task = "segmentation"`: what is done to pairs of an image and a label map.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<DenseRecipe>,
     /// The loop.
     pub train: TrainConfig,
     /// The optimizer and its schedule.
@@ -78,7 +89,23 @@ impl Config {
     /// effect is set.
     pub fn effective(&self) -> Self {
         let (model, augment) = (self.model.effective(), self.augment.effective());
-        Self { model, augment, ..self.clone() }
+        let (segmentation, pairs) = match self.task {
+            TaskKind::Classification => (self.segmentation.clone(), self.pairs),
+            TaskKind::Segmentation => {
+                (Some(self.segmenter().effective(&model)), Some(self.pairs()))
+            }
+        };
+        Self { model, augment, segmentation, pairs, ..self.clone() }
+    }
+
+    /// `[segmentation]`, where it is left out the default.
+    pub fn segmenter(&self) -> SegmenterConfig {
+        self.segmentation.clone().unwrap_or_default()
+    }
+
+    /// `[pairs]`, where it is left out the default.
+    pub fn pairs(&self) -> DenseRecipe {
+        self.pairs.unwrap_or_default()
     }
 
     /// The run's name: `run.name` with every `{key}` replaced by that key's value.
@@ -118,6 +145,7 @@ impl Config {
         check(i64::try_from(self.run.seed).is_ok(), "run.seed", self.run.seed, "less than 2^63")?;
         self.model.check()?;
         self.augment.check().map_err(ConfigError::of_data)?;
+        self.check_task()?;
         self.run_name()?;
         self.check_train()?;
         self.check_optim()?;
@@ -136,9 +164,35 @@ impl Config {
         self.slurm.check().map_err(ConfigError::of_slurm)
     }
 
+    /// Checks that no section of another task says anything.
+    fn check_task(&self) -> Result<(), ConfigError> {
+        let conflict = |key: &str, value: &str, reason: &str| {
+            let (value, other) = (value.to_owned(), format!("task = \"{}\"", self.task));
+            let reason = reason.to_owned();
+            Err(ConfigError::new(key, Problem::Conflict { value, other, reason }))
+        };
+        match self.task {
+            TaskKind::Classification => match (&self.segmentation, &self.pairs) {
+                (Some(_), _) => conflict("segmentation", "[segmentation]", "it has other heads"),
+                (_, Some(_)) => conflict("pairs", "[pairs]", "it has no label maps"),
+                (None, None) => Ok(()),
+            },
+            TaskKind::Segmentation => {
+                if self.augment.effective() != Recipe::preset(AugmentPreset::None).effective() {
+                    let reason = "its images are cut and coloured as [pairs] says: leave this out";
+                    return conflict("augment", "[augment]", reason);
+                }
+                self.pairs().check().map_err(ConfigError::of_data)
+            }
+        }
+    }
+
     fn check_train(&self) -> Result<(), ConfigError> {
         let train = &self.train;
         check(train.epochs >= 1, "train.epochs", train.epochs, "1 or more")?;
+        if let Some(steps) = train.steps {
+            check(steps >= 1, "train.steps", steps, "1 or more")?;
+        }
         check(train.batch_size >= 1, "train.batch_size", train.batch_size, "1 or more")?;
         share("train.label_smoothing", train.label_smoothing)?;
         let (shards, images) = (train.shards(), train.batch_size);
@@ -197,7 +251,7 @@ impl Config {
         }
         let whole = matches!(optim.warmup, Interval::Epochs(length) if length.fract() == 0.0);
         match optim.schedule {
-            ScheduleKind::Cosine => {}
+            ScheduleKind::Cosine | ScheduleKind::Poly => {}
             ScheduleKind::Reference => check(
                 whole,
                 "optim.warmup",

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use toml_edit::{DocumentMut, Table};
+use vim_data::DenseRecipe;
+use vim_dense::SegmenterConfig;
 use vim_sweep::SweepConfig;
 
 use super::schema::{Node, PATH, paths};
@@ -135,9 +137,14 @@ pub fn reference() -> String {
     text.trim_start().to_owned()
 }
 
-/// The defaults with the optional `[sweep]` section.
+/// The defaults with the optional sections.
 fn all_sections() -> Config {
-    Config { sweep: Some(SweepConfig::default()), ..Config::default() }
+    Config {
+        segmentation: Some(SegmenterConfig::default()),
+        pairs: Some(DenseRecipe::default()),
+        sweep: Some(SweepConfig::default()),
+        ..Config::default()
+    }
 }
 
 /// Sorts keys as in a printed configuration; keys never printed come last in their section.

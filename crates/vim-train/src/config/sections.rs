@@ -10,6 +10,37 @@ use vim_model::{DecayGroups, Resize};
 
 use super::values::{Gpus, Interval};
 
+/// What a run learns.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    VariantArray,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum TaskKind {
+    /// The class of an image.
+    #[default]
+    Classification,
+    /// The class of each pixel (docs/segmentation.md).
+    Segmentation,
+}
+
+impl TaskKind {
+    /// Whether it is the one that records leave out.
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -63,6 +94,9 @@ pub enum NonFinite {
 pub struct TrainConfig {
     /// Passes over the training images.
     pub epochs: u64,
+    /// Optimizer steps of the whole run, in place of `train.epochs` passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// Images per optimizer step, on all devices together.
     pub batch_size: usize,
     /// In what numbers the model computes, in training and evaluation: `f32`; `tf32`, in which
@@ -129,6 +163,16 @@ pub struct TrainConfig {
 }
 
 impl TrainConfig {
+    /// Optimizer steps of the whole run, where an epoch has `steps_per_epoch`.
+    pub fn total_steps(&self, steps_per_epoch: u64) -> u64 {
+        self.steps.unwrap_or(steps_per_epoch * self.epochs)
+    }
+
+    /// Passes over the training images, a begun one included, where one has `steps_per_epoch`.
+    pub fn passes(&self, steps_per_epoch: u64) -> u64 {
+        self.steps.map_or(self.epochs, |steps| steps.div_ceil(steps_per_epoch.max(1)))
+    }
+
     /// Shards of a batch, where the number of devices has been put in: ≥ 1.
     pub fn shards(&self) -> usize {
         self.shards.unwrap_or(1)
@@ -139,6 +183,7 @@ impl Default for TrainConfig {
     fn default() -> Self {
         Self {
             epochs: 300,
+            steps: None,
             batch_size: 128,
             precision: Precision::default(),
             recompute: false,
@@ -179,6 +224,10 @@ pub enum ScheduleKind {
     /// The original's: a rate an epoch, one epoch late; the cosine begins at step 0, under the
     /// warm-up.
     Reference,
+    /// A straight line from `lr` at step 0 to `min_lr` at the end, new at every step; the warm-up
+    /// multiplies it by a factor that grows from `warmup_lr / lr` to 1. The original's segmentation
+    /// runs have it.
+    Poly,
 }
 
 /// The `[optim]` section: the optimizer, and its learning rate's linear warm-up and cosine.
@@ -193,19 +242,21 @@ pub struct OptimConfig {
     pub weight_decay: f64,
     /// Which parameters decay: those with more than one dimension but for positions and class
     /// tokens (`reference`, what the original does), and of these not `a_log` either (`intended`,
-    /// what it means to do).
+    /// what it means to do). In segmentation positions decay too under `reference`, and
+    /// `train.layer_decay` scales patches and positions alone.
     pub decay_groups: DecayGroups,
     /// Decay rates of the two moving averages, each 0 ≤ rate < 1.
     pub betas: [f64; 2],
     /// Added to the denominator of the update.
     pub eps: f64,
-    /// How the rate goes: `cosine`, at every step and joined to the warm-up, or `reference`, as the
-    /// original's runs, an epoch at a time and one epoch late.
+    /// How the rate goes: `cosine`, at every step and joined to the warm-up; `reference`, as the
+    /// original's runs, an epoch at a time and one epoch late; or `poly`, down a straight line, as
+    /// the original's segmentation runs.
     pub schedule: ScheduleKind,
     /// Length of the linear warm-up, in steps or epochs; `"0ep"` for none. With `schedule =
     /// "reference"`, whole epochs.
     pub warmup: Interval,
-    /// Learning rate that the cosine ends at.
+    /// Learning rate that the cosine or the line ends at.
     pub min_lr: f64,
     /// Learning rate that the warm-up starts from.
     pub warmup_lr: f64,

@@ -2,6 +2,7 @@
 
 pub mod classification;
 pub mod loaders;
+pub mod segmentation;
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -53,6 +54,27 @@ pub trait Objective {
         range: Range<usize>,
         draw: Draw,
     ) -> Result<Tensor<1>, Error>;
+
+    /// Whether the images of a micro-batch must be seen together, as batch normalization does: then
+    /// the loop calls [`Self::losses`], with all shards of a rank at once.
+    const JOINT: bool = false;
+
+    /// Models that are one, `count` of them for as many shards. Each has gradients of its own.
+    fn replicas(&self, model: &Self::Model, count: usize) -> Vec<Self::Model> {
+        vec![model.clone(); count]
+    }
+
+    /// [`Self::loss`] of the images `range` of each shard, by a model for each.
+    fn losses(
+        &self,
+        models: &[Self::Model],
+        shards: Vec<Self::Inputs>,
+        range: Range<usize>,
+        draws: &[Draw],
+    ) -> Result<Vec<Tensor<1>>, Error> {
+        let each = models.iter().zip(shards).zip(draws);
+        each.map(|((model, inputs), draw)| self.loss(model, inputs, range.clone(), *draw)).collect()
+    }
 
     /// What `model` says of each of `images`, `[B, 3, H, W]` and normalized. `names` are those of
     /// the classes, where they are known; a prediction shows the `top` likeliest of several

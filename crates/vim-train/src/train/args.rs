@@ -56,3 +56,12 @@ pub struct TrainArgs {
     #[arg(long)]
     pub json: bool,
 }
+
+impl TrainArgs {
+    /// The assignments over the configuration's file.
+    pub(crate) fn sets(&self) -> Vec<String> {
+        let mut sets = self.device.over(&self.overrides.set);
+        sets.extend(self.data_order.iter().map(|kind| format!("augment.order={kind}")));
+        sets
+    }
+}

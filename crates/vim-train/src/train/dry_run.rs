@@ -84,7 +84,7 @@ impl<T: Task> ResolvedRun<T> {
             notes,
             batch_size: config.train.batch_size,
             accumulate: config.train.accumulate,
-            epochs: config.train.epochs,
+            epochs: config.train.passes(self.steps_per_epoch),
             steps_per_epoch: self.steps_per_epoch,
             total_steps: self.total_steps,
             stop_after,

@@ -54,9 +54,7 @@ pub use warmup::{WarmupArgs, run as warmup};
 /// `vim-train train` of the task `T`: trains, or starts the processes that do.
 pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
-    let mut sets = args.device.over(&args.overrides.set);
-    sets.extend(args.data_order.iter().map(|kind| format!("augment.order={kind}")));
-    let config = Config::load(&args.config, &sets)?;
+    let config = Config::load(&args.config, &args.sets())?;
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }
@@ -188,7 +186,7 @@ impl<T: Task> Trainer<'_, T> {
         let mut eval_due = cadence(self.config.train.eval_every);
         let mut save_due = cadence(self.config.checkpoint.every);
         let mut archive_due = self.config.checkpoint.archive.map(cadence);
-        let epochs = self.config.train.epochs;
+        let epochs = self.config.train.passes(self.steps_per_epoch);
         let shown = match self.watched() {
             Some(EvalSplit::Test) => ScoreKind { label: EvalSplit::Test.name(), ..T::PRIMARY },
             Some(EvalSplit::Val) | None => T::PRIMARY,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::{ConfigError, Interval, OptimConfig, ScheduleKind};
 
-/// A linear warm-up and half a cosine down to the least rate, in closed form.
+/// A linear warm-up and half a cosine, or a line, down to the least rate, in closed form.
 ///
 /// [`ScheduleKind::Cosine`], with a new rate at every step; the two pieces join at `lr`:
 ///
@@ -19,10 +19,16 @@ use crate::config::{ConfigError, Interval, OptimConfig, ScheduleKind};
 /// > `t < warmup`: `warmup_lr + (lr − warmup_lr)·t/warmup`
 /// > `t ≥ warmup`: `min_lr + ½(lr − min_lr)(1 + cos(π·t/epochs))`
 ///
+/// [`ScheduleKind::Poly`], with a new rate at every step; the warm-up is a factor of the line:
+///
+/// > `line = min_lr + (lr − min_lr)·(1 − step/total)`
+/// > `step < warmup`: `line·(1 − (1 − step/warmup)·(1 − warmup_lr/lr))`
+///
 /// # Source
 ///
 /// Loshchilov and Hutter 2017; timm 0.4.12's `CosineLRScheduler` with one cycle, as the original's
-/// `main.py` steps it.
+/// `main.py` steps it. Of the line: mmcv 1.7.2's `PolyLrUpdaterHook` of power 1 with a linear
+/// warm-up by iteration, as in the original's `seg/` configurations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     lr: f64,
@@ -47,7 +53,7 @@ impl Schedule {
             return Err(ConfigError::range("optim.warmup", optim.warmup, "steps or epochs"));
         };
         let unit = match optim.schedule {
-            ScheduleKind::Cosine => 1,
+            ScheduleKind::Cosine | ScheduleKind::Poly => 1,
             ScheduleKind::Reference => steps_per_epoch,
         };
         Ok(Self {
@@ -69,6 +75,7 @@ impl Schedule {
     /// The learning rate of step `step`, counted from 0; constant from the last step on.
     pub fn lr(&self, step: u64) -> f64 {
         let t = match self.kind {
+            ScheduleKind::Poly => return self.poly(step),
             ScheduleKind::Cosine => step,
             ScheduleKind::Reference => (step / self.unit).saturating_sub(1),
         };
@@ -78,10 +85,20 @@ impl Schedule {
         }
         let start = match self.kind {
             ScheduleKind::Cosine => self.warmup,
-            ScheduleKind::Reference => 0,
+            ScheduleKind::Reference | ScheduleKind::Poly => 0,
         };
         let share = (t - start) as f64 / (self.total - start) as f64;
         self.min_lr + 0.5 * (self.lr - self.min_lr) * (1.0 + (PI * share.min(1.0)).cos())
+    }
+
+    fn poly(&self, step: u64) -> f64 {
+        let left = 1.0 - step.min(self.total) as f64 / self.total as f64;
+        let line = self.min_lr + (self.lr - self.min_lr) * left;
+        if step >= self.warmup {
+            return line;
+        }
+        let short = (1.0 - step as f64 / self.warmup as f64) * (1.0 - self.warmup_lr / self.lr);
+        line * (1.0 - short)
     }
 }
 
@@ -192,6 +209,33 @@ mod tests {
         assert!((epoch(299) - 1.010_856_168e-5).abs() < 1e-14, "{}", epoch(299));
         // One rate for all steps of an epoch.
         assert!((0..10).all(|step| schedule.lr(1510 + step) == epoch(151)));
+    }
+
+    /// The original's segmentation recipe: 60 000 steps at 1e-4, 1 500 of them warm-up.
+    #[test]
+    fn the_line_of_segmentation() {
+        let optim = OptimConfig {
+            lr: 1e-4,
+            min_lr: 0.0,
+            warmup_lr: 1e-10,
+            warmup: "1500st".parse().unwrap(),
+            schedule: ScheduleKind::Poly,
+            ..OptimConfig::default()
+        };
+        let schedule = Schedule::new(&optim, 10, 60_000).unwrap();
+        // By hand: 1e-4 · (1 − t/60000), times 1 − (1 − t/1500)(1 − 1e-6) before step 1500.
+        for (step, want) in [
+            (0, 1e-10),
+            (750, 9.875e-5 * (1.0 - 0.5 * (1.0 - 1e-6))),
+            (1500, 9.75e-5),
+            (30_000, 5e-5),
+            (59_999, 1e-4 / 60_000.0),
+            (60_000, 0.0),
+            (70_000, 0.0),
+        ] {
+            let got = schedule.lr(step);
+            assert!((got - want).abs() <= 1e-12 * 1e-4, "{step}: {got} {want}");
+        }
     }
 
     fn due_steps(interval: &str, steps_per_epoch: u64, until: u64) -> Vec<u64> {

@@ -64,7 +64,7 @@ impl<T: Task> ResolvedRun<T> {
 /// The learning-rate schedule and the number of steps.
 fn schedule<T: Task>(config: &Config, task: &T) -> Result<(Schedule, u64), ConfigError> {
     let steps_per_epoch = task.steps_per_epoch();
-    let total_steps = steps_per_epoch * config.train.epochs;
+    let total_steps = config.train.total_steps(steps_per_epoch);
     Ok((Schedule::new(&config.optim, steps_per_epoch, total_steps)?, total_steps))
 }
 

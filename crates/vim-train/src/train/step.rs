@@ -5,6 +5,8 @@
 //! gradients are added in the order of a tree over all shards: so the bytes of a run do not depend
 //! on the number of ranks.
 
+mod joint;
+
 use std::mem;
 use std::ops::Range;
 
@@ -44,13 +46,12 @@ impl<M: Module> TrainState<M> {
         let mut packing = self.packing.take();
         let (seed, model) = (step_seed(self.seed, self.counters.step), self.model());
         let (own, parameters) = (shards.len(), self.optimizer.parameters().len());
-        let shards = shards.into_iter().enumerate().map(|(number, inputs)| {
+        let draw = |number: usize, count: usize| {
             let shard = comm.rank() * own + number;
-            let count = O::count(&inputs);
-            let draw = Draw { seed, first: shard * count };
-            let split = Split { count, shards: own * comm.size(), parts: self.micro_batches };
-            let loss = |inputs, range| objective.loss(model, inputs, range, draw);
-            let (loss, gradients) = forward_backward(model, inputs, split, loss, &mut after)?;
+            Draw { seed, first: shard * count }
+        };
+        let split = |count| Split { count, shards: own * comm.size(), parts: self.micro_batches };
+        let pack = |model: &M, loss: Tensor<1>, gradients| {
             let mut tensors = flat_gradients(model, gradients);
             if tensors.len() != parameters {
                 let got = tensors.len();
@@ -60,8 +61,31 @@ impl<M: Module> TrainState<M> {
             }
             tensors.push(if comm.size() == 1 { loss } else { requests.behind(loss) });
             Ok(tensors)
-        });
-        let mut tensors = shards::sum(shards, comm, &mut packing)?;
+        };
+        let mut tensors = if O::JOINT {
+            let count = shards.first().map_or(0, O::count);
+            let draws: Vec<Draw> = (0..own).map(|number| draw(number, count)).collect();
+            let all = joint::forward_backward(
+                objective,
+                model,
+                shards,
+                split(count),
+                &draws,
+                &mut after,
+            )?;
+            let all = all.into_iter().map(|(loss, gradients)| pack(model, loss, gradients));
+            shards::sum(all, comm, &mut packing)?
+        } else {
+            let shards = shards.into_iter().enumerate().map(|(number, inputs)| {
+                let count = O::count(&inputs);
+                let draw = draw(number, count);
+                let loss = |inputs, range| objective.loss(model, inputs, range, draw);
+                let (loss, gradients) =
+                    forward_backward(model, inputs, split(count), loss, &mut after)?;
+                pack(model, loss, gradients)
+            });
+            shards::sum(shards, comm, &mut packing)?
+        };
         self.packing = packing;
         let tail = tensors.pop().expect("invariant: as many sums as tensors");
         Ok(self.update(tail, requests, tensors, lr))

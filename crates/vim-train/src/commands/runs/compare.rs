@@ -14,12 +14,14 @@ use super::list::steps;
 use super::plot::{self, Curves};
 use super::run::Run;
 use super::show::plain;
-use super::{RootArg, Status, UNKNOWN, one};
+use super::{RootArg, Status, UNKNOWN, one, score_label};
 use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
 use crate::output::{columns, print, print_json};
-use crate::task::EvalSplit;
+use crate::task::classification::Classification;
+use crate::task::segmentation::Segmentation;
+use crate::task::{EvalSplit, Task};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,7 +77,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
             (true, true) => "test",
             (true, false) => "validation or test",
         };
-        let figure = plot::draw(&curves.collect::<Vec<_>>(), split);
+        let kind = runs.first().map_or(PRIMARY[0], |run| run.row.primary);
+        let figure = plot::draw(&curves.collect::<Vec<_>>(), split, kind);
         fs::write(path, figure).map_err(Error::io("write", path))?;
     }
     let differences = differences(&runs);
@@ -159,12 +162,15 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
         row("steps", &|run| Some(steps(run.row.step, run.row.total_steps))),
         row("train loss, last", &|run| run.history.train.last()?.loss.map(loss)),
     ];
-    rows.extend(SCORES.iter().map(|kind| {
+    // Of the other tasks nothing is measured.
+    let kinds: Vec<&ScoreKind> = SCORES.iter().filter(|kind| is_scored(runs, kind)).collect();
+    rows.extend(kinds.iter().map(|kind| {
         row(&format!("val {}, last", kind.label), &|run| of(run.history.last_val(), kind))
     }));
-    rows.push(row(&format!("val {}, best", PRIMARY.label), &|run| run.row.best_shown()));
+    let label = score_label(runs.iter().map(|run| run.row.primary));
+    rows.push(row(&format!("val {label}, best"), &|run| run.row.best_shown()));
     rows.push(row("  at step", &|run| run.row.best.as_ref().map(|best| best.step.to_string())));
-    rows.extend(SCORES.iter().map(|kind| {
+    rows.extend(kinds.iter().map(|kind| {
         row(&format!("test {}", kind.label), &|run| of(run.history.test.as_ref(), kind))
     }));
     rows.extend([
@@ -179,6 +185,15 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
         }),
     ]);
     rows
+}
+
+/// Whether a run's task has this score.
+fn is_scored(runs: &[Run], kind: &ScoreKind) -> bool {
+    let of_task = |run: &Run| match run.row.primary {
+        primary if primary == Segmentation::PRIMARY => Segmentation::SCORES,
+        _ => Classification::SCORES,
+    };
+    runs.iter().any(|run| of_task(run).contains(kind))
 }
 
 /// Reasons why the numbers are not comparable.

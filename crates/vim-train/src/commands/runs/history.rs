@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
-use vim_run::metrics::{OWN_WEIGHTS, Record, Scores};
+use vim_run::metrics::{OWN_WEIGHTS, Record, ScoreKind, Scores};
 use vim_run::{METRICS, TIMING};
 
 use crate::commands::train::PRIMARY;
@@ -108,13 +108,21 @@ impl History {
         test.averaged.is_none() || !self.test.as_ref().is_some_and(is_own)
     }
 
+    /// The score that the run goes by: its task's.
+    pub(crate) fn primary(&self) -> ScoreKind {
+        let all = || self.val.iter().chain(&self.watched).chain(&self.test);
+        let is_measured = |kind: &&ScoreKind| all().any(|one| one.score(kind.name).is_some());
+        PRIMARY.iter().find(is_measured).copied().unwrap_or(PRIMARY[0])
+    }
+
     /// The best evaluation on the validation images; of equal ones the first, as in training.
     pub(crate) fn best(&self) -> Option<Best> {
-        let scored = self.val.iter().filter_map(|val| Some((val.score(PRIMARY.name)?, val.step)));
+        let primary = self.primary();
+        let scored = self.val.iter().filter_map(|val| Some((val.score(primary.name)?, val.step)));
         let best =
-            scored.reduce(|best, next| if PRIMARY.is_better(next.0, best.0) { next } else { best });
+            scored.reduce(|best, next| if primary.is_better(next.0, best.0) { next } else { best });
         best.map(|(score, step)| Best {
-            score: [(PRIMARY.name, score)].into_iter().collect(),
+            score: [(primary.name, score)].into_iter().collect(),
             step,
         })
     }
@@ -142,7 +150,8 @@ impl History {
             EvalSplit::Test => self.watched.iter().chain(&self.test).collect(),
         };
         let own = all.into_iter().filter(|evaluated| evaluated.averaged.is_none());
-        own.filter_map(|one| Some((one.step as f64, one.score(PRIMARY.name)?))).collect()
+        let name = self.primary().name;
+        own.filter_map(|one| Some((one.step as f64, one.score(name)?))).collect()
     }
 
     /// The median speed: robust against the slow first records, which include tuning.

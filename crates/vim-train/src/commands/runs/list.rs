@@ -8,8 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::run::{Run, RunRow};
-use super::{Status, UNKNOWN, all};
-use crate::commands::train::PRIMARY;
+use super::{Status, UNKNOWN, all, score_label};
 use crate::error::Error;
 use crate::output::summary::duration;
 use crate::output::{columns, print, print_json, terminal_width};
@@ -123,7 +122,8 @@ const SHORTEST_NAME: usize = 12;
 
 /// The runs as rows of at most `width` columns if possible, and which columns are left out for it.
 fn table(rows: &[RunRow], width: usize) -> (String, Vec<&'static str>) {
-    let [best, test] = ["best", "test"].map(|split| format!("{split} {}", PRIMARY.label));
+    let label = score_label(rows.iter().map(|row| row.primary));
+    let [best, test] = ["best", "test"].map(|split| format!("{split} {label}"));
     let mut head = vec!["run", "status", "method", "dataset", "seed", "steps", &best, &test, "age"];
     let cells = rows.iter().map(|row| {
         let or_unknown = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
@@ -135,7 +135,7 @@ fn table(rows: &[RunRow], width: usize) -> (String, Vec<&'static str>) {
             or_unknown(row.seed.map(|seed| seed.to_string())),
             steps(row.step, row.total_steps),
             or_unknown(row.best_shown()),
-            or_unknown(row.test_score().map(|score| PRIMARY.show(score))),
+            or_unknown(row.test_shown()),
             or_unknown(row.age_s.map(|age| duration(Duration::from_secs(age)))),
         ]
     });

@@ -14,8 +14,10 @@ use std::{fs, io};
 
 use clap::{Args, Subcommand};
 use vim_run::MAX_DEPTH;
+use vim_run::metrics::ScoreKind;
 use vim_sweep::PLAN;
 
+use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::run_folder::holds_run;
 use crate::weights::place::Place;
@@ -134,4 +136,10 @@ fn named(path: &Path) -> Run {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = full.file_name().unwrap_or(full.as_os_str()).to_string_lossy().into_owned();
     Run::read(path, name)
+}
+
+/// What the scores of several runs are called: by their name, if it is one.
+fn score_label(mut kinds: impl Iterator<Item = ScoreKind>) -> &'static str {
+    let Some(first) = kinds.next() else { return PRIMARY[0].label };
+    if kinds.all(|kind| kind == first) { first.label } else { "score" }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, document, legend, rounded, text};
+use vim_run::metrics::ScoreKind;
 
-use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::output::{OutputError, check_free};
 
@@ -35,17 +35,18 @@ const POINTS: usize = 1000;
 /// Curves with at most this many points get markers.
 const MARKED: usize = 40;
 
-/// The figure as SVG: the legend above one panel per kind of curve; `split` is that of the scores.
-pub(super) fn draw(curves: &[Curves], split: &str) -> String {
+/// The figure as SVG: the legend above one panel per kind of curve; `split` and
+/// `kind` are those of the scores.
+pub(super) fn draw(curves: &[Curves], split: &str, kind: ScoreKind) -> String {
     let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
     let (mut body, top) = legend(&names, 72.0, WIDTH - 72.0);
     let points = curves.iter().flat_map(|curve| curve.loss.iter().chain(&curve.score));
     let last = points.map(|point| point.0).fold(1.0, f64::max);
     let loss = curves.iter().map(|curve| curve.loss.clone());
-    let (factor, unit) = if PRIMARY.is_share { (100.0, ", %") } else { (1.0, "") };
+    let (factor, unit) = if kind.is_share { (100.0, ", %") } else { (1.0, "") };
     let scaled = |&(step, score): &(f64, f64)| (step, factor * score);
     let score = curves.iter().map(|curve| curve.score.iter().map(scaled).collect());
-    let title = format!("{split} {}", PRIMARY.label);
+    let title = format!("{split} {}", kind.label);
     body.push_str(&panel("training loss", loss.collect(), last, top));
     body.push_str(&panel(&format!("{title}{unit}"), score.collect(), last, top + PANEL));
     let label = format!("training loss and {title} of {}", names.join(", "));
@@ -99,6 +100,8 @@ pub(super) fn sparkline(curve: &[(f64, f64)], width: usize) -> String {
 mod tests {
     use super::*;
 
+    const KIND: ScoreKind = ScoreKind::share("top1", "top-1");
+
     fn curves(name: &str, from: f64) -> Curves {
         let line = |slope: f64| (0..60).map(move |i| (f64::from(i), from + slope * f64::from(i)));
         Curves { name: name.into(), loss: line(-0.02).collect(), score: line(0.001).collect() }
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn every_run_has_its_colour_and_its_name() {
-        let both = draw(&[curves("one", 4.0), curves("another", 5.0)], "validation");
+        let both = draw(&[curves("one", 4.0), curves("another", 5.0)], "validation", KIND);
         for (class, name) in [("c0", "one"), ("c1", "another")] {
             // One line in the legend and one per panel.
             assert_eq!(both.matches(&format!("<g class=\"{class}\">")).count(), 3);
@@ -119,7 +122,7 @@ mod tests {
     fn many_runs_with_long_names_fit() {
         let name = "a name that is longer than most and then some".repeat(3);
         let many: Vec<Curves> = (0..50).map(|i| curves(&name, f64::from(i))).collect();
-        let figure = draw(&many, "validation");
+        let figure = draw(&many, "validation", KIND);
         assert_eq!(figure.matches(&format!(">{name}<")).count(), 50);
         assert!(figure.contains("height=\"1740\""), "{}", &figure[..200]);
     }

@@ -9,13 +9,13 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 use vim_run::checkpoint::{self, State};
+use vim_run::metrics::ScoreKind;
 use vim_run::{
     CONFIG, ENVIRONMENT, EXIT, ExitReason, ExitRecord, LOCK, LOG, METRICS, TIMING, checkpoints_in,
     is_held,
 };
 
 use super::history::{Best, History};
-use crate::commands::train::PRIMARY;
 use crate::config::{Config, dotted};
 use crate::output::as_shown;
 use crate::run_folder::holds_run;
@@ -35,6 +35,9 @@ pub(crate) struct RunRow {
     pub(crate) total_steps: Option<u64>,
     /// The best evaluation on the validation images.
     pub(crate) best: Option<Best>,
+    /// The score that it goes by.
+    #[serde(skip)]
+    pub(crate) primary: ScoreKind,
     /// The primary score of the test images, as `test_top1`.
     #[serde(flatten)]
     pub(crate) test: BTreeMap<String, Option<f64>>,
@@ -46,11 +49,15 @@ pub(crate) struct RunRow {
 
 impl RunRow {
     pub(super) fn best_shown(&self) -> Option<String> {
-        self.best_score().map(|score| PRIMARY.show(score))
+        self.best_score().map(|score| self.primary.show(score))
     }
 
     pub(super) fn best_score(&self) -> Option<f64> {
-        self.best.as_ref()?.score.get(PRIMARY.name)
+        self.best.as_ref()?.score.get(self.primary.name)
+    }
+
+    pub(super) fn test_shown(&self) -> Option<String> {
+        self.test_score().map(|score| self.primary.show(score))
     }
 
     pub(super) fn test_score(&self) -> Option<f64> {
@@ -91,6 +98,7 @@ impl Run {
         let saved = checkpoints.last().map(|(step, _)| *step);
         let text = |key: &str| config.get(key).and_then(|value| value.as_str()).map(str::to_owned);
         let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
+        let primary = history.primary();
         let row = RunRow {
             name,
             path: folder.to_owned(),
@@ -101,9 +109,10 @@ impl Run {
             step: recorded.max(saved).max(exit.as_ref().map(|exit| exit.step)),
             total_steps: total_steps(&environment, &config, &checkpoints),
             best: history.best(),
+            primary,
             test: [(
-                format!("test_{}", PRIMARY.name),
-                history.test.as_ref().and_then(|test| test.score(PRIMARY.name)),
+                format!("test_{}", primary.name),
+                history.test.as_ref().and_then(|test| test.score(primary.name)),
             )]
             .into(),
             age_s: age.map(|age| age.as_secs()),

@@ -16,7 +16,7 @@ use super::list::steps;
 use super::plot::sparkline;
 use super::run::Run;
 use super::{RootArg, one};
-use crate::commands::train::{PRIMARY, SCORES};
+use crate::commands::train::SCORES;
 use crate::error::Error;
 use crate::output::summary::{bytes, duration, rate};
 use crate::output::{print, print_json};
@@ -99,7 +99,8 @@ fn text(run: &Run) -> String {
     let speed = history.median_speed().map(|speed| format!("{} img/s", rate(speed)));
     let seconds = Duration::try_from_secs_f64(history.seconds).ok().filter(|t| !t.is_zero());
     let watched = history.split().name();
-    let [best_label, curve_label] = ["best", watched].map(|of| format!("{of} {}", PRIMARY.label));
+    let primary = row.primary;
+    let [best_label, curve_label] = ["best", watched].map(|of| format!("{of} {}", primary.label));
     let rows = [
         ("run", Some(row.name.clone())),
         ("folder", Some(row.path.display().to_string())),
@@ -132,7 +133,7 @@ fn text(run: &Run) -> String {
         ("speed", speed),
         ("time", seconds.map(duration)),
         ("loss", drawn(&history.loss_curve(), |loss| format!("{loss:.4}"))),
-        (curve_label.as_str(), drawn(&history.score_curve(), |score| PRIMARY.show(score))),
+        (curve_label.as_str(), drawn(&history.score_curve(), |score| primary.show(score))),
     ];
     let mut lines: Vec<String> = rows
         .into_iter()

@@ -72,8 +72,9 @@ impl Shown {
             bar.set_position(step as u64);
         }
         let loss = newest("loss").map(|loss| format!("loss {loss:.4}"));
-        let score = newest(PRIMARY.name);
-        let score = score.map(|score| format!("{} {}", PRIMARY.label, PRIMARY.show(score)));
+        let scores = PRIMARY.iter().filter_map(|kind| Some((kind, newest(kind.name)?)));
+        let score =
+            scores.map(|(kind, score)| format!("{} {}", kind.label, kind.show(score))).next();
         // Besides the name, the bar and the spaces; a number that is cut off would be another.
         let steps = format!("{}/{}", bar.position(), bar.length().unwrap_or(0));
         let room =

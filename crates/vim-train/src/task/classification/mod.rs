@@ -350,12 +350,13 @@ impl Task for Classification {
 }
 
 /// A text for each input file or folder that is not on this machine.
-fn absent(config: &Config) -> Vec<String> {
+pub(in crate::task) fn absent(config: &Config) -> Vec<String> {
     let data = &config.data;
     let of_data = [
         ("data.path", &data.path),
         ("data.val_path", &data.val_path),
         ("data.val_labels", &data.val_labels),
+        ("data.classes", &data.classes),
     ];
     // Procedural images ignore the path keys.
     let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());

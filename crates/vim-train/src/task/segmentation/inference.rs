@@ -1,0 +1,138 @@
+//! What a segmenter says of an image of any size.
+
+use burn::tensor::activation::softmax;
+use burn::tensor::{Device, Tensor};
+use vim_data::dense_ops::{bilinear, padding, rescaled};
+use vim_data::ops::flip;
+use vim_data::{Batch, DenseRecipe, Inference, Pixels, Region, Statistics};
+use vim_dense::{Segmenter, predicted, resize};
+
+use crate::error::Error;
+use crate::task::classification::to_tensors;
+
+/// How images are shown to a segmenter in evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct Viewer {
+    /// The sizes of images and windows.
+    pub recipe: DenseRecipe,
+    /// What pixels are normalized by.
+    pub statistics: Statistics,
+    /// Whether each image is seen at several sizes and mirrored, and the probabilities averaged.
+    pub multi_scale: bool,
+}
+
+/// Factors of `pairs.scale` that an image is seen at.
+const RATIOS: [f64; 6] = [0.5, 0.75, 1.0, 1.25, 1.5, 1.75];
+
+impl Viewer {
+    /// The class of each pixel of `image`, `[H, W]`.
+    ///
+    /// # Source
+    ///
+    /// mmsegmentation 0.29.1: `Resize` with the aspect kept, `slide_inference`, then the logits
+    /// resized to the image's size.
+    pub fn labels(
+        &self,
+        model: &Segmenter,
+        image: &Pixels,
+        device: &Device,
+    ) -> Result<Vec<u8>, Error> {
+        let labels = match self.multi_scale {
+            true => self.averaged(model, image, device)?.argmax(3).squeeze_dim::<3>(3),
+            false => {
+                let size = self.size(model, [image.height, image.width]);
+                let logits = self.logits(model, image, size, device)?;
+                predicted(logits, [image.height, image.width])?.labels
+            }
+        };
+        Ok(labels.into_data().iter::<i64>().map(|label| label as u8).collect())
+    }
+
+    /// The size that an image of size `stored` is shown at.
+    fn size(&self, model: &Segmenter, stored: [usize; 2]) -> [usize; 2] {
+        let own = model.backbone_config().image_size;
+        match self.recipe.inference {
+            Inference::Slide => rescaled(stored, self.recipe.scale),
+            Inference::Whole => rescaled(stored, [own.height.min(own.width); 2]),
+        }
+    }
+
+    /// The sizes that an image of size `stored` is shown at for an average: each by a ratio of the
+    /// scale, its shorter side no less than the model's.
+    ///
+    /// # Source
+    ///
+    /// mmsegmentation 0.29.1: `MultiScaleFlipAug` with `Resize(min_size)`.
+    fn sizes(&self, model: &Segmenter, stored: [usize; 2]) -> Vec<[usize; 2]> {
+        let own = model.backbone_config().image_size;
+        let least = own.height.min(own.width);
+        let scale = self.recipe.scale;
+        let short = scale[0].min(scale[1]) as f64;
+        let size = |ratio: f64| {
+            let target = ((short * ratio) as usize).max(least);
+            let factor = target as f64 / stored[0].min(stored[1]) as f64;
+            stored.map(|side| ((side as f64 * factor + 0.5) as usize).max(1))
+        };
+        RATIOS.map(size).to_vec()
+    }
+
+    /// The mean of the probabilities of all sizes and mirror images, at the image's size,
+    /// `[1, H, W, K]`.
+    fn averaged(
+        &self,
+        model: &Segmenter,
+        image: &Pixels,
+        device: &Device,
+    ) -> Result<Tensor<4>, Error> {
+        let stored = [image.height, image.width];
+        let mut mirrored = image.clone();
+        flip(&mut mirrored.data, stored);
+        let mut sum: Option<Tensor<4>> = None;
+        for size in self.sizes(model, stored) {
+            for (is_mirrored, image) in [(false, image), (true, &mirrored)] {
+                let logits = resize(self.logits(model, image, size, device)?, stored)?;
+                let seen = softmax(logits, 3);
+                let seen = if is_mirrored { seen.flip([2]) } else { seen };
+                sum = Some(match sum.take() {
+                    Some(sum) => sum + seen,
+                    None => seen,
+                });
+            }
+        }
+        let sum = sum.ok_or_else(|| Error::internal("an average of nothing"))?;
+        Ok(sum / (2 * RATIOS.len()) as f64)
+    }
+
+    /// Logits of `image` shown at `size`, `[1, h, w, K]`.
+    fn logits(
+        &self,
+        model: &Segmenter,
+        image: &Pixels,
+        size: [usize; 2],
+        device: &Device,
+    ) -> Result<Tensor<4>, Error> {
+        let own = model.backbone_config().image_size;
+        let crop = [own.height, own.width];
+        let whole = Region { top: 0, left: 0, height: size[0], width: size[1] };
+        let mut pixels = vec![0; 3 * size[0] * size[1]];
+        bilinear(image, size, whole, &mut pixels);
+        let padded = [size[0].max(crop[0]), size[1].max(crop[1])];
+        let mut batch = Batch::plain(pad(&pixels, size, padded), vec![0], padded);
+        batch.erased = padding(size, padded).into_iter().map(|one| (0, one)).collect();
+        let (images, _) = to_tensors(&batch, self.statistics, device)?;
+        let logits = model.slide(images, self.recipe.stride(crop))?;
+        Ok(logits.narrow(1, 0, size[0]).narrow(2, 0, size[1]))
+    }
+}
+
+/// Pixels of `size` in the upper left corner of black ones of `padded`.
+fn pad(pixels: &[u8], size: [usize; 2], padded: [usize; 2]) -> Vec<u8> {
+    if size == padded {
+        return pixels.to_vec();
+    }
+    let mut all = vec![0; 3 * padded[0] * padded[1]];
+    for (row, line) in pixels.chunks_exact(3 * size[1]).enumerate() {
+        all[3 * row * padded[1]..][..line.len()].copy_from_slice(line);
+    }
+    all
+}

@@ -1,0 +1,264 @@
+//! The segmentation model and its loss.
+
+use std::fmt;
+use std::ops::Range;
+
+use burn::tensor::{Device, Int, Tensor};
+use serde::Serialize;
+use vim_comm::Comm;
+use vim_dense::{
+    Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses, predicted, replicas,
+};
+use vim_model::{DecayGroups, LoadOptions};
+
+use crate::config::{Config, ConfigError};
+use crate::error::Error;
+use crate::task::{Draw, InitRecord, InitWeights, Objective, Placement};
+use crate::weights::WeightsError;
+use crate::weights::place::Place;
+use crate::weights::source::{WeightsSource, notes};
+
+/// A segmenter and its pixels' cross-entropy.
+#[derive(Debug)]
+pub struct PixelClassifier {
+    config: Config,
+    heads: SegmenterConfig,
+    classes: usize,
+    comm: Comm,
+}
+
+/// Images and label maps on the device.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    /// `[B, 3, H, W]`, normalized and padded.
+    pub images: Tensor<4>,
+    /// `[B, H, W]`, a class or 255.
+    pub labels: Tensor<3, Int>,
+}
+
+impl PixelClassifier {
+    /// The objective of `config` for `classes` classes; the ranks of `comm` share the statistics of
+    /// batch normalization.
+    pub fn new(config: &Config, classes: usize, comm: &Comm) -> Result<Self, ConfigError> {
+        let heads = config.segmenter();
+        heads.check(&config.model, classes)?;
+        Ok(Self { config: config.clone(), heads, classes, comm: comm.clone() })
+    }
+
+    /// The model with the weights of `run.seed`, which computes in f32.
+    pub(crate) fn seeded(&self, device: &Device) -> Result<Segmenter, Error> {
+        Ok(self.heads.init(&self.config.model, self.classes, device, self.config.run.seed)?)
+    }
+
+    /// `model` with `train.precision` and `train.recompute`.
+    pub(crate) fn computing(&self, model: Segmenter) -> Result<Segmenter, Error> {
+        let train = &self.config.train;
+        Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
+    }
+}
+
+/// How the optimizer treats the parameter at `path` of a segmenter on `depth` blocks.
+///
+/// # Source
+///
+/// `reference` is what the original's `LayerDecayOptimizerConstructor` makes of Vision Mamba,
+/// `intended` what it makes of the models that it was written for.
+pub(crate) fn placement(path: &str, rank: usize, depth: usize, groups: DecayGroups) -> Placement {
+    let by_block = match groups {
+        DecayGroups::Reference => false,
+        DecayGroups::Intended => true,
+    };
+    let decays =
+        vim_dense::decays(path, rank) && (!by_block || vim_model::decays(path, rank, groups));
+    Placement { decays, layers_above: layers_above(path, depth, by_block) }
+}
+
+impl Objective for PixelClassifier {
+    type Model = Segmenter;
+    type Inputs = Mapped;
+    type Prediction = ClassShares;
+
+    const JOINT: bool = true;
+
+    fn init(&self, device: &Device) -> Result<Segmenter, Error> {
+        self.computing(self.seeded(device)?)
+    }
+
+    /// From a segmenter of the same shape, or the backbone alone from a classifier.
+    fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Segmenter>>, Error> {
+        let train = &self.config.train;
+        let Some(path) = &train.init else { return Ok(None) };
+        let resize = Some(train.init_pos_embed);
+        let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
+        let place = Place::find(path, &self.config.run.root, None)?;
+        let source = WeightsSource::open(&place, None)?;
+        let (model, state) = (self.seeded(device)?, &source.arrays.state);
+        let is_segmenter = state.iter().any(|(key, _)| key.starts_with("decode_head."));
+        let (what, loaded) = match is_segmenter {
+            true => ("all weights", model.load(state)),
+            false => ("the backbone", model.load_backbone(state, options)),
+        };
+        let (model, report) = loaded.map_err(|mismatch| WeightsError::Mismatch {
+            checkpoint: source.name.clone(),
+            mismatch,
+        })?;
+        let notes = notes(&report, options);
+        let mut lines =
+            vec![format!("init {what} from {}, BLAKE3 {}", source.summary(), source.blake3)];
+        lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
+        let record = InitRecord { name: source.name, blake3: source.blake3, notes };
+        Ok(Some(InitWeights { model: self.computing(model)?, record, lines }))
+    }
+
+    fn placement(&self, path: &str, rank: usize) -> Placement {
+        placement(path, rank, self.config.model.depth, self.config.optim.decay_groups)
+    }
+
+    fn count(inputs: &Mapped) -> usize {
+        inputs.images.dims()[0]
+    }
+
+    fn loss(
+        &self,
+        model: &Segmenter,
+        inputs: Mapped,
+        range: Range<usize>,
+        draw: Draw,
+    ) -> Result<Tensor<1>, Error> {
+        let losses = self.losses(std::slice::from_ref(model), vec![inputs], range, &[draw])?;
+        losses.into_iter().next().ok_or_else(|| Error::internal("a shard without a loss"))
+    }
+
+    fn replicas(&self, model: &Segmenter, count: usize) -> Vec<Segmenter> {
+        match count {
+            1 => vec![model.clone()],
+            _ => replicas(model, count),
+        }
+    }
+
+    fn losses(
+        &self,
+        models: &[Segmenter],
+        shards: Vec<Mapped>,
+        range: Range<usize>,
+        draws: &[Draw],
+    ) -> Result<Vec<Tensor<1>>, Error> {
+        let (first, len) = (range.start, range.len());
+        let seed = draws.first().map_or(0, |draw| draw.seed);
+        let part = |(Mapped { images, labels }, draw): (Mapped, &Draw)| {
+            let is_whole = len == images.dims()[0];
+            Shard {
+                images: if is_whole { images } else { images.narrow(0, first, len) },
+                labels: if is_whole { labels } else { labels.narrow(0, first, len) },
+                first: draw.first + first,
+            }
+        };
+        let shards: Vec<Shard> = shards.into_iter().zip(draws).map(part).collect();
+        let sums = ShardSum::new(self.comm.clone(), shards.len());
+        let losses = losses(models, shards, seed, &sums)?;
+        Ok(losses.into_iter().map(|loss| loss.loss).collect())
+    }
+
+    fn predict(
+        model: &Segmenter,
+        images: Tensor<4>,
+        names: &[String],
+        top: usize,
+    ) -> Result<Vec<ClassShares>, Error> {
+        let [count, _, height, width] = images.dims();
+        let labels = predicted(model.forward(images)?, [height, width])?.labels;
+        let labels: Vec<i64> = labels.into_data().iter().collect();
+        let maps = labels.chunks_exact(labels.len() / count.max(1));
+        Ok(maps
+            .map(|map| ClassShares::of(map.iter().map(|&label| label as usize), names, top))
+            .collect())
+    }
+}
+
+/// The classes that cover most of an image, the largest first.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct ClassShares(Vec<ClassShare>);
+
+/// A class, and how much of an image it covers.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassShare {
+    /// Its number.
+    pub class: usize,
+    /// Its name.
+    pub name: String,
+    /// Share of the pixels, 0 to 1.
+    pub share: f64,
+}
+
+impl ClassShares {
+    /// The `top` classes of these labels, one for each pixel.
+    pub(crate) fn of(
+        labels: impl ExactSizeIterator<Item = usize>,
+        names: &[String],
+        top: usize,
+    ) -> Self {
+        let all = labels.len();
+        let mut counts: Vec<usize> = vec![0; names.len()];
+        for label in labels {
+            if label >= counts.len() {
+                counts.resize(label + 1, 0);
+            }
+            counts[label] += 1;
+        }
+        let mut classes: Vec<usize> =
+            (0..counts.len()).filter(|&class| counts[class] > 0).collect();
+        classes.sort_by_key(|&class| (std::cmp::Reverse(counts[class]), class));
+        let share = |class: usize| ClassShare {
+            class,
+            name: names.get(class).cloned().unwrap_or_else(|| format!("class {class}")),
+            share: counts[class] as f64 / all as f64,
+        };
+        Self(classes.into_iter().take(top).map(share).collect())
+    }
+}
+
+impl fmt::Display for ClassShares {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, ClassShare { class, name, share }) in self.0.iter().enumerate() {
+            let newline = if place == 0 { "" } else { "\n" };
+            write!(formatter, "{newline}  {:6.2} %  {name} ({class})", 100.0 * share)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of Vim-Ti: 24 blocks.
+    #[test]
+    fn the_original_scales_patches_and_positions_and_intends_blocks_too() {
+        use DecayGroups::{Intended, Reference};
+        for (path, rank, groups, decays, layers_above) in [
+            ("backbone.pos_embed", 3, Reference, true, 25),
+            ("backbone.pos_embed", 3, Intended, false, 25),
+            ("backbone.layers.0.mixer.forward.a_log", 2, Reference, true, 0),
+            ("backbone.layers.0.mixer.forward.a_log", 2, Intended, false, 24),
+            ("backbone.layers.23.mixer.in_proj.weight", 2, Intended, true, 1),
+            ("backbone.layers.3.norm.weight", 1, Reference, false, 0),
+            ("decode_head.conv_seg.bias", 1, Intended, false, 0),
+            ("decode_head.bottleneck.conv.weight", 4, Intended, true, 0),
+        ] {
+            let expected = Placement { decays, layers_above };
+            assert_eq!(placement(path, rank, 24, groups), expected, "{path} {groups:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_of_all_pixels_and_ties_in_order() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let shares = ClassShares::of([1, 0, 0, 1, 5].into_iter(), &names, 3);
+        assert_eq!(
+            shares.to_string(),
+            "   40.00 %  a (0)\n   40.00 %  b (1)\n   20.00 %  class 5 (5)"
+        );
+        assert_eq!(ClassShares::of([1, 0, 0].into_iter(), &names, 1).0.len(), 1);
+    }
+}
