@@ -12,11 +12,11 @@ use vim_comm::Comm;
 use vim_data::{Loader, LoaderStage, LoaderStats};
 
 use crate::args::Overrides;
-use crate::config::Config;
+use crate::config::{Config, TaskKind};
 use crate::device::memory;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::task::{EvalSplit, loaders};
+use crate::task::{EvalSplit, loaders, segmentation};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,9 +82,17 @@ struct LoaderReport {
 
 pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
-    let splits = vim_data::open(&config.data, config.run.seed)?;
+    let is_dense = config.task == TaskKind::Segmentation;
+    if is_dense && args.split.is_some() {
+        return Err(Error::failed(
+            "--split times batches of one size; a segmentation evaluates images of their own sizes",
+        ));
+    }
+    let open = if is_dense { vim_data::open_segmentation } else { vim_data::open };
+    let splits = open(&config.data, config.run.seed)?;
     let size = config.model.image_size;
     let (split, loading) = match args.split {
+        None if is_dense => (splits.train, segmentation::training(&config, &Comm::single())),
         None => (splits.train, loaders::training(&config, size, &Comm::single())),
         Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, size, &Comm::single())),
         Some(EvalSplit::Val) => {

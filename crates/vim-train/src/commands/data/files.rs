@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use vim_data::{
-    DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, Progress, ScanReport, Sides,
-    SourceError, Sources, Stage, VerifyOptions, VerifyReport, open_images,
+    DataConfig, DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, PairSources,
+    Pairs, Progress, ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport,
+    open_images,
 };
 use vim_run::printable;
 
@@ -53,20 +54,42 @@ pub(crate) enum PartChoice {
 /// Images by the name of their part.
 type NamedImages = Vec<(&'static str, Images)>;
 
-/// The selected parts, and the number of threads; warnings go to stderr.
-fn open(which: &ImageArgs) -> Result<(NamedImages, usize), Error> {
+/// The data that the arguments name.
+fn data_of(which: &ImageArgs) -> Result<DataConfig, Error> {
     let config = match &which.config {
         Some(path) => Config::load(path, &which.overrides.set)?,
         None => Config::from_defaults(&which.overrides.set)?,
     };
-    let mut data = config.data;
+    // Ignore copies on the node-local disk.
+    Ok(DataConfig { stage: Stage::Off, ..config.data })
+}
+
+/// Threads that look at the images of `data`.
+fn workers(which: &ImageArgs, data: &DataConfig) -> usize {
+    which.workers.map_or_else(|| data.workers.count(), usize::from)
+}
+
+/// The selected parts of a dataset of pairs; warnings go to stderr.
+fn open_pairs(which: &ImageArgs, data: &DataConfig) -> Result<Vec<(&'static str, Pairs)>, Error> {
+    let PairSources { train, val, notes } = vim_data::open_pairs(data, &EnvPaths::from_env())?;
+    for note in notes {
+        eprintln!("note: {note}");
+    }
+    Ok(match which.part {
+        PartChoice::Both => vec![("train", train), ("val", val)],
+        PartChoice::Train => vec![("train", train)],
+        PartChoice::Val => vec![("val", val)],
+    })
+}
+
+/// The selected parts, and the number of threads; warnings go to stderr.
+fn open(which: &ImageArgs) -> Result<(NamedImages, usize), Error> {
+    let data = data_of(which)?;
     if !data.dataset.has_image_files() {
         let name: &str = data.dataset.into();
-        let expected = "imagenet or folder: the others have no files to look at";
+        let expected = "imagenet or folder: the others have no files to look at, or label maps";
         return Err(ConfigError::range("data.dataset", name, expected).into());
     }
-    // Ignore copies on the node-local disk.
-    data.stage = Stage::Off;
     let Sources { train, val, notes, staging: _ } = open_images(&data, &EnvPaths::from_env())?;
     for note in notes {
         eprintln!("note: {note}");
@@ -76,8 +99,7 @@ fn open(which: &ImageArgs) -> Result<(NamedImages, usize), Error> {
         PartChoice::Train => vec![("train", train)],
         PartChoice::Val => vec![("val", val)],
     };
-    let workers = which.workers.map_or_else(|| data.workers.count(), usize::from);
-    Ok((parts, workers))
+    Ok((parts, workers(which, &data)))
 }
 
 /// Interval between two lines without a bar.
@@ -136,8 +158,21 @@ fn each<R>(
     Ok(reports)
 }
 
+/// The images and the label maps of each part.
+fn halves(parts: Vec<(&'static str, Pairs)>) -> NamedImages {
+    let each = parts.into_iter().flat_map(|(name, pairs)| {
+        let maps = if name == "train" { "train label maps" } else { "val label maps" };
+        [name, maps].into_iter().zip(pairs.into_halves())
+    });
+    each.collect()
+}
+
 pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
-    let (parts, workers) = open(args)?;
+    let data = data_of(args)?;
+    let (parts, workers) = match data.dataset.has_pairs() {
+        true => (halves(open_pairs(args, &data)?), workers(args, &data)),
+        false => open(args)?,
+    };
     let reports = each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?;
     if args.json {
         return print_json(&reports);
@@ -196,10 +231,19 @@ pub(crate) struct VerifyArgs {
 }
 
 pub(super) fn verify(args: &VerifyArgs) -> Result<(), Error> {
-    let (parts, workers) = open(&args.which)?;
-    let options = VerifyOptions { workers, again: args.again };
-    let reports =
-        each("verify", parts, |_, images, watch| vim_data::verify(images, options, watch))?;
+    let data = data_of(&args.which)?;
+    let reports = if data.dataset.has_pairs() {
+        let workers = workers(&args.which, &data);
+        let verified = open_pairs(&args.which, &data)?.into_iter().map(|(name, pairs)| {
+            let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&pairs));
+            Ok((name, vim_data::verify_pairs(&pairs, workers, &|progress| task.show(progress))?))
+        });
+        verified.collect::<Result<_, Error>>()?
+    } else {
+        let (parts, workers) = open(&args.which)?;
+        let options = VerifyOptions { workers, again: args.again };
+        each("verify", parts, |_, images, watch| vim_data::verify(images, options, watch))?
+    };
     if args.which.json {
         print_json(&reports)?;
     } else {

@@ -36,6 +36,11 @@ impl Confusion {
         Self { names: names.to_vec(), counts: vec![0; names.len() * (names.len() + 1)] }
     }
 
+    /// These counts, `[K, K + 1]`.
+    pub(super) fn of_counts(names: &[String], counts: Vec<u64>) -> Self {
+        Self { names: names.to_vec(), counts }
+    }
+
     fn columns(&self) -> usize {
         self.names.len() + 1
     }

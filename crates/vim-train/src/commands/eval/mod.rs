@@ -2,6 +2,7 @@
 
 mod classes;
 mod compare;
+mod segmentation;
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ use vim_run::storage::{Disk, replace};
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::Config;
+use crate::config::{Config, TaskKind};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
@@ -86,6 +87,9 @@ pub(crate) struct EvalArgs {
     /// Write which classes are taken for which to this file, as a table (.csv) or a figure (.svg).
     #[arg(long, value_name = "FILE")]
     confusion: Option<PathBuf>,
+    /// Of a segmentation: see each image at six sizes and mirrored, and average the probabilities.
+    #[arg(long)]
+    multi_scale: bool,
     /// Write over these files if they are there.
     #[arg(long)]
     force: bool,
@@ -125,29 +129,30 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     if let Some(path) = &args.confusion {
         classes::check_extension(path)?;
     }
+    let subject = subject(path, args)?;
+    match subject.config.task {
+        TaskKind::Classification if args.multi_scale => {
+            return Err(Error::failed(
+                "--multi-scale is of a segmentation, and this classifies images",
+            ));
+        }
+        TaskKind::Classification => {}
+        TaskKind::Segmentation => return segmentation::run(args, subject),
+    }
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
-    let Subject { config, run, weights } = subject(path, args)?;
+    let Subject { config, run, weights } = subject;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
     let splits = vim_data::open(&config.data, config.run.seed)?;
     let split = match args.split {
         EvalSplit::Test => splits.test,
-        EvalSplit::Val => splits.val.ok_or_else(|| {
-            Error::failed(
-                "there are no validation images: hold some out by data.val_fraction, or use --split test",
-            )
-        })?,
+        EvalSplit::Val => splits.val.ok_or_else(no_validation)?,
     };
     let statistics = split.statistics(config.data.normalize);
     let classes = splits.train.num_classes();
     let model = config.model.with_classes(classes)?;
     check_image_size(&model, &config.augment, &split)?;
-    // Another method, normalisation or seed changes the result but not the weights' shapes. For a
-    // checkpoint given by its folder the caller is responsible.
-    let is_of_run = args.checkpoint.as_ref().is_none_or(|which| selection(which).is_some());
-    if is_of_run && run.is_dir() {
-        check_same_model_and_data(&run, &config)?;
-    }
+    check_weights_of_run(args, &run, &config)?;
     let weights = WeightsSource::open(&weights, args.take.section())?;
     let options = args.take.options();
     let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision)?;
@@ -223,6 +228,24 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     };
     print(&format!("{name} images {images}, {}", shown(false).join(", ")))?;
     shown(true).iter().rev().try_for_each(|share| print(&format!("{name} {share}")))
+}
+
+/// There is nothing to evaluate on.
+fn no_validation() -> Error {
+    Error::failed(
+        "there are no validation images: hold some out by data.val_fraction, or use --split test",
+    )
+}
+
+/// Checks that the weights of a run are evaluated as they were trained: another method,
+/// normalisation or seed changes the result but not the weights' shapes. For a checkpoint given by
+/// its folder the caller is responsible.
+fn check_weights_of_run(args: &EvalArgs, run: &Path, config: &Config) -> Result<(), Error> {
+    let is_of_run = args.checkpoint.as_ref().is_none_or(|which| selection(which).is_some());
+    if is_of_run && run.is_dir() {
+        check_same_model_and_data(run, config)?;
+    }
+    Ok(())
 }
 
 /// What is evaluated.

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{Device, Tensor};
 use clap::Args;
 use rayon::prelude::*;
-use vim_data::{Batch, Statistics, read_picture};
+use vim_data::{Batch, ClassList, Statistics, read_picture};
 use vim_model::{Vim, VimConfig};
 use vim_run::printable;
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
 use crate::config::Config;
-use crate::device::{self, threads};
+use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::bar::Bar;
 use crate::task::classification::classes::class_names;
@@ -65,17 +65,22 @@ impl ModelArgs {
         Ok(Subject { source, given, config })
     }
 
+    /// The device of the command line, else of the configuration that was `given`.
+    pub(super) fn device(&self, given: Option<&Config>) -> Result<SelectedDevice, Error> {
+        let devices = given.map(|given| given.devices.clone()).unwrap_or_default();
+        threads::start(devices.threads)?;
+        match &self.device.device {
+            Some(name) => device::choose_named(name),
+            None => device::choose(&devices),
+        }
+    }
+
     /// Builds the model of `subject` on the chosen device, with its weights.
     pub(super) fn load(&self, subject: &Subject) -> Result<Seer, Error> {
         let Subject { source, given, config } = subject;
         let statistics =
             subject.around().map_or(Statistics::IMAGENET, |config| config.data.statistics());
-        let devices = given.as_ref().map(|given| given.devices.clone()).unwrap_or_default();
-        threads::start(devices.threads)?;
-        let chosen = match &self.device.device {
-            Some(name) => device::choose_named(name)?,
-            None => device::choose(&devices)?,
-        };
+        let chosen = self.device(given.as_ref())?;
         let options = self.take.options();
         let (model, report) = source.load(config.init(&chosen.device, 0)?, options)?;
         for note in source.note.iter().cloned().chain(notes(&report, options)) {
@@ -89,14 +94,30 @@ impl ModelArgs {
 /// Weights, and the model that they are of.
 pub(super) struct Subject {
     pub(super) source: WeightsSource,
-    given: Option<Config>,
+    pub(super) given: Option<Config>,
     config: VimConfig,
 }
 
 impl Subject {
     /// The configuration that was given, else the recorded one.
-    fn around(&self) -> Option<&Config> {
+    pub(super) fn around(&self) -> Option<&Config> {
         self.given.as_ref().or(self.source.run.as_ref())
+    }
+
+    /// Names of a segmentation's classes, from `file` where it is given; numbers if they are
+    /// unknown.
+    pub(super) fn segmentation_names(&self, file: Option<&Path>) -> Result<Vec<String>, Error> {
+        let bias = self.source.arrays.state.array("decode_head.conv_seg.bias");
+        let count = bias.map(|bias| bias.values.len()).ok_or_else(|| {
+            let name = &self.source.name;
+            Error::data(format!("{name} has no `decode_head.conv_seg`: it is no segmentation"))
+        })?;
+        let names = class_names(file, &self.source.classes, self.around(), count)?;
+        Ok(match (names.is_empty(), ClassList::ade20k().names) {
+            (false, _) => names,
+            (true, ade20k) if ade20k.len() == count => ade20k,
+            (true, _) => (0..count).map(|class| format!("class {class}")).collect(),
+        })
     }
 
     /// Names of the model's classes, from `file` where it is given; empty if they are unknown.

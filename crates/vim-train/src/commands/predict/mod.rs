@@ -1,7 +1,8 @@
-//! `vim-train predict`: classifies images.
+//! `vim-train predict`: classifies images, or their pixels.
 
 mod gallery;
 mod output;
+mod segmentation;
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use vim_data::Pixels;
 use vim_run::printable;
 
 use super::images::{ModelArgs, Seer, Walk, images};
+use crate::config::TaskKind;
 use crate::error::Error;
 use crate::output::picture::thumbnail;
 use crate::output::{check_free, print, print_json};
@@ -27,6 +29,7 @@ Examples:
   vim-train predict *.png --checkpoint zoh-s0 --top 3 --json
   vim-train predict photos/ --checkpoint data/runs/zoh-s0 -o photos.csv      or .jsonl
   vim-train predict photos/ --checkpoint zoh-s0 -o photos.html               a page with thumbnails
+  vim-train predict photos/ --checkpoint upernet-s0 --maps maps             label maps and overlays
   vim-train predict x.png --checkpoint vim.safetensors --config configs/my.toml --classes names.txt
 
 Images are JPEG, PNG, BMP, GIF or WebP, resized and cropped as evaluation does; of a folder, all below it whose
@@ -34,7 +37,7 @@ names end so, sorted. One that cannot be read is named and left out, and the exi
 Without --config the model is the one recorded with the weights, else what their shapes say (stderr tells what
 had to be assumed).";
 
-/// Classify images: the likeliest classes by name.
+/// Classify images, or their pixels: the likeliest classes by name, label maps.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PredictArgs {
@@ -54,8 +57,19 @@ pub(crate) struct PredictArgs {
     /// (.jsonl), or a page with thumbnails (.html).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Of a segmentation: write a label map in the classes' colours (NAME.png) and the image seen
+    /// through it (NAME_overlay.png) of each image to this folder.
+    #[arg(long, value_name = "FOLDER")]
+    maps: Option<PathBuf>,
+    /// Of a segmentation: write grey label maps to this folder, whose classes are numbered from 1
+    /// as ADE20K's server takes them.
+    #[arg(long, value_name = "FOLDER")]
+    submission: Option<PathBuf>,
+    /// Of a segmentation: see each image at six sizes and mirrored, and average the probabilities.
+    #[arg(long)]
+    multi_scale: bool,
     /// Write over the output if it is there.
-    #[arg(long, requires = "output")]
+    #[arg(long)]
     force: bool,
     /// Print the result as JSON.
     #[arg(long)]
@@ -69,6 +83,19 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
     }
     let paths = images(&args.images)?;
     let subject = args.model.find()?;
+    let task = subject.around().map(|config| config.task).unwrap_or_default();
+    match task {
+        TaskKind::Segmentation => return segmentation::run(args, &paths, &subject),
+        TaskKind::Classification
+            if args.maps.is_some() || args.submission.is_some() || args.multi_scale =>
+        {
+            return Err(Error::failed(
+                "--maps, --submission and --multi-scale are of a segmentation, and these weights \
+                 classify images",
+            ));
+        }
+        TaskKind::Classification => {}
+    }
     let names = subject.class_names(args.classes.as_deref())?;
     let seer = args.model.load(&subject)?;
     let top = args.top as usize;

@@ -1,6 +1,7 @@
 //! `vim-train data show`: the training images as a picture and as a labelled page.
 
 mod page;
+mod pairs;
 mod words;
 
 use std::path::PathBuf;
@@ -16,11 +17,11 @@ use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
-use crate::config::Config;
+use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::output::{OutputError, check_folder, print, print_json};
 use crate::task::classification::to_tensors;
-use crate::task::loaders;
+use crate::task::{loaders, segmentation};
 use page::{Row, page};
 
 const EXAMPLES: &str = "\
@@ -70,11 +71,16 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     check_folder(&args.out)?;
     check_folder(&table)?;
     let config = Config::load(&args.config, &args.overrides.set)?;
-    let splits = vim_data::open(&config.data, config.run.seed)?;
+    let is_dense = config.task == TaskKind::Segmentation;
+    let open = if is_dense { vim_data::open_segmentation } else { vim_data::open };
+    let splits = open(&config.data, config.run.seed)?;
     let size = config.model.image_size;
     let statistics = splits.train.statistics(config.data.normalize);
     let plain = loaders::evaluation(&config, size, &Comm::single());
-    let loading = loaders::training(&config, size, &Comm::single());
+    let loading = match is_dense {
+        true => segmentation::training(&config, &Comm::single()),
+        false => loaders::training(&config, size, &Comm::single()),
+    };
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;
     if args.batch >= per_epoch {
@@ -94,14 +100,21 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         .chunk_by(|a, b| a.index == b.index && a.key.repeat < b.key.repeat)
         .take(args.count as usize)
         .collect();
-    let before = originals(&splits.train, &groups, plain)?;
-    let after = received(&batch, statistics)?;
-    let rows = rows(&described, &groups, before, after, splits.train.class_names());
+    let rows = if is_dense {
+        pairs::rows(&splits.train, &batch, &described, args.count as usize)?
+    } else {
+        let before = originals(&splits.train, &groups, plain)?;
+        let after = received(&batch, statistics)?;
+        rows(&described, &groups, before, after, splits.train.class_names())
+    };
 
     let factor = CELL.div_ceil(size.height.min(size.width)).max(1);
     write_png(&args.out, &sheet(&rows, factor)).map_err(Error::io("write", &args.out))?;
     let title = format!("Epoch {}, batch {}", args.epoch, args.batch);
-    let cropping = config.augment.cropping(loaders::sides(size), splits.train.image_size());
+    let cropping = match is_dense {
+        true => format!("crops of {size} px, beside them what they show"),
+        false => config.augment.cropping(loaders::sides(size), splits.train.image_size()),
+    };
     let page = page(&title, &cropping, &rows, factor)?;
     replace(&Disk, &table, page.as_bytes()).map_err(Error::io("write", &table))?;
     if args.json {
