@@ -84,6 +84,16 @@ impl Arrays {
         self.read(name, "u8 or i64", |x: u8| i64::from(x), |x: i64| x)
     }
 
+    /// The array `name` of f64 or f32.
+    pub(super) fn doubles(&mut self, name: &str) -> Result<Vec<f64>, Error> {
+        Ok(self.read(name, "f64 or f32", |x: f64| x, |x: f32| f64::from(x))?.0)
+    }
+
+    /// The array `name` of bytes, and its shape.
+    pub(super) fn u8s(&mut self, name: &str) -> Result<(Vec<u8>, Vec<usize>), Error> {
+        self.read(name, "u8", |x: u8| x, |x: u8| x)
+    }
+
     /// Whether there is an array `name`.
     pub(super) fn has(&self, name: &str) -> bool {
         self.unread.contains(name)

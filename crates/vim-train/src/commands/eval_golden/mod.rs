@@ -2,6 +2,7 @@
 //! computed.
 
 mod arrays;
+mod operations;
 mod segmentation;
 mod variant;
 
@@ -28,6 +29,7 @@ Examples:
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml --grads --device cuda
   vim-train eval-golden --weights a_tiny.pth --arrays a_tiny.npz --variant a_tiny.json --grads
+  vim-train eval-golden --operations golden/seg     data, metrics and optimizer of segmentation
 
 The configuration needs a [model] section, and [ssm] where the numerics differ; no data are opened. The
 number of classes is that of the logits.
@@ -55,17 +57,21 @@ is above its tolerance, which is the same on a GPU: f32 is f32 there.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EvalGoldenArgs {
     /// Checkpoint of the original.
-    #[arg(long, value_name = "FILE.pth")]
-    weights: PathBuf,
+    #[arg(long, value_name = "FILE.pth", required_unless_present = "operations")]
+    weights: Option<PathBuf>,
     /// What the original computed with it.
-    #[arg(long, value_name = "FILE.npz")]
-    arrays: PathBuf,
+    #[arg(long, value_name = "FILE.npz", required_unless_present = "operations")]
+    arrays: Option<PathBuf>,
     /// Configuration file that describes the model.
-    #[arg(long, value_name = "FILE.toml", required_unless_present = "variant")]
+    #[arg(long, value_name = "FILE.toml", required_unless_present_any = ["variant", "operations"])]
     config: Option<PathBuf>,
     /// What describes the segmentation model of the arrays.
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["config", "set"])]
     variant: Option<PathBuf>,
+    /// Compare the operations of segmentation instead: data.npz, metrics.npz and optim.json of this
+    /// folder, as far as they are there.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["weights", "arrays", "config", "variant"])]
+    operations: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
     /// Compare the gradients too: of the images and of every parameter.
@@ -87,6 +93,18 @@ pub(crate) struct EvalGoldenArgs {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
+}
+
+impl EvalGoldenArgs {
+    /// The checkpoint, which the parser asks for unless there are operations.
+    fn weights(&self) -> &Path {
+        self.weights.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// The arrays, likewise.
+    fn arrays(&self) -> &Path {
+        self.arrays.as_deref().unwrap_or(Path::new(""))
+    }
 }
 
 /// Arrays that a failure names.
@@ -124,6 +142,9 @@ impl Tolerances {
 
 /// The command fails if an array is off by more than its tolerance.
 pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
+    if let Some(dir) = &args.operations {
+        return operations::run(dir, args.json);
+    }
     let config = match &args.config {
         Some(path) => Config::load(path, &args.overrides.set)?,
         None => Config::default(),
@@ -137,8 +158,8 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         let comparisons = segmentation::compare(args, variant, &chosen.device)?;
         return judge(args, &comparisons, &chosen.name);
     }
-    let mut arrays = Arrays::open(&args.arrays)?;
-    let path = &args.arrays;
+    let mut arrays = Arrays::open(args.arrays())?;
+    let path = args.arrays();
 
     // 1. Inputs and outputs of the original; they give the number of classes.
     let x = arrays.floats("x")?;
@@ -159,8 +180,8 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     // 2. The same computation with our model.
     let tolerances = Tolerances::of(args);
     let device = if args.grads { chosen.device.autodiff() } else { chosen.device };
-    let model = import_pytorch(&model, &args.weights, &device)
-        .map_err(|error| import_error(error, &args.weights))?;
+    let model = import_pytorch(&model, args.weights(), &device)
+        .map_err(|error| import_error(error, args.weights()))?;
     let pixels = TensorData::new(x.values, [batch, 3, x.shape[2], x.shape[3]]);
     let mut images = Tensor::<4>::from_data(pixels, &device);
     if args.grads {
@@ -324,8 +345,8 @@ fn report(args: &EvalGoldenArgs, comparisons: &[Comparison], device: &str) -> Re
             comparisons: &'a [Comparison],
         }
         return print_json(&GoldenReport {
-            weights: args.weights.display().to_string(),
-            arrays: args.arrays.display().to_string(),
+            weights: args.weights().display().to_string(),
+            arrays: args.arrays().display().to_string(),
             device,
             within: comparisons.iter().all(|comparison| comparison.within),
             comparisons,

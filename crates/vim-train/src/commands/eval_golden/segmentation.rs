@@ -44,8 +44,8 @@ pub(super) fn compare(
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };
     let model = load(args, heads.init(&backbone, classes, &device, 0)?)?;
     let mut golden = Golden {
-        arrays: Arrays::open(&args.arrays)?,
-        path: &args.arrays,
+        arrays: Arrays::open(args.arrays())?,
+        path: args.arrays(),
         outputs: args.tol.unwrap_or(1e-5),
         found: Vec::new(),
     };
@@ -89,9 +89,9 @@ pub(super) fn compare(
 }
 
 fn load(args: &EvalGoldenArgs, model: Segmenter) -> Result<Segmenter, Error> {
-    let path = args.weights.display().to_string();
+    let path = args.weights().display().to_string();
     let unread = |source| WeightsError::Unreadable { path: path.clone(), source };
-    let file = File::open(&args.weights).map_err(|error| unread(ReadError::Io(error)))?;
+    let file = File::open(args.weights()).map_err(|error| unread(ReadError::Io(error)))?;
     let checkpoint = read_checkpoint(BufReader::new(file), Section::Model).map_err(unread)?;
     let (model, _) = model.load(&checkpoint.state).map_err(|mismatch| {
         Error::from(WeightsError::Unfit {
