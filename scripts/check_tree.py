@@ -19,6 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LARGEST_CIRCLE = 3
 RUST_COLUMNS, RUST_LINES = 100, 400
 PAGE_COLUMNS, PAGE_LINES = 120, 250
+# As long as there are keys: a command prints it.
+PRINTED = "docs/config-reference.md"
 
 # Words with no meaning outside this project, and what the field says instead.
 WORDS = {
@@ -209,7 +211,7 @@ def check_pages():
     for path in pages():
         text = path.read_text()
         count = len(text.splitlines())
-        if count > PAGE_LINES:
+        if count > PAGE_LINES and shown(path) != PRINTED:
             yield f"{shown(path)}: {count} lines, more than {PAGE_LINES}"
         for number, line in prose(text):
             if len(line) > PAGE_COLUMNS and not line.lstrip().startswith(("|", "<", ">")):
