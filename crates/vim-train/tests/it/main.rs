@@ -24,6 +24,7 @@ mod recipe;
 mod resume;
 mod run_dir;
 mod runs;
+mod segmentation;
 mod slurm;
 mod slurm_task;
 mod support;

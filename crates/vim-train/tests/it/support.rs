@@ -127,19 +127,26 @@ pub(crate) fn cifar_archive(path: &Path, dataset: &str, args: &[&str]) {
     assert_code(&python("make_cifar_archive.py", &[&out, args].concat()), 0);
 }
 
-/// A folder for runs, and the binary on the debug configuration in it.
+/// A folder for runs, and the binary on a configuration in it.
 pub(crate) struct Bench {
     root: TempDir,
+    config: PathBuf,
 }
 
 impl Bench {
+    /// On the debug configuration.
     pub(crate) fn new() -> Self {
-        Self { root: tempfile::tempdir().unwrap() }
+        Self::of("configs/debug.toml")
+    }
+
+    /// On a file of the repository.
+    pub(crate) fn of(config: &str) -> Self {
+        Self { root: tempfile::tempdir().unwrap(), config: repository(config) }
     }
 
     pub(crate) fn command(&self, what: &str, name: &str, more: &[&str]) -> Command {
         let mut command = vim_train(&[what]);
-        command.arg(repository("configs/debug.toml"));
+        command.arg(&self.config);
         command.args(["--set", &format!("run.name={name}")]);
         command.args(["--set", &format!("run.root={}", self.root.path().display())]).args(more);
         command

@@ -1,0 +1,141 @@
+//! Segmentation through the commands: training, resumption, shards and ranks, evaluation, maps.
+
+use std::fs;
+
+use vim_data::{DataConfig, Pixels, ShapesConfig, encode_png};
+
+use crate::support::{
+    Bench, assert_code, assert_parts, assert_says, json_lines, parsed, read_json, run, stdout,
+};
+
+/// Steps of the run.
+const LAST: u64 = 12;
+
+fn bench() -> Bench {
+    Bench::of("crates/vim-train/tests/it/fixtures/segment.toml")
+}
+
+/// Same records, weights, statistics and averages.
+#[track_caller]
+fn assert_same(bench: &Bench, one: &str, other: &str) {
+    assert_eq!(bench.metrics(one), bench.metrics(other), "{one} and {other}");
+    for file in ["model.safetensors", "ema.safetensors", "optimizer.safetensors"] {
+        let saved = |name| bench.saved(name, LAST, file);
+        assert!(saved(one) == saved(other), "{file} of {one} and {other}");
+    }
+}
+
+#[test]
+fn it_trains_resumes_and_is_recorded_by_miou() {
+    let bench = bench();
+    assert_code(&bench.train("whole", &["--set", "train.accumulate=2"]), 0);
+    for steps in ["5", "3", "9"] {
+        let more = ["--set", "train.accumulate=2", "--resume", "auto", "--steps", steps];
+        assert_code(&bench.train("paused", &more), 0);
+    }
+    assert_same(&bench, "whole", "paused");
+    let saved =
+        String::from_utf8_lossy(&bench.saved("whole", LAST, "model.safetensors")).into_owned();
+    assert_parts(&saved, &["decode_head.bottleneck.norm.running_mean", "pyramid.fpn1"]);
+    let records = bench.metrics("whole");
+    let records = json_lines(&records);
+    let evaluations: Vec<_> = records.iter().filter(|record| record["split"] == "val").collect();
+    assert_eq!(evaluations.len(), 6, "of the weights and of their average");
+    for record in &evaluations {
+        for score in ["miou", "macc", "aacc"] {
+            assert!((0.0..=1.0).contains(&record[score].as_f64().unwrap()), "{record}");
+        }
+    }
+    let exit = read_json(bench.folder("whole").join("exit.json"));
+    assert!(exit["best_miou"].is_number() && exit["miou"].is_number(), "{exit}");
+    let log = bench.read("whole", "log.txt");
+    assert_parts(&log, &["UperNet on 16 tokens", "floors of the test images' mIoU", "test mIoU"]);
+    let config = bench.read("whole", "config.toml");
+    assert_parts(&config, &["task = \"segmentation\"", "[segmentation]", "[pairs]"]);
+}
+
+#[test]
+fn bytes_do_not_depend_on_the_number_of_ranks() {
+    let bench = bench();
+    let set = ["--set", "train.shards=2", "--set", "devices.threads=1"];
+    assert_code(&bench.train("one", &set), 0);
+    assert_code(&bench.train("two", &[&set[..], &["--ranks", "2"]].concat()), 0);
+    assert_same(&bench, "one", "two");
+}
+
+#[test]
+fn maps_scores_and_submissions_come_out() {
+    let bench = bench();
+    assert_code(&bench.train("run", &["--set", "train.epochs=1"]), 0);
+    let folder = bench.folder("run");
+    let (run_folder, out) = (folder.to_str().unwrap(), tempfile::tempdir().unwrap());
+    let path = |name: &str| out.path().join(name).display().to_string();
+    let (table, figure) = (path("classes.csv"), path("confusion.svg"));
+    let evaluated =
+        run(&["eval", run_folder, "--per-class", &table, "--confusion", &figure, "--json"]);
+    assert_code(&evaluated, 0);
+    let scores = parsed(&evaluated);
+    assert_eq!(scores["classes"].as_array().unwrap().len(), 12);
+    assert!(scores["miou"].is_number() && scores["images"] == 8, "{scores}");
+    let rows = fs::read_to_string(&table).unwrap();
+    assert!(rows.starts_with("class,name,labelled,predicted,correct,iou,accuracy\n0,solid disk,"));
+    assert!(fs::read_to_string(&figure).unwrap().contains("<svg"));
+    let text = run(&["eval", run_folder]);
+    assert_parts(&stdout(&text), &["checkered cross", "test images 8, mIoU"]);
+
+    // A picture of another size than the model's.
+    let shapes = ShapesConfig { image_size: 48, ..ShapesConfig::default() };
+    let drawn = vim_data::open(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap();
+    let image = Pixels { height: 48, width: 48, data: drawn.test.image(0).unwrap() };
+    fs::write(path("a.png"), encode_png(&image).unwrap()).unwrap();
+    let (maps, submission) = (path("maps"), path("submission"));
+    let predicted = run(&[
+        "predict",
+        &path("a.png"),
+        "--checkpoint",
+        run_folder,
+        "--maps",
+        &maps,
+        "--submission",
+        &submission,
+        "--json",
+    ]);
+    assert_code(&predicted, 0);
+    assert!(parsed(&predicted)[0]["classes"][0]["share"].is_number());
+    let header = |file: String| {
+        let bytes = fs::read(file).unwrap();
+        // Width, height, bits and colour type of a PNG.
+        (bytes[16..24].to_vec(), bytes[24], bytes[25])
+    };
+    let size = vec![0, 0, 0, 48, 0, 0, 0, 48];
+    assert_eq!(header(format!("{maps}/a.png")), (size.clone(), 8, 3), "a palette");
+    assert_eq!(header(format!("{maps}/a_overlay.png")), (size.clone(), 8, 2), "colours");
+    assert_eq!(header(format!("{submission}/a.png")), (size, 8, 0), "grey");
+    let again = run(&["predict", &path("a.png"), "--checkpoint", run_folder, "--maps", &maps]);
+    assert_says(&again, 1, &["a.png"]);
+
+    let shown = path("shown.png");
+    let config = "tests/it/fixtures/segment.toml";
+    let shown = run(&["data", "show", config, "--count", "3", "--out", &shown]);
+    assert_code(&shown, 0);
+    assert_parts(&stdout(&shown), &["cropped", " % "]);
+}
+
+#[test]
+fn sections_of_the_other_task_are_refused() {
+    let config = "tests/it/fixtures/segment.toml";
+    for (set, words) in [
+        ("augment.mixup=0.8", &["augment", "[pairs]"][..]),
+        ("task=classification", &["segmentation", "other heads"]),
+        ("data.dataset=cifar10", &["data.dataset", "label maps"]),
+        ("train.batch_size=1", &["train.batch_size", "2 images"]),
+        ("pairs.ratio=[2.0, 1.0]", &["pairs.ratio"]),
+        ("model.patch_size=4", &["patch"]),
+    ] {
+        let mut args = vec!["train", config, "--dry-run", "--set", set];
+        if set.contains("cifar10") {
+            args.extend(["--set", "data.path=/"]);
+        }
+        assert_says(&run(&args), 78, words);
+    }
+}
