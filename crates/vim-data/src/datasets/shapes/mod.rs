@@ -53,8 +53,8 @@ pub struct ShapesConfig {
     pub test: usize,
     /// Seed of the images themselves; independent of `run.seed`.
     pub seed: u64,
-    /// With `task = "segmentation"`: whether what no figure covers is `ignored`, as where it is left
-    /// out, or a `class` of its own, the first of 13.
+    /// With `task = "segmentation"`: whether what no figure covers is `ignored`, as where it is
+    /// left out, or a `class` of its own, the first of 13.
     #[serde(skip_serializing_if = "ShapesBackground::is_default")]
     pub background: ShapesBackground,
 }

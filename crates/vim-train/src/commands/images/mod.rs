@@ -13,7 +13,7 @@ use vim_run::printable;
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::Config;
+use crate::config::{Config, TaskKind};
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::bar::Bar;
@@ -56,12 +56,22 @@ impl ModelArgs {
         };
         let place = Place::find(&self.checkpoint, &root, run.as_deref())?;
         let source = WeightsSource::open(&place, self.take.section())?;
-        let (config, origin) = source.model(given.as_ref().map(|given| &given.model), None)?;
-        if let Some(assumed) = source.assumed(origin) {
-            eprintln!(
-                "note: the model is inferred from the shapes, assuming {assumed}; --config says otherwise"
-            );
-        }
+        let around = given.as_ref().or(source.run.as_ref());
+        let config = match around {
+            // What is around the backbone is in the configuration alone.
+            Some(config) if config.task == TaskKind::Segmentation => config.model.clone(),
+            Some(_) | None => {
+                let model = given.as_ref().map(|given| &given.model);
+                let (config, origin) = source.model(model, None)?;
+                if let Some(assumed) = source.assumed(origin) {
+                    eprintln!(
+                        "note: the model is inferred from the shapes, assuming {assumed}; --config \
+                         says otherwise"
+                    );
+                }
+                config
+            }
+        };
         Ok(Subject { source, given, config })
     }
 

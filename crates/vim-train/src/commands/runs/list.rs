@@ -122,7 +122,8 @@ const SHORTEST_NAME: usize = 12;
 
 /// The runs as rows of at most `width` columns if possible, and which columns are left out for it.
 fn table(rows: &[RunRow], width: usize) -> (String, Vec<&'static str>) {
-    let label = score_label(rows.iter().map(|row| row.primary));
+    let is_scored = |row: &&RunRow| row.best_score().or(row.test_score()).is_some();
+    let label = score_label(rows.iter().filter(is_scored).map(|row| row.primary));
     let [best, test] = ["best", "test"].map(|split| format!("{split} {label}"));
     let mut head = vec!["run", "status", "method", "dataset", "seed", "steps", &best, &test, "age"];
     let cells = rows.iter().map(|row| {
