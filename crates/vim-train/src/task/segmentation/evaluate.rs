@@ -27,8 +27,8 @@ pub struct Loading {
     pub on_bad: OnBad,
 }
 
-/// Confusions of all pixels of `split`, and the number of images; `None` if a rank was asked to stop
-/// meanwhile.
+/// Confusions of all pixels of `split`, and the number of images; `None` if a rank was asked to
+/// stop meanwhile.
 ///
 /// The ranks share the images; every rank gets the sums of all. `each` gets every pair of this rank
 /// with the classes predicted.

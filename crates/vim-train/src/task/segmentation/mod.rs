@@ -140,8 +140,7 @@ impl Task for Segmentation {
         let DenseRecipe { scale: [long, short], ratio: [least, most], inference, .. } =
             self.config.pairs();
         let size = model.image_size;
-        // On the processor: nothing is computed with it.
-        let parameters = self.objective.seeded(&Device::flex())?.num_parameters() as u64;
+        let cost = self.config.segmenter().cost(model, splits.train.num_classes())?;
         Ok(Description {
             model: format!(
                 "UperNet on {} tokens, method {} (ssm.series = {})",
@@ -149,7 +148,7 @@ impl Task for Segmentation {
                 model.method_label(),
                 model.ssm.series
             ),
-            parameters,
+            parameters: cost.parameters(),
             image_bytes: (size.height * size.width * 4) as u64,
             data: format!(
                 "data {} train, {} val, {} test pairs, {} classes; crops of {size} px from images \
