@@ -114,41 +114,53 @@ fn count_notes(train: &Index, val: &Index) -> Vec<String> {
 impl Sources {
     /// Starts to copy the archives to the node's disk, or copies them all, as `stage` says.
     fn stage(&mut self, stage: Stage, env_paths: &EnvPaths) -> Result<(), StagingError> {
-        let is_required = stage == Stage::Require;
-        let disk = match &env_paths.node_disk {
-            Some(disk) if stage != Stage::Off => disk,
-            None if is_required => return Err(StagingError::NoFolder),
-            Some(_) | None => return Ok(()),
-        };
-        let parts = [&self.train, &self.val];
-        let folder = parts.iter().find(|part| part.archives().is_empty());
-        if let (Some(part), true) = (folder, is_required) {
-            return Err(StagingError::NotArchives(part.root().to_owned()));
-        }
-        // Archives that are on the disk already are not copied.
-        let on_disk = disk.canonicalize().unwrap_or_else(|_| disk.clone());
-        let is_elsewhere = |path: &&PathBuf| !path.starts_with(&on_disk);
-        let archives = parts.iter().flat_map(|part| part.archives());
-        let archives: Vec<PathBuf> = archives.filter(is_elsewhere).cloned().collect();
-        if archives.is_empty() {
-            return Ok(());
-        }
-        let mut staging = match Staging::start(disk, &archives) {
-            Ok(staging) => staging,
-            Err(error) if is_required => return Err(error),
-            Err(error) => {
-                self.notes.push(format!("archives are read where they are: failed to {error}"));
-                return Ok(());
-            }
-        };
-        if is_required {
-            staging.wait()?;
-        }
-        let staging = Arc::new(staging);
-        for part in [&mut self.train, &mut self.val] {
-            part.use_copies(&staging);
-        }
-        self.staging = Some(staging);
+        let Self { train, val, notes, staging } = self;
+        *staging = start_staging(&mut [train, val], notes, stage, env_paths)?;
         Ok(())
     }
+}
+
+/// Starts to copy the archives of `parts` to the node's disk, or copies them all, as `stage` says.
+/// They are then read from the copies.
+pub(super) fn start_staging(
+    parts: &mut [&mut Images],
+    notes: &mut Vec<String>,
+    stage: Stage,
+    env_paths: &EnvPaths,
+) -> Result<Option<Arc<Staging>>, StagingError> {
+    let is_required = stage == Stage::Require;
+    let disk = match &env_paths.node_disk {
+        Some(disk) if stage != Stage::Off => disk,
+        None if is_required => return Err(StagingError::NoFolder),
+        Some(_) | None => return Ok(None),
+    };
+    let folder = parts.iter().find(|part| part.archives().is_empty());
+    if let (Some(part), true) = (folder, is_required) {
+        return Err(StagingError::NotArchives(part.root().to_owned()));
+    }
+    // Archives that are on the disk already are not copied, and one of several parts once.
+    let on_disk = disk.canonicalize().unwrap_or_else(|_| disk.clone());
+    let mut archives: Vec<PathBuf> = Vec::new();
+    for path in parts.iter().flat_map(|part| part.archives()) {
+        if !path.starts_with(&on_disk) && !archives.contains(path) {
+            archives.push(path.clone());
+        }
+    }
+    if archives.is_empty() {
+        return Ok(None);
+    }
+    let mut staging = match Staging::start(disk, &archives) {
+        Ok(staging) => staging,
+        Err(error) if is_required => return Err(error),
+        Err(error) => {
+            notes.push(format!("archives are read where they are: failed to {error}"));
+            return Ok(None);
+        }
+    };
+    if is_required {
+        staging.wait()?;
+    }
+    let staging = Arc::new(staging);
+    parts.iter_mut().for_each(|part| part.use_copies(&staging));
+    Ok(Some(staging))
 }

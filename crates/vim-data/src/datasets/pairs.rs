@@ -1,8 +1,9 @@
 //! Pairs of an image and a label map in files.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use super::DataConfig;
+use super::image_files::start_staging;
 use crate::dataset::{Dataset, Encoding, Fingerprint, LabelMaps};
 use crate::dense::{ClassList, LabelRule, PairBytes};
 use crate::error::{DataError, SourceError};
@@ -10,6 +11,7 @@ use crate::statistics::Statistics;
 use crate::storage::halves::{self, Half, HalfOf};
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
+use crate::storage::staging::Staging;
 use crate::storage::{EnvPaths, cache};
 
 impl DataConfig {
@@ -41,6 +43,8 @@ pub struct PairSources {
     pub val: Pairs,
     /// Oddities that are no errors, a line each.
     pub notes: Vec<String>,
+    /// The copying of archives to the node's disk, if there is any.
+    pub staging: Option<Arc<Staging>>,
 }
 
 /// Name of a list of classes that lies with the data.
@@ -72,7 +76,7 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<PairSourc
         let maps = LabelMaps { rule, colours: classes.colours.clone() };
         Ok(Pairs { images, label_maps, classes: classes.names.clone(), maps })
     };
-    let (train, val) = (part(HalfOf::Train)?, part(HalfOf::Val)?);
+    let (mut train, mut val) = (part(HalfOf::Train)?, part(HalfOf::Val)?);
     if is_ade20k {
         let counts = [("training", train.len(), 20_210), ("validation", val.len(), 2_000)];
         let differ = counts.into_iter().filter(|(_, found, published)| found != published);
@@ -80,7 +84,10 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<PairSourc
             format!("{found} {what} pairs; ADE20K as published has {published}")
         }));
     }
-    Ok(PairSources { train, val, notes })
+    let halves =
+        &mut [&mut train.images, &mut train.label_maps, &mut val.images, &mut val.label_maps];
+    let staging = start_staging(halves, &mut notes, config.stage, env_paths)?;
+    Ok(PairSources { train, val, notes, staging })
 }
 
 fn open_half(

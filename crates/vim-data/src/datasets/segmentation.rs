@@ -36,8 +36,9 @@ pub fn open_segmentation(config: &DataConfig, seed: u64) -> Result<Splits, DataE
     let splits = match config.dataset {
         DatasetKind::Shapes => shapes::open_scenes(config)?,
         DatasetKind::Ade20k | DatasetKind::Pairs => {
-            let PairSources { train, val, notes } = open_pairs(config, &EnvPaths::from_env())?;
-            Splits { notes, ..Splits::new(train, val) }
+            let PairSources { train, val, notes, staging } =
+                open_pairs(config, &EnvPaths::from_env())?;
+            Splits { notes, staging, ..Splits::new(train, val) }
         }
         DatasetKind::Cifar10
         | DatasetKind::Cifar100

@@ -191,6 +191,23 @@ fn every_layout_gives_the_same_pairs() {
 }
 
 #[test]
+fn archives_are_staged_once_and_folders_are_not() {
+    let root = tempfile::tempdir().unwrap();
+    let disk = tempfile::tempdir().unwrap();
+    let [folder, _, zip] = laid_out(root.path());
+    let paths = vim_data::EnvPaths { node_disk: Some(disk.path().to_owned()), cache: None };
+    let staged = |path: &Path| DataConfig { stage: Stage::Require, ..of_path(path) };
+    let sources = vim_data::open_pairs(&staged(&zip), &paths).unwrap();
+    assert!(sources.staging.is_some());
+    // The copy alone is left.
+    fs::remove_file(&zip).unwrap();
+    let split = Split::whole(std::sync::Arc::new(sources.train));
+    assert_eq!(pairs(&split), pairs(&scenes(ShapesBackground::Ignored).train));
+    let refused = vim_data::open_pairs(&staged(&folder), &paths).unwrap_err().to_string();
+    assert!(refused.contains("folders of files are read where they are"), "{refused}");
+}
+
+#[test]
 fn ade20k_knows_its_classes_and_tells_of_missing_pairs() {
     let root = tempfile::tempdir().unwrap();
     let [folder, ..] = laid_out(root.path());

@@ -1,8 +1,8 @@
-//! TensorBoard's event files: scalars, as `tensorboard --logdir` reads them.
+//! TensorBoard's event files: scalars and images, as `tensorboard --logdir` reads them.
 //!
 //! A file is a sequence of records, each framed as TensorFlow's TFRecord: length, masked CRC-32C of
 //! the length, the record, masked CRC-32C of the record. A record is a protobuf `Event`, encoded by
-//! hand because only five fields are needed.
+//! hand because few fields are needed.
 //!
 //! Source: tensorflow/core/util/event.proto, framework/summary.proto, lib/io/record_writer.h.
 
@@ -16,7 +16,8 @@ use crate::host_name;
 /// Prefix of the names of event files.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Field numbers of the messages `Event`, `Summary`, `Summary.Value` and `SessionLog`.
+/// Field numbers of the messages `Event`, `Summary`, `Summary.Value`, `Summary.Image` and
+/// `SessionLog`.
 mod field {
     pub(super) const WALL_TIME: u64 = 1;
     pub(super) const STEP: u64 = 2;
@@ -26,6 +27,11 @@ mod field {
     pub(super) const SUMMARY_VALUE: u64 = 1;
     pub(super) const VALUE_TAG: u64 = 1;
     pub(super) const VALUE_SIMPLE: u64 = 2;
+    pub(super) const VALUE_IMAGE: u64 = 4;
+    pub(super) const IMAGE_HEIGHT: u64 = 1;
+    pub(super) const IMAGE_WIDTH: u64 = 2;
+    pub(super) const IMAGE_COLOURS: u64 = 3;
+    pub(super) const IMAGE_ENCODED: u64 = 4;
     pub(super) const SESSION_STATUS: u64 = 1;
 }
 
@@ -37,8 +43,24 @@ mod wire {
     pub(super) const FIXED32: u64 = 5;
 }
 
+/// `Summary.Image.colorspace` of red, green and blue.
+const RGB: u64 = 3;
+
 /// `SessionLog.SessionStatus.START`.
 const START: u64 = 1;
+
+/// A picture of a run, as a PNG of red, green and blue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// What it is called.
+    pub tag: String,
+    /// In pixels.
+    pub height: usize,
+    /// In pixels.
+    pub width: usize,
+    /// The file.
+    pub png: Vec<u8>,
+}
 
 /// An event file of a run, from one process.
 #[derive(Debug)]
@@ -77,6 +99,26 @@ impl EventWriter {
             bytes_field(&mut value, field::VALUE_TAG, tag.as_bytes());
             key(&mut value, field::VALUE_SIMPLE, wire::FIXED32);
             value.extend((*number as f32).to_le_bytes());
+            bytes_field(&mut summary, field::SUMMARY_VALUE, &value);
+        }
+        let mut body = Vec::new();
+        varint_field(&mut body, field::STEP, step);
+        bytes_field(&mut body, field::SUMMARY, &summary);
+        self.write(&event(&body))
+    }
+
+    /// Writes the pictures of a step; if that fails, the file is truncated to whole records.
+    pub(super) fn pictures(&mut self, step: u64, pictures: &[Picture]) -> io::Result<()> {
+        let mut summary = Vec::new();
+        for Picture { tag, height, width, png } in pictures {
+            let mut image = Vec::new();
+            varint_field(&mut image, field::IMAGE_HEIGHT, *height as u64);
+            varint_field(&mut image, field::IMAGE_WIDTH, *width as u64);
+            varint_field(&mut image, field::IMAGE_COLOURS, RGB);
+            bytes_field(&mut image, field::IMAGE_ENCODED, png);
+            let mut value = Vec::new();
+            bytes_field(&mut value, field::VALUE_TAG, tag.as_bytes());
+            bytes_field(&mut value, field::VALUE_IMAGE, &image);
             bytes_field(&mut summary, field::SUMMARY_VALUE, &value);
         }
         let mut body = Vec::new();
@@ -164,6 +206,26 @@ mod tests {
         assert_eq!(record[12], 0x09);
         assert_eq!(record[21..24], [0x10, 0xac, 0x02]);
         assert_eq!(record.len(), 8 + 4 + 12 + 4);
+    }
+
+    #[test]
+    fn a_picture_has_its_size_and_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = EventWriter::create(folder.path(), 0).unwrap();
+        let before = writer.len as usize;
+        let png = b"\x89PNG and so on".to_vec();
+        let picture = Picture { tag: "val/a".into(), height: 3, width: 130, png: png.clone() };
+        writer.pictures(7, &[picture]).unwrap();
+        let file = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        let record = fs::read(file).unwrap().split_off(before);
+        // Behind the frame's 12 bytes and the time's 9: step 7, then the summary.
+        assert_eq!(record[21..23], [0x10, 7]);
+        let image =
+            [&[0x08, 3, 0x10, 0x82, 0x01, 0x18, 3, 0x22, png.len() as u8][..], &png].concat();
+        let value = [&b"\x0a\x05val/a\x22"[..], &[image.len() as u8], &image].concat();
+        let summary = [&[0x0a, value.len() as u8][..], &value].concat();
+        assert_eq!(record[23..25], [0x2a, summary.len() as u8]);
+        assert_eq!(record[25..25 + summary.len()], summary);
     }
 
     #[test]

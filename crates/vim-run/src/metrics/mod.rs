@@ -17,6 +17,7 @@ use crate::{Log, RunDir, RunError};
 use csv::CsvTable;
 use events::EventWriter;
 
+pub use events::Picture;
 pub use record::{OWN_WEIGHTS, Record};
 pub use scores::{ScoreKind, Scores};
 
@@ -190,6 +191,20 @@ impl Sinks {
         if let Some(events) = &mut self.events
             && or_warn(events.scalars(step, scalars), Path::new("TensorBoard's events"), &self.log)
                 .is_none()
+        {
+            self.events = None;
+        }
+    }
+
+    /// Writes pictures to TensorBoard alone.
+    pub fn pictures(&mut self, step: u64, pictures: &[Picture]) {
+        if let Some(events) = &mut self.events
+            && or_warn(
+                events.pictures(step, pictures),
+                Path::new("TensorBoard's events"),
+                &self.log,
+            )
+            .is_none()
         {
             self.events = None;
         }

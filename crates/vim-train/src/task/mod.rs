@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
 use vim_data::BadSample;
-use vim_run::metrics::{ScoreKind, Scores};
+use vim_run::metrics::{Picture, ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
 use crate::config::{Config, ConfigError};
@@ -169,6 +169,17 @@ pub trait Task: Sized {
         device: &Device,
         stop: &StopRequest,
     ) -> Result<Option<Evaluation>, Error>;
+
+    /// What `model` says of a few images of `split`, as pictures, if the task has some. A run shows
+    /// them in TensorBoard; rank 0 alone is asked.
+    fn pictures(
+        &self,
+        _model: &Model<Self>,
+        _split: EvalSplit,
+        _device: &Device,
+    ) -> Result<Vec<Picture>, Error> {
+        Ok(Vec::new())
+    }
 
     /// [`Self::evaluate`] of the result of a run on the test images, with what the model says of
     /// each, as a table in CSV, if the task has one. A run records it.

@@ -38,6 +38,11 @@ impl<T: Task> Trainer<'_, T> {
         }
         self.train.counters.eval_pending = false;
         let step = self.step();
+        if self.lead.is_some() {
+            let (model, device) = (self.train.weights(Weights::Model), self.device.clone().inner());
+            let pictures = self.task.pictures(&model, split, &device)?;
+            self.records.pictures(step, &pictures);
+        }
         let mut is_best = false;
         for (weights, evaluation) in all {
             let metric = primary::<T>(&evaluation);

@@ -10,7 +10,7 @@ use serde::Serialize;
 use vim_data::BadSample;
 use vim_kernels::Implementation;
 use vim_run::checkpoint::Weights;
-use vim_run::metrics::{JsonlWriter, Prefix, ScoreKind, Scores, Sinks};
+use vim_run::metrics::{JsonlWriter, Picture, Prefix, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
 use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING, printable};
 
@@ -159,6 +159,13 @@ impl<'a> Recorder<'a> {
         self.log.line(format!("{split} at step {step} ({checkpoint}{average}): {shown}"));
         let images = *images;
         self.metric(&Metric::Eval { step, split, checkpoint, weights, scores, images })
+    }
+
+    /// Shows what the model says of a few images, in TensorBoard.
+    pub(super) fn pictures(&mut self, step: u64, pictures: &[Picture]) {
+        if let Some(files) = &mut self.files {
+            files.metrics.pictures(step, pictures);
+        }
     }
 
     /// Records the speed since `pace` and the memory in use.

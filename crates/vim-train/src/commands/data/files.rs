@@ -71,7 +71,8 @@ fn workers(which: &ImageArgs, data: &DataConfig) -> usize {
 
 /// The selected parts of a dataset of pairs; warnings go to stderr.
 fn open_pairs(which: &ImageArgs, data: &DataConfig) -> Result<Vec<(&'static str, Pairs)>, Error> {
-    let PairSources { train, val, notes } = vim_data::open_pairs(data, &EnvPaths::from_env())?;
+    let PairSources { train, val, notes, staging: _ } =
+        vim_data::open_pairs(data, &EnvPaths::from_env())?;
     for note in notes {
         eprintln!("note: {note}");
     }

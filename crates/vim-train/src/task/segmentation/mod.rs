@@ -8,9 +8,13 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use vim_comm::Comm;
-use vim_data::{Batch, DenseRecipe, Floors, Loader, LoaderConfig, Purpose, Split, Splits};
+use vim_data::dense_ops::overlay;
+use vim_data::{
+    Batch, DenseRecipe, EvalPair, EvalPairs, Floors, Loader, LoaderConfig, OnBad, Purpose, Split,
+    Splits, contact_sheet, encode_png,
+};
 use vim_dense::Segmenter;
-use vim_run::metrics::ScoreKind;
+use vim_run::metrics::{Picture, ScoreKind};
 use vim_run::signals::StopRequest;
 
 use super::classification::{absent, to_tensors};
@@ -21,6 +25,9 @@ use evaluate::{Loading, evaluate, scores};
 use inference::Viewer;
 pub(crate) use objective::placement;
 pub use objective::{ClassShare, ClassShares, Mapped, PixelClassifier};
+
+/// Images of an evaluation that are shown.
+const PICTURES: usize = 4;
 
 /// Images that the floors are learned from.
 const FLOOR_IMAGES: usize = 1000;
@@ -196,12 +203,39 @@ impl Task for Segmentation {
         Ok(counted.map(|(confusion, images)| scores(&confusion, images)))
     }
 
+    /// The first images, each beside what is predicted and what is labelled.
+    fn pictures(
+        &self,
+        model: &Segmenter,
+        split: EvalSplit,
+        device: &Device,
+    ) -> Result<Vec<Picture>, Error> {
+        let (name, split) = (split.name(), self.split(split));
+        let maps = split.dataset().label_maps();
+        let colours = maps.map(|maps| maps.colours.clone()).unwrap_or_default();
+        let viewer = viewer(&self.config, split);
+        let positions = (0..split.len().min(PICTURES)).collect();
+        let mut pictures = Vec::new();
+        for pair in EvalPairs::new(split, positions, PICTURES, OnBad::CountAsWrong)? {
+            let Ok(EvalPair { position, image, map }) = pair? else { continue };
+            let predicted = viewer.labels(model, &image, device)?;
+            let seen = [&predicted, &map.labels].map(|labels| overlay(&image, labels, &colours));
+            let [predicted, labelled] = seen.map(Some);
+            let sheet = contact_sheet(&[Some(image), predicted, labelled], 3);
+            let png = encode_png(&sheet).map_err(Error::io("encode", "a picture"))?;
+            let (tag, height, width) =
+                (format!("{name}/image {position}"), sheet.height, sheet.width);
+            pictures.push(Picture { tag, height, width, png });
+        }
+        Ok(pictures)
+    }
+
     fn evaluation_batch(
         &self,
         device: &Device,
     ) -> Result<impl Fn(&Segmenter) -> Result<(), Error>, Error> {
         let split = self.split(EvalSplit::Val);
-        let mut pairs = vim_data::EvalPairs::new(split, vec![0], 1, vim_data::OnBad::Fail)?;
+        let mut pairs = EvalPairs::new(split, vec![0], 1, OnBad::Fail)?;
         let pair = pairs.next().transpose()?.and_then(Result::ok);
         let pair = pair.ok_or_else(|| Error::internal("an evaluation without images"))?;
         let viewer = viewer(&self.config, split);
