@@ -199,7 +199,7 @@ const WRONG: &[Row] = &[
             ("base.toml", "[sweep.grid]\n\"data.wrokers\" = [1, 2]\n"),
         ],
         PLAN,
-        "error: base.toml:2:18: sweep.grid.data.wrokers: unknown key, did you mean `workers`? (known: bad_test, bad_train, dataset, index_cache, normalize, path, prefetch, readers, shapes, stage, val_fraction, val_labels, val_path, watch_test, workers)
+        "error: base.toml:2:18: sweep.grid.data.wrokers: unknown key, did you mean `workers`? (known: bad_test, bad_train, classes, dataset, index_cache, normalize, path, prefetch, readers, reduce_zero_label, shapes, stage, val_fraction, val_labels, val_path, watch_test, workers)
   |
 2 | \"data.wrokers\" = [1, 2]
   |                  ^^^^^^
