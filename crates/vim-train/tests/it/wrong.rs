@@ -53,7 +53,7 @@ const WRONG: &[Row] = &[
     (
         &[("x.toml", "[data.shapes]\nsede = 1\n")],
         SHOW,
-        "error: x.toml:2:1: data.shapes.sede: unknown key, did you mean `seed`? (known: image_size, seed, test, train, val)
+        "error: x.toml:2:1: data.shapes.sede: unknown key, did you mean `seed`? (known: background, image_size, seed, test, train, val)
   |
 2 | sede = 1
   | ^^^^
@@ -199,7 +199,7 @@ const WRONG: &[Row] = &[
             ("base.toml", "[sweep.grid]\n\"data.wrokers\" = [1, 2]\n"),
         ],
         PLAN,
-        "error: base.toml:2:18: sweep.grid.data.wrokers: unknown key, did you mean `workers`? (known: bad_test, bad_train, dataset, index_cache, normalize, path, prefetch, readers, shapes, stage, val_fraction, val_labels, val_path, watch_test, workers)
+        "error: base.toml:2:18: sweep.grid.data.wrokers: unknown key, did you mean `workers`? (known: bad_test, bad_train, classes, dataset, index_cache, normalize, path, prefetch, readers, reduce_zero_label, shapes, stage, val_fraction, val_labels, val_path, watch_test, workers)
   |
 2 | \"data.wrokers\" = [1, 2]
   |                  ^^^^^^
@@ -311,7 +311,7 @@ error: x.toml:7:13: slurm.partition: unknown partition `gup`, did you mean `gpu`
 
 #[test]
 fn wrong_configurations_and_all_that_is_said_of_them() {
-    let keys = "augment, checkpoint, data, devices, extends, log, model, optim, run, slurm, ssm, sweep, train, version";
+    let keys = "augment, checkpoint, data, devices, extends, log, model, optim, pairs, run, segmentation, slurm, ssm, sweep, task, train, version";
     for (files, args, expected) in WRONG {
         let folder = folder(files);
         let bin = folder.path().join("bin");
