@@ -241,6 +241,7 @@ mod tests {
         let mut keys: Vec<String> = path_keys().collect();
         keys.sort();
         let expected = [
+            "data.classes",
             "data.index_cache",
             "data.path",
             "data.val_labels",
