@@ -33,6 +33,7 @@
 mod check;
 mod complex;
 mod conv;
+mod conv3x3;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod discretization;
@@ -52,6 +53,7 @@ mod real;
 mod scan;
 
 pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_bidirectional};
+pub use conv3x3::conv3x3;
 pub use norm::add_rms_norm;
 
 pub use complex::{Complex, Trig};
@@ -83,6 +85,7 @@ pub use scan::{
 /// own gradients are checked by finite differences.
 pub mod oracle {
     pub use crate::conv::oracle::{OracleConv, OracleConvGrads};
+    pub use crate::conv3x3::oracle::{OracleConv3x3, OracleConv3x3Grads};
     pub use crate::full_scan::oracle::OracleFullScan;
     pub use crate::image_batch::oracle::image_batch;
     pub use crate::norm::oracle::{OracleNorm, OracleNormGrads};

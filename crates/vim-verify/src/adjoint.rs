@@ -2,15 +2,17 @@
 //! held against must itself be right.
 
 use strum::VariantArray;
-use vim_kernels::oracle::{OracleConv, OracleFullScan, OracleNorm, OracleScan, OracleScanGrads};
-use vim_kernels::{Complex, KernelError, Series};
+use vim_kernels::oracle::{
+    OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleScan, OracleScanGrads,
+};
+use vim_kernels::{Complex, KernelError, Precision, Series};
 
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
 use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
-use crate::norm;
 use crate::run::{StateNumber, named, real};
 use crate::scan::{Form, grad_of, inputs, with_parts};
+use crate::{conv3x3, norm};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
 /// 1e-12 and rounds at about 1e-11.
@@ -99,6 +101,20 @@ fn norm_rows(norm: &OracleNorm, case: &str, factor: f64) -> Vec<Row> {
     rows_of(arrays, 1e-30, factor, case)
 }
 
+fn conv3x3_rows(conv: &OracleConv3x3, case: &str, factor: f64) -> Vec<Row> {
+    let pixels = conv.x.len() / conv.inputs;
+    let grad_y = Numbers::new(7).vec(pixels * conv.outputs, -1.0, 1.0, Dtype::F32);
+    let loss = |c: &OracleConv3x3| dot(&c.forward(), &grad_y);
+    let grads = conv.backward(&grad_y);
+    let bias = differences(conv, |c, i| c.bias.as_mut()?.get_mut(i), loss);
+    let arrays = vec![
+        ("x", grads.x, differences(conv, |c, i| c.x.get_mut(i), loss), F64),
+        ("weight", grads.weight, differences(conv, |c, i| c.weight.get_mut(i), loss), F64),
+        ("bias", grads.bias, bias, F64),
+    ];
+    rows_of(arrays, 1e-30, factor, case)
+}
+
 /// The forms and directions to go through.
 fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
     let forms = if context.quick { &Form::ALL[1..2] } else { &Form::ALL[..] };
@@ -162,6 +178,12 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         worst([true, false].map(|residual| {
             let norm = norm::inputs(3, 5, residual, Dtype::F32);
             Ok(norm_rows(&norm, &format!("residual {residual}"), factor))
+        }))
+    }));
+    checks.push(check("conv3x3", |_, factor| {
+        worst([([2, 3, 4], 2, 3), ([1, 1, 2], 3, 1)].map(|(size, inputs, outputs)| {
+            let conv = conv3x3::inputs(size, inputs, outputs, Precision::F32);
+            Ok(conv3x3_rows(&conv, &format!("{size:?} {inputs} to {outputs}"), factor))
         }))
     }));
     checks

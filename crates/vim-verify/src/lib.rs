@@ -12,6 +12,7 @@ mod bits;
 mod check;
 pub mod compare;
 pub mod conv;
+pub mod conv3x3;
 pub mod full_scan;
 mod images;
 mod linear;
@@ -31,7 +32,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 13] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 14] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -40,6 +41,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 13] = [
     full_scan::checks,
     conv::checks,
     norm::checks,
+    conv3x3::checks,
     images::checks,
     adjoint::checks,
     agreement::checks,

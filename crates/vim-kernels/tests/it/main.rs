@@ -5,6 +5,7 @@
 mod bidirectional;
 mod complex_scan;
 mod conv;
+mod conv3x3;
 mod discretization;
 mod dispatch;
 mod full_scan;

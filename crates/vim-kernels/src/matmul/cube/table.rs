@@ -3,7 +3,7 @@
 use super::plan::{DEPTH, MatmulForm, MatmulPlan};
 
 /// Columns of a tile, the widest first.
-const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
+pub(crate) const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
 /// Rows of a tile of a small result.
 const ROWS: [usize; 4] = [128, 64, 32, 16];
 /// Rows from which on a result counts as long.
@@ -93,13 +93,13 @@ pub(super) fn gradient(
 }
 
 /// The size that covers `count` with the least excess; the first of several.
-fn fitting(count: usize, sizes: &[usize]) -> usize {
+pub(crate) fn fitting(count: usize, sizes: &[usize]) -> usize {
     let covered = |size: usize| count.div_ceil(size) * size;
     sizes.iter().copied().min_by_key(|&size| covered(size)).unwrap_or(16)
 }
 
 /// Planes that share a tile: each has a multiple of 16 rows and columns.
-fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
+pub(crate) fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
     match (rows, columns) {
         (128, 128 | 96 | 64) | (64, 96) => [4, 2],
         (128 | 64, 48 | 32 | 16) => [4, 1],
