@@ -50,6 +50,8 @@ mod op;
 mod oracle_math;
 mod precision;
 mod real;
+mod resize;
+mod resize_nll;
 mod scan;
 
 pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_bidirectional};
@@ -73,6 +75,8 @@ pub use multi_tensor::{
 };
 pub use precision::Precision;
 pub use real::Real;
+pub use resize::resize;
+pub use resize_nll::{IGNORED_LABEL, ResizeNll, resize_nll};
 pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
     largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
@@ -90,5 +94,7 @@ pub mod oracle {
     pub use crate::image_batch::oracle::image_batch;
     pub use crate::norm::oracle::{OracleNorm, OracleNormGrads};
     pub use crate::oracle_math::Number;
+    pub use crate::resize::oracle::OracleResize;
+    pub use crate::resize_nll::oracle::{OracleResizeNll, OracleResizeNllResult};
     pub use crate::scan::oracle::{OracleScan, OracleScanGrads};
 }

@@ -3,7 +3,8 @@
 
 use strum::VariantArray;
 use vim_kernels::oracle::{
-    OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleScan, OracleScanGrads,
+    OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleResize, OracleResizeNll,
+    OracleScan, OracleScanGrads,
 };
 use vim_kernels::{Complex, KernelError, Precision, Series};
 
@@ -12,7 +13,7 @@ use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
 use crate::run::{StateNumber, named, real};
 use crate::scan::{Form, grad_of, inputs, with_parts};
-use crate::{conv3x3, norm};
+use crate::{conv3x3, norm, resize};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
 /// 1e-12 and rounds at about 1e-11.
@@ -115,6 +116,20 @@ fn conv3x3_rows(conv: &OracleConv3x3, case: &str, factor: f64) -> Vec<Row> {
     rows_of(arrays, 1e-30, factor, case)
 }
 
+fn resize_rows(images: &OracleResize, case: &str, factor: f64) -> Vec<Row> {
+    let count = images.forward().len();
+    let grad_y = Numbers::new(7).vec(count, -1.0, 1.0, Dtype::F32);
+    let loss = |images: &OracleResize| dot(&images.forward(), &grad_y);
+    let want = differences(images, |images, i| images.x.get_mut(i), loss);
+    rows_of(vec![("x", images.backward(&grad_y), want, F64)], 1e-30, factor, case)
+}
+
+fn nll_rows(nll: &OracleResizeNll, case: &str, factor: f64) -> Vec<Row> {
+    let loss = |nll: &OracleResizeNll| nll.forward().loss;
+    let want = differences(nll, |nll, i| nll.logits.x.get_mut(i), loss);
+    rows_of(vec![("logits", nll.backward(), want, F64)], 1e-30, factor, case)
+}
+
 /// The forms and directions to go through.
 fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
     let forms = if context.quick { &Form::ALL[1..2] } else { &Form::ALL[..] };
@@ -184,6 +199,19 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         worst([([2, 3, 4], 2, 3), ([1, 1, 2], 3, 1)].map(|(size, inputs, outputs)| {
             let conv = conv3x3::inputs(size, inputs, outputs, Precision::F32);
             Ok(conv3x3_rows(&conv, &format!("{size:?} {inputs} to {outputs}"), factor))
+        }))
+    }));
+    let sizes = [([2, 2, 3, 3], [7, 5]), ([1, 4, 3, 2], [2, 3]), ([1, 1, 2, 4], [4, 8])];
+    checks.push(check("resize", move |_, factor| {
+        worst(sizes.map(|(from, to)| {
+            let images = resize::inputs(from, to, Dtype::F32);
+            Ok(resize_rows(&images, &format!("{from:?} to {to:?}"), factor))
+        }))
+    }));
+    checks.push(check("resize_nll", move |_, factor| {
+        worst(sizes.map(|(from, to)| {
+            let nll = resize::nll_inputs(from, to, Some(3), Dtype::F32);
+            Ok(nll_rows(&nll, &format!("{from:?} to {to:?}"), factor))
         }))
     }));
     checks

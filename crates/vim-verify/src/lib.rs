@@ -18,6 +18,7 @@ mod images;
 mod linear;
 mod mixer_inner;
 pub mod norm;
+pub mod resize;
 pub mod run;
 pub mod scan;
 pub mod smoke;
@@ -32,7 +33,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 14] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 15] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -42,6 +43,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 14] = [
     conv::checks,
     norm::checks,
     conv3x3::checks,
+    resize::checks,
     images::checks,
     adjoint::checks,
     agreement::checks,

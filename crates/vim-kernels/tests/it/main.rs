@@ -14,6 +14,7 @@ mod image_batch;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod multi_tensor;
 mod norm;
+mod resize;
 mod scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod scan_gpu;
