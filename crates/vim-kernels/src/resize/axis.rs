@@ -37,7 +37,7 @@ pub(crate) fn lower_and_share(at: u32, from: u32, to: u32) -> (u32, f32) {
 pub(crate) fn first_reader(at: u32, from: u32, to: u32) -> u32 {
     let mut first = at;
     if at > 0 {
-        first = ((2 * at - 1) * to + from - 1) / from / 2;
+        first = ((2 * at - 1) * to).div_ceil(from) / 2;
     }
     first
 }
@@ -47,7 +47,7 @@ pub(crate) fn first_reader(at: u32, from: u32, to: u32) -> u32 {
 pub(crate) fn end_of_readers(at: u32, from: u32, to: u32) -> u32 {
     let mut end = to;
     if at + 1 < from {
-        end = ((2 * at + 3) * to + from - 1) / from / 2;
+        end = ((2 * at + 3) * to).div_ceil(from) / 2;
     }
     end
 }

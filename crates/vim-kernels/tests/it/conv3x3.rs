@@ -2,11 +2,11 @@
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::oracle::OracleConv3x3;
-use vim_kernels::{Implementation, KernelChoice, KernelError, Precision, conv3x3};
+use vim_kernels::{Implementation, KernelChoice, Precision, conv3x3};
 use vim_verify::conv3x3::{inputs, run};
 use vim_verify::rows_of;
 
-use crate::support::{BOTH, bf16_devices, devices, pass};
+use crate::support::{BOTH, at_fault, bf16_devices, devices, pass};
 
 /// Images of one row or column and of more pixels than a tile has; channels of every width of a
 /// load, and more than a tile has.
@@ -73,13 +73,9 @@ fn wrong_arguments_are_named() {
     };
     let (x, weight) = ([1, 2, 3, 4], [5, 4, 3, 3]);
     assert_eq!(call(x, weight, 5, FloatDType::F32).unwrap().dims(), [1, 2, 3, 5]);
-    let named = |result: Result<Tensor<4>, KernelError>| match result.unwrap_err() {
-        KernelError::Shape { tensor, .. } | KernelError::Dtype { tensor, .. } => tensor,
-        error => panic!("{error}"),
-    };
-    assert_eq!(named(call([1, 0, 3, 4], weight, 5, FloatDType::F32)), "x");
-    assert_eq!(named(call(x, [5, 3, 3, 3], 5, FloatDType::F32)), "weight");
-    assert_eq!(named(call(x, [5, 4, 3, 1], 5, FloatDType::F32)), "weight");
-    assert_eq!(named(call(x, weight, 4, FloatDType::F32)), "bias");
-    assert_eq!(named(call(x, weight, 5, FloatDType::F64)), "x");
+    assert_eq!(at_fault(call([1, 0, 3, 4], weight, 5, FloatDType::F32)), "x");
+    assert_eq!(at_fault(call(x, [5, 3, 3, 3], 5, FloatDType::F32)), "weight");
+    assert_eq!(at_fault(call(x, [5, 4, 3, 1], 5, FloatDType::F32)), "weight");
+    assert_eq!(at_fault(call(x, weight, 4, FloatDType::F32)), "bias");
+    assert_eq!(at_fault(call(x, weight, 5, FloatDType::F64)), "x");
 }

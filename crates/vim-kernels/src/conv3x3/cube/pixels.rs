@@ -62,7 +62,8 @@ pub(super) fn advance(
 ) {
     #[unroll]
     for i in 0..count {
-        pixels.number[i] = pixels.number[i] + step;
+        let number = pixels.number[i] + step;
+        pixels.number[i] = number;
         let column = pixels.column[i] + right;
         let beyond = column >= size.width;
         pixels.column[i] = select(beyond, column - size.width, column);
