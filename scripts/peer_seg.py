@@ -6,6 +6,7 @@ fused norm where they are installed; every record says which ran. The rest is wr
 recipe: patches and positions without a class token, the results of blocks 6, 12, 18 and 24 as a pyramid of
 strides 4 to 32, UperNet (pooling 1, 2, 3, 6) and an auxiliary head on stride 16, both with batch norm, bilinear
 logits, cross-entropy that ignores 255, weighted 1 and 0.4. Convolutions run channels last, under cuDNN's search.
+vim_small is the same, wider; the published one turns positions in every block and reads the residual stream.
 
 A training step is forward, both losses, backward and AdamW (fused), without clipping. `infer` is one crop in
 evaluation mode to the argmax at its size; `slide` a picture of --picture by windows of the crop with a stride
