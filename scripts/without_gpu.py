@@ -136,12 +136,14 @@ def measure(arguments, out, wheels_folder):
     if arguments.binary:
         steps(arguments, out, stand_in, wheels_folder, assembled)
     if arguments.heads:
-        _, counts, ptx = run([arguments.heads.resolve()], out / "heads", stand_in, wheels_folder)
-        kernels = assembled(ptx)
-        print(f"the heads' operations: {len(kernels)} kernels, {counts['launches']} launches")
-        print(f"{'registers':>9}{'spilled':>9}")
-        for kernel, registers, spilled in sorted(kernels, key=lambda kernel: -kernel[1]):
-            print(f"{registers:>9}{spilled:>9}  {kernel}")
+        for precision in arguments.precisions.split(","):
+            command = [arguments.heads.resolve(), "cuda", precision]
+            _, counts, ptx = run(command, out / f"heads-{precision}", stand_in, wheels_folder)
+            kernels = assembled(ptx)
+            print(f"{precision}: {len(kernels)} kernels, {counts['launches']} launches")
+            print(f"{'registers':>9}{'spilled':>9}")
+            for kernel, registers, spilled in sorted(kernels, key=lambda kernel: -kernel[1]):
+                print(f"{registers:>9}{spilled:>9}  {kernel}")
     print(f"{len(seen)} kernels, all of them compiled; median {statistics.median(k[1] for k in seen.values()):.0f} registers")
 
 

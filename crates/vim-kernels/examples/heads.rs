@@ -1,9 +1,9 @@
 //! The operations of UperNet's heads at the sizes of a picture of 512 px: milliseconds of each,
 //! forward, and forward and backward together.
 //!
-//! `cargo run --release -p vim-kernels --example heads --features cuda -- [DEVICE [BATCH [WIDTH]]]`
-//! with DEVICE one of cuda (the default where the build has it), wgpu and cpu; batch 8, width 192.
-//! On a CPU give a batch of 1: this is work for a GPU.
+//! `cargo run --release -p vim-kernels --example heads --features cuda` with up to four arguments
+//! after `--`: cuda (the default where the build has it), wgpu or cpu; bf16 (the default), tf32 or
+//! f32; the batch, 8; and the width, 192. This is work for a GPU.
 //!
 //! A time is the median of seven, each of ten calls queued one behind the other. The backward pass
 //! starts from a gradient of ones, which is written first.
@@ -12,6 +12,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor};
+use strum::VariantArray;
 use vim_kernels::{
     KernelChoice, KernelError, Precision, channel_sums, conv3x3, resize, resize_nll, scale_shift,
 };
@@ -33,10 +34,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cpu" => Device::flex(),
         other => return Err(format!("this build has no device {other}").into()),
     };
+    let precision = arguments.next().unwrap_or_else(|| "bf16".to_owned());
+    let known = Precision::VARIANTS.iter().find(|one| one.to_string() == precision);
+    let precision = *known.ok_or_else(|| format!("{precision} is no precision"))?;
+    precision.check(&device)?;
     let batch = arguments.next().map_or(Ok(8), |text| text.parse())?;
     let width = arguments.next().map_or(Ok(192), |text| text.parse())?;
-    let precision =
-        if Precision::Bf16.check(&device).is_ok() { Precision::Bf16 } else { Precision::F32 };
     println!("{name}, batch {batch}, width {width}, {precision}");
     println!(
         "{:<42}{:>12}{:>10}{:>14}{:>10}",
