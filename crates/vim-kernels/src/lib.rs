@@ -1,5 +1,6 @@
 //! Differentiable operations of Vision Mamba for Burn: the selective scan and its discretizations,
-//! the short convolution, the norm, the fused mixer, and what training needs beside them.
+//! the short convolution, the norm, the fused mixer, what training needs beside them, and the
+//! operations of segmentation's heads.
 //!
 //! > `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = c[t]·h[t] + d·u[t]`
 //!
