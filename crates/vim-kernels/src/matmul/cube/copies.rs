@@ -12,7 +12,7 @@ use super::plan::{Extents, MatmulPlan, Stage};
 /// are complete on return.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a matrix and a place in it")]
-pub(crate) fn copy_lhs<S: Float, N: Size>(
+pub(super) fn copy_lhs<S: Float, N: Size>(
     to: &mut Shared<[Vector<S, N>]>,
     base: usize,
     from: &[Vector<S, N>],

@@ -3,7 +3,7 @@
 use super::plan::{DEPTH, MatmulForm, MatmulPlan};
 
 /// Columns of a tile, the widest first.
-pub(crate) const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
+const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
 /// Rows of a tile of a small result.
 const ROWS: [usize; 4] = [128, 64, 32, 16];
 /// Rows from which on a result counts as long.

@@ -218,7 +218,7 @@ fn element<S: Float, N: Size>(staged: &Shared<[Vector<S, N>]>, at: usize) -> f32
 }
 
 /// Vectors of `lanes` that a unit writes for eight rows of its plane's part of a tile.
-pub(crate) fn vectors_per_unit(plan: MatmulPlan, lanes: usize) -> usize {
+pub(super) fn vectors_per_unit(plan: MatmulPlan, lanes: usize) -> usize {
     (8 * plan.per_plane()[1] / lanes).div_ceil(32)
 }
 
