@@ -4,6 +4,8 @@
     cargo build --release --features cuda
     scripts/without_gpu.py target/release/vim-train
     scripts/without_gpu.py BINARY --methods zoh,foh --precisions bf16 --wheels DIR --out DIR
+    cargo build --release -p vim-kernels --example heads --features cuda
+    scripts/without_gpu.py --heads target/release/examples/heads     the operations of segmentation's heads alone
 
 The driver is a stand-in (without_gpu_driver.c): launches do nothing, so every number of the model is 0, and the time of a step is
 that of its launches on the host. NVRTC, the headers and ptxas are NVIDIA's, from PyPI (130 MB, once, into --wheels).
@@ -63,13 +65,17 @@ def driver(folder):
 
 
 def run(command, folder, stand_in, wheels_folder):
-    """What `command` printed as JSON, the stand-in's counts, and the PTX that it loaded."""
+    """What `command` printed, the stand-in's counts, and the PTX that it loaded."""
     ptx = folder / "ptx"
     ptx.mkdir(parents=True)
     log = folder / "counts.json"
+    toolkit = wheels_folder / "nvidia" / "cu13"
+    libraries = [str(stand_in), str(toolkit / "lib"), os.environ.get("LD_LIBRARY_PATH")]
     environment = os.environ | {
-        "LD_LIBRARY_PATH": ":".join(filter(None, [str(stand_in), os.environ.get("LD_LIBRARY_PATH")])),
+        "LD_LIBRARY_PATH": ":".join(filter(None, libraries)),
         "VIM_CUDA_WHEELS": str(wheels_folder),
+        # An example does not search for the toolkit as vim-train does.
+        "CUDA_PATH": str(toolkit),
         "STAND_IN_PTX": str(ptx),
         "STAND_IN_LOG": str(log),
     }
@@ -77,7 +83,7 @@ def run(command, folder, stand_in, wheels_folder):
     if done.returncode != 0:
         (folder / "error").write_text(done.stderr)
         fail(f"{' '.join(map(str, command))}\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout), json.loads(log.read_text()), sorted(ptx.iterdir())
+    return done.stdout, json.loads(log.read_text()), sorted(ptx.iterdir())
 
 
 def assemble(ptxas, path):
@@ -95,7 +101,8 @@ def assemble(ptxas, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("binary", type=pathlib.Path, nargs="?")
+    parser.add_argument("--heads", type=pathlib.Path, metavar="EXAMPLE")
     parser.add_argument("--methods", default=METHODS)
     parser.add_argument("--precisions", default="bf16,f32")
     parser.add_argument("--config", default=HERE.parent / "configs/vim_tiny_imagenet.toml")
@@ -103,6 +110,8 @@ def main():
     parser.add_argument("--wheels", type=pathlib.Path, default=HERE.parent / "target/cuda-wheels")
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
+    if not arguments.binary and not arguments.heads:
+        parser.error("give BINARY, --heads EXAMPLE, or both")
     with tempfile.TemporaryDirectory() as temporary:
         out = arguments.out or pathlib.Path(temporary)
         out.mkdir(parents=True, exist_ok=True)
@@ -115,6 +124,31 @@ def measure(arguments, out, wheels_folder):
     toolkit, stand_in = wheels(wheels_folder), driver(out / "driver")
     seen = {}
     pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+
+    def assembled(ptx):
+        """Name, registers and spilled bytes of each of these files; of the same one once."""
+        new = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in ptx}
+        missing = {digest: path for digest, path in new.items() if digest not in seen}
+        made = pool.map(lambda path: assemble(toolkit / "bin" / "ptxas", path), missing.values())
+        seen.update(zip(missing, made))
+        return [seen[digest] for digest in new]
+
+    if arguments.binary:
+        steps(arguments, out, stand_in, wheels_folder, assembled)
+    if arguments.heads:
+        for precision in arguments.precisions.split(","):
+            command = [arguments.heads.resolve(), "cuda", precision]
+            _, counts, ptx = run(command, out / f"heads-{precision}", stand_in, wheels_folder)
+            kernels = assembled(ptx)
+            print(f"{precision}: {len(kernels)} kernels, {counts['launches']} launches")
+            print(f"{'registers':>9}{'spilled':>9}")
+            for kernel, registers, spilled in sorted(kernels, key=lambda kernel: -kernel[1]):
+                print(f"{registers:>9}{spilled:>9}  {kernel}")
+    print(f"{len(seen)} kernels, all of them compiled; median {statistics.median(k[1] for k in seen.values()):.0f} registers")
+
+
+def steps(arguments, out, stand_in, wheels_folder, assembled):
+    """The kernels of training steps and of inference."""
     print(f"{'':<6}{'':<11}{'kernels':>9}{'launches':>10}{'host ms':>9}{'registers':>11}{'spilled':>9}")
     for precision in arguments.precisions.split(","):
         for method in arguments.methods.split(","):
@@ -136,23 +170,18 @@ def measure(arguments, out, wheels_folder):
                 command = [arguments.binary.resolve(), *words[:split], arguments.config, *words[split:], *sets, "--json", *output]
                 folder = out / f"{precision}-{name.replace(' ', '-')}"
                 printed, counts, ptx = run(command, folder, stand_in, wheels_folder)
-                new = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in ptx}
-                missing = {digest: path for digest, path in new.items() if digest not in seen}
-                made = pool.map(lambda path: assemble(toolkit / "bin" / "ptxas", path), missing.values())
-                seen.update(zip(missing, made))
-                kernels = [seen[digest] for digest in new]
+                kernels = assembled(ptx)
                 registers, spilled = max(k[1] for k in kernels), sum(k[2] for k in kernels)
                 line = f"{precision:<6}{name:<16}{len(kernels):>4}"
                 if is_step:
                     # Three steps to warm up, the timed ones, and as many again by phase. Making the model adds 1 %.
-                    line += f"{counts['launches'] / (2 * STEPS + 3):>10.0f}{printed['results'][0]['step_ms']:>9.1f}"
+                    line += f"{counts['launches'] / (2 * STEPS + 3):>10.0f}{json.loads(printed)['results'][0]['step_ms']:>9.1f}"
                 else:
                     line += f"{'':>19}"
                 print(f"{line}{registers:>11}{spilled:>9}", flush=True)
                 for kernel, _, bytes_spilled in kernels:
                     if bytes_spilled:
                         print(f"      {kernel} spills {bytes_spilled} bytes")
-    print(f"{len(seen)} kernels, all of them compiled; median {statistics.median(k[1] for k in seen.values()):.0f} registers")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::activation::relu;
 use burn::tensor::{FloatDType, Tensor};
-use vim_kernels::{KernelError, Precision, conv3x3, linear};
+use vim_kernels::{KernelChoice, KernelError, Precision, conv3x3, linear};
 use vim_model::{Rule, Scope};
 
 use crate::batch_norm::{BatchNorm, Statistics};
@@ -30,7 +30,7 @@ impl Conv {
         let x = x.cast(precision.activations());
         match weight.dims() {
             [_, _, 1, 1] => pointwise(x, weight, None, precision),
-            _ => conv3x3(x, weight, precision),
+            _ => conv3x3(x, weight, None, precision, KernelChoice::Auto),
         }
     }
 }

@@ -56,7 +56,7 @@ pub use conv::{Classify, Conv, ConvModule, Upsample};
 pub use error::DenseError;
 pub use fcn_head::FcnHead;
 pub use groups::{decays, layers_above};
-pub use loss::{IGNORED, PixelLoss, pixel_loss};
+pub use loss::{PixelLoss, pixel_loss};
 pub use pyramid::{Again, Pyramid, UpPath};
 pub use resize::resize;
 pub use segmenter::{Features, Segmenter};

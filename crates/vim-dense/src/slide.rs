@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor};
 use vim_kernels::KernelError;
 
 use crate::error::{DenseError, expect};
-use crate::resize::{Matrix, resize};
+use crate::resize::resize;
 use crate::segmenter::Segmenter;
 
 /// The labels of an image, and how sure the model is.
@@ -85,8 +85,8 @@ fn windows(length: usize, side: usize, stride: usize) -> Vec<Range<usize>> {
 /// Rows of the result that are computed at once.
 const BAND: usize = 128;
 
-/// The labels of `logits` resized bilinearly to the size `to`, and their probabilities; the large
-/// logits are there for a band of rows at a time.
+/// The labels of `logits` resized bilinearly to the size `to`, and their probabilities. Rows are
+/// resized first; logits of all columns are there for a band of rows at a time.
 ///
 /// # Shapes
 ///
@@ -94,18 +94,16 @@ const BAND: usize = 128;
 ///
 /// # Errors
 ///
-/// [`KernelError::TooLarge`] on a GPU.
+/// As [`resize`].
 pub fn predicted(logits: Tensor<4>, to: [usize; 2]) -> Result<Predicted, KernelError> {
-    let [batch, height, width, _] = logits.dims();
-    let (rows, columns) = (Matrix::bilinear(height, to[0]), Matrix::bilinear(width, to[1]));
-    let along = logits.permute([0, 3, 2, 1]); // [B, K, w, h]
+    let [batch, _, width, _] = logits.dims();
+    let along = resize(logits, [to[0], width])?;
     let (mut labels, mut probabilities) = (Vec::new(), Vec::new());
     for first in (0..to[0]).step_by(BAND) {
         let count = BAND.min(to[0] - first);
-        let band = rows.narrow(first, count).apply(along.clone())?; // [B, K, w, band]
-        let band = columns.apply(band.swap_dims(2, 3))?; // [B, K, band, W]
-        let (largest, label) = band.clone().max_dim_with_indices(1);
-        let sum = (band - largest).exp().sum_dim(1);
+        let band = resize(along.clone().narrow(1, first, count), [count, to[1]])?;
+        let (largest, label) = band.clone().max_dim_with_indices(3);
+        let sum = (band - largest).exp().sum_dim(3);
         labels.push(label.reshape([batch, count, to[1]]));
         probabilities.push(sum.recip().reshape([batch, count, to[1]]));
     }

@@ -1,5 +1,6 @@
 //! Differentiable operations of Vision Mamba for Burn: the selective scan and its discretizations,
-//! the short convolution, the norm, the fused mixer, and what training needs beside them.
+//! the short convolution, the norm, the fused mixer, what training needs beside them, and the
+//! operations of segmentation's heads.
 //!
 //! > `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = c[t]·h[t] + d·u[t]`
 //!
@@ -30,10 +31,11 @@
 //! Letters: `B` batch, `L` tokens, `D` channels (`d_inner`), `N` states per channel (`d_state`),
 //! `G` groups of channels that share B and C, `W` taps.
 
+mod batch_norm;
 mod check;
 mod complex;
 mod conv;
-mod conv2d;
+mod conv3x3;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
 mod discretization;
@@ -50,10 +52,13 @@ mod op;
 mod oracle_math;
 mod precision;
 mod real;
+mod resize;
+mod resize_nll;
 mod scan;
 
+pub use batch_norm::{channel_sums, scale_shift};
 pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_bidirectional};
-pub use conv2d::conv3x3;
+pub use conv3x3::conv3x3;
 pub use norm::add_rms_norm;
 
 pub use complex::{Complex, Trig};
@@ -73,6 +78,8 @@ pub use multi_tensor::{
 };
 pub use precision::Precision;
 pub use real::Real;
+pub use resize::resize;
+pub use resize_nll::{IGNORED_LABEL, ResizeNll, resize_nll};
 pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
     largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
@@ -84,10 +91,14 @@ pub use scan::{
 /// Slow and obvious on purpose: all states are stored, nothing is fused, there is no tensor. Their
 /// own gradients are checked by finite differences.
 pub mod oracle {
+    pub use crate::batch_norm::oracle::{OracleScaleShift, OracleScaleShiftGrads};
     pub use crate::conv::oracle::{OracleConv, OracleConvGrads};
+    pub use crate::conv3x3::oracle::{OracleConv3x3, OracleConv3x3Grads};
     pub use crate::full_scan::oracle::OracleFullScan;
     pub use crate::image_batch::oracle::image_batch;
     pub use crate::norm::oracle::{OracleNorm, OracleNormGrads};
     pub use crate::oracle_math::Number;
+    pub use crate::resize::oracle::OracleResize;
+    pub use crate::resize_nll::oracle::{OracleResizeNll, OracleResizeNllResult};
     pub use crate::scan::oracle::{OracleScan, OracleScanGrads};
 }

@@ -2,15 +2,18 @@
 //! held against must itself be right.
 
 use strum::VariantArray;
-use vim_kernels::oracle::{OracleConv, OracleFullScan, OracleNorm, OracleScan, OracleScanGrads};
-use vim_kernels::{Complex, KernelError, Series};
+use vim_kernels::oracle::{
+    OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleResize, OracleResizeNll,
+    OracleScaleShift, OracleScan, OracleScanGrads,
+};
+use vim_kernels::{Complex, KernelError, Precision, Series};
 
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
 use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
-use crate::norm;
 use crate::run::{StateNumber, named, real};
 use crate::scan::{Form, grad_of, inputs, with_parts};
+use crate::{batch_norm, conv3x3, norm, resize};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
 /// 1e-12 and rounds at about 1e-11.
@@ -99,6 +102,49 @@ fn norm_rows(norm: &OracleNorm, case: &str, factor: f64) -> Vec<Row> {
     rows_of(arrays, 1e-30, factor, case)
 }
 
+fn conv3x3_rows(conv: &OracleConv3x3, case: &str, factor: f64) -> Vec<Row> {
+    let pixels = conv.x.len() / conv.inputs;
+    let grad_y = Numbers::new(7).vec(pixels * conv.outputs, -1.0, 1.0, Dtype::F32);
+    let loss = |c: &OracleConv3x3| dot(&c.forward(), &grad_y);
+    let grads = conv.backward(&grad_y);
+    let bias = differences(conv, |c, i| c.bias.as_mut()?.get_mut(i), loss);
+    let arrays = vec![
+        ("x", grads.x, differences(conv, |c, i| c.x.get_mut(i), loss), F64),
+        ("weight", grads.weight, differences(conv, |c, i| c.weight.get_mut(i), loss), F64),
+        ("bias", grads.bias, bias, F64),
+    ];
+    rows_of(arrays, 1e-30, factor, case)
+}
+
+fn resize_rows(images: &OracleResize, case: &str, factor: f64) -> Vec<Row> {
+    let count = images.forward().len();
+    let grad_y = Numbers::new(7).vec(count, -1.0, 1.0, Dtype::F32);
+    let loss = |images: &OracleResize| dot(&images.forward(), &grad_y);
+    let want = differences(images, |images, i| images.x.get_mut(i), loss);
+    rows_of(vec![("x", images.backward(&grad_y), want, F64)], 1e-30, factor, case)
+}
+
+fn nll_rows(nll: &OracleResizeNll, case: &str, factor: f64) -> Vec<Row> {
+    let loss = |nll: &OracleResizeNll| nll.forward().loss;
+    let want = differences(nll, |nll, i| nll.logits.x.get_mut(i), loss);
+    rows_of(vec![("logits", nll.backward(), want, F64)], 1e-30, factor, case)
+}
+
+fn scale_shift_rows(case: &OracleScaleShift, note: &str, factor: f64) -> Vec<Row> {
+    let grad_y = Numbers::new(7).vec(case.x.len(), -1.0, 1.0, Dtype::F32);
+    let by = Numbers::new(9).vec(2 * case.scale.len(), -1.0, 1.0, Dtype::F32);
+    let loss = |c: &OracleScaleShift| dot(&c.forward(), &grad_y) + dot(&c.sums(), &by);
+    let grads = case.backward(&grad_y);
+    let through_sums = case.sums_backward(&by);
+    let of_x = grads.x.iter().zip(through_sums).map(|(one, two)| one + two).collect();
+    let arrays = vec![
+        ("x", of_x, differences(case, |c, i| c.x.get_mut(i), loss), F64),
+        ("scale", grads.scale, differences(case, |c, i| c.scale.get_mut(i), loss), F64),
+        ("shift", grads.shift, differences(case, |c, i| c.shift.get_mut(i), loss), F64),
+    ];
+    rows_of(arrays, 1e-30, factor, note)
+}
+
 /// The forms and directions to go through.
 fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
     let forms = if context.quick { &Form::ALL[1..2] } else { &Form::ALL[..] };
@@ -162,6 +208,31 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         worst([true, false].map(|residual| {
             let norm = norm::inputs(3, 5, residual, Dtype::F32);
             Ok(norm_rows(&norm, &format!("residual {residual}"), factor))
+        }))
+    }));
+    checks.push(check("conv3x3", |_, factor| {
+        worst([([2, 3, 4], 2, 3), ([1, 1, 2], 3, 1)].map(|(size, inputs, outputs)| {
+            let conv = conv3x3::inputs(size, inputs, outputs, Precision::F32);
+            Ok(conv3x3_rows(&conv, &format!("{size:?} {inputs} to {outputs}"), factor))
+        }))
+    }));
+    let sizes = [([2, 2, 3, 3], [7, 5]), ([1, 4, 3, 2], [2, 3]), ([1, 1, 2, 4], [4, 8])];
+    checks.push(check("resize", move |_, factor| {
+        worst(sizes.map(|(from, to)| {
+            let images = resize::inputs(from, to, Dtype::F32);
+            Ok(resize_rows(&images, &format!("{from:?} to {to:?}"), factor))
+        }))
+    }));
+    checks.push(check("resize_nll", move |_, factor| {
+        worst(sizes.map(|(from, to)| {
+            let nll = resize::nll_inputs(from, to, Some(3), Dtype::F32);
+            Ok(nll_rows(&nll, &format!("{from:?} to {to:?}"), factor))
+        }))
+    }));
+    checks.push(check("scale_shift", |_, factor| {
+        worst([true, false].map(|relu| {
+            let case = batch_norm::inputs(6, 3, relu, Dtype::F32);
+            Ok(scale_shift_rows(&case, &format!("relu {relu}"), factor))
         }))
     }));
     checks

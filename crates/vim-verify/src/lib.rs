@@ -7,17 +7,19 @@
 
 mod adjoint;
 mod agreement;
+pub mod batch_norm;
 pub mod bidirectional;
 mod bits;
 mod check;
 pub mod compare;
 pub mod conv;
-mod conv2d;
+pub mod conv3x3;
 pub mod full_scan;
 mod images;
 mod linear;
 mod mixer_inner;
 pub mod norm;
+pub mod resize;
 pub mod run;
 pub mod scan;
 pub mod smoke;
@@ -32,7 +34,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 14] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 16] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -40,8 +42,10 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 14] = [
     linear::checks,
     full_scan::checks,
     conv::checks,
-    conv2d::checks,
     norm::checks,
+    conv3x3::checks,
+    resize::checks,
+    batch_norm::checks,
     images::checks,
     adjoint::checks,
     agreement::checks,

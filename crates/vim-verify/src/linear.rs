@@ -7,23 +7,17 @@ use crate::compare::{Dtype, Numbers, gradient, tensor, values};
 
 /// max |difference| / max |reference| in f32: sums of up to 400 products, and of the weights'
 /// gradients of 1600.
-const F32: f64 = 1e-5;
+pub(crate) const F32: f64 = 1e-5;
 
 /// The same with 11 bits of every factor: 2⁻¹¹ of each of two, and the errors of a sum's terms
 /// mostly cancel.
-const TF32: f64 = 1e-3;
+pub(crate) const TF32: f64 = 1e-3;
 
 /// The same in bf16: a weight is rounded to 8 bits, so is a result that is stored in bf16.
-const BF16: f64 = 8e-3;
+pub(crate) const BF16: f64 = 8e-3;
 
 /// The result and the gradients of x, weight and bias, in each precision that the device has.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
-    let precisions = [Precision::F32, Precision::Tf32, Precision::Bf16].into_iter();
-    let own = |precision: &Precision| match precision {
-        Precision::Bf16 => context.dtypes.contains(&Dtype::Bf16),
-        Precision::F32 | Precision::Tf32 => context.dtypes.contains(&Dtype::F32),
-    };
-    let there = |precision: &Precision| precision.check(&context.device).is_ok();
     let check = |precision| {
         let run = move |context: &Context, factor| {
             let sizes = sizes(context.quick).into_iter();
@@ -31,7 +25,17 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         };
         Check::new(Subject::Oracle, "linear", Implementation::Kernel, precision, run)
     };
-    precisions.filter(own).filter(there).map(check).collect()
+    precisions(context).map(check).collect()
+}
+
+/// The precisions that are asked for and that the device has.
+pub(crate) fn precisions(context: &Context) -> impl Iterator<Item = Precision> + use<'_> {
+    let own = |precision: &Precision| match precision {
+        Precision::Bf16 => context.dtypes.contains(&Dtype::Bf16),
+        Precision::F32 | Precision::Tf32 => context.dtypes.contains(&Dtype::F32),
+    };
+    let there = |precision: &Precision| precision.check(&context.device).is_ok();
+    [Precision::F32, Precision::Tf32, Precision::Bf16].into_iter().filter(own).filter(there)
 }
 
 /// Batch, tokens, inputs and outputs: of a layer's products, and odd ones.

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod batch_norm;
 mod bidirectional;
 mod complex_scan;
 mod conv;
+mod conv3x3;
 mod discretization;
 mod dispatch;
 mod full_scan;
@@ -13,6 +15,7 @@ mod image_batch;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod multi_tensor;
 mod norm;
+mod resize;
 mod scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod scan_gpu;

@@ -156,7 +156,10 @@ pub(crate) fn error(got: &[f64], want: &[f64]) -> f64 {
     figures(got, want, 1e-30).max
 }
 
-/// The argument that a shape error names.
+/// The argument that an error of its shape or its type names.
 pub(crate) fn at_fault<T>(result: Result<T, KernelError>) -> &'static str {
-    if let Err(KernelError::Shape { tensor, .. }) = result { tensor } else { "nothing" }
+    match result {
+        Err(KernelError::Shape { tensor, .. } | KernelError::Dtype { tensor, .. }) => tensor,
+        Ok(_) | Err(_) => "nothing",
+    }
 }

@@ -40,7 +40,7 @@ pub(super) fn copy_lhs<S: Float, N: Size>(
 /// The same of the right matrix, in the columns of a tile from `column` on.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a matrix and a place in it")]
-pub(super) fn copy_rhs<S: Float, N: Size>(
+pub(crate) fn copy_rhs<S: Float, N: Size>(
     to: &mut Shared<[Vector<S, N>]>,
     base: usize,
     from: &[Vector<S, N>],
@@ -116,7 +116,7 @@ fn copy_window<S: Float, N: Size>(
 
 /// Commits the copies begun since the last commit as one group.
 #[cube]
-pub(super) fn commit_copies(#[comptime] copies: bool) {
+pub(crate) fn commit_copies(#[comptime] copies: bool) {
     if comptime!(copies) {
         gpu_asm!("cp.async.commit_group;");
     }
@@ -124,7 +124,7 @@ pub(super) fn commit_copies(#[comptime] copies: bool) {
 
 /// Waits for all of the thread's groups of copies except the last `ahead`.
 #[cube]
-pub(super) fn wait_copies(#[comptime] ahead: usize, #[comptime] copies: bool) {
+pub(crate) fn wait_copies(#[comptime] ahead: usize, #[comptime] copies: bool) {
     if comptime!(copies) {
         gpu_asm!("cp.async.wait_group {ahead};", ahead = const ahead);
     }

@@ -6,16 +6,16 @@
 
 #![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
 
-mod copies;
+pub(crate) mod copies;
 mod fallback;
 mod pipelined;
-mod plan;
+pub(crate) mod plan;
 mod round;
 mod sums;
-mod table;
+pub(crate) mod table;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
-mod tile;
+pub(crate) mod tile;
 mod weight_stationary;
 
 use burn::backend::cubecl::dtype_to_storage_type;
@@ -32,17 +32,16 @@ use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
 use crate::precision::Precision;
 use plan::{ExtentsLaunch, MatmulForm, MatmulPlan};
-use round::rounded;
 
-pub(crate) use round::gather_weights;
-pub(crate) use sums::column_sums;
+pub(crate) use round::{gather_weights, rounded};
+pub(crate) use sums::{add_parts, column_sums};
 
 /// A matrix in a buffer, stored by rows or by columns; or `count` matrices of the same size.
 #[derive(Clone, Debug)]
 pub(crate) struct Matrix {
-    buffer: CubeTensor,
+    pub(crate) buffer: CubeTensor,
     /// Rows and columns.
-    size: [usize; 2],
+    pub(crate) size: [usize; 2],
     /// From a row, or column, to the next.
     row_stride: usize,
     by_columns: bool,
@@ -122,7 +121,7 @@ impl Matrix {
     }
 
     /// Elements of a load or store of at most 16 bytes.
-    fn load_lanes(&self) -> usize {
+    pub(crate) fn load_lanes(&self) -> usize {
         self.lanes(if self.buffer.dtype == DType::F32 { 4 } else { 8 })
     }
 }

@@ -36,7 +36,7 @@ fn lines(matrix: &Matrix) -> [usize; 2] {
 }
 
 /// The matrix in bf16: itself, or, for a single matrix, a dense copy.
-pub(super) fn rounded(matrix: &Matrix) -> Matrix {
+pub(crate) fn rounded(matrix: &Matrix) -> Matrix {
     if matrix.buffer.dtype == DType::BF16 {
         return matrix.clone();
     }

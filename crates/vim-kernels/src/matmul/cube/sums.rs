@@ -50,7 +50,7 @@ fn add_parts_kernel<N: Size>(
 }
 
 /// Adds `count` rows of `width`, for `sums` such tables one after the other.
-pub(super) fn add_parts(parts: &CubeTensor, [sums, count, width]: [usize; 3], out: &CubeTensor) {
+pub(crate) fn add_parts(parts: &CubeTensor, [sums, count, width]: [usize; 3], out: &CubeTensor) {
     let lanes = crate::cube::lanes(width, 4);
     let client = parts.client.clone();
     // SAFETY: the parts hold sums·count·width elements and `out` holds sums·width; units beyond do

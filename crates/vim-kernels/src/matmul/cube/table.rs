@@ -93,13 +93,13 @@ pub(super) fn gradient(
 }
 
 /// The size that covers `count` with the least excess; the first of several.
-fn fitting(count: usize, sizes: &[usize]) -> usize {
+pub(crate) fn fitting(count: usize, sizes: &[usize]) -> usize {
     let covered = |size: usize| count.div_ceil(size) * size;
     sizes.iter().copied().min_by_key(|&size| covered(size)).unwrap_or(16)
 }
 
 /// Planes that share a tile: each has a multiple of 16 rows and columns.
-fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
+pub(crate) fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
     match (rows, columns) {
         (128, 128 | 96 | 64) | (64, 96) => [4, 2],
         (128 | 64, 48 | 32 | 16) => [4, 1],

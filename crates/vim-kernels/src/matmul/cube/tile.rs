@@ -9,7 +9,7 @@ use super::plan::{Extents, MatmulPlan};
 /// to a plane's `sums`. The sums of fragment `(i, j)`, which begins at row `16·i` and column `8·j`,
 /// are two vectors: of its upper and of its lower eight rows.
 #[cube]
-pub(super) fn accumulate<S: Float, NL: Size, NR: Size>(
+pub(crate) fn accumulate<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
     staged_lhs: &Shared<[Vector<S, NL>]>,
     staged_rhs: &Shared<[Vector<S, NR>]>,
@@ -240,7 +240,7 @@ fn place_of(
 /// and column, values of the last one. Loaded early and unconditionally: a load whose value a
 /// condition selects stalls where it stands, and the next one begins only after it.
 #[cube]
-pub(super) fn fetch_addends<O: Float, NO: Size>(
+pub(crate) fn fetch_addends<O: Float, NO: Size>(
     out: &mut [Vector<O, NO>],
     base: usize,
     first_row: usize,
@@ -272,7 +272,7 @@ pub(super) fn fetch_addends<O: Float, NO: Size>(
 /// of a plane at a time, synchronized within the plane.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a tile, its place and its type")]
-pub(super) fn write<O: Float, NO: Size>(
+pub(crate) fn write<O: Float, NO: Size>(
     sums: &Array<Vector<f32, Const<2>>>,
     addends: &Array<Vector<O, NO>>,
     staged: &mut Shared<[Vector<f32, Const<2>>]>,
