@@ -55,7 +55,7 @@ pub enum Rule {
     },
     /// ln 1, ln 2, … along the last dimension.
     LogStates,
-    /// The bias whose softplus is log-uniform in [`DELTA`].
+    /// The bias whose softplus is log-uniform in `DELTA`.
     InverseSoftplus,
 }
 
