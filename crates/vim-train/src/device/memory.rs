@@ -66,16 +66,17 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn memory_that_is_taken_is_counted() {
-        let taken = vec![1_u8; 64 << 20];
+        // So much that what other tests of this process take beside it does not matter.
+        let taken = vec![1_u8; 512 << 20];
         let (resident, peak) = (resident().unwrap(), peak_resident().unwrap());
         assert!(taken.iter().all(|&byte| byte == 1));
-        assert!(resident >= 64 << 20 && peak >= 64 << 20, "{resident} {peak}");
+        assert!(resident >= 512 << 20 && peak >= 512 << 20, "{resident} {peak}");
         assert!(available().unwrap() > 0);
         drop(taken);
         // The peak, which the system updates lazily, keeps freed memory until the reset.
-        assert!(peak_resident().unwrap() > peak - (32 << 20));
+        assert!(peak_resident().unwrap() > peak - (256 << 20));
         if reset_peak() {
-            assert!(peak_resident().unwrap() < peak - (16 << 20));
+            assert!(peak_resident().unwrap() < peak - (128 << 20));
         }
     }
 }
