@@ -45,14 +45,22 @@ impl Segmenter {
         let positive = stride.iter().all(|&stride| stride > 0);
         expect(positive, "stride", || format!("{stride:?}"), || "1 or more".to_owned())?;
         let across = windows(width, size.width, stride[1]);
-        let mut sums =
-            Tensor::<4>::zeros([batch, height, width, self.num_classes()], &images.device());
-        for rows in windows(height, size.height, stride[0]) {
-            for columns in across.clone() {
-                let (y, x) = (rows.clone(), columns);
-                let window = images.clone().slice([0..batch, 0..channels, y.clone(), x.clone()]);
-                let logits = resize(self.forward(window)?, [size.height, size.width])?;
-                let place = [0..batch, y, x, 0..self.num_classes()];
+        let down = windows(height, size.height, stride[0]);
+        let places: Vec<[Range<usize>; 2]> = down
+            .iter()
+            .flat_map(|rows| across.iter().map(|columns| [rows.clone(), columns.clone()]))
+            .collect();
+        let classes = self.num_classes();
+        let mut sums = Tensor::<4>::zeros([batch, height, width, classes], &images.device());
+        for places in places.chunks((TOGETHER / batch).max(1)) {
+            let seen = places
+                .iter()
+                .map(|[y, x]| images.clone().slice([0..batch, 0..channels, y.clone(), x.clone()]));
+            let logits = self.forward(Tensor::cat(seen.collect(), 0))?;
+            for (number, [y, x]) in places.iter().enumerate() {
+                let logits = logits.clone().narrow(0, number * batch, batch);
+                let logits = resize(logits, [size.height, size.width])?;
+                let place = [0..batch, y.clone(), x.clone(), 0..classes];
                 let sum = sums.clone().slice(place.clone()) + logits;
                 sums = sums.slice_assign(place, sum);
             }
@@ -70,6 +78,9 @@ impl Segmenter {
         Ok(sums / (rows * columns))
     }
 }
+
+/// Windows that are seen at once: a GPU is not full of one.
+const TOGETHER: usize = 8;
 
 /// Windows of `side` pixels along an axis of `length`.
 fn windows(length: usize, side: usize, stride: usize) -> Vec<Range<usize>> {

@@ -11,12 +11,14 @@ use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::task::without_data::cost;
 
 const CONVENTIONS: &str = "\
 Examples:
   vim-train flops --preset tiny
   vim-train flops --preset small --set model.discretization=bilinear --set model.image_size=512
   vim-train flops --config configs/vim_tiny_cifar100.toml --classes 100 --json
+  vim-train flops --config configs/vim_tiny_ade20k_60k.toml
 
 Conventions: one image, forward, evaluation.
   MAC   a product added to a sum: in linear maps, convolution, the scan's recurrence and its skip connection
@@ -38,9 +40,9 @@ pub(crate) struct FlopsArgs {
     preset: Option<String>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Classes of the head.
-    #[arg(long, value_name = "K", default_value_t = 1000)]
-    classes: usize,
+    /// Classes of the head. Left out: 1000, or 150 with task = "segmentation".
+    #[arg(long, value_name = "K")]
+    classes: Option<usize>,
     /// Print the counts as JSON.
     #[arg(long)]
     json: bool,
@@ -58,8 +60,8 @@ pub(crate) fn run(args: &FlopsArgs) -> Result<(), Error> {
         Some(path) => Config::load(path, &sets)?,
         None => Config::from_defaults(&sets)?,
     };
-    let model = config.model.with_classes(args.classes)?;
-    let cost = model.cost()?;
+    let classes = args.classes.unwrap_or(config.task.usual_classes());
+    let (model, cost) = (&config.model, cost(&config, classes)?);
     if args.json {
         #[derive(Serialize)]
         struct FlopsReport<'a> {
@@ -76,7 +78,7 @@ pub(crate) fn run(args: &FlopsArgs) -> Result<(), Error> {
         return print_json(&FlopsReport {
             image_size: model.image_size,
             tokens: model.num_tokens(),
-            num_classes: args.classes,
+            num_classes: classes,
             discretization: model.method_label(),
             series: model.ssm.series.to_string(),
             parameters: cost.parameters(),
@@ -85,15 +87,15 @@ pub(crate) fn run(args: &FlopsArgs) -> Result<(), Error> {
             components: &cost.components,
         });
     }
-    print(&table(&model, &cost))
+    print(&table(model, classes, &cost))
 }
 
-fn table(model: &VimConfig, cost: &Cost) -> String {
+fn table(model: &VimConfig, classes: usize, cost: &Cost) -> String {
     let mut text = format!(
         "{} px, {} tokens, {} classes, {} (series {})\n\n",
         model.image_size,
         model.num_tokens(),
-        model.num_classes,
+        classes,
         model.method_label(),
         model.ssm.series
     );

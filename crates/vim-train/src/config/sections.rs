@@ -39,6 +39,14 @@ impl TaskKind {
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Classes where neither data nor a flag tell: ImageNet-1k's, and ADE20K's.
+    pub fn usual_classes(self) -> usize {
+        match self {
+            Self::Classification => 1000,
+            Self::Segmentation => 150,
+        }
+    }
 }
 
 /// The `[run]` section.

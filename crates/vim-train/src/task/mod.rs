@@ -3,6 +3,7 @@
 pub mod classification;
 pub mod loaders;
 pub mod segmentation;
+pub mod without_data;
 
 use std::fmt::Display;
 use std::ops::Range;

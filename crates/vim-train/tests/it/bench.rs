@@ -105,6 +105,45 @@ fn another_image_size_is_another_model() {
     assert_eq!((&row["image_size"], &row["tokens"]), (&json!(64), &json!(8 * 8 + 1)));
 }
 
+/// The heads are most of its work, and of a classifier on its backbone there is none.
+#[test]
+fn a_segmenter_is_timed_with_its_heads() {
+    let run = |name: &str, more: &[&str]| {
+        let mut command = vim_train(&[name]);
+        parsed(&command.args(more).output().unwrap())
+    };
+    let config = repository("configs/segment_shapes.toml");
+    let config = config.to_str().unwrap();
+    let flops = run("flops", &["--config", config, "--classes", "13", "--json"]);
+    let few = ["--device", "cpu", "--warmup", "1", "--steps", "1", "--batch", "2", "--json"];
+    let time = |more: &[&str]| {
+        run("bench", &[&[config, "--classes", "13"], &few[..], more].concat())["results"].clone()
+    };
+    let rows = [time(&[]), time(&["--mode", "slide", "--picture", "100x70"])];
+    let rows: Vec<&Value> = rows.iter().flat_map(|rows| rows.as_array().unwrap()).collect();
+    let modes: Vec<_> = rows.iter().map(|row| row["mode"].as_str().unwrap()).collect();
+    assert_eq!(modes, ["infer", "train", "slide"]);
+    for row in &rows {
+        assert!(row.get("error").is_none(), "{row}");
+        assert_eq!(row["parameters"], flops["parameters"]);
+        assert_eq!(row["macs_per_image"], flops["macs"]);
+    }
+    assert_eq!(rows[2]["image_size"], json!([70, 100]));
+    assert_eq!(rows[2].get("flop_s"), None, "the number of windows is not in the model's count");
+
+    let set = ["--set", "devices.backend=cpu", "--steps", "1", "--warmup", "1", "--batch", "2"];
+    let profiled =
+        run("profile", &[&["train", config, "--classes", "13", "--json"], &set[..]].concat());
+    // The running mean and variance of 13 normalizations: of 12 with 64 channels, of 1 with 32.
+    let running = 2 * (12 * 64 + 32);
+    assert_eq!(profiled["parameters"].as_u64(), flops["parameters"].as_u64().map(|n| n + running));
+
+    let output = bench(&["--mode", "slide", "--batch", "1"]);
+    assert_code(&output, 0);
+    let said = stdout(&output);
+    assert!(said.contains("windows slide over the pictures of task = \"segmentation\""), "{said}");
+}
+
 #[test]
 fn what_cannot_be_asked_for() {
     for args in [

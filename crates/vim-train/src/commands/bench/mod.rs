@@ -28,11 +28,13 @@ Examples:
   vim-train bench configs/vim_tiny_imagenet.toml --methods all --mode infer -o infer.json
   vim-train bench configs/vim_tiny_imagenet.toml --image-size 1248 --batch 1,2,4,8 --device cuda:1
   vim-train bench configs/debug.toml --batch 1,8 --steps 5 --json    on any machine, in seconds
+  vim-train bench configs/vim_tiny_ade20k_60k.toml --batch 8 --mode slide    windows over pictures of 683x512 px
   vim-train bench compare infer.json -o compared                     CSV files, a table in Markdown, plots
   vim-train bench scaling configs/vim_tiny_imagenet.toml --gpus 1,2  a training step on one GPU and on two
 
 Weights are random, images are synthetic and on the device already: no data are read. `infer` is a forward pass in
 evaluation; `train` is a step as training takes it: forward, loss, backward, norm of the gradient, clipping, AdamW.
+With task = \"segmentation\", `infer` and `slide` go on to the class of each pixel.
 
 Columns:
   ms [p10 p90]  one step, the device waited for after it: median and spread
@@ -81,9 +83,13 @@ struct MeasureArgs {
     /// Instead of the file's `model.image_size`: a square's side.
     #[arg(long, value_name = "PX", value_parser = count)]
     image_size: Option<usize>,
-    /// Classes of the head; no data are read that could tell.
-    #[arg(long, value_name = "K", default_value_t = 1000, value_parser = count)]
-    classes: usize,
+    /// With --mode slide: size of the pictures, in pixels.
+    #[arg(long, value_name = "WxH", default_value = "683x512", value_parser = picture)]
+    picture: [usize; 2],
+    /// Classes of the head; no data are read that could tell. Left out: 1000, or 150 with
+    /// task = "segmentation".
+    #[arg(long, value_name = "K", value_parser = count)]
+    classes: Option<usize>,
     /// Steps before the clock starts.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = count)]
     warmup: usize,
@@ -160,6 +166,8 @@ enum ModeChoice {
     /// Both.
     #[default]
     Both,
+    /// Of a segmenter: windows of the model's size over larger pictures.
+    Slide,
 }
 
 impl ModeChoice {
@@ -167,7 +175,8 @@ impl ModeChoice {
         match self {
             Self::Train => &[Mode::Train],
             Self::Infer => &[Mode::Infer],
-            Self::Both => Mode::VARIANTS,
+            Self::Both => &[Mode::Infer, Mode::Train],
+            Self::Slide => &[Mode::Slide],
         }
     }
 }
@@ -186,6 +195,12 @@ impl FromStr for Methods {
         let named: Vec<_> = text.split(',').map(method).collect::<Result<_, _>>()?;
         Ok(Self(methods(&named)))
     }
+}
+
+/// Height and width of WIDTHxHEIGHT.
+fn picture(text: &str) -> Result<[usize; 2], String> {
+    let (width, height) = text.split_once('x').ok_or("WIDTHxHEIGHT in pixels, as in 683x512")?;
+    Ok([count(height)?, count(width)?])
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -215,14 +230,19 @@ enum Mode {
     Infer,
     /// Forward, loss, backward, norm, clipping, update.
     Train,
+    /// Windows over larger pictures.
+    Slide,
 }
 
 impl Mode {
     /// Operations of a step in forward passes: backward counts as two, the update as none.
-    fn passes(self) -> u64 {
+    ///
+    /// `None` of windows, whose number the model's operations do not tell.
+    fn passes(self) -> Option<u64> {
         match self {
-            Self::Infer => 1,
-            Self::Train => 3,
+            Self::Infer => Some(1),
+            Self::Train => Some(3),
+            Self::Slide => None,
         }
     }
 }
@@ -257,7 +277,7 @@ struct Row {
     method: String,
     mode: Mode,
     batch: usize,
-    /// A square's side, or height and width.
+    /// A square's side, or height and width; of `slide`, the picture's.
     image_size: serde_json::Value,
     tokens: usize,
     dtype: String,

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use vim_model::ImageSize;
 use vim_run::storage::{Disk, replace};
 
 use super::subject::{Meter, StepLimits, Subject, held};
@@ -16,6 +17,7 @@ use crate::fatal;
 use crate::output::bar::Bar;
 use crate::output::summary::rate;
 use crate::output::{check_free, print, print_json};
+use crate::task::without_data::cost;
 use crate::train::environment::Environment;
 
 pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
@@ -31,15 +33,18 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
         Some(name) => device::choose_named(name)?,
         None => device::choose(&first.devices)?,
     };
+    let classes = args.classes.unwrap_or(first.task.usual_classes());
+    let [height, width] = args.picture;
+    let picture = ImageSize { height, width };
     let subjects = configs
         .iter()
-        .map(|config| Subject::new(config, &chosen.device, args.classes))
+        .map(|config| Subject::new(config, &chosen.device, classes, picture))
         .collect::<Result<Vec<_>, _>>()?;
     let mut batches = args.batch.clone();
     batches.sort_unstable();
     batches.dedup();
     let modes = args.mode.modes();
-    let mut document = document(args, first, &chosen)?;
+    let mut document = document(args, first, &chosen, classes)?;
     let total = subjects.len() * modes.len() * batches.len();
     let shown = Shown::new(total, args.json);
     shown.print(&head(&document, &chosen.name))?;
@@ -81,6 +86,7 @@ fn document(
     args: &MeasureArgs,
     config: &Config,
     chosen: &SelectedDevice,
+    classes: usize,
 ) -> Result<Document, Error> {
     let environment = Environment::of_this_process(chosen.name.clone(), threads::count(), 0);
     let environment = serde_json::to_value(environment)
@@ -89,7 +95,7 @@ fn document(
         command: "bench".into(),
         config: args.config.as_ref().map_or_else(String::new, |path| path.display().to_string()),
         model: config.model.preset.to_string(),
-        num_classes: args.classes,
+        num_classes: classes,
         warmup: args.warmup,
         steps: args.steps,
         budget_s: args.budget,
@@ -125,13 +131,15 @@ impl Bench<'_> {
         shown: &Shown,
     ) -> Result<Row, Error> {
         let model = &subject.model;
-        let cost = model.cost().ok();
-        let parameters = model.num_parameters() as u64;
+        // Of a full A a classifier's parameters alone are counted.
+        let cost = cost(subject.config, subject.classes).ok();
+        let parameters =
+            cost.as_ref().map_or(model.num_parameters() as u64, |cost| cost.parameters());
         let mut row = Row {
             method: model.method_label(),
             mode,
             batch,
-            image_size: serde_json::to_value(model.image_size)
+            image_size: serde_json::to_value(subject.image_size(mode))
                 .map_err(|error| Error::internal(format!("a size has no JSON form: {error}")))?,
             tokens: model.num_tokens(),
             dtype: subject.config.train.precision.to_string(),
@@ -163,9 +171,9 @@ impl Bench<'_> {
             Ok((latency, throughput)) => {
                 row.latency = Some(latency);
                 row.throughput = Some(throughput);
-                row.flop_s = row
-                    .flops_per_image
-                    .map(|flops| (flops * mode.passes()) as f64 * throughput.img_s);
+                let counted = row.flops_per_image.zip(mode.passes());
+                row.flop_s =
+                    counted.map(|(flops, passes)| (flops * passes) as f64 * throughput.img_s);
                 let host = peak.filter(|&(_, whose)| whose == "host");
                 guard.ran(batch, host.map(|(bytes, _)| bytes));
             }
@@ -307,7 +315,7 @@ impl Guard {
         }
         // Weights; in training also gradients, two moments and the update's temporaries.
         let copies = match mode {
-            Mode::Infer => 1,
+            Mode::Infer | Mode::Slide => 1,
             Mode::Train => 5,
         };
         let fixed = (4 * copies * parameters).min(peak);

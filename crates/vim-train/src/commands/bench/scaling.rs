@@ -56,9 +56,9 @@ pub(super) struct ScalingArgs {
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = count,
         default_values_t = [128])]
     batch: Vec<usize>,
-    /// Classes of the head.
-    #[arg(long, value_name = "K", default_value_t = 1000, value_parser = count)]
-    classes: usize,
+    /// Classes of the head. Left out: 1000, or 150 with task = "segmentation".
+    #[arg(long, value_name = "K", value_parser = count)]
+    classes: Option<usize>,
     /// Steps before the clock starts.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = count)]
     warmup: usize,
@@ -143,14 +143,13 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Error> {
         .iter()
         .map(|&world| device::of_ranks(&config.devices, world, "--gpus"))
         .collect::<Result<_, _>>()?;
-    let model = config.model.with_classes(args.classes)?;
     let mut document = ScalingDocument {
         command: "bench scaling",
         config: args.config.display().to_string(),
         model: config.model.preset.to_string(),
-        method: model.method_label(),
+        method: config.model.method_label(),
         dtype: config.train.precision.to_string(),
-        num_classes: args.classes,
+        num_classes: args.classes.unwrap_or(config.task.usual_classes()),
         warmup: args.warmup,
         steps: args.steps,
         environment: Environment::of_this_process(config.devices.backend.to_string(), 0, 0),
@@ -222,7 +221,9 @@ fn measure(team: &Team, args: &ScalingArgs, config: &Config) -> Result<(), Error
     threads::start(config.devices.threads)?;
     let chosen = team.device(&config.devices)?;
     let comm = team.join(config, &chosen)?;
-    let subject = Subject::new(config, &chosen.device, args.classes)?.with_ranks(comm.clone());
+    let classes = args.classes.unwrap_or(config.task.usual_classes());
+    let subject = Subject::new(config, &chosen.device, classes, config.model.image_size)?;
+    let subject = subject.with_ranks(comm.clone());
     // A limit of time would let ranks take different numbers of steps.
     let plan = StepLimits { warmup: args.warmup, steps: args.steps, budget: Duration::MAX };
     let before = held();

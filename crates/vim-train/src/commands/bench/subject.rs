@@ -2,18 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use burn::tensor::{Device, Distribution, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
-use vim_model::VimConfig;
+use vim_dense::predicted;
+use vim_model::{ImageSize, VimConfig};
 
 use super::{Latency, Mode, Throughput};
 use crate::commands::profile::timer::quantile;
-use crate::config::Config;
+use crate::config::{Config, TaskKind};
 use crate::device::memory::{device_memory, peak_resident, reset_peak, resident};
 use crate::device::wait;
 use crate::error::Error;
 use crate::task::Objective;
-use crate::task::classification::{Classifier, Labelled, Targets};
+use crate::task::classification::Classifier;
+use crate::task::segmentation::PixelClassifier;
+use crate::task::without_data::{WithoutData, cost, images};
 use crate::train::state::TrainState;
 use crate::train::step::Phase;
 use crate::train::step::Requests;
@@ -22,8 +25,12 @@ use crate::train::step::Requests;
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
     pub(super) config: &'a Config,
-    /// With a head of the classes asked for.
+    /// Of the classifier, or of the segmenter's backbone.
     pub(super) model: VimConfig,
+    /// Classes of the head or heads.
+    pub(super) classes: usize,
+    /// The size of the pictures that windows slide over.
+    pub(super) picture: ImageSize,
     device: &'a Device,
     /// The ranks that train together.
     comm: Comm,
@@ -32,21 +39,37 @@ pub(super) struct Subject<'a> {
 type Times = (Latency, Throughput);
 
 impl<'a> Subject<'a> {
-    /// The model of `config` with a head of `classes`.
+    /// The model of `config` for `classes` classes.
     pub(super) fn new(
         config: &'a Config,
         device: &'a Device,
         classes: usize,
+        picture: ImageSize,
     ) -> Result<Self, Error> {
-        let model = config.model.with_classes(classes)?;
+        let model = match config.task {
+            TaskKind::Classification => config.model.with_classes(classes)?,
+            TaskKind::Segmentation => {
+                // Without it, as of a full A, nothing tells the number of parameters.
+                cost(config, classes)?;
+                config.model.clone()
+            }
+        };
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        Ok(Self { config, model, device, comm: Comm::single() })
+        Ok(Self { config, model, classes, picture, device, comm: Comm::single() })
     }
 
     /// The same, trained together with other ranks, on a shard each.
     pub(super) fn with_ranks(self, comm: Comm) -> Self {
         Self { comm, ..self }
+    }
+
+    /// The size of the images of a step in `mode`.
+    pub(super) fn image_size(&self, mode: Mode) -> ImageSize {
+        match mode {
+            Mode::Infer | Mode::Train => self.model.image_size,
+            Mode::Slide => self.picture,
+        }
     }
 
     /// Times steps of `batch` images, with several ranks on each.
@@ -57,45 +80,91 @@ impl<'a> Subject<'a> {
         plan: StepLimits,
         meter: &mut Meter,
     ) -> Result<Times, Error> {
-        match mode {
-            Mode::Infer => self.infer(batch, plan, meter),
-            Mode::Train => self.train(batch, plan, meter),
+        match (mode, self.config.task) {
+            (Mode::Train, TaskKind::Classification) => self.train::<Classifier>(batch, plan, meter),
+            (Mode::Train, TaskKind::Segmentation) => {
+                self.train::<PixelClassifier>(batch, plan, meter)
+            }
+            (Mode::Infer, TaskKind::Classification) => self.classify(batch, plan, meter),
+            (Mode::Infer | Mode::Slide, TaskKind::Segmentation) => {
+                self.segment(mode, batch, plan, meter)
+            }
+            (Mode::Slide, TaskKind::Classification) => Err(Error::failed(
+                "--mode slide: windows slide over the pictures of task = \"segmentation\" alone",
+            )),
         }
     }
 
-    fn infer(&self, batch: usize, plan: StepLimits, meter: &mut Meter) -> Result<Times, Error> {
-        let train = &self.config.train;
-        let model = self.model.init(self.device, self.config.run.seed)?;
-        let model = model.with_precision(train.precision)?.with_recompute(train.recompute);
-        let images = self.images(batch, self.device);
+    /// Images to logits.
+    fn classify(&self, batch: usize, plan: StepLimits, meter: &mut Meter) -> Result<Times, Error> {
+        let objective = Classifier::without_data(self.config, self.classes, &self.comm)?;
+        let model = objective.init(self.device)?;
+        let images = self.images(batch, Mode::Infer);
+        self.infer(batch, plan, meter, || Ok(model.forward(images.clone())?.abs().sum()))
+    }
+
+    /// Images, or pictures by windows, to the class of each of their pixels.
+    fn segment(
+        &self,
+        mode: Mode,
+        batch: usize,
+        plan: StepLimits,
+        meter: &mut Meter,
+    ) -> Result<Times, Error> {
+        let objective = PixelClassifier::without_data(self.config, self.classes, &self.comm)?;
+        let model = objective.init(self.device)?;
+        let (crop, size) = (self.model.image_size, self.image_size(mode));
+        let stride = self.config.pairs().stride([crop.height, crop.width]);
+        let images = self.images(batch, mode);
+        self.infer(batch, plan, meter, || {
+            let logits = match mode {
+                Mode::Slide => model.slide(images.clone(), stride)?,
+                Mode::Infer | Mode::Train => model.forward(images.clone())?,
+            };
+            let seen = predicted(logits, [size.height, size.width])?;
+            Ok(seen.labels.float().sum() + seen.probabilities.sum())
+        })
+    }
+
+    /// Times `forward`, whose result is read once, at the end.
+    fn infer(
+        &self,
+        batch: usize,
+        plan: StepLimits,
+        meter: &mut Meter,
+        forward: impl Fn() -> Result<Tensor<1>, Error>,
+    ) -> Result<Times, Error> {
         let times = measure(self.device, plan, batch, || {
-            let logits = model.forward(images.clone())?;
+            let sum = forward()?;
             meter.sample();
-            drop(logits);
+            drop(sum);
             Ok(())
         })?;
         // Reading a result reports a failed device at the latest.
-        let sum = model.forward(images)?.abs().sum().into_data().iter().next().unwrap_or(f32::NAN);
+        let sum = forward()?.into_data().iter().next().unwrap_or(f32::NAN);
         if sum.is_finite() {
             return Ok(times);
         }
-        Err(Error::failed(format!("the logits is {sum}: what was timed is no use")))
+        Err(Error::failed(format!("the sum of the results is {sum}: what was timed is no use")))
     }
 
-    fn train(&self, batch: usize, plan: StepLimits, meter: &mut Meter) -> Result<Times, Error> {
+    fn train<O: WithoutData>(
+        &self,
+        batch: usize,
+        plan: StepLimits,
+        meter: &mut Meter,
+    ) -> Result<Times, Error> {
         let device = self.device.clone().autodiff();
-        let images = self.images(batch, &device);
-        let labels: Vec<i32> = (0..batch).map(|i| (i % self.model.num_classes) as i32).collect();
-        let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [batch]), &device);
-        let inputs = Labelled { images, targets: Targets::new(labels, None) };
-        let classifier = Classifier::new(self.config, self.model.clone())?;
-        let mut state = TrainState::new(&classifier, self.config, classifier.init(&device)?)
+        device.seed(self.config.run.seed);
+        let objective = O::without_data(self.config, self.classes, &self.comm)?;
+        let inputs = objective.random(batch, &device);
+        let mut state = TrainState::new(&objective, self.config, objective.init(&device)?)
             .with_micro_batches(self.config.train.accumulate.min(batch));
         measure(self.device, plan, batch, || {
             // Minimum learning rate: the weights must stay finite, not learn.
             let (shards, lr) = (vec![inputs.clone()], self.config.optim.warmup_lr);
             let asked = Requests::default();
-            let pending = state.step(&classifier, shards, lr, &self.comm, asked, |phase| {
+            let pending = state.step(&objective, shards, lr, &self.comm, asked, |phase| {
                 if phase == Phase::Backward {
                     meter.sample();
                 }
@@ -110,11 +179,9 @@ impl<'a> Subject<'a> {
         })
     }
 
-    fn images(&self, batch: usize, device: &Device) -> Tensor<4> {
-        device.seed(self.config.run.seed);
-        let size = self.model.image_size;
-        let shape = [batch, 3, size.height, size.width];
-        Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+    fn images(&self, batch: usize, mode: Mode) -> Tensor<4> {
+        self.device.seed(self.config.run.seed);
+        images(batch, self.image_size(mode), self.device)
     }
 }
 

@@ -9,6 +9,7 @@ use rustix::fs::{statfs, statvfs};
 use vim_run::{Lock, LockError};
 
 use super::{Context, Finding, size};
+use crate::task::without_data::cost;
 use crate::train::dry_run::checkpoints_of;
 
 /// How much is written, and at most read, to time a disk.
@@ -85,8 +86,9 @@ fn room(context: &Context, folder: &Path, place: &str) -> Finding {
         Ok(free) => free,
         Err(error) => return Finding::warn(what, format!("{place}: {error}"), "look yourself"),
     };
-    let parameters = context.config.model.cost().map_or(0, |cost| cost.parameters());
-    let needed = checkpoints_of(&context.config, parameters);
+    let config = &context.config;
+    let parameters = cost(config, config.task.usual_classes()).map_or(0, |cost| cost.parameters());
+    let needed = checkpoints_of(config, parameters);
     let detail = format!(
         "{place}: {} free on {}, about {} for a run's checkpoints",
         size(free),

@@ -4,23 +4,24 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 use vim_comm::Comm;
-use vim_model::{Vim, VimConfig};
 use vim_run::storage::{Disk, replace};
 
 use super::Head;
 use crate::args::{Overrides, count};
-use crate::config::{Config, ConfigError, Problem};
+use crate::config::{Config, ConfigError, Problem, TaskKind};
 use crate::device::memory::device_memory;
 use crate::device::{self, SelectedDevice, threads, wait};
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};
 use crate::task::Objective;
-use crate::task::classification::{Classifier, Labelled, Targets};
+use crate::task::classification::Classifier;
+use crate::task::segmentation::PixelClassifier;
+use crate::task::without_data::WithoutData;
 use crate::train::ranks::{RankArg, Team, start};
 use crate::train::state::TrainState;
 use crate::train::step;
@@ -61,9 +62,9 @@ pub(crate) struct TrainStepArgs {
     ranks: Option<usize>,
     #[command(flatten)]
     rank: RankArg,
-    /// Classes of the model.
-    #[arg(long, value_name = "K", default_value_t = 1000, value_parser = count)]
-    classes: usize,
+    /// Classes of the model. Left out: 1000, or 150 with task = "segmentation".
+    #[arg(long, value_name = "K", value_parser = count)]
+    classes: Option<usize>,
     /// Write the phases of every timed step as a Chrome trace.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -162,12 +163,15 @@ fn profile(team: &Team, config: &Config, args: &TrainStepArgs) -> Result<(), Err
     let comm = team.join(config, &chosen)?;
     config.model.ssm.scan.resolve(&chosen.device)?;
     config.train.precision.check(&chosen.device)?;
-    let model = config.model.with_classes(args.classes)?;
+    let measure = match config.task {
+        TaskKind::Classification => measure::<Classifier>,
+        TaskKind::Segmentation => measure::<PixelClassifier>,
+    };
     let mut report = StepReport {
         head: Head::new("profile train", &chosen),
-        model: model.method_label(),
+        model: config.model.method_label(),
         precision: config.train.precision.to_string(),
-        image_size: model.image_size.to_string(),
+        image_size: config.model.image_size.to_string(),
         parameters: 0,
         ranks: team.size(),
         results: Vec::new(),
@@ -178,7 +182,7 @@ fn profile(team: &Team, config: &Config, args: &TrainStepArgs) -> Result<(), Err
         print(&report.head.line())?;
     }
     for batch in batches(config, args) {
-        let (record, spans, parameters) = measure(config, &chosen, &model, batch, &comm, args)?;
+        let (record, spans, parameters) = measure(config, &chosen, batch, &comm, args)?;
         report.parameters = parameters;
         if shows {
             if report.results.is_empty() {
@@ -209,14 +213,14 @@ fn profile(team: &Team, config: &Config, args: &TrainStepArgs) -> Result<(), Err
     if args.json { print_json(&report) } else { Ok(()) }
 }
 
-struct Subject {
-    classifier: Classifier,
-    state: TrainState<Vim>,
-    inputs: Labelled,
+struct Subject<O: Objective> {
+    objective: O,
+    state: TrainState<O::Model>,
+    inputs: O::Inputs,
     comm: Comm,
 }
 
-impl Subject {
+impl<O: Objective> Subject<O> {
     /// One step; `after` is called after each phase, with its name.
     fn step(
         &mut self,
@@ -230,39 +234,34 @@ impl Subject {
             step::Phase::Exchange => after(exchange),
         };
         let (shards, asked) = (vec![self.inputs.clone()], Requests::default());
-        let Self { classifier, state, comm, .. } = self;
-        let pending = state.step(classifier, shards, 1e-4, comm, asked, passed)?;
+        let Self { objective, state, comm, .. } = self;
+        let pending = state.step(objective, shards, 1e-4, comm, asked, passed)?;
         state.finish(pending);
         after(update)
     }
 }
 
-fn measure(
+fn measure<O: WithoutData>(
     config: &Config,
     chosen: &SelectedDevice,
-    model: &VimConfig,
     batch: usize,
     comm: &Comm,
     args: &TrainStepArgs,
 ) -> Result<(BatchTiming, Vec<Span>, usize), Error> {
     let start = Instant::now();
     let device: &Device = &chosen.device;
-    let [height, width] = [model.image_size.height, model.image_size.width];
-    // A shard of the batch.
-    let count = batch / comm.size();
-    let images = Tensor::random([count, 3, height, width], Distribution::Normal(0.0, 1.0), device);
-    let labels: Vec<i32> = (0..count).map(|i| (i % model.num_classes) as i32).collect();
-    let labels = Tensor::from_ints(&labels[..], device);
-    let images = Tensor::from_inner(images);
-    let classifier = Classifier::new(config, model.clone())?;
-    let built = classifier.init(&device.clone().autodiff())?;
+    let autodiff = device.clone().autodiff();
+    let classes = args.classes.unwrap_or(config.task.usual_classes());
+    let objective = O::without_data(config, classes, comm)?;
+    let built = objective.init(&autodiff)?;
     let parameters = built.num_params();
     let mut subject = Subject {
         comm: comm.clone(),
         // A phase is one pass over the whole shard.
-        state: TrainState::new(&classifier, config, built).with_micro_batches(1),
-        classifier,
-        inputs: Labelled { images, targets: Targets::new(labels, None) },
+        state: TrainState::new(&objective, config, built).with_micro_batches(1),
+        // A shard of the batch.
+        inputs: objective.random(batch / comm.size(), &autodiff),
+        objective,
     };
     subject.step(|_| Ok(()))?;
     wait(device)?;

@@ -53,6 +53,11 @@ impl Classifier {
         Ok(Self { config: config.clone(), model })
     }
 
+    /// Its model.
+    pub(crate) fn model(&self) -> &VimConfig {
+        &self.model
+    }
+
     fn seeded(&self, device: &Device) -> Result<Vim, Error> {
         Ok(self.model.init(device, self.config.run.seed)?)
     }

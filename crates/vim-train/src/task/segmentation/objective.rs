@@ -9,7 +9,7 @@ use vim_comm::Comm;
 use vim_dense::{
     Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses, predicted, replicas,
 };
-use vim_model::{DecayGroups, LoadOptions};
+use vim_model::{DecayGroups, ImageSize, LoadOptions};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
@@ -43,6 +43,16 @@ impl PixelClassifier {
         let heads = config.segmenter();
         heads.check(&config.model, classes)?;
         Ok(Self { config: config.clone(), heads, classes, comm: comm.clone() })
+    }
+
+    /// The size of the model's images.
+    pub(crate) fn image_size(&self) -> ImageSize {
+        self.config.model.image_size
+    }
+
+    /// Classes that are told apart.
+    pub(crate) fn num_classes(&self) -> usize {
+        self.classes
     }
 
     /// The model with the weights of `run.seed`, which computes in f32.

@@ -72,6 +72,7 @@ impl<'a> Table<'a> {
         match self.mode {
             Mode::Infer => format!("{stem}.{extension}"),
             Mode::Train => format!("{stem}_train.{extension}"),
+            Mode::Slide => format!("{stem}_slide.{extension}"),
         }
     }
 }
