@@ -19,8 +19,8 @@ pub struct PixelLoss {
 /// # Shapes
 ///
 /// - `logits`: `[B, h, w, K]`
-/// - `labels`: `[B, H, W]`, 0 to K − 1; [`vim_kernels::IGNORED_LABEL`], and any other number, is no
-///   label
+/// - `labels`: `[B, H, W]`, 0 to K − 1, or [`vim_kernels::IGNORED_LABEL`], which is no label. Any
+///   other number is none either, and nobody is told: what reads label maps refuses it
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{COUNTS, IGNORED_LABEL, ResizeNllArguments, ResizeNllSpec};
+use super::{COUNTS, ResizeNllArguments, ResizeNllSpec};
 use crate::cube::math::exp;
 use crate::cube::sum::sum_rows;
 use crate::cube::{cubes, dense, elem, empty, has_ptx, lanes};
@@ -26,7 +26,7 @@ const PLANE: u32 = 8;
 const TOTALS: usize = 1 + COUNTS;
 
 /// The logarithm of each pixel's denominator, `log_sums [B, H, W]`, and the sums over each cube's
-/// pixels, `totals [cubes, 4]`. A pixel of the logits has `classes` vectors, and `count` cubes have
+/// pixels, `totals [cubes, 3]`. A pixel of the logits has `classes` vectors, and `count` cubes have
 /// one after the other the squares of `across` columns of them.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn nll_forward<F: Float, N: Size>(
@@ -101,8 +101,6 @@ fn nll_forward<F: Float, N: Size>(
             sums[0] = log_sum - own;
             sums[1] = select(best == label, 1.0f32, 0.0f32);
             sums[2] = 1.0f32;
-        } else {
-            sums[3] = select(label == comptime!(IGNORED_LABEL as f32), 0.0f32, 1.0f32);
         }
     }
     #[unroll]

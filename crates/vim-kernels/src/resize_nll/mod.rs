@@ -25,8 +25,8 @@ pub const IGNORED_LABEL: i32 = 255;
 /// The most classes: labels are compared as f32, and 255 is none of them.
 const MAX_CLASSES: usize = 255;
 
-/// Counts beside the loss: pixels that are correct, labelled, and of an invalid label.
-pub(crate) const COUNTS: usize = 3;
+/// Counts beside the loss: pixels that are correct, and labelled.
+pub(crate) const COUNTS: usize = 2;
 
 /// What [`resize_nll`] returns, each of shape `[1]`, in f32.
 #[derive(Clone, Debug)]
@@ -38,9 +38,6 @@ pub struct ResizeNll {
     pub correct: Tensor<1>,
     /// Pixels whose label is a class.
     pub labelled: Tensor<1>,
-    /// Pixels whose label is neither a class nor [`IGNORED_LABEL`]. They count in no sum, and the
-    /// caller must not take the loss for that of the data where there is one.
-    pub invalid: Tensor<1>,
 }
 
 /// The checked call.
@@ -56,7 +53,7 @@ tensors! {
 }
 
 tensors! {
-    /// The results on a backend: the loss `[1]` and the counts `[3]`.
+    /// The results on a backend: the loss `[1]` and the counts `[2]`.
     ResizeNllResults, 2: { loss, counts }
 }
 
@@ -76,7 +73,8 @@ fused_op! {
 /// # Shapes
 ///
 /// - `logits`: `[B, h, w, K]`, f32, or bf16 where the device has it; computed in f32
-/// - `labels`: `[B, H, W]`, classes `0..K`, or [`IGNORED_LABEL`]
+/// - `labels`: `[B, H, W]`, classes `0..K`, or [`IGNORED_LABEL`]. Any other number counts in no sum
+///   either: whoever reads labels checks them
 ///
 /// # Errors
 ///
@@ -107,12 +105,7 @@ pub fn resize_nll(
     let ResizeNllResults { loss, counts } = Dispatch::resize_nll(arguments, spec);
     let counts = Tensor::<1>::from_dispatch(counts);
     let count = |which| counts.clone().narrow(0, which, 1);
-    Ok(ResizeNll {
-        loss: Tensor::from_dispatch(loss),
-        correct: count(0),
-        labelled: count(1),
-        invalid: count(2),
-    })
+    Ok(ResizeNll { loss: Tensor::from_dispatch(loss), correct: count(0), labelled: count(1) })
 }
 
 fn check(logits: &Tensor<4>, labels: &Tensor<3, Int>) -> Result<(), KernelError> {
@@ -134,8 +127,6 @@ fn reference(logits: Tensor<4>, labels: Tensor<3, Int>) -> ResizeNll {
     let logits = interpolated(logits.cast(FloatDType::F32), [rows, columns]);
     let is_class =
         labels.clone().greater_equal_elem(0).bool_and(labels.clone().lower_elem(classes as i32));
-    let ignored = labels.clone().equal_elem(IGNORED_LABEL);
-    let invalid = is_class.clone().bool_or(ignored).bool_not();
     let index = labels.mask_fill(is_class.clone().bool_not(), 0);
     let likelihood = log_softmax(logits.clone(), 3).gather(3, index.clone());
     let best = logits.detach().argmax(3).cast(IntDType::I32);
@@ -145,5 +136,5 @@ fn reference(logits: Tensor<4>, labels: Tensor<3, Int>) -> ResizeNll {
         |of: Tensor<4, burn::tensor::Bool>| of.float().cast(FloatDType::F32).sum().reshape(one);
     let loss = likelihood.mask_fill(is_class.clone().bool_not(), 0.0).sum().neg().reshape(one);
     debug_assert_eq!(loss.dtype(), DType::F32, "computed in f32");
-    ResizeNll { loss, correct: count(correct), labelled: count(is_class), invalid: count(invalid) }
+    ResizeNll { loss, correct: count(correct), labelled: count(is_class) }
 }

@@ -5,7 +5,7 @@ use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use burn::tensor::DType;
 use rayon::prelude::*;
 
-use super::{COUNTS, IGNORED_LABEL, ResizeNllArguments, ResizeNllSpec};
+use super::{COUNTS, ResizeNllArguments, ResizeNllSpec};
 use crate::native::slices::{contiguous, slice, tensor, tensor_as};
 use crate::op::{Forward, FusedOp};
 use crate::resize::axis::lower_and_share;
@@ -78,13 +78,9 @@ impl<'a> Pixels<'a> {
     }
 }
 
-/// The class of a label, or whether it is invalid.
-fn class(label: f32, classes: usize) -> Result<usize, bool> {
-    if label >= 0.0 && label < classes as f32 {
-        Ok(label as usize)
-    } else {
-        Err(label != IGNORED_LABEL as f32)
-    }
+/// The class of a label, if it is one.
+fn class(label: f32, classes: usize) -> Option<usize> {
+    (label >= 0.0 && label < classes as f32).then_some(label as usize)
 }
 
 /// The logarithm of each pixel's denominator, and the sums: the loss and the counts.
@@ -109,13 +105,10 @@ fn forward(pixels: Pixels<'_>, labels: &[f32]) -> (Vec<f32>, [f64; 1 + COUNTS]) 
                 }
                 let sum: f32 = logits.iter().map(|logit| (logit - largest).exp()).sum();
                 *log_sum = largest + sum.ln();
-                match class(label, classes) {
-                    Ok(class) => {
-                        totals[0] += f64::from(*log_sum - logits[class]);
-                        totals[1] += f64::from(u8::from(class == best));
-                        totals[2] += 1.0;
-                    }
-                    Err(invalid) => totals[3] += f64::from(u8::from(invalid)),
+                if let Some(class) = class(label, classes) {
+                    totals[0] += f64::from(*log_sum - logits[class]);
+                    totals[1] += f64::from(u8::from(class == best));
+                    totals[2] += 1.0;
                 }
             }
             totals
@@ -141,7 +134,7 @@ fn backward(pixels: Pixels<'_>, labels: &[f32], log_sums: &[f32], grad: f32) -> 
             for (j, grads) in grads.chunks_mut(classes).enumerate() {
                 for (column, of_column) in readers(j, width, columns) {
                     let pixel = (image * rows + row) * columns + column;
-                    let (Ok(class), share) = (class(labels[pixel], classes), of_row * of_column)
+                    let (Some(class), share) = (class(labels[pixel], classes), of_row * of_column)
                     else {
                         continue;
                     };

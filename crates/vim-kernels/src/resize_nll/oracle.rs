@@ -18,7 +18,6 @@ pub struct OracleResizeNllResult {
     pub loss: f64,
     pub correct: usize,
     pub labelled: usize,
-    pub invalid: usize,
 }
 
 impl OracleResizeNll {
@@ -28,10 +27,7 @@ impl OracleResizeNll {
         let mut result = OracleResizeNllResult::default();
         let logits = self.logits.forward();
         for (pixel, &label) in logits.chunks(self.classes()).zip(&self.labels) {
-            let Some(class) = self.class(label) else {
-                result.invalid += usize::from(label != 255);
-                continue;
-            };
+            let Some(class) = self.class(label) else { continue };
             let largest = pixel.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             result.loss += log_sum_exp(pixel) - pixel[class];
             result.correct += usize::from(pixel.iter().position(|&l| l == largest) == Some(class));
