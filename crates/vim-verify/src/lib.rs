@@ -7,7 +7,6 @@
 
 mod adjoint;
 mod agreement;
-pub mod batch_norm;
 pub mod bidirectional;
 mod bits;
 mod check;
@@ -34,7 +33,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 16] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 15] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -45,7 +44,6 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 16] = [
     norm::checks,
     conv3x3::checks,
     resize::checks,
-    batch_norm::checks,
     images::checks,
     adjoint::checks,
     agreement::checks,

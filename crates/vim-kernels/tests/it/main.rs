@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-mod batch_norm;
 mod bidirectional;
 mod complex_scan;
 mod conv;
