@@ -2,11 +2,18 @@
 """Exports weights and checks that PyTorch computes the same from them as vim-train does.
 
     python3 scripts/check_export.py WEIGHTS [--vim-train target/release/vim-train] [--tolerance 1e-4]
+    python3 scripts/check_export.py WEIGHTS --config FILE.toml       of a segmenter; its run has a config.toml
 
-WEIGHTS is anything that `vim-train export` takes. The script exports them to a .pth, loads that with
-torch.load(weights_only=True), runs a plain Vision Mamba (zoh, bimamba v2 halved, class token in the middle, RMSNorm) on
-random images in f32 on the CPU, and compares logits with those of `vim-train predict`, less their mean, which is what
-probabilities determine. Needs torch and numpy. Written from the published formulas; exits 1 where they disagree.
+WEIGHTS is anything that `vim-train export` takes. The script exports them to a .pth and loads that with
+torch.load(weights_only=True). Then it imports and exports that file again: the arrays must be the same bits.
+
+A classifier: runs a plain Vision Mamba (zoh, bimamba v2 halved, class token in the middle, RMSNorm) on random images in
+f32 on the CPU, and compares logits with those of `vim-train predict`, less their mean, which is what probabilities
+determine. A segmenter: loads a plain UperNet (torch_segmenter.py; zoh, no class token) by load_state_dict(strict=True),
+saves that with classes balanced, and compares what vim-train predicts from it: the classes of all pixels where the two
+largest logits are further apart than the tolerance.
+
+Needs torch and numpy. Written from the published formulas; exits 1 where they disagree.
 """
 
 import argparse
@@ -21,6 +28,8 @@ import zlib
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+import torch_segmenter
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -82,41 +91,55 @@ def png(path, pixels):
             file.write(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("weights")
-    parser.add_argument("--vim-train", default="target/release/vim-train")
-    parser.add_argument("--images", type=int, default=2)
-    parser.add_argument("--tolerance", type=float, default=1e-4)
-    args = parser.parse_args()
+def grey(path):
+    """[H, W] bytes of a grey PNG of 8 bits."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at, packed, height, width = 8, b"", 0, 0
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + length]
+        if kind == b"IHDR":
+            width, height, bits, colours = struct.unpack(">IIBB", body[:10])
+            assert (bits, colours) == (8, 0), f"{path} is no grey PNG of 8 bits"
+        packed += body if kind == b"IDAT" else b""
+        at += 12 + length
+    rows = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, width + 1).astype(int)
+    out = np.zeros((height + 1, width + 1), int)  # with a row above and a pixel before
+    for y, (kind, *row) in enumerate(rows, 1):
+        for x, value in enumerate(row, 1):
+            left, above, corner = out[y, x - 1], out[y - 1, x], out[y - 1, x - 1]
+            guess = left + above - corner
+            nearest = min((abs(guess - left), 0, left), (abs(guess - above), 1, above), (abs(guess - corner), 2, corner))
+            out[y, x] = value + (0, left, above, (left + above) // 2, nearest[2])[kind] & 255
+    return out[1:, 1:]
 
-    def run(*command):
-        return subprocess.run([args.vim_train, *command], check=True, stdout=subprocess.PIPE).stdout
 
-    with tempfile.TemporaryDirectory() as folder:
-        exported = os.path.join(folder, "exported.pth")
-        run("export", args.weights, "-o", exported)
-        state = torch.load(exported, weights_only=True)["model"]
-        assert all(value.dtype == torch.float32 for value in state.values())
-        model = json.loads(run("import", exported, "--json"))["model"]
-        side, stride = model["image_size"], model["stride"]
-        # Of the size that evaluation resizes to, so that only the middle is cut out.
-        full = side if side <= 32 else int(side / 0.875)
-        corner = round((full - side) / 2)
-        generator = np.random.default_rng(0)
-        paths, batch = [], []
-        for number in range(args.images):
-            pixels = generator.integers(0, 256, (full, full, 3), dtype=np.uint8)
-            paths.append(os.path.join(folder, f"{number}.png"))
-            png(paths[-1], pixels)
-            batch.append(pixels[corner : corner + side, corner : corner + side])
-        images = torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2).float() / 255
-        images = (images - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
-        with torch.no_grad():
-            theirs = vim(state, images, stride).double()
-        classes = theirs.shape[1]
-        ours = json.loads(run("predict", *paths, "--checkpoint", exported, "--top", str(classes), "--json"))
+def pictures(folder, count, side, full):
+    """Paths of random images of `full` px, and their middle of `side` px, normalised: [B, 3, H, W]."""
+    generator, corner = np.random.default_rng(0), round((full - side) / 2)
+    paths, batch = [], []
+    for number in range(count):
+        pixels = generator.integers(0, 256, (full, full, 3), dtype=np.uint8)
+        paths.append(os.path.join(folder, f"{number}.png"))
+        png(paths[-1], pixels)
+        batch.append(pixels[corner : corner + side, corner : corner + side])
+    images = torch.from_numpy(np.stack(batch)).permute(0, 3, 1, 2).float() / 255
+    return paths, (images - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
 
+
+def classifier(run, folder, exported, state, args):
+    """Whether the logits are the same."""
+    assert all(value.dtype == torch.float32 for value in state.values())
+    model = json.loads(run("import", exported, "--json"))["model"]
+    side, stride = model["image_size"], model["stride"]
+    # Of the size that evaluation resizes to, so that only the middle is cut out.
+    full = side if side <= 32 else int(side / 0.875)
+    paths, images = pictures(folder, args.images, side, full)
+    with torch.no_grad():
+        theirs = vim(state, images, stride).double()
+    classes = theirs.shape[1]
+    ours = json.loads(run("predict", *paths, "--checkpoint", exported, "--top", str(classes), "--json"))
     logits = torch.empty_like(theirs)
     for row, image in zip(logits, ours):
         for guess in image["predictions"]:
@@ -125,7 +148,73 @@ def main():
     error = (centred(logits) - centred(theirs)).abs().max().item()
     print(f"{len(state)} tensors, {classes} classes, {side} px: logits differ by at most {error:.2e}", end=" ")
     print(f"(the largest is {centred(theirs).abs().max().item():.2f})")
-    sys.exit(0 if error <= args.tolerance else 1)
+    return error <= args.tolerance
+
+
+def segmenter(run, folder, exported, state, config, args):
+    """Whether the classes of all pixels are the same, where they are certain."""
+    about = json.loads(run("import", exported, *config, "--json"))
+    side, classes = about["model"]["image_size"], about["num_classes"]
+    model = torch_segmenter.Segmenter(about["model"], about["segmentation"], classes, direction).eval()
+    model.load_state_dict(state, strict=True)
+    counts = {value.item() for key, value in state.items() if key.endswith("num_batches_tracked")}
+    paths, images = pictures(folder, args.images, side, side)
+    balanced = os.path.join(folder, "balanced.pth")
+    with torch.no_grad():
+        # Little training prefers one class: without what it prefers, many are to be told apart.
+        bias = model.decode_head.conv_seg.bias
+        bias -= model(images).mean((0, 2, 3))
+        torch.save({"meta": {}, "state_dict": model.state_dict()}, balanced)
+        logits = torch_segmenter.resized(model(images), (side, side))
+    largest, second = logits.topk(min(2, classes), 1).values[:, [0, -1]].unbind(1)
+    certain = largest - second > args.tolerance
+    maps = os.path.join(folder, "maps")
+    whole = ("--set", "pairs.inference=whole", "--set", "data.normalize=imagenet")
+    run("predict", *paths, "--checkpoint", balanced, *config, *whole, "--submission", maps)
+    ours = np.stack([grey(os.path.join(maps, os.path.basename(path))) - 1 for path in paths])
+    wrong = int(((torch.from_numpy(ours) != logits.argmax(1)) & certain).sum())
+    print(f"{len(state)} tensors, all taken; normalizations have seen {sorted(counts)} batches; {classes} classes, {side} px:")
+    print(f"{wrong} of {int(certain.sum())} certain pixels differ ({certain.numel()} in all, ", end="")
+    print(f"{len(logits.argmax(1).unique())} classes among them)")
+    return wrong == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights")
+    parser.add_argument("--config", help="what a segmenter's weights are of; left out, WEIGHTS/config.toml")
+    parser.add_argument("--vim-train", default="target/release/vim-train")
+    parser.add_argument("--images", type=int, default=2)
+    parser.add_argument("--tolerance", type=float, default=1e-4)
+    args = parser.parse_args()
+    recorded = os.path.join(args.weights, "config.toml")
+    config = args.config or (recorded if os.path.isfile(recorded) else None)
+
+    def run(*command):
+        return subprocess.run([args.vim_train, *command], check=True, stdout=subprocess.PIPE).stdout
+
+    def load(path):
+        loaded = torch.load(path, weights_only=True)
+        return loaded.get("state_dict", loaded.get("model"))
+
+    with tempfile.TemporaryDirectory() as folder:
+        exported, ours, again = (os.path.join(folder, name) for name in ("1.pth", "2.safetensors", "3.pth"))
+        run("export", args.weights, "-o", exported)
+        state = load(exported)
+        config = ("--config", config) if "decode_head.conv_seg.bias" in state else ()
+        if config and not config[1]:
+            sys.exit(f"error: {args.weights} is a segmenter: give --config")
+        run("import", exported, *config, "-o", ours)
+        run("export", ours, "-o", again)
+        back = load(again)
+        assert list(back) == list(state), "another export has other names"
+        is_float = lambda value: value.dtype == torch.float32
+        assert all(torch.equal(state[key], back[key]) for key in state if is_float(state[key])), "other numbers"
+        if config:
+            good = segmenter(run, folder, exported, state, config, args)
+        else:
+            good = classifier(run, folder, exported, state, args)
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
 use crate::weights::WeightsError;
 use crate::weights::place::Place;
-use crate::weights::source::WeightsSource;
+use crate::weights::segmenter::SegmenterModel;
+use crate::weights::source::{Origin, WeightsSource};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +26,8 @@ Examples:
   vim-train export vim_t.safetensors -o vim_t.pth
 
 The file has the original's keys and shapes, in f32: torch.load(\"vim.pth\", weights_only=True)[\"model\"]
-goes into its load_state_dict. docs/checkpoints.md.";
+goes into its load_state_dict; of a segmenter the entry is \"state_dict\", as mmsegmentation has it.
+docs/checkpoints.md.";
 
 /// Write weights as PyTorch's, under the original's names.
 #[derive(Debug, Args)]
@@ -33,8 +35,8 @@ goes into its load_state_dict. docs/checkpoints.md.";
 pub(crate) struct ExportArgs {
     /// A run's folder, its name in `run.root`, the folder of a checkpoint, or a file of weights.
     weights: PathBuf,
-    /// Where to write it: .pth or .pt (`{"model": …}`), or .safetensors, both under the original's
-    /// names.
+    /// Where to write it: .pth or .pt (`{"model": …}`, `{"state_dict": …}` of a segmenter), or
+    /// .safetensors, all under the original's names.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Which checkpoint of the run. Left out: the best, or the last where no held-out images choose
@@ -43,8 +45,8 @@ pub(crate) struct ExportArgs {
     checkpoint: Option<PathBuf>,
     #[command(flatten)]
     which: WhichArgs,
-    /// Configuration whose `[model]` and `[ssm]` the weights must fit; left out: as recorded, or
-    /// from the shapes.
+    /// Configuration whose `[model]`, `[ssm]` and `[segmentation]` the weights must fit; left out:
+    /// as recorded, or from a classifier's shapes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -82,16 +84,12 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     if let Some(note) = &source.note {
         eprintln!("note: {note}");
     }
-    let (config, origin) = source.model(given.as_ref().map(|given| &given.model), None)?;
-    let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;
-    let state = model.state(Names::Pytorch).map_err(|path| {
-        Error::from(WeightsError::NoCounterpart { checkpoint: source.name.clone(), path })
-    })?;
-    let state = state.with_metadata("format", "pt".to_owned());
-    let bytes = if as_archive { state.to_pytorch() } else { state.to_safetensors() };
-    let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
+    let exported = match source.is_segmenter() {
+        true => segmenter(&source, given.as_ref(), as_archive)?,
+        false => classifier(&source, given.as_ref(), as_archive)?,
+    };
+    let Exported { bytes, tensors, parameters, classes, origin, entry } = exported;
     replace(&Disk, &args.output, &bytes).map_err(Error::io("write", &args.output))?;
-    let (tensors, parameters) = (state.iter().count(), state.num_elements());
     if args.json {
         #[derive(Serialize)]
         struct ExportReport {
@@ -112,11 +110,70 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
         });
     }
     print(&format!("read     {}", source.summary()))?;
-    print(&format!("model    {} classes, {origin}", config.num_classes))?;
+    print(&format!("model    {classes} classes, {origin}"))?;
+    let entry = if as_archive { format!(", entry `{entry}`") } else { String::new() };
     print(&format!(
-        "wrote    {} ({} tensors, {parameters} parameters in f32{})",
+        "wrote    {} ({tensors} tensors, {parameters} parameters in f32{entry})",
         args.output.display(),
-        tensors,
-        if as_archive { ", entry `model`" } else { "" }
     ))
+}
+
+/// A file as it is to be written, and what is in it.
+struct Exported {
+    bytes: Vec<u8>,
+    tensors: usize,
+    parameters: usize,
+    classes: usize,
+    origin: Origin,
+    /// What the arrays are called in an archive.
+    entry: &'static str,
+}
+
+fn classifier(
+    source: &WeightsSource,
+    given: Option<&Config>,
+    as_archive: bool,
+) -> Result<Exported, Error> {
+    let (config, origin) = source.model(given.map(|given| &given.model), None)?;
+    let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;
+    let state = model.state(Names::Pytorch).map_err(no_counterpart(source))?;
+    let state = state.with_metadata("format", "pt".to_owned());
+    let bytes = if as_archive { state.to_pytorch() } else { state.to_safetensors() };
+    let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
+    let (tensors, parameters) = (state.iter().count(), state.num_elements());
+    let classes = config.num_classes;
+    Ok(Exported { bytes, tensors, parameters, classes, origin, entry: "model" })
+}
+
+/// As mmcv saves it, or the same tensors in safetensors.
+fn segmenter(
+    source: &WeightsSource,
+    given: Option<&Config>,
+    as_archive: bool,
+) -> Result<Exported, Error> {
+    let described = source.segmenter(given)?;
+    let (model, _) = source.load_segmenter(described.init(&Device::flex())?)?;
+    let state = model.state(Names::Pytorch).map_err(no_counterpart(source))?;
+    let tensors = state.iter().count();
+    let bytes = match as_archive {
+        true => {
+            // Running statistics move with every micro-batch.
+            let per_step = source.run.as_ref().map_or(1, |run| run.train.accumulate as u64);
+            let batches = source.step.unwrap_or_default() * per_step;
+            let version = concat!("vim-train ", env!("CARGO_PKG_VERSION"));
+            model.to_mmcv(&[("made_by", version)], batches).map_err(Error::internal)?
+        }
+        false => state
+            .with_metadata("format", "pt".to_owned())
+            .to_safetensors()
+            .map_err(|error| Error::internal(error.to_string()))?,
+    };
+    let SegmenterModel { classes, origin, .. } = described;
+    let parameters = model.num_parameters();
+    Ok(Exported { bytes, tensors, parameters, classes, origin, entry: "state_dict" })
+}
+
+fn no_counterpart(source: &WeightsSource) -> impl FnOnce(String) -> Error {
+    let checkpoint = source.name.clone();
+    move |path| WeightsError::NoCounterpart { checkpoint, path }.into()
 }

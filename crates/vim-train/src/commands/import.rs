@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
-use vim_model::{LoadOptions, NamedArrays, Resize, SsmConfig, VimConfig};
+use vim_dense::SegmenterConfig;
+use vim_model::{LoadOptions, LoadReport, NamedArrays, Resize, SsmConfig, VimConfig};
 use vim_run::storage::{Disk, replace};
 use vim_torch::Section;
 
@@ -17,7 +18,8 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
 use crate::weights::place::Place;
-use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource, notes};
+use crate::weights::segmenter::SegmenterModel;
+use crate::weights::source::{METADATA_KEY, Origin, Recorded, WeightsSource, notes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,6 +27,7 @@ Examples:
   vim-train import vim_t_midclstok_76p1acc.pth -o vim_t.safetensors
   vim-train import checkpoint.pth --ema --preset small -o vim_s.safetensors
   vim-train import vim_t.pth --config configs/my.toml --allow head --classes 100 -o start.safetensors
+  vim-train import upernet.pth --config configs/vim_tiny_ade20k_60k.toml -o upernet.safetensors
 
 Reads PyTorch's archives (.pth, .pt) and safetensors, and executes nothing in them. Strict: every key
 that is missing, unknown or of another shape is listed, and nothing is written. docs/checkpoints.md.";
@@ -38,7 +41,8 @@ pub(crate) struct ImportArgs {
     /// Where to write it as safetensors under this program's names; left out: check only.
     #[arg(short, long, value_name = "FILE.safetensors")]
     output: Option<PathBuf>,
-    /// Configuration whose `[model]` and `[ssm]` it must fit; left out: found from the shapes.
+    /// Configuration whose `[model]`, `[ssm]` and `[segmentation]` it must fit; left out: as
+    /// recorded in the file, or from a classifier's shapes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -120,7 +124,7 @@ impl TakeArgs {
 }
 
 /// Parses a value by its name in a configuration file.
-fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
+pub(crate) fn from_name<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
     T::deserialize(name.into_deserializer()).map_err(|error: ValueError| error.to_string())
 }
 
@@ -136,6 +140,8 @@ struct ImportReport<'a> {
     description: String,
     model: VimConfig,
     ssm: SsmConfig,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    segmentation: Option<SegmenterConfig>,
     notes: Vec<String>,
     output: Option<String>,
 }
@@ -150,21 +156,17 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
         check_free(output, args.force)?;
     }
     let given = args.config.as_ref().map(|path| Config::load(path, &args.overrides.set));
-    let mut given = given.transpose()?.map(|config| config.model);
-    if let Some(name) = &args.preset {
-        given = Some(VimConfig::named(name).map_err(Error::internal)?);
-    }
-    let options = args.take.options();
+    let given = given.transpose()?;
     let place = Place::find(&args.file, &args.overrides.run_root()?, None)?;
     let source = WeightsSource::open(&place, args.take.section())?;
-    let classes = args.classes.map(|classes| classes as usize);
-    let (config, origin) = source.model(given.as_ref(), classes)?;
-    let (model, report) = source.load(config.init(&Device::flex(), 0)?, options)?;
-    let recorded = Recorded::of(&config);
+    let options = args.take.options();
+    let taken = match source.is_segmenter() {
+        true => segmenter(args, &source, given.as_ref())?,
+        false => classifier(args, &source, given)?,
+    };
+    let Taken { arrays, recorded, classes, origin, report } = taken;
     if let Some(output) = &args.output {
-        let bytes = NamedArrays::of(&model)
-            .with_metadata(METADATA_KEY, recorded.to_toml())
-            .to_safetensors();
+        let bytes = arrays.with_metadata(METADATA_KEY, recorded.to_toml()).to_safetensors();
         let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
         replace(&Disk, output, &bytes).map_err(Error::io("write", output))?;
     }
@@ -177,10 +179,11 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
             ignored: &source.arrays.ignored,
             tensors: report.tensors,
             parameters: report.parameters,
-            num_classes: config.num_classes,
+            num_classes: classes,
             description: origin.to_string(),
             model: recorded.model,
             ssm: recorded.ssm,
+            segmentation: recorded.segmentation,
             notes,
             output: args.output.as_ref().map(|output| output.display().to_string()),
         });
@@ -193,11 +196,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
         print(&format!("note     {note}"))?;
     }
     print(&format!("took     {} tensors, {} parameters", report.tensors, report.parameters))?;
-    print(&format!(
-        "model    {} classes, {origin}:\n\n{}",
-        config.num_classes,
-        recorded.to_toml()
-    ))?;
+    print(&format!("model    {classes} classes, {origin}:\n\n{}", recorded.to_toml()))?;
     if let Some(assumed) = source.assumed(origin) {
         print(&format!("assumed  {assumed}: the shapes do not say; --config says otherwise"))?;
     }
@@ -205,4 +204,56 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
         Some(output) => print(&format!("wrote    {}", output.display())),
         None => print("wrote    nothing: -o FILE.safetensors keeps it"),
     }
+}
+
+/// What is taken from a file, and what it is of.
+struct Taken {
+    arrays: NamedArrays,
+    recorded: Recorded,
+    classes: usize,
+    origin: Origin,
+    report: LoadReport,
+}
+
+fn classifier(
+    args: &ImportArgs,
+    source: &WeightsSource,
+    given: Option<Config>,
+) -> Result<Taken, Error> {
+    let given = match &args.preset {
+        Some(name) => Some(VimConfig::named(name).map_err(Error::internal)?),
+        None => given.map(|given| given.model),
+    };
+    let classes = args.classes.map(|classes| classes as usize);
+    let (config, origin) = source.model(given.as_ref(), classes)?;
+    let model = config.init(&Device::flex(), 0)?;
+    let (model, report) = source.load(model, args.take.options())?;
+    let (arrays, recorded) = (NamedArrays::of(&model), Recorded::of(&config, None));
+    Ok(Taken { arrays, recorded, classes: config.num_classes, origin, report })
+}
+
+/// All of it must fit.
+fn segmenter(
+    args: &ImportArgs,
+    source: &WeightsSource,
+    given: Option<&Config>,
+) -> Result<Taken, Error> {
+    let TakeArgs { which: _, allow, allow_missing, pos_embed } = &args.take;
+    let is_of_classifier = args.preset.is_some()
+        || args.classes.is_some()
+        || !allow.is_empty()
+        || *allow_missing
+        || pos_embed.is_some();
+    if is_of_classifier {
+        return Err(Error::failed(format!(
+            "{} is a segmenter, all of which must fit: --preset, --classes, --allow, \
+             --allow-missing and --pos-embed are for classifiers; --config says what it is",
+            source.name
+        )));
+    }
+    let described = source.segmenter(given)?;
+    let (model, report) = source.load_segmenter(described.init(&Device::flex())?)?;
+    let SegmenterModel { heads, backbone, classes, origin } = described;
+    let recorded = Recorded::of(&backbone, Some(&heads));
+    Ok(Taken { arrays: NamedArrays::of(&model), recorded, classes, origin, report })
 }

@@ -1,6 +1,7 @@
 //! Weights from files; why they cannot be read, or do not fit.
 
 pub mod place;
+pub mod segmenter;
 pub mod source;
 
 use std::path::PathBuf;

@@ -6,6 +6,7 @@ use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use vim_dense::SegmenterConfig;
 use vim_model::{
     LoadOptions, LoadReport, ModelError, Preset, Resize, SsmConfig, Vim, VimConfig, infer,
 };
@@ -13,35 +14,45 @@ use vim_run::checkpoint::{Checkpoint, Selection, Weights, best_step, select};
 use vim_run::checkpoints_in;
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
-use crate::config::Config;
+use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::run_folder::{recorded_classes, recorded_config};
 use crate::weights::WeightsError;
 use crate::weights::place::Place;
+use crate::weights::segmenter::DECODE_HEAD;
 
 /// Key of the model's description in the metadata of this program's files.
 pub const METADATA_KEY: &str = "vim_train";
 
-/// The model as recorded in this program's files: two sections of a configuration.
+/// The model as recorded in this program's files: sections of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
     /// `[model]`, with every effective key set.
     pub model: VimConfig,
     /// `[ssm]`.
     pub ssm: SsmConfig,
+    /// `[segmentation]` of a segmenter, with every effective key set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segmentation: Option<SegmenterConfig>,
 }
 
 impl Recorded {
-    /// The sections that describe `config`.
-    pub fn of(config: &VimConfig) -> Self {
-        let model = VimConfig { preset: Preset::default(), ..config.effective() };
-        Self { model, ssm: config.ssm }
+    /// The sections that describe `config`, which a segmenter has as its backbone under `heads`.
+    pub fn of(config: &VimConfig, heads: Option<&SegmenterConfig>) -> Self {
+        let effective = config.effective();
+        let segmentation = heads.map(|heads| heads.effective(&effective));
+        let model = VimConfig { preset: Preset::default(), ..effective };
+        Self { model, ssm: config.ssm, segmentation }
     }
 
-    /// The model in a file's metadata, if this version understands them.
-    fn parse(text: &str) -> Option<VimConfig> {
-        let Self { model, ssm } = toml::from_str(text).ok()?;
-        Some(VimConfig { ssm, ..model })
+    /// Those in a file's metadata, if this version understands them.
+    fn parse(text: &str) -> Option<Self> {
+        toml::from_str(text).ok()
+    }
+
+    /// The model, or a segmenter's backbone.
+    pub fn vim(&self) -> VimConfig {
+        VimConfig { ssm: self.ssm, ..self.model.clone() }
     }
 
     /// As TOML.
@@ -83,7 +94,7 @@ pub struct WeightsSource {
     /// The arrays and their file.
     pub arrays: Arrays,
     /// The recorded model, if any.
-    pub recorded: Option<VimConfig>,
+    pub recorded: Option<Recorded>,
     /// The configuration of the run, for a checkpoint in a run's folder.
     pub run: Option<Config>,
     /// The class names recorded in that run, by label; empty if there are none.
@@ -185,14 +196,18 @@ impl WeightsSource {
             .map_err(|source| WeightsError::Unreadable { path: name.clone(), source })?;
         let classes = run.map_or(Ok(Vec::new()), recorded_classes)?;
         let run = run.and_then(|run| recorded_config(run).ok());
-        let recorded = run.as_ref().map(|run| run.model.clone());
+        let recorded = run.as_ref().map(|run| {
+            let segmentation = (run.task == TaskKind::Segmentation).then(|| run.segmenter());
+            Recorded { model: run.model.clone(), ssm: run.model.ssm, segmentation }
+        });
         let step = Some(checkpoint.state.step);
         Ok(Self { name, arrays, recorded, run, classes, weights, step, blake3, note: None })
     }
 
     /// Classes of the head, if any.
     pub fn num_classes(&self) -> Option<usize> {
-        self.arrays.state.array("head.bias").map(|bias| bias.values.len())
+        let head = if self.is_segmenter() { DECODE_HEAD } else { "head.bias" };
+        self.arrays.state.array(head).map(|bias| bias.values.len())
     }
 
     /// The model `given`, else the recorded one, else the one inferred from the shapes.
@@ -205,7 +220,7 @@ impl WeightsSource {
     ) -> Result<(VimConfig, Origin), Error> {
         let (config, origin) = match (given, &self.recorded) {
             (Some(given), _) => (given.clone(), Origin::Given),
-            (None, Some(recorded)) => (recorded.clone(), Origin::Recorded),
+            (None, Some(recorded)) => (recorded.vim(), Origin::Recorded),
             (None, None) => {
                 let inferred = infer(&self.arrays.state).map_err(|error| {
                     Error::from(WeightsError::Unrecognised {

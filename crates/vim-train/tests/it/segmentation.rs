@@ -5,7 +5,8 @@ use std::fs;
 use vim_data::{DataConfig, Pixels, ShapesConfig, encode_png};
 
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, json_lines, parsed, read_json, run, stdout,
+    Bench, assert_code, assert_parts, assert_says, json_lines, parsed, read_json, repository, run,
+    stdout,
 };
 
 /// Steps of the run.
@@ -119,6 +120,48 @@ fn maps_scores_and_submissions_come_out() {
     let shown = run(&["data", "show", config, "--count", "3", "--out", &shown]);
     assert_code(&shown, 0);
     assert_parts(&stdout(&shown), &["cropped", " % "]);
+}
+
+#[test]
+fn weights_go_out_under_the_original_s_names_and_come_back() {
+    let bench = bench();
+    assert_code(&bench.train("run", &["--set", "train.epochs=1"]), 0);
+    let (folder, config) = (bench.folder("run"), bench.folder("run/config.toml"));
+    let (run_folder, config) = (folder.to_str().unwrap(), config.to_str().unwrap());
+    let path = |name: &str| bench.folder(name).display().to_string();
+    let [pth, ours] = ["1.pth", "2.safetensors"].map(path);
+    let exported = parsed(&run(&["export", run_folder, "-o", &pth, "--json"]));
+    assert_eq!(exported["step"], 4);
+    let imported = run(&["import", &pth, "--config", config, "-o", &ours, "--json"]);
+    let imported = parsed(&imported);
+    assert_eq!(imported["tensors"], exported["tensors"]);
+    assert_eq!(imported["segmentation"]["out_indices"], serde_json::json!([0, 1, 2, 3]));
+    // Seven kinds of convolution modules, 13 in all.
+    let notes = imported["notes"].as_array().unwrap();
+    let counts = notes.iter().filter_map(|note| note.as_str()).flat_map(|note| note.split(", "));
+    assert_eq!(counts.filter(|name| name.ends_with("num_batches_tracked")).count(), 13);
+
+    // What is recorded in our file needs no configuration.
+    let [first, second] = ["3.safetensors", "4.safetensors"].map(path);
+    assert_code(&run(&["export", run_folder, "-o", &first]), 0);
+    assert_code(&run(&["export", &ours, "-o", &second]), 0);
+    assert!(fs::read(&first).unwrap() == fs::read(&second).unwrap(), "the same bytes");
+    for weights in [&pth, &first] {
+        let eval = |more: &[&str]| parsed(&run(&[&["eval", run_folder, "--json"], more].concat()));
+        let (whole, file) = (eval(&[]), eval(&["--checkpoint", weights]));
+        assert_eq!((&whole["miou"], &whole["classes"]), (&file["miou"], &file["classes"]));
+    }
+    let refused = run(&["import", &pth]);
+    assert_says(&refused, 65, &["1.pth is a segmenter", "give --config"]);
+    let image = repository("crates/vim-train/tests/it/fixtures/grey.png");
+    let refused = run(&["predict", image.to_str().unwrap(), "--checkpoint", &pth]);
+    assert_says(&refused, 65, &["1.pth is a segmenter", "give --config"]);
+    let refused = run(&["import", &pth, "--config", config, "--allow", "head"]);
+    assert_says(&refused, 1, &["--allow"]);
+    let other = repository("configs/debug.toml");
+    let refused =
+        run(&["export", &ours, "--config", other.to_str().unwrap(), "-o", &path("5.pth")]);
+    assert_says(&refused, 65, &["task = \"segmentation\""]);
 }
 
 #[test]

@@ -19,7 +19,6 @@ use crate::task::segmentation::evaluate::{SCORES, evaluate, scores};
 use crate::task::segmentation::inference::Viewer;
 use crate::task::segmentation::{PixelClassifier, loading, viewer};
 use crate::task::{EvalSplit, Evaluation};
-use crate::weights::WeightsError;
 use crate::weights::source::WeightsSource;
 
 /// The columns of the table by class, described in docs/segmentation.md.
@@ -45,10 +44,7 @@ pub(super) fn run(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
     check_weights_of_run(args, &run, &config)?;
     let weights = WeightsSource::open(&weights, args.take.section())?;
     let objective = PixelClassifier::new(&config, split.num_classes(), &Comm::single())?;
-    let model = objective.seeded(&chosen.device)?;
-    let (model, _) = model.load(&weights.arrays.state).map_err(|mismatch| {
-        Error::from(WeightsError::Mismatch { checkpoint: weights.name.clone(), mismatch })
-    })?;
+    let (model, _) = weights.load_segmenter(objective.seeded(&chosen.device)?)?;
     let model = objective.computing(model)?;
     if let Some(note) = &weights.note {
         eprintln!("note: {note}");

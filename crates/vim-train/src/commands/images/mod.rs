@@ -19,7 +19,9 @@ use crate::error::Error;
 use crate::output::bar::Bar;
 use crate::task::classification::classes::class_names;
 use crate::task::classification::to_tensors;
+use crate::weights::WeightsError;
 use crate::weights::place::Place;
+use crate::weights::segmenter::SegmenterModel;
 use crate::weights::source::{WeightsSource, notes};
 
 pub(super) use files::images;
@@ -60,6 +62,11 @@ impl ModelArgs {
         let config = match around {
             // What is around the backbone is in the configuration alone.
             Some(config) if config.task == TaskKind::Segmentation => config.model.clone(),
+            None if source.is_segmenter() => {
+                let why = "is a segmenter: give --config, which says how images are shown to it";
+                let (checkpoint, why) = (source.name.clone(), why.to_owned());
+                return Err(WeightsError::Unrecognised { checkpoint, why }.into());
+            }
             Some(_) | None => {
                 let model = given.as_ref().map(|given| &given.model);
                 let (config, origin) = source.model(model, None)?;
@@ -117,11 +124,7 @@ impl Subject {
     /// Names of a segmentation's classes, from `file` where it is given; numbers if they are
     /// unknown.
     pub(super) fn segmentation_names(&self, file: Option<&Path>) -> Result<Vec<String>, Error> {
-        let bias = self.source.arrays.state.array("decode_head.conv_seg.bias");
-        let count = bias.map(|bias| bias.values.len()).ok_or_else(|| {
-            let name = &self.source.name;
-            Error::data(format!("{name} has no `decode_head.conv_seg`: it is no segmentation"))
-        })?;
+        let SegmenterModel { classes: count, .. } = self.source.segmenter(self.around())?;
         let names = class_names(file, &self.source.classes, self.around(), count)?;
         Ok(match (names.is_empty(), ClassList::ade20k().names) {
             (false, _) => names,

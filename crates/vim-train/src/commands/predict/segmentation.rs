@@ -18,7 +18,6 @@ use crate::error::Error;
 use crate::output::{check_free, print, print_json};
 use crate::task::segmentation::inference::Viewer;
 use crate::task::segmentation::{ClassShares, PixelClassifier};
-use crate::weights::WeightsError;
 
 /// Number of class 0 in a submission.
 const FIRST: u8 = 1;
@@ -47,10 +46,7 @@ pub(super) fn run(args: &PredictArgs, paths: &[PathBuf], subject: &Subject) -> R
     let outputs = Outputs::new(args, paths)?;
     let chosen = args.model.device(subject.given.as_ref())?;
     let objective = PixelClassifier::new(config, names.len(), &Comm::single())?;
-    let state = &subject.source.arrays.state;
-    let (model, _) = objective.seeded(&chosen.device)?.load(state).map_err(|mismatch| {
-        Error::from(WeightsError::Mismatch { checkpoint: subject.source.name.clone(), mismatch })
-    })?;
+    let (model, _) = subject.source.load_segmenter(objective.seeded(&chosen.device)?)?;
     let model = objective.computing(model)?;
     if let Some(note) = &subject.source.note {
         eprintln!("note: {note}");

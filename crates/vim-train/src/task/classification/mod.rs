@@ -91,10 +91,9 @@ impl Objective for Classifier {
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
         lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
         let ours = model.config().method_label();
-        if let Some(recorded) = &source.recorded
-            && recorded.method_label() != ours
+        if let Some(theirs) = source.recorded.map(|recorded| recorded.vim().method_label())
+            && theirs != ours
         {
-            let theirs = recorded.method_label();
             lines.push(format!("warning: these weights were trained with {theirs}, not {ours}"));
         }
         let record = InitRecord { name: source.name, blake3: source.blake3, notes };

@@ -102,16 +102,18 @@ impl Objective for PixelClassifier {
         let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
         let place = Place::find(path, &self.config.run.root, None)?;
         let source = WeightsSource::open(&place, None)?;
-        let (model, state) = (self.seeded(device)?, &source.arrays.state);
-        let is_segmenter = state.iter().any(|(key, _)| key.starts_with("decode_head."));
-        let (what, loaded) = match is_segmenter {
-            true => ("all weights", model.load(state)),
-            false => ("the backbone", model.load_backbone(state, options)),
+        let model = self.seeded(device)?;
+        let (what, (model, report)) = match source.is_segmenter() {
+            true => ("all weights", source.load_segmenter(model)?),
+            false => {
+                let loaded = model.load_backbone(&source.arrays.state, options);
+                let unfit = |mismatch| {
+                    let checkpoint = source.name.clone();
+                    WeightsError::Mismatch { checkpoint, mismatch }
+                };
+                ("the backbone", loaded.map_err(unfit)?)
+            }
         };
-        let (model, report) = loaded.map_err(|mismatch| WeightsError::Mismatch {
-            checkpoint: source.name.clone(),
-            mismatch,
-        })?;
         let notes = notes(&report, options);
         let mut lines =
             vec![format!("init {what} from {}, BLAKE3 {}", source.summary(), source.blake3)];
